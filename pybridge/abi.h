@@ -1,0 +1,201 @@
+/*
+ * abi.h: the memory and the functions that the C extension (goloop._core) and
+ * the Go library (libgoloop) share.  Neither Python.h nor any Go header is
+ * included here; both sides check the sizes below when the library is opened.
+ *
+ * One loop has one reactor and one gl_shared block.  The block, the two queues
+ * and the arena are allocated by C (never on Go's heap) and are touched by one
+ * thread at a time: by C while Python runs, by Go during a call of the table.
+ * The exception is wake_pending, which any thread may set.
+ *
+ * Submissions (C -> Go) are appended by C while callbacks run and decoded by Go
+ * at the start of a turn, in order.  Completions (Go -> C) are filled by Go
+ * during a turn and are valid until the next turn; so is the arena that
+ * their `ptr` points into.
+ *
+ * Identity: a registration (stream, listener, watch) is named by an id, which
+ * Go chooses, and a generation, which changes each time the id is used again.
+ * A submission or completion of another generation than the live one is
+ * dropped.  Timer ids are chosen by C, densely from 0.
+ */
+#ifndef GOLOOP_ABI_H
+#define GOLOOP_ABI_H
+
+#include <stdint.h>
+
+#define GL_ABI_VERSION 1
+
+/* ---- submissions ------------------------------------------------------- */
+
+enum gl_submission_op {
+    GL_SUB_NOP = 0,          /* annihilated before it was seen */
+    GL_SUB_TIMER_ARM = 1,    /* id: timer; arg: deadline, ns of CLOCK_MONOTONIC */
+    GL_SUB_TIMER_CANCEL = 2, /* id: timer; unknown ids are ignored */
+    GL_SUB_WRITE = 3,        /* id, gen: stream; ptr, arg: first byte and length.
+                              * C keeps the bytes alive until they are reported
+                              * by GL_CMP_WROTE or GL_CMP_WRITE_ERROR, or until
+                              * stream_close returns. */
+    GL_SUB_SHUT_WR = 4,      /* id, gen: shutdown(SHUT_WR) once the queue is empty */
+    GL_SUB_READ_STOP = 5,    /* id, gen: stop receiving */
+    GL_SUB_READ_START = 6,   /* id, gen: receive (again) */
+};
+
+typedef struct gl_submission {
+    uint32_t op;
+    uint32_t id;
+    uint32_t gen;
+    uint32_t flags;          /* 0, reserved */
+    void *ptr;
+    int64_t arg;
+} gl_submission;
+
+/* ---- completions ------------------------------------------------------- */
+
+enum gl_completion_kind {
+    GL_CMP_NONE = 0,
+    GL_CMP_DATA = 1,         /* stream; ptr: arena, arg: bytes (> 0) */
+    GL_CMP_EOF = 2,          /* stream; reading has stopped for good */
+    GL_CMP_READ_ERROR = 3,   /* stream; res: errno; reading has stopped for good */
+    GL_CMP_WROTE = 4,        /* stream; arg: bytes that left the write queue since
+                              * the last report (of any kind) */
+    GL_CMP_WRITE_ERROR = 5,  /* stream; res: errno; arg: bytes that had left before
+                              * the error and were not yet reported; the rest of
+                              * the queue is dropped, later writes are ignored */
+    GL_CMP_ACCEPT = 6,       /* listener; res: the new fd (non-blocking, close-on-
+                              * exec); ptr: gl_endpoints in the arena */
+    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener
+                              * backs off for a second and then goes on by itself
+                              * (EMFILE, ENFILE, ENOBUFS, ENOMEM), 0 where it stopped */
+    GL_CMP_READY = 8,        /* watch; res: GL_READABLE | GL_WRITABLE, only directions
+                              * that were asked for (an error or hang-up counts as both) */
+    GL_CMP_TIMER = 9,        /* id: timer, due and no longer armed */
+    GL_CMP_RESOLVED = 10,    /* id: request; ptr: struct addrinfo * (may be NULL; C
+                              * frees it); res: EAI code or 0; arg: errno of EAI_SYSTEM */
+};
+
+#define GL_READABLE 1u
+#define GL_WRITABLE 2u
+
+typedef struct gl_completion {
+    uint32_t kind;
+    uint32_t id;
+    uint32_t gen;
+    int32_t res;
+    void *ptr;
+    int64_t arg;
+} gl_completion;
+
+/* The two raw socket addresses (struct sockaddr, as the kernel gave them) of an
+ * accepted connection; a length is 0 where the kernel gave none. */
+#define GL_SOCKADDR_MAX 128
+typedef struct gl_endpoints {
+    uint32_t peer_len;
+    uint32_t local_len;
+    uint8_t peer[GL_SOCKADDR_MAX];
+    uint8_t local[GL_SOCKADDR_MAX];
+} gl_endpoints;
+
+/* ---- the block of one loop ---------------------------------------------- */
+
+#define GL_DEADLINE_NONE INT64_MAX
+
+typedef struct gl_shared {
+    gl_submission *sub;      /* grown by C; Go sets sub_len to 0 once decoded */
+    gl_completion *cmp;      /* of fixed capacity; Go sets cmp_len in each turn */
+    uint8_t *arena;          /* of fixed capacity */
+    uint32_t sub_len;
+    uint32_t sub_cap;
+    uint32_t cmp_len;
+    uint32_t cmp_cap;
+    uint64_t arena_cap;
+    int64_t now;             /* set by Go at the end of the poll: ns of CLOCK_MONOTONIC */
+    int64_t next_deadline;   /* set by Go in each turn: the earliest armed deadline or
+                              * GL_DEADLINE_NONE; C lowers it when it submits an arm */
+    uint32_t more;           /* set by Go: work was left over for lack of room; the
+                              * next turn must not block */
+    uint32_t wake_pending;   /* atomic: 1 from the first wake until the turn that saw it */
+    int32_t wake_fd;         /* set by reactor_new: write 8 bytes (uint64 1) to wake */
+    uint32_t reserved;
+    /* counters, for goloop.diagnostics() */
+    uint64_t turns, polls, recvs, sends, accepts, wakeups;
+} gl_shared;
+
+/* ---- the functions ------------------------------------------------------- */
+
+/* Flags of stream_open. */
+#define GL_OPEN_PAUSED 1u     /* do not receive until GL_SUB_READ_START */
+/* Flags of stream_close and listener_close. */
+#define GL_CLOSE_FD 1u        /* close(fd) after it has left the poller */
+
+/*
+ * Every function returns a value >= 0 or -errno.  None of them runs Python, none
+ * keeps a pointer beyond what is said above.  A reactor is used by one thread at
+ * a time; wake and resolve's completion may come from any.
+ */
+typedef struct gl_table {
+    uint32_t abi_version;
+    uint32_t table_size;
+    uint32_t submission_size, completion_size, shared_size, endpoints_size;
+
+    /* Makes a reactor over `shared`; returns its number (>= 0). */
+    int32_t (*reactor_new)(gl_shared *shared);
+    /* Closes the reactor's own fds; registered fds are left to C, pending
+     * resolver answers are freed when they come. */
+    int32_t (*reactor_close)(int32_t reactor);
+
+    /* One turn: decode and flush submissions, poll (timeout in ns; < 0: until
+     * something happens or a timer is due), accept, receive, expire timers.
+     * Returns the number of completions.  EINTR ends the wait early (0 or more
+     * completions) so that C can look at signals. */
+    int32_t (*turn)(int32_t reactor, int64_t timeout_ns);
+    /* Decodes all submissions and sends what this stream has queued, now.
+     * Returns the bytes that left the queue and were not yet reported (C must
+     * not expect a GL_CMP_WROTE for them); an error is reported by a
+     * GL_CMP_WRITE_ERROR in the next turn. Fills no completion. */
+    int64_t (*flush_stream)(int32_t reactor, uint32_t id, uint32_t gen);
+    /* Decodes all submissions and sends what every stream has queued. WROTE
+     * reports follow with the next turn. */
+    int32_t (*flush)(int32_t reactor);
+
+    int32_t (*stream_open)(int32_t reactor, int32_t fd, uint32_t flags,
+                           uint32_t *id, uint32_t *gen);
+    /* Drops the queue (unflushed writes are lost: call flush_stream first to
+     * keep them), leaves the poller, closes the fd if asked. */
+    int32_t (*stream_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
+
+    /* `backlog`: at most so many accepts per turn. Listening starts at once. */
+    int32_t (*listener_open)(int32_t reactor, int32_t fd, int32_t backlog,
+                             uint32_t *id, uint32_t *gen);
+    int32_t (*listener_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
+
+    /* A watch on any pollable fd.  `want`: directions reported in each turn while
+     * ready (level-triggered); `once`: directions reported once, then forgotten.
+     * watch_open makes the registration, watch_set replaces both masks (0, 0:
+     * stays registered but silent), watch_close removes it; an fd that was closed
+     * by its owner meanwhile is no error for watch_close, and watch_set registers
+     * the number afresh if the kernel has forgotten it. */
+    int32_t (*watch_open)(int32_t reactor, int32_t fd, uint32_t want, uint32_t once,
+                          uint32_t *id, uint32_t *gen);
+    int32_t (*watch_set)(int32_t reactor, uint32_t id, uint32_t gen,
+                         uint32_t want, uint32_t once);
+    int32_t (*watch_close)(int32_t reactor, uint32_t id, uint32_t gen);
+
+    /* getaddrinfo(3) on a goroutine; the strings are copied; NULL is allowed.
+     * The answer is a GL_CMP_RESOLVED with `request` as id. */
+    int32_t (*resolve)(int32_t reactor, uint32_t request, const char *host,
+                       const char *service, int32_t flags, int32_t family,
+                       int32_t socktype, int32_t protocol);
+
+    /* Makes the current or next turn return early; any thread. */
+    int32_t (*wake)(int32_t reactor);
+
+    /* Facts about the Go runtime, as a JSON object in UTF-8; returns its length,
+     * at most `cap` bytes are written. */
+    int32_t (*describe)(int32_t reactor, char *out, int32_t cap);
+} gl_table;
+
+/* The one function that the Go library exports. */
+typedef const gl_table *(*gl_table_fn)(void);
+#define GL_TABLE_SYMBOL "goloop_table"
+
+#endif /* GOLOOP_ABI_H */
