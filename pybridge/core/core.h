@@ -1,0 +1,244 @@
+/*
+ * core.h: what the files of goloop._core share.
+ *
+ * The extension is one translation unit: core.c includes every other .c file of
+ * this folder, so everything below is static and the compiler sees it whole.
+ * Each concept has a file of its own:
+ *
+ *   library.c    the Go library: opened at the first loop, afresh in a forked child
+ *   names.c      interned strings and the objects imported from asyncio
+ *   handle.c     Handle and TimerHandle
+ *   ready.c      the ready queue
+ *   timers.c     timer ids and who waits for them
+ *   registry.c   registrations (stream, listener, watch) by id, and what uses an fd
+ *   loop.c       the Loop type
+ *   turn.c       one iteration: turn, completions, ready queue
+ *   watch.c      add_reader and its kin
+ *   sockop.c     sock_recv, sock_recv_into, sock_sendall as coroutines
+ *   stream.c     the stream transport
+ *   listener.c   accepting connections
+ *   resolve.c    getaddrinfo on goroutines
+ *
+ * Every function needs the GIL unless it says otherwise.  Functions that return
+ * int give 0, or -1 with an exception set.
+ */
+#ifndef GOLOOP_CORE_H
+#define GOLOOP_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi.h"
+
+/* ---- objects that are made once, at import (names.c) ---------------------- */
+
+/* The interned strings: G.s_NAME is the str "NAME". */
+#define GL_STRINGS(X)                                                          \
+    X(_asyncio_future_blocking) X(_attach) X(_detach) X(_callback)             \
+    X(_fatal_error) X(add_done_callback) X(buffer_updated)                     \
+    X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost) \
+    X(connection_made) X(context) X(data_received) X(detach) X(done)           \
+    X(eof_received) X(exception) X(fileno) X(get_buffer) X(get_debug)          \
+    X(getpeername) X(getsockname) X(handle) X(loop) X(message)                 \
+    X(pause_writing) X(peername) X(protocol) X(resume_writing) X(result)       \
+    X(set_exception) X(set_result) X(sockname) X(socket) X(source_traceback)   \
+    X(transport) X(_call_connection_lost) X(_start) X(_sock) X(name) X(asyncgen) \
+    X(future) X(task) X(slow_callback_duration) X(_loop) X(gettimeout) X(send) \
+    X(throw) X(_accept_failed) X(_log_slow) X(_forget_server_client)
+
+struct gl_globals {
+#define X(n) PyObject *s_##n;
+    GL_STRINGS(X)
+#undef X
+    PyObject *empty_tuple;
+    PyObject *kw_loop;            /* ("loop",) */
+    PyObject *kw_context;         /* ("context",) */
+    /* asyncio's and the stdlib's */
+    PyObject *asyncio_Handle, *asyncio_TimerHandle, *asyncio_Transport;
+    PyObject *asyncio_BufferedProtocol;
+    PyObject *asyncio_Future;     /* the C-accelerated class */
+    PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
+    PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
+    PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
+    PyObject *logger;             /* asyncio.log.logger */
+    PyObject *socket_socket;      /* socket.socket */
+    PyObject *iscoroutinefunction;
+};
+static struct gl_globals G;
+
+/* ---- Handle and TimerHandle (handle.c) ------------------------------------ */
+
+/* The head of both is asyncio.Handle's own slots, so that asyncio's methods and
+ * anybody's attribute access work on them; names.c checks the offsets. */
+#if PY_VERSION_HEX < 0x030C0000
+#define GL_HANDLE_WEAKREFS PyObject *weakrefs; /* later versions keep it before the object */
+#else
+#define GL_HANDLE_WEAKREFS
+#endif
+#define GL_HANDLE_HEAD                                                         \
+    PyObject_HEAD                                                              \
+    PyObject *args;          /* a tuple, or NULL where arg[] holds them */     \
+    PyObject *callback;                                                        \
+    PyObject *cancelled;     /* Py_True or Py_False */                         \
+    PyObject *context;                                                         \
+    PyObject *loop;                                                            \
+    PyObject *repr;                                                            \
+    PyObject *source_traceback;                                                \
+    GL_HANDLE_WEAKREFS
+
+typedef struct {
+    GL_HANDLE_HEAD
+} gl_handle_head;
+
+#define GL_INLINE_ARGS 2
+typedef struct {
+    int8_t nargs;             /* -1: the arguments are the tuple in the head */
+    PyObject *arg[GL_INLINE_ARGS];
+} gl_handle_args;
+
+typedef struct {
+    GL_HANDLE_HEAD
+    gl_handle_args inl;
+} gl_handle;
+
+typedef struct {
+    GL_HANDLE_HEAD
+    PyObject *scheduled;      /* asyncio.TimerHandle's slots */
+    PyObject *when;
+    gl_handle_args inl;
+    int64_t deadline;         /* ns of CLOCK_MONOTONIC */
+    uint32_t timer;           /* id in timers.c, or GL_NO_TIMER */
+} gl_timer_handle;
+
+#define GL_NO_TIMER UINT32_MAX
+
+static PyTypeObject *gl_handle_type, *gl_timer_handle_type;
+
+/* ---- tables ----------------------------------------------------------------- */
+
+typedef struct gl_ready {     /* ready.c: a ring of owned references */
+    PyObject **slot;
+    size_t mask;              /* capacity - 1 */
+    size_t head, count;
+} gl_ready;
+
+enum gl_reg_kind { GL_REG_FREE = 0, GL_REG_STREAM, GL_REG_LISTENER, GL_REG_WATCH };
+
+typedef struct gl_reg {       /* registry.c: by id */
+    PyObject *owner;          /* stream, listener: owned while registered; watch: NULL */
+    uint32_t gen;
+    uint32_t kind;
+    int fd;                   /* watch: index in fds */
+} gl_reg;
+
+typedef struct gl_fd {        /* registry.c: by fd number */
+    PyObject *transport;      /* borrowed: the transport that uses the fd, or NULL */
+    PyObject *reader, *writer;/* owned: a Handle, or a Future that waits once */
+    uint32_t id, gen;         /* the watch */
+    bool watched;             /* id and gen are valid */
+    bool reader_once, writer_once;
+} gl_fd;
+
+typedef struct gl_timer_chunk gl_timer_chunk;
+typedef struct gl_timers {    /* timers.c */
+    gl_timer_chunk **chunk;
+    uint32_t chunks;
+    uint32_t first_free;      /* the lowest chunk that has a free id */
+    uint32_t armed;
+} gl_timers;
+
+/* ---- Loop (loop.c) ------------------------------------------------------------ */
+
+typedef struct gl_loop {
+    PyObject_HEAD
+    PyObject *weakrefs;
+    const gl_table *go;       /* NULL once closed */
+    gl_shared *shared;
+    int32_t reactor;
+    uint64_t epoch;           /* of the library; another one: we are in a forked child */
+    unsigned long thread_id;  /* 0 while not running */
+    char closed, stopping, debug;
+    char in_turn;             /* Go is running (the GIL is released) */
+    char sleeping;            /* ... and may block: a push must wake it */
+    char dirty;               /* submissions wait that must not wait long (writes) */
+    gl_ready ready;
+    uint32_t cmp_pos;         /* completions already handled */
+    gl_timers timers;
+    gl_reg *regs;
+    uint32_t regs_cap;
+    gl_fd *fds;
+    int fds_cap;
+    PyObject *resolving;      /* dict: request number -> future */
+    uint32_t next_request;
+    PyObject *current_handle; /* what runs now, for debug and diagnostics */
+    uint32_t since_poll;      /* iterations since the last turn */
+    uint64_t last_poll_ticks;
+    uint64_t iterations;
+} gl_loop;
+
+static PyTypeObject *gl_loop_type;
+#define gl_loop_check(o) PyObject_TypeCheck((o), gl_loop_type)
+
+/* Raises RuntimeError for a closed loop, or one that belongs to a parent process. */
+static int gl_loop_check_usable(gl_loop *self);
+/* True in a process that the loop does not belong to: Go must not be called. */
+static inline bool gl_loop_is_foreign(gl_loop *self);
+
+/* Appends a submission; amortised O(1). */
+static int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen,
+                     const void *ptr, int64_t arg);
+
+/* Schedules callable(arg) (arg may be NULL: no argument) in `context` (NULL: a copy
+ * of the current one), as call_soon does, without giving out the handle. */
+static int gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg,
+                        PyObject *context);
+
+/* Hands an exception to loop.call_exception_handler as asyncio words it.  Takes
+ * the exception that is set.  Extra keys where not NULL.  Returns -1, with the
+ * exception set again, for SystemExit and KeyboardInterrupt, and when the handler
+ * itself raised such. `message` is formatted by the caller (owned by it). */
+static int gl_report_exception(gl_loop *loop, PyObject *message, PyObject *handle,
+                               PyObject *transport, PyObject *protocol);
+/* The same with a given exception object instead of the one that is set. */
+static int gl_report_exception_object(gl_loop *loop, const char *message,
+                                      PyObject *exc, PyObject *transport,
+                                      PyObject *protocol);
+
+/* OSError (of the right subclass) from an errno, as an object. */
+static PyObject *gl_oserror(int err);
+
+/* ---- registry.c -------------------------------------------------------------- */
+
+/* Notes a registration under the id that Go gave; takes a new reference to owner. */
+static int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind,
+                      PyObject *owner, int fd);
+/* Forgets it (drops the reference).  Any later completion of it is ignored. */
+static void gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen);
+/* The entry for an fd, made if need be; NULL with MemoryError. fd >= 0.  The
+ * pointer is valid until the next call. */
+static gl_fd *gl_fd_get(gl_loop *loop, int fd);
+/* Drops a silent watch that was left on the number; before an fd is opened as stream. */
+static int gl_fd_release_watch(gl_loop *loop, int fd);
+/* RuntimeError if a live transport uses the fd (asyncio's words). */
+static int gl_fd_ensure_no_transport(gl_loop *loop, int fd);
+static void gl_fd_set_transport(gl_loop *loop, int fd, PyObject *transport /* or NULL */);
+
+/* ---- stream.c, listener.c: called by turn.c ------------------------------------ */
+
+/* Handles one completion of a live registration. 0, or -1 where SystemExit or
+ * KeyboardInterrupt leaves the loop. `owner` is kept alive by the caller. */
+static int gl_stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
+static int gl_listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
+/* Loop.close(): detaches every registered stream and listener from the reactor
+ * before it goes (their finalizers must not call Go afterwards). */
+static void gl_stream_orphan(PyObject *owner);
+static void gl_listener_orphan(PyObject *owner);
+
+static int gl_stream_init_type(PyObject *module);
+static int gl_listener_init_type(PyObject *module);
+
+#endif /* GOLOOP_CORE_H */
