@@ -1,0 +1,16 @@
+# Every target sets up what it needs in virtual environments of its own; a
+# machine with Python >= 3.11, a C compiler and make is enough.  What the targets
+# do stands in tools/dev.py.
+#
+#   make build PYTHON=python3.13     another default Python
+#   make test PYTEST_ARGS='-k tcp'   some of the Python tests
+
+PYTHON ?= python3
+
+TARGETS := build demo test test-all check bench wheel sdist clean
+
+.PHONY: $(TARGETS)
+$(TARGETS):
+	@$(PYTHON) tools/dev.py $@
+
+.DEFAULT_GOAL := build

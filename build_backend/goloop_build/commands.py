@@ -1,0 +1,260 @@
+"""The two artefacts of goloop, as setuptools commands.
+
+`build_ext` compiles goloop._core, the C extension: one per interpreter, linked
+to no Go.  `build_golib` has Go build libgoloop.so, which no header of Python
+enters: one per machine, opened by the extension when the first loop is made.
+Both know three ways to build: into the staging directory of a wheel, in place
+for `--inplace`, and in place for an editable install.
+
+The environment chooses variants of the extension:
+  GOLOOP_DEBUG=1           -O0 -g, assertions on
+  GOLOOP_SANITIZE=address  AddressSanitizer
+  GOLOOP_WERROR=1          warnings are errors
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import filecmp
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from glob import glob
+
+from setuptools import Command, Extension
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+
+from . import toolchain
+
+PACKAGE = "goloop"
+LIBRARY = "libgoloop.so"
+GO_PACKAGE = "./pybridge/golib"
+
+# Go must not preempt goroutines with SIGURG: a Python handler for that signal
+# would see calls that nobody sent.
+GO_LINK_FLAGS = "-s -w -X runtime.godebugDefault=asyncpreemptoff=1"
+
+# What `go build` says when it cannot get at a module, whichever layer failed.
+UNREACHABLE = re.compile(
+    r"dial tcp|no such host|proxyconnect|i/o timeout|connection refused|network is unreachable"
+    r"|module lookup disabled|TLS handshake|x509:|unrecognized import path|Service Unavailable"
+    r"|4\d\d [A-Z][a-z]+|5\d\d [A-Z][a-z]+"
+)
+
+
+# ---- the C extension ---------------------------------------------------------
+
+
+def core_extension() -> Extension:
+    """goloop._core: one translation unit, core.c, which includes the other files."""
+    compile_flags = [
+        "-std=c11",
+        "-O2",
+        "-fvisibility=hidden",
+        "-fno-semantic-interposition",
+        "-Wall",
+        "-Wextra",
+        "-Wstrict-prototypes",
+        "-Wno-unused-parameter",
+        "-Wno-missing-field-initializers",
+        # METH_FASTCALL and METH_NOARGS functions are cast to PyCFunction by contract.
+        "-Wno-cast-function-type",
+    ]
+    link_flags = ["-Wl,--as-needed", "-ldl"]
+    if os.environ.get("GOLOOP_DEBUG") == "1":
+        compile_flags += ["-O0", "-g", "-UNDEBUG"]
+    sanitize = os.environ.get("GOLOOP_SANITIZE")
+    if sanitize:
+        compile_flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-O1", "-g"]
+        compile_flags += ["-UNDEBUG"]
+        link_flags += [f"-fsanitize={sanitize}"]
+    if os.environ.get("GOLOOP_WERROR") == "1":
+        compile_flags += ["-Werror"]
+    return Extension(
+        "goloop._core",
+        sources=["pybridge/core/core.c"],
+        depends=[*sorted(glob("pybridge/core/*.[ch]")), "pybridge/abi.h"],
+        include_dirs=["pybridge", "pybridge/core"],
+        extra_compile_args=compile_flags,
+        extra_link_args=link_flags,
+        language="c",
+    )
+
+
+class BuildExtension(build_ext):
+    """build_ext that picks a compiler that exists and notices changed flags."""
+
+    def run(self) -> None:
+        """Compiles what is out of date."""
+        toolchain.check_machine()
+        # distutils takes the compiler from CC, then from Python's own build.
+        os.environ["CC"] = toolchain.c_compiler()
+        super().run()
+
+    def build_extension(self, ext: Extension) -> None:
+        """One extension; compiled anew where the flags differ from the last build's."""
+        flags = " ".join([os.environ["CC"], *ext.extra_compile_args, *ext.extra_link_args])
+        note = self.get_ext_fullpath(ext.name) if self.inplace else ""
+        note = os.path.join(self.build_temp, "flags-" + (os.path.basename(note) or "staged"))
+        if not _reads(note, flags):
+            self.force = True
+        super().build_extension(ext)
+        os.makedirs(os.path.dirname(note), exist_ok=True)
+        with open(note, "w", encoding="utf-8") as file:
+            file.write(flags)
+
+
+def _reads(path: str, text: str) -> bool:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read() == text
+    except OSError:
+        return False
+
+
+# ---- the Go library -----------------------------------------------------------
+
+
+class BuildGoLibrary(Command):
+    """Builds libgoloop.so and puts it beside the package's modules.
+
+    Implements setuptools' SubCommand protocol, so wheels list the file and
+    editable installs find it in the source tree.
+    """
+
+    description = "build the Go library"
+    user_options = [
+        ("build-lib=", "b", "directory of the staged package"),
+        ("inplace", "i", "put the library into the source tree"),
+    ]
+    boolean_options = ["inplace"]
+
+    build_lib: str | None
+    editable_mode: bool
+
+    def initialize_options(self) -> None:
+        """Nothing chosen yet."""
+        self.build_lib = None
+        self.inplace = False
+        self.editable_mode = False
+
+    def finalize_options(self) -> None:
+        """The staging directory is that of `build`."""
+        self.set_undefined_options("build", ("build_lib", "build_lib"))
+
+    def run(self) -> None:
+        """Has Go build the library, then puts it in place if it is another one."""
+        built = build_go_library()
+        target = self._target()
+        if os.path.exists(target) and filecmp.cmp(built, target, shallow=False):
+            return
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        # Running processes may have the old file mapped: it is replaced, never written.
+        handle, fresh = tempfile.mkstemp(dir=os.path.dirname(target), suffix=".new.so")
+        os.close(handle)
+        shutil.copyfile(built, fresh)
+        os.chmod(fresh, 0o755)
+        os.replace(fresh, target)
+
+    def _target(self) -> str:
+        if self.inplace or self.editable_mode:
+            return os.path.join(PACKAGE, LIBRARY)
+        assert self.build_lib is not None
+        return os.path.join(self.build_lib, PACKAGE, LIBRARY)
+
+    def get_outputs(self) -> list[str]:
+        """The file in the wheel."""
+        assert self.build_lib is not None
+        return [os.path.join(self.build_lib, PACKAGE, LIBRARY)]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """No staged file stands for one of the source tree."""
+        return {}
+
+    def get_source_files(self) -> list[str]:
+        """What the library is made from, for the source distribution."""
+        files = ["go.mod", "go.sum", "pybridge/abi.h"]
+        for folder in ("netloop", "timers", "transports", "pybridge/golib"):
+            files += sorted(glob(f"{folder}/**/*.*", recursive=True))
+        return [file for file in files if os.path.isfile(file)]
+
+
+def build_go_library() -> str:
+    """Runs `go build`; returns the path of the library.
+
+    Go itself knows whether its sources, flags or toolchain changed, and leaves
+    an up-to-date file alone.  The file lives in build/, and one lock serves all
+    interpreters that are built for at the same time.
+    """
+    go = toolchain.go()
+    folder = os.path.join("build", "golib")
+    os.makedirs(folder, exist_ok=True)
+    library = os.path.join(folder, LIBRARY)
+    command = [go, "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false"]
+    command += ["-ldflags", GO_LINK_FLAGS, "-o", library, GO_PACKAGE]
+    with _locked(os.path.join(folder, "lock")):
+        print(shlex.join(command), flush=True)
+        done = subprocess.run(
+            command,
+            env=go_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    sys.stdout.write(done.stdout)
+    sys.stdout.flush()
+    if done.returncode != 0:
+        raise toolchain.Unbuildable(explain_go_failure(done.stdout))
+    return library
+
+
+def go_environment() -> dict[str, str]:
+    """The environment of `go build`: this Go and no other, cgo by the same compiler."""
+    environment = dict(os.environ)
+    environment["GOTOOLCHAIN"] = "local"
+    environment["CGO_ENABLED"] = "1"
+    environment["CC"] = toolchain.c_compiler()
+    if not environment.get("HOME") and not environment.get("GOCACHE"):
+        # Build containers may have no home; Go refuses to work without a cache.
+        environment["GOCACHE"] = os.path.abspath(os.path.join("build", "go-cache"))
+        environment.setdefault("GOPATH", os.path.abspath(os.path.join("build", "go-path")))
+    return environment
+
+
+def explain_go_failure(output: str) -> str:
+    """The sentence for a failed `go build`, by what it printed."""
+    if UNREACHABLE.search(output):
+        proxy = os.environ.get("GOPROXY") or "Go's default proxy"
+        return (
+            f"the Go modules that go.mod names could not be fetched through {proxy} "
+            f"(Go's own message stands above); set GOPROXY to one that this machine reaches."
+        )
+    return "the Go library did not build; Go's own message stands above."
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# ---- build --------------------------------------------------------------------
+
+
+class Build(build):
+    """`build` with the Go library as one more part."""
+
+    sub_commands = [*build.sub_commands, ("build_golib", None)]
+
+
+COMMANDS = {"build": Build, "build_ext": BuildExtension, "build_golib": BuildGoLibrary}

