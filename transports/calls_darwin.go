@@ -1,0 +1,65 @@
+package transports
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxVectors is the most pieces that one call sends (IOV_MAX).
+const MaxVectors = 1024
+
+// Scratch is the memory that SendVectors works in; nothing is needed here.
+type Scratch struct{}
+
+// SystemCalls returns the calls as the kernel has them. Darwin has no raw
+// system calls and no MSG_NOSIGNAL: SIGPIPE is ignored by CPython.
+func SystemCalls() Calls {
+	writev := func(fd int, v []Vector) (int, syscall.Errno) {
+		n, _, e := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
+		return int(n), e
+	}
+	return Calls{
+		Recv: func(fd int, base, size uintptr) (int, syscall.Errno) {
+			n, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, 0, 0, 0)
+			return int(n), e
+		},
+		Read: func(fd int, base, size uintptr) (int, syscall.Errno) {
+			n, _, e := unix.Syscall(unix.SYS_READ, uintptr(fd), base, size)
+			return int(n), e
+		},
+		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
+			n, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), base, size, 0, 0, 0)
+			return int(n), e
+		},
+		SendVectors: func(fd int, v []Vector, _ *Scratch) (int, syscall.Errno) {
+			return writev(fd, v)
+		},
+		Writev: writev,
+		Shutdown: func(fd int) syscall.Errno {
+			_, _, e := unix.Syscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
+			return e
+		},
+		Accept: func(fd int, addr, addrLen uintptr) (int, syscall.Errno) {
+			n, _, e := unix.Syscall(unix.SYS_ACCEPT, uintptr(fd), addr, addrLen)
+			if e != 0 {
+				return -1, e
+			}
+			unix.CloseOnExec(int(n))
+			if err := unix.SetNonblock(int(n), true); err != nil {
+				_ = unix.Close(int(n))
+				return -1, unix.EINVAL
+			}
+			return int(n), 0
+		},
+		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
+			_, _, e := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)
+			return e
+		},
+		Close: func(fd int) syscall.Errno {
+			_, _, e := unix.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+			return e
+		},
+	}
+}

@@ -1,0 +1,65 @@
+package transports
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxVectors is the most pieces that one call sends (IOV_MAX).
+const MaxVectors = 1024
+
+// Scratch is the memory that SendVectors works in; it lives with the reactor,
+// because a local variable would be allocated anew at each call.
+type Scratch struct{ header unix.Msghdr }
+
+// SystemCalls returns the calls as the kernel has them. All but close use raw
+// system calls: they cannot block, and telling Go's scheduler of each would cost
+// as much as the call.
+func SystemCalls() Calls {
+	return Calls{
+		Recv: func(fd int, base, size uintptr) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, 0, 0, 0)
+			return int(n), e
+		},
+		Read: func(fd int, base, size uintptr) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(fd), base, size)
+			return int(n), e
+		},
+		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), base, size, unix.MSG_NOSIGNAL, 0, 0)
+			return int(n), e
+		},
+		SendVectors: func(fd int, v []Vector, scratch *Scratch) (int, syscall.Errno) {
+			h := &scratch.header
+			h.Iov = (*unix.Iovec)(unsafe.Pointer(&v[0]))
+			h.SetIovlen(len(v))
+			n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), unix.MSG_NOSIGNAL)
+			h.Iov = nil
+			return int(n), e
+		},
+		Writev: func(fd int, v []Vector) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
+			return int(n), e
+		},
+		Shutdown: func(fd int) syscall.Errno {
+			_, _, e := unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
+			return e
+		},
+		Accept: func(fd int, addr, addrLen uintptr) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), addr, addrLen,
+				unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+			return int(n), e
+		},
+		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
+			_, _, e := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)
+			return e
+		},
+		Close: func(fd int) syscall.Errno {
+			// close may wait (SO_LINGER), so the scheduler is told.
+			_, _, e := unix.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+			return e
+		},
+	}
+}

@@ -1,0 +1,97 @@
+package transports
+
+import "syscall"
+
+// A listener:
+//
+//	            out of descriptors or memory
+//	  listening ----------------------------> resting
+//	      |     <----------------------------    |
+//	      |          RestTime has passed         |
+//	      | any error of the listener itself     |
+//	      v                                      |
+//	   stopped                                   |
+//
+// A resting listener is not polled: the connection that could not be accepted
+// stays in the kernel's queue and would make the poller spin.
+
+// RestTime is how long a listener rests, in ns: asyncio's ACCEPT_RETRY_DELAY.
+const RestTime = 1_000_000_000
+
+type listenerState uint8
+
+const (
+	listening listenerState = iota
+	resting
+	stopped
+)
+
+// Listener accepts the connections of one listening socket.
+type Listener struct {
+	fd       int32
+	perTurn  int32
+	state    listenerState
+	resumeAt int64
+}
+
+// NewListener makes a machine for a non-blocking listening socket, which is to
+// be asked for at most perTurn connections in one turn.
+func NewListener(fd, perTurn int32) *Listener {
+	return &Listener{fd: fd, perTurn: max(perTurn, 1)}
+}
+
+// PerTurn is the most connections to accept in one turn.
+func (l *Listener) PerTurn() int { return int(l.perTurn) }
+
+// Interest is what the poller should be asked for.
+func (l *Listener) Interest() Interest {
+	if l.state == listening {
+		return Readable
+	}
+	return 0
+}
+
+// Resting tells whether the listener rests, and until when.
+func (l *Listener) Resting() (until int64, yes bool) {
+	return l.resumeAt, l.state == resting
+}
+
+// Rest stops accepting until RestTime after now.
+func (l *Listener) Rest(now int64) {
+	l.state, l.resumeAt = resting, now+RestTime
+}
+
+// Resume goes on after a rest.
+func (l *Listener) Resume() {
+	if l.state == resting {
+		l.state = listening
+	}
+}
+
+// Stop ends accepting for good.
+func (l *Listener) Stop() { l.state = stopped }
+
+// Accept accepts one connection. The peer's address and its length, which holds
+// the room for it beforehand, are at addr and addrLen in C memory. After Resting
+// the caller calls Rest; after Failed the listener has stopped.
+func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
+	fd, errno := c.Accept(int(l.fd), addr, addrLen)
+	switch errno {
+	case 0:
+		return fd, Got, 0
+	case syscall.EAGAIN, syscall.EINTR:
+		return -1, Nothing, 0
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM:
+		return -1, Resting, errno
+	case syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPERM, syscall.EPROTO,
+		syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
+		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EOPNOTSUPP,
+		syscall.ETIMEDOUT, errnoNoNet:
+		// accept(2), "Error handling": what befell this connection while it was
+		// queued, or a firewall's refusal (EPERM); the next one may be well.
+		return -1, Skipped, errno
+	default:
+		l.Stop()
+		return -1, Failed, errno
+	}
+}
