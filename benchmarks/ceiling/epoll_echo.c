@@ -1,0 +1,164 @@
+/*
+ * epoll_echo.c: the ceiling.  An echo server with nothing in it but the system
+ * calls that any server of this shape needs: one thread, level-triggered epoll,
+ * one recv and one send a readable event.  A Python event loop can come near
+ * this figure, not past it, as long as it makes the same calls.
+ *
+ * Usage: epoll_echo [PORT].  Prints "port N" once it listens on 127.0.0.1 and
+ * runs until it is killed.
+ *
+ * A connection is in one of two states: *reading* (pending == NULL, polled for
+ * EPOLLIN), or *draining* (the kernel took only part of an answer; the rest is
+ * in `pending`, and the connection is polled for EPOLLOUT alone until it is
+ * gone, so memory stays bounded by one receive buffer a connection).
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { BUFFER = 256 * 1024, EVENTS = 256, BACKLOG = 1024 };
+
+typedef struct connection {
+    int fd;
+    char *pending;
+    size_t pending_start, pending_end;
+} connection;
+
+static int poller;
+static char buffer[BUFFER];
+
+static void fail(const char *call) {
+    fprintf(stderr, "epoll_echo: %s: %s\n", call, strerror(errno));
+    exit(1);
+}
+
+static void drop(connection *c) {
+    close(c->fd);
+    free(c->pending);
+    free(c);
+}
+
+static void watch(connection *c, uint32_t events) {
+    struct epoll_event event = {.events = events, .data.ptr = c};
+    if (epoll_ctl(poller, EPOLL_CTL_MOD, c->fd, &event) < 0)
+        fail("epoll_ctl");
+}
+
+static void accept_all(int listener) {
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR)
+                return;
+            fail("accept4");
+        }
+        int on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        connection *c = calloc(1, sizeof *c);
+        if (c == NULL)
+            fail("calloc");
+        c->fd = fd;
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+        if (epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event) < 0)
+            fail("epoll_ctl");
+    }
+}
+
+/* Keeps what the kernel did not take and stops reading until it is gone. */
+static void keep(connection *c, const char *rest, size_t length) {
+    c->pending = malloc(length);
+    if (c->pending == NULL)
+        fail("malloc");
+    memcpy(c->pending, rest, length);
+    c->pending_start = 0;
+    c->pending_end = length;
+    watch(c, EPOLLOUT);
+}
+
+static void readable(connection *c) {
+    ssize_t got = recv(c->fd, buffer, sizeof buffer, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        drop(c);
+        return;
+    }
+    ssize_t sent = send(c->fd, buffer, (size_t)got, MSG_NOSIGNAL);
+    if (sent < 0) {
+        if (errno != EAGAIN && errno != EINTR) {
+            drop(c);
+            return;
+        }
+        sent = 0;
+    }
+    if (sent < got)
+        keep(c, buffer + sent, (size_t)(got - sent));
+}
+
+static void writable(connection *c) {
+    ssize_t sent = send(c->fd, c->pending + c->pending_start,
+                        c->pending_end - c->pending_start, MSG_NOSIGNAL);
+    if (sent < 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            drop(c);
+        return;
+    }
+    c->pending_start += (size_t)sent;
+    if (c->pending_start == c->pending_end) {
+        free(c->pending);
+        c->pending = NULL;
+        watch(c, EPOLLIN);
+    }
+}
+
+int main(int argc, char **argv) {
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (listener < 0)
+        fail("socket");
+    int on = 1;
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)(argc > 1 ? atoi(argv[1]) : 0)),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+    };
+    socklen_t length = sizeof address;
+    if (bind(listener, (struct sockaddr *)&address, length) < 0)
+        fail("bind");
+    if (listen(listener, BACKLOG) < 0)
+        fail("listen");
+    if (getsockname(listener, (struct sockaddr *)&address, &length) < 0)
+        fail("getsockname");
+    poller = epoll_create1(EPOLL_CLOEXEC);
+    if (poller < 0)
+        fail("epoll_create1");
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event) < 0)
+        fail("epoll_ctl");
+    printf("port %d\n", ntohs(address.sin_port));
+    fflush(stdout);
+
+    for (;;) {
+        struct epoll_event events[EVENTS];
+        int n = epoll_wait(poller, events, EVENTS, -1);
+        if (n < 0 && errno != EINTR)
+            fail("epoll_wait");
+        for (int i = 0; i < n; i++) {
+            connection *c = events[i].data.ptr;
+            if (c == NULL)
+                accept_all(listener);
+            else if (c->pending != NULL)
+                writable(c);
+            else
+                readable(c);
+        }
+    }
+}

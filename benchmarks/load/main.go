@@ -1,0 +1,31 @@
+// Command load holds gnet's two parts in the benchmarks: the echo server that
+// shows what an idiomatic Go event loop reaches on one core (a ceiling beside
+// the raw C one), and an echo load generator, which was measured against the C
+// one and found dearer (see benchmarks/README.md), so it is the second choice.
+//
+// Both run one gnet event loop; the caller pins the process to one core, which
+// also gives the Go runtime one P.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	const usage = "usage: load serve | load echo PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
+	if len(args) == 1 && args[0] == "serve" {
+		return serve()
+	}
+	if len(args) == 7 && args[0] == "echo" {
+		return generate(args[1:])
+	}
+	return fmt.Errorf("%s", usage)
+}
