@@ -1,0 +1,156 @@
+"""Binds CPython's own asyncio tests to the loop under test.
+
+Owns: which classes of `test.test_asyncio` run (`GROUPS`), and how each of them
+comes to make the loop under test instead of asyncio's.  Used by run.py only,
+in a process of its own, because `bind` changes the `asyncio` module itself.
+
+There are three ways in which these classes make a loop:
+
+* mixins call `create_event_loop()` or `new_loop()`: a subclass answers;
+* `IsolatedAsyncioTestCase`, `asyncio.Runner` and `asyncio.new_event_loop()` ask
+  the policy: the policy under test is set, and is what a reset to the
+  default policy brings back;
+* others name `asyncio.EventLoop` or `asyncio.SelectorEventLoop`: these
+  names are bound to the loop class under test before the tests are imported.
+
+A test that still makes a loop of asyncio's is reported as "unbound", for it
+would prove nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.base_events
+import importlib
+import unittest
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The classes of one module of test.test_asyncio and how they are bound."""
+
+    module: str
+    # Concrete classes that are bound by policy or by name.  None: every
+    # TestCase of the module whose name is not in `skip_classes`.
+    classes: tuple[str, ...] | None = None
+    # Mixins that ask `create_event_loop`, or `new_loop`.
+    mixins: tuple[str, ...] = ()
+    skip_classes: tuple[str, ...] = ()
+
+
+# What waits for later is not here at all: test_ssl, test_sslproto,
+# test_subprocess, test_sendfile, test_unix_events.  The white-box modules
+# (test_base_events, test_selector_events, test_futures, test_tasks) test
+# asyncio's own classes, not a loop.
+GROUPS: tuple[Group, ...] = (
+    Group("test_events", classes=(), mixins=("EventLoopTestsMixin",)),
+    Group("test_sock_lowlevel", classes=(), mixins=("BaseSockTestsMixin",)),
+    Group(
+        "test_server",
+        mixins=("BaseStartServer",),
+        # The first is bound as a mixin, the second is for Windows.
+        skip_classes=("SelectorStartServerTests", "ProactorStartServerTests"),
+    ),
+    Group("test_buffered_proto", classes=(), mixins=("BaseTestBufferedProtocol",)),
+    Group("test_streams"),
+    Group("test_locks"),
+    Group("test_queues"),
+    Group("test_taskgroups"),
+    Group("test_timeouts"),
+    Group("test_waitfor"),
+    Group("test_runners", skip_classes=("BaseTest",)),
+    Group("test_eager_task_factory"),
+    Group("test_context"),
+    Group("test_threads"),
+    Group("test_staggered"),
+    Group("test_futures2"),
+)
+
+foreign_loops: list[type] = []
+
+
+def bind(loop_name: str) -> LoopFactory:
+    """Makes `loop_name` ("asyncio" or "goloop") the loop that the tests get."""
+    if loop_name == "asyncio":
+        return asyncio.SelectorEventLoop
+    if loop_name != "goloop":
+        raise ValueError(f"unknown loop {loop_name!r}")
+    import goloop
+
+    module: Any = asyncio
+    events: Any = asyncio.events
+    for name in ("SelectorEventLoop", "EventLoop"):
+        if hasattr(module, name):
+            setattr(module, name, goloop.Loop)
+    for name in ("DefaultEventLoopPolicy", "_DefaultEventLoopPolicy"):
+        if name in vars(module):
+            setattr(module, name, goloop.EventLoopPolicy)
+    set_policy = getattr(events, "_set_event_loop_policy", None) or events.set_event_loop_policy
+    set_policy(goloop.EventLoopPolicy())
+
+    original_init: Any = asyncio.base_events.BaseEventLoop.__init__
+
+    def counted_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        foreign_loops.append(type(self))
+        original_init(self, *args, **kwargs)
+
+    setattr(asyncio.base_events.BaseEventLoop, "__init__", counted_init)
+    return goloop.new_event_loop
+
+
+def load(group: Group, factory: LoopFactory, loop_name: str) -> list[type[unittest.TestCase]]:
+    """Imports the group's module and returns its bound test classes."""
+    module: Any = importlib.import_module(f"test.test_asyncio.{group.module}")
+    if group.module == "test_runners" and loop_name != "asyncio":
+        _bind_runners(module, factory)
+    classes: list[type[unittest.TestCase]] = []
+    for name in group.mixins:
+        classes.append(_bound_mixin(module, name, factory))
+    names = group.classes
+    if names is None:
+        names = tuple(
+            name
+            for name, value in vars(module).items()
+            if isinstance(value, type)
+            and issubclass(value, unittest.TestCase)
+            and value.__module__ == module.__name__
+            and name not in group.skip_classes
+        )
+    classes.extend(getattr(module, name) for name in names)
+    return classes
+
+
+def _bound_mixin(module: Any, name: str, factory: LoopFactory) -> type[unittest.TestCase]:
+    mixin = getattr(module, name)
+    base = unittest.TestCase
+    if hasattr(module, "test_utils"):
+        base = module.test_utils.TestCase
+    body = {
+        "__module__": module.__name__,
+        "create_event_loop": lambda self: factory(),
+        "new_loop": lambda self: factory(),
+    }
+    bound: type[unittest.TestCase] = type(name, (mixin, base), body)
+    return bound
+
+
+def _bind_runners(module: Any, factory: LoopFactory) -> None:
+    """Gives test_runners a real loop where it builds one of asyncio's out of mocks."""
+
+    def new_loop(self: unittest.TestCase) -> asyncio.AbstractEventLoop:
+        loop: Any = factory()
+        loop.shutdown_ag_run = False
+
+        async def shutdown_asyncgens() -> None:
+            loop.shutdown_ag_run = True
+
+        loop.shutdown_asyncgens = shutdown_asyncgens
+        result: asyncio.AbstractEventLoop = loop
+        return result
+
+    module.BaseTest.new_loop = new_loop

@@ -1,0 +1,84 @@
+"""The one list of CPython's tests that goloop does not pass, each with its reason.
+
+Strict in both directions: a test that fails and matches no entry fails the
+run, and so does a test that passes though an entry says that it does not, and
+an entry that matches no test of a version that it names.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import sys
+from dataclasses import dataclass
+
+ALL = ((3, 11), (3, 12), (3, 13), (3, 14))
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One pattern over test ids that is expected not to pass, and why."""
+
+    pattern: str
+    reason: str
+    versions: tuple[tuple[int, int], ...] = ALL
+    # The outcome that is expected: "failed", or "skipped" where the test skips
+    # itself on a loop that is not asyncio's selector loop.
+    outcome: str = "failed"
+
+    def covers(self, test_id: str) -> bool:
+        return fnmatch.fnmatchcase(test_id, self.pattern)
+
+
+EVENTS = "test_events.EventLoopTestsMixin."
+TLS = "TLS is not implemented yet: ssl= raises NotImplementedError"
+UNIX = "Unix sockets are not implemented yet: the method raises NotImplementedError"
+DATAGRAM = "datagrams are not implemented yet: the method raises NotImplementedError"
+PIPE = "pipes are not implemented yet: the method raises NotImplementedError"
+
+EXPECTATIONS: tuple[Expectation, ...] = (
+    Expectation(EVENTS + "test_create_*ssl*", TLS),
+    Expectation(EVENTS + "test_ssl_connect_accepted_socket", TLS),
+    Expectation(EVENTS + "test_create_unix_connection", UNIX),
+    Expectation(EVENTS + "test_create_unix_server", UNIX),
+    Expectation(EVENTS + "test_create_unix_server_path_socket_error", UNIX),
+    Expectation(EVENTS + "test_create_datagram_endpoint*", DATAGRAM),
+    Expectation(EVENTS + "test_datagram_send_to_non_listening_address", DATAGRAM),
+    Expectation(EVENTS + "test_read_pipe", PIPE),
+    Expectation(EVENTS + "test_unclosed_pipe_transport", PIPE),
+    Expectation(EVENTS + "test_write_pipe*", PIPE),
+    Expectation(EVENTS + "test_*pty*", PIPE),
+    Expectation(
+        EVENTS + "test_internal_fds",
+        "the test counts _internal_fds of asyncio's selector loops and skips itself elsewhere",
+        outcome="skipped",
+    ),
+)
+
+
+def active(version: tuple[int, int] = sys.version_info[:2]) -> list[Expectation]:
+    """The entries that hold for this version."""
+    return [entry for entry in EXPECTATIONS if version in entry.versions]
+
+
+def judge(outcomes: dict[str, str], entries: list[Expectation]) -> list[str]:
+    """Compares test id -> outcome with the list; returns the differences, in words."""
+    problems: list[str] = []
+    for test_id, outcome in outcomes.items():
+        covering = [entry for entry in entries if entry.covers(test_id)]
+        if len(covering) > 1:
+            problems.append(f"{test_id}: stands in the list {len(covering)} times")
+        wanted = covering[0].outcome if covering else "passed"
+        if outcome != wanted:
+            problems.append(f"{test_id}: {outcome}, expected {wanted}")
+    return problems
+
+
+def unmatched(test_ids: list[str], entries: list[Expectation]) -> list[str]:
+    """The patterns of entries that match no test, of modules that were run."""
+    modules = {test_id.split(".")[0] for test_id in test_ids}
+    return [
+        entry.pattern
+        for entry in entries
+        if entry.pattern.split(".")[0] in modules
+        and not any(entry.covers(test_id) for test_id in test_ids)
+    ]

@@ -1,0 +1,106 @@
+"""CPython's own asyncio tests of the running interpreter pass on goloop.
+
+One pytest test for each module of `test.test_asyncio` that run.py binds; what
+may fail stands in expectations.py.  GOLOOP_TEST_LOOP=asyncio runs them on
+asyncio, where all must pass: that proves the harness.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import binding
+import expectations
+import pytest
+
+HERE = Path(__file__).parent
+LOOP = "asyncio" if os.environ.get("GOLOOP_TEST_LOOP") == "asyncio" else "goloop"
+MODULE_LIMIT = 240
+
+
+def run_module(module: str) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / "run.py"), "--loop", LOOP, "--module", module]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=MODULE_LIMIT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    tests: dict[str, Any] = report["tests"]
+    return tests
+
+
+# Modules that came with a later CPython than the first that we support.
+SINCE = {"test_eager_task_factory": (3, 12), "test_staggered": (3, 13)}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        group.module
+        for group in binding.GROUPS
+        if sys.version_info[:2] >= SINCE.get(group.module, (3, 11))
+    ],
+)
+def test_module(module: str) -> None:
+    tests = run_module(module)
+    assert tests, "the module has no test"
+    entries = expectations.active() if LOOP == "goloop" else []
+    outcomes = {test_id: answer["outcome"] for test_id, answer in tests.items()}
+    problems = expectations.judge(outcomes, entries)
+    details = [
+        f"--- {test_id}\n{answer['detail']}\n{answer.get('output', '')}"
+        for test_id, answer in tests.items()
+        if any(problem.startswith(f"{test_id}:") for problem in problems)
+    ]
+    problems += [
+        f"{pattern}: matches no test"
+        for pattern in expectations.unmatched(list(tests), entries)
+    ]
+    assert not problems, "\n".join(problems + details)
+
+
+def test_judgement_is_strict() -> None:
+    entry = expectations.Expectation("m.C.test_a*", "a reason")
+    assert expectations.judge({"m.C.test_a": "failed", "m.C.test_b": "passed"}, [entry]) == []
+    assert expectations.judge({"m.C.test_a": "passed"}, [entry]) == [
+        "m.C.test_a: passed, expected failed"
+    ]
+    assert expectations.judge({"m.C.test_b": "crashed"}, [entry]) == [
+        "m.C.test_b: crashed, expected passed"
+    ]
+    assert expectations.unmatched(["m.C.test_b"], [entry]) == ["m.C.test_a*"]
+
+
+def test_a_hang_a_crash_and_an_exit_are_outcomes_of_their_own(tmp_path: Path) -> None:
+    script = tmp_path / "bad.py"
+    script.write_text(
+        "import json, os, signal, sys, time, unittest\n"
+        f"sys.path.insert(0, {str(HERE)!r})\n"
+        "import run\n"
+        "class Bad(unittest.TestCase):\n"
+        "    def test_hang(self): time.sleep(3600)\n"
+        "    def test_crash(self): os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "    def test_exit(self): os._exit(3)\n"
+        "    def test_good(self): pass\n"
+        "    def test_skip(self): self.skipTest('x')\n"
+        "    def test_fail(self): self.fail('y')\n"
+        "names = unittest.TestLoader().getTestCaseNames(Bad)\n"
+        "out = run.run_all({n: Bad(n) for n in names}, 2, 4.0, False)\n"
+        "print(json.dumps({n: o['outcome'] for n, o in out.items()}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout) == {
+        "test_hang": "timeout",
+        "test_crash": "crashed",
+        "test_exit": "crashed",
+        "test_good": "passed",
+        "test_skip": "skipped",
+        "test_fail": "failed",
+    }
