@@ -93,13 +93,14 @@ def bind(loop_name: str) -> LoopFactory:
     set_policy = getattr(events, "_set_event_loop_policy", None) or events.set_event_loop_policy
     set_policy(goloop.EventLoopPolicy())
 
-    original_init: Any = asyncio.base_events.BaseEventLoop.__init__
+    base: Any = asyncio.base_events.BaseEventLoop
+    original_init = base.__init__
 
     def counted_init(self: Any, *args: Any, **kwargs: Any) -> None:
         foreign_loops.append(type(self))
         original_init(self, *args, **kwargs)
 
-    setattr(asyncio.base_events.BaseEventLoop, "__init__", counted_init)
+    base.__init__ = counted_init
     return goloop.new_event_loop
 
 

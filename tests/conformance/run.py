@@ -15,6 +15,7 @@ not "passed" is told on stderr with the last lines that the test printed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import fnmatch
 import json
@@ -112,10 +113,8 @@ def start(test: unittest.TestCase, test_id: str, limit: float) -> Child:
 
 def finish(child: Child) -> Outcome:
     """Reaps the child and its group, and names its outcome."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     _, status = os.waitpid(child.pid, 0)
     os.close(child.pipe)
     seconds = round(time.monotonic() - child.started, 3)

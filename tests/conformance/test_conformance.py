@@ -58,8 +58,7 @@ def test_module(module: str) -> None:
         if any(problem.startswith(f"{test_id}:") for problem in problems)
     ]
     problems += [
-        f"{pattern}: matches no test"
-        for pattern in expectations.unmatched(list(tests), entries)
+        f"{pattern}: matches no test" for pattern in expectations.unmatched(list(tests), entries)
     ]
     assert not problems, "\n".join(problems + details)
 
