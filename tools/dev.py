@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import checks
 import environments
 from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
 
@@ -90,6 +91,11 @@ def conclude(target: str, passed: bool) -> None:
         raise Failed(target)
 
 
+def check() -> None:
+    """Linters, type checkers, the race detector, AddressSanitizer and leak checks."""
+    conclude("check", checks.check())
+
+
 def wheel() -> None:
     """The wheel for the default Python, in dist/, built in isolation as pip does."""
     made = environments.environment(environments.default_interpreter())
@@ -125,6 +131,7 @@ TARGETS: dict[str, Callable[[], None]] = {
     "build": build,
     "test": test,
     "test-all": test_all,
+    "check": check,
     "wheel": wheel,
     "sdist": sdist,
     "clean": clean,

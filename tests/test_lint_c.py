@@ -1,0 +1,203 @@
+"""The C lint itself, on snippets with and without each bug, and on the extension."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _load():
+    spec = importlib.util.spec_from_file_location("lint_c", ROOT / "tools" / "lint_c.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["lint_c"] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+lint_c = _load()
+
+
+def rules_broken(code: str) -> list[str]:
+    return [finding.rule for finding in lint_c.lint("snippet.c", code)]
+
+
+BAD = {
+    "return-singleton": [
+        "static PyObject *f(PyObject *m) { return Py_None; }",
+        "static PyObject *f(PyObject *m) { if (m) { return (PyObject *)Py_True; } Py_RETURN_NONE; }",
+        # The reference was taken to another object.
+        "static PyObject *f(PyObject *m) { Py_INCREF(m); return Py_None; }",
+    ],
+    "borrowed-across-call": [
+        """static PyObject *f(PyObject *list) {
+            PyObject *item = PyList_GetItem(list, 0);
+            PyObject *r = PyObject_CallNoArgs(list);
+            Py_XDECREF(r);
+            return Py_NewRef(item);
+        }""",
+        # A destructor is Python code, too.
+        """static int f(PyObject *d, PyObject *key, PyObject *old) {
+            PyObject *value = PyDict_GetItemWithError(d, key);
+            if (value == NULL) { return -1; }
+            Py_DECREF(old);
+            return use(value);
+        }""",
+        """static void f(PyObject *list) {
+            for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+                PyObject *item = PyList_GET_ITEM(list, i);
+                if (PyObject_IsTrue(item) > 0) { use(item); }
+            }
+        }""",
+    ],
+    "decref-field": [
+        "static void f(Loop *self) { Py_DECREF(self->task); self->task = NULL; }",
+        "static int f_clear(Loop *self) { Py_XDECREF(self->a.b); return 0; }",
+    ],
+    "gc-new-untracked": [
+        "static PyObject *f(PyTypeObject *t) { Foo *o = PyObject_GC_New(Foo, t); return (PyObject *)o; }",
+    ],
+    "traverse-type": [
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) { Py_VISIT(self->x); return 0; }
+        static PyType_Slot slots[] = {{Py_tp_traverse, foo_traverse}, {0, NULL}};""",
+    ],
+    "dealloc-type": [
+        """static void foo_dealloc(Foo *self) { Py_CLEAR(self->x); Py_TYPE(self)->tp_free(self); }
+        static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)foo_dealloc}, {0, NULL}};""",
+    ],
+    "dealloc-untrack": [
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(self)); return 0; }
+        static void foo_dealloc(Foo *self) {
+            PyTypeObject *type = Py_TYPE(self);
+            Py_CLEAR(self->x);
+            type->tp_free(self);
+            Py_DECREF(type);
+        }
+        static PyType_Slot slots[] = {{Py_tp_dealloc, foo_dealloc}, {Py_tp_traverse, foo_traverse}};
+        static PyType_Spec spec = {.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC};""",
+    ],
+    "python-without-gil": [
+        "static void f(void) { Py_BEGIN_ALLOW_THREADS PyErr_SetNone(0); Py_END_ALLOW_THREADS }",
+        "static int f(void) { Py_BEGIN_ALLOW_THREADS if (g()) return 1; Py_END_ALLOW_THREADS return 0; }",
+    ],
+    "module-add-object": [
+        'static int f(PyObject *m, PyObject *o) { return PyModule_AddObject(m, "o", o); }',
+    ],
+}
+
+GOOD = {
+    "return-singleton": [
+        "static PyObject *f(PyObject *m) { Py_INCREF(Py_None); return Py_None; }",
+        "static PyObject *f(PyObject *m) { return Py_NewRef(Py_None); }",
+        "static PyObject *f(PyObject *m) { /* return Py_None; */ Py_RETURN_NONE; }",
+    ],
+    "borrowed-across-call": [
+        """static PyObject *f(PyObject *list) {
+            PyObject *item = PyList_GetItem(list, 0);
+            Py_XINCREF(item);
+            Py_XDECREF(PyObject_CallNoArgs(list));
+            return item;
+        }""",
+        # The call is on a path that does not come back.
+        """static int f(PyObject *d, PyObject *key, PyObject *old) {
+            PyObject *value = PyDict_GetItemWithError(d, key);
+            if (value == NULL) { Py_DECREF(old); return -1; }
+            return use(value);
+        }""",
+        # Nothing of it is used once Python ran.
+        """static PyObject *f(PyObject *list) {
+            PyObject *item = PyList_GetItem(list, 0);
+            if (item == NULL) { return NULL; }
+            return PyObject_CallNoArgs(item);
+        }""",
+        # A member of the same name is another thing.
+        """static int f(PyObject *list, Foo *self) {
+            PyObject *item = PyList_GetItem(list, 0);
+            int r = PyObject_IsTrue(item);
+            return r + self->item;
+        }""",
+    ],
+    "decref-field": [
+        "static void f(Loop *self) { Py_CLEAR(self->task); PyObject *t = self->b; Py_DECREF(t); }",
+        "static void foo_dealloc(Foo *self) { Py_XDECREF(self->x); }",
+        # A reason stands beside it.
+        """static void f(Loop *self) {
+            /* lint: allow decref-field: the object was made above and nobody has it */
+            Py_DECREF(self->task);
+        }""",
+    ],
+    "gc-new-untracked": [
+        """static PyObject *f(PyTypeObject *t) {
+            Foo *o = PyObject_GC_New(Foo, t);
+            PyObject_GC_Track(o);
+            return (PyObject *)o;
+        }""",
+    ],
+    "traverse-type": [
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(self)); return 0; }
+        static PyType_Slot slots[] = {{Py_tp_traverse, foo_traverse}, {0, NULL}};""",
+    ],
+    "dealloc-type": [
+        """static void foo_dealloc(Foo *self) { PyTypeObject *tp = Py_TYPE(self); tp->tp_free(self); Py_DECREF(tp); }
+        static PyType_Slot slots[] = {{Py_tp_dealloc, foo_dealloc}, {0, NULL}};""",
+    ],
+    "dealloc-untrack": [
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(self)); return 0; }
+        static void foo_dealloc(Foo *self) { PyObject_GC_UnTrack(self); Py_DECREF(Py_TYPE(self)); }
+        static PyType_Slot slots[] = {{Py_tp_dealloc, foo_dealloc}, {Py_tp_traverse, foo_traverse}};
+        static PyType_Spec spec = {.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC};""",
+    ],
+    "python-without-gil": [
+        """static void f(void) {
+            Py_BEGIN_ALLOW_THREADS
+            read(0, 0, 0);
+            Py_BLOCK_THREADS
+            Py_UNBLOCK_THREADS
+            Py_END_ALLOW_THREADS
+        }""",
+    ],
+    "module-add-object": [
+        'static int f(PyObject *m, PyObject *o) { return PyModule_AddObjectRef(m, "o", o); }',
+    ],
+}
+
+assert BAD.keys() == GOOD.keys() == lint_c.RULES.keys()
+
+
+@pytest.mark.parametrize(("rule", "code"), [(r, c) for r, codes in BAD.items() for c in codes])
+def test_a_bug_is_found(rule: str, code: str) -> None:
+    assert rules_broken(code) == [rule]
+
+
+@pytest.mark.parametrize(("rule", "code"), [(r, c) for r, codes in GOOD.items() for c in codes])
+def test_right_code_passes(rule: str, code: str) -> None:
+    assert rules_broken(code) == []
+
+
+def test_an_exemption_needs_a_reason() -> None:
+    code = "void f(Loop *self) {\n/* lint: allow decref-field: */\nPy_DECREF(self->task);\n}"
+    assert rules_broken(code) == ["decref-field"]
+
+
+def test_an_exemption_is_for_one_rule() -> None:
+    code = "void f(Loop *self) {\n/* lint: allow gc-new-untracked: no */\nPy_DECREF(self->t);\n}"
+    assert rules_broken(code) == ["decref-field"]
+
+
+def test_lines_are_counted_past_comments_and_macros() -> None:
+    code = '/* two\n lines { */\n#define X { \\\n  (\nvoid f(void) {\n  char *s = "}";\n\n  Py_DECREF(a->b);\n}\n'
+    assert [finding.line for finding in lint_c.lint("snippet.c", code)] == [8]
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((ROOT / "pybridge").rglob("*.[ch]")),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_the_extension(path: Path) -> None:
+    findings = lint_c.lint(str(path.relative_to(ROOT)), path.read_text())
+    assert not findings, "\n".join(map(str, findings))

@@ -1,0 +1,221 @@
+"""What `make check` looks at, beyond the tests themselves.
+
+Each check is a function without arguments that returns whether it passed; it
+prints what its program prints.  All of them run, whatever the earlier ones
+found; `make check CHECKS='ruff mypy'` runs some.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import environments
+from environments import BUILD, ROOT, Environment, Failed, run, say
+
+# Runs without installing; its modules are pinned by this version's own go.mod.
+STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
+
+# What mypy reads: the package, and every program of the tree.
+TYPED = ["goloop", "build_backend", "tools", "examples"]
+
+
+def tooling() -> Environment:
+    """The default Python's environment with goloop, the tests' packages and the linters."""
+    made = environments.environment(environments.default_interpreter(), "test", "lint")
+    environments.install_editable(made)
+    return made
+
+
+def _passes(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> bool:
+    made_env = env if env is not None else tooling().variables()
+    try:
+        run(command, env=made_env, cwd=cwd)
+    except Failed as reason:
+        say(str(reason))
+        return False
+    return True
+
+
+# ---- Python -------------------------------------------------------------------
+
+
+def ruff() -> bool:
+    """No finding in any Python file."""
+    return _passes(tooling().python, "-m", "ruff", "check", ".")
+
+
+def mypy() -> bool:
+    """Strict types in the package and the tools."""
+    present = [name for name in TYPED if (ROOT / name).exists()]
+    return _passes(tooling().python, "-m", "mypy", "--strict", *present)
+
+
+def stubtest() -> bool:
+    """The stubs say what the built module has."""
+    command: list[str | Path] = [tooling().python, "-m", "mypy.stubtest", "goloop"]
+    allowlist = ROOT / "tests" / "stubtest_allowlist.txt"
+    if allowlist.exists():
+        command += ["--allowlist", allowlist]
+    return _passes(*command)
+
+
+# ---- Go -----------------------------------------------------------------------
+
+
+def gofmt() -> bool:
+    """Every Go file is formatted."""
+    files = [str(path.relative_to(ROOT)) for path in _sources(".go")]
+    done = subprocess.run(
+        ["gofmt", "-l", *files],
+        cwd=ROOT,
+        env=environments.go_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.stdout:
+        print("not formatted by gofmt:\n" + done.stdout, flush=True)
+    return done.returncode == 0 and not done.stdout
+
+
+def vet() -> bool:
+    """go vet, cgo's rules included."""
+    return _passes("go", "vet", "./...", env=environments.go_environment())
+
+
+def vet_darwin() -> bool:
+    """The rooms without cgo compile for the kqueue poller too."""
+    env = {**environments.go_environment(), "GOOS": "darwin", "CGO_ENABLED": "0"}
+    return _passes("go", "vet", "./...", env=env)
+
+
+def staticcheck() -> bool:
+    """staticcheck's default checks."""
+    env = {**environments.go_environment(), "GOFLAGS": "-mod=mod"}
+    return _passes("go", "run", STATICCHECK, "./...", env=env)
+
+
+def race() -> bool:
+    """Go's tests under the race detector."""
+    return _passes("go", "test", "-race", "./...", env=environments.go_environment())
+
+
+# ---- C ------------------------------------------------------------------------
+
+
+def lint_c() -> bool:
+    """No misuse of Python's C API that the lint knows."""
+    return _passes(tooling().python, "tools/lint_c.py", "pybridge/core")
+
+
+def asan() -> bool:
+    """The Python tests on an extension built with AddressSanitizer and warnings as errors."""
+    made = _sanitized()
+    library = subprocess.run(
+        [*environments.toolchain.c_compiler().split(), "-print-file-name=libasan.so"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    env = made.variables(
+        # The interpreter itself is not instrumented, so the runtime has to be there first.
+        LD_PRELOAD=library,
+        # CPython keeps much until the process ends, which is no leak to report here.
+        # Go catches SIGSEGV itself and hands on what is not its own.
+        ASAN_OPTIONS="detect_leaks=0:allow_user_segv_handler=1:handle_segv=0",
+        # Python's own allocator would hide the bounds of small objects.
+        PYTHONMALLOC="malloc",
+        GOLOOP_SANITIZE="address",
+    )
+    # The packaging tests build extensions of their own, which is none of ASan's business.
+    command = [made.python, "-m", "pytest", "-q", "--ignore=tests/test_packaging.py"]
+    return _passes(*command, env=env, cwd=BUILD / "asan")
+
+
+def _sanitized() -> Environment:
+    """A copy of the tree with a sanitized extension, and the environment that has it.
+
+    The copy is needed because an extension is built in place: the sanitized one
+    would take the place of the one that everybody else is using.
+    """
+    tree = BUILD / "asan"
+    base = environments.default_interpreter()
+    made = environments.environment(base, "test", name=f".venv-{base.tag}-asan")
+    with environments.locked("asan"):
+        kept = tree / "build"  # so that only what changed is compiled
+        for path in tree.glob("*"):
+            if path != kept:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for source in _tree():
+            target = tree / source.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+        os.environ.update(GOLOOP_SANITIZE="address", GOLOOP_WERROR="1")
+        try:
+            environments.install_editable(made, tree)
+        finally:
+            del os.environ["GOLOOP_SANITIZE"], os.environ["GOLOOP_WERROR"]
+    return made
+
+
+def leaks() -> bool:
+    """Memory, objects and file descriptors stay level over many rounds of everything."""
+    return _passes(tooling().python, "tools/leakcheck.py")
+
+
+# ---- the tree -------------------------------------------------------------------
+
+
+def _tree() -> list[Path]:
+    """The files of the tree: what git knows, and new files that it does not ignore."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        answer = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout
+        names = [name for name in answer.decode().split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        # Not a checkout: everything but what the targets made.
+        made = ("build", "dist", ".venv")
+        every = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        names = [str(path) for path in every if not path.parts[0].startswith(made)]
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
+def _sources(suffix: str) -> list[Path]:
+    return [path for path in _tree() if path.suffix == suffix]
+
+
+CHECKS: dict[str, Callable[[], bool]] = {
+    "ruff": ruff,
+    "mypy": mypy,
+    "stubtest": stubtest,
+    "gofmt": gofmt,
+    "vet": vet,
+    "vet-darwin": vet_darwin,
+    "staticcheck": staticcheck,
+    "race": race,
+    "lint-c": lint_c,
+    "asan": asan,
+    "leaks": leaks,
+}
+
+
+def check() -> bool:
+    """Runs the checks that CHECKS names, or all; prints a line for each at the end."""
+    outcome: dict[str, bool] = {}
+    for name in os.environ.get("CHECKS", "").split() or CHECKS:
+        if name not in CHECKS:
+            raise Failed(f"there is no check {name!r}; there are: {' '.join(CHECKS)}")
+        say(f"check {name}: {(CHECKS[name].__doc__ or '').splitlines()[0]}")
+        try:
+            outcome[name] = CHECKS[name]()
+        except Failed as reason:
+            say(str(reason))
+            outcome[name] = False
+    for name, passed in outcome.items():
+        say(f"{name}: {'passed' if passed else 'FAILED'}")
+    return all(outcome.values())

@@ -1,0 +1,331 @@
+"""A lint for misuse of Python's C API: `python tools/lint_c.py FILE_OR_FOLDER...`.
+
+The rules are few, and each stands for a bug that compiles, passes the usual
+tests and crashes later.  They read the text, not a syntax tree: comments,
+strings and preprocessor lines are blanked, functions are cut out by their
+braces, and each rule looks for one shape.  Where the shape is right for once,
+a comment on the line or the one above says so, with the reason:
+
+    /* lint: allow decref-field: the object is not reachable yet */
+
+The table RULES at the end names the rules; their doc comments explain them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One broken rule; `line` counts from 1."""
+
+    path: str
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function's name, its body without the outer braces, and the body's offset."""
+
+    name: str
+    body: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, `code` being its text with everything blanked that is not code."""
+
+    path: str
+    text: str
+    code: str
+    functions: tuple[Function, ...]
+
+    def line(self, offset: int) -> int:
+        """The line number of an offset."""
+        return self.code.count("\n", 0, offset) + 1
+
+
+Hits = Iterator[tuple[int, str]]  # offset into the code, and what is wrong there
+
+# ---- reading C ----------------------------------------------------------------
+
+_NOT_CODE = re.compile(
+    r"""
+      /\*.*?\*/                        # a comment
+    | //[^\n]*
+    | "(?:\\.|[^"\\\n])*"              # a string
+    | '(?:\\.|[^'\\\n])*'
+    | ^[ \t]*\#(?:\\\n|[^\n])*         # a preprocessor line, continued ones included
+    """,
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+
+
+def blank(text: str) -> str:
+    """The text with comments, strings and preprocessor lines as spaces, lines kept."""
+    return _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
+
+
+def closing(code: str, opened: int) -> int:
+    """The offset of the bracket that closes the one at `opened`, or the end."""
+    depth = 0
+    for offset in range(opened, len(code)):
+        if code[offset] in "({[":
+            depth += 1
+        elif code[offset] in ")}]":
+            depth -= 1
+            if depth == 0:
+                return offset
+    return len(code)
+
+
+def parse(path: str, text: str) -> Source:
+    """A file, cut into functions."""
+    code = blank(text)
+    functions = []
+    offset = 0
+    head = re.compile(r"\b([A-Za-z_]\w*)\s*\(|\{")
+    while (found := head.search(code, offset)) is not None:
+        if found.group() == "{":  # of a struct, an enum, an array
+            offset = closing(code, found.start()) + 1
+            continue
+        after = closing(code, found.end() - 1) + 1
+        body = re.compile(r"\s*\{").match(code, after)
+        if body is None:
+            offset = after
+            continue
+        end = closing(code, body.end() - 1)
+        functions.append(
+            Function(
+                found.group(1),
+                code[body.end() : end],
+                body.end(),
+            )
+        )
+        offset = end + 1
+    return Source(path, text, code, tuple(functions))
+
+
+# ---- rules ----------------------------------------------------------------------
+
+
+def return_singleton(source: Source) -> Hits:
+    """`return Py_None;` gives away a reference that was never taken.
+
+    Py_RETURN_NONE, Py_NewRef, or a Py_INCREF in the statement before are right.
+    """
+    shape = re.compile(
+        r"\breturn\s+(?:\(PyObject \*\)\s*)?(Py_None|Py_True|Py_False|Py_NotImplemented)\s*;"
+    )
+    for function in source.functions:
+        for found in shape.finditer(function.body):
+            before = function.body[: found.start()].rstrip()
+            if not re.search(rf"Py_INCREF\(\s*{found[1]}\s*\)\s*;$", before):
+                yield function.start + found.start(), f"{found[1]} is returned without a reference"
+
+
+_BORROWS = (
+    r"PyList_GetItem|PyList_GET_ITEM|PyDict_GetItem\w*|PyWeakref_GetObject|PyWeakref_GET_OBJECT"
+    r"|_PyDict_GetItem\w*"
+)
+_RUNS_PYTHON = re.compile(
+    r"\b(?:PyObject_(?:Call\w*|Vectorcall\w*|GetAttr\w*|SetAttr\w*|DelAttr\w*|IsTrue|Not"
+    r"|RichCompare\w*|Repr|Str|Hash|GetItem|SetItem|DelItem|GetIter|Size|Length)"
+    r"|PyIter_Next|PyIter_Send|Py_X?DECREF|Py_CLEAR|Py_X?SETREF|PyList_SetItem|PyList_SetSlice"
+    r"|PyDict_SetItem\w*|PyDict_DelItem\w*|PyErr_WriteUnraisable|PyEval_\w+"
+    r"|Py_(?:BEGIN|END)_ALLOW_THREADS)\b"
+)
+
+
+def borrowed_across_call(source: Source) -> Hits:
+    """A reference borrowed from a list, dict or weakref, used after Python code ran.
+
+    That code may have changed the container, and the object is gone.  Tuples are
+    no matter: nobody can take an item out of one.
+    """
+    for function in source.functions:
+        body = function.body
+        for taken in re.finditer(rf"\b(\w+)\s*=\s*(?:\([^()]*\)\s*)?(?:{_BORROWS})\s*\(", body):
+            name = re.escape(taken[1])
+            start = closing(body, taken.end() - 1) + 1
+            # From here to where a reference is taken, itself a use, or the variable
+            # gets another value.
+            safe = re.compile(
+                rf"(Py_X?INCREF\(\s*{name}\s*\)|Py_X?NewRef\(\s*{name}\s*\))|\b{name}\s*=[^=]"
+            ).search(body, start)
+            end = len(body)
+            if safe is not None:
+                end = safe.end() if safe[1] else safe.start()
+            end = min(end, _block(body, taken.start())[1])
+            use = _use_after_call(body, name, start, end)
+            if use is not None:
+                yield (
+                    function.start + use,
+                    f"{taken[1]} is borrowed, and Python code ran since it was",
+                )
+
+
+def _use_after_call(body: str, name: str, start: int, end: int) -> int | None:
+    for call in _RUNS_PYTHON.finditer(body, start, end):
+        if re.match(r"\s*\(", body[call.end() :]):
+            after = closing(body, body.index("(", call.end())) + 1
+        else:
+            after = call.end()
+        # A call on a path that leaves the function says nothing about the code below.
+        line_start = max(body.rfind(mark, 0, call.start()) for mark in ";{}") + 1
+        if re.search(r"\b(return|goto)\b", body[line_start : call.start()]):
+            continue
+        block_start, block_end = _block(body, call.start())
+        leaves = re.search(
+            r"\b(?:return|goto|break|continue)\b[^;]*;\s*$", body[block_start:block_end]
+        )
+        limit = min(end, block_end) if leaves else end
+        use = re.compile(rf"(?<![.>\w]){name}\b").search(body, after, limit)
+        if use is not None:
+            return use.start()
+    return None
+
+
+def _block(body: str, offset: int) -> tuple[int, int]:
+    """The innermost braces around an offset; the whole body where there are none."""
+    depth = 0
+    for start in range(offset - 1, -1, -1):
+        if body[start] == "}":
+            depth += 1
+        elif body[start] == "{":
+            if depth == 0:
+                return start + 1, closing(body, start)
+            depth -= 1
+    return 0, len(body)
+
+
+def decref_field(source: Source) -> Hits:
+    """`Py_DECREF(self->field)` leaves a dead pointer in the field while destructors run.
+
+    Py_CLEAR and Py_XSETREF empty or replace the field first.  In a dealloc nobody
+    can reach the object any more.
+    """
+    for function in source.functions:
+        if re.search(r"dealloc|_free$", function.name):
+            continue
+        for found in re.finditer(r"\bPy_X?DECREF\(\s*(\w+(?:->|\.)\w[\w.>-]*)\s*\)", function.body):
+            yield function.start + found.start(), f"{found[1]} still points to what is released"
+
+
+def gc_new_untracked(source: Source) -> Hits:
+    """PyObject_GC_New makes an object that the collector learns of by PyObject_GC_Track only."""
+    for function in source.functions:
+        made = re.search(r"\bPyObject_GC_New(?:Var)?\s*\(", function.body)
+        if made and not re.search(r"\b_?PyObject_GC_(?:Track|TRACK)\s*\(", function.body):
+            yield function.start + made.start(), "the new object is never tracked"
+
+
+def _slot(source: Source, slot: str) -> Iterator[Function]:
+    """The functions that stand in a slot of a PyType_Spec of this file."""
+    names = re.findall(rf"\{{\s*{slot}\s*,\s*(?:\([^()]*\)\s*)?&?(\w+)\s*\}}", source.code)
+    for function in source.functions:
+        if function.name in names:
+            yield function
+
+
+def traverse_type(source: Source) -> Hits:
+    """An instance of a heap type holds its type; a traverse that skips it leaks the module."""
+    for function in _slot(source, "Py_tp_traverse"):
+        if not re.search(r"\bPy_VISIT\(\s*Py_TYPE\(", function.body):
+            yield function.start, f"{function.name} does not visit Py_TYPE(self)"
+
+
+def dealloc_type(source: Source) -> Hits:
+    """The dealloc of a heap type gives back the instance's reference to its type."""
+    for function in _slot(source, "Py_tp_dealloc"):
+        kept = re.findall(r"\b(\w+)\s*=\s*Py_TYPE\(", function.body)
+        names = "|".join([*map(re.escape, kept), r"Py_TYPE\(\s*\w+\s*\)"])
+        if not re.search(rf"\bPy_DECREF\(\s*(?:\([^()]*\)\s*)?(?:{names})\s*\)", function.body):
+            yield function.start, f"{function.name} does not release the type"
+
+
+def dealloc_untrack(source: Source) -> Hits:
+    """A collected type's dealloc leaves the collector's lists before it takes the object apart."""
+    if not re.search(r"\bPy_TPFLAGS_HAVE_GC\b", source.code):
+        return
+    collected = {function.name for function in _slot(source, "Py_tp_traverse")}
+    for function in _slot(source, "Py_tp_dealloc"):
+        stem = function.name.removesuffix("_dealloc")
+        if f"{stem}_traverse" not in collected:
+            continue
+        if not re.search(r"\b_?PyObject_GC_(?:UnTrack|UNTRACK)\s*\(", function.body):
+            yield function.start, f"{function.name} does not untrack the object"
+
+
+def python_without_gil(source: Source) -> Hits:
+    """Between Py_BEGIN_ALLOW_THREADS and its end no Python object may be touched, nor left."""
+    region = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b(.*?)\bPy_END_ALLOW_THREADS\b", re.DOTALL)
+    inside = re.compile(r"\b(_?Py(?!_UN?BLOCK_THREADS)[A-Z_]\w*)\s*\(|\b(return|goto)\b")
+    for found in region.finditer(source.code):
+        for use in inside.finditer(found[1]):
+            what = f"{use[1]} is called" if use[1] else f"{use[2]} leaves"
+            yield found.start(1) + use.start(), f"{what} without the GIL"
+
+
+def module_add_object(source: Source) -> Hits:
+    """PyModule_AddObject steals only when it succeeds; PyModule_AddObjectRef never does."""
+    for found in re.finditer(r"\bPyModule_AddObject\s*\(", source.code):
+        yield found.start(), "use PyModule_AddObjectRef"
+
+
+RULES: dict[str, Callable[[Source], Hits]] = {
+    "return-singleton": return_singleton,
+    "borrowed-across-call": borrowed_across_call,
+    "decref-field": decref_field,
+    "gc-new-untracked": gc_new_untracked,
+    "traverse-type": traverse_type,
+    "dealloc-type": dealloc_type,
+    "dealloc-untrack": dealloc_untrack,
+    "python-without-gil": python_without_gil,
+    "module-add-object": module_add_object,
+}
+
+
+# ---- running ----------------------------------------------------------------------
+
+
+def lint(path: str, text: str) -> list[Finding]:
+    """All findings in one file's text, in the order of its lines."""
+    source = parse(path, text)
+    lines = text.split("\n")
+    findings = []
+    for rule, look in RULES.items():
+        for offset, what in look(source):
+            line = source.line(offset)
+            near = "\n".join(lines[max(0, line - 2) : line])
+            if not re.search(rf"lint: allow {rule}: (?!\*/)\S", near):
+                findings.append(Finding(path, line, rule, what))
+    return sorted(findings, key=lambda finding: finding.line)
+
+
+def main(arguments: list[str]) -> int:
+    """Lints files and folders; the status is 1 where anything was found."""
+    files: list[Path] = []
+    for argument in arguments:
+        path = Path(argument)
+        files += sorted(path.rglob("*.[ch]")) if path.is_dir() else [path]
+    findings = [finding for path in files for finding in lint(str(path), path.read_text())]
+    for finding in findings:
+        print(finding)
+    print(f"{len(files)} files, {len(findings)} findings")
+    return 1 if findings or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
