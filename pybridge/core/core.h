@@ -7,6 +7,7 @@
  *
  *   library.c    the Go library: opened at the first loop, afresh in a forked child
  *   names.c      interned strings and the objects imported from asyncio
+ *   report.c     exceptions that nobody awaits
  *   handle.c     Handle and TimerHandle
  *   ready.c      the ready queue
  *   timers.c     timer ids and who waits for them
@@ -48,7 +49,9 @@
     X(set_exception) X(set_result) X(sockname) X(socket) X(source_traceback)   \
     X(transport) X(_call_connection_lost) X(_start) X(_sock) X(name) X(asyncgen) \
     X(future) X(task) X(slow_callback_duration) X(_loop) X(gettimeout) X(send) \
-    X(throw) X(_accept_failed) X(_log_slow) X(_forget_server_client)
+    X(throw) X(_accept_failed) X(_log_slow) X(_forget_server_client)       \
+    X(_check_thread) X(_check_callback) X(debug) X(warning) X(recv) X(recv_into) \
+    X(_run) X(set) X(callback)
 
 struct gl_globals {
 #define X(n) PyObject *s_##n;
@@ -66,7 +69,11 @@ struct gl_globals {
     PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
     PyObject *logger;             /* asyncio.log.logger */
     PyObject *socket_socket;      /* socket.socket */
-    PyObject *iscoroutinefunction;
+    PyObject *gaierror;           /* socket.gaierror */
+    PyObject *AddressFamily, *SocketKind; /* socket's enums */
+    PyObject *format_callback_source; /* asyncio.format_helpers._format_callback_source */
+    PyObject *format_handle;      /* asyncio.base_events._format_handle */
+    bool format_takes_debug;
 };
 static struct gl_globals G;
 
@@ -112,6 +119,8 @@ typedef struct {
     gl_handle_args inl;
     int64_t deadline;         /* ns of CLOCK_MONOTONIC */
     uint32_t timer;           /* id in timers.c, or GL_NO_TIMER */
+    uint32_t submission;      /* where its arming lies in the submission queue, if it
+                               * is still there */
 } gl_timer_handle;
 
 #define GL_NO_TIMER UINT32_MAX
@@ -149,6 +158,8 @@ typedef struct gl_timers {    /* timers.c */
     uint32_t chunks;
     uint32_t first_free;      /* the lowest chunk that has a free id */
     uint32_t armed;
+    uint32_t *limbo;          /* cancelled ids that Go may still report */
+    uint32_t limbo_len, limbo_cap;
 } gl_timers;
 
 /* ---- Loop (loop.c) ------------------------------------------------------------ */
@@ -165,6 +176,8 @@ typedef struct gl_loop {
     char in_turn;             /* Go is running (the GIL is released) */
     char sleeping;            /* ... and may block: a push must wake it */
     char dirty;               /* submissions wait that must not wait long (writes) */
+    gl_submission *late;      /* made by a stranger's thread while Go was running */
+    uint32_t late_len, late_cap;
     gl_ready ready;
     uint32_t cmp_pos;         /* completions already handled */
     gl_timers timers;
@@ -174,6 +187,7 @@ typedef struct gl_loop {
     int fds_cap;
     PyObject *resolving;      /* dict: request number -> future */
     uint32_t next_request;
+    uint8_t *scratch;         /* sockop.c: received into, then copied */
     PyObject *current_handle; /* what runs now, for debug and diagnostics */
     uint32_t since_poll;      /* iterations since the last turn */
     uint64_t last_poll_ticks;
@@ -210,6 +224,17 @@ static int gl_report_exception_object(gl_loop *loop, const char *message,
 
 /* OSError (of the right subclass) from an errno, as an object. */
 static PyObject *gl_oserror(int err);
+/* The same, set as the current exception; returns -1. */
+static int gl_set_oserror(int err);
+/* The current exception as an owned object (cleared), and back. */
+static PyObject *gl_take_exception(void);
+static void gl_restore_exception(PyObject *exc);
+/* PyContext_Exit that keeps an exception which is set. */
+static void gl_context_exit(PyObject *context);
+/* The general form: a context dict with up to two further keys. */
+static int gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *key1,
+                     PyObject *value1, PyObject *key2, PyObject *value2,
+                     PyObject *source_traceback);
 
 /* ---- registry.c -------------------------------------------------------------- */
 

@@ -1,0 +1,115 @@
+/*
+ * core.c: the module goloop._core, one translation unit out of this folder's files.
+ *
+ * Importing it loads no Go; the library is opened by the first Loop.
+ */
+#include "core.h"
+#include "library.h"
+#include "stream.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <string.h>
+
+/* Forward declarations of what the files call across their order. */
+static int gl_resolved(gl_loop *loop, const gl_completion *c);
+static PyObject *loop__resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs);
+static int gl_run_timed(gl_loop *loop, PyObject *handle);
+static PyObject *gl_new_future(gl_loop *loop);
+static int gl_future_set_none(PyObject *fut);
+static int gl_loop_check_own_thread(gl_loop *self);
+static void gl_submissions_trim(gl_loop *loop);
+static int gl_submissions_join_late(gl_loop *loop);
+
+#define GL_SUB_KEEP 65536u
+
+#include "library.c"
+#include "names.c"
+#include "report.c"
+#include "ready.c"
+#include "handle.c"
+#include "timers.c"
+#include "registry.c"
+#include "watch.c"
+#include "sockop.c"
+#include "turn.c"
+#include "loop.c"
+#include "endpoints.c"
+#include "stream.c"
+#include "stream_write.c"
+#include "stream_read.c"
+#include "stream_info.c"
+#include "stream_type.c"
+#include "listener.c"
+#include "resolve.c"
+
+static PyObject *
+core_set_library_path(PyObject *Py_UNUSED(module), PyObject *path)
+{
+    PyObject *bytes;
+    if (!PyUnicode_FSConverter(path, &bytes))
+        return NULL;
+    gl_library_set_path(PyBytes_AS_STRING(bytes));
+    Py_DECREF(bytes);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    gl_library_facts f;
+    gl_library_describe(&f);
+    return Py_BuildValue("{ssssss sKsKsOsL}", "mode", f.mode, "path", f.path, "spare_error",
+                         f.spare_error, "epoch", (unsigned long long)f.epoch, "instances",
+                         (unsigned long long)f.instances, "spare_ready",
+                         f.spare_ready ? Py_True : Py_False, "open_ns", (long long)f.open_ns);
+}
+
+static PyObject *
+core_before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    gl_library_before_fork();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef core_methods[] = {
+    {"set_library_path", core_set_library_path, METH_O,
+     PyDoc_STR("set_library_path(path): where the Go library lies; before the first loop.")},
+    {"library_info", core_library_info, METH_NOARGS,
+     PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
+    {"_before_fork", core_before_fork, METH_NOARGS,
+     PyDoc_STR("For os.register_at_fork(before=...).")},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+core_exec(PyObject *module)
+{
+    if (gl_names_init() < 0 || gl_handle_init_types(module) < 0 ||
+        gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
+        gl_stream_init_type(module) < 0 || gl_listener_init_type(module) < 0)
+        return -1;
+    return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
+}
+
+static PyModuleDef_Slot core_slots[] = {
+    {Py_mod_exec, core_exec},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "goloop._core",
+    .m_doc = PyDoc_STR("The native half of goloop."),
+    .m_methods = core_methods,
+    .m_slots = core_slots,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&core_module);
+}

@@ -1,0 +1,771 @@
+/*
+ * loop.c: the Loop type, native half of goloop.Loop.
+ *
+ * What runs per callback is here and in the files it leans on; what runs per
+ * connection or per loop is Python (goloop/loop.py), which inherits from this type
+ * and from asyncio's BaseEventLoop.
+ *
+ * States: made (a reactor is open) -> running <-> stopped -> closed (no reactor, no
+ * queues).  In a forked child a loop of the parent is foreign: every entry raises.
+ * All methods want the loop's own thread but for call_soon_threadsafe and _wake.
+ */
+#include "core.h"
+
+#include <math.h>
+
+#define GL_CMP_CAP 4096u
+#define GL_SUB_INITIAL 256u
+#define GL_ARENA_SIZE (512u * 1024u)
+
+static inline bool
+gl_loop_is_foreign(gl_loop *self)
+{
+    return self->epoch != gl_library_epoch();
+}
+
+static int
+gl_loop_check_usable(gl_loop *self)
+{
+    if (self->closed) {
+        PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
+        return -1;
+    }
+    if (self->shared == NULL) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "goloop: the event loop is not initialised; call super().__init__() "
+                        "first in a subclass of goloop.Loop");
+        return -1;
+    }
+    if (gl_loop_is_foreign(self)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this event loop belongs to the parent process and can't be used "
+                        "after fork(); make a new one with goloop.new_event_loop()");
+        return -1;
+    }
+    return 0;
+}
+
+/* RuntimeError for a call that would use the reactor while another thread is in it. */
+static int
+gl_loop_check_own_thread(gl_loop *self)
+{
+    if (!self->in_turn)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError,
+                    "Non-thread-safe operation invoked on an event loop other than the "
+                    "current one; use loop.call_soon_threadsafe() from another thread");
+    return -1;
+}
+
+/* ---- submissions -------------------------------------------------------------- */
+
+static int
+submissions_grow(gl_shared *sh)
+{
+    uint32_t cap = sh->sub_cap ? sh->sub_cap * 2 : GL_SUB_INITIAL;
+    gl_submission *p = PyMem_RawRealloc(sh->sub, (size_t)cap * sizeof(*p));
+    if (p == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    sh->sub = p;
+    sh->sub_cap = cap;
+    return 0;
+}
+
+/* After a burst; the queue is empty. */
+static void
+gl_submissions_trim(gl_loop *loop)
+{
+    gl_submission *p =
+        PyMem_RawRealloc(loop->shared->sub, GL_SUB_INITIAL * sizeof(gl_submission));
+    if (p) {
+        loop->shared->sub = p;
+        loop->shared->sub_cap = GL_SUB_INITIAL;
+    }
+}
+
+/* Room for a submission that a stranger's thread makes while Go works on the queue.
+ * asyncio forbids such calls but does not break on them, and nor may we. */
+static gl_submission *
+late_submission(gl_loop *loop)
+{
+    if (loop->late_len == loop->late_cap) {
+        uint32_t cap = loop->late_cap ? loop->late_cap * 2 : 16;
+        gl_submission *p = PyMem_RawRealloc(loop->late, (size_t)cap * sizeof(*p));
+        if (p == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        loop->late = p;
+        loop->late_cap = cap;
+    }
+    return &loop->late[loop->late_len++];
+}
+
+/* After a turn: what was put aside joins the queue. */
+static int
+gl_submissions_join_late(gl_loop *loop)
+{
+    uint32_t n = loop->late_len;
+    loop->late_len = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const gl_submission *s = &loop->late[i];
+        if (s->op == GL_SUB_TIMER_ARM && s->arg < loop->shared->next_deadline)
+            loop->shared->next_deadline = s->arg;
+        if (gl_submit(loop, s->op, s->id, s->gen, s->ptr, s->arg) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static inline int
+gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, const void *ptr, int64_t arg)
+{
+    gl_shared *sh = loop->shared;
+    gl_submission *s;
+    if (loop->in_turn) {
+        s = late_submission(loop);
+        if (s == NULL)
+            return -1;
+    } else {
+        if (sh->sub_len == sh->sub_cap && submissions_grow(sh) < 0)
+            return -1;
+        s = &sh->sub[sh->sub_len++];
+    }
+    s->op = op;
+    s->id = id;
+    s->gen = gen;
+    s->flags = 0;
+    s->ptr = (void *)ptr;
+    s->arg = arg;
+    if (op >= GL_SUB_WRITE)
+        loop->dirty = 1;
+    return 0;
+}
+
+/* ---- futures -------------------------------------------------------------------- */
+
+static PyObject *
+gl_new_future(gl_loop *loop)
+{
+    PyObject *args[2] = {NULL, (PyObject *)loop};
+    return PyObject_Vectorcall(G.asyncio_Future, args + 1, PY_VECTORCALL_ARGUMENTS_OFFSET,
+                               G.kw_loop);
+}
+
+/* set_result(None) unless the future is done already. */
+static int
+gl_future_set_none(PyObject *fut)
+{
+    PyObject *done = PyObject_CallMethodNoArgs(fut, G.s_done);
+    if (done == NULL)
+        return -1;
+    int is_done = PyObject_IsTrue(done);
+    Py_DECREF(done);
+    if (is_done)
+        return is_done < 0 ? -1 : 0;
+    PyObject *r = PyObject_CallMethodOneArg(fut, G.s_set_result, Py_None);
+    Py_XDECREF(r);
+    return r ? 0 : -1;
+}
+
+static PyObject *
+loop_create_future(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    return gl_new_future(self);
+}
+
+/* ---- scheduling --------------------------------------------------------------- */
+
+/* The `context` among keyword arguments; *callback too where it is given by name.
+ * -1 with TypeError for any other name. */
+static int
+parse_kwnames(const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+              PyObject **context, PyObject **callback, PyObject **first, const char *first_name)
+{
+    Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
+        PyObject *value = args[nargs + i];
+        if (key == G.s_context || PyUnicode_CompareWithASCIIString(key, "context") == 0) {
+            *context = value;
+        } else if (PyUnicode_CompareWithASCIIString(key, "callback") == 0 &&
+                   *callback == NULL) {
+            *callback = value;
+        } else if (first && *first == NULL &&
+                   PyUnicode_CompareWithASCIIString(key, first_name) == 0) {
+            *first = value;
+        } else {
+            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", name,
+                         key);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+debug_checks(gl_loop *self, PyObject *callback, const char *name, bool thread)
+{
+    PyObject *r;
+    if (thread) {
+        r = PyObject_CallMethodNoArgs((PyObject *)self, G.s__check_thread);
+        if (r == NULL)
+            return -1;
+        Py_DECREF(r);
+    }
+    r = PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name);
+    Py_XDECREF(r);
+    return r ? 0 : -1;
+}
+
+static inline PyObject *
+schedule(gl_loop *self, const char *name, bool thread, PyObject *const *args, Py_ssize_t nargs,
+         PyObject *kwnames)
+{
+    if (self->closed || self->shared == NULL || gl_loop_is_foreign(self)) {
+        gl_loop_check_usable(self);
+        return NULL;
+    }
+    PyObject *context = NULL, *callback = nargs ? args[0] : NULL;
+    PyObject *const *rest = args + 1;
+    Py_ssize_t nrest = nargs - 1;
+    if (kwnames) {
+        if (parse_kwnames(name, args, nargs, kwnames, &context, &callback, NULL, NULL) < 0)
+            return NULL;
+        if (nargs == 0)
+            nrest = 0;
+    }
+    if (callback == NULL) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s() missing 1 required positional argument: 'callback'", name);
+        return NULL;
+    }
+    if (self->debug && debug_checks(self, callback, name, thread) < 0)
+        return NULL;
+    PyObject *h = gl_handle_new(self, callback, rest, nrest, context);
+    if (h == NULL)
+        return NULL;
+    if (gl_ready_push(&self->ready, h) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    return Py_NewRef(h);
+}
+
+static PyObject *
+loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return schedule(self, "call_soon", true, args, nargs, kwnames);
+}
+
+static PyObject *
+loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames)
+{
+    PyObject *h = schedule(self, "call_soon_threadsafe", false, args, nargs, kwnames);
+    if (h && self->sleeping)
+        gl_wake(self);
+    return h;
+}
+
+static int
+gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    if (gl_loop_check_usable(loop) < 0)
+        return -1;
+    PyObject *h = gl_handle_new(loop, callable, &arg, arg ? 1 : 0, context);
+    if (h == NULL)
+        return -1;
+    if (gl_ready_push(&loop->ready, h) < 0) {
+        Py_DECREF(h);
+        return -1;
+    }
+    return 0;
+}
+
+static inline double
+loop_now(void)
+{
+    return (double)gl_monotonic_ns() / 1e9;
+}
+
+static PyObject *
+loop_time(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+{
+    return PyFloat_FromDouble(loop_now());
+}
+
+/* The first nanosecond that is not before `when`; NaN is due at once, as it is for
+ * asyncio's heap. */
+static int64_t
+deadline_of(double when)
+{
+    double ns = ceil(when * 1e9);
+    if (!(ns > -9.2e18))
+        return INT64_MIN / 2;
+    if (ns > 9.2e18)
+        return GL_DEADLINE_NONE - 1;
+    return (int64_t)ns;
+}
+
+/* Arms a timer for `when` (an object, kept as it is for when()). */
+static PyObject *
+arm(gl_loop *self, PyObject *when, double seconds, PyObject *callback, PyObject *const *args,
+    Py_ssize_t nargs, PyObject *context)
+{
+    PyObject *h = gl_timer_handle_new(self, when, deadline_of(seconds), callback, args, nargs,
+                                      context);
+    if (h == NULL)
+        return NULL;
+    if (gl_timers_arm(self, (gl_timer_handle *)h) < 0)
+        Py_CLEAR(h);
+    return h;
+}
+
+static PyObject *
+loop_call_timer(gl_loop *self, bool relative, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames)
+{
+    const char *name = relative ? "call_later" : "call_at";
+    const char *first_name = relative ? "delay" : "when";
+    PyObject *context = NULL;
+    PyObject *first = nargs > 0 ? args[0] : NULL, *callback = nargs > 1 ? args[1] : NULL;
+    if (kwnames && parse_kwnames(name, args, nargs, kwnames, &context, &callback, &first,
+                                 first_name) < 0)
+        return NULL;
+    if (first == NULL || callback == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s() missing required arguments: '%s' and 'callback'",
+                     name, first_name);
+        return NULL;
+    }
+    if (first == Py_None) {
+        PyErr_SetString(PyExc_TypeError,
+                        relative ? "delay must not be None" : "when cannot be None");
+        return NULL;
+    }
+    if (gl_loop_check_usable(self) < 0)
+        return NULL;
+    if (self->debug && debug_checks(self, callback, "call_at", true) < 0)
+        return NULL;
+    PyObject *when;
+    double seconds;
+    if (!relative) {
+        when = Py_NewRef(first);
+        seconds = PyFloat_AsDouble(first);
+    } else if (PyFloat_CheckExact(first)) {
+        seconds = loop_now() + PyFloat_AS_DOUBLE(first);
+        when = PyFloat_FromDouble(seconds);
+    } else {
+        PyObject *now = PyFloat_FromDouble(loop_now());
+        when = now ? PyNumber_Add(now, first) : NULL;
+        Py_XDECREF(now);
+        seconds = when ? PyFloat_AsDouble(when) : -1.0;
+    }
+    if (when == NULL)
+        return NULL;
+    PyObject *h = NULL;
+    if (!(seconds == -1.0 && PyErr_Occurred()))
+        h = arm(self, when, seconds, callback, args + 2, nargs > 2 ? nargs - 2 : 0, context);
+    Py_DECREF(when);
+    return h;
+}
+
+static PyObject *
+loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return loop_call_timer(self, true, args, nargs, kwnames);
+}
+
+static PyObject *
+loop_call_at(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return loop_call_timer(self, false, args, nargs, kwnames);
+}
+
+static PyObject *
+loop_timer_handle_cancelled(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(handle))
+{
+    Py_RETURN_NONE; /* asyncio counts them to rebuild its heap; the wheel needs no count */
+}
+
+/* ---- state ---------------------------------------------------------------------- */
+
+static PyObject *
+loop_stop(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    self->stopping = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+loop_is_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(self->closed);
+}
+
+static PyObject *
+loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(self->thread_id != 0);
+}
+
+static PyObject *
+loop_get_debug(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(self->debug);
+}
+
+static PyObject *
+loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->closed || gl_loop_is_foreign(self)) {
+        gl_loop_check_usable(self);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+loop__wake(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    gl_wake(self);
+    Py_RETURN_NONE;
+}
+
+/* Drops queues, timers, registrations and the reactor.  Idempotent. */
+static void
+loop_release(gl_loop *self)
+{
+    gl_shared *sh = self->shared;
+    if (sh == NULL)
+        return;
+    bool foreign = gl_loop_is_foreign(self);
+    for (uint32_t i = 0; i < self->regs_cap; i++) {
+        PyObject *owner = self->regs[i].owner;
+        if (owner == NULL)
+            continue;
+        Py_INCREF(owner);
+        if (self->regs[i].kind == GL_REG_STREAM)
+            gl_stream_orphan(owner);
+        else if (self->regs[i].kind == GL_REG_LISTENER)
+            gl_listener_orphan(owner);
+        Py_DECREF(owner);
+        if (self->shared == NULL)
+            return; /* a destructor closed us */
+    }
+    gl_dispatch_drop(self);
+    self->shared = NULL;
+    gl_ready_clear(&self->ready);
+    gl_timers_clear(&self->timers);
+    gl_registry_clear(self);
+    Py_CLEAR(self->resolving);
+    Py_CLEAR(self->current_handle);
+    const gl_table *go = self->go;
+    self->go = NULL;
+    if (go && !foreign)
+        go->reactor_close(self->reactor);
+    PyMem_RawFree(sh->sub);
+    PyMem_RawFree(sh->cmp);
+    PyMem_RawFree(sh->arena);
+    PyMem_RawFree(self->late);
+    self->late = NULL;
+    self->late_len = self->late_cap = 0;
+    PyMem_RawFree(self->scratch);
+    self->scratch = NULL;
+    PyMem_RawFree(sh);
+}
+
+static PyObject *
+loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->thread_id != 0) {
+        PyErr_SetString(PyExc_RuntimeError, "Cannot close a running event loop");
+        return NULL;
+    }
+    self->closed = 1;
+    loop_release(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+loop__diagnostics(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    gl_shared *sh = self->shared;
+    if (sh == NULL)
+        return PyDict_New();
+    char text[2048] = "{}";
+    if (self->go && !gl_loop_is_foreign(self)) {
+        int32_t n = self->go->describe(self->reactor, text, (int32_t)sizeof text - 1);
+        if (n < 0 || n >= (int32_t)sizeof text)
+            n = 0;
+        text[n] = 0;
+    }
+    return Py_BuildValue(
+        "{sKsKsKsKsKsKsKsksksIss}", "iterations", (unsigned long long)self->iterations, "turns",
+        (unsigned long long)sh->turns, "polls", (unsigned long long)sh->polls, "recvs",
+        (unsigned long long)sh->recvs, "sends", (unsigned long long)sh->sends, "accepts",
+        (unsigned long long)sh->accepts, "wakeups", (unsigned long long)sh->wakeups, "ready",
+        (unsigned long)self->ready.count, "ready_capacity", (unsigned long)self->ready.mask + 1,
+        "timers", self->timers.armed, "runtime", text);
+}
+
+/* ---- construction and destruction ----------------------------------------------- */
+
+static int
+loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
+{
+    if (PyTuple_GET_SIZE(args) != 0 || (kwds && PyDict_GET_SIZE(kwds) != 0)) {
+        PyErr_SetString(PyExc_TypeError, "Loop() takes no arguments");
+        return -1;
+    }
+    if (self->shared || self->closed) {
+        PyErr_SetString(PyExc_RuntimeError, "the event loop is initialised already");
+        return -1;
+    }
+    const char *message = NULL;
+    const gl_table *go = gl_library(&message);
+    if (go == NULL) {
+        PyErr_SetString(PyExc_ImportError, message ? message : "goloop: no Go library");
+        return -1;
+    }
+    gl_shared *sh = PyMem_RawCalloc(1, sizeof(*sh));
+    if (sh == NULL)
+        goto nomem;
+    sh->sub = PyMem_RawMalloc(GL_SUB_INITIAL * sizeof(gl_submission));
+    sh->cmp = PyMem_RawMalloc(GL_CMP_CAP * sizeof(gl_completion));
+    sh->arena = PyMem_RawMalloc(GL_ARENA_SIZE);
+    sh->sub_cap = GL_SUB_INITIAL;
+    sh->cmp_cap = GL_CMP_CAP;
+    sh->arena_cap = GL_ARENA_SIZE;
+    sh->next_deadline = GL_DEADLINE_NONE;
+    sh->wake_fd = -1;
+    if (sh->sub == NULL || sh->cmp == NULL || sh->arena == NULL)
+        goto nomem;
+    if (gl_ready_init(&self->ready) < 0)
+        goto fail;
+    gl_library_bind_thread();
+    int32_t r = go->reactor_new(sh);
+    if (r < 0) {
+        gl_set_oserror(-r);
+        goto fail;
+    }
+    self->go = go;
+    self->shared = sh;
+    self->reactor = r;
+    self->epoch = gl_library_epoch();
+    return 0;
+nomem:
+    PyErr_NoMemory();
+fail:
+    if (sh) {
+        PyMem_RawFree(sh->sub);
+        PyMem_RawFree(sh->cmp);
+        PyMem_RawFree(sh->arena);
+        PyMem_RawFree(sh);
+    }
+    gl_ready_free(&self->ready);
+    return -1;
+}
+
+static int
+loop_traverse(gl_loop *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    int r = gl_ready_traverse(&self->ready, visit, arg);
+    if (r == 0)
+        r = gl_timers_traverse(&self->timers, visit, arg);
+    if (r == 0)
+        r = gl_registry_traverse(self, visit, arg);
+    if (r)
+        return r;
+    Py_VISIT(self->resolving);
+    Py_VISIT(self->current_handle);
+    return 0;
+}
+
+static int
+loop_clear(gl_loop *self)
+{
+    if (self->thread_id == 0) /* never under a running loop's feet */
+        loop_release(self);
+    return 0;
+}
+
+static void
+loop_dealloc(gl_loop *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs)
+        PyObject_ClearWeakRefs((PyObject *)self);
+    loop_release(self);
+    gl_ready_free(&self->ready);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
+}
+
+/* ---- the type -------------------------------------------------------------------- */
+
+static PyObject *
+get_bool(gl_loop *self, void *offset)
+{
+    return PyBool_FromLong(*((char *)self + (intptr_t)offset));
+}
+
+static int
+set_bool(gl_loop *self, PyObject *value, void *offset)
+{
+    int truth = value ? PyObject_IsTrue(value) : 0;
+    if (truth < 0)
+        return -1;
+    *((char *)self + (intptr_t)offset) = (char)truth;
+    return 0;
+}
+
+static PyObject *
+get_thread_id(gl_loop *self, void *Py_UNUSED(closure))
+{
+    if (self->thread_id == 0)
+        Py_RETURN_NONE;
+    return PyLong_FromUnsignedLong(self->thread_id);
+}
+
+static int
+set_thread_id(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL || value == Py_None) {
+        self->thread_id = 0;
+        return 0;
+    }
+    unsigned long id = PyLong_AsUnsignedLong(value);
+    if (id == (unsigned long)-1 && PyErr_Occurred())
+        return -1;
+    self->thread_id = id;
+    return 0;
+}
+
+static PyObject *
+get_current_handle(gl_loop *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->current_handle ? self->current_handle : Py_None);
+}
+
+static int
+set_current_handle(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    Py_XSETREF(self->current_handle,
+               value == NULL || value == Py_None ? NULL : Py_NewRef(value));
+    return 0;
+}
+
+#define BOOL_GETSET(name, field)                                                              \
+    {name, (getter)get_bool, (setter)set_bool, NULL, (void *)offsetof(gl_loop, field)}
+
+static PyGetSetDef loop_getset[] = {
+    BOOL_GETSET("_closed", closed),
+    BOOL_GETSET("_stopping", stopping),
+    BOOL_GETSET("_debug", debug),
+    {"_thread_id", (getter)get_thread_id, (setter)set_thread_id,
+     PyDoc_STR("Identity of the thread that runs the loop, or None."), NULL},
+    {"_current_handle", (getter)get_current_handle, (setter)set_current_handle,
+     PyDoc_STR("The handle that runs now (debug mode), or None."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+#define FASTKW(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
+#define FAST(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL
+#define NOARGS(f) (PyCFunction)(f), METH_NOARGS
+#define ONEARG(f) (PyCFunction)(f), METH_O
+
+static PyMethodDef loop_methods[] = {
+    {"call_soon", FASTKW(loop_call_soon),
+     PyDoc_STR("call_soon($self, callback, /, *args, context=None)\n--\n\n"
+               "Call callback(*args) in the next iteration; return a Handle.")},
+    {"call_soon_threadsafe", FASTKW(loop_call_soon_threadsafe),
+     PyDoc_STR("call_soon_threadsafe($self, callback, /, *args, context=None)\n--\n\n"
+               "Like call_soon(), from any thread.")},
+    {"call_later", FASTKW(loop_call_later),
+     PyDoc_STR("call_later($self, delay, callback, /, *args, context=None)\n--\n\n"
+               "Call callback(*args) after delay seconds; return a TimerHandle.")},
+    {"call_at", FASTKW(loop_call_at),
+     PyDoc_STR("call_at($self, when, callback, /, *args, context=None)\n--\n\n"
+               "Call callback(*args) at loop time `when` (seconds); return a TimerHandle.")},
+    {"time", NOARGS(loop_time), PyDoc_STR("Return the loop's clock in seconds (monotonic).")},
+    {"stop", NOARGS(loop_stop), PyDoc_STR("Stop after the current iteration.")},
+    {"is_closed", NOARGS(loop_is_closed), PyDoc_STR("Return True once the loop is closed.")},
+    {"is_running", NOARGS(loop_is_running), PyDoc_STR("Return True while the loop runs.")},
+    {"get_debug", NOARGS(loop_get_debug), PyDoc_STR("Return True in debug mode.")},
+    {"create_future", NOARGS(loop_create_future),
+     PyDoc_STR("Return a Future attached to the loop.")},
+    {"_check_closed", NOARGS(loop_check_closed), NULL},
+    {"_timer_handle_cancelled", ONEARG(loop_timer_handle_cancelled), NULL},
+    {"add_reader", FAST(loop_add_reader),
+     PyDoc_STR("add_reader($self, fd, callback, /, *args)\n--\n\n"
+               "Call callback(*args) whenever fd is readable.")},
+    {"add_writer", FAST(loop_add_writer),
+     PyDoc_STR("add_writer($self, fd, callback, /, *args)\n--\n\n"
+               "Call callback(*args) whenever fd is writable.")},
+    {"remove_reader", ONEARG(loop_remove_reader),
+     PyDoc_STR("remove_reader($self, fd, /)\n--\n\n"
+               "Stop watching fd for reading; return True if it was watched.")},
+    {"remove_writer", ONEARG(loop_remove_writer),
+     PyDoc_STR("remove_writer($self, fd, /)\n--\n\n"
+               "Stop watching fd for writing; return True if it was watched.")},
+    {"_add_reader", FAST(loop__add_reader), NULL},
+    {"_add_writer", FAST(loop__add_writer), NULL},
+    {"_remove_reader", ONEARG(loop__remove_reader), NULL},
+    {"_remove_writer", ONEARG(loop__remove_writer), NULL},
+    {"_ensure_fd_no_transport", ONEARG(loop_ensure_fd_no_transport), NULL},
+    {"_wait_readable", ONEARG(loop__wait_readable), NULL},
+    {"_wait_writable", ONEARG(loop__wait_writable), NULL},
+    {"_forget_wait", FAST(loop__forget_wait), NULL},
+    {"sock_recv", FASTKW(loop_sock_recv),
+     PyDoc_STR("sock_recv($self, sock, n)\n--\n\n"
+               "Receive at most n bytes from a non-blocking socket; a coroutine.")},
+    {"sock_recv_into", FASTKW(loop_sock_recv_into),
+     PyDoc_STR("sock_recv_into($self, sock, buf)\n--\n\n"
+               "Receive into a writable buffer; a coroutine that gives the byte count.")},
+    {"sock_sendall", FASTKW(loop_sock_sendall),
+     PyDoc_STR("sock_sendall($self, sock, data)\n--\n\n"
+               "Send all bytes of data on a non-blocking socket; a coroutine.")},
+    {"_resolve", FAST(loop__resolve), NULL},
+    {"_run", NOARGS(loop__run), NULL},
+    {"_wake", NOARGS(loop__wake), NULL},
+    {"_close_core", NOARGS(loop__close_core), NULL},
+    {"_diagnostics", NOARGS(loop__diagnostics), NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef loop_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(gl_loop, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot loop_slots[] = {
+    {Py_tp_doc, PyDoc_STR("The native half of goloop.Loop.")},
+    {Py_tp_init, loop_init},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, loop_traverse},
+    {Py_tp_clear, loop_clear},
+    {Py_tp_dealloc, loop_dealloc},
+    {Py_tp_methods, loop_methods},
+    {Py_tp_getset, loop_getset},
+    {Py_tp_members, loop_members},
+    {0, NULL},
+};
+
+static PyType_Spec loop_spec = {
+    .name = "goloop._core.Loop",
+    .basicsize = sizeof(gl_loop),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .slots = loop_slots,
+};
+
+static int
+gl_loop_init_type(PyObject *module)
+{
+    gl_loop_type = (PyTypeObject *)PyType_FromSpec(&loop_spec);
+    return gl_loop_type ? PyModule_AddType(module, gl_loop_type) : -1;
+}
