@@ -1,0 +1,48 @@
+"""goloop: a drop-in asyncio event loop whose reactor is written in Go.
+
+    import goloop
+
+    goloop.run(main())
+
+or, in a program that uses asyncio.Runner or asyncio.run (3.12 on), pass
+`loop_factory=goloop.new_event_loop`.
+
+Importing this package loads no Go: the Go library is opened with the first loop, so
+that servers may fork before.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from . import library as _library  # noqa: F401  (says where the Go library lies)
+from .diagnostics import diagnostics
+from .loop import Loop, new_event_loop
+from .runner import run
+from .version import __version__
+
+if sys.version_info < (3, 14) or TYPE_CHECKING:
+    from .policy import EventLoopPolicy, install
+else:
+    # asyncio deprecates policies, and from 3.14 on says so whenever one is named.
+    from .policy import install
+
+    def __getattr__(name: str) -> object:
+        if name == "EventLoopPolicy":
+            from . import policy
+
+            policy.warn_deprecated("goloop.EventLoopPolicy")
+            return policy.EventLoopPolicy
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = (
+    "EventLoopPolicy",
+    "Loop",
+    "__version__",
+    "diagnostics",
+    "install",
+    "new_event_loop",
+    "run",
+)

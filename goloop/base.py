@@ -1,0 +1,35 @@
+"""The class that every part of the loop extends.
+
+`CoreLoop` puts the native loop before CPython's own `BaseEventLoop`.  What runs
+per callback is found in `_core.Loop`; what runs per connection or per loop is
+found in the running version's `BaseEventLoop`, so that its argument names, checks,
+errors and warnings are CPython's by construction.  The other modules of this
+package fill in what `BaseEventLoop` leaves to its subclasses.
+
+The attributes below belong to `BaseEventLoop`; they are declared here for the type
+checker only, because they are not part of asyncio's published types.
+"""
+
+from __future__ import annotations
+
+import asyncio.base_events
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from . import _core
+
+
+class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
+    """The native loop over the inherited one; not usable by itself."""
+
+    slow_callback_duration: float
+    _default_executor: Executor | None
+    _internal_fds: int
+    _check_running: Callable[[], None]
+    _check_default_executor: Callable[[], None]
+    _check_callback: Callable[[object, str], None]
+    _set_coroutine_origin_tracking: Callable[[bool], None]
+    _asyncgen_firstiter_hook: Callable[[Any], None]
+    _asyncgen_finalizer_hook: Callable[[Any], None]
+    _ensure_resolved: Callable[..., Any]

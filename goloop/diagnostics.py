@@ -1,0 +1,36 @@
+"""goloop.diagnostics: what this process runs on, for bug reports and the curious."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import sys
+from typing import Any
+
+from . import _core
+from .version import __version__
+
+
+def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]:
+    """Facts about the package, the Go library, and a loop.
+
+    `loop` defaults to the running one.  Without a goloop loop there is no "loop" in
+    the answer.  Asking opens no library.
+    """
+    if loop is None:
+        loop = asyncio._get_running_loop()
+    facts: dict[str, Any] = {
+        "goloop": __version__,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "executable": sys.executable,
+        "library": _core.library_info(),
+    }
+    if isinstance(loop, _core.Loop):
+        counters = loop._diagnostics()
+        runtime = counters.pop("runtime", None)
+        facts["loop"] = counters
+        if isinstance(runtime, str):
+            facts["runtime"] = json.loads(runtime)
+    return facts

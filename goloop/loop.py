@@ -1,0 +1,54 @@
+"""goloop.Loop: the parts put together, and a loop's beginning and end.
+
+A loop begins in __init__, which opens a reactor (and the Go library where it is the
+process's first), runs any number of times (running.py), and ends in close(), where
+the executor, the reactor with all registrations, and the signal handlers go.
+"""
+
+from __future__ import annotations
+
+import asyncio.base_events
+
+from . import _core
+from .resolver import Resolver
+from .running import Running
+from .sockets import Sockets
+from .unix_sockets import UnixSockets
+
+
+class Loop(Running, Sockets, Resolver, UnixSockets):
+    """An asyncio event loop whose reactor is written in Go.
+
+    It can be subclassed, and takes no arguments.
+    """
+
+    def __init__(self) -> None:
+        _core.Loop.__init__(self)
+        asyncio.base_events.BaseEventLoop.__init__(self)
+        self._init_signals()
+        self._init_streams()
+        self._init_unix_sockets()
+
+    def _write_to_self(self) -> None:
+        """asyncio's name for waking a loop that sleeps; some programs call it."""
+        self._wake()
+
+    def close(self) -> None:
+        """Close the loop; it must not be running.
+
+        In a forked child, the parent's loop gives its memory and its copies of the
+        fds back, and leaves what the two processes share alone.
+        """
+        if self.is_running():
+            raise RuntimeError("Cannot close a running event loop")
+        if self.is_closed():
+            return
+        asyncio.base_events.BaseEventLoop.close(self)
+        self._listeners.clear()
+        self._close_core()
+        self._close_signals()
+
+
+def new_event_loop() -> Loop:
+    """Make a new event loop; asyncio.Runner and asyncio.run take it as loop_factory."""
+    return Loop()

@@ -1,0 +1,53 @@
+"""EventLoopPolicy and install, for programs that choose their loop by policy.
+
+asyncio deprecates policies from Python 3.14 on, and so are these from there on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from .loop import Loop
+
+if TYPE_CHECKING:
+    _DefaultPolicy = asyncio.DefaultEventLoopPolicy
+elif sys.version_info >= (3, 14):
+    from asyncio.unix_events import _DefaultEventLoopPolicy as _DefaultPolicy
+else:
+    from asyncio import DefaultEventLoopPolicy as _DefaultPolicy
+
+
+class EventLoopPolicy(_DefaultPolicy):
+    """asyncio's default policy with goloop's loop; child watchers are asyncio's."""
+
+    _loop_factory = Loop
+
+
+def set_policy() -> None:
+    """Makes the policy the process's, without the deprecation warning."""
+    setter: Any = getattr(asyncio.events, "_set_event_loop_policy", None)
+    if setter is None:
+        setter = asyncio.set_event_loop_policy
+    setter(EventLoopPolicy())
+
+
+def install() -> None:
+    """Make every new asyncio event loop of this process a goloop loop.
+
+    Deprecated from Python 3.14 on: use goloop.run(), or loop_factory.
+    """
+    if sys.version_info >= (3, 14):
+        warn_deprecated("goloop.install")
+    set_policy()
+
+
+def warn_deprecated(name: str) -> None:
+    """DeprecationWarning in CPython's words, at the caller's caller."""
+    warnings.warn(
+        f"{name!r} is deprecated and slated for removal in Python 3.16",
+        DeprecationWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,67 @@
+"""run_forever: what surrounds the native turns.
+
+The set-up and the clean-up are `BaseEventLoop`'s own from CPython 3.13 on, where
+they became methods that subclasses may call; for 3.11 and 3.12 they are written
+out here with the same steps in the same order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from typing import Any
+
+from .signals import Signals
+
+if sys.version_info < (3, 13):
+
+    class _Surroundings(Signals):
+        """The two methods that 3.13's BaseEventLoop has."""
+
+        _old_agen_hooks: Any = None
+
+        def _run_forever_setup(self) -> None:
+            self._check_closed()
+            self._check_running()
+            self._set_coroutine_origin_tracking(self._debug)
+            self._old_agen_hooks = sys.get_asyncgen_hooks()
+            self._thread_id = threading.get_ident()
+            sys.set_asyncgen_hooks(
+                firstiter=self._asyncgen_firstiter_hook,
+                finalizer=self._asyncgen_finalizer_hook,
+            )
+            asyncio._set_running_loop(self)
+
+        def _run_forever_cleanup(self) -> None:
+            self._stopping = False
+            self._thread_id = None
+            asyncio._set_running_loop(None)
+            self._set_coroutine_origin_tracking(False)
+            if self._old_agen_hooks is not None:
+                sys.set_asyncgen_hooks(*self._old_agen_hooks)
+                self._old_agen_hooks = None
+
+else:
+
+    class _Surroundings(Signals):
+        """Everything is inherited."""
+
+        _run_forever_setup: Any
+        _run_forever_cleanup: Any
+
+
+class Running(_Surroundings):
+    """run_forever over the native turns; run_until_complete is inherited."""
+
+    def run_forever(self) -> None:
+        """Run until stop() is called."""
+        # A refused set-up (the loop is closed, or one is running already) has
+        # changed nothing, so it must not be followed by the clean-up.
+        self._run_forever_setup()
+        try:
+            self._arm_wakeup()
+            self._run()
+        finally:
+            self._disarm_wakeup()
+            self._run_forever_cleanup()

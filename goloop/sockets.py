@@ -1,0 +1,124 @@
+"""sock_connect, sock_accept and the datagram calls on a user's own socket.
+
+sock_recv, sock_recv_into and sock_sendall are native.  These are the rarer ones;
+each tries its system call, waits until the socket is ready, and tries again.  The
+system call is made by the coroutine itself once it goes on, never on its behalf by a
+callback: whoever cancels in between loses no connection and no datagram.
+"""
+
+from __future__ import annotations
+
+import asyncio.base_events
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from .base import CoreLoop
+
+_base_events: Any = asyncio.base_events
+_check_ssl_socket: Callable[[object], None] = _base_events._check_ssl_socket
+
+# A Unix socket whose peer's backlog is full gives EAGAIN and never tells when there
+# is room, so connect is tried again after these delays, in seconds.
+_FIRST_RETRY = 0.001
+_LONGEST_RETRY = 0.05
+
+
+class Sockets(CoreLoop):
+    """The sock_* methods that are not native."""
+
+    def _check_sock(self, sock: socket.socket) -> None:
+        _check_ssl_socket(sock)
+        if self._debug and sock.gettimeout() != 0:
+            raise ValueError("the socket must be non-blocking")
+
+    async def _until_readable(self, fd: int) -> None:
+        """Waits; leaves no trace on the fd when cancelled, for it may be closed next."""
+        self._ensure_fd_no_transport(fd)
+        waiter = self._wait_readable(fd)
+        try:
+            await waiter
+        except BaseException:
+            self._forget_wait(fd, waiter)
+            raise
+
+    async def _until_writable(self, fd: int) -> None:
+        self._ensure_fd_no_transport(fd)
+        waiter = self._wait_writable(fd)
+        try:
+            await waiter
+        except BaseException:
+            self._forget_wait(fd, waiter)
+            raise
+
+    async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
+        """Accept a connection; returns (socket, address)."""
+        self._check_sock(sock)
+        while True:
+            try:
+                connection, address = sock.accept()
+            except (BlockingIOError, InterruptedError):
+                await self._until_readable(sock.fileno())
+            else:
+                connection.setblocking(False)
+                return connection, address
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        """Connect a socket to a remote address."""
+        self._check_sock(sock)
+        if sock.family in (socket.AF_INET, getattr(socket, "AF_INET6", socket.AF_INET)):
+            resolved = await self._ensure_resolved(
+                address, family=sock.family, type=sock.type, proto=sock.proto, loop=self
+            )
+            address = resolved[0][4]
+        delay = _FIRST_RETRY
+        while True:
+            try:
+                sock.connect(address)
+            except (BlockingIOError, InterruptedError):
+                if sock.family == socket.AF_UNIX:
+                    await asyncio.sleep(delay)
+                    delay = min(2 * delay, _LONGEST_RETRY)
+                    continue
+                break
+            return
+        while True:
+            await self._until_writable(sock.fileno())
+            error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error == 0:
+                return
+            try:
+                raise OSError(error, f"Connect call failed {address}")
+            except (BlockingIOError, InterruptedError):
+                continue
+
+    async def sock_recvfrom(self, sock: socket.socket, bufsize: int) -> tuple[bytes, Any]:
+        """Receive a datagram; returns (bytes, address)."""
+        self._check_sock(sock)
+        while True:
+            try:
+                return sock.recvfrom(bufsize)
+            except (BlockingIOError, InterruptedError):
+                await self._until_readable(sock.fileno())
+
+    async def sock_recvfrom_into(
+        self, sock: socket.socket, buf: Any, nbytes: int = 0
+    ) -> tuple[int, Any]:
+        """Receive a datagram into a buffer; returns (length, address)."""
+        self._check_sock(sock)
+        if not nbytes:
+            nbytes = len(buf)
+        while True:
+            try:
+                return sock.recvfrom_into(buf, nbytes)
+            except (BlockingIOError, InterruptedError):
+                await self._until_readable(sock.fileno())
+
+    async def sock_sendto(self, sock: socket.socket, data: Any, address: Any) -> int:
+        """Send a datagram; returns the number of bytes sent."""
+        self._check_sock(sock)
+        while True:
+            try:
+                return sock.sendto(data, address)
+            except (BlockingIOError, InterruptedError):
+                await self._until_writable(sock.fileno())

@@ -1,0 +1,160 @@
+"""Stream connections: where BaseEventLoop asks its subclass for transports and servers.
+
+create_connection, create_server, connect_accepted_socket and start_tls are inherited;
+they come here for a transport over a connected socket (`_make_socket_transport`), for
+the same under TLS (`_make_ssl_transport`), and to start and stop accepting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+import ssl
+from asyncio import constants, sslproto
+from asyncio.log import logger
+from collections.abc import Callable
+from typing import Any
+
+from . import _core
+from .base import CoreLoop
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+_HANDSHAKE_TIMEOUT: float = constants.SSL_HANDSHAKE_TIMEOUT
+_SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
+
+
+class Streams(CoreLoop):
+    """Transports of connected sockets, and listening."""
+
+    # By fd of the listening socket.
+    _listeners: dict[int, _core.Listener]
+
+    def _init_streams(self) -> None:
+        self._listeners = {}
+
+    def _make_socket_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None = None,
+        *,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+    ) -> _core.StreamTransport:
+        self._ensure_fd_no_transport(sock)
+        return _core.StreamTransport(self, sock, protocol, waiter, extra, server)
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: ssl.SSLContext | None,
+        waiter: asyncio.Future[Any] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        ssl_handshake_timeout: float | None = _HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
+    ) -> asyncio.Transport:
+        self._ensure_fd_no_transport(rawsock)
+        tls: Any = sslproto.SSLProtocol(
+            self,
+            protocol,
+            sslcontext,  # type: ignore[arg-type]
+            waiter,  # type: ignore[arg-type]
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,  # type: ignore[arg-type]
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+        )
+        _core.StreamTransport(self, rawsock, tls, None, extra, server)
+        transport: asyncio.Transport = tls._app_transport
+        return transport
+
+    def _start_serving(
+        self,
+        protocol_factory: ProtocolFactory,
+        sock: socket.socket,
+        sslcontext: ssl.SSLContext | None = None,
+        server: Any = None,
+        backlog: int = 100,
+        ssl_handshake_timeout: float | None = _HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
+    ) -> None:
+        context = contextvars.copy_context()
+        if sslcontext is None:
+            listener = _core.Listener(self, sock, protocol_factory, server, backlog, context)
+        else:
+
+            def accepted(connection: socket.socket, address: Any) -> None:
+                self.create_task(
+                    self._accept_tls(
+                        protocol_factory,
+                        connection,
+                        address,
+                        sslcontext,
+                        server,
+                        ssl_handshake_timeout,
+                        ssl_shutdown_timeout,
+                    )
+                )
+
+            listener = _core.Listener(
+                self, sock, None, server, backlog, context, on_accept=accepted
+            )
+        self._listeners[sock.fileno()] = listener
+
+    async def _accept_tls(
+        self,
+        protocol_factory: ProtocolFactory,
+        connection: socket.socket,
+        address: Any,
+        sslcontext: ssl.SSLContext,
+        server: Any,
+        ssl_handshake_timeout: float | None,
+        ssl_shutdown_timeout: float | None,
+    ) -> None:
+        """One accepted connection, until its handshake is over."""
+        report: dict[str, Any] = {"message": "Error on transport creation for incoming connection"}
+        try:
+            if self._debug:
+                logger.debug("%r got a new connection from %r: %r", server, address, connection)
+            protocol = report["protocol"] = protocol_factory()
+            waiter = self.create_future()
+            transport = report["transport"] = self._make_ssl_transport(
+                connection,
+                protocol,
+                sslcontext,
+                waiter,
+                server_side=True,
+                extra={"peername": address},
+                server=server,
+                ssl_handshake_timeout=ssl_handshake_timeout,
+                ssl_shutdown_timeout=ssl_shutdown_timeout,
+            )
+            try:
+                await waiter
+            except BaseException:
+                transport.close()
+                raise
+            finally:
+                # Its exception would keep the protocol alive through the traceback.
+                del waiter
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            if "transport" not in report:
+                connection.close()
+            if self._debug:
+                self.call_exception_handler({**report, "exception": exc})
+
+    def _stop_serving(self, sock: socket.socket) -> None:
+        """The server has done with this socket, whether it ever listened or not."""
+        listener = self._listeners.pop(sock.fileno(), None)
+        if listener is not None:
+            listener.stop()
+        sock.close()
