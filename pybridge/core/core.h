@@ -173,6 +173,7 @@ typedef struct gl_loop {
     uint64_t epoch;           /* of the library; another one: we are in a forked child */
     unsigned long thread_id;  /* 0 while not running */
     char closed, stopping, debug;
+    char running;             /* _run() is on the stack */
     char in_turn;             /* Go is running (the GIL is released) */
     char sleeping;            /* ... and may block: a push must wake it */
     char dirty;               /* submissions wait that must not wait long (writes) */

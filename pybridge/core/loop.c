@@ -480,7 +480,7 @@ loop_release(gl_loop *self)
 static PyObject *
 loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    if (self->thread_id != 0) {
+    if (self->running) {
         PyErr_SetString(PyExc_RuntimeError, "Cannot close a running event loop");
         return NULL;
     }
@@ -588,7 +588,7 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
 static int
 loop_clear(gl_loop *self)
 {
-    if (self->thread_id == 0) /* never under a running loop's feet */
+    if (!self->running) /* never under a running loop's feet */
         loop_release(self);
     return 0;
 }

@@ -252,18 +252,22 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     if (gl_loop_check_usable(self) < 0)
         return NULL;
-    if (self->thread_id != 0) {
+    if (self->running) {
         PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
         return NULL;
     }
     gl_library_bind_thread();
+    self->running = 1;
+    /* Python's set-up has noted the thread already; a bare _run() has not. */
+    unsigned long outer = self->thread_id;
     self->thread_id = PyThread_get_thread_ident();
     self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
     int r;
     do {
         r = gl_iterate(self);
     } while (r == 0 && !self->stopping);
-    self->thread_id = 0;
+    self->thread_id = outer;
+    self->running = 0;
     self->stopping = 0;
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
