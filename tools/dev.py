@@ -17,6 +17,7 @@ from pathlib import Path
 
 import checks
 import environments
+from demo import demo as show
 from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
 
 
@@ -96,6 +97,36 @@ def check() -> None:
     conclude("check", checks.check())
 
 
+def demo() -> None:
+    """The examples, served by goloop, and a short comparison with other loops."""
+    show(built(environments.default_interpreter(), "demo"))
+
+
+# The interpreters whose figures docs/performance.md shows.
+BENCHED = ("3.13", "3.14")
+
+
+def bench() -> None:
+    """The comparison with the other loops; writes docs/performance.md.
+
+    BENCH_ARGS, if set, goes to the benchmarks' command line instead: one run of
+    something, on the default Python, that leaves the document alone.
+    """
+    arguments = os.environ.get("BENCH_ARGS", "").split()
+    bases = [environments.default_interpreter()]
+    if not arguments:
+        bases = [each for each in environments.all_interpreters() if each.tag in BENCHED] or bases
+    made = []
+    for base in bases:
+        made.append(built(base, "bench"))
+        environments.install_peers(made[-1])
+    if not arguments:
+        arguments = ["run", *(f"--python={each.python}" for each in made)]
+    run([made[0].python, "-m", "benchmarks", *arguments], env=made[0].variables())
+    if not os.environ.get("BENCH_ARGS"):
+        run([made[0].python, "-m", "benchmarks", "report"], env=made[0].variables())
+
+
 def wheel() -> None:
     """The wheel for the default Python, in dist/, built in isolation as pip does."""
     made = environments.environment(environments.default_interpreter())
@@ -129,6 +160,8 @@ def clean() -> None:
 
 TARGETS: dict[str, Callable[[], None]] = {
     "build": build,
+    "demo": demo,
+    "bench": bench,
     "test": test,
     "test-all": test_all,
     "check": check,

@@ -1,0 +1,61 @@
+"""An aiohttp application on goloop: `python examples/aiohttp_app.py [PORT]`, on 127.0.0.1.
+
+aiohttp knows nothing of goloop: the last lines are the only ones that do.
+Port 0 lets the system choose; the first line of output names the port.
+"""
+
+import asyncio
+import sys
+
+import goloop
+from aiohttp import web
+
+routes = web.RouteTableDef()
+
+
+@routes.get("/")
+async def index(request: web.Request) -> web.Response:
+    """Says which loop serves it."""
+    loop = asyncio.get_running_loop()
+    return web.Response(text=f"hello from {type(loop).__module__}.{type(loop).__qualname__}\n")
+
+
+@routes.get("/count/{n:[0-9]+}")
+async def count(request: web.Request) -> web.StreamResponse:
+    """A body that is made while it is sent."""
+    response = web.StreamResponse()
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    for number in range(int(request.match_info["n"])):
+        await response.write(f"{number}\n".encode())
+        await asyncio.sleep(0)
+    await response.write_eof()
+    return response
+
+
+@routes.post("/echo")
+async def echo(request: web.Request) -> web.Response:
+    """The request's body."""
+    return web.Response(body=await request.read())
+
+
+async def main(port: int) -> None:
+    """Serves until it is interrupted."""
+    app = web.Application(client_max_size=64 << 20)
+    app.add_routes(routes)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    print(f"listening on port {runner.addresses[0][1]}", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+
+
+if __name__ == "__main__":
+    try:
+        goloop.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 8080))
+    except KeyboardInterrupt:
+        pass

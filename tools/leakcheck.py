@@ -1,0 +1,322 @@
+"""Looks for leaks: `python tools/leakcheck.py [--rounds N] [NAME...]`.
+
+Each scenario below is one round of something that a program does thousands of
+times.  It runs to warm up, then N rounds in four quarters, and the process is
+measured after each.  Caches, free lists and thread pools grow now and then; a
+leak grows in every quarter.  So what grew in all four is reported: open file
+descriptors, objects that the collector knows, blocks of Python's allocator, and
+resident memory, each by more than a round in ten could explain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import goloop
+
+Round = Callable[[], Awaitable[None]]
+
+
+# ---- scenarios: one round each, on a running loop ----------------------------------
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what it gets."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keeps the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Sends it back."""
+        self.transport.write(data)
+
+
+async def streams() -> None:
+    """A server, a connection to it by streams, and both closed."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readline())
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"x" * 1000 + b"\n")
+        assert len(await reader.readline()) == 1001
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+async def protocols() -> None:
+    """A connection by protocols; the client's end is aborted."""
+    loop = asyncio.get_running_loop()
+    came = loop.create_future()
+    lost = loop.create_future()
+
+    class Client(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            came.set_result(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.set_result(exc)
+
+    server = await loop.create_server(Echo, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    transport, _ = await loop.create_connection(Client, *address)
+    transport.write(b"hello")
+    assert await came == b"hello"
+    transport.abort()
+    await lost
+    server.close()
+    await server.wait_closed()
+
+
+async def refused() -> None:
+    """A connection that nobody accepts."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with contextlib.suppress(ConnectionRefusedError):
+            await asyncio.open_connection(*unused.getsockname())
+
+
+async def sockets() -> None:
+    """sock_sendall and sock_recv on a socket pair."""
+    loop = asyncio.get_running_loop()
+    left, right = socket.socketpair()
+    with left, right:
+        left.setblocking(False)
+        right.setblocking(False)
+        receiving = loop.create_task(_received(right, 5))
+        await asyncio.sleep(0)  # so that it waits already
+        await loop.sock_sendall(left, b"hello")
+        assert await receiving == b"hello"
+        waiting = loop.create_task(_received(right, 5))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+
+
+async def _received(sock: socket.socket, size: int) -> bytes:
+    return await asyncio.get_running_loop().sock_recv(sock, size)
+
+
+async def watches() -> None:
+    """A reader and a writer on a socket pair."""
+    loop = asyncio.get_running_loop()
+    left, right = socket.socketpair()
+    with left, right:
+        readable = loop.create_future()
+        writable = loop.create_future()
+        loop.add_reader(left, lambda: readable.done() or readable.set_result(None))
+        loop.add_writer(left, lambda: writable.done() or writable.set_result(None))
+        right.send(b"x")
+        await asyncio.gather(readable, writable)
+        loop.remove_reader(left)
+        loop.remove_writer(left)
+
+
+async def timers() -> None:
+    """Timers that run and timers that are cancelled."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_later(0.00001, done.set_result, None)
+    for _ in range(10):
+        loop.call_later(1000, print, "never").cancel()
+    await done
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0):
+            await asyncio.sleep(1000)
+
+
+async def tasks() -> None:
+    """Tasks that end, fail and are cancelled."""
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("as meant")
+
+    good = [asyncio.create_task(asyncio.sleep(0)) for _ in range(10)]
+    await asyncio.gather(*good)
+    assert isinstance((await asyncio.gather(fail(), return_exceptions=True))[0], ValueError)
+    waiting = asyncio.create_task(asyncio.sleep(1000))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+
+
+async def failing_callbacks() -> None:
+    """A callback whose exception goes to the handler."""
+    loop = asyncio.get_running_loop()
+    reported = loop.create_future()
+    loop.set_exception_handler(lambda _loop, context: reported.set_result(context["message"]))
+    loop.call_soon(lambda: 1 / 0)
+    await reported
+    loop.set_exception_handler(None)
+
+
+async def names() -> None:
+    """Names and addresses resolved."""
+    loop = asyncio.get_running_loop()
+    assert await loop.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
+    assert await loop.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM)
+
+
+async def threads() -> None:
+    """A call in the executor and one from a thread into the loop."""
+    loop = asyncio.get_running_loop()
+    assert await loop.run_in_executor(None, threading.get_ident) != threading.get_ident()
+    woken = asyncio.Event()
+    await loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(woken.set))
+    await woken.wait()
+
+
+async def signals() -> None:
+    """A signal handler of the loop."""
+    loop = asyncio.get_running_loop()
+    caught = loop.create_future()
+    loop.add_signal_handler(signal.SIGUSR1, lambda: caught.done() or caught.set_result(None))
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await caught
+    loop.remove_signal_handler(signal.SIGUSR1)
+
+
+SCENARIOS: list[Round] = [
+    streams,
+    protocols,
+    refused,
+    sockets,
+    watches,
+    timers,
+    tasks,
+    failing_callbacks,
+    names,
+    threads,
+    signals,
+]
+
+
+def a_loop() -> None:
+    """A loop of its own, made, run and closed."""
+    goloop.run(tasks())
+
+
+# ---- measuring -----------------------------------------------------------------------
+
+
+@dataclass
+class State:
+    """What a process holds."""
+
+    descriptors: int
+    objects: int
+    blocks: int
+    resident: int
+
+    @classmethod
+    def now(cls) -> State:
+        """Of this process, garbage collected."""
+        for _ in range(3):
+            gc.collect()
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[1])
+        return cls(
+            len(os.listdir("/proc/self/fd")),
+            len(gc.get_objects()),
+            sys.getallocatedblocks(),
+            pages * os.sysconf("SC_PAGESIZE"),
+        )
+
+
+QUARTERS = 4
+
+# What a quarter may grow by for each of its rounds.
+LIMITS = {"descriptors": 0.0, "objects": 0.1, "blocks": 0.1, "resident": 64.0}
+
+
+def growth(states: list[State], rounds: int) -> list[str]:
+    """What grew in every quarter, by more than it may; a phrase each."""
+    found = []
+    for what, limit in LIMITS.items():
+        counts = [getattr(state, what) for state in states]
+        least = min(after - before for before, after in pairwise(counts))
+        a_round = least * QUARTERS / rounds
+        if a_round > limit:
+            found.append(f"at least {a_round:.2f} {what} more in each round")
+    return found
+
+
+def check_plain(body: Callable[[], None], rounds: int) -> list[str]:
+    """A round that needs no running loop."""
+    for _ in range(warm_up(rounds)):
+        body()
+    states = [State.now()]
+    for _ in range(QUARTERS):
+        for _ in range(rounds // QUARTERS):
+            body()
+        states.append(State.now())
+    return growth(states, rounds)
+
+
+async def check(body: Round, rounds: int) -> list[str]:
+    """A round on the running loop."""
+    for _ in range(warm_up(rounds)):
+        await body()
+    states = [State.now()]
+    for _ in range(QUARTERS):
+        for _ in range(rounds // QUARTERS):
+            await body()
+        states.append(State.now())
+    return growth(states, rounds)
+
+
+def warm_up(rounds: int) -> int:
+    """So many rounds first: what is made once is there afterwards."""
+    return max(20, rounds // 10)
+
+
+def main() -> int:
+    """Runs the scenarios that the command line names, or all."""
+    parser = argparse.ArgumentParser(description="Looks for leaks in goloop.")
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    leaky = 0
+
+    def report(name: str, started: float, found: list[str]) -> None:
+        nonlocal leaky
+        leaky += bool(found)
+        verdict = "; ".join(found) or "level"
+        seconds = time.monotonic() - started
+        print(f"{name:20} {options.rounds} rounds, {seconds:5.1f} s: {verdict}", flush=True)
+
+    for body in SCENARIOS:
+        if not options.names or body.__name__ in options.names:
+            started = time.monotonic()
+            report(body.__name__, started, goloop.run(check(body, options.rounds)))
+    if not options.names or "a_loop" in options.names:
+        started = time.monotonic()
+        report("a_loop", started, check_plain(a_loop, options.rounds))
+    print(f"{leaky} scenarios leak" if leaky else "no leak found")
+    return 1 if leaky else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
