@@ -80,7 +80,8 @@ static _Thread_local uint64_t gl_thread_epoch;
 /* ---- once, when _core is loaded -------------------------------------------- */
 
 /* Gives the process its page.  ld.so passes main's own arguments. */
-__attribute__((constructor)) static void gl_library_load(int argc, char **argv, char **envp)
+__attribute__((constructor)) static void
+gl_library_load(int argc, char **argv, char **envp)
 {
 #if GL_CAN_SPARE
     gl_lib.argc = argc;
@@ -103,7 +104,8 @@ __attribute__((constructor)) static void gl_library_load(int argc, char **argv, 
     gl_exit_init();
 }
 
-static void gl_library_set_path(const char *path)
+static void
+gl_library_set_path(const char *path)
 {
     free(gl_lib.path);
     gl_lib.path = strdup(path);
@@ -113,7 +115,8 @@ static void gl_library_set_path(const char *path)
 
 /* Cuts what ties this process to the inherited runtime: a handler that points into
  * it, and the value by which it would learn that the forking thread ends. */
-static void gl_library_bury(void)
+static void
+gl_library_bury(void)
 {
     if (gl_lib.live.high != 0)
         gl_signals_forget(gl_lib.live.low, gl_lib.live.high);
@@ -125,7 +128,8 @@ static void gl_library_bury(void)
 
 /* Runs in a child of fork(3).  Other ways to fork skip it, and gl_library does the
  * same at its first call. */
-static void gl_library_in_child(void)
+static void
+gl_library_in_child(void)
 {
     memset((void *)gl_here, 0, sizeof *gl_here); /* where the kernel did not */
     gl_library_bury();
@@ -134,14 +138,16 @@ static void gl_library_in_child(void)
 
 /* ---- opening ------------------------------------------------------------------ */
 
-static int64_t gl_library_clock(void)
+static int64_t
+gl_library_clock(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-__attribute__((format(printf, 1, 2))) static const char *gl_library_fail(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static const char *
+gl_library_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -156,7 +162,8 @@ __attribute__((format(printf, 1, 2))) static const char *gl_library_fail(const c
 #else
 #define GL_KEYS 512
 #endif
-static void gl_library_keys(uint8_t set[GL_KEYS])
+static void
+gl_library_keys(uint8_t set[GL_KEYS])
 {
     for (unsigned key = 0; key < GL_KEYS; key++)
         set[key] = pthread_getspecific((pthread_key_t)key) != NULL;
@@ -165,7 +172,8 @@ static void gl_library_keys(uint8_t set[GL_KEYS])
 /* The first call of an instance: waits until its runtime has started, and makes
  * this thread known to it.  Go keeps a thread by a pthread key, which it tells
  * nobody; it is the one that has a value only afterwards. */
-static const gl_table *gl_library_first_call(gl_instance *instance)
+static const gl_table *
+gl_library_first_call(gl_instance *instance)
 {
     uint8_t before[GL_KEYS], after[GL_KEYS];
     gl_library_keys(before);
@@ -181,7 +189,8 @@ static const gl_table *gl_library_first_call(gl_instance *instance)
 }
 
 /* NULL if both sides were built from the same abi.h, else what differs. */
-static const char *gl_library_check(const gl_table *table)
+static const char *
+gl_library_check(const gl_table *table)
 {
     if (table == NULL)
         return gl_library_fail("The Go library %s gave no table.", gl_lib.path);
@@ -206,7 +215,8 @@ static const char *gl_library_check(const gl_table *table)
 }
 
 /* dlopen of the file itself, where no instance was ever started. */
-static const char *gl_library_open_first(gl_instance *instance)
+static const char *
+gl_library_open_first(gl_instance *instance)
 {
     char why[512];
     if (gl_lib.image.bytes == NULL &&
@@ -219,7 +229,8 @@ static const char *gl_library_open_first(gl_instance *instance)
 }
 
 /* A runtime for a child whose parent had one. */
-static const char *gl_library_open_again(gl_instance *instance)
+static const char *
+gl_library_open_again(gl_instance *instance)
 {
     if (gl_lib.spare_ready) {
         /* Never a second time, come what may. */
@@ -241,7 +252,8 @@ static const char *gl_library_open_again(gl_instance *instance)
 }
 
 /* NULL, or why there is no runtime. */
-static const char *gl_library_open(void)
+static const char *
+gl_library_open(void)
 {
     if (gl_lib.path == NULL)
         return gl_library_fail("goloop._core was not told where the Go library lies.");
@@ -286,13 +298,15 @@ static const char *gl_library_open(void)
     return NULL;
 }
 
-static bool gl_library_try_lock(void)
+static bool
+gl_library_try_lock(void)
 {
-    int free = 0;
-    return atomic_compare_exchange_strong(&gl_here->opening, &free, 1);
+    int idle = 0;
+    return atomic_compare_exchange_strong(&gl_here->opening, &idle, 1);
 }
 
-static const gl_table *gl_library(const char **message)
+static const gl_table *
+gl_library(const char **message)
 {
     const gl_table *table = atomic_load_explicit(&gl_here->table, memory_order_acquire);
     if (table != NULL) {
@@ -315,7 +329,8 @@ static const gl_table *gl_library(const char **message)
     return atomic_load(&gl_here->table);
 }
 
-static void gl_library_bind_thread(void)
+static void
+gl_library_bind_thread(void)
 {
     uint64_t epoch = gl_library_epoch();
     if (gl_thread_epoch == epoch || epoch == 0)
@@ -331,7 +346,8 @@ static void gl_library_bind_thread(void)
 
 /* ---- before a fork --------------------------------------------------------------- */
 
-static void gl_library_before_fork(void)
+static void
+gl_library_before_fork(void)
 {
     if (gl_here->table == NULL || gl_lib.spare_ready || gl_lib.spare_failed || !gl_library_try_lock())
         return;
@@ -351,7 +367,8 @@ static void gl_library_before_fork(void)
 
 /* ---- diagnostics -------------------------------------------------------------------- */
 
-static void gl_library_describe(gl_library_facts *facts)
+static void
+gl_library_describe(gl_library_facts *facts)
 {
     bool open = gl_here->table != NULL;
     *facts = (gl_library_facts){

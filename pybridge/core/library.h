@@ -44,7 +44,8 @@ static const gl_table *gl_library(const char **message);
 
 /* Which Go runtime is live: 0 before the first, another number in every forked
  * child (0 again until the child opens its own).  A load of two words. */
-static inline uint64_t gl_library_epoch(void)
+static inline uint64_t
+gl_library_epoch(void)
 {
     return atomic_load_explicit(&gl_here->epoch, memory_order_relaxed);
 }

@@ -34,7 +34,8 @@ static pthread_key_t gl_exit_key;
 static bool gl_exit_key_made;
 
 /* True if the thread is of another's making than Go's, and still there. */
-static bool gl_exit_counts(const char *tid)
+static bool
+gl_exit_counts(const char *tid)
 {
     char name[64];
     snprintf(name, sizeof name, "/proc/self/task/%.20s/status", tid);
@@ -52,14 +53,15 @@ static bool gl_exit_counts(const char *tid)
                                        GL_BIT(SIGUSR1) | GL_BIT(SIGUSR2) | GL_BIT(SIGPIPE) |
                                        GL_BIT(SIGALRM) | GL_BIT(SIGTERM) | GL_BIT(SIGWINCH) |
                                        GL_BIT(64);
-    const unsigned long long open = GL_BIT(SIGSEGV) | GL_BIT(SIGCHLD) | GL_BIT(SIGPROF);
+    const unsigned long long unblocked = GL_BIT(SIGSEGV) | GL_BIT(SIGCHLD) | GL_BIT(SIGPROF);
 #undef GL_BIT
-    return found && !((mask & blocked) == blocked && (mask & open) == 0);
+    return found && !((mask & blocked) == blocked && (mask & unblocked) == 0);
 }
 
 /* True while a thread lives that is neither the caller nor Go's.  Where /proc can't
  * be read it stays true: rather a process too many than one ended too early. */
-static bool gl_exit_others(void)
+static bool
+gl_exit_others(void)
 {
     DIR *tasks = opendir("/proc/self/task");
     if (tasks == NULL)
@@ -74,7 +76,8 @@ static bool gl_exit_others(void)
     return others;
 }
 
-static void gl_exit_destructor(void *unused)
+static void
+gl_exit_destructor(void *unused)
 {
     (void)unused;
     if (syscall(SYS_gettid) != getpid() || gl_here->table == NULL)
@@ -86,14 +89,16 @@ static void gl_exit_destructor(void *unused)
     exit(0);
 }
 
-static void gl_exit_init(void)
+static void
+gl_exit_init(void)
 {
     gl_exit_key_made = pthread_key_create(&gl_exit_key, gl_exit_destructor) == 0;
 }
 
 /* Called where Go starts, and in the child of a fork: gives the process's first
  * thread, if it is the caller, the value. */
-static void gl_exit_watch(void)
+static void
+gl_exit_watch(void)
 {
     if (gl_exit_key_made && syscall(SYS_gettid) == getpid())
         pthread_setspecific(gl_exit_key, gl_here);

@@ -76,7 +76,8 @@ typedef struct gl_instance {   /* a loaded copy */
 
 /* Finds in the file what a spare needs.  Silent where the file has another form:
  * ld.so says better what is wrong with it, and a copy works without. */
-static void gl_image_parse(gl_image *image)
+static void
+gl_image_parse(gl_image *image)
 {
     ElfW(Ehdr) head;
     if (image->size < sizeof head)
@@ -124,7 +125,8 @@ static void gl_image_parse(gl_image *image)
 #endif /* GL_CAN_COPY */
 
 /* Maps the file.  False where it can't be opened; the message names the call. */
-static bool gl_image_map(gl_image *image, const char *path, char *message, size_t cap)
+static bool
+gl_image_map(gl_image *image, const char *path, char *message, size_t cap)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -150,7 +152,8 @@ static bool gl_image_map(gl_image *image, const char *path, char *message, size_
 }
 
 /* Where the instance lies, so that a child can tell its addresses without ld.so. */
-static void gl_instance_locate(gl_instance *instance, void *handle, const gl_image *image)
+static void
+gl_instance_locate(gl_instance *instance, void *handle, const gl_image *image)
 {
 #if GL_CAN_COPY
     struct link_map *map;
@@ -169,8 +172,9 @@ static void gl_instance_locate(gl_instance *instance, void *handle, const gl_ima
 
 /* dlopen and what is asked of the result.  On success with `start` the Go runtime
  * of the new instance is on its way up. */
-static bool gl_instance_open(gl_instance *instance, const char *name, const gl_image *image,
-                             char *message, size_t cap)
+static bool
+gl_instance_open(gl_instance *instance, const char *name, const gl_image *image,
+                 char *message, size_t cap)
 {
     memset(instance, 0, sizeof *instance);
     void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -193,7 +197,8 @@ static bool gl_instance_open(gl_instance *instance, const char *name, const gl_i
 #if GL_CAN_COPY
 
 /* Writes all; a source page that has left the disk gives EFAULT, not a signal. */
-static bool gl_write_all(int fd, const uint8_t *bytes, size_t size)
+static bool
+gl_write_all(int fd, const uint8_t *bytes, size_t size)
 {
     while (size > 0) {
         ssize_t n = write(fd, bytes, size);
@@ -207,7 +212,8 @@ static bool gl_write_all(int fd, const uint8_t *bytes, size_t size)
     return true;
 }
 
-static bool gl_image_write(const gl_image *image, int fd, bool spare)
+static bool
+gl_image_write(const gl_image *image, int fd, bool spare)
 {
     if (!gl_write_all(fd, image->bytes, image->size))
         return false;
@@ -215,7 +221,8 @@ static bool gl_image_write(const gl_image *image, int fd, bool spare)
     return !spare || pwrite(fd, &none, sizeof none, (off_t)image->initsz_at) == sizeof none;
 }
 
-static int gl_memfd(void)
+static int
+gl_memfd(void)
 {
 #if defined(SYS_memfd_create)
     /* 1, 2: close-on-exec, allow seals.  8: not to be executed as a program, which a
@@ -235,8 +242,9 @@ static int gl_memfd(void)
 #define GL_SERIALS 512
 
 /* Loads a copy from a memfd.  `serial` makes the name new: as many more slashes. */
-static bool gl_image_load_memfd(const gl_image *image, gl_instance *instance, bool spare,
-                                unsigned serial, char *message, size_t cap)
+static bool
+gl_image_load_memfd(const gl_image *image, gl_instance *instance, bool spare,
+                    unsigned serial, char *message, size_t cap)
 {
     int fd = gl_memfd();
     if (fd < 0) {
@@ -261,8 +269,9 @@ static bool gl_image_load_memfd(const gl_image *image, gl_instance *instance, bo
 }
 
 /* The same from a file that is unlinked at once, for a system without /proc. */
-static bool gl_image_load_file(const gl_image *image, gl_instance *instance, bool spare,
-                               char *message, size_t cap)
+static bool
+gl_image_load_file(const gl_image *image, gl_instance *instance, bool spare,
+                   char *message, size_t cap)
 {
     const char *directories[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
@@ -287,8 +296,9 @@ static bool gl_image_load_file(const gl_image *image, gl_instance *instance, boo
     return false;
 }
 
-static bool gl_image_load(const gl_image *image, gl_instance *instance, bool spare,
-                          unsigned serial, char *message, size_t cap)
+static bool
+gl_image_load(const gl_image *image, gl_instance *instance, bool spare,
+              unsigned serial, char *message, size_t cap)
 {
     if (image->bytes == NULL) {
         snprintf(message, cap, "the file could not be mapped when it was opened");
@@ -301,8 +311,9 @@ static bool gl_image_load(const gl_image *image, gl_instance *instance, bool spa
 #endif /* GL_CAN_COPY */
 
 /* Loads a copy whose constructors have run. */
-static bool gl_image_load_copy(const gl_image *image, gl_instance *instance, unsigned serial,
-                               char *message, size_t cap)
+static bool
+gl_image_load_copy(const gl_image *image, gl_instance *instance, unsigned serial,
+                   char *message, size_t cap)
 {
 #if GL_CAN_COPY
     return gl_image_load(image, instance, false, serial, message, cap);
@@ -314,8 +325,9 @@ static bool gl_image_load_copy(const gl_image *image, gl_instance *instance, uns
 }
 
 /* Loads a copy whose constructors have not run and can be called. */
-static bool gl_image_load_spare(const gl_image *image, gl_instance *instance, unsigned serial,
-                                char *message, size_t cap)
+static bool
+gl_image_load_spare(const gl_image *image, gl_instance *instance, unsigned serial,
+                    char *message, size_t cap)
 {
 #if GL_CAN_SPARE
     if (image->initsz_at == 0) {
@@ -340,7 +352,8 @@ static bool gl_image_load_spare(const gl_image *image, gl_instance *instance, un
 }
 
 /* Runs what ld.so would have run.  No lock of ld.so is taken. */
-static void gl_instance_start(const gl_instance *instance, int argc, char **argv, char **envp)
+static void
+gl_instance_start(const gl_instance *instance, int argc, char **argv, char **envp)
 {
     for (size_t i = 0; i < instance->init_count; i++) {
         void (*constructor)(int, char **, char **);

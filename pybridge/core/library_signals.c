@@ -35,14 +35,16 @@ typedef struct gl_signals {
     bool known[GL_SIGNALS];
 } gl_signals;
 
-static uintptr_t gl_signal_handler(const struct sigaction *action)
+static uintptr_t
+gl_signal_handler(const struct sigaction *action)
 {
     return (action->sa_flags & SA_SIGINFO) ? (uintptr_t)action->sa_sigaction
                                            : (uintptr_t)action->sa_handler;
 }
 
 /* Blocks every signal in this thread and notes all dispositions. */
-static void gl_signals_save(gl_signals *saved)
+static void
+gl_signals_save(gl_signals *saved)
 {
     sigset_t all;
     sigfillset(&all);
@@ -52,7 +54,8 @@ static void gl_signals_save(gl_signals *saved)
 }
 
 /* Puts back every disposition that changed meanwhile, and the mask. */
-static void gl_signals_restore(gl_signals *saved)
+static void
+gl_signals_restore(gl_signals *saved)
 {
     for (int sig = 1; sig < GL_SIGNALS; sig++) {
         struct sigaction now;
@@ -74,7 +77,8 @@ static void gl_signals_restore(gl_signals *saved)
 /* Sets to SIG_DFL what points between two addresses: into a runtime that did not
  * survive the fork.  Only somebody who read a disposition while Go started and
  * installed it again later can have left such a handler. */
-static void gl_signals_forget(uintptr_t low, uintptr_t high)
+static void
+gl_signals_forget(uintptr_t low, uintptr_t high)
 {
     for (int sig = 1; sig < GL_SIGNALS; sig++) {
         struct sigaction now;

@@ -4,6 +4,8 @@
  */
 #include "library.c"
 
+#include <sys/wait.h>
+
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT const gl_table *shim_library(const char **message) { return gl_library(message); }
@@ -21,3 +23,14 @@ EXPORT int32_t shim_go(char *out, int32_t cap)
 
 /* The inherited state, to see what a child would do without a spare. */
 EXPORT void shim_drop_spare(void) { gl_lib.spare_ready = false; }
+
+/* 1 if a child of vfork(2) sees this process's epoch, which it must. */
+EXPORT int shim_vfork_sees_epoch(void)
+{
+    uint64_t epoch = gl_library_epoch();
+    pid_t pid = vfork();
+    if (pid == 0)
+        _exit(gl_library_epoch() == epoch ? 0 : 1);
+    int status;
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
