@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio.base_events
 
 from . import _core
+from .datagrams import Datagrams
+from .pipes import Pipes
+from .processes import Processes
 from .resolver import Resolver
 from .running import Running
-from .sockets import Sockets
+from .sendfile import Sendfile
 from .unix_sockets import UnixSockets
 
 
-class Loop(Running, Sockets, Resolver, UnixSockets):
+class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes):
     """An asyncio event loop whose reactor is written in Go.
 
     It can be subclassed, and takes no arguments.
@@ -28,6 +31,7 @@ class Loop(Running, Sockets, Resolver, UnixSockets):
         self._init_signals()
         self._init_streams()
         self._init_unix_sockets()
+        self._init_datagrams()
 
     def _write_to_self(self) -> None:
         """asyncio's name for waking a loop that sleeps; some programs call it."""

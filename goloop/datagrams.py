@@ -1,0 +1,58 @@
+"""Datagram endpoints: CPython's own datagram transport over the loop's watches.
+
+create_datagram_endpoint is inherited and asks for the transport here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.selector_events
+import socket
+import weakref
+from typing import Any
+
+from .base import CoreLoop
+
+_selector_events: Any = asyncio.selector_events
+_SelectorDatagramTransport: Any = _selector_events._SelectorDatagramTransport
+
+
+class DatagramTransport(_SelectorDatagramTransport):  # type: ignore[misc]
+    """asyncio's transport; only its repr looked into a selector."""
+
+    def __repr__(self) -> str:
+        words = [type(self).__name__]
+        if self._sock is None:
+            words.append("closed")
+        elif self._closing:
+            words.append("closing")
+        words.append(f"fd={self._sock_fd}")
+        if self._loop is not None and not self._loop.is_closed():
+            words.append("read=polling" if self.is_reading() else "read=idle")
+            state = "polling" if self._buffer else "idle"
+            words.append(f"write=<{state}, bufsize={self.get_write_buffer_size()}>")
+        return f"<{' '.join(words)}>"
+
+
+class Datagrams(CoreLoop):
+    """Datagram transports."""
+
+    # By fd, where asyncio's transport enters itself.
+    _transports: weakref.WeakValueDictionary[int, Any]
+
+    def _init_datagrams(self) -> None:
+        self._transports = weakref.WeakValueDictionary()
+
+    def _make_datagram_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.DatagramProtocol,
+        address: Any = None,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> asyncio.DatagramTransport:
+        self._ensure_fd_no_transport(sock)
+        transport: asyncio.DatagramTransport = DatagramTransport(
+            self, sock, protocol, address, waiter, extra
+        )
+        return transport

@@ -1,0 +1,111 @@
+"""Child processes: CPython's own subprocess transport, reaped by pidfd.
+
+subprocess_exec and subprocess_shell are inherited and ask for the transport here.
+The child is started by `subprocess.Popen`.  Its end is seen on a pidfd, so SIGCHLD
+and its handler stay the user's, no child watcher is asked on any version, and
+only this child is waited for.  Where the kernel or a sandbox refuses a pidfd, a thread
+waits instead, as asyncio's ThreadedChildWatcher does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.unix_events
+import os
+import threading
+from asyncio.log import logger
+from typing import Any
+
+from .base import CoreLoop
+
+_unix_events: Any = asyncio.unix_events
+_SubprocessTransport: Any = _unix_events._UnixSubprocessTransport
+
+# What is reported for a child that somebody else has waited for.
+_STATUS_UNKNOWN = 255
+
+
+class Processes(CoreLoop):
+    """Transports of child processes."""
+
+    async def _make_subprocess_transport(
+        self,
+        protocol: asyncio.SubprocessProtocol,
+        args: Any,
+        shell: bool,
+        stdin: Any,
+        stdout: Any,
+        stderr: Any,
+        bufsize: int,
+        extra: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> asyncio.SubprocessTransport:
+        waiter = self.create_future()
+        transport: Any = _SubprocessTransport(
+            self,
+            protocol,
+            args,
+            shell,
+            stdin,
+            stdout,
+            stderr,
+            bufsize,
+            waiter=waiter,
+            extra=extra,
+            **kwargs,
+        )
+        self._watch_child(transport.get_pid(), transport)
+        try:
+            await waiter
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            transport.close()
+            await transport._wait()
+            raise
+        started: asyncio.SubprocessTransport = transport
+        return started
+
+    def _watch_child(self, pid: int, transport: Any) -> None:
+        """Arranges for transport._process_exited once the child has ended."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            threading.Thread(
+                target=self._wait_for_child,
+                args=(pid, transport),
+                name=f"goloop-waitpid-{pid}",
+                daemon=True,
+            ).start()
+        else:
+            self._add_reader(pidfd, self._child_ended, pid, pidfd, transport)
+
+    def _child_ended(self, pid: int, pidfd: int, transport: Any) -> None:
+        """The pidfd is readable, so waiting does not block."""
+        self._remove_reader(pidfd)
+        os.close(pidfd)
+        # One iteration later, so that what the child wrote last is read first.
+        self.call_soon(transport._process_exited, self._reap(pid))
+
+    def _wait_for_child(self, pid: int, transport: Any) -> None:
+        """In a thread of its own."""
+        status = self._reap(pid)
+        try:
+            self.call_soon_threadsafe(transport._process_exited, status)
+        except RuntimeError:
+            logger.warning("Loop %r that handles pid %r is closed", self, pid)
+
+    def _reap(self, pid: int) -> int:
+        try:
+            _, status = os.waitpid(pid, 0)
+        except ChildProcessError:
+            logger.warning(
+                "child process pid %d exit status already read: will report returncode %d",
+                pid,
+                _STATUS_UNKNOWN,
+            )
+            return _STATUS_UNKNOWN
+        code = os.waitstatus_to_exitcode(status)
+        if self._debug:
+            logger.debug("process %s exited with returncode %s", pid, code)
+        return code
