@@ -1,0 +1,41 @@
+// Package netloop is the reactor: one object that does a whole turn of an event
+// loop's input and output in one call, over memory that it shares with C.
+//
+//	      C (Python runs)                    Go (netloop)
+//	                             |
+//	callbacks append to the      |
+//	submission queue             |
+//	          \                  |
+//	           +---- Turn ------>|  decode     submissions.go   timers, writes, pauses
+//	                             |  flush      streams.go       one send per stream
+//	                             |  poll       poller*.go       blocks only here
+//	                             |  report     streams.go       what left the queues
+//	                             |  answers    mailbox.go       from other threads
+//	                             |  serve      serve.go         accept, receive, send
+//	                             |  expire     reactor.go       timers that are due
+//	           +<--- returns ----|
+//	          /                  |
+//	reads the completion queue,  |
+//	runs the callbacks           |
+//
+// The shared memory is described in pybridge/abi.h and mirrored in shared.go.
+//
+// # Registrations
+//
+// A stream, listener or watch is a slot of the registry, named by an id and a
+// generation (registry.go). Whatever arrives under another generation than the
+// slot's is dropped: a submission, an event of the poller, an entry of one of the
+// reactor's own lists. So a closed registration needs no hunt through the lists.
+//
+// # Leftovers
+//
+// The completion queue and the arena have a fixed size. What does not fit stays
+// in its list and is served first in the next turn, which then does not block
+// (Shared.More): nothing is lost, and no stream can keep another from its turn.
+//
+// # Threads
+//
+// A reactor is used by one thread at a time and has no lock; only Wake and
+// Deliver may be called by any. There is no state outside of a reactor, so
+// any number of them may run side by side.
+package netloop

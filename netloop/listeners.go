@@ -1,0 +1,143 @@
+package netloop
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/goloop/goloop/transports"
+)
+
+// ListenerOpen registers a listening, non-blocking socket; at most backlog
+// connections are accepted in a turn.
+func (r *Reactor) ListenerOpen(fd, backlog int32) (id, gen uint32, err error) {
+	if fd < 0 {
+		return 0, 0, failed("listener_open", syscall.EBADF)
+	}
+	id, s := r.registry.open(kindListener, fd)
+	s.listener = transports.NewListener(fd, backlog)
+	if errno := r.setHeld(id, s, readable); errno != 0 {
+		r.registry.release(id, s)
+		return 0, 0, failed("epoll_ctl", errno)
+	}
+	return id, s.gen, nil
+}
+
+// ListenerClose ends a listener, as StreamClose does a stream.
+func (r *Reactor) ListenerClose(id, gen, flags uint32) error {
+	s := r.registry.findKind(id, gen, kindListener)
+	if s == nil {
+		return failed("listener_close", syscall.ENOENT)
+	}
+	return r.closeSlot(id, s, flags)
+}
+
+// serveListener accepts until nothing is left or the listener has had its share.
+// It returns false, and leaves the listener ready, where room ran out before that.
+func (r *Reactor) serveListener(t token, s *slot) bool {
+	l := s.listener
+	if l.Interest() == 0 {
+		return true
+	}
+	for range l.PerTurn() {
+		if r.out.room() == 0 || r.out.arenaRoom() < unsafe.Sizeof(Endpoints{}) {
+			return false
+		}
+		ends := (*Endpoints)(r.out.arenaNext())
+		ends.PeerLen, ends.LocalLen = SockaddrMax, SockaddrMax
+		fd, outcome, errno := l.Accept(&r.calls.Calls,
+			uintptr(unsafe.Pointer(&ends.Peer)), uintptr(unsafe.Pointer(&ends.PeerLen)))
+		switch outcome {
+		case transports.Got:
+			r.shared.Accepts++
+			r.putAccept(t, fd, ends)
+		case transports.Skipped:
+		case transports.Nothing:
+			return true
+		case transports.Resting:
+			l.Rest(r.shared.Now)
+			r.resting = append(r.resting, t)
+			r.setHeld(t.id(), s, 0)
+			r.putAcceptError(t, errno, 1)
+			return true
+		case transports.Failed:
+			r.setHeld(t.id(), s, 0)
+			r.putAcceptError(t, errno, 0)
+			return true
+		}
+	}
+	return true // the poller tells of what is left
+}
+
+func (r *Reactor) putAccept(t token, fd int, ends *Endpoints) {
+	errno := r.calls.Sockname(fd, uintptr(unsafe.Pointer(&ends.Local)), uintptr(unsafe.Pointer(&ends.LocalLen)))
+	if errno != 0 {
+		ends.LocalLen = 0
+	}
+	// The kernel tells the length it would have needed.
+	ends.PeerLen = min(ends.PeerLen, SockaddrMax)
+	ends.LocalLen = min(ends.LocalLen, SockaddrMax)
+	r.out.put(Completion{Kind: CmpAccept, ID: t.id(), Gen: t.gen(), Res: int32(fd),
+		Ptr: uintptr(unsafe.Pointer(ends))})
+	r.out.use(unsafe.Sizeof(Endpoints{}))
+}
+
+func (r *Reactor) putAcceptError(t token, errno syscall.Errno, resting int64) {
+	r.out.put(Completion{Kind: CmpAcceptError, ID: t.id(), Gen: t.gen(), Res: int32(errno), Arg: resting})
+}
+
+// resume lets listeners go on whose rest is over.
+func (r *Reactor) resume() {
+	left := r.resting[:0]
+	for _, t := range r.resting {
+		s := r.registry.find(t.id(), t.gen())
+		if s == nil {
+			continue
+		}
+		if until, _ := s.listener.Resting(); until > r.shared.Now {
+			left = append(left, t)
+			continue
+		}
+		s.listener.Resume()
+		if errno := r.setHeld(t.id(), s, readable); errno != 0 {
+			// The poller has no memory or no room for it either: rest again,
+			// unless the descriptor itself is at fault.
+			if errno == syscall.ENOMEM || errno == syscall.ENOSPC {
+				s.listener.Rest(r.shared.Now)
+				left = append(left, t)
+				continue
+			}
+			s.listener.Stop()
+			s.readError = errno
+			r.listenerErrors = append(r.listenerErrors, t)
+		}
+	}
+	r.resting = left
+}
+
+// reportListeners tells of listeners that could not go on after a rest.
+func (r *Reactor) reportListeners() {
+	left := r.listenerErrors[:0]
+	for _, t := range r.listenerErrors {
+		s := r.registry.find(t.id(), t.gen())
+		switch {
+		case s == nil:
+		case r.out.room() == 0:
+			left = append(left, t)
+		default:
+			r.putAcceptError(t, s.readError, 0)
+		}
+	}
+	r.listenerErrors = left
+}
+
+// restEnds is when the first rest ends, or DeadlineNone.
+func (r *Reactor) restEnds() int64 {
+	first := int64(DeadlineNone)
+	for _, t := range r.resting {
+		if s := r.registry.find(t.id(), t.gen()); s != nil {
+			until, _ := s.listener.Resting()
+			first = min(first, until)
+		}
+	}
+	return first
+}

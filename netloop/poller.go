@@ -1,0 +1,78 @@
+package netloop
+
+import "syscall"
+
+// The contract of a poller. A backend is one file (poller_epoll.go,
+// poller_kqueue.go) that defines a type `poller` with the methods below, a type
+// PollCalls with its system calls, and systemPollCalls. It holds no logic of the
+// reactor: it does not know what a token names.
+//
+//	open(c *PollCalls) error
+//	    makes the kernel's object, close-on-exec.
+//	close()
+//	    gives it back.
+//	add(fd int32, t token, in interest) syscall.Errno
+//	    registers a descriptor that is not registered; EEXIST where it is, EPERM
+//	    where it cannot be polled. Level-triggered; with oneShot the registration
+//	    stays but is silent after one event, until modify.
+//	modify(fd int32, t token, held, in interest) syscall.Errno
+//	    replaces a registration, and wakes up a silent one; ENOENT where the kernel
+//	    has none (the descriptor was closed meanwhile).
+//	remove(fd int32, held interest) syscall.Errno
+//	    ends a registration. Always before close(2): another process may hold a
+//	    copy of the descriptor, and then its events would go on for ever.
+//	addWakeup(fd int, t token) error
+//	    registers the descriptor of the wakeup, for reading. The backend may do
+//	    this edge-triggered.
+//	wait(timeout int64) (int, syscall.Errno)
+//	    waits for events up to timeout ns: 0 doesn't wait and must be cheap, < 0
+//	    is for ever. The wait is exact to the kernel's timer slack, never rounded
+//	    to milliseconds and never short. While it blocks, Go's scheduler must know
+//	    (syscall.Syscall, not RawSyscall), for a stop-the-world waits for
+//	    threads that it believes to be running Go code.
+//	event(i int) (token, interest)
+//	    the i-th event of the last wait. An error or hang-up counts as both
+//	    directions: the call that is made next brings it to light.
+//	describe() string
+//	    the kernel's mechanism and the clock of its waits, in a few words.
+//
+// add, modify and remove are made through setHeld, which is the portable half.
+
+// setHeld brings the poller's registration of a slot to want, at once. It is no
+// error for a registration that ends that the kernel has already forgotten it.
+func (r *Reactor) setHeld(id uint32, s *slot, want interest) syscall.Errno {
+	if !r.registry.owns(id, s) {
+		s.held = 0
+	}
+	t := makeToken(id, s.gen)
+	var errno syscall.Errno
+	switch {
+	case want == 0:
+		if s.held != 0 {
+			_ = r.poller.remove(s.fd, s.held)
+			r.registry.dropOwner(s.fd)
+			s.held = 0
+		}
+		return 0
+	case s.held == 0:
+		errno = r.poller.add(s.fd, t, want)
+		if errno == syscall.EEXIST {
+			errno = r.poller.modify(s.fd, t, directions, want)
+		}
+	default:
+		errno = r.poller.modify(s.fd, t, s.held, want)
+		if errno == syscall.ENOENT {
+			errno = r.poller.add(s.fd, t, want)
+		}
+	}
+	if errno != 0 {
+		if s.held != 0 {
+			r.registry.dropOwner(s.fd)
+			s.held = 0
+		}
+		return errno
+	}
+	s.held, s.spent = want, false
+	r.registry.setOwner(id, s.fd)
+	return 0
+}

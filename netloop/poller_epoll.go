@@ -1,0 +1,210 @@
+//go:build linux
+
+package netloop
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// PollCalls are the system calls of the epoll backend.
+type PollCalls struct {
+	Create func() (int, syscall.Errno)
+	Ctl    func(epfd, op int, fd int32, ev *unix.EpollEvent) syscall.Errno
+	// Poll is a wait of no length, WaitExact one with a timeout in ns
+	// (epoll_pwait2), WaitForever one without.
+	Poll        func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno)
+	WaitExact   func(epfd int, evs []unix.EpollEvent, ts *unix.Timespec) (int, syscall.Errno)
+	WaitForever func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno)
+	// TimerCreate and TimerSet are for kernels without epoll_pwait2.
+	TimerCreate func() (int, syscall.Errno)
+	TimerSet    func(fd int, spec *unix.ItimerSpec) syscall.Errno
+	Close       func(fd int) syscall.Errno
+}
+
+func systemPollCalls() PollCalls {
+	return PollCalls{
+		Create: func() (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall(unix.SYS_EPOLL_CREATE1, unix.EPOLL_CLOEXEC, 0, 0)
+			return int(n), e
+		},
+		Ctl: func(epfd, op int, fd int32, ev *unix.EpollEvent) syscall.Errno {
+			_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd),
+				uintptr(unsafe.Pointer(ev)), 0, 0)
+			return e
+		},
+		Poll: func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd),
+				uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), 0, 0, 0)
+			return int(n), e
+		},
+		WaitExact: func(epfd int, evs []unix.EpollEvent, ts *unix.Timespec) (int, syscall.Errno) {
+			n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epfd),
+				uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), uintptr(unsafe.Pointer(ts)), 0, 0)
+			return int(n), e
+		},
+		WaitForever: func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno) {
+			n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd),
+				uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), ^uintptr(0), 0, 0)
+			return int(n), e
+		},
+		TimerCreate: func() (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall(unix.SYS_TIMERFD_CREATE, unix.CLOCK_MONOTONIC,
+				unix.TFD_CLOEXEC|unix.TFD_NONBLOCK, 0)
+			return int(n), e
+		},
+		TimerSet: func(fd int, spec *unix.ItimerSpec) syscall.Errno {
+			_, _, e := unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(fd), 0,
+				uintptr(unsafe.Pointer(spec)), 0, 0, 0)
+			return e
+		},
+		Close: func(fd int) syscall.Errno {
+			_, _, e := unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+			return e
+		},
+	}
+}
+
+// maxEvents is the most events of one wait; epoll lets those that did not fit
+// go first in the next.
+const maxEvents = 512
+
+// timerToken names the timerfd, whose events mean no more than that the wait is
+// over. No generation is 0, so no registration has this token.
+const timerToken token = 1
+
+// poller polls with epoll. Waits are timed by epoll_pwait2 (Linux 5.11), or where
+// that is missing or forbidden (a sandbox may answer EPERM) by a timerfd.
+type poller struct {
+	calls *PollCalls
+	epfd  int
+
+	// Arguments and results of the calls live here: as locals they would be
+	// allocated at each call, since they are passed to function variables.
+	events [maxEvents]unix.EpollEvent
+	ev     unix.EpollEvent
+	ts     unix.Timespec
+	spec   unix.ItimerSpec
+
+	timerfd    int // -1: epoll_pwait2 is there
+	timerArmed bool
+}
+
+func (p *poller) open(c *PollCalls) error {
+	p.calls, p.timerfd = c, -1
+	epfd, errno := c.Create()
+	if errno != 0 {
+		return failed("epoll_create1", errno)
+	}
+	p.epfd = epfd
+	switch _, errno = c.WaitExact(epfd, p.events[:], &p.ts); errno {
+	case 0, syscall.EINTR:
+		return nil
+	}
+	timerfd, errno := c.TimerCreate()
+	if errno != 0 {
+		_ = c.Close(epfd)
+		return failed("timerfd_create", errno)
+	}
+	p.timerfd = timerfd
+	// Edge-triggered: each expiry is told once, and nobody need read it away.
+	if errno := p.ctl(unix.EPOLL_CTL_ADD, int32(timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET); errno != 0 {
+		p.close()
+		return failed("epoll_ctl", errno)
+	}
+	return nil
+}
+
+func (p *poller) close() {
+	if p.timerfd >= 0 {
+		_ = p.calls.Close(p.timerfd)
+	}
+	_ = p.calls.Close(p.epfd)
+}
+
+func (p *poller) ctl(op int, fd int32, t token, mask uint32) syscall.Errno {
+	p.ev.Events = mask
+	p.ev.Fd = int32(t.id())
+	p.ev.Pad = int32(t.gen())
+	return p.calls.Ctl(p.epfd, op, fd, &p.ev)
+}
+
+func epollMask(in interest) uint32 {
+	var mask uint32
+	if in&readable != 0 {
+		mask |= unix.EPOLLIN
+	}
+	if in&writable != 0 {
+		mask |= unix.EPOLLOUT
+	}
+	if in&oneShot != 0 {
+		mask |= unix.EPOLLONESHOT
+	}
+	return mask
+}
+
+func (p *poller) add(fd int32, t token, in interest) syscall.Errno {
+	return p.ctl(unix.EPOLL_CTL_ADD, fd, t, epollMask(in))
+}
+
+func (p *poller) modify(fd int32, t token, _, in interest) syscall.Errno {
+	return p.ctl(unix.EPOLL_CTL_MOD, fd, t, epollMask(in))
+}
+
+func (p *poller) remove(fd int32, _ interest) syscall.Errno {
+	return p.ctl(unix.EPOLL_CTL_DEL, fd, 0, 0)
+}
+
+func (p *poller) addWakeup(fd int, t token) error {
+	// Edge-triggered: every write to an eventfd is an event of its own, so
+	// that the turn need not read it.
+	return failed("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLIN|unix.EPOLLET))
+}
+
+func (p *poller) wait(timeout int64) (int, syscall.Errno) {
+	switch {
+	case timeout == 0:
+		return p.calls.Poll(p.epfd, p.events[:])
+	case p.timerfd >= 0:
+		if errno := p.setTimer(timeout); errno != 0 {
+			return 0, errno
+		}
+		return p.calls.WaitForever(p.epfd, p.events[:])
+	case timeout < 0:
+		return p.calls.WaitForever(p.epfd, p.events[:])
+	default:
+		p.ts = unix.NsecToTimespec(timeout)
+		return p.calls.WaitExact(p.epfd, p.events[:], &p.ts)
+	}
+}
+
+// setTimer makes the timerfd end the coming wait after timeout ns, or never.
+func (p *poller) setTimer(timeout int64) syscall.Errno {
+	if timeout < 0 && !p.timerArmed {
+		return 0
+	}
+	p.timerArmed = timeout > 0
+	p.spec.Value = unix.NsecToTimespec(max(timeout, 0))
+	return p.calls.TimerSet(p.timerfd, &p.spec)
+}
+
+func (p *poller) event(i int) (token, interest) {
+	ev := &p.events[i]
+	var in interest
+	if ev.Events&(unix.EPOLLIN|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		in |= readable
+	}
+	if ev.Events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		in |= writable
+	}
+	return makeToken(uint32(ev.Fd), uint32(ev.Pad)), in
+}
+
+func (p *poller) describe() string {
+	if p.timerfd >= 0 {
+		return "epoll, timerfd"
+	}
+	return "epoll, epoll_pwait2"
+}

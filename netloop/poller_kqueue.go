@@ -1,0 +1,127 @@
+//go:build darwin
+
+package netloop
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// PollCalls are the system calls of the kqueue backend.
+type PollCalls struct {
+	Create func() (int, error)
+	Kevent func(kq int, changes, events []unix.Kevent_t, ts *unix.Timespec) (int, error)
+	Close  func(fd int) error
+}
+
+func systemPollCalls() PollCalls {
+	return PollCalls{Create: unix.Kqueue, Kevent: unix.Kevent, Close: unix.Close}
+}
+
+const maxEvents = 512
+
+// poller polls with kqueue, which registers the two directions of a descriptor
+// apart. Udata holds no number as wide as a token on every system, so the
+// token is found by the descriptor.
+type poller struct {
+	calls   *PollCalls
+	kq      int
+	events  [maxEvents]unix.Kevent_t
+	changes [2]unix.Kevent_t
+	ts      unix.Timespec
+	tokens  map[uint64]token
+}
+
+func (p *poller) open(c *PollCalls) error {
+	p.calls = c
+	p.tokens = map[uint64]token{}
+	kq, err := c.Create()
+	if err != nil {
+		return callError("kqueue", err)
+	}
+	unix.CloseOnExec(kq)
+	p.kq = kq
+	return nil
+}
+
+func (p *poller) close() { _ = p.calls.Close(p.kq) }
+
+// apply submits changes of one descriptor: the filters to set, and those to end.
+func (p *poller) apply(fd int32, set interest, setFlags int, end interest) syscall.Errno {
+	n := 0
+	change := func(in, direction interest, filter, flags int) {
+		if in&direction != 0 {
+			unix.SetKevent(&p.changes[n], int(fd), filter, flags)
+			n++
+		}
+	}
+	change(set, readable, unix.EVFILT_READ, setFlags)
+	change(set, writable, unix.EVFILT_WRITE, setFlags)
+	change(end&^set, readable, unix.EVFILT_READ, unix.EV_DELETE)
+	change(end&^set, writable, unix.EVFILT_WRITE, unix.EV_DELETE)
+	for i := range n {
+		// One at a time: an error of the first must not hide the second.
+		if _, err := p.calls.Kevent(p.kq, p.changes[i:i+1], nil, nil); err != nil {
+			if errno := ErrnoOf(err); errno != syscall.ENOENT || p.changes[i].Flags&unix.EV_DELETE == 0 {
+				return errno
+			}
+		}
+	}
+	return 0
+}
+
+func (p *poller) add(fd int32, t token, in interest) syscall.Errno {
+	return p.modify(fd, t, 0, in)
+}
+
+func (p *poller) modify(fd int32, t token, held, in interest) syscall.Errno {
+	flags := unix.EV_ADD | unix.EV_ENABLE
+	if in&oneShot != 0 {
+		flags |= unix.EV_DISPATCH
+	}
+	p.tokens[uint64(fd)] = t
+	errno := p.apply(fd, in, flags, held)
+	if errno == syscall.EINVAL || errno == syscall.ENODEV {
+		return syscall.EPERM // what epoll answers for a file that cannot be polled
+	}
+	return errno
+}
+
+func (p *poller) remove(fd int32, held interest) syscall.Errno {
+	delete(p.tokens, uint64(fd))
+	return p.apply(fd, 0, 0, held)
+}
+
+func (p *poller) addWakeup(fd int, t token) error {
+	p.tokens[uint64(fd)] = t
+	return failed("kevent", p.apply(int32(fd), readable, unix.EV_ADD|unix.EV_CLEAR, 0))
+}
+
+func (p *poller) wait(timeout int64) (int, syscall.Errno) {
+	ts := &p.ts
+	if timeout < 0 {
+		ts = nil
+	} else {
+		p.ts = unix.NsecToTimespec(timeout)
+	}
+	n, err := p.calls.Kevent(p.kq, nil, p.events[:], ts)
+	if err != nil {
+		return 0, ErrnoOf(err)
+	}
+	return n, 0
+}
+
+func (p *poller) event(i int) (token, interest) {
+	ev := &p.events[i]
+	in := readable
+	if ev.Filter == unix.EVFILT_WRITE {
+		in = writable
+	}
+	if ev.Flags&unix.EV_ERROR != 0 {
+		in = directions
+	}
+	return p.tokens[uint64(ev.Ident)], in
+}
+
+func (p *poller) describe() string { return "kqueue" }

@@ -1,0 +1,240 @@
+package netloop
+
+import (
+	"syscall"
+
+	"github.com/goloop/goloop/timers"
+	"github.com/goloop/goloop/transports"
+)
+
+// Reactor serves one event loop. It is used by one thread at a time; Wake and
+// Deliver may be called by any.
+type Reactor struct {
+	shared   *Shared
+	calls    Calls
+	clock    clock
+	poller   poller
+	wakeup   wakeup
+	registry registry
+	wheel    timers.Wheel
+	mailbox  mailbox
+	out      output
+	scratch  transports.Scratch
+
+	dirty   []token // streams to flush or adjust
+	reports tokens  // streams with something to report
+	loud    int     // of them, those that somebody waits for
+	ready   tokens  // what the poller told of and was not served yet
+
+	resting        []token // listeners
+	listenerErrors []token // listeners that could not go on
+
+	due [256]uint32 // timers on their way into the completions
+
+	ignored uint64 // submissions that made no sense
+	stale   uint64 // events of registrations that are gone
+}
+
+// New makes a reactor over the shared block of a loop, and sets its WakeFD.
+func New(shared *Shared) (*Reactor, error) {
+	return NewWithCalls(shared, SystemCalls())
+}
+
+// NewWithCalls is New with other system calls than the kernel's.
+func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
+	if shared == nil || shared.Cmp == nil || shared.Arena == nil ||
+		shared.CmpCap < minCompletions || shared.ArenaCap < minArena {
+		return nil, failed("reactor_new", syscall.EINVAL)
+	}
+	r := &Reactor{shared: shared, calls: calls}
+	var err error
+	if r.clock, err = newClock(); err != nil {
+		return nil, err
+	}
+	if err = r.poller.open(&r.calls.Poll); err != nil {
+		return nil, err
+	}
+	var errno syscall.Errno
+	if r.wakeup.readFD, r.wakeup.writeFD, errno = r.calls.WakeOpen(); errno != 0 {
+		r.poller.close()
+		return nil, failed("eventfd", errno)
+	}
+	if err = r.poller.addWakeup(r.wakeup.readFD, wakeToken); err != nil {
+		r.closeFDs()
+		return nil, err
+	}
+	shared.WakePending = 0
+	shared.WakeFD = int32(r.wakeup.writeFD)
+	shared.NextDeadline = DeadlineNone
+	shared.Now = r.clock.now()
+	return r, nil
+}
+
+// Close gives the reactor's own descriptors back. Those that were registered are
+// left alone; answers that nobody collected are returned.
+func (r *Reactor) Close() []Answer {
+	r.wakeup.shut()
+	r.shared.WakeFD = -1
+	r.closeFDs()
+	return r.mailbox.shut()
+}
+
+func (r *Reactor) closeFDs() {
+	_ = r.calls.Close(r.wakeup.readFD)
+	if r.wakeup.writeFD != r.wakeup.readFD {
+		_ = r.calls.Close(r.wakeup.writeFD)
+	}
+	r.poller.close()
+}
+
+// Turn does one turn, see the package's head. It waits for at most timeout ns (< 0:
+// until something happens) and returns the number of completions. An error is
+// the poller's, and loses nothing.
+func (r *Reactor) Turn(timeout int64) (int, error) {
+	sh := r.shared
+	sh.Turns++
+	sh.CmpLen = 0
+	r.out.begin(sh)
+
+	r.decode()
+	r.flushDirty()
+
+	sh.Polls++
+	events, errno := r.poller.wait(r.timeout(timeout))
+	sh.Now = r.clock.now()
+	if errno != 0 && errno != syscall.EINTR {
+		sh.NextDeadline = r.nextDeadline()
+		return 0, failed("wait of the poller", errno)
+	}
+	if errno == 0 {
+		r.note(events)
+	}
+
+	whole := len(r.out.cmp)
+	r.out.limit = whole / 2
+	r.reportAll()
+	r.out.limit = whole
+	if r.wheel.Next() <= sh.Now {
+		// However busy the descriptors are, timers get a quarter of the queue.
+		r.out.limit -= whole / 4
+	}
+	r.collectAnswers()
+	r.serve()
+	if len(r.resting) > 0 {
+		r.resume()
+	}
+	if len(r.listenerErrors) > 0 {
+		r.reportListeners()
+	}
+	r.out.limit = whole
+	r.expire()
+
+	sh.NextDeadline = r.nextDeadline()
+	sh.More = 0
+	if r.leftovers() || sh.NextDeadline <= sh.Now {
+		sh.More = 1
+	}
+	sh.CmpLen = uint32(r.out.n)
+	return r.out.n, nil
+}
+
+// leftovers tells whether there is work that needs no event.
+func (r *Reactor) leftovers() bool {
+	return r.ready.n > 0 || r.loud > 0 || len(r.listenerErrors) > 0 || r.mailbox.waiting.Load() > 0
+}
+
+// timeout bounds the wait by what is due and by what is left over.
+func (r *Reactor) timeout(asked int64) int64 {
+	if asked == 0 || r.leftovers() {
+		return 0
+	}
+	next := r.nextDeadline()
+	if next == DeadlineNone {
+		return asked
+	}
+	left := max(next-r.clock.now(), 0)
+	if asked < 0 {
+		return left
+	}
+	return min(asked, left)
+}
+
+// nextDeadline is when the reactor has something to do by itself.
+func (r *Reactor) nextDeadline() int64 {
+	if len(r.resting) == 0 {
+		return r.wheel.Next()
+	}
+	return min(r.wheel.Next(), r.restEnds())
+}
+
+// note enters the poller's events into the list of what is ready.
+func (r *Reactor) note(events int) {
+	for i := range events {
+		t, in := r.poller.event(i)
+		if t == wakeToken {
+			r.seenWakeup()
+			continue
+		}
+		s := r.registry.find(t.id(), t.gen())
+		if s == nil {
+			r.stale++
+			continue
+		}
+		if s.held&oneShot != 0 {
+			s.spent = true
+		}
+		s.ready |= in
+		if !s.queued {
+			s.queued = true
+			r.ready.push(t)
+		}
+	}
+}
+
+// serve does the work of what is ready, each once, until room runs out. Whoever is
+// left out stays first in the list.
+func (r *Reactor) serve() {
+	for n := r.ready.n; n > 0 && r.out.room() >= stepRoom; n-- {
+		t := r.ready.first()
+		if s := r.registry.find(t.id(), t.gen()); s != nil {
+			done := true
+			switch s.kind {
+			case kindStream:
+				done = r.serveStream(t, s)
+			case kindListener:
+				done = r.serveListener(t, s)
+			case kindWatch:
+				r.serveWatch(t, s)
+			}
+			if !done {
+				return
+			}
+			s.queued, s.ready = false, 0
+		}
+		r.ready.pop()
+	}
+}
+
+// expire reports the timers that are due.
+func (r *Reactor) expire() {
+	for r.out.room() > 0 && r.wheel.Next() <= r.shared.Now {
+		n := r.wheel.Expire(r.shared.Now, r.due[:min(len(r.due), r.out.room())])
+		for _, id := range r.due[:n] {
+			r.out.put(Completion{Kind: CmpTimer, ID: id})
+		}
+	}
+}
+
+// Facts are a reactor's figures, for diagnostics.
+type Facts struct {
+	Poller        string
+	Registrations int
+	Timers        int
+	Ignored       uint64
+	Stale         uint64
+}
+
+// Facts tells the figures. It is called by the thread that uses the reactor.
+func (r *Reactor) Facts() Facts {
+	return Facts{r.poller.describe(), r.registry.live, r.wheel.Len(), r.ignored, r.stale}
+}

@@ -1,0 +1,147 @@
+package netloop
+
+import (
+	"syscall"
+
+	"github.com/goloop/goloop/transports"
+)
+
+// kind tells what a slot holds.
+type kind uint8
+
+const (
+	kindFree kind = iota
+	kindStream
+	kindListener
+	kindWatch
+)
+
+// interest is what the poller holds for a descriptor: directions, and whether it
+// falls silent after one event.
+type interest uint8
+
+const (
+	readable interest = interest(transports.Readable) // GL_READABLE
+	writable interest = interest(transports.Writable) // GL_WRITABLE
+	oneShot  interest = 4
+
+	directions = readable | writable
+)
+
+// slot is one registration, in a life that begins with open and ends with release.
+type slot struct {
+	gen  uint32
+	fd   int32
+	kind kind
+
+	// held is what the poller has been told; 0: it does not know the descriptor.
+	held interest
+	// spent: held is a oneShot that has fired, so the poller is silent.
+	spent bool
+
+	// Membership of the reactor's lists, so that nothing is listed twice.
+	queued    bool // in ready, with these directions
+	ready     interest
+	dirty     bool // in dirty: to be flushed, or its interest adjusted
+	reporting bool // in reports: progress, or one of the errors below
+	loud      bool // and somebody waits for that report
+	awaited   bool // somebody waits for what is in the write queue
+
+	// Errors of a stream on their way to C.
+	writeError syscall.Errno
+	readError  syscall.Errno
+
+	// The machines. A stream's is kept for the slot's next stream.
+	stream   *transports.Stream
+	listener *transports.Listener
+	watch    watch
+}
+
+// registry holds the slots by id, and which of them the poller knows by fd.
+type registry struct {
+	slots []slot
+	free  []uint32
+	live  int
+
+	// owners tells which registration the poller holds for a descriptor's
+	// number (id+1, 0: none). Numbers are used again: a watch whose descriptor
+	// was closed by its owner must not take the registration of its successor
+	// out of the poller.
+	owners []uint32
+}
+
+// open takes a free slot.
+func (g *registry) open(k kind, fd int32) (uint32, *slot) {
+	var id uint32
+	if n := len(g.free); n > 0 {
+		id = g.free[n-1]
+		g.free = g.free[:n-1]
+	} else {
+		id = uint32(len(g.slots))
+		g.slots = append(g.slots, slot{gen: 1})
+	}
+	s := &g.slots[id]
+	*s = slot{gen: s.gen, fd: fd, kind: k, stream: s.stream}
+	g.live++
+	return id, s
+}
+
+// release frees a slot; its generation ends here.
+func (g *registry) release(id uint32, s *slot) {
+	s.kind = kindFree
+	s.listener = nil
+	s.gen++
+	if s.gen == 0 {
+		s.gen = 1
+	}
+	g.free = append(g.free, id)
+	g.live--
+}
+
+// find returns the live registration of a name, or nil.
+func (g *registry) find(id, gen uint32) *slot {
+	if uint64(id) >= uint64(len(g.slots)) {
+		return nil
+	}
+	s := &g.slots[id]
+	if s.gen != gen || s.kind == kindFree {
+		return nil
+	}
+	return s
+}
+
+// findKind is find for one kind.
+func (g *registry) findKind(id, gen uint32, k kind) *slot {
+	if s := g.find(id, gen); s != nil && s.kind == k {
+		return s
+	}
+	return nil
+}
+
+// owns tells whether the poller's registration of the slot's fd is the slot's.
+func (g *registry) owns(id uint32, s *slot) bool {
+	return s.held != 0 && int(s.fd) < len(g.owners) && g.owners[s.fd] == id+1
+}
+
+// setOwner makes the slot the owner of its fd; an owner before it has lost its
+// registration to this one.
+func (g *registry) setOwner(id uint32, fd int32) {
+	for int(fd) >= len(g.owners) {
+		g.owners = append(g.owners, 0)
+	}
+	if before := g.owners[fd]; before != 0 && before != id+1 {
+		g.slots[before-1].held, g.slots[before-1].ready = 0, 0
+	}
+	g.owners[fd] = id + 1
+}
+
+// taken tells whether a stream or listener holds the poller's registration of fd.
+func (g *registry) taken(fd int32) bool {
+	if int(fd) >= len(g.owners) || g.owners[fd] == 0 {
+		return false
+	}
+	k := g.slots[g.owners[fd]-1].kind
+	return k == kindStream || k == kindListener
+}
+
+func (g *registry) dropOwner(fd int32) { g.owners[fd] = 0 }

@@ -1,0 +1,110 @@
+package netloop
+
+import "math"
+
+// The Go mirror of pybridge/abi.h. The order and size of the fields are part of
+// the contract; pybridge/golib refuses to compile where they differ from C's.
+//
+// Addresses in completions and submissions are numbers, not pointers: they name
+// memory of C, which the garbage collector neither moves nor frees, and a store
+// of a pointer type into memory that C did not clear could mislead it.
+
+// SubmissionOp is what C asks for.
+type SubmissionOp = uint32
+
+// The submissions, see abi.h.
+const (
+	SubNop SubmissionOp = iota
+	SubTimerArm
+	SubTimerCancel
+	SubWrite
+	SubShutWrite
+	SubReadStop
+	SubReadStart
+)
+
+// SubmissionSize is the length of a Submission in bytes.
+const SubmissionSize = 32
+
+// Submission is gl_submission.
+type Submission struct {
+	Op    SubmissionOp
+	ID    uint32
+	Gen   uint32
+	Flags uint32
+	Ptr   uintptr
+	Arg   int64
+}
+
+// WriteQuiet is a flag of SubWrite: nobody waits for the report of these bytes,
+// so it may come with whatever turn returns next. Without it a report makes the
+// turn return at once.
+const WriteQuiet = 1
+
+// CompletionKind is what Go reports.
+type CompletionKind = uint32
+
+// The completions, see abi.h.
+const (
+	CmpNone CompletionKind = iota
+	CmpData
+	CmpEOF
+	CmpReadError
+	CmpWrote
+	CmpWriteError
+	CmpAccept
+	CmpAcceptError
+	CmpReady
+	CmpTimer
+	CmpResolved
+)
+
+// Completion is gl_completion.
+type Completion struct {
+	Kind CompletionKind
+	ID   uint32
+	Gen  uint32
+	Res  int32
+	Ptr  uintptr
+	Arg  int64
+}
+
+// SockaddrMax is the room for one socket address in bytes.
+const SockaddrMax = 128
+
+// Endpoints is gl_endpoints: the raw addresses of an accepted connection.
+type Endpoints struct {
+	PeerLen  uint32
+	LocalLen uint32
+	Peer     [SockaddrMax]byte
+	Local    [SockaddrMax]byte
+}
+
+// DeadlineNone is Shared.NextDeadline when no timer is armed.
+const DeadlineNone = math.MaxInt64
+
+// Flags of StreamOpen, and of StreamClose and ListenerClose.
+const (
+	OpenPaused = 1
+	CloseFD    = 1
+)
+
+// Shared is gl_shared, the block of one loop.
+type Shared struct {
+	Sub          *Submission
+	Cmp          *Completion
+	Arena        *byte
+	SubLen       uint32
+	SubCap       uint32
+	CmpLen       uint32
+	CmpCap       uint32
+	ArenaCap     uint64
+	Now          int64
+	NextDeadline int64
+	More         uint32
+	WakePending  uint32
+	WakeFD       int32
+	Reserved     uint32
+
+	Turns, Polls, Recvs, Sends, Accepts, Wakeups uint64
+}

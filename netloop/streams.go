@@ -1,0 +1,220 @@
+package netloop
+
+import (
+	"syscall"
+
+	"github.com/goloop/goloop/transports"
+)
+
+// StreamOpen registers a connected, non-blocking descriptor and receives from it
+// at once, unless flags has OpenPaused.
+func (r *Reactor) StreamOpen(fd int32, flags uint32) (id, gen uint32, err error) {
+	if fd < 0 {
+		return 0, 0, failed("stream_open", syscall.EBADF)
+	}
+	id, s := r.registry.open(kindStream, fd)
+	if s.stream == nil {
+		s.stream = new(transports.Stream)
+	}
+	s.stream.Open(fd, flags&OpenPaused == 0)
+	if errno := r.setHeld(id, s, interest(s.stream.Interest())); errno != 0 {
+		r.registry.release(id, s)
+		return 0, 0, failed("epoll_ctl", errno)
+	}
+	return id, s.gen, nil
+}
+
+// StreamClose ends a stream: its queue is dropped, it leaves the poller, and then
+// its descriptor is closed if flags has CloseFD. Nothing of it is reported any
+// more.
+func (r *Reactor) StreamClose(id, gen, flags uint32) error {
+	s := r.registry.findKind(id, gen, kindStream)
+	if s == nil {
+		return failed("stream_close", syscall.ENOENT)
+	}
+	s.stream.Discard()
+	return r.closeSlot(id, s, flags)
+}
+
+// closeSlot takes a registration out of the poller and frees it.
+func (r *Reactor) closeSlot(id uint32, s *slot, flags uint32) error {
+	r.setHeld(id, s, 0)
+	r.unlist(s)
+	fd := s.fd
+	r.registry.release(id, s)
+	if flags&CloseFD != 0 {
+		// EINTR: the descriptor is closed all the same.
+		if errno := r.calls.Close(int(fd)); errno != 0 && errno != syscall.EINTR {
+			return failed("close", errno)
+		}
+	}
+	return nil
+}
+
+// FlushStream decodes all submissions and sends what the stream has queued. It
+// returns the bytes that have left its queue and were not yet reported; they are
+// reported hereby.
+func (r *Reactor) FlushStream(id, gen uint32) (int64, error) {
+	r.decode()
+	s := r.registry.findKind(id, gen, kindStream)
+	if s == nil {
+		return 0, failed("flush_stream", syscall.ENOENT)
+	}
+	// It stays among the dirty: the next turn finds nothing left to do for it.
+	r.flushSlot(id, s, true)
+	n := s.stream.TakeProgress()
+	if s.writeError == 0 && s.readError == 0 {
+		r.unlist(s)
+	}
+	if s.stream.Pending() == 0 {
+		s.awaited = false
+	}
+	return n, nil
+}
+
+// Flush decodes all submissions and sends what every stream has queued.
+func (r *Reactor) Flush() {
+	r.decode()
+	r.flushDirty()
+}
+
+// flushDirty sends what was queued since the last flush, and adjusts what the
+// poller is asked for.
+func (r *Reactor) flushDirty() {
+	for _, t := range r.dirty {
+		if s := r.registry.find(t.id(), t.gen()); s != nil {
+			s.dirty = false
+			// A blocked stream waits for the poller: to try again is a call wasted.
+			r.flushSlot(t.id(), s, false)
+		}
+	}
+	r.dirty = r.dirty[:0]
+}
+
+// flushSlot sends what a stream has queued, unless it is blocked and not forced.
+func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
+	st := s.stream
+	if st.Pending() > 0 && (force || !st.Blocked()) {
+		errno := st.Flush(&r.calls.Calls, &r.scratch, &r.shared.Sends)
+		if errno != 0 {
+			s.writeError = errno
+		}
+		if errno != 0 || st.Progress() > 0 {
+			r.list(id, s)
+		}
+	}
+	r.adjust(id, s)
+}
+
+// adjust asks the poller for what the stream is interested in. A stream that
+// neither reads nor waits to write leaves the poller altogether: a hang-up would
+// be told again and again, and cannot be masked.
+func (r *Reactor) adjust(id uint32, s *slot) {
+	want := interest(s.stream.Interest())
+	if want == s.held {
+		return
+	}
+	errno := r.setHeld(id, s, want)
+	if errno == 0 {
+		return
+	}
+	// The stream is deaf now; whoever waits for it must hear of that.
+	if want&readable != 0 {
+		s.stream.FinishReading()
+		s.readError = errno
+	}
+	if want&writable != 0 {
+		s.stream.FailWriting()
+		s.writeError = errno
+	}
+	r.list(id, s)
+}
+
+// list puts a stream on the list of reports to be made. A report that somebody
+// waits for is loud: no turn blocks before it was made.
+func (r *Reactor) list(id uint32, s *slot) {
+	if !s.reporting {
+		s.reporting = true
+		r.reports.push(makeToken(id, s.gen))
+	}
+	if !s.loud && (s.awaited || s.writeError != 0 || s.readError != 0) {
+		s.loud = true
+		r.loud++
+	}
+}
+
+// unlist makes a stream's place on that list void.
+func (r *Reactor) unlist(s *slot) {
+	if s.loud {
+		s.loud = false
+		r.loud--
+	}
+}
+
+// reportAll makes the reports that are listed, up to half of the queue's room.
+func (r *Reactor) reportAll() {
+	for n := r.reports.n; n > 0 && r.out.room() >= 2; n-- {
+		t := r.reports.pop()
+		if s := r.registry.find(t.id(), t.gen()); s != nil {
+			s.reporting = false
+			r.report(t, s)
+		}
+	}
+}
+
+// report tells what a stream has to tell: at most two completions.
+func (r *Reactor) report(t token, s *slot) {
+	r.unlist(s)
+	n := s.stream.TakeProgress()
+	switch {
+	case s.writeError != 0:
+		r.out.put(Completion{Kind: CmpWriteError, ID: t.id(), Gen: t.gen(),
+			Res: int32(s.writeError), Arg: n})
+		s.writeError = 0
+	case n > 0:
+		r.out.put(Completion{Kind: CmpWrote, ID: t.id(), Gen: t.gen(), Arg: n})
+	}
+	if s.stream.Pending() == 0 {
+		s.awaited = false
+	}
+	if s.readError != 0 {
+		r.out.put(Completion{Kind: CmpReadError, ID: t.id(), Gen: t.gen(),
+			Res: int32(s.readError)})
+		s.readError = 0
+	}
+}
+
+// serveStream sends and receives once for a stream that is ready. It returns
+// false, and leaves the stream ready, where the arena is too full to receive.
+func (r *Reactor) serveStream(t token, s *slot) bool {
+	st := s.stream
+	if s.ready&writable != 0 && st.Pending() > 0 {
+		r.flushSlot(t.id(), s, true)
+		s.ready &^= writable
+	}
+	// Progress goes before what is received, an end or an error above all: C then
+	// knows which bytes had left when the stream broke.
+	r.report(t, s)
+	if s.ready&readable == 0 || !st.Reading() {
+		return true
+	}
+	room := r.out.receiveRoom()
+	if room == 0 {
+		return false
+	}
+	base := uintptr(r.out.arenaNext())
+	r.shared.Recvs++
+	n, outcome, errno := st.Receive(&r.calls.Calls, base, room)
+	switch outcome {
+	case transports.Got:
+		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Ptr: base, Arg: int64(n)})
+		r.out.use(uintptr(n))
+	case transports.End:
+		r.out.put(Completion{Kind: CmpEOF, ID: t.id(), Gen: t.gen()})
+		r.adjust(t.id(), s)
+	case transports.Failed:
+		r.out.put(Completion{Kind: CmpReadError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
+		r.adjust(t.id(), s)
+	}
+	return true
+}

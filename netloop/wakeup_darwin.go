@@ -1,0 +1,43 @@
+package netloop
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// openWakeup makes a pipe.
+func openWakeup() (readFD, writeFD int, errno syscall.Errno) {
+	var ends [2]int
+	if err := unix.Pipe(ends[:]); err != nil {
+		return -1, -1, ErrnoOf(err)
+	}
+	for _, fd := range ends {
+		unix.CloseOnExec(fd)
+		if err := unix.SetNonblock(fd, true); err != nil {
+			_ = unix.Close(ends[0])
+			_ = unix.Close(ends[1])
+			return -1, -1, ErrnoOf(err)
+		}
+	}
+	return ends[0], ends[1], 0
+}
+
+var oneWake = []byte{1, 0, 0, 0, 0, 0, 0, 0}
+
+func writeWakeup(fd int) syscall.Errno {
+	if _, err := unix.Write(fd, oneWake); err != nil {
+		return ErrnoOf(err)
+	}
+	return 0
+}
+
+// drainWakeup empties the pipe.
+func drainWakeup(fd int) {
+	var buf [512]byte
+	for {
+		if n, err := unix.Read(fd, buf[:]); n < len(buf) || err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+/*
+#include "abi.h"
+*/
+import "C"
+
+import (
+	"runtime"
+	"strconv"
+	"syscall"
+	"unsafe"
+)
+
+//export goloop_describe
+func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	if size < 0 || out == nil && size > 0 {
+		return -C.int32_t(syscall.EINVAL)
+	}
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	facts := r.Facts()
+	b := make([]byte, 0, 512)
+	text := func(name, value string) {
+		b = append(b, '"')
+		b = append(b, name...)
+		b = append(b, `":`...)
+		b = strconv.AppendQuote(b, value) // only ASCII comes here
+		b = append(b, ',')
+	}
+	number := func(name string, value uint64) {
+		b = append(b, '"')
+		b = append(b, name...)
+		b = append(b, `":`...)
+		b = strconv.AppendUint(b, value, 10)
+		b = append(b, ',')
+	}
+	b = append(b, '{')
+	text("go", runtime.Version())
+	text("platform", runtime.GOOS+"/"+runtime.GOARCH)
+	text("poller", facts.Poller)
+	number("gomaxprocs", uint64(runtime.GOMAXPROCS(0)))
+	number("goroutines", uint64(runtime.NumGoroutine()))
+	number("heap_bytes", mem.HeapAlloc)
+	number("system_bytes", mem.Sys)
+	number("mallocs", mem.Mallocs)
+	number("collections", uint64(mem.NumGC))
+	number("registrations", uint64(facts.Registrations))
+	number("timers", uint64(facts.Timers))
+	number("ignored_submissions", facts.Ignored)
+	number("stale_events", facts.Stale)
+	b[len(b)-1] = '}'
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(size)), b)
+	return C.int32_t(len(b))
+}

@@ -1,0 +1,258 @@
+// Command golib is the c-shared library libgoloop: the reactor behind the table
+// of functions that pybridge/abi.h describes. It is built by
+//
+//	go build -buildmode=c-shared -trimpath -buildvcs=false \
+//	    -ldflags "-s -w -X runtime.godebugDefault=asyncpreemptoff=1" \
+//	    -o libgoloop.so ./pybridge/golib
+//
+// and exports the one symbol goloop_table (see table.c and exports.a). Without
+// asyncpreemptoff Go would preempt by SIGURG, which belongs to Python.
+//
+// This file turns C's arguments into Go's and Go's errors into -errno; the work
+// is done in netloop. It includes no Python.h, handles no signals, and keeps no
+// pointer beyond what abi.h says.
+package main
+
+/*
+#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -I${SRCDIR}/.. -O2
+#cgo linux LDFLAGS: ${SRCDIR}/exports.a
+#include "abi.h"
+*/
+import "C"
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goloop/goloop/netloop"
+)
+
+func main() {}
+
+// place is where a reactor lives. Its number is the index in the low half and
+// a count of the place's uses above, so that the number of a closed reactor is
+// not mistaken for that of the next in its place.
+type place struct {
+	reactor *netloop.Reactor
+	number  int32
+}
+
+const (
+	indexBits = 16
+	maxPlaces = 1 << indexBits
+	uses      = 1 << (31 - indexBits)
+)
+
+// places are read without a lock; who changes them stores a changed copy.
+var (
+	places   atomic.Pointer[[]place]
+	placesMu sync.Mutex
+)
+
+// find returns the reactor of a number, or nil.
+func find(number C.int32_t) *netloop.Reactor {
+	all := places.Load()
+	if all == nil || number < 0 {
+		return nil
+	}
+	i := int(number) % maxPlaces
+	if i >= len(*all) || (*all)[i].number != int32(number) {
+		return nil
+	}
+	return (*all)[i].reactor
+}
+
+// enter gives a reactor a number, or -EMFILE where all places are taken.
+func enter(r *netloop.Reactor) C.int32_t {
+	placesMu.Lock()
+	defer placesMu.Unlock()
+	var all []place
+	if now := places.Load(); now != nil {
+		all = slices.Clone(*now)
+	}
+	i := slices.IndexFunc(all, func(p place) bool { return p.reactor == nil })
+	switch {
+	case i >= 0:
+		use := (all[i].number/maxPlaces + 1) % uses
+		all[i] = place{r, use*maxPlaces + int32(i)}
+	case len(all) == maxPlaces:
+		return -C.int32_t(syscall.EMFILE)
+	default:
+		i = len(all)
+		all = append(all, place{r, int32(i)})
+	}
+	places.Store(&all)
+	return C.int32_t(all[i].number)
+}
+
+// leave takes the reactor of a number out, and returns it or nil.
+func leave(number C.int32_t) *netloop.Reactor {
+	placesMu.Lock()
+	defer placesMu.Unlock()
+	r := find(number)
+	if r == nil {
+		return nil
+	}
+	all := slices.Clone(*places.Load())
+	all[int(number)%maxPlaces].reactor = nil
+	places.Store(&all)
+	return r
+}
+
+const badReactor = -C.int32_t(syscall.EBADF)
+
+// result is 0 or -errno.
+func result(err error) C.int32_t {
+	if err == nil {
+		return 0
+	}
+	return -C.int32_t(netloop.ErrnoOf(err))
+}
+
+//export goloop_reactor_new
+func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
+	r, err := netloop.New((*netloop.Shared)(unsafe.Pointer(shared)))
+	if err != nil {
+		return result(err)
+	}
+	number := enter(r)
+	if number < 0 {
+		r.Close()
+	}
+	return number
+}
+
+//export goloop_reactor_close
+func goloop_reactor_close(reactor C.int32_t) C.int32_t {
+	r := leave(reactor)
+	if r == nil {
+		return badReactor
+	}
+	for _, a := range r.Close() {
+		freeAnswer(a)
+	}
+	return 0
+}
+
+//export goloop_turn
+func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	n, err := r.Turn(int64(timeout))
+	if err != nil {
+		return result(err)
+	}
+	return C.int32_t(n)
+}
+
+//export goloop_flush_stream
+func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int64_t {
+	r := find(reactor)
+	if r == nil {
+		return C.int64_t(badReactor)
+	}
+	n, err := r.FlushStream(uint32(id), uint32(gen))
+	if err != nil {
+		return C.int64_t(result(err))
+	}
+	return C.int64_t(n)
+}
+
+//export goloop_flush
+func goloop_flush(reactor C.int32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	r.Flush()
+	return 0
+}
+
+// opened stores the name of a new registration.
+func opened(id, gen uint32, err error, outID, outGen *C.uint32_t) C.int32_t {
+	if err != nil {
+		return result(err)
+	}
+	*outID, *outGen = C.uint32_t(id), C.uint32_t(gen)
+	return 0
+}
+
+//export goloop_stream_open
+func goloop_stream_open(reactor, fd C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	id, gen, err := r.StreamOpen(int32(fd), uint32(flags))
+	return opened(id, gen, err, outID, outGen)
+}
+
+//export goloop_stream_close
+func goloop_stream_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	return result(r.StreamClose(uint32(id), uint32(gen), uint32(flags)))
+}
+
+//export goloop_listener_open
+func goloop_listener_open(reactor, fd, backlog C.int32_t, outID, outGen *C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	id, gen, err := r.ListenerOpen(int32(fd), int32(backlog))
+	return opened(id, gen, err, outID, outGen)
+}
+
+//export goloop_listener_close
+func goloop_listener_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	return result(r.ListenerClose(uint32(id), uint32(gen), uint32(flags)))
+}
+
+//export goloop_watch_open
+func goloop_watch_open(reactor, fd C.int32_t, want, once C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	id, gen, err := r.WatchOpen(int32(fd), uint32(want), uint32(once))
+	return opened(id, gen, err, outID, outGen)
+}
+
+//export goloop_watch_set
+func goloop_watch_set(reactor C.int32_t, id, gen, want, once C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	return result(r.WatchSet(uint32(id), uint32(gen), uint32(want), uint32(once)))
+}
+
+//export goloop_watch_close
+func goloop_watch_close(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	return result(r.WatchClose(uint32(id), uint32(gen)))
+}
+
+//export goloop_wake
+func goloop_wake(reactor C.int32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	return result(r.Wake())
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// build makes the library as a release has it, and the C program that uses it.
+func build(t *testing.T) (library, driver string) {
+	t.Helper()
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "cc"
+	}
+	if _, err := exec.LookPath(cc); err != nil {
+		t.Skip("no C compiler: ", err)
+	}
+	dir := t.TempDir()
+	library = filepath.Join(dir, "libgoloop.so")
+	driver = filepath.Join(dir, "driver")
+	run(t, "go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X runtime.godebugDefault=asyncpreemptoff=1", "-o", library, ".")
+	run(t, cc, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I..", "-o", driver,
+		filepath.Join("testdata", "driver.c"), "-ldl", "-lpthread")
+	return library, driver
+}
+
+// run runs a program that must succeed, and returns its output. The time limit
+// is for a hang, which would otherwise be the test binary's.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+func TestLibraryThroughItsTable(t *testing.T) {
+	library, driver := build(t)
+	for _, name := range []string{"echo", "timers", "wake", "resolve", "threads"} {
+		t.Run(name, func(t *testing.T) { run(t, driver, library, name) })
+	}
+	t.Run("describe", func(t *testing.T) {
+		var facts map[string]any
+		out := run(t, driver, library, "describe")
+		if err := json.Unmarshal([]byte(out), &facts); err != nil {
+			t.Fatalf("%v in %q", err, out)
+		}
+		if facts["gomaxprocs"].(float64) < 1 || !strings.HasPrefix(facts["go"].(string), "go") {
+			t.Errorf("facts are %v", facts)
+		}
+	})
+	t.Run("exports one symbol", func(t *testing.T) {
+		if _, err := exec.LookPath("nm"); err != nil {
+			t.Skip("no nm to list the symbols: ", err)
+		}
+		fields := strings.Fields(run(t, "nm", "-D", "--defined-only", library))
+		if len(fields) != 3 || !slices.Contains(fields, "goloop_table") {
+			t.Errorf("the library exports %v", fields)
+		}
+	})
+}

@@ -1,0 +1,283 @@
+/*
+ * driver.c: a C program that opens the library as the extension does and uses
+ * it through the table alone.  `driver LIBRARY CASE` runs one case; a failed
+ * expectation prints where and ends the program with 1.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "abi.h"
+
+#define EXPECT(condition)                                                        \
+    do {                                                                         \
+        if (!(condition)) {                                                      \
+            fprintf(stderr, "driver.c:%d: %s (errno %d)\n", __LINE__, #condition, errno); \
+            exit(1);                                                             \
+        }                                                                        \
+    } while (0)
+
+#define MS 1000000ll
+
+static const gl_table *go;
+
+typedef struct loop {
+    gl_shared shared;
+    int32_t number;
+} loop;
+
+static int64_t
+now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+}
+
+static void
+loop_open(loop *l)
+{
+    memset(l, 0, sizeof *l);
+    l->shared.sub_cap = 64;
+    l->shared.sub = calloc(l->shared.sub_cap, sizeof *l->shared.sub);
+    l->shared.cmp_cap = 64;
+    l->shared.cmp = calloc(l->shared.cmp_cap, sizeof *l->shared.cmp);
+    l->shared.arena_cap = 256 << 10;
+    l->shared.arena = malloc(l->shared.arena_cap);
+    l->number = go->reactor_new(&l->shared);
+    EXPECT(l->number >= 0);
+    EXPECT(l->shared.wake_fd >= 0);
+}
+
+static void
+loop_close(loop *l)
+{
+    EXPECT(go->reactor_close(l->number) == 0);
+    free(l->shared.sub);
+    free(l->shared.cmp);
+    free(l->shared.arena);
+}
+
+static void
+submit(loop *l, uint32_t op, uint32_t id, uint32_t gen, void *ptr, int64_t arg)
+{
+    EXPECT(l->shared.sub_len < l->shared.sub_cap);
+    l->shared.sub[l->shared.sub_len++] =
+        (gl_submission){.op = op, .id = id, .gen = gen, .ptr = ptr, .arg = arg};
+}
+
+/* Turns until a completion of this kind comes; others are passed over. */
+static gl_completion
+await_kind(loop *l, uint32_t kind)
+{
+    for (int turn = 0; turn < 1000; turn++) {
+        int32_t n = go->turn(l->number, -1);
+        EXPECT(n >= 0 && (uint32_t)n == l->shared.cmp_len);
+        for (int32_t i = 0; i < n; i++) {
+            if (l->shared.cmp[i].kind == kind) {
+                return l->shared.cmp[i];
+            }
+        }
+    }
+    EXPECT(!"the completion came");
+    return (gl_completion){0};
+}
+
+static void
+case_echo(void)
+{
+    loop l;
+    int ends[2];
+    uint32_t id, gen;
+    char text[] = "from the peer", back[64];
+    loop_open(&l);
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    EXPECT(go->stream_open(l.number, ends[0], 0, &id, &gen) == 0);
+    EXPECT(write(ends[1], text, sizeof text) == sizeof text);
+    gl_completion c = await_kind(&l, GL_CMP_DATA);
+    EXPECT(c.id == id && c.gen == gen && c.arg == sizeof text);
+    EXPECT(memcmp(c.ptr, text, sizeof text) == 0);
+
+    submit(&l, GL_SUB_WRITE, id, gen, text, sizeof text);
+    c = await_kind(&l, GL_CMP_WROTE);
+    EXPECT(c.id == id && c.arg == sizeof text);
+    EXPECT(read(ends[1], back, sizeof back) == sizeof text);
+    EXPECT(memcmp(back, text, sizeof text) == 0);
+
+    submit(&l, GL_SUB_WRITE, id, gen, text, sizeof text);
+    EXPECT(go->flush_stream(l.number, id, gen) == sizeof text);
+    EXPECT(read(ends[1], back, sizeof back) == sizeof text);
+
+    close(ends[1]);
+    c = await_kind(&l, GL_CMP_EOF);
+    EXPECT(c.id == id);
+    EXPECT(go->stream_close(l.number, id, gen, GL_CLOSE_FD) == 0);
+    EXPECT(go->stream_close(l.number, id, gen, GL_CLOSE_FD) == -ENOENT);
+    EXPECT(go->turn(l.number, 0) == 0);
+    loop_close(&l);
+    EXPECT(go->turn(l.number, 0) == -EBADF);
+}
+
+static void
+case_timers(void)
+{
+    loop l;
+    loop_open(&l);
+    int64_t start = now();
+    submit(&l, GL_SUB_TIMER_ARM, 2, 0, NULL, start + 3 * MS);
+    submit(&l, GL_SUB_TIMER_ARM, 0, 0, NULL, start + 1 * MS);
+    submit(&l, GL_SUB_TIMER_ARM, 1, 0, NULL, start + 2 * MS);
+    submit(&l, GL_SUB_TIMER_CANCEL, 1, 0, NULL, 0);
+    gl_completion c = await_kind(&l, GL_CMP_TIMER);
+    EXPECT(c.id == 0 && now() >= start + 1 * MS);
+    EXPECT(l.shared.next_deadline == start + 3 * MS);
+    c = await_kind(&l, GL_CMP_TIMER);
+    EXPECT(c.id == 2 && now() >= start + 3 * MS);
+    EXPECT(l.shared.next_deadline == GL_DEADLINE_NONE);
+    loop_close(&l);
+}
+
+static void *
+wake_by_call(void *arg)
+{
+    EXPECT(go->wake(((loop *)arg)->number) == 0);
+    return NULL;
+}
+
+static void *
+wake_by_hand(void *arg)
+{
+    loop *l = arg;
+    uint32_t expected = 0;
+    uint64_t one = 1;
+    if (atomic_compare_exchange_strong((_Atomic uint32_t *)&l->shared.wake_pending, &expected, 1)) {
+        EXPECT(write(l->shared.wake_fd, &one, sizeof one) == sizeof one);
+    }
+    return NULL;
+}
+
+static void
+case_wake(void)
+{
+    loop l;
+    loop_open(&l);
+    void *(*ways[])(void *) = {wake_by_call, wake_by_hand};
+    for (int round = 0; round < 100; round++) {
+        pthread_t thread;
+        uint64_t before = l.shared.wakeups;
+        EXPECT(pthread_create(&thread, NULL, ways[round % 2], &l) == 0);
+        /* Nothing else could end these turns. */
+        while (l.shared.wakeups == before) {
+            EXPECT(go->turn(l.number, -1) == 0);
+        }
+        EXPECT(l.shared.wake_pending == 0);
+        pthread_join(thread, NULL);
+    }
+    loop_close(&l);
+    EXPECT(go->wake(l.number) == -EBADF);
+}
+
+static void
+case_resolve(void)
+{
+    loop l;
+    loop_open(&l);
+    EXPECT(go->resolve(l.number, 7, "localhost", "80", 0, AF_UNSPEC, SOCK_STREAM, 0) == 0);
+    gl_completion c = await_kind(&l, GL_CMP_RESOLVED);
+    EXPECT(c.id == 7 && c.res == 0 && c.ptr != NULL);
+    struct addrinfo *list = c.ptr;
+    EXPECT(list->ai_family == AF_INET || list->ai_family == AF_INET6);
+    EXPECT(ntohs(((struct sockaddr_in *)list->ai_addr)->sin_port) == 80);
+    freeaddrinfo(list);
+
+    EXPECT(go->resolve(l.number, 8, NULL, NULL, 0, AF_UNSPEC, SOCK_STREAM, 0) == 0);
+    c = await_kind(&l, GL_CMP_RESOLVED);
+    EXPECT(c.id == 8 && c.res == EAI_NONAME && c.ptr == NULL);
+
+    /* Answers of a closed reactor are freed when they come. */
+    for (int i = 0; i < 200; i++) {
+        EXPECT(go->resolve(l.number, 9, "127.0.0.1", NULL, 0, 0, 0, 0) == 0);
+    }
+    loop_close(&l);
+    EXPECT(go->resolve(l.number, 9, "127.0.0.1", NULL, 0, 0, 0, 0) == -EBADF);
+}
+
+static void
+case_describe(void)
+{
+    loop l;
+    char out[1024];
+    loop_open(&l);
+    int32_t n = go->describe(l.number, out, sizeof out);
+    EXPECT(n > 0 && n < (int32_t)sizeof out);
+    printf("%.*s\n", n, out);
+    EXPECT(go->describe(l.number, NULL, 0) >= n - 8);
+    loop_close(&l);
+}
+
+static void *
+loop_of_a_thread(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 5; i++) {
+        case_echo();
+        case_timers();
+    }
+    return NULL;
+}
+
+static void
+case_threads(void)
+{
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        EXPECT(pthread_create(&threads[i], NULL, loop_of_a_thread, NULL) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    EXPECT(argc == 3);
+    void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    gl_table_fn table = (gl_table_fn)dlsym(library, GL_TABLE_SYMBOL);
+    EXPECT(table != NULL);
+    go = table();
+    EXPECT(go->abi_version == GL_ABI_VERSION);
+    EXPECT(go->table_size == sizeof(gl_table));
+    EXPECT(go->submission_size == sizeof(gl_submission));
+    EXPECT(go->completion_size == sizeof(gl_completion));
+    EXPECT(go->shared_size == sizeof(gl_shared));
+    EXPECT(go->endpoints_size == sizeof(gl_endpoints));
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {
+        {"echo", case_echo},       {"timers", case_timers},     {"wake", case_wake},
+        {"resolve", case_resolve}, {"describe", case_describe}, {"threads", case_threads},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (strcmp(argv[2], cases[i].name) == 0) {
+            cases[i].run();
+            return 0;
+        }
+    }
+    fprintf(stderr, "no case %s\n", argv[2]);
+    return 2;
+}
