@@ -40,11 +40,18 @@ enum gl_submission_op {
     GL_SUB_READ_START = 6,   /* id, gen: receive (again) */
 };
 
+/* Nobody waits for the report of these bytes: it may come with whatever turn
+ * returns next.  Without this flag a turn that has sent something does not
+ * block, so that its GL_CMP_WROTE comes at once: right for a paused or closing
+ * transport, a wasted turn for any other.  A part that the kernel did not take is
+ * reported as soon as it leaves, flag or not. */
+#define GL_WRITE_QUIET 1u
+
 typedef struct gl_submission {
     uint32_t op;
     uint32_t id;
     uint32_t gen;
-    uint32_t flags;          /* 0, reserved */
+    uint32_t flags;          /* of GL_SUB_WRITE: GL_WRITE_QUIET; else 0 */
     void *ptr;
     int64_t arg;
 } gl_submission;
