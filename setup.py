@@ -3,7 +3,8 @@
 Run by the backend in build_backend/; `pip install .` is the way to call it.
 """
 
-from goloop_build.commands import COMMANDS, core_extension
 from setuptools import setup
+
+from goloop_build.commands import COMMANDS, core_extension
 
 setup(cmdclass=COMMANDS, ext_modules=[core_extension()])

@@ -5,10 +5,12 @@ Port 0 lets the system choose; the first line of output names the port.
 """
 
 import asyncio
+import contextlib
 import sys
 
-import goloop
 from aiohttp import web
+
+import goloop
 
 routes = web.RouteTableDef()
 
@@ -55,7 +57,5 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         goloop.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 8080))
-    except KeyboardInterrupt:
-        pass

@@ -6,6 +6,7 @@ first line of output names the port.
 """
 
 import asyncio
+import contextlib
 import sys
 
 import goloop
@@ -42,7 +43,5 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         goloop.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 8888))
-    except KeyboardInterrupt:
-        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -62,10 +63,8 @@ def _closing_descriptors():
     before = set(os.listdir("/proc/self/fd"))
     yield
     for name in set(os.listdir("/proc/self/fd")) - before:
-        try:
+        with contextlib.suppress(OSError):  # the one that listed the others
             os.close(int(name))
-        except OSError:  # the one that listed the others
-            pass
 
 
 @pytest.mark.usefixtures("_closing_descriptors")

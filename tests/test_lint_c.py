@@ -29,7 +29,7 @@ def rules_broken(code: str) -> list[str]:
 BAD = {
     "return-singleton": [
         "static PyObject *f(PyObject *m) { return Py_None; }",
-        "static PyObject *f(PyObject *m) { if (m) { return (PyObject *)Py_True; } Py_RETURN_NONE; }",
+        "static PyObject *f(int m) { if (m) { return (PyObject *)Py_True; } Py_RETURN_NONE; }",
         # The reference was taken to another object.
         "static PyObject *f(PyObject *m) { Py_INCREF(m); return Py_None; }",
     ],
@@ -59,10 +59,16 @@ BAD = {
         "static int f_clear(Loop *self) { Py_XDECREF(self->a.b); return 0; }",
     ],
     "gc-new-untracked": [
-        "static PyObject *f(PyTypeObject *t) { Foo *o = PyObject_GC_New(Foo, t); return (PyObject *)o; }",
+        """static PyObject *f(PyTypeObject *t) {
+            Foo *o = PyObject_GC_New(Foo, t);
+            return (PyObject *)o;
+        }""",
     ],
     "traverse-type": [
-        """static int foo_traverse(Foo *self, visitproc visit, void *arg) { Py_VISIT(self->x); return 0; }
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(self->x);
+            return 0;
+        }
         static PyType_Slot slots[] = {{Py_tp_traverse, foo_traverse}, {0, NULL}};""",
     ],
     "dealloc-type": [
@@ -70,7 +76,10 @@ BAD = {
         static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)foo_dealloc}, {0, NULL}};""",
     ],
     "dealloc-untrack": [
-        """static int foo_traverse(Foo *self, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(self)); return 0; }
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(Py_TYPE(self));
+            return 0;
+        }
         static void foo_dealloc(Foo *self) {
             PyTypeObject *type = Py_TYPE(self);
             Py_CLEAR(self->x);
@@ -82,7 +91,12 @@ BAD = {
     ],
     "python-without-gil": [
         "static void f(void) { Py_BEGIN_ALLOW_THREADS PyErr_SetNone(0); Py_END_ALLOW_THREADS }",
-        "static int f(void) { Py_BEGIN_ALLOW_THREADS if (g()) return 1; Py_END_ALLOW_THREADS return 0; }",
+        """static int f(void) {
+            Py_BEGIN_ALLOW_THREADS
+            if (g()) return 1;
+            Py_END_ALLOW_THREADS
+            return 0;
+        }""",
     ],
     "module-add-object": [
         'static int f(PyObject *m, PyObject *o) { return PyModule_AddObject(m, "o", o); }',
@@ -124,6 +138,7 @@ GOOD = {
     "decref-field": [
         "static void f(Loop *self) { Py_CLEAR(self->task); PyObject *t = self->b; Py_DECREF(t); }",
         "static void foo_dealloc(Foo *self) { Py_XDECREF(self->x); }",
+        "static void f(Chunk c) { Py_XDECREF(c.owner); }",
         # A reason stands beside it.
         """static void f(Loop *self) {
             /* lint: allow decref-field: the object was made above and nobody has it */
@@ -138,15 +153,25 @@ GOOD = {
         }""",
     ],
     "traverse-type": [
-        """static int foo_traverse(Foo *self, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(self)); return 0; }
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(Py_TYPE(self));
+            return 0;
+        }
         static PyType_Slot slots[] = {{Py_tp_traverse, foo_traverse}, {0, NULL}};""",
     ],
     "dealloc-type": [
-        """static void foo_dealloc(Foo *self) { PyTypeObject *tp = Py_TYPE(self); tp->tp_free(self); Py_DECREF(tp); }
+        """static void foo_dealloc(Foo *self) {
+            PyTypeObject *tp = Py_TYPE(self);
+            tp->tp_free(self);
+            Py_DECREF(tp);
+        }
         static PyType_Slot slots[] = {{Py_tp_dealloc, foo_dealloc}, {0, NULL}};""",
     ],
     "dealloc-untrack": [
-        """static int foo_traverse(Foo *self, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(self)); return 0; }
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(Py_TYPE(self));
+            return 0;
+        }
         static void foo_dealloc(Foo *self) { PyObject_GC_UnTrack(self); Py_DECREF(Py_TYPE(self)); }
         static PyType_Slot slots[] = {{Py_tp_dealloc, foo_dealloc}, {Py_tp_traverse, foo_traverse}};
         static PyType_Spec spec = {.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC};""",
@@ -189,7 +214,16 @@ def test_an_exemption_is_for_one_rule() -> None:
 
 
 def test_lines_are_counted_past_comments_and_macros() -> None:
-    code = '/* two\n lines { */\n#define X { \\\n  (\nvoid f(void) {\n  char *s = "}";\n\n  Py_DECREF(a->b);\n}\n'
+    code = """/* two
+ lines { */
+#define X { \\
+    (
+void f(void) {
+    char *s = "}";
+
+    Py_DECREF(a->b);
+}
+"""
     assert [finding.line for finding in lint_c.lint("snippet.c", code)] == [8]
 
 

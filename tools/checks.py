@@ -15,6 +15,7 @@ from pathlib import Path
 
 import environments
 from environments import BUILD, ROOT, Environment, Failed, run, say
+from goloop_build import toolchain
 
 # Runs without installing; its modules are pinned by this version's own go.mod.
 STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
@@ -24,8 +25,13 @@ TYPED = ["goloop", "build_backend", "tools", "examples"]
 
 
 def tooling() -> Environment:
-    """The default Python's environment with goloop, the tests' packages and the linters."""
-    made = environments.environment(environments.default_interpreter(), "test", "lint")
+    """The default Python's environment with the tests' packages and the linters."""
+    return environments.environment(environments.default_interpreter(), "test", "lint")
+
+
+def built() -> Environment:
+    """The same, with goloop in it."""
+    made = tooling()
     environments.install_editable(made)
     return made
 
@@ -56,7 +62,7 @@ def mypy() -> bool:
 
 def stubtest() -> bool:
     """The stubs say what the built module has."""
-    command: list[str | Path] = [tooling().python, "-m", "mypy.stubtest", "goloop"]
+    command: list[str | Path] = [built().python, "-m", "mypy.stubtest", "goloop"]
     allowlist = ROOT / "tests" / "stubtest_allowlist.txt"
     if allowlist.exists():
         command += ["--allowlist", allowlist]
@@ -117,7 +123,7 @@ def asan() -> bool:
     """The Python tests on an extension built with AddressSanitizer and warnings as errors."""
     made = _sanitized()
     library = subprocess.run(
-        [*environments.toolchain.c_compiler().split(), "-print-file-name=libasan.so"],
+        [*toolchain.c_compiler().split(), "-print-file-name=libasan.so"],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -133,8 +139,8 @@ def asan() -> bool:
         GOLOOP_SANITIZE="address",
     )
     # The packaging tests build extensions of their own, which is none of ASan's business.
-    command = [made.python, "-m", "pytest", "-q", "--ignore=tests/test_packaging.py"]
-    return _passes(*command, env=env, cwd=BUILD / "asan")
+    tests = ["-m", "pytest", "-q", "--ignore=tests/test_packaging.py"]
+    return _passes(made.python, *tests, env=env, cwd=BUILD / "asan")
 
 
 def _sanitized() -> Environment:
@@ -165,7 +171,7 @@ def _sanitized() -> Environment:
 
 def leaks() -> bool:
     """Memory, objects and file descriptors stay level over many rounds of everything."""
-    return _passes(tooling().python, "tools/leakcheck.py")
+    return _passes(built().python, "tools/leakcheck.py")
 
 
 # ---- the tree -------------------------------------------------------------------

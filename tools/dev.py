@@ -12,7 +12,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import checks
@@ -70,12 +70,12 @@ def python_tests(made: Environment, *arguments: str) -> bool:
     """pytest in an environment; no test collected counts as a failure, as pytest has it."""
     say(f"pytest on Python {made.interpreter.tag}")
     cache = f"cache_dir={made.home / 'pytest-cache'}"
-    command = [made.python, "-m", "pytest", "-q", "-o", cache, *arguments]
-    command += os.environ.get("PYTEST_ARGS", "").split()
-    return succeeded(command, env=made.variables())
+    arguments = (*arguments, *os.environ.get("PYTEST_ARGS", "").split())
+    pytest = ["-m", "pytest", "-q", "-o", cache, *arguments]
+    return succeeded([made.python, *pytest], env=made.variables())
 
 
-def succeeded(command: list[str | Path], *, env: dict[str, str]) -> bool:
+def succeeded(command: Sequence[str | Path], *, env: dict[str, str]) -> bool:
     """Runs a program whose failure shall not keep later ones from running."""
     try:
         run(command, env=env)
@@ -130,8 +130,8 @@ def bench() -> None:
 def wheel() -> None:
     """The wheel for the default Python, in dist/, built in isolation as pip does."""
     made = environments.environment(environments.default_interpreter())
-    command = [made.python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", ROOT / "dist", ROOT]
-    run(command, env=made.variables())
+    pip = ["-m", "pip", "wheel", "-q", "--no-deps"]
+    run([made.python, *pip, "-w", ROOT / "dist", ROOT], env=made.variables())
     newest = max((ROOT / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
     say(f"dist/{newest.name}")
 

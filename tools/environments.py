@@ -310,11 +310,11 @@ def install_editable(made: Environment, tree: Path = ROOT) -> None:
     variables = made.variables(PYTHONPATH=str(tree / "build_backend"))
     with locked("install-" + made.home.name.lstrip(".")):
         if _read(stamp) != digest or not _is_linked(made):
-            command = [made.python, "-m", "pip", "install", "-q", "--no-build-isolation"]
-            run([*command, "--no-deps", "-e", tree], env=variables, cwd=tree, quiet=True)
+            pip = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
+            run([made.python, *pip, "-e", tree], env=variables, cwd=tree, quiet=True)
             stamp.write_text(digest)
-        command = [made.python, "setup.py", "-q", "build_ext", "--inplace"]
-        run([*command, "build_golib", "--inplace"], env=variables, cwd=tree, quiet=True)
+        setup = ["setup.py", "-q", "build_ext", "--inplace", "build_golib", "--inplace"]
+        run([made.python, *setup], env=variables, cwd=tree, quiet=True)
 
 
 def _is_linked(made: Environment) -> bool:

@@ -124,12 +124,17 @@ async def watches() -> None:
     with left, right:
         readable = loop.create_future()
         writable = loop.create_future()
-        loop.add_reader(left, lambda: readable.done() or readable.set_result(None))
-        loop.add_writer(left, lambda: writable.done() or writable.set_result(None))
+        loop.add_reader(left, _settle, readable)
+        loop.add_writer(left, _settle, writable)
         right.send(b"x")
         await asyncio.gather(readable, writable)
         loop.remove_reader(left)
         loop.remove_writer(left)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def timers() -> None:
@@ -192,7 +197,7 @@ async def signals() -> None:
     """A signal handler of the loop."""
     loop = asyncio.get_running_loop()
     caught = loop.create_future()
-    loop.add_signal_handler(signal.SIGUSR1, lambda: caught.done() or caught.set_result(None))
+    loop.add_signal_handler(signal.SIGUSR1, _settle, caught)
     os.kill(os.getpid(), signal.SIGUSR1)
     await caught
     loop.remove_signal_handler(signal.SIGUSR1)

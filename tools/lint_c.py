@@ -214,12 +214,12 @@ def decref_field(source: Source) -> Hits:
     """`Py_DECREF(self->field)` leaves a dead pointer in the field while destructors run.
 
     Py_CLEAR and Py_XSETREF empty or replace the field first.  In a dealloc nobody
-    can reach the object any more.
+    can reach the object any more, nor can anybody reach a struct on the stack.
     """
     for function in source.functions:
         if re.search(r"dealloc|_free$", function.name):
             continue
-        for found in re.finditer(r"\bPy_X?DECREF\(\s*(\w+(?:->|\.)\w[\w.>-]*)\s*\)", function.body):
+        for found in re.finditer(r"\bPy_X?DECREF\(\s*(\w[\w.]*->\w[\w.>-]*)\s*\)", function.body):
             yield function.start + found.start(), f"{found[1]} still points to what is released"
 
 
