@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import platform
 import sys
 from typing import Any
 
@@ -18,6 +16,10 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
     `loop` defaults to the running one.  Without a goloop loop there is no "loop" in
     the answer.  Asking opens no library.
     """
+    # Not needed by programs that only run.
+    import json
+    import platform
+
     if loop is None:
         loop = asyncio._get_running_loop()
     facts: dict[str, Any] = {
