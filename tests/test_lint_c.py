@@ -108,6 +108,7 @@ GOOD = {
         "static PyObject *f(PyObject *m) { Py_INCREF(Py_None); return Py_None; }",
         "static PyObject *f(PyObject *m) { return Py_NewRef(Py_None); }",
         "static PyObject *f(PyObject *m) { /* return Py_None; */ Py_RETURN_NONE; }",
+        "static PyObject *lent(Foo *s) { if (s->x == NULL) { return Py_None; } return s->x; }",
     ],
     "borrowed-across-call": [
         """static PyObject *f(PyObject *list) {

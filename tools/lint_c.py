@@ -123,12 +123,15 @@ def parse(path: str, text: str) -> Source:
 def return_singleton(source: Source) -> Hits:
     """`return Py_None;` gives away a reference that was never taken.
 
-    Py_RETURN_NONE, Py_NewRef, or a Py_INCREF in the statement before are right.
+    Py_RETURN_NONE, Py_NewRef, or a Py_INCREF in the statement before are right.  A
+    function that returns a field as it stands lends its result, None included.
     """
     shape = re.compile(
         r"\breturn\s+(?:\(PyObject \*\)\s*)?(Py_None|Py_True|Py_False|Py_NotImplemented)\s*;"
     )
     for function in source.functions:
+        if re.search(r"\breturn\s+\w+->\w+\s*;", function.body):
+            continue
         for found in shape.finditer(function.body):
             before = function.body[: found.start()].rstrip()
             if not re.search(rf"Py_INCREF\(\s*{found[1]}\s*\)\s*;$", before):
