@@ -51,7 +51,9 @@
     X(future) X(task) X(slow_callback_duration) X(_loop) X(gettimeout) X(send) \
     X(throw) X(_accept_failed) X(_log_slow) X(_forget_server_client)       \
     X(_check_thread) X(_check_callback) X(debug) X(warning) X(recv) X(recv_into) \
-    X(_run) X(set) X(callback)
+    X(_run) X(set) X(callback)                                                 \
+    X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
+    X(_deliver_held) X(_maybe_resume_protocol)
 
 struct gl_globals {
 #define X(n) PyObject *s_##n;

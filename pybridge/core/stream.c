@@ -1,0 +1,656 @@
+/*
+ * stream.c: the life of a stream transport: made, started, closing, lost; and the
+ * finalizer of one that nobody closed.  stream.h draws it.
+ *
+ * What asyncio's transport does in an iteration of its own (the call of
+ * connection_made, the start of reading, connection_lost) is scheduled here too,
+ * in the same order, so that a program sees the same sequence of calls.
+ */
+#include "stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static inline bool
+stream_go_ready(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    return loop != NULL && loop->go != NULL && !loop->in_turn && !gl_loop_is_foreign(loop);
+}
+
+static int
+stream_check_usable(gl_stream *s)
+{
+    return s->loop != NULL ? gl_loop_check_usable(s->loop) : 0;
+}
+
+static int
+stream_call_soon(gl_stream *s, PyObject *name, PyObject *arg)
+{
+    PyObject *method = PyObject_GetAttr((PyObject *)s, name);
+    if (method == NULL)
+        return -1;
+    int rc = gl_call_soon(s->loop, method, arg, s->context);
+    Py_DECREF(method);
+    return rc;
+}
+
+/* server._attach() or server._detach(), which take the transport since 3.13. */
+static int
+stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *r = PyObject_CallMethodOneArg(server, method, (PyObject *)s);
+#else
+    (void)s;
+    PyObject *r = PyObject_CallMethodNoArgs(server, method);
+#endif
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+/* ---- the reactor ------------------------------------------------------------- */
+
+static int
+stream_open(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    if (gl_loop_check_usable(loop) < 0 || gl_fd_release_watch(loop, s->fd) < 0)
+        return -1;
+    bool reading = stream_reading_wanted(s);
+    uint32_t id = 0, gen = 0;
+    int32_t rc = loop->go->stream_open(loop->reactor, s->fd, reading ? 0 : GL_OPEN_PAUSED, &id,
+                                       &gen);
+    if (rc < 0)
+        return gl_set_oserror(-rc);
+    if (gl_reg_set(loop, id, gen, GL_REG_STREAM, (PyObject *)s, s->fd) < 0) {
+        loop->go->stream_close(loop->reactor, id, gen, 0);
+        return -1;
+    }
+    s->id = id;
+    s->gen = gen;
+    s->open = true;
+    s->rd_on = reading;
+    return stream_submit_writes(s);
+}
+
+static void
+stream_leave(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    if (s->open) {
+        bool foreign = gl_loop_is_foreign(loop);
+        if (loop->in_turn && !foreign)
+            return; /* a stranger's thread; stream_lost comes here again */
+        s->open = false;
+        s->rd_on = false;
+        if (!foreign && loop->go != NULL)
+            loop->go->stream_close(loop->reactor, s->id, s->gen, 0);
+        stream_drop_queue(s);
+        gl_reg_clear(loop, s->id, s->gen);
+        return;
+    }
+    stream_drop_queue(s);
+}
+
+static int
+stream_sync(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    if (loop == NULL || s->conn_lost)
+        return 0;
+    if (loop->in_turn) {
+        if (s->sync_scheduled)
+            return 0;
+        s->sync_scheduled = true;
+        return stream_call_soon(s, G.s__sync, NULL);
+    }
+    if (!s->open)
+        return 0; /* _start tells everything */
+    if (stream_submit_writes(s) < 0)
+        return -1;
+    return stream_sync_reading(s);
+}
+
+static void
+gl_stream_orphan(PyObject *owner)
+{
+    gl_stream *s = (gl_stream *)owner;
+    if (!s->open)
+        return;
+    s->open = false;
+    s->rd_on = false;
+    if (s->loop != NULL && s->loop->go != NULL && !gl_loop_is_foreign(s->loop))
+        s->loop->go->stream_close(s->loop->reactor, s->id, s->gen, 0);
+    /* The queue is kept: asyncio's transport would still show its size. */
+    s->submitted = 0;
+}
+
+/* ---- birth ---------------------------------------------------------------------- */
+
+static int
+stream_set_protocol(gl_stream *s, PyObject *protocol)
+{
+    int buffered = PyObject_IsInstance(protocol, G.asyncio_BufferedProtocol);
+    if (buffered < 0)
+        return -1;
+    s->buffered = buffered;
+    Py_XSETREF(s->protocol, Py_NewRef(protocol));
+    return 0;
+}
+
+/* The empty state, in which every method does nothing. */
+static gl_stream *
+stream_alloc(PyTypeObject *type)
+{
+    gl_stream *s = (gl_stream *)type->tp_alloc(type, 0);
+    if (s == NULL)
+        return NULL;
+    s->fd = s->fd_shown = -1;
+    s->closing = true;
+    s->conn_lost = 1;
+    s->high = GL_HIGH_WATER;
+    s->low = GL_HIGH_WATER / 4;
+    s->high_water = Py_NewRef(gl_stream_globals.high_default);
+    s->low_water = Py_NewRef(gl_stream_globals.low_default);
+    s->chunk = s->inline_chunk;
+    s->chunk_mask = GL_INLINE_CHUNKS - 1;
+    return s;
+}
+
+/* Clears the note of who uses the fd, if it is still this transport's. */
+static void
+stream_forget_fd(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    if (loop != NULL && s->fd_shown >= 0 && s->fd_shown < loop->fds_cap &&
+        loop->fds[s->fd_shown].transport == (PyObject *)s)
+        gl_fd_set_transport(loop, s->fd_shown, NULL);
+}
+
+/* The half of the constructor that both kinds of birth share.  The names, the
+ * fd and the socket are in place. */
+static int
+stream_begin(gl_stream *s, gl_loop *loop, PyObject *protocol, PyObject *waiter,
+             PyObject *server, PyObject *context, bool nodelay)
+{
+    bool attached = false;
+    PyObject *made = NULL;
+    if (stream_set_protocol(s, protocol) < 0)
+        return -1;
+    s->loop = (gl_loop *)Py_NewRef(loop);
+    s->context = context ? Py_NewRef(context) : PyContext_CopyCurrent();
+    if (s->context == NULL)
+        goto failed;
+    s->closing = false;
+    s->conn_lost = 0;
+    if (server != NULL && server != Py_None) {
+        if (stream_tell_server(s, server, G.s__attach) < 0)
+            goto failed;
+        attached = true;
+        s->server = Py_NewRef(server);
+    }
+    gl_fd_set_transport(loop, s->fd, (PyObject *)s);
+    if (nodelay && gl_set_nodelay(s->fd) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        goto failed;
+    }
+    made = PyObject_GetAttr(protocol, G.s_connection_made);
+    if (made == NULL || gl_call_soon(loop, made, (PyObject *)s, s->context) < 0)
+        goto failed;
+    Py_CLEAR(made);
+    if (stream_call_soon(s, G.s__start, waiter ? waiter : Py_None) < 0)
+        goto failed;
+    return 0;
+
+failed:;
+    PyObject *exc = gl_take_exception();
+    Py_XDECREF(made);
+    s->closing = true;
+    s->conn_lost = 1;
+    stream_forget_fd(s);
+    if (attached && stream_tell_server(s, server, G.s__detach) < 0)
+        PyErr_WriteUnraisable(server);
+    Py_CLEAR(s->server);
+    Py_CLEAR(s->protocol);
+    Py_CLEAR(s->loop);
+    gl_restore_exception(exc);
+    return -1;
+}
+
+static PyObject *
+gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay,
+                   PyObject *protocol, PyObject *server, PyObject *context)
+{
+    gl_stream *s = stream_alloc(gl_stream_type);
+    if (s == NULL) {
+        close(fd);
+        return NULL;
+    }
+    s->fd = s->fd_shown = fd;
+    s->lazy_socket = s->lazy_peername = s->lazy_sockname = true;
+    if (stream_note_raw(s, ends) < 0 ||
+        stream_begin(s, loop, protocol, NULL, server, context, nodelay) < 0) {
+        /* A socket object that a hook of the server asked for owns the fd. */
+        if (s->sock == NULL) {
+            close(s->fd);
+            s->fd = -1;
+        }
+        Py_DECREF(s);
+        return NULL;
+    }
+    return (PyObject *)s;
+}
+
+/* What socket.getsockname() or getpeername() says, None where it raises OSError. */
+static PyObject *
+stream_ask_name(PyObject *sock, PyObject *method)
+{
+    PyObject *name = PyObject_CallMethodNoArgs(sock, method);
+    if (name == NULL && PyErr_ExceptionMatches(PyExc_OSError)) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    return name;
+}
+
+/* extra gets its three entries, in asyncio's order; a peername that the caller
+ * put there stays. */
+static int
+stream_note_names(gl_stream *s, PyObject *extra)
+{
+    PyObject *value = PyObject_CallOneArg(G.TransportSocket, s->sock);
+    int rc = value ? PyObject_SetItem(extra, G.s_socket, value) : -1;
+    Py_XDECREF(value);
+    if (rc < 0)
+        return -1;
+    value = stream_ask_name(s->sock, G.s_getsockname);
+    rc = value ? PyObject_SetItem(extra, G.s_sockname, value) : -1;
+    Py_XDECREF(value);
+    if (rc < 0)
+        return -1;
+    rc = PySequence_Contains(extra, G.s_peername);
+    if (rc != 0)
+        return rc < 0 ? -1 : 0;
+    value = stream_ask_name(s->sock, G.s_getpeername);
+    rc = value ? PyObject_SetItem(extra, G.s_peername, value) : -1;
+    Py_XDECREF(value);
+    return rc;
+}
+
+static PyObject *
+stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    return (PyObject *)stream_alloc(type);
+}
+
+/* The reactor reads and writes without looking at O_NONBLOCK first; a blocking
+ * socket would stop the whole loop. */
+static int
+stream_make_nonblocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"loop",  "sock",   "protocol", "waiter",
+                            "extra", "server", "context",  NULL};
+    gl_stream *s = (gl_stream *)self;
+    PyObject *loop, *sock, *protocol;
+    PyObject *waiter = Py_None, *extra = Py_None, *server = Py_None, *context = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOO:StreamTransport", names,
+                                     gl_loop_type, &loop, &sock, &protocol, &waiter, &extra,
+                                     &server, &context))
+        return -1;
+    if (s->fd_shown >= 0) {
+        PyErr_SetString(PyExc_RuntimeError, "the transport has a socket already");
+        return -1;
+    }
+    if (context == Py_None) {
+        context = NULL;
+    } else if (!PyContext_CheckExact(context)) {
+        PyErr_Format(PyExc_TypeError, "context must be a contextvars.Context, not %.100s",
+                     Py_TYPE(context)->tp_name);
+        return -1;
+    }
+    if (gl_loop_check_usable((gl_loop *)loop) < 0)
+        return -1;
+    int fd = gl_fd_from_object(sock);
+    if (fd < 0 || gl_fd_ensure_no_transport((gl_loop *)loop, fd) < 0 ||
+        stream_make_nonblocking(fd) < 0)
+        return -1;
+    extra = extra == Py_None ? PyDict_New() : Py_NewRef(extra);
+    if (extra == NULL)
+        return -1;
+    Py_XSETREF(s->extra, extra);
+    Py_XSETREF(s->sock, Py_NewRef(sock));
+    int nodelay = -1;
+    if (stream_note_names(s, s->extra) == 0)
+        nodelay = gl_socket_is_tcp(sock);
+    if (nodelay >= 0) {
+        s->fd = s->fd_shown = fd;
+        if (stream_begin(s, (gl_loop *)loop, protocol, waiter, server, context, nodelay) == 0)
+            return 0;
+    }
+    /* The socket stays its owner's. */
+    s->fd = -1;
+    PyObject *exc = gl_take_exception();
+    Py_CLEAR(s->sock);
+    gl_restore_exception(exc);
+    return -1;
+}
+
+/* waiter.set_result(None) unless it was cancelled. */
+static int
+stream_wake_waiter(PyObject *waiter)
+{
+    PyObject *r = PyObject_CallMethodNoArgs(waiter, G.s_cancelled);
+    int cancelled = r ? PyObject_IsTrue(r) : -1;
+    Py_XDECREF(r);
+    if (cancelled != 0)
+        return cancelled < 0 ? -1 : 0;
+    r = PyObject_CallMethodOneArg(waiter, G.s_set_result, Py_None);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+/* Runs behind connection_made, in the same iteration: reading starts, and who
+ * waits for the connection is told. */
+static PyObject *
+stream_start_method(gl_stream *s, PyObject *waiter)
+{
+    if (!s->started) {
+        s->started = true;
+        if (!s->closing && s->loop != NULL) {
+            int rc = s->open ? stream_sync(s) : stream_open(s);
+            if (rc < 0 && stream_fatal_current(s, "Fatal error on transport") < 0)
+                return NULL;
+        }
+    }
+    if (waiter != Py_None && stream_wake_waiter(waiter) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+stream_sync_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    s->sync_scheduled = false;
+    if (stream_sync(s) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- closing ------------------------------------------------------------------------ */
+
+static int
+stream_force_close(gl_stream *s, PyObject *exc)
+{
+    if (s->conn_lost || s->loop == NULL)
+        return 0;
+    if (gl_loop_is_foreign(s->loop))
+        return gl_loop_check_usable(s->loop);
+    /* What asyncio would have handed to the kernel when it was written goes out
+     * still; only what did not fit is dropped. */
+    s->closing = true;
+    s->conn_lost++;
+    if (s->queued > 0 && !s->blocked && stream_flush_now(s) < 0)
+        PyErr_Clear();
+    stream_drop_held(s);
+    stream_leave(s);
+    return stream_call_soon(s, G.s__call_connection_lost, exc ? exc : Py_None);
+}
+
+static int
+stream_fatal_error(gl_stream *s, PyObject *exc, const char *message)
+{
+    if (s->loop == NULL)
+        return 0;
+    if (PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError)) {
+        if (s->loop->debug)
+            stream_log_debug(s, "%r: %s", message, exc);
+    } else {
+        gl_loop *loop = (gl_loop *)Py_NewRef(s->loop);
+        PyObject *protocol = Py_XNewRef(s->protocol);
+        int rc = gl_report_exception_object(loop, message, exc, (PyObject *)s,
+                                            protocol ? protocol : Py_None);
+        Py_XDECREF(protocol);
+        Py_DECREF(loop);
+        if (rc < 0)
+            return -1;
+    }
+    return stream_force_close(s, exc);
+}
+
+static int
+stream_fatal_current(gl_stream *s, const char *message)
+{
+    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
+        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+        return -1;
+    PyObject *exc = gl_take_exception();
+    int rc = stream_fatal_error(s, exc, message);
+    Py_DECREF(exc);
+    return rc;
+}
+
+static int
+stream_close(gl_stream *s)
+{
+    if (s->closing || s->loop == NULL)
+        return 0;
+    if (gl_loop_is_foreign(s->loop))
+        return gl_loop_check_usable(s->loop);
+    s->closing = true;
+    stream_drop_held(s);
+    if (s->queued > 0 && !s->loop->closed && stream_flush_now(s) < 0) {
+        s->closing = false;
+        return stream_fatal_current(s, "Fatal write error on socket transport");
+    }
+    if (s->queued > 0)
+        return stream_sync(s); /* stops reading; connection_lost comes with the last byte */
+    s->conn_lost++;
+    stream_leave(s);
+    return stream_call_soon(s, G.s__call_connection_lost, Py_None);
+}
+
+/* Closes the fd, through the socket object where there is one: it must know. */
+static int
+stream_close_fd(gl_stream *s)
+{
+    stream_forget_fd(s);
+    PyObject *sock = s->sock;
+    int fd = s->fd;
+    s->sock = NULL;
+    s->fd = -1;
+    if (sock == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    PyObject *r = PyObject_CallMethodNoArgs(sock, G.s_close);
+    Py_DECREF(sock);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+/* The empty waiter learns that its bytes will never leave. */
+static int
+stream_fail_waiter(gl_stream *s, PyObject *exc)
+{
+    PyObject *waiter = Py_XNewRef(s->empty_waiter);
+    if (waiter == NULL)
+        return 0;
+    PyObject *r = PyObject_CallMethodNoArgs(waiter, G.s_done);
+    int done = r ? PyObject_IsTrue(r) : -1;
+    Py_XDECREF(r);
+    if (done == 0) {
+        r = PyObject_CallMethodOneArg(waiter, G.s_set_exception, exc);
+        done = r ? 0 : -1;
+        Py_XDECREF(r);
+    }
+    Py_DECREF(waiter);
+    return done < 0 ? -1 : 0;
+}
+
+static int
+stream_lost(gl_stream *s, PyObject *exc)
+{
+    if (s->loop == NULL)
+        return 0;
+    if (gl_loop_is_foreign(s->loop))
+        return gl_loop_check_usable(s->loop);
+    s->closing = true;
+    if (!s->conn_lost)
+        s->conn_lost = 1;
+    PyObject *protocol = Py_XNewRef(s->protocol), *error = NULL;
+    if (protocol != NULL) {
+        PyObject *r = PyObject_CallMethodOneArg(protocol, G.s_connection_lost, exc);
+        if (r == NULL)
+            error = gl_take_exception();
+        Py_XDECREF(r);
+        Py_DECREF(protocol);
+    }
+    if (s->loop == NULL) /* the protocol called _call_connection_lost again */
+        goto done;
+    stream_leave(s);
+    stream_drop_held(s);
+    /* As in a chain of `finally`, a later exception takes the place of an earlier. */
+    if (stream_close_fd(s) < 0)
+        Py_XSETREF(error, gl_take_exception());
+    Py_CLEAR(s->protocol);
+    Py_CLEAR(s->loop);
+    PyObject *server = s->server;
+    s->server = NULL;
+    if (server != NULL) {
+        if (stream_tell_server(s, server, G.s__detach) < 0)
+            Py_XSETREF(error, gl_take_exception());
+        Py_DECREF(server);
+    }
+    if (s->empty_waiter != NULL) {
+        PyObject *e =
+            PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer");
+        if (e == NULL || stream_fail_waiter(s, e) < 0)
+            Py_XSETREF(error, gl_take_exception());
+        Py_XDECREF(e);
+    }
+done:
+    if (error != NULL) {
+        gl_restore_exception(error);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+/* __del__: the last reference goes while the socket is open. A registered stream
+ * is kept alive by the loop, so this one either never started, or its loop was
+ * closed or is garbage itself. */
+static void
+stream_finalize(PyObject *self)
+{
+    gl_stream *s = (gl_stream *)self;
+    if (s->fd < 0 && s->sock == NULL)
+        return;
+    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
+    if (!s->warned) {
+        s->warned = true;
+        if (PyErr_ResourceWarning(self, 1, "unclosed transport %R", self) < 0)
+            PyErr_WriteUnraisable(self);
+    }
+    s->closing = true;
+    if (!s->conn_lost)
+        s->conn_lost = 1;
+    if (s->loop != NULL)
+        stream_leave(s);
+    if (stream_close_fd(s) < 0)
+        PyErr_WriteUnraisable(self);
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *server = s->server;
+    s->server = NULL;
+    if (server != NULL && stream_tell_server(s, server, G.s__detach) < 0)
+        PyErr_WriteUnraisable(server);
+    Py_XDECREF(server);
+#endif
+    if (saved != NULL)
+        gl_restore_exception(saved);
+}
+
+static int
+stream_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    gl_stream *s = (gl_stream *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(s->extra);
+    Py_VISIT(s->high_water);
+    Py_VISIT(s->slot_loop);
+    Py_VISIT(s->low_water);
+    Py_VISIT(s->slot_protocol_paused);
+    Py_VISIT(s->dict);
+    Py_VISIT(s->loop);
+    Py_VISIT(s->protocol);
+    Py_VISIT(s->sock);
+    Py_VISIT(s->server);
+    Py_VISIT(s->context);
+    Py_VISIT(s->empty_waiter);
+    Py_VISIT(s->held);
+    return 0; /* the queue holds exact bytes only, which refer to nothing */
+}
+
+static int
+stream_clear(PyObject *self)
+{
+    gl_stream *s = (gl_stream *)self;
+    Py_CLEAR(s->extra);
+    Py_CLEAR(s->high_water);
+    Py_CLEAR(s->slot_loop);
+    Py_CLEAR(s->low_water);
+    Py_CLEAR(s->slot_protocol_paused);
+    Py_CLEAR(s->dict);
+    Py_CLEAR(s->protocol);
+    Py_CLEAR(s->sock);
+    Py_CLEAR(s->server);
+    Py_CLEAR(s->context);
+    Py_CLEAR(s->empty_waiter);
+    Py_CLEAR(s->held);
+    if (!s->open) { /* an open one needs its loop to leave the reactor */
+        stream_forget_fd(s);
+        Py_CLEAR(s->loop);
+    }
+    return 0;
+}
+
+static void
+stream_dealloc(PyObject *self)
+{
+    gl_stream *s = (gl_stream *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (PyObject_CallFinalizerFromDealloc(self) < 0)
+        return; /* resurrected */
+    PyObject_GC_UnTrack(self);
+    if (s->weakrefs != NULL)
+        PyObject_ClearWeakRefs(self);
+    /* A subclass may have a __del__ that does not call ours. */
+    if (s->fd >= 0 && s->sock == NULL)
+        close(s->fd);
+    stream_forget_fd(s);
+    stream_drop_queue(s);
+    if (s->chunk != s->inline_chunk)
+        PyMem_Free(s->chunk);
+    s->chunk = NULL;
+    PyMem_Free(s->raw);
+    s->raw = NULL;
+    s->open = false;
+    stream_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}

@@ -1,0 +1,183 @@
+/*
+ * stream.h: the state of a stream transport, and what its files share.
+ *
+ *   endpoints.c      raw socket addresses as Python values; TCP_NODELAY
+ *   stream.c         birth, start, closing, loss of the connection, finalizer
+ *   stream_write.c   the write queue, flow control, write_eof
+ *   stream_read.c    what was received, on its way to the protocol
+ *   stream_info.c    get_extra_info, attributes, repr
+ *   stream_type.c    the table of methods and the type
+ *   listener.c       where accepted streams come from
+ *
+ * The life of a stream:
+ *
+ *   made ------> started ------> closing -------> lost
+ *     |             |              ^  (queue still to be sent: stays in the reactor)
+ *     |             +- abort, -----+
+ *     |                fatal error
+ *     +- reading and writing wait until connection_made was called
+ *
+ * "open" says that the reactor knows the fd: the registry then holds a reference
+ * to the transport, and Go may read the queued buffers.  A stream leaves the
+ * reactor as soon as it has nothing more to send, before connection_lost; from
+ * then on no completion of it is live and its buffers are free to go.
+ *
+ * Everything here runs with the GIL.  asyncio's transports are not thread-safe,
+ * and neither are these; still, a call from a stranger's thread while Go works on
+ * the shared block (loop->in_turn) must not write to that block: such a change is
+ * remembered and submitted later by the loop itself (stream_sync).
+ */
+#ifndef GOLOOP_STREAM_H
+#define GOLOOP_STREAM_H
+
+#include "core.h"
+
+/* ---- endpoints.c ------------------------------------------------------------ */
+
+/* The Python value of a raw address, as socket.getpeername() would give it; new
+ * reference.  NULL without an exception for a family that is not known here. */
+static PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
+
+/* ---- the stream ------------------------------------------------------------- */
+
+/* A piece of the write queue: bytes that nobody can change, kept alive by owner. */
+typedef struct gl_chunk {
+    PyObject *owner;
+    const char *ptr;
+    Py_ssize_t len;
+} gl_chunk;
+
+#define GL_INLINE_CHUNKS 4u
+
+/* Writes beyond so many bytes are not put off until the turn; measured. */
+#define GL_DEFER_MAX (64 * 1024)
+
+/* asyncio's default high-water mark. */
+#define GL_HIGH_WATER (64 * 1024)
+
+typedef struct gl_stream {
+    PyObject_HEAD
+    /* The slots of asyncio.transports.BaseTransport and _FlowControlMixin, in
+     * their order; stream_type.c checks the offsets.  The last two stay NULL, the
+     * type's own attributes stand before them. */
+    PyObject *extra;              /* dict, or NULL as long as nobody asked */
+    PyObject *high_water;         /* as get_write_buffer_limits gives them */
+    PyObject *slot_loop;
+    PyObject *low_water;
+    PyObject *slot_protocol_paused;
+
+    PyObject *dict;
+    PyObject *weakrefs;
+    gl_loop *loop;                /* NULL once the connection is lost */
+    PyObject *protocol;           /* likewise */
+    PyObject *sock;               /* socket.socket; NULL: none was made, or it is closed */
+    PyObject *server;
+    PyObject *context;            /* what the protocol's callbacks run in */
+    PyObject *empty_waiter;       /* future of _make_empty_waiter */
+
+    int fd;                       /* -1 once closed */
+    int fd_shown;                 /* the number for repr, kept after closing */
+    uint32_t id, gen;             /* valid while open */
+    uint32_t conn_lost;           /* asyncio's _conn_lost: > 0 once connection_lost is
+                                   * scheduled; counts the writes that came too late */
+
+    bool open;                    /* registered with the reactor */
+    bool started;                 /* connection_made was called: reading may begin */
+    bool closing;
+    bool paused;                  /* by pause_reading */
+    bool buffered;                /* the protocol is a BufferedProtocol */
+    bool eof;                     /* write_eof was called */
+    bool shut_pending;            /* ... and the shutdown is not yet submitted */
+    bool protocol_paused;         /* pause_writing was called */
+    bool warned;                  /* the finalizer has done its work */
+
+    /* Reading (stream_read.c). */
+    bool rd_on;                   /* what the reactor was last told */
+    bool delivering;              /* _deliver_held runs or is scheduled */
+    uint8_t rd_end;               /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
+    uint8_t held_end;             /* the same while it waits behind held data */
+    int held_errno;
+    uint32_t rd_submission;       /* where the last READ_STOP or READ_START lies */
+    PyObject *held;               /* list of bytes received while paused, or NULL */
+
+    /* Writing (stream_write.c). */
+    bool blocked;                 /* the kernel took less than it was given */
+    bool sync_scheduled;
+    Py_ssize_t queued;            /* bytes not yet in the kernel, exact */
+    Py_ssize_t deferred;          /* of these: submitted, but never tried */
+    uint64_t deferred_turn;       /* the turn before which they were submitted */
+    Py_ssize_t high, low;         /* the marks as numbers */
+    gl_chunk *chunk;              /* ring */
+    uint32_t chunk_mask, chunk_head, chunk_count;
+    uint32_t submitted;           /* so many chunks from the head are known to Go */
+    Py_ssize_t head_done;         /* bytes of the first chunk that are gone */
+    gl_chunk inline_chunk[GL_INLINE_CHUNKS];
+
+    /* Names (stream_info.c): keys of extra that were not yet asked for. */
+    bool lazy_socket, lazy_peername, lazy_sockname;
+    uint8_t peer_len, local_len;
+    uint8_t *raw;                 /* peer_len + local_len bytes, or NULL */
+} gl_stream;
+
+static PyTypeObject *gl_stream_type;
+
+/* What the stream's files need of other modules, made by stream_type.c. */
+static struct {
+    PyObject *constants;          /* the module asyncio.constants */
+    PyObject *high_default, *low_default;
+} gl_stream_globals;
+
+/* ---- stream.c ----------------------------------------------------------------- */
+
+/* A transport over an accepted fd, which it takes over (on failure too). Used by
+ * listener.c. */
+static PyObject *gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends,
+                                    bool nodelay, PyObject *protocol, PyObject *server,
+                                    PyObject *context);
+/* Whether Go may be called for this stream now. */
+static inline bool stream_go_ready(gl_stream *s);
+/* Registers with the reactor. -1 with an exception. */
+static int stream_open(gl_stream *s);
+/* Leaves the reactor; drops the write queue if it could. Keep a reference. */
+static void stream_leave(gl_stream *s);
+/* asyncio's methods of these names.  `exc` may be NULL for None. */
+static int stream_force_close(gl_stream *s, PyObject *exc);
+static int stream_fatal_error(gl_stream *s, PyObject *exc, const char *message);
+/* The same with the exception that is set; -1, and it stays set, for SystemExit and
+ * KeyboardInterrupt. */
+static int stream_fatal_current(gl_stream *s, const char *message);
+static int stream_close(gl_stream *s);
+static int stream_lost(gl_stream *s, PyObject *exc);
+/* RuntimeError where the loop is closed or of another process. */
+static int stream_check_usable(gl_stream *s);
+/* Tells the reactor whatever it has not been told; from a stranger's thread: later. */
+static int stream_sync(gl_stream *s);
+/* Schedules the method `name` of the stream, without or with one argument. */
+static int stream_call_soon(gl_stream *s, PyObject *name, PyObject *arg);
+
+/* ---- stream_write.c ------------------------------------------------------------- */
+
+static int stream_submit_writes(gl_stream *s);
+static int stream_flush_now(gl_stream *s);
+static void stream_drop_queue(gl_stream *s);
+static int stream_wrote(gl_stream *s, int64_t n);
+static int stream_write_failed(gl_stream *s, int64_t n, int err);
+
+/* ---- stream_read.c --------------------------------------------------------------- */
+
+static int stream_sync_reading(gl_stream *s);
+static bool stream_reading_wanted(gl_stream *s);
+static void stream_drop_held(gl_stream *s);
+
+/* ---- stream_info.c ---------------------------------------------------------------- */
+
+/* The Python socket, made if need be; borrowed.  Py_None once closed. */
+static PyObject *stream_socket(gl_stream *s);
+static int stream_note_raw(gl_stream *s, const gl_endpoints *ends);
+/* Puts what can only be learnt from the open socket into extra. */
+static int stream_fill_extra(gl_stream *s);
+/* "%r: message" to asyncio's logger at debug level; never fails. */
+static void stream_log_debug(gl_stream *s, const char *format, const char *detail,
+                             PyObject *exc);
+
+#endif /* GOLOOP_STREAM_H */
