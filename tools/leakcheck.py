@@ -1,7 +1,7 @@
 """Looks for leaks: `python tools/leakcheck.py [--rounds N] [NAME...]`.
 
 Each scenario below is one round of something that a program does thousands of
-times.  It runs to warm up, then N rounds in four quarters, and the process is
+times.  It runs N rounds to warm up, then N in four quarters, and the process is
 measured after each.  Caches, free lists and thread pools grow now and then; a
 leak grows in every quarter.  So what grew in all four is reported: open file
 descriptors, objects that the collector knows, blocks of Python's allocator, and
@@ -293,8 +293,12 @@ async def check(body: Round, rounds: int) -> list[str]:
 
 
 def warm_up(rounds: int) -> int:
-    """So many rounds first: what is made once is there afterwards."""
-    return max(20, rounds // 10)
+    """As many rounds again come first.
+
+    What is made once is there after a few, but Go's heap grows for a thousand
+    loops or so before it is first collected.
+    """
+    return rounds
 
 
 def main() -> int:
