@@ -1,0 +1,1 @@
+"""The side-by-side comparison of event loops: ``python -m benchmarks --help``."""

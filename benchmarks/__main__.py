@@ -1,0 +1,157 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import native, report, results, runner
+from benchmarks.cases import CASES, Case, select
+from benchmarks.loops import BY_NAME, LOOPS, Loop
+
+RESULTS = Path(__file__).resolve().parent / "results"
+QUICK_LOOPS = ("goloop", "asyncio", "uvloop")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and do what it says."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.do(options)
+    except (native.BuildError, runner.Failure, ValueError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Compares event loops: interleaved, one process each, pinned to cores.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser("list", help="the cases, the loops, and what each isolates")
+    command.set_defaults(do=_list)
+
+    command = commands.add_parser("quick", help="goloop, asyncio and uvloop in 20 seconds")
+    command.add_argument("--python", default=sys.executable, help="the interpreter to measure")
+    command.set_defaults(do=_quick)
+
+    for name, cases, text in (
+        ("run", ["all"], "measure cases and keep the figures"),
+        ("micro", ["micro", "startup"], "the same, by default without network cases"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument(
+            "--cases", nargs="+", default=cases, metavar="CASE",
+            help="names, patterns (protocol-*), groups, kinds or all",
+        )  # fmt: skip
+        command.add_argument(
+            "--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME)
+        )
+        usual = runner.Settings()
+        command.add_argument("--rounds", type=int, default=usual.rounds)
+        command.add_argument(
+            "--seconds", type=float, default=usual.seconds, help="measured in each round"
+        )
+        command.add_argument("--warmup", type=float, default=usual.warmup)
+        command.add_argument("--client", choices=("c", "gnet"), default="c")
+        command.add_argument(
+            "--python", action="append", metavar="PATH",
+            help="an interpreter to measure, once for each; default: this one",
+        )  # fmt: skip
+        command.add_argument("--no-save", action="store_true", help="print, keep nothing")
+        command.set_defaults(do=_run)
+
+    command = commands.add_parser(
+        "report", help="write docs/performance.md, its plots and its data from the kept runs"
+    )
+    command.set_defaults(do=_report)
+    return parser
+
+
+def _list(_options: argparse.Namespace) -> int:
+    print("loops:", ", ".join(BY_NAME))
+    for case in CASES:
+        print(f"{case.name:22} {case.unit:14} {case.title}: {case.isolates}")
+    return 0
+
+
+def _quick(options: argparse.Namespace) -> int:
+    """A taste for make demo: few rounds, so the last digit means nothing."""
+    settings = runner.Settings(rounds=2, seconds=0.5, warmup=0.15)
+    loops = [BY_NAME[name] for name in QUICK_LOOPS]
+    measuring = runner.Runner(options.python, settings, lambda _line: None)
+    run = measuring.new_run(loops, "python -m benchmarks quick", ("c-epoll",))
+    names = ["protocol-1k-x10", "aiohttp-x100", "call-soon-chain"]
+    if "without metadata" in run.machine["aiohttp"]:
+        names.remove("aiohttp-x100")
+    cases = select(names)
+    measuring.measure(run, cases, loops)
+    print(report.summary(run, cases, [loop.name for loop in loops]))
+    return 1 if "goloop" in failed(run) else 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    settings = runner.Settings(options.rounds, options.seconds, options.warmup, options.client)
+    if settings.rounds < 1 or settings.seconds <= 0 or settings.warmup < 0:
+        raise ValueError("--rounds is at least 1, --seconds above 0, --warmup at least 0")
+    cases = select(options.cases)
+    # The order of the catalogue, whatever the order on the command line.
+    loops = [loop for loop in LOOPS if loop.name in options.loops]
+    status = 0
+    for python in options.python or [sys.executable]:
+        status |= _run_one(python, settings, cases, loops, keep=not options.no_save)
+    return status
+
+
+def _run_one(
+    python: str, settings: runner.Settings, cases: list[Case], loops: list[Loop], *, keep: bool
+) -> int:
+    measuring = runner.Runner(python, settings, runner.to_stderr)
+    run = measuring.new_run(loops, _command())
+    path = RESULTS / f"{run.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
+    # Kept after each case: an interrupted run loses one case, not all.
+    measuring.measure(run, cases, loops, (lambda: results.save(path, [run])) if keep else _drop)
+    print(report.summary(run, cases, [loop.name for loop in loops]))
+    if keep:
+        runner.to_stderr(f"kept in {path.name}; now: python -m benchmarks report")
+    # A failed row is a result, and the report shows it; a goloop that can't be
+    # loaded is none.
+    return 1 if "error" in run.loops.get("goloop", {}) else 0
+
+
+def _drop() -> None:
+    """Keep nothing."""
+
+
+def _command() -> str:
+    """Return the command as a reader would type it: no path of this machine."""
+    words = []
+    skip = False
+    for word in sys.argv[1:]:
+        if skip or word == "--python":
+            skip = not skip
+            continue
+        if not word.startswith("--python="):
+            words.append(word)
+    return " ".join(["python -m benchmarks", *words])
+
+
+def failed(run: results.Run) -> set[str]:
+    """Name the loops that could not be made or did not finish a round."""
+    names = {name for name, entry in run.loops.items() if "error" in entry}
+    return names.union(*run.errors.values())
+
+
+def _report(_options: argparse.Namespace) -> int:
+    for path in report.write(RESULTS):
+        print(path.relative_to(native.ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

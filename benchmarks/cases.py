@@ -1,0 +1,186 @@
+"""The catalogue of cases: what is measured, in which unit, and what it isolates.
+
+A case is of one of three kinds, which name the program that measures it:
+
+* ``net``: a server process under the loop (serve.py), pinned to one core, and
+  the load generator, pinned to another.  Its samples are load-generator results.
+* ``micro``: one process under the loop (micro.py) that times an operation of
+  the loop itself.  Its samples are nanoseconds per operation.
+* ``startup``: one process (startup.py) that imports the loop's package and runs
+  an empty coroutine.  Its samples are milliseconds and KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+Kind = Literal["net", "micro", "startup"]
+CONNECTIONS = (1, 10, 100)
+SIZES = {"1k": 1024, "10k": 10 * 1024, "100k": 100 * 1024}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the report."""
+
+    name: str
+    group: str
+    kind: Kind
+    title: str
+    isolates: str
+    unit: str
+    ceilings: tuple[str, ...] = ()  # servers without Python that can stand beside
+    # net only
+    server: str = ""  # a server of serve.py
+    mode: str = ""  # a mode of the load generator
+    connections: int = 0
+    size: int = 0
+    # micro and startup: the key of the sample that is the figure
+    key: str = "rate"
+    # A row whose best value is a target, not the smallest one (sleep accuracy).
+    target: float | None = None
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Rates are better when higher, times and sizes when lower."""
+        return self.kind == "net"
+
+
+_ECHO_SERVERS = {
+    "protocol": (
+        "Protocol echo",
+        "the transport's receive and write path, with the least Python above it",
+    ),
+    "buffered": (
+        "BufferedProtocol echo",
+        "receiving straight into a buffer of the protocol's",
+    ),
+    "streams": (
+        "streams echo, read()",
+        "StreamReader and StreamWriter: a future and a task step for each message",
+    ),
+    "readline": (
+        "streams echo, readline()",
+        "as streams, plus the search for the line's end in the stream's buffer",
+    ),
+    "sock": (
+        "sock_recv / sock_sendall echo",
+        "readiness of plain sockets: no transport, one future an operation",
+    ),
+}
+
+
+def _catalogue() -> list[Case]:
+    cases: list[Case] = []
+    for server, (title, isolates) in _ECHO_SERVERS.items():
+        for label, size in SIZES.items():
+            cases.extend(
+                Case(
+                    name=f"{server}-{label}-x{connections}",
+                    group=server,
+                    kind="net",
+                    title=f"{title}, {size // 1024} KiB ×{connections}",
+                    isolates=isolates,
+                    unit="messages/s",
+                    ceilings=("c-epoll", "gnet") if server == "protocol" else ("c-epoll",),
+                    server=server,
+                    mode="echo",
+                    connections=connections,
+                    size=size,
+                )
+                for connections in CONNECTIONS
+            )
+    cases.append(
+        Case(
+            "aiohttp-x100", "aiohttp", "net", "aiohttp hello ×100",
+            "a real application: HTTP parsing, a task, a timer and a response per request",
+            "requests/s", server="aiohttp", mode="http", connections=100, size=1,
+        )
+    )  # fmt: skip
+    cases.extend(
+        Case(
+            f"churn-x{connections}", "churn", "net",
+            f"connect, echo 64 B, close ×{connections}",
+            "accepting, making and closing a transport",
+            "connections/s", ("c-epoll",),
+            server="protocol", mode="churn", connections=connections, size=64,
+        )
+        for connections in (10, 100)
+    )  # fmt: skip
+    cases.extend(
+        Case(name, group, "micro", title, isolates, "ns", key="ns")
+        for name, group, title, isolates in _MICRO
+    )
+    cases.extend(
+        Case(
+            f"sleep-{label}", "accuracy", "micro", f"sleep({seconds}), actual",
+            "timer accuracy: the nearer to what was asked the better, never less",
+            "µs", key="us", target=seconds * 1e6,
+        )
+        for label, seconds in (("200us", 0.0002), ("5ms", 0.005))
+    )  # fmt: skip
+    cases.append(
+        Case("startup-time", "startup", "startup", "interpreter up to first loop",
+             "import, library loading, first loop; interpreter start excluded",
+             "ms", key="ms"),
+    )  # fmt: skip
+    cases.append(
+        Case("startup-memory", "startup", "startup", "resident after first loop",
+             "what the loop's package costs every process that uses it",
+             "KiB", key="kib"),
+    )  # fmt: skip
+    return cases
+
+
+_MICRO: tuple[tuple[str, str, str, str], ...] = (
+    ("call-soon-chain", "callbacks", "call_soon chain",
+     "one turn with one callback: the fixed cost of a turn, its poll included"),
+    ("call-soon-bulk", "callbacks", "call_soon, 10,000 at once",
+     "one callback, with the turn's cost spread over many"),
+    ("call-later-cancel", "callbacks", "call_later + cancel",
+     "arming and disarming a timer that never fires: every timeout"),
+    ("timers-firing", "callbacks", "timers armed and fired (CPU time)",
+     "5,000 timers spread over 20 ms, each fires"),
+    ("threadsafe", "callbacks", "call_soon_threadsafe from a thread",
+     "the wakeup, and the fight for the GIL between the two threads"),
+    ("threadsafe-chain", "callbacks", "call_soon_threadsafe chain",
+     "the same from the loop's own thread: the wakeup without a fight"),
+    ("sleep-0", "tasks", "sleep(0)", "one task step and its way through the ready queue"),
+    ("sleep-0-x1000", "tasks", "1,000 tasks × sleep(0)",
+     "task steps, with the turn's cost spread over many"),
+    ("create-task", "tasks", "create_task + await",
+     "making, stepping, finishing and awaiting a task"),
+    ("future-call-soon", "tasks", "create_future + call_soon(set_result) + await",
+     "a future, a callback and the waiter's wakeup"),
+    ("gather", "tasks", "gather of 5,000 no-ops", "tasks in bulk and gather's callbacks"),
+    ("event-ping-pong", "tasks", "two tasks, two Events",
+     "locks' futures and wakeups, there and back"),
+    ("taskgroup", "tasks", "TaskGroup of 100 tasks", "a task in a group"),
+    ("queue", "tasks", "Queue(100), producer and consumer", "an item through a bounded queue"),
+    ("timeout", "tasks", "async with timeout(60)", "a deadline that is not reached"),
+    ("wait-for", "tasks", "wait_for(no-op, 60)", "the same around an awaitable"),
+)  # fmt: skip
+
+CASES = tuple(_catalogue())
+BY_NAME = {case.name: case for case in CASES}
+
+
+def select(patterns: Sequence[str]) -> list[Case]:
+    """Return the cases whose name, group or kind fits a pattern, in catalogue order.
+
+    Raises ValueError for a pattern that fits nothing.
+    """
+    chosen: set[str] = set()
+    for pattern in patterns:
+        fitting = {
+            case.name
+            for case in CASES
+            if pattern in (case.group, case.kind, "all") or fnmatchcase(case.name, pattern)
+        }
+        if not fitting:
+            raise ValueError(f"no case is called {pattern!r}; see: python -m benchmarks list")
+        chosen |= fitting
+    return [case for case in CASES if case.name in chosen]

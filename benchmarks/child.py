@@ -1,0 +1,84 @@
+"""The entry point of every measuring process.
+
+The runner starts it by LAUNCH, which puts the repository's root at the *end* of
+the module path: an installed goloop is measured before the source tree beside
+the benchmarks, which may hold an extension of another build or none.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+LAUNCH = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from benchmarks.child import main; main(sys.argv[2:])"
+)
+
+
+def describe(factories: list[str]) -> dict[str, object]:
+    """Tell this interpreter's version and, for each factory, where it is from.
+
+    Each argument is ``name=module:function=distribution,distribution``.
+    """
+    import importlib.metadata
+    import platform
+
+    from benchmarks.factories import resolve
+
+    loops: dict[str, dict[str, str]] = {}
+    for argument in factories:
+        name, factory, distributions = argument.split("=")
+        entry: dict[str, str] = {}
+        try:
+            loop = resolve(factory)()
+            loop.close()
+            entry["version"] = (
+                ", ".join(
+                    _version(importlib.metadata, distribution)
+                    for distribution in distributions.split(",")
+                    if distribution
+                )
+                or f"CPython {platform.python_version()}"
+            )
+            entry["class"] = f"{type(loop).__module__}.{type(loop).__qualname__}"
+        except Exception as error:
+            entry["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        loops[name] = entry
+    return {
+        "python": platform.python_version(),
+        "build": f"{platform.python_implementation()} {sys.version}".split("\n")[0],
+        "aiohttp": _version(importlib.metadata, "aiohttp"),
+        "loops": loops,
+    }
+
+
+def _version(metadata: object, distribution: str) -> str:
+    try:
+        return f"{distribution} {metadata.version(distribution)}"  # type: ignore[attr-defined]
+    except Exception:
+        return f"{distribution} without metadata"
+
+
+def main(arguments: list[str]) -> None:
+    """Do what the first argument says; the result is one JSON line."""
+    action, *rest = arguments
+    if action == "describe":
+        print(json.dumps(describe(rest)))
+    elif action == "startup":
+        # json is imported above, and its modules weigh the same for every loop.
+        from benchmarks import startup
+
+        print(json.dumps(startup.main(rest[0])))
+    elif action == "serve":
+        from benchmarks import serve
+        from benchmarks.factories import resolve
+
+        serve.main(resolve(rest[0]), rest[1])
+    elif action == "micro":
+        from benchmarks import micro
+        from benchmarks.factories import resolve
+
+        print(json.dumps(micro.main(resolve(rest[0]), rest[1])))
+    else:
+        raise SystemExit(f"unknown action {action!r}")

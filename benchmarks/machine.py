@@ -1,0 +1,59 @@
+"""What the figures were taken on: recorded with every run."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Which core the server runs on and which the load generator."""
+
+    server: int
+    client: int
+
+    @property
+    def apart(self) -> bool:
+        """Whether they are two; on one core the figures mean little."""
+        return self.server != self.client
+
+
+def cores() -> Cores:
+    """Choose the first and the last core that this process may use."""
+    usable = sorted(os.sched_getaffinity(0))
+    return Cores(server=usable[0], client=usable[-1])
+
+
+def describe() -> dict[str, str]:
+    """Describe the machine in words for the report."""
+    return {
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "libc": " ".join(platform.libc_ver()),
+        "memory": _memory(),
+    }
+
+
+def _processor() -> str:
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _memory() -> str:
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemTotal"):
+            return f"{int(line.split()[1]) / 2**20:.0f} GiB"
+    return "unknown"
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,342 @@
+"""Times single operations of a loop, inside one process of that loop's own.
+
+Each case is a function that performs its operation COUNT times and returns the
+nanoseconds of one.  It runs until BUDGET seconds have passed and at least
+REPEATS times; the first run warms up and does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import threading
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+BUDGET = 0.25
+REPEATS = 3
+now = time.perf_counter_ns
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _no_op() -> None:
+    pass
+
+
+def _run(loop: AbstractEventLoop, body: Coroutine[Any, Any, float]) -> float:
+    return loop.run_until_complete(body)
+
+
+def _chain(loop: AbstractEventLoop, schedule: Callable[[Callable[[], None]], object]) -> float:
+    count = left = 20_000
+
+    def step() -> None:
+        nonlocal left
+        left -= 1
+        if left:
+            schedule(step)
+        else:
+            loop.stop()
+
+    schedule(step)
+    began = now()
+    loop.run_forever()
+    return (now() - began) / count
+
+
+def call_soon_chain(loop: AbstractEventLoop) -> float:
+    """Each callback schedules the next: one callback a turn."""
+    return _chain(loop, loop.call_soon)
+
+
+def threadsafe_chain(loop: AbstractEventLoop) -> float:
+    """As call_soon_chain, by call_soon_threadsafe from the loop's thread."""
+    return _chain(loop, loop.call_soon_threadsafe)
+
+
+def call_soon_bulk(loop: AbstractEventLoop) -> float:
+    """10,000 callbacks in one turn."""
+    count = 10_000
+    call_soon = loop.call_soon
+    began = now()
+    for _ in range(count):
+        call_soon(_nothing)
+    call_soon(loop.stop)
+    loop.run_forever()
+    return (now() - began) / count
+
+
+def call_later_cancel(loop: AbstractEventLoop) -> float:
+    """Arm and cancel; the turn that cleans up counts."""
+    count = 5_000
+
+    async def body() -> float:
+        call_later = loop.call_later
+        began = now()
+        for _ in range(count):
+            call_later(60, _nothing).cancel()
+        await asyncio.sleep(0)
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def timers_firing(loop: AbstractEventLoop) -> float:
+    """CPU time of arming and firing 5,000 timers spread over 20 ms."""
+    count = 5_000
+    left = count
+
+    def fire() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            loop.stop()
+
+    began = time.process_time_ns()
+    start = loop.time() + 0.005
+    for i in range(count):
+        # A stride that is coprime to the count mixes the order of arming.
+        loop.call_at(start + (i * 1_237 % count) * (0.02 / count), fire)
+    loop.run_forever()
+    return (time.process_time_ns() - began) / count
+
+
+def threadsafe(loop: AbstractEventLoop) -> float:
+    """A thread makes 10,000 calls; the clock stops when the last one has run."""
+    count = left = 10_000
+
+    def arrive() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            loop.stop()
+
+    go = threading.Event()
+
+    def send() -> None:
+        go.wait()
+        call = loop.call_soon_threadsafe
+        for _ in range(count):
+            call(arrive)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    loop.call_soon(go.set)
+    began = now()
+    loop.run_forever()
+    elapsed = now() - began
+    thread.join()
+    return elapsed / count
+
+
+def sleep_0(loop: AbstractEventLoop) -> float:
+    """One task yields to the loop."""
+    count = 20_000
+
+    async def body() -> float:
+        sleep = asyncio.sleep
+        began = now()
+        for _ in range(count):
+            await sleep(0)
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def sleep_0_x1000(loop: AbstractEventLoop) -> float:
+    """1,000 tasks yield 20 times each; making the tasks counts."""
+    tasks, yields = 1_000, 20
+
+    async def yielding() -> None:
+        for _ in range(yields):
+            await asyncio.sleep(0)
+
+    async def body() -> float:
+        began = now()
+        await asyncio.gather(*[yielding() for _ in range(tasks)])
+        return (now() - began) / (tasks * yields)
+
+    return _run(loop, body())
+
+
+def create_task(loop: AbstractEventLoop) -> float:
+    """Make a task and await it."""
+    count = 5_000
+
+    async def body() -> float:
+        create = loop.create_task
+        began = now()
+        for _ in range(count):
+            await create(_no_op())
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def future_call_soon(loop: AbstractEventLoop) -> float:
+    """Await a future that a callback resolves."""
+    count = 5_000
+
+    async def body() -> float:
+        began = now()
+        for _ in range(count):
+            future = loop.create_future()
+            loop.call_soon(future.set_result, None)
+            await future
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def gather(loop: AbstractEventLoop) -> float:
+    """Gather 5,000 coroutines that do nothing."""
+    count = 5_000
+
+    async def body() -> float:
+        began = now()
+        await asyncio.gather(*[_no_op() for _ in range(count)])
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def event_ping_pong(loop: AbstractEventLoop) -> float:
+    """Two tasks wake each other through two Events."""
+    count = 5_000
+
+    async def player(mine: asyncio.Event, other: asyncio.Event) -> None:
+        for _ in range(count):
+            await mine.wait()
+            mine.clear()
+            other.set()
+
+    async def body() -> float:
+        ping, pong = asyncio.Event(), asyncio.Event()
+        began = now()
+        ping.set()
+        await asyncio.gather(player(ping, pong), player(pong, ping))
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def taskgroup(loop: AbstractEventLoop) -> float:
+    """50 groups of 100 tasks, one after the other."""
+    groups, tasks = 50, 100
+
+    async def body() -> float:
+        began = now()
+        for _ in range(groups):
+            async with asyncio.TaskGroup() as group:
+                for _ in range(tasks):
+                    group.create_task(_no_op())
+        return (now() - began) / (groups * tasks)
+
+    return _run(loop, body())
+
+
+def queue(loop: AbstractEventLoop) -> float:
+    """Pass 10,000 items through a queue of 100."""
+    count = 10_000
+
+    async def body() -> float:
+        items: asyncio.Queue[int] = asyncio.Queue(100)
+
+        async def produce() -> None:
+            for i in range(count):
+                await items.put(i)
+
+        began = now()
+        producer = loop.create_task(produce())
+        for _ in range(count):
+            await items.get()
+        elapsed = now() - began
+        await producer
+        return elapsed / count
+
+    return _run(loop, body())
+
+
+def timeout(loop: AbstractEventLoop) -> float:
+    """Enter and leave a timeout that is not reached."""
+    count = 5_000
+
+    async def body() -> float:
+        began = now()
+        for _ in range(count):
+            async with asyncio.timeout(60):
+                pass
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def wait_for(loop: AbstractEventLoop) -> float:
+    """wait_for around a coroutine that does nothing."""
+    count = 5_000
+
+    async def body() -> float:
+        began = now()
+        for _ in range(count):
+            await asyncio.wait_for(_no_op(), 60)
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def _sleeping(seconds: float, count: int) -> Callable[[AbstractEventLoop], float]:
+    def measure(loop: AbstractEventLoop) -> float:
+        async def body() -> float:
+            began = now()
+            for _ in range(count):
+                await asyncio.sleep(seconds)
+            return (now() - began) / count
+
+        return _run(loop, body())
+
+    return measure
+
+
+MICROS: dict[str, Callable[[AbstractEventLoop], float]] = {
+    "call-soon-chain": call_soon_chain,
+    "call-soon-bulk": call_soon_bulk,
+    "call-later-cancel": call_later_cancel,
+    "timers-firing": timers_firing,
+    "threadsafe": threadsafe,
+    "threadsafe-chain": threadsafe_chain,
+    "sleep-0": sleep_0,
+    "sleep-0-x1000": sleep_0_x1000,
+    "create-task": create_task,
+    "future-call-soon": future_call_soon,
+    "gather": gather,
+    "event-ping-pong": event_ping_pong,
+    "taskgroup": taskgroup,
+    "queue": queue,
+    "timeout": timeout,
+    "wait-for": wait_for,
+    "sleep-200us": _sleeping(0.0002, 100),
+    "sleep-5ms": _sleeping(0.005, 10),
+}
+
+
+def main(factory: Callable[[], AbstractEventLoop], case: str) -> dict[str, float]:
+    """Measure one case on a fresh loop."""
+    measure = MICROS[case]
+    loop = factory()
+    asyncio.set_event_loop(loop)
+    try:
+        measure(loop)
+        figures: list[float] = []
+        began = time.perf_counter()
+        while len(figures) < REPEATS or time.perf_counter() - began < BUDGET:
+            figures.append(measure(loop))
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)
+    median = statistics.median(figures)
+    return {"ns": median, "us": median / 1e3, "best_ns": min(figures)}

@@ -1,0 +1,123 @@
+"""Draws the page's plots: ratios to uvloop, as SVG whose text stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.cases import CASES, Case
+from benchmarks.loops import LOOPS
+from benchmarks.results import Run
+from benchmarks.stats import paired_ratio
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Wanted = Callable[[Case], bool]
+BASE = "uvloop"
+COLOURS = {
+    "goloop": "#0b7285",
+    "asyncio": "#adb5bd",
+    "uvloop": "#495057",
+    "zuvloop": "#e8590c",
+    "blazio": "#f2c14e",
+    "rloop": "#ae3ec9",
+    "rsloop": "#d6336c",
+    "aiofastnet": "#74b816",
+    "c-epoll": "#212529",
+}
+# A bar beyond this is cut and labelled: one loop that is eight times faster or
+# slower would flatten all the others.
+CUT = 3.0
+
+
+def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
+    """Draw what has been measured under one Python; return the files.
+
+    Network rows show throughput, the others uvloop's time divided by the loop's,
+    so a longer bar is better in both.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ValueError("the plots need matplotlib: pip install matplotlib") from error
+    matplotlib.use("svg")
+    # Text as text, and the same bytes from the same figures.
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "goloop"})
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, title, wanted in (
+        ("network", "messages per second, uvloop = 1", _network),
+        ("operations", "operations of the loop, speed, uvloop = 1", _operations),
+    ):
+        cases = [case for case in CASES if case.name in chosen and wanted(case)]
+        if cases:
+            path = directory / f"performance-{name}-{tag}.svg"
+            _figure(chosen, cases, title, path)
+            written.append(path)
+    return written
+
+
+def _network(case: Case) -> bool:
+    # The middle of the grid is left to the table.
+    return case.kind == "net" and "-10k-" not in case.name
+
+
+def _operations(case: Case) -> bool:
+    return case.kind == "micro" and case.target is None
+
+
+def _speed(run: Run, case: Case, loop: str) -> float | None:
+    ours = run.figures(case.name, loop, case.key)
+    base = run.figures(case.name, BASE, case.key)
+    if case.higher_is_better:
+        return paired_ratio(ours, base)
+    return paired_ratio(base, ours)
+
+
+def _figure(chosen: dict[str, Run], cases: Sequence[Case], title: str, path: Path) -> None:
+    from matplotlib import pyplot
+
+    names = [*(loop.name for loop in LOOPS), "c-epoll"]
+    loops = [
+        name
+        for name in names
+        if name in COLOURS
+        and name != BASE
+        and any(name in chosen[case.name].samples.get(case.name, {}) for case in cases)
+    ]
+    height = 0.8 / max(len(loops), 1)
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.14 * len(cases) * (len(loops) + 1)))
+    for index, loop in enumerate(loops):
+        _bars(axes, chosen, cases, loop, height, -0.4 + height * (index + 0.5))
+    axes.axvline(1, color=COLOURS[BASE], linewidth=1)
+    axes.set_yticks(range(len(cases)), [case.title for case in cases], fontsize=8)
+    axes.set_ylim(len(cases) - 0.5, -0.5)
+    axes.set_xlim(0, CUT * 1.1)
+    axes.set_title(title, fontsize=10)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.03), ncols=7, frameon=False)
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def _bars(
+    axes: Axes,
+    chosen: dict[str, Run],
+    cases: Sequence[Case],
+    loop: str,
+    height: float,
+    offset: float,
+) -> None:
+    positions, widths = [], []
+    for row, case in enumerate(cases):
+        speed = _speed(chosen[case.name], case, loop)
+        if speed is None:
+            continue
+        positions.append(row + offset)
+        widths.append(min(speed, CUT))
+        if speed > CUT:
+            axes.text(CUT, row + offset, f" {speed:.1f}", fontsize=5, va="center")
+    axes.barh(positions, widths, height * 0.9, label=loop, color=COLOURS[loop])

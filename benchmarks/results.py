@@ -1,0 +1,151 @@
+"""A run's data, and its form as JSON.
+
+A *run* is one command under one interpreter.  Figures are compared within a run
+only, never across runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+FORMAT = 1
+Sample = dict[str, float]
+
+
+@dataclass
+class Run:
+    """One run.  Round numbers are keys, so that a failed round leaves a gap."""
+
+    python: str
+    build: str
+    command: str
+    date: str
+    machine: dict[str, str]
+    client: str
+    cores: str
+    rounds: int
+    seconds: float
+    warmup: float
+    commit: str
+    loops: dict[str, dict[str, str]]  # name -> version and class, or error
+    # case -> loop -> round -> sample
+    samples: dict[str, dict[str, dict[int, Sample]]] = field(default_factory=dict)
+    # case -> loop -> the last error's sentence
+    errors: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def add(self, case: str, loop: str, number: int, sample: Sample) -> None:
+        """Record a sample."""
+        self.samples.setdefault(case, {}).setdefault(loop, {})[number] = sample
+
+    def fail(self, case: str, loop: str, sentence: str) -> None:
+        """Record that a loop did not finish a round of a case."""
+        self.errors.setdefault(case, {})[loop] = sentence
+
+    def figures(self, case: str, loop: str, key: str) -> dict[int, float]:
+        """Return one figure of each round; rates and CPU costs are derived here."""
+        rounds = self.samples.get(case, {}).get(loop, {})
+        return {number: _figure(sample, key) for number, sample in rounds.items()}
+
+    @property
+    def tag(self) -> str:
+        """Name the interpreter in file names: cp314."""
+        return "cp" + "".join(self.python.split(".")[:2])
+
+
+def _figure(sample: Sample, key: str) -> float:
+    if key == "rate":
+        return sample["messages"] / sample["seconds"]
+    if key == "server_us":  # microseconds of the server's CPU for one message
+        return 1e6 * sample["server_cpu"] / max(sample["messages"], 1)
+    return sample[key]
+
+
+def dump(runs: Iterable[Run]) -> str:
+    """Write runs as JSON text: one line for each loop of a case.
+
+    The samples of a loop become columns, one list for each key, because hundreds
+    of little objects with the same keys would make the file three times as long.
+    """
+    blocks = []
+    for run in runs:
+        head = dataclasses.asdict(run)
+        samples = head.pop("samples")
+        lines = [f"  {_json(key)}: {_json(value)}" for key, value in head.items()]
+        cases = []
+        for case, loops in samples.items():
+            rows = [
+                f"    {_json(loop)}: {_json(_columns(rounds))}" for loop, rounds in loops.items()
+            ]
+            cases.append(f"   {_json(case)}: {{\n" + ",\n".join(rows) + "\n   }")
+        lines.append('  "samples": {\n' + ",\n".join(cases) + "\n  }")
+        blocks.append(" {\n" + ",\n".join(lines) + "\n }")
+    return f'{{"format": {FORMAT}, "runs": [\n' + ",\n".join(blocks) + "\n]}\n"
+
+
+def load(path: Path) -> list[Run]:
+    """Read the runs of a file.  Raises ValueError for a file of another format."""
+    document = json.loads(path.read_text())
+    if document.get("format") != FORMAT:
+        raise ValueError(f"{path.name} is of format {document.get('format')}, not {FORMAT}")
+    runs = [Run(**entry) for entry in document["runs"]]
+    for run in runs:
+        run.samples = {
+            case: {loop: _rounds(columns) for loop, columns in loops.items()}
+            for case, loops in _as_stored(run).items()
+        }
+    return runs
+
+
+def _as_stored(run: Run) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Return a run's samples as they stand in a file, before they are turned."""
+    return cast(dict[str, dict[str, dict[str, list[float]]]], run.samples)
+
+
+def _columns(rounds: dict[int, Sample]) -> dict[str, list[float]]:
+    columns: dict[str, list[float]] = {"round": list(rounds)}
+    for key in next(iter(rounds.values()), {}):
+        columns[key] = [_rounded(sample[key]) for sample in rounds.values()]
+    return columns
+
+
+def _rounds(columns: dict[str, list[float]]) -> dict[int, Sample]:
+    numbers = columns.pop("round")
+    return {
+        int(number): {key: values[index] for key, values in columns.items()}
+        for index, number in enumerate(numbers)
+    }
+
+
+def _rounded(value: float) -> float:
+    """Cut to six significant digits: more is noise."""
+    short = float(f"{value:.6g}")
+    return int(short) if short.is_integer() else short
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def save(path: Path, runs: Iterable[Run]) -> None:
+    """Write a file so that a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(dump(runs))
+    partial.replace(path)
+
+
+def latest(runs: Iterable[Run]) -> dict[str, dict[str, Run]]:
+    """Return tag -> case -> the newest run of that Python that measured the case.
+
+    A case whose every loop failed counts as measured: failures are results.
+    """
+    chosen: dict[str, dict[str, Run]] = {}
+    for run in sorted(runs, key=lambda run: run.date):
+        for case in [*run.samples, *run.errors]:
+            chosen.setdefault(run.tag, {})[case] = run
+    return chosen

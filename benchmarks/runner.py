@@ -1,0 +1,335 @@
+"""Runs cases: starts the processes, pins them, interleaves the loops.
+
+For each case, for each round, for each loop: start a fresh process, measure,
+end it.  The order of the loops turns by one each round, so that no loop always
+follows the same neighbour.  A loop that fails is recorded with its last words
+and tried again in the next round; after two failures in a row it is left out of
+the rest of the case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from benchmarks import machine, native
+from benchmarks.cases import Case
+from benchmarks.child import LAUNCH
+from benchmarks.loops import BY_NAME, CEILINGS, Loop
+from benchmarks.results import Run, Sample
+
+START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
+GRACE_SECONDS = 30.0  # beyond the measured time, before a child is given up
+FAILURES = 2
+
+
+class Failure(Exception):
+    """A round did not finish; the text is one line for the report."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how often to measure."""
+
+    rounds: int = 5
+    seconds: float = 0.5
+    warmup: float = 0.15
+    client: str = "c"  # c or gnet
+
+
+class Runner:
+    """Measures under one interpreter."""
+
+    def __init__(self, python: str, settings: Settings, say: Callable[[str], None]) -> None:
+        """Build the load generator; raises native.BuildError where that fails."""
+        self.python = python
+        self.settings = settings
+        self.say = say
+        self.cores = machine.cores()
+        self.generator = (
+            native.c_program("epoll_load") if settings.client == "c" else native.go_program()
+        )
+
+    # ---- one run -------------------------------------------------------------
+
+    def new_run(
+        self, loops: Sequence[Loop], command: str, ceilings: Sequence[str] = CEILINGS
+    ) -> Run:
+        """Ask the interpreter about itself and the loops; build the ceilings."""
+        arguments = [f"{loop.name}={loop.factory}={','.join(loop.distributions)}" for loop in loops]
+        described = json.loads(self._child(["describe", *arguments], core=None, limit=120))
+        found: dict[str, dict[str, str]] = described["loops"]
+        for loop in loops:
+            if "error" in found[loop.name]:
+                found[loop.name]["error"] = self._why(loop, found[loop.name]["error"])
+        for ceiling in ceilings:
+            try:
+                self._ceiling_command(ceiling)
+                found[ceiling] = {"version": "C" if ceiling == "c-epoll" else "gnet v2"}
+            except native.BuildError as error:
+                found[ceiling] = {"error": str(error)}
+        return Run(
+            python=described["python"],
+            build=described["build"],
+            command=command,
+            date=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+            machine={**machine.describe(), "aiohttp": described["aiohttp"]},
+            client="C epoll" if self.settings.client == "c" else "gnet",
+            cores=f"server on core {self.cores.server}, client on core {self.cores.client}",
+            rounds=self.settings.rounds,
+            seconds=self.settings.seconds,
+            warmup=self.settings.warmup,
+            commit=_commit(),
+            loops=found,
+        )
+
+    def _why(self, loop: Loop, error: str) -> str:
+        """Say plainly that a package is not there; keep every other error as it is."""
+        package = loop.distributions[0] if loop.distributions else ""
+        if error == f"ModuleNotFoundError: No module named '{package}'":
+            return f"{package} is not installed, or does not install, on this Python"
+        return without_paths(error)
+
+    def measure(
+        self,
+        run: Run,
+        cases: Sequence[Case],
+        loops: Sequence[Loop],
+        keep: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Measure cases into a run, one after the other; keep() is called after each."""
+        for number, case in enumerate(cases, 1):
+            self.measure_case(run, case, loops)
+            self.say(f"[{number}/{len(cases)}] {_progress(run, case)}")
+            keep()
+
+    def measure_case(self, run: Run, case: Case, loops: Sequence[Loop]) -> None:
+        """Measure one case: all rounds, the loops interleaved."""
+        competitors = [
+            loop.name
+            for loop in loops
+            if "error" not in run.loops[loop.name]
+            and (loop.groups is None or case.group in loop.groups)
+        ]
+        competitors += [
+            name for name in case.ceilings if "error" not in run.loops.get(name, {"error": ""})
+        ]
+        failures = dict.fromkeys(competitors, 0)
+        for number in range(self.settings.rounds):
+            turn = number % max(len(competitors), 1)
+            for name in competitors[turn:] + competitors[:turn]:
+                if failures[name] >= FAILURES:
+                    continue
+                try:
+                    run.add(case.name, name, number, self._sample(case, name))
+                    failures[name] = 0
+                except Failure as error:
+                    failures[name] += 1
+                    run.fail(case.name, name, without_paths(str(error)))
+                    self.say(f"  {case.name}: {name} failed in round {number}: {error}")
+
+    # ---- one sample ----------------------------------------------------------
+
+    def _sample(self, case: Case, name: str) -> Sample:
+        if case.kind == "net":
+            return self._network_sample(case, name)
+        action = ["startup", BY_NAME[name].factory]
+        if case.kind == "micro":
+            action = ["micro", BY_NAME[name].factory, case.name]
+        sample: Sample = json.loads(self._child(action, self.cores.server, GRACE_SECONDS))
+        return sample
+
+    def _network_sample(self, case: Case, name: str) -> Sample:
+        if name in CEILINGS:
+            command = self._ceiling_command(name)
+        else:
+            command = self._python_command(["serve", BY_NAME[name].factory, case.server])
+        with tempfile.TemporaryFile() as complaints:
+            server = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env=environment(),
+                preexec_fn=_pin(self.cores.server),
+            )
+            try:
+                port = _port(server, complaints)
+                return self._load(case, port, server, complaints)
+            finally:
+                server.kill()
+                server.wait()
+                if server.stdout is not None:
+                    server.stdout.close()
+
+    def _load(
+        self, case: Case, port: int, server: subprocess.Popen[bytes], complaints: IO[bytes]
+    ) -> Sample:
+        settings = self.settings
+        command = [
+            str(self.generator), case.mode, str(port), str(case.connections), str(case.size),
+            str(settings.warmup), str(settings.seconds), str(server.pid),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=environment(),
+                preexec_fn=_pin(self.cores.client),
+                timeout=settings.warmup + settings.seconds + GRACE_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failure("the load generator did not end") from error
+        ended = server.poll()
+        if ended is not None:
+            raise Failure(f"the server {_ending(ended)}: {_last_line(complaints)}")
+        if done.returncode != 0:
+            raise Failure(_text_last_line(done.stderr) or _ending(done.returncode))
+        sample: Sample = json.loads(done.stdout)
+        if sample["messages"] == 0:
+            raise Failure("no message came back in the measured window")
+        return sample
+
+    # ---- processes -----------------------------------------------------------
+
+    def _python_command(self, arguments: list[str]) -> list[str]:
+        # -P keeps the working directory off the module path: see child.py.
+        return [self.python, "-P", "-c", LAUNCH, str(native.ROOT), *arguments]
+
+    def _ceiling_command(self, name: str) -> list[str]:
+        if name == "c-epoll":
+            return [str(native.c_program("epoll_echo"))]
+        return [str(native.go_program()), "serve"]
+
+    def _child(self, arguments: list[str], core: int | None, limit: float) -> str:
+        """Run a measuring process to its end and return the last line it printed."""
+        try:
+            done = subprocess.run(
+                self._python_command(arguments),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=environment(),
+                preexec_fn=None if core is None else _pin(core),
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failure(f"did not end within {limit:.0f} s") from error
+        if done.returncode != 0:
+            raise Failure(_text_last_line(done.stderr) or _ending(done.returncode))
+        return _text_last_line(done.stdout)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of measured processes.
+
+    Settings that change what is measured are taken out: allocator tuning (a loop
+    that holds large blocks gains or loses threefold by it), debug modes, paths.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "GOGC", "GODEBUG"))
+        and not name.startswith("GOMAXPROCS")
+        and not (name.startswith("PYTHON") and name != "PYTHON")
+    }
+
+
+def without_paths(sentence: str) -> str:
+    """Cut absolute paths down to their last part: a report is about no one's machine."""
+    return re.sub(r"(?<![\w.:/])(?:/[\w.@+-]+)*/([\w.@+-]+)", r"\1", sentence)
+
+
+def _pin(core: int) -> Callable[[], None]:
+    """Pin between fork and exec, so that every thread of the program inherits it."""
+
+    def pin() -> None:
+        os.sched_setaffinity(0, {core})
+
+    return pin
+
+
+def _port(server: subprocess.Popen[bytes], complaints: IO[bytes]) -> int:
+    """Wait for the server's line "port N"; other lines, say of a logger, are let pass."""
+    if server.stdout is None:
+        raise ValueError("the server's standard output is not a pipe")
+    deadline = time.monotonic() + START_SECONDS
+    output = b""
+    while True:
+        whole, newline, output = output.partition(b"\n")
+        if newline:
+            if whole.startswith(b"port "):
+                return int(whole.split()[1])
+            continue
+        output = whole
+        remaining = max(deadline - time.monotonic(), 0)
+        ready, _, _ = select.select([server.stdout], [], [], remaining)
+        if not ready:
+            raise Failure(f"the server did not listen within {START_SECONDS:.0f} s")
+        piece = os.read(server.stdout.fileno(), 4096)
+        if not piece:
+            raise Failure(f"the server {_ending(server.wait())}: {_last_line(complaints)}")
+        output += piece
+
+
+def _ending(status: int) -> str:
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
+
+
+def _last_line(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return _text_last_line(stream.read().decode(errors="replace"))
+
+
+def _text_last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _commit() -> str:
+    """Return the commit of the tree, with a plus sign where files differ from it."""
+    git = ["git", "-C", str(Path(__file__).resolve().parent)]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        )
+        dirty = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def _progress(run: Run, case: Case) -> str:
+    """Write one line about a case that has just been measured."""
+    from benchmarks.stats import short, summarize
+
+    parts = []
+    for name in run.samples.get(case.name, {}):
+        figures = list(run.figures(case.name, name, case.key).values())
+        parts.append(f"{name} {short(summarize(figures).median)}")
+    return f"{case.name} ({case.unit}): " + ", ".join(parts)
+
+
+def to_stderr(line: str) -> None:
+    """Print progress where results do not go."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,33 @@
+"""Measures what a loop costs before it does anything: time and resident memory.
+
+Nothing but builtins and ``time`` is loaded when the clock starts, so that the
+figure holds asyncio's own import too; asyncio's row is what the others are
+compared with.
+"""
+
+import time
+
+
+def resident_kib() -> int:
+    """Return the resident set of this process in KiB."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4
+
+
+def main(factory: str) -> dict[str, float]:
+    """Import the loop's package, make a loop and run an empty coroutine on it."""
+    began = time.perf_counter_ns()
+    import asyncio  # noqa: F401  every program that makes a loop has it
+
+    from benchmarks.factories import resolve
+
+    loop = resolve(factory)()
+
+    async def nothing() -> None:
+        pass
+
+    loop.run_until_complete(nothing())
+    elapsed = time.perf_counter_ns() - began
+    kib = resident_kib()
+    loop.close()
+    return {"ms": elapsed / 1e6, "kib": kib}
