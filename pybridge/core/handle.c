@@ -18,7 +18,7 @@
  */
 #include "core.h"
 
-#define GL_HANDLE_FREELIST 512
+#define GL_HANDLE_FREELIST 2048
 
 static gl_handle *handle_freelist[GL_HANDLE_FREELIST];
 static int handle_freelist_len;
