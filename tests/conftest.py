@@ -1,0 +1,219 @@
+"""What every Python test shares: the two loops, and what must hold after each test.
+
+The same test runs on asyncio and on goloop, so that the two can't drift apart:
+the `loop` and `loop_factory` fixtures are parametrised.  GOLOOP_TEST_LOOP names
+one of the two ("asyncio", "goloop"); unset, both run.  An `async def` test runs
+on the `loop` fixture that it has to name.
+
+After each test that used a loop these hold, or the test fails:
+
+* the process has exactly the file descriptors that it had before;
+* nothing reached the loop's exception handler but what the test asked for by
+  `errors.expect(...)` or took out of `errors.contexts`;
+* no thread is left that was not there before.
+
+The other fixtures are small tools that several areas need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+LOOP_NAMES = (
+    [os.environ["GOLOOP_TEST_LOOP"]]
+    if os.environ.get("GOLOOP_TEST_LOOP", "both") != "both"
+    else ["asyncio", "goloop"]
+)
+
+
+def factory_of(name: str) -> LoopFactory:
+    """The function that makes a loop of the given kind."""
+    if name == "asyncio":
+        return asyncio.SelectorEventLoop
+    import goloop
+
+    return goloop.new_event_loop
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Something left unclosed, and an exception that nobody saw, fail the test."""
+    for category in (
+        "ResourceWarning",
+        "pytest.PytestUnraisableExceptionWarning",
+        "pytest.PytestUnhandledThreadExceptionWarning",
+    ):
+        config.addinivalue_line("filterwarnings", f"error::{category}")
+
+
+# ---- what holds after each test ------------------------------------------------
+
+
+def open_fds() -> dict[int, str]:
+    """The open file descriptors of this process and what each of them is."""
+    found: dict[int, str] = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:
+            continue  # the directory that was being listed
+    return found
+
+
+class Errors:
+    """Takes what comes to a loop's exception handler."""
+
+    def __init__(self) -> None:
+        self.contexts: list[dict[str, Any]] = []
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.contexts.append(context)
+
+    def expect(self, kind: type[BaseException] | None = None, message: str = "") -> dict[str, Any]:
+        """Removes and returns the first context; it must be of that kind and message."""
+        assert self.contexts, "nothing came to the exception handler"
+        context = self.contexts.pop(0)
+        if kind is not None:
+            assert isinstance(context.get("exception"), kind), context
+        assert message in context["message"], context
+        return context
+
+
+@pytest.fixture(scope="session")
+def warmed() -> None:
+    """What a first loop opens for the whole process is opened before anything is counted."""
+    for name in LOOP_NAMES:
+        factory_of(name)().close()
+    # pytest's own objects need no look at each of the collections below.
+    gc.collect()
+    gc.freeze()
+
+
+# The traceback of a failed test keeps its sockets open until some later moment,
+# so from then on nothing can be said about fds that go.
+_some_test_failed = False
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    global _some_test_failed
+    report = yield
+    _some_test_failed = _some_test_failed or report.failed
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    if report.failed:
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+    return report
+
+
+@pytest.fixture
+def no_leaks(warmed: None, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The file descriptors and threads after the test are those from before it."""
+    with warnings.catch_warnings():
+        # What an earlier, failed test left is that test's fault.
+        warnings.simplefilter("ignore" if _some_test_failed else "default")
+        gc.collect()
+    before = open_fds()
+    threads = set(threading.enumerate())
+    yield
+    if request.node.stash.get(FAILED, False):
+        return
+    # A reference cycle may hold a socket; that is garbage and no leak.
+    gc.collect()
+    after = open_fds()
+    leaked = {fd: what for fd, what in after.items() if before.get(fd) != what}
+    missing = {fd: what for fd, what in before.items() if fd not in after}
+    assert not leaked, f"left open: {leaked}"
+    assert _some_test_failed or not missing, f"closed though they were somebody else's: {missing}"
+    left = [thread for thread in threading.enumerate() if thread not in threads]
+    assert not left, f"threads left: {left}"
+
+
+@pytest.fixture(params=LOOP_NAMES)
+def loop_name(request: pytest.FixtureRequest) -> str:
+    """Which loop this run of the test is for."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def loop_factory(loop_name: str, no_leaks: None) -> LoopFactory:
+    """Makes loops; the test closes them."""
+    return factory_of(loop_name)
+
+
+@pytest.fixture
+def errors() -> Errors:
+    """The exception handler of the `loop` fixture."""
+    return Errors()
+
+
+@pytest.fixture
+def loop(loop_factory: LoopFactory, errors: Errors) -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop, closed after the test."""
+    made = loop_factory()
+    made.set_exception_handler(errors)
+    yield made
+    if not made.is_closed():
+        made.run_until_complete(made.shutdown_asyncgens())
+        made.run_until_complete(made.shutdown_default_executor())
+        made.close()
+    # Tasks and futures report a forgotten exception when they are collected.
+    gc.collect()
+    assert not errors.contexts, f"unexpected calls of the exception handler: {errors.contexts}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs `async def` tests on their `loop` fixture."""
+    function = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(function):
+        return None
+    wanted = inspect.signature(function).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in wanted}
+    used: asyncio.AbstractEventLoop = pyfuncitem.funcargs["loop"]
+    used.run_until_complete(function(**arguments))
+    return True
+
+
+# ---- tools -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A blocking listening socket on the IPv4 loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two non-blocking connected TCP sockets."""
+    first, second = tcp_pair()
+    with first, second:
+        yield first, second
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Two non-blocking connected TCP sockets, on the IPv4 loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        first = socket.create_connection(listening.getsockname())
+        second, _ = listening.accept()
+    first.setblocking(False)
+    second.setblocking(False)
+    return first, second

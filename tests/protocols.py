@@ -1,0 +1,130 @@
+"""Protocols and small awaitables that the tests share.
+
+`Recorder` notes each call with its arguments, so that a test can compare whole
+orders of calls; `until` runs the loop until a condition holds, which takes the
+place of sleeping for "long enough".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+async def until(condition: Callable[[], Any], turns: int = 100_000) -> None:
+    """Lets the loop go on until `condition()` holds; gives up after that many turns."""
+    for _ in range(turns):
+        if condition():
+            return
+        # A real wait of the loop, but a short one: others' packets come by the kernel.
+        await asyncio.sleep(0.0005)
+    raise AssertionError(f"{condition} never held")
+
+
+async def turns(count: int = 3) -> None:
+    """Lets the loop make that many turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class Recorder(asyncio.Protocol):
+    """Notes every call of a protocol's methods, and joins adjacent data."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.data = bytearray()
+        self.transport: Any = None
+        loop = asyncio.get_running_loop()
+        self.made: asyncio.Future[None] = loop.create_future()
+        self.eof: asyncio.Future[None] = loop.create_future()
+        self.lost: asyncio.Future[Exception | None] = loop.create_future()
+        # What eof_received answers: true keeps the transport open for writing.
+        self.keep_open = False
+
+    def names(self) -> list[str]:
+        return [call[0] for call in self.calls]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.calls.append(("made",))
+        if not self.made.done():
+            self.made.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        assert type(data) is bytes
+        self.data += data
+        if self.calls and self.calls[-1][0] == "data":
+            self.calls[-1] = ("data", self.calls[-1][1] + data)
+        else:
+            self.calls.append(("data", data))
+
+    def eof_received(self) -> bool:
+        self.calls.append(("eof",))
+        self.eof.set_result(None)
+        return self.keep_open
+
+    def pause_writing(self) -> None:
+        self.calls.append(("pause",))
+
+    def resume_writing(self) -> None:
+        self.calls.append(("resume",))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.calls.append(("lost", exc))
+        self.lost.set_result(exc)
+
+
+class BufferedRecorder(asyncio.BufferedProtocol):
+    """A Recorder with a buffer of its own."""
+
+    def __init__(self, size: int = 64) -> None:
+        self.buffer = bytearray(size)
+        self.hints: list[int] = []
+        self.data = bytearray()
+        self.transport: Any = None
+        loop = asyncio.get_running_loop()
+        self.eof: asyncio.Future[None] = loop.create_future()
+        self.lost: asyncio.Future[Exception | None] = loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        self.hints.append(sizehint)
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data += self.buffer[:nbytes]
+
+    def eof_received(self) -> None:
+        self.eof.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(exc)
+
+
+async def connect(
+    loop: asyncio.AbstractEventLoop,
+    client: Callable[[], Any] = Recorder,
+    server: Callable[[], Any] = Recorder,
+) -> tuple[Any, Any, asyncio.AbstractServer]:
+    """A connection through a real server: the client's and server's protocol, and the server."""
+    accepted: list[Any] = []
+
+    def factory() -> Any:
+        accepted.append(server())
+        return accepted[-1]
+
+    listening = await loop.create_server(factory, "127.0.0.1", 0)
+    _, near = await loop.create_connection(client, *listening.sockets[0].getsockname())
+    await until(lambda: accepted and accepted[0].transport is not None)
+    return near, accepted[0], listening
+
+
+async def hang_up(*protocols: Any) -> None:
+    """Closes the protocols' transports and waits until each is lost."""
+    for protocol in protocols:
+        protocol.transport.abort()
+    for protocol in protocols:
+        await protocol.lost

@@ -1,0 +1,234 @@
+"""Debug mode: slow callbacks, calls from the wrong thread, tracebacks, coroutine origins."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from typing import Any
+
+import pytest
+from conftest import LoopFactory
+
+Loop = asyncio.AbstractEventLoop
+
+
+def busy(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_set_and_get(loop: Loop) -> None:
+    assert loop.get_debug() is False
+    loop.set_debug(True)
+    assert loop.get_debug() is True
+    loop.set_debug(False)
+    assert loop.get_debug() is False
+
+
+def test_the_environment_and_dev_mode_turn_it_on(loop_name: str) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "if sys.argv[1] == 'goloop':\n"
+        "    import goloop; loop = goloop.new_event_loop()\n"
+        "else:\n"
+        "    loop = asyncio.SelectorEventLoop()\n"
+        "print(loop.get_debug()); loop.close()\n"
+    )
+    for options, variables, expected in (
+        ([], {}, "False"),
+        (["-X", "dev"], {}, "True"),
+        ([], {"PYTHONASYNCIODEBUG": "1"}, "True"),
+        (["-E"], {"PYTHONASYNCIODEBUG": "1"}, "False"),
+    ):
+        import os
+
+        done = subprocess.run(
+            [sys.executable, *options, "-c", program, loop_name],
+            env={**{k: v for k, v in os.environ.items() if k != "PYTHONASYNCIODEBUG"}, **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected, (options, variables)
+
+
+def test_slow_callbacks_are_logged(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    loop.set_debug(True)
+    assert loop.slow_callback_duration == 0.1  # type: ignore[attr-defined]
+    loop.slow_callback_duration = 0.005  # type: ignore[attr-defined]
+    loop.call_soon(busy, 0.01)
+    loop.call_soon(busy, 0)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    (record,) = [r for r in caplog.records if r.message.startswith("Executing")]
+    assert record.name == "asyncio"
+    assert record.levelno == logging.WARNING
+    assert record.message.startswith("Executing <Handle busy(0.01) at ")
+    assert record.message.endswith(" seconds")
+    assert " took 0.0" in record.message
+
+
+def test_slow_tasks_are_logged_by_their_name(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    async def slow() -> None:
+        busy(0.01)
+
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0.005  # type: ignore[attr-defined]
+    loop.run_until_complete(loop.create_task(slow(), name="the slow one"))
+    messages = [r.message for r in caplog.records if r.message.startswith("Executing")]
+    assert any("name='the slow one'" in message for message in messages)
+    assert all(message.startswith("Executing <Task ") for message in messages)
+
+
+def test_slow_timers_are_logged(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0.005  # type: ignore[attr-defined]
+    loop.call_later(0, busy, 0.01)
+    loop.call_later(0.02, loop.stop)
+    loop.run_forever()
+    messages = [r.message for r in caplog.records if r.message.startswith("Executing")]
+    assert len(messages) == 1
+    assert messages[0].startswith("Executing <TimerHandle when=")
+
+
+def test_nothing_is_logged_outside_debug_mode(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    loop.slow_callback_duration = 0  # type: ignore[attr-defined]
+    loop.call_soon(busy, 0.001)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("method", ["call_soon", "call_later", "call_at"])
+def test_calls_from_another_thread(loop: Loop, method: str) -> None:
+    caught: list[BaseException] = []
+    arguments: list[Any] = [print] if method == "call_soon" else [1, print]
+
+    def elsewhere() -> None:
+        try:
+            getattr(loop, method)(*arguments).cancel()
+        except RuntimeError as error:
+            caught.append(error)
+
+    def from_a_thread() -> None:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+
+    loop.set_debug(True)
+    loop.call_soon(from_a_thread)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert [str(error) for error in caught] == [
+        "Non-thread-safe operation invoked on an event loop other than the current one"
+    ]
+    caught.clear()
+    # A loop that does not run may be prepared from any thread.
+    from_a_thread()
+    assert caught == []
+    loop.set_debug(False)
+    loop.call_soon(from_a_thread)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert caught == []
+
+
+@pytest.mark.parametrize(
+    "method", ["call_soon", "call_soon_threadsafe", "call_later", "call_at", "run_in_executor"]
+)
+def test_callbacks_are_checked(loop: Loop, method: str) -> None:
+    async def coroutine() -> None: ...
+
+    first: dict[str, list[Any]] = {
+        "call_later": [1],
+        "call_at": [1],
+        "run_in_executor": [None],
+    }
+    schedule = getattr(loop, method)
+    before = first.get(method, [])
+    loop.set_debug(True)
+    # asyncio's call_later leaves the check to call_at.
+    name = "call_(at|later)" if method == "call_later" else method
+    with pytest.raises(TypeError, match=rf"coroutines cannot be used with {name}\(\)"):
+        schedule(*before, coroutine)
+    made = coroutine()
+    with pytest.raises(TypeError, match=rf"coroutines cannot be used with {name}\(\)"):
+        schedule(*before, made)
+    made.close()
+    with pytest.raises(TypeError, match=rf"a callable object was expected by {name}\(\), got 5"):
+        schedule(*before, 5)
+
+
+def test_source_tracebacks_of_futures_and_tasks(loop: Loop) -> None:
+    loop.set_debug(True)
+    future: Any = loop.create_future()
+    names = [frame.name for frame in future._source_traceback]
+    assert "test_source_tracebacks_of_futures_and_tasks" in names[-2:]
+    assert " created at " in repr(future)
+
+    async def nothing() -> None: ...
+
+    task: Any = loop.create_task(nothing())
+    assert task._source_traceback[-1].name == "test_source_tracebacks_of_futures_and_tasks"
+    loop.run_until_complete(task)
+
+
+def test_coroutine_origins_are_tracked_while_running(loop: Loop) -> None:
+    async def never() -> None: ...
+
+    depths: list[int] = []
+    loop.call_soon(lambda: depths.append(sys.get_coroutine_origin_tracking_depth()))
+    loop.call_soon(loop.set_debug, True)
+    # Set from within, it holds from the next turn on.
+    loop.call_soon(
+        lambda: loop.call_soon(lambda: depths.append(sys.get_coroutine_origin_tracking_depth()))
+    )
+    loop.call_later(0.001, loop.stop)
+    loop.run_forever()
+    assert depths[0] == 0
+    assert depths[1] > 0
+    assert sys.get_coroutine_origin_tracking_depth() == 0
+
+    def forget() -> None:
+        never()
+        gc.collect()
+
+    loop.call_soon(forget)
+    loop.call_soon(loop.stop)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loop.run_forever()
+    messages = [str(entry.message) for entry in caught]
+    assert any("was never awaited" in m and "Coroutine created at" in m for m in messages)
+
+
+def test_set_debug_from_another_thread_of_a_running_loop(loop: Loop) -> None:
+    seen: list[int] = []
+
+    def elsewhere() -> None:
+        loop.set_debug(True)
+        loop.call_soon_threadsafe(lambda: seen.append(sys.get_coroutine_origin_tracking_depth()))
+        loop.call_soon_threadsafe(loop.stop)
+
+    thread = threading.Thread(target=elsewhere)
+    loop.call_soon(thread.start)
+    loop.run_forever()
+    thread.join()
+    assert seen[0] > 0
+    assert sys.get_coroutine_origin_tracking_depth() == 0
+
+
+def test_run_in_debug_mode(loop_name: str, loop_factory: LoopFactory) -> None:
+    if sys.version_info < (3, 12) and loop_name == "asyncio":
+        runner = asyncio.Runner(debug=True)
+    else:
+        runner = asyncio.Runner(debug=True, loop_factory=loop_factory)
+    with runner:
+        assert runner.get_loop().get_debug()

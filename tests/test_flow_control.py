@@ -1,0 +1,344 @@
+"""Backpressure: when a protocol is told to pause and to resume, and exact buffer sizes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import Recorder, hang_up, until
+
+Loop = asyncio.AbstractEventLoop
+MIB = 1 << 20
+# More than the kernel's buffers of against_a_mute_peer take.
+MUCH = 4 * MIB
+
+
+async def against_a_mute_peer(loop: Loop) -> tuple[Recorder, socket.socket]:
+    """A transport, and the raw peer, which does not read by itself.
+
+    The kernel's buffers are bounded, but hold several segments of the loopback
+    (64 KiB each): with smaller ones TCP waits for timers of its own.
+    """
+    near, far = tcp_pair()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    return protocol, far
+
+
+async def read_exactly(loop: Loop, sock: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        chunk = await loop.sock_recv(sock, min(count - len(data), 65536))
+        assert chunk, "the peer closed early"
+        data += chunk
+    return bytes(data)
+
+
+async def test_pause_and_resume_come_in_turns_and_nothing_is_lost(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    payload = bytes(range(256)) * (MUCH // 256)
+    protocol.transport.write(payload)
+    assert protocol.names() == ["made", "pause"]
+    size = protocol.transport.get_write_buffer_size()
+    assert 0 < size <= MUCH
+    assert await read_exactly(loop, far, MUCH) == payload
+    await until(lambda: "resume" in protocol.names())
+    assert protocol.names() == ["made", "pause", "resume"]
+    assert protocol.transport.get_write_buffer_size() == 0
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_buffer_size_is_exact_after_each_write(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    transport.set_write_buffer_limits(high=100 * MIB)
+    transport.write(b"x" * MUCH)
+    # Once the kernel's buffers are full, each byte that is written stays here.
+    await until(lambda: settled(transport))
+    size = transport.get_write_buffer_size()
+    for chunk in (b"a", b"", bytearray(100), memoryview(b"abcd"), b"z" * 70_000):
+        transport.write(chunk)
+        size += len(chunk)
+        assert transport.get_write_buffer_size() == size
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_buffer_size_is_exact_after_writelines(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    transport.set_write_buffer_limits(high=100 * MIB)
+    transport.write(b"x" * MUCH)
+    written = MUCH
+    await until(lambda: settled(transport))
+    # writelines tries to send, and the kernel takes more than it offers.
+    for _ in range(100):
+        size = transport.get_write_buffer_size()
+        transport.writelines([b"12", b"", bytearray(b"345")])
+        written += 5
+        assert transport.get_write_buffer_size() <= size + 5
+        if transport.get_write_buffer_size() == size + 5:
+            break
+    else:
+        raise AssertionError("the kernel's buffer was never full")
+    assert len(await read_exactly(loop, far, written)) == written
+    await until(lambda: transport.get_write_buffer_size() == 0)
+    far.close()
+    await hang_up(protocol)
+
+
+_last: dict[int, int] = {}
+
+
+def settled(transport: Any) -> bool:
+    """Whether the buffer is as large as it was at the last look, and not empty."""
+    size: int = transport.get_write_buffer_size()
+    before = _last.get(id(transport))
+    _last[id(transport)] = size
+    return size > 0 and before == size
+
+
+async def test_pause_comes_only_above_the_high_mark(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    transport.set_write_buffer_limits(high=100 * MIB)
+    transport.write(b"x" * MUCH)
+    await until(lambda: settled(transport))
+    size = transport.get_write_buffer_size()
+    transport.set_write_buffer_limits(high=size + 10, low=size)
+    transport.write(b"y" * 10)
+    assert "pause" not in protocol.names()
+    transport.write(b"y")
+    assert protocol.names()[-1] == "pause"
+    transport.write(b"y" * 1000)
+    assert protocol.names().count("pause") == 1
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_resume_comes_at_the_low_mark_and_not_before(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    low = 64 * 1024
+    transport.set_write_buffer_limits(high=256 * 1024, low=low)
+    sizes: list[int] = []
+    resume = protocol.resume_writing
+
+    def noted() -> None:
+        sizes.append(transport.get_write_buffer_size())
+        resume()
+
+    protocol.resume_writing = noted  # type: ignore[method-assign]
+    transport.write(b"x" * MUCH)
+    assert protocol.names() == ["made", "pause"]
+    received = 0
+    while not sizes:
+        received += len(await loop.sock_recv(far, 16384))
+    assert sizes[0] <= low
+    # All that has left is with the peer or in the kernel.
+    assert received >= MUCH - low - 2 * MIB
+    far.close()
+    await hang_up(protocol)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (16384, 65536)),
+        ({"high": 1000}, (250, 1000)),
+        ({"low": 1000}, (1000, 4000)),
+        ({"high": 1000, "low": 0}, (0, 1000)),
+        ({"high": 0}, (0, 0)),
+        ({"high": 7, "low": 7}, (7, 7)),
+    ],
+)
+async def test_limits(loop: Loop, given: dict[str, int], expected: tuple[int, int]) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    transport.set_write_buffer_limits(high=5, low=1)
+    transport.set_write_buffer_limits(**given)
+    assert transport.get_write_buffer_limits() == expected
+    far.close()
+    await hang_up(protocol)
+
+
+@pytest.mark.parametrize("given", [{"high": 5, "low": 6}, {"high": -1}, {"high": 5, "low": -1}])
+async def test_impossible_limits(loop: Loop, given: dict[str, int]) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    with pytest.raises(ValueError, match=r"high .* must be >= low .* must be >= 0"):
+        protocol.transport.set_write_buffer_limits(**given)
+    assert protocol.transport.get_write_buffer_limits() == (16384, 65536)
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_lowering_the_limits_pauses_at_once(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    transport.set_write_buffer_limits(high=100 * MIB)
+    transport.write(b"x" * MUCH)
+    assert "pause" not in protocol.names()
+    transport.set_write_buffer_limits(high=10)
+    assert protocol.names()[-1] == "pause"
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_zero_limits_pause_at_any_byte_left_over(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    transport.set_write_buffer_limits(high=0)
+    transport.write(b"x" * MUCH)
+    assert protocol.names() == ["made", "pause"]
+    await read_exactly(loop, far, MUCH)
+    await until(lambda: "resume" in protocol.names())
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_a_mutable_buffer_may_change_after_write(loop: Loop, loop_name: str) -> None:
+    if loop_name == "asyncio" and sys.version_info >= (3, 12):
+        pytest.skip("asyncio sends what a mutable buffer holds when its turn comes, since 3.12")
+    protocol, far = await against_a_mute_peer(loop)
+    data = bytearray(b"a" * MUCH)
+    protocol.transport.write(data)
+    data[:] = b"b" * MUCH
+    view = bytearray(b"c" * 1000)
+    protocol.transport.write(memoryview(view))
+    view[:] = b"d" * 1000
+    assert await read_exactly(loop, far, MUCH + 1000) == b"a" * MUCH + b"c" * 1000
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_pause_reading_stops_data_and_resume_brings_it(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    assert transport.is_reading()
+    transport.pause_reading()
+    assert not transport.is_reading()
+    transport.pause_reading()  # again: no effect
+    await loop.sock_sendall(far, b"hello")
+    # Another connection's bytes come after, so these would have come by now.
+    other, other_far = await against_a_mute_peer(loop)
+    await loop.sock_sendall(other_far, b"later")
+    await until(lambda: other.data == b"later")
+    assert protocol.data == b""
+    transport.resume_reading()
+    assert transport.is_reading()
+    transport.resume_reading()
+    await until(lambda: protocol.data == b"hello")
+    far.close()
+    other_far.close()
+    await hang_up(protocol, other)
+
+
+async def test_pausing_in_data_received_stops_after_that_call(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    received: list[bytes] = []
+
+    def data_received(data: bytes) -> None:
+        received.append(data)
+        protocol.transport.pause_reading()
+
+    protocol.data_received = data_received  # type: ignore[method-assign]
+    await loop.sock_sendall(far, b"one")
+    await until(lambda: received)
+    await loop.sock_sendall(far, b"two")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert received == [b"one"]
+    protocol.transport.resume_reading()
+    await until(lambda: len(received) == 2)
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_reading_can_be_paused_in_connection_made(loop: Loop) -> None:
+    near, far = tcp_pair()
+    far.send(b"early")
+
+    class Paused(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self.transport.pause_reading()
+
+    _, protocol = await loop.create_connection(Paused, sock=near)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert protocol.data == b""
+    protocol.transport.resume_reading()
+    await until(lambda: protocol.data == b"early")
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_pause_and_resume_on_a_closing_transport_do_nothing(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport = protocol.transport
+    transport.close()
+    transport.pause_reading()
+    transport.resume_reading()
+    assert not transport.is_reading()
+    await protocol.lost
+    transport.pause_reading()
+    transport.resume_reading()
+    far.close()
+
+
+async def test_exceptions_of_pause_and_resume_go_to_the_handler(loop: Loop, errors: Any) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+
+    def failing(name: str) -> Callable[[], None]:
+        def method() -> None:
+            protocol.calls.append((name,))
+            raise ZeroDivisionError(name)
+
+        return method
+
+    protocol.pause_writing = failing("pause")  # type: ignore[method-assign]
+    protocol.resume_writing = failing("resume")  # type: ignore[method-assign]
+    protocol.transport.write(b"x" * MUCH)
+    context = errors.expect(ZeroDivisionError, "protocol.pause_writing() failed")
+    assert context["transport"] is protocol.transport
+    assert context["protocol"] is protocol
+    await read_exactly(loop, far, MUCH)
+    await until(lambda: "resume" in protocol.names())
+    context = errors.expect(ZeroDivisionError, "protocol.resume_writing() failed")
+    assert context["transport"] is protocol.transport
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_a_writer_that_never_yields_is_paused_within_the_limits(loop: Loop) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    written = 0
+    while "pause" not in protocol.names():
+        protocol.transport.write(b"x" * 10_000)
+        written += 10_000
+        assert written < 64 * MIB
+    assert protocol.transport.get_write_buffer_size() <= 65536 + 10_000
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_streams_drain_waits_for_the_reader(loop: Loop) -> None:
+    near, far = tcp_pair()
+    _, writer = await asyncio.open_connection(sock=near)
+    writer.write(b"x" * (16 * MIB))
+    drain = asyncio.ensure_future(writer.drain())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not drain.done()
+    await read_exactly(loop, far, 16 * MIB)
+    await drain
+    writer.close()
+    await writer.wait_closed()
+    far.close()

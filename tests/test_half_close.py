@@ -1,0 +1,268 @@
+"""Half-closed connections, both ways, and the ways in which a connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+
+import pytest
+from conftest import tcp_pair
+from protocols import Recorder, connect, hang_up, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def open_pair(loop: Loop) -> tuple[Recorder, socket.socket]:
+    near, far = tcp_pair()
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    return protocol, far
+
+
+def reset(sock: socket.socket) -> None:
+    """Closes with RST instead of FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+async def test_write_eof_sends_all_and_then_fin(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    payload = b"x" * (16 << 20)
+    assert protocol.transport.can_write_eof()
+    protocol.transport.write(payload)
+    protocol.transport.write_eof()
+    received = bytearray()
+    while chunk := await loop.sock_recv(far, 65536):
+        received += chunk
+    assert received == payload
+    # The other way is still open.
+    await loop.sock_sendall(far, b"answer")
+    await until(lambda: protocol.data == b"answer")
+    far.close()
+    assert await protocol.lost is None
+    assert protocol.names() == ["made", "pause", "resume", "data", "eof", "lost"]
+
+
+async def test_write_after_write_eof(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    protocol.transport.write_eof()
+    with pytest.raises(RuntimeError, match=r"Cannot call write\(\) after write_eof\(\)"):
+        protocol.transport.write(b"x")
+    protocol.transport.write_eof()  # twice is fine
+    far.close()
+    await protocol.lost
+
+
+async def test_eof_closes_the_transport_unless_the_protocol_says_true(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    far.shutdown(socket.SHUT_WR)
+    assert await protocol.lost is None
+    assert protocol.names() == ["made", "eof", "lost"]
+    assert await loop.sock_recv(far, 1) == b""
+    far.close()
+
+
+async def test_eof_received_true_keeps_the_writing_half(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    protocol.keep_open = True
+    far.shutdown(socket.SHUT_WR)
+    await protocol.eof
+    assert not protocol.transport.is_closing()
+    protocol.transport.write(b"still here")
+    assert await loop.sock_recv(far, 100) == b"still here"
+    protocol.transport.close()
+    assert await protocol.lost is None
+    assert await loop.sock_recv(far, 1) == b""
+    far.close()
+
+
+async def test_eof_is_told_once(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    protocol.keep_open = True
+    far.shutdown(socket.SHUT_WR)
+    await protocol.eof
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert protocol.names() == ["made", "eof"]
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_both_halves_closed_by_eof(loop: Loop) -> None:
+    near, far, server = await connect(loop)
+    near.keep_open = far.keep_open = True
+    near.transport.write(b"ping")
+    near.transport.write_eof()
+    await far.eof
+    far.transport.write(b"pong")
+    far.transport.write_eof()
+    await near.eof
+    assert (near.data, far.data) == (b"pong", b"ping")
+    near.transport.close()
+    far.transport.close()
+    assert await near.lost is None
+    assert await far.lost is None
+    server.close()
+    await server.wait_closed()
+
+
+async def test_close_flushes_what_was_written(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    payload = bytes(range(256)) * 8192
+    protocol.transport.write(payload)
+    protocol.transport.close()
+    assert protocol.transport.is_closing()
+    received = bytearray()
+    while chunk := await loop.sock_recv(far, 65536):
+        received += chunk
+    assert received == payload
+    assert await protocol.lost is None
+    far.close()
+
+
+async def test_close_delivers_no_more_data(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    await loop.sock_sendall(far, b"unread")
+    protocol.transport.close()
+    assert await protocol.lost is None
+    assert protocol.names() == ["made", "lost"]
+    far.close()
+
+
+async def test_connection_lost_comes_later_than_close_returns(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    protocol.transport.close()
+    assert protocol.names() == ["made"]
+    protocol.transport.close()
+    protocol.transport.abort()
+    await protocol.lost
+    await asyncio.sleep(0)
+    assert protocol.names() == ["made", "lost"]
+    far.close()
+
+
+async def test_abort_drops_what_was_written(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    protocol.transport.write(b"x" * (32 << 20))
+    assert protocol.transport.get_write_buffer_size() > 0
+    protocol.transport.abort()
+    assert protocol.transport.get_write_buffer_size() == 0
+    assert await protocol.lost is None
+    received = 0
+    try:
+        while chunk := await loop.sock_recv(far, 1 << 20):
+            received += len(chunk)
+    except ConnectionResetError:
+        pass
+    assert received < 32 << 20
+    far.close()
+
+
+async def test_peer_reset_while_reading(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    reset(far)
+    error = await protocol.lost
+    assert isinstance(error, ConnectionResetError)
+    assert error.errno == errno.ECONNRESET
+    assert protocol.names() == ["made", "lost"]
+
+
+async def test_peer_gone_while_writing(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    protocol.transport.pause_reading()
+    reset(far)
+    while not protocol.transport.is_closing():
+        protocol.transport.write(b"x" * 1000)
+        await asyncio.sleep(0)
+    error = await protocol.lost
+    assert isinstance(error, (ConnectionResetError, BrokenPipeError))
+    assert protocol.names() == ["made", "lost"]
+
+
+async def test_writing_on_after_the_peer_is_gone_warns(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    protocol, far = await open_pair(loop)
+    reset(far)
+    await protocol.lost
+    for _ in range(10):
+        protocol.transport.write(b"x")
+    records = [r for r in caplog.records if r.message == "socket.send() raised exception."]
+    assert records
+    assert all(r.name == "asyncio" and r.levelname == "WARNING" for r in records)
+
+
+async def test_bytes_before_a_reset_are_delivered_first(loop: Loop) -> None:
+    protocol, far = await open_pair(loop)
+    protocol.transport.pause_reading()
+    await loop.sock_sendall(far, b"last words")
+    far.shutdown(socket.SHUT_WR)
+    protocol.transport.resume_reading()
+    await protocol.lost
+    assert protocol.names() == ["made", "data", "eof", "lost"]
+    far.close()
+
+
+async def test_streams_end_with_the_half_close(loop: Loop) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        data = await reader.read()
+        writer.write(data[::-1])
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"abc")
+    writer.write_eof()
+    assert await reader.read() == b"cba"
+    writer.close()
+    await writer.wait_closed()
+    server.close()
+    await server.wait_closed()
+
+
+class Ending(Recorder):
+    """Closes or aborts its transport in one of its callbacks."""
+
+    def __init__(self, where: str, method: str) -> None:
+        super().__init__()
+        self.where, self.method = where, method
+
+    def end_at(self, name: str) -> None:
+        if name == self.where:
+            getattr(self.transport, self.method)()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.end_at("connection_made")
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.end_at("data_received")
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        self.end_at("eof_received")
+        return True
+
+
+@pytest.mark.parametrize("method", ["close", "abort"])
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("connection_made", ["made", "lost"]),
+        ("data_received", ["made", "data", "lost"]),
+        ("eof_received", ["made", "data", "eof", "lost"]),
+    ],
+)
+async def test_ending_from_within_each_callback(
+    loop: Loop, method: str, where: str, expected: list[str]
+) -> None:
+    near, far = tcp_pair()
+    far.send(b"x")
+    far.shutdown(socket.SHUT_WR)
+    _, protocol = await loop.create_connection(lambda: Ending(where, method), sock=near)
+    assert await protocol.lost is None
+    assert protocol.names() == expected
+    far.close()

@@ -1,0 +1,463 @@
+"""Running, stopping and closing a loop, and the errors of doing it in the wrong state."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import sys
+import threading
+import weakref
+from typing import Any
+
+import pytest
+from conftest import Errors, LoopFactory
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def answer() -> int:
+    return 42
+
+
+def test_states(loop_factory: LoopFactory) -> None:
+    loop = loop_factory()
+    assert isinstance(loop, asyncio.AbstractEventLoop)
+    assert not loop.is_running()
+    assert not loop.is_closed()
+    seen: list[Any] = []
+    loop.call_soon(lambda: seen.extend([loop.is_running(), asyncio.get_running_loop() is loop]))
+    loop.call_soon(loop.stop)
+    assert loop.run_forever() is None  # type: ignore[func-returns-value]
+    assert seen == [True, True]
+    assert not loop.is_running()
+    assert asyncio._get_running_loop() is None
+    loop.close()
+    assert loop.is_closed()
+    loop.close()
+
+
+def test_repr(loop: Loop) -> None:
+    assert " running=False closed=False debug=False>" in repr(loop)
+    loop.close()
+    assert "closed=True" in repr(loop)
+
+
+def test_run_until_complete_of_awaitables(loop: Loop) -> None:
+    assert loop.run_until_complete(answer()) == 42
+    future = loop.create_future()
+    loop.call_soon(future.set_result, "future")
+    assert loop.run_until_complete(future) == "future"
+    task = loop.create_task(answer())
+    assert loop.run_until_complete(task) == 42
+    assert loop.run_until_complete(task) == 42
+
+    class Awaitable:
+        def __await__(self) -> Any:
+            yield from asyncio.sleep(0).__await__()
+            return "awaited"
+
+    assert loop.run_until_complete(Awaitable()) == "awaited"
+
+
+def test_run_until_complete_of_something_else(loop: Loop) -> None:
+    for thing in (1, None, answer, [answer]):
+        with pytest.raises(TypeError):
+            loop.run_until_complete(thing)  # type: ignore[arg-type]
+    assert loop.run_until_complete(answer()) == 42
+
+
+def test_run_until_complete_of_another_loops_future(loop: Loop, loop_factory: LoopFactory) -> None:
+    other = loop_factory()
+    with pytest.raises(
+        ValueError, match="loop argument must agree with|different loop|The future belongs"
+    ):
+        loop.run_until_complete(other.create_future())
+    other.close()
+
+
+def test_run_until_complete_raises(loop: Loop) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError("from the task")
+
+    with pytest.raises(ZeroDivisionError, match="from the task"):
+        loop.run_until_complete(fail())
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError("a word")
+
+    with pytest.raises(asyncio.CancelledError, match="a word"):
+        loop.run_until_complete(cancelled())
+    assert loop.run_until_complete(answer()) == 42
+
+
+def test_run_until_complete_that_is_stopped(loop: Loop) -> None:
+    future = loop.create_future()
+    loop.call_soon(loop.stop)
+    with pytest.raises(RuntimeError, match=r"^Event loop stopped before Future completed\.$"):
+        loop.run_until_complete(future)
+    # Its callback is gone: completing the future later stops nothing.
+    future.set_result(None)
+    ran: list[int] = []
+    loop.call_later(0.001, ran.append, 1)
+    loop.call_later(0.002, loop.stop)
+    loop.run_forever()
+    assert ran == [1]
+
+
+# In each of these the loop runs once only: asyncio of some patch releases loses
+# its own state when a nested run is refused.
+@pytest.mark.parametrize("method", ["run_forever", "run_until_complete"])
+def test_running_twice(loop: Loop, method: str) -> None:
+    caught: list[str] = []
+
+    def nested() -> None:
+        arguments = [future] if method == "run_until_complete" else []
+        try:
+            getattr(loop, method)(*arguments)
+        except RuntimeError as error:
+            caught.append(str(error))
+
+    future = loop.create_future()
+    loop.call_soon(nested)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    future.cancel()
+    assert caught == ["This event loop is already running"]
+
+
+def test_running_another_loop_inside(loop: Loop, loop_factory: LoopFactory) -> None:
+    other = loop_factory()
+    caught: list[str] = []
+
+    def nested() -> None:
+        try:
+            other.run_forever()
+        except RuntimeError as error:
+            caught.append(str(error))
+
+    loop.call_soon(nested)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert caught == ["Cannot run the event loop while another loop is running"]
+    assert not other.is_running()
+    other.close()
+
+
+def test_closing_while_running(loop: Loop) -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"^Cannot close a running event loop$"):
+            loop.close()
+        assert loop.is_running()
+
+    loop.run_until_complete(main())
+    assert not loop.is_closed()
+
+
+def test_running_in_two_threads(loop: Loop) -> None:
+    caught: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            loop.run_forever()
+        except BaseException as error:
+            caught.append(error)
+
+    async def main() -> None:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+
+    loop.run_until_complete(main())
+    assert [str(error) for error in caught] == ["This event loop is already running"]
+
+
+def test_closed_loop_refuses(loop_factory: LoopFactory) -> None:
+    loop = loop_factory()
+    loop.close()
+    coroutine = answer()
+    first, second = socket.socketpair()
+    calls: list[Any] = [
+        lambda: loop.call_soon(print),
+        lambda: loop.call_soon_threadsafe(print),
+        lambda: loop.call_later(1, print),
+        lambda: loop.call_at(1, print),
+        lambda: loop.run_forever(),
+        lambda: loop.run_until_complete(coroutine),
+        lambda: loop.create_task(coroutine),
+        lambda: loop.run_in_executor(None, print),
+        lambda: loop.add_reader(first, print),
+        lambda: loop.add_writer(first, print),
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match=r"^Event loop is closed$"):
+            call()
+    assert not loop.remove_reader(first)
+    assert not loop.remove_writer(first)
+    loop.stop()
+    assert loop.time() > 0
+    coroutine.close()
+    first.close()
+    second.close()
+
+
+def test_ready_callbacks_are_dropped_at_close(loop_factory: LoopFactory) -> None:
+    loop = loop_factory()
+    ran: list[int] = []
+    loop.call_soon(ran.append, 1)
+    loop.close()
+    assert ran == []
+
+
+def test_closed_loops_are_collected(loop_factory: LoopFactory) -> None:
+    loop = loop_factory()
+    loop.run_until_complete(answer())
+    ref = weakref.ref(loop)
+    loop.close()
+    del loop
+    gc.collect()
+    assert ref() is None
+
+
+def test_an_unclosed_loop_warns(loop_factory: LoopFactory) -> None:
+    with pytest.warns(ResourceWarning, match="unclosed event loop"):
+        loop = loop_factory()
+        loop.run_until_complete(answer())
+        del loop
+        gc.collect()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_exits_leave_run_forever_at_once_and_the_loop_usable(
+    loop: Loop, kind: type[BaseException]
+) -> None:
+    ran: list[str] = []
+
+    def leave() -> None:
+        raise kind("leaving")
+
+    loop.call_soon(leave)
+    loop.call_soon(ran.append, "behind")
+    with pytest.raises(kind, match="leaving"):
+        loop.run_forever()
+    assert ran == []
+    assert not loop.is_running()
+    assert asyncio._get_running_loop() is None
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert loop.run_until_complete(answer()) == 42
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_exits_from_timers_and_readers(loop: Loop, kind: type[BaseException]) -> None:
+    def leave() -> None:
+        raise kind("leaving")
+
+    loop.call_later(0.001, leave)
+    with pytest.raises(kind):
+        loop.run_forever()
+    first, second = socket.socketpair()
+    second.send(b"x")
+    loop.add_reader(first, leave)
+    with pytest.raises(kind):
+        loop.run_forever()
+    loop.remove_reader(first)
+    assert loop.run_until_complete(answer()) == 42
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_exits_from_a_task(loop: Loop, kind: type[BaseException]) -> None:
+    async def leave() -> None:
+        raise kind("leaving")
+
+    with pytest.raises(kind, match="leaving"):
+        loop.run_until_complete(leave())
+    assert loop.run_until_complete(answer()) == 42
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_exits_from_protocol_callbacks(loop: Loop, kind: type[BaseException]) -> None:
+    from conftest import tcp_pair
+    from protocols import Recorder
+
+    class Leaving(Recorder):
+        def data_received(self, data: bytes) -> None:
+            raise kind("leaving")
+
+    near, far = tcp_pair()
+
+    async def setup() -> Leaving:
+        _, protocol = await loop.create_connection(Leaving, sock=near)
+        return protocol
+
+    protocol = loop.run_until_complete(setup())
+    far.send(b"x")
+    with pytest.raises(kind, match="leaving"):
+        loop.run_forever()
+    protocol.transport.abort()
+    loop.run_until_complete(protocol.lost)
+    far.close()
+
+
+def test_other_base_exceptions_go_to_the_handler(loop: Loop, errors: Errors) -> None:
+    class Odd(BaseException):
+        pass
+
+    def fail() -> None:
+        raise Odd
+
+    loop.call_soon(fail)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    errors.expect(Odd, "Exception in callback")
+
+
+def test_stop_from_another_thread(loop: Loop) -> None:
+    thread = threading.Thread(target=loop.call_soon_threadsafe, args=(loop.stop,))
+    loop.call_soon(thread.start)
+    loop.run_forever()
+    thread.join()
+
+
+def test_several_loops_in_one_thread_take_turns(loop_factory: LoopFactory) -> None:
+    loops = [loop_factory() for _ in range(5)]
+    for _ in range(3):
+        for loop in loops:
+            assert loop.run_until_complete(answer()) == 42
+    for loop in loops:
+        loop.close()
+
+
+def test_a_loop_in_each_of_several_threads(loop_factory: LoopFactory) -> None:
+    results: list[int] = []
+
+    async def echo_once() -> int:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(await reader.readexactly(3))
+            writer.close()
+            await writer.wait_closed()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"abc")
+        data = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        server.close()
+        await server.wait_closed()
+        return len(data)
+
+    def work() -> None:
+        loop = loop_factory()
+        try:
+            for _ in range(5):
+                results.append(loop.run_until_complete(echo_once()))
+        finally:
+            loop.close()
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [3] * 30
+
+
+def test_a_loop_runs_in_another_thread_than_it_was_made_in(loop: Loop) -> None:
+    results: list[int] = []
+    thread = threading.Thread(target=lambda: results.append(loop.run_until_complete(answer())))
+    thread.start()
+    thread.join()
+    assert results == [42]
+    assert loop.run_until_complete(answer()) == 42
+
+
+def test_create_future(loop: Loop) -> None:
+    future = loop.create_future()
+    assert isinstance(future, asyncio.Future)
+    assert future.get_loop() is loop
+    assert not future.done()
+
+
+def test_create_task(loop: Loop) -> None:
+    import contextvars
+
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+
+    async def read() -> int:
+        return variable.get()
+
+    context = contextvars.copy_context()
+    context.run(variable.set, 7)
+    task = loop.create_task(read(), name="a name", context=context)
+    assert isinstance(task, asyncio.Task)
+    assert task.get_name() == "a name"
+    assert task.get_loop() is loop
+    assert loop.run_until_complete(task) == 7
+    named = loop.create_task(read(), name=5)  # type: ignore[arg-type]
+    assert named.get_name() == "5"
+    assert loop.run_until_complete(named) == 0
+    assert loop.create_task(read()).get_name().startswith("Task-")
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start is new in 3.14")
+def test_create_task_eager_start(loop: Loop) -> None:
+    order: list[str] = []
+
+    async def step() -> None:
+        order.append("task")
+
+    async def main() -> None:
+        loop.create_task(step(), eager_start=True)  # type: ignore[call-arg]
+        order.append("main")
+        await asyncio.sleep(0)
+        loop.create_task(step(), eager_start=False)  # type: ignore[call-arg]
+        order.append("main again")
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(main())
+    assert order == ["task", "main", "main again", "task"]
+
+
+def test_task_factory(loop: Loop) -> None:
+    assert loop.get_task_factory() is None
+    seen: list[dict[str, Any]] = []
+
+    def factory(of: Loop, coroutine: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        seen.append(kwargs)
+        return asyncio.Task(coroutine, loop=of, **kwargs)
+
+    loop.set_task_factory(factory)
+    assert loop.get_task_factory() is factory
+    assert loop.run_until_complete(answer()) == 42
+    assert loop.run_until_complete(loop.create_task(answer(), name="n")) == 42
+    assert len(seen) == 2
+    if sys.version_info >= (3, 13, 3):
+        assert seen[1]["name"] == "n"
+    loop.set_task_factory(None)
+    assert loop.get_task_factory() is None
+    with pytest.raises(TypeError, match="task factory must be a callable or None"):
+        loop.set_task_factory(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in 3.12")
+def test_eager_task_factory(loop: Loop) -> None:
+    order: list[str] = []
+
+    async def step() -> None:
+        order.append("task")
+        await asyncio.sleep(0)
+        order.append("task again")
+
+    async def main() -> None:
+        task = loop.create_task(step())
+        order.append("main")
+        await task
+
+    loop.set_task_factory(asyncio.eager_task_factory)
+    loop.run_until_complete(main())
+    assert order == ["task", "main", "task again"]
