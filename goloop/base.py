@@ -26,6 +26,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     slow_callback_duration: float
     _default_executor: Executor | None
     _internal_fds: int
+    __del__: Callable[..., None]
     _check_running: Callable[[], None]
     _check_default_executor: Callable[[], None]
     _check_callback: Callable[[object, str], None]

@@ -8,6 +8,8 @@ the executor, the reactor with all registrations, and the signal handlers go.
 from __future__ import annotations
 
 import asyncio.base_events
+import warnings
+from typing import Any
 
 from . import _core
 from .datagrams import Datagrams
@@ -32,6 +34,11 @@ class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes
         self._init_streams()
         self._init_unix_sockets()
         self._init_datagrams()
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        # An __init__ that failed, or was never called, leaves nothing to close.
+        if hasattr(self, "_transports"):
+            super().__del__(_warn)
 
     def _write_to_self(self) -> None:
         """asyncio's name for waking a loop that sleeps; some programs call it."""

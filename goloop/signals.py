@@ -44,7 +44,11 @@ _is_coroutine_function: Callable[[object], bool] = (
 
 # PySignal_SetWakeupFd, which unlike signal.set_wakeup_fd neither checks the number nor
 # forgets how its owner wants a full buffer to be reported.
-_swap_wakeup_fd: Callable[[int], int] = getattr(_core, "swap_wakeup_fd", signal.set_wakeup_fd)
+_swap_wakeup_fd: Callable[[int], int] = getattr(
+    _core,
+    "swap_wakeup_fd",
+    lambda fd: signal.set_wakeup_fd(fd, warn_on_full_buffer=False),
+)
 
 _Ts = TypeVarTuple("_Ts")
 
