@@ -43,7 +43,7 @@ def leak_blocks() -> None:
 def leak_resident() -> None:
     malloc = ctypes.CDLL(None).malloc
     malloc.restype = ctypes.c_void_p
-    ctypes.memset(malloc(ctypes.c_size_t(1000)), 1, 1000)
+    ctypes.memset(malloc(ctypes.c_size_t(8000)), 1, 8000)
 
 
 def level() -> None:
