@@ -30,6 +30,8 @@ DOCS = native.ROOT / "docs"
 # Within this of the best peer a row counts as level: rounds differ by as much.
 LEVEL = 0.02
 
+COSTS = "Microseconds of the server's CPU for one message:"
+
 Chosen = dict[str, Run]  # case -> the run that is shown
 
 
@@ -99,7 +101,12 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
         f"{loop}: {run.loops[loop]['error']}" for loop in loops if "error" in run.loops[loop]
     ]
     head = f"CPython {run.python}; medians of {run.rounds} rounds, ratios to {BASE}"
-    return "\n".join([head, table(["case", "unit", *shown, *ceilings], rows), *missing])
+    parts = [head, table(["case", "unit", *shown, *ceilings], rows)]
+    network = [case for case in cases if case.kind == "net"]
+    if network:
+        chosen = {case.name: run for case in network}
+        parts += [COSTS, cpu_table(chosen, network)]
+    return "\n".join([*parts, *missing])
 
 
 # ---- the page ----------------------------------------------------------------------
@@ -167,13 +174,12 @@ def section(chosen: Chosen, images: Sequence[str]) -> str:
     network = _measured(chosen, lambda case: case.kind == "net")
     if network:
         parts += ["### Network", network_table(chosen, network)]
-        parts += ["Microseconds of the server's CPU for one message:"]
-        parts += [cpu_table(chosen, network)]
+        parts += [COSTS, cpu_table(chosen, network)]
     operations = _measured(chosen, lambda case: case.kind == "micro" and case.target is None)
     if operations:
         parts += [
             "### Operations of the loop",
-            "Nanoseconds each; what one process measured is the median of its repeats.",
+            "Nanoseconds of CPU each; what one process measured is the median of its repeats.",
             time_table(chosen, operations),
         ]
     sleeping = _measured(chosen, lambda case: case.target is not None)
@@ -258,7 +264,11 @@ def network_table(chosen: Chosen, cases: Sequence[Case]) -> str:
 def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
     """The server's CPU time for one message: it does not depend on who waits for whom."""
     loops = _loops(chosen, cases)
-    ceilings = [name for name in CEILINGS if any(name in case.ceilings for case in cases)]
+    ceilings = [
+        name
+        for name in CEILINGS
+        if any(name in chosen[case.name].samples.get(case.name, {}) for case in cases)
+    ]
     rows = []
     for case in cases:
         run = chosen[case.name]
