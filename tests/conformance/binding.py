@@ -97,7 +97,9 @@ def bind(loop_name: str) -> LoopFactory:
     original_init = base.__init__
 
     def counted_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        foreign_loops.append(type(self))
+        # goloop's loop is one of asyncio's base loops by inheritance.
+        if not isinstance(self, goloop.Loop):
+            foreign_loops.append(type(self))
         original_init(self, *args, **kwargs)
 
     base.__init__ = counted_init
