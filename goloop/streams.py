@@ -11,13 +11,14 @@ import asyncio
 import contextvars
 import socket
 import ssl
-from asyncio import constants, sslproto
+from asyncio import constants
 from asyncio.log import logger
 from collections.abc import Callable
 from typing import Any
 
 from . import _core
 from .base import CoreLoop
+from .tls import TLSProtocol
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -61,7 +62,7 @@ class Streams(CoreLoop):
         ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
     ) -> asyncio.Transport:
         self._ensure_fd_no_transport(rawsock)
-        tls: Any = sslproto.SSLProtocol(
+        tls: Any = TLSProtocol(
             self,
             protocol,
             sslcontext,  # type: ignore[arg-type]

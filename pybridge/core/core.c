@@ -41,6 +41,8 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "stream_info.c"
 #include "stream_type.c"
 #include "listener.c"
+#include "openssl.c"
+#include "tls.c"
 #include "resolve.c"
 
 static PyObject *
@@ -77,6 +79,8 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("set_library_path(path): where the Go library lies; before the first loop.")},
     {"library_info", core_library_info, METH_NOARGS,
      PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
+    {"tls_fallback_reason", core_tls_fallback_reason, METH_NOARGS,
+     PyDoc_STR("tls_fallback_reason(): why OpenSSL is not called directly, or None.")},
     {"_before_fork", core_before_fork, METH_NOARGS,
      PyDoc_STR("For os.register_at_fork(before=...).")},
     {NULL, NULL, 0, NULL},
@@ -87,7 +91,8 @@ core_exec(PyObject *module)
 {
     if (gl_names_init() < 0 || gl_handle_init_types(module) < 0 ||
         gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
-        gl_stream_init_type(module) < 0 || gl_listener_init_type(module) < 0)
+        gl_stream_init_type(module) < 0 || gl_listener_init_type(module) < 0 ||
+        gl_tls_init_type(module) < 0)
         return -1;
     return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
 }

@@ -18,6 +18,8 @@
  *   sockop.c     sock_recv, sock_recv_into, sock_sendall as coroutines
  *   stream.c     the stream transport
  *   listener.c   accepting connections
+ *   openssl.c    the libssl behind Python's ssl module
+ *   tls.c        the data path of TLS
  *   resolve.c    getaddrinfo on goroutines
  *
  * Every function needs the GIL unless it says otherwise.  Functions that return
@@ -265,6 +267,10 @@ static int gl_listener_complete(gl_loop *loop, PyObject *owner, const gl_complet
  * before it goes (their finalizers must not call Go afterwards). */
 static void gl_stream_orphan(PyObject *owner);
 static void gl_listener_orphan(PyObject *owner);
+
+/* tls.c: the protocol that a stream under TLS has, and how it is fed. */
+static PyTypeObject *gl_tls_type;
+static int gl_tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);
 
 static int gl_stream_init_type(PyObject *module);
 static int gl_listener_init_type(PyObject *module);

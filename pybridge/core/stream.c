@@ -136,6 +136,7 @@ stream_set_protocol(gl_stream *s, PyObject *protocol)
     if (buffered < 0)
         return -1;
     s->buffered = buffered;
+    s->tls = buffered && PyObject_TypeCheck(protocol, gl_tls_type);
     Py_XSETREF(s->protocol, Py_NewRef(protocol));
     return 0;
 }

@@ -86,6 +86,7 @@ typedef struct gl_stream {
     bool closing;
     bool paused;                  /* by pause_reading */
     bool buffered;                /* the protocol is a BufferedProtocol */
+    bool tls;                     /* ... namely the engine of tls.c */
     bool eof;                     /* write_eof was called */
     bool shut_pending;            /* ... and the shutdown is not yet submitted */
     bool protocol_paused;         /* pause_writing was called */

@@ -189,7 +189,15 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             return 0;
         if (s->paused)
             break;
-        if (s->buffered) {
+        if (s->tls) {
+            PyObject *protocol = Py_NewRef(s->protocol);
+            rc = gl_tls_receive(protocol, data + pos, n - pos);
+            Py_DECREF(protocol);
+            if (rc < 0)
+                rc = stream_fatal_current(
+                    s, "Fatal error: protocol.buffer_updated() call failed.");
+            pos = n;
+        } else if (s->buffered) {
             Py_ssize_t done;
             rc = stream_feed_buffer(s, data + pos, n - pos, &done);
             if (rc == 0 && done == 0)
