@@ -169,15 +169,22 @@ gl_library_keys(uint8_t set[GL_KEYS])
         set[key] = pthread_getspecific((pthread_key_t)key) != NULL;
 }
 
-/* The first call of an instance: waits until its runtime has started, and makes
+/* A call that reaches Go and does nothing there: no reactor has the number -1. */
+static void
+gl_library_enter(const gl_table *table)
+{
+    (void)table->describe(-1, NULL, 0);
+}
+
+/* The first call into a new instance: waits until its runtime has started, and makes
  * this thread known to it.  Go keeps a thread by a pthread key, which it tells
  * nobody; it is the one that has a value only afterwards. */
-static const gl_table *
-gl_library_first_call(gl_instance *instance)
+static void
+gl_library_enter_first(const gl_table *table)
 {
     uint8_t before[GL_KEYS], after[GL_KEYS];
     gl_library_keys(before);
-    const gl_table *table = instance->table();
+    gl_library_enter(table);
     gl_library_keys(after);
     gl_lib.live_key_known = false;
     for (unsigned key = 0; key < GL_KEYS && !gl_lib.live_key_known; key++)
@@ -185,7 +192,6 @@ gl_library_first_call(gl_instance *instance)
             gl_lib.live_key = (pthread_key_t)key;
             gl_lib.live_key_known = true;
         }
-    return table;
 }
 
 /* NULL if both sides were built from the same abi.h, else what differs. */
@@ -281,9 +287,11 @@ gl_library_open(void)
         gl_lib.instances--;
     } else {
         gl_lib.live = instance;
-        table = gl_library_first_call(&instance);
+        table = instance.table();
         failed = gl_library_check(table);
-        if (failed != NULL)
+        if (failed == NULL)
+            gl_library_enter_first(table);
+        else
             atomic_store(&gl_here->unfit, 1);
     }
     gl_signals_restore(&signals);
@@ -332,14 +340,15 @@ gl_library(const char **message)
 static void
 gl_library_bind_thread(void)
 {
+    const gl_table *table = atomic_load_explicit(&gl_here->table, memory_order_acquire);
     uint64_t epoch = gl_library_epoch();
-    if (gl_thread_epoch == epoch || epoch == 0)
+    if (gl_thread_epoch == epoch || table == NULL)
         return;
     /* Go unblocks SIGCHLD, SIGPROF and the fault signals in a thread that it meets,
      * for as long as the thread lives. */
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
-    (void)gl_lib.live.table();
+    gl_library_enter(table);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     gl_thread_epoch = epoch;
 }

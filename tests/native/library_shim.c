@@ -4,6 +4,8 @@
  */
 #include "library.c"
 
+#include <netdb.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -15,10 +17,40 @@ EXPORT void shim_set_path(const char *path) { gl_library_set_path(path); }
 EXPORT void shim_before_fork(void) { gl_library_before_fork(); }
 EXPORT void shim_describe(gl_library_facts *facts) { gl_library_describe(facts); }
 
-/* describe() of the live runtime: runs Go code in it. */
+/* Puts the live runtime to work: a reactor, a goroutine that resolves a name, and
+ * what the runtime says of itself.  Returns the length of that, or what failed. */
 EXPORT int32_t shim_go(char *out, int32_t cap)
 {
-    return gl_here->table->describe(-1, out, cap);
+    const gl_table *go = gl_here->table;
+    gl_submission submissions[4];
+    gl_completion completions[16];
+    uint8_t arena[4096];
+    gl_shared shared = {.sub = submissions,
+                        .sub_cap = 4,
+                        .cmp = completions,
+                        .cmp_cap = 16,
+                        .arena = arena,
+                        .arena_cap = sizeof arena};
+    int32_t reactor = go->reactor_new(&shared);
+    if (reactor < 0)
+        return reactor;
+    int32_t length = go->resolve(reactor, 7, "localhost", "80", 0, AF_UNSPEC, SOCK_STREAM, 0);
+    for (bool answered = false; length >= 0 && !answered;) {
+        if (go->turn(reactor, -1) < 0)
+            return -1;
+        for (uint32_t i = 0; i < shared.cmp_len; i++) {
+            if (completions[i].kind != GL_CMP_RESOLVED || completions[i].id != 7)
+                return -2;
+            if (completions[i].res != 0)
+                return -3;
+            freeaddrinfo(completions[i].ptr);
+            answered = true;
+        }
+    }
+    if (length >= 0)
+        length = go->describe(reactor, out, cap);
+    go->reactor_close(reactor);
+    return length;
 }
 
 /* The inherited state, to see what a child would do without a spare. */
