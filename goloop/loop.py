@@ -18,10 +18,13 @@ from .processes import Processes
 from .resolver import Resolver
 from .running import Running
 from .sendfile import Sendfile
+from .tls import StartTLS
 from .unix_sockets import UnixSockets
 
 
-class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes):
+class Loop(
+    Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS
+):
     """An asyncio event loop whose reactor is written in Go.
 
     It can be subclassed, and takes no arguments.

@@ -8,10 +8,12 @@ the order of bases and replaces what runs per record; see pybridge/core/tls.c.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from asyncio import sslproto
 from typing import Any
 
 from . import _core
+from .base import CoreLoop
 
 _State = sslproto.SSLProtocolState
 
@@ -45,3 +47,56 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_flush()
         elif state == _State.SHUTDOWN:
             self._do_shutdown()
+
+
+class StartTLS(CoreLoop):
+    """start_tls over the engine."""
+
+    async def start_tls(
+        self,
+        transport: Any,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+    ) -> Any:
+        """Put TLS between a transport and its protocol; return the new transport.
+
+        Timeouts are in seconds; None is asyncio's default. TypeError for a context or
+        a transport of the wrong kind, ssl.SSLError and its kin where the handshake
+        fails, after which the transport is closed.
+        """
+        if not isinstance(sslcontext, ssl.SSLContext):
+            raise TypeError(
+                f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}"
+            )
+        if not getattr(transport, "_start_tls_compatible", False):
+            raise TypeError(f"transport {transport!r} is not supported by start_tls()")
+        waiter = self.create_future()
+        tls: Any = TLSProtocol(
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+            call_connection_made=False,
+        )
+        # What arrives from now on is held until the engine has the transport.
+        transport.pause_reading()
+        transport.set_protocol(tls)
+        made = self.call_soon(tls.connection_made, transport)
+        resumed = self.call_soon(transport.resume_reading)
+        try:
+            await waiter
+        except BaseException:
+            transport.close()
+            made.cancel()
+            resumed.cancel()
+            raise
+        return tls._app_transport
