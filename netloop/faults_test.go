@@ -1,0 +1,274 @@
+package netloop
+
+import (
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/goloop/goloop/transports"
+	"golang.org/x/sys/unix"
+)
+
+// faults are the kernel's calls with errors in between: each call looks for an
+// errno that was prepared for it before it is made.
+type faults struct {
+	calls Calls
+	mu    sync.Mutex
+	next  map[string][]syscall.Errno
+	made  map[string]int
+}
+
+// fail makes the coming calls of this name fail, one for each errno; 0 lets one pass.
+func (f *faults) fail(name string, errnos ...syscall.Errno) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next[name] = append(f.next[name], errnos...)
+}
+
+// count is how often a call was made, failures included.
+func (f *faults) count(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.made[name]
+}
+
+// pending tells whether a prepared errno was not used.
+func (f *faults) pending(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.next[name]) > 0
+}
+
+func (f *faults) take(name string) syscall.Errno {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made[name]++
+	if len(f.next[name]) == 0 {
+		return 0
+	}
+	errno := f.next[name][0]
+	f.next[name] = f.next[name][1:]
+	return errno
+}
+
+func newFaults() *faults {
+	f := &faults{calls: SystemCalls(), next: map[string][]syscall.Errno{}, made: map[string]int{}}
+	c, real := &f.calls, SystemCalls()
+	moving := func(name string, call func(int, uintptr, uintptr) (int, syscall.Errno)) func(int, uintptr, uintptr) (int, syscall.Errno) {
+		return func(fd int, a, b uintptr) (int, syscall.Errno) {
+			if e := f.take(name); e != 0 {
+				return -1, e
+			}
+			return call(fd, a, b)
+		}
+	}
+	c.Recv = moving("recv", real.Recv)
+	c.Read = moving("read", real.Read)
+	c.Send = moving("send", real.Send)
+	c.Accept = moving("accept", real.Accept)
+	c.SendVectors = func(fd int, v []transports.Vector, s *transports.Scratch) (int, syscall.Errno) {
+		if e := f.take("sendmsg"); e != 0 {
+			return -1, e
+		}
+		return real.SendVectors(fd, v, s)
+	}
+	c.Writev = func(fd int, v []transports.Vector) (int, syscall.Errno) {
+		if e := f.take("writev"); e != 0 {
+			return -1, e
+		}
+		return real.Writev(fd, v)
+	}
+	c.Shutdown = func(fd int) syscall.Errno {
+		if e := f.take("shutdown"); e != 0 {
+			return e
+		}
+		return real.Shutdown(fd)
+	}
+	c.Sockname = func(fd int, a, b uintptr) syscall.Errno {
+		if e := f.take("sockname"); e != 0 {
+			return e
+		}
+		return real.Sockname(fd, a, b)
+	}
+	c.Close = func(fd int) syscall.Errno {
+		// Closed all the same, as Linux does.
+		e := f.take("close")
+		if r := real.Close(fd); e == 0 {
+			e = r
+		}
+		return e
+	}
+	c.WakeWrite = func(fd int) syscall.Errno {
+		if e := f.take("wake"); e != 0 {
+			return e
+		}
+		return real.WakeWrite(fd)
+	}
+	c.WakeOpen = func() (int, int, syscall.Errno) {
+		if e := f.take("eventfd"); e != 0 {
+			return -1, -1, e
+		}
+		return real.WakeOpen()
+	}
+	f.poll(&real)
+	return f
+}
+
+// Errors that mean "not now": nothing is lost and nothing is reported.
+func TestInterruptedAndEarlyCallsAreMadeAgain(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EINTR, syscall.EAGAIN} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			f := newFaults()
+			l := newLoop(t, usual, f.calls)
+			s := l.stream(0)
+			say(t, s.peer, []byte("in"))
+			f.fail("recv", errno, errno)
+			if d, all := l.until(CmpData); string(d.data) != "in" || len(all) != 1 {
+				t.Errorf("recv: %+v", all)
+			}
+			l.write(s, inC(t, []byte("out")))
+			f.fail("send", errno, errno)
+			if d, all := l.until(CmpWrote); d.Arg != 3 || len(all) != 1 {
+				t.Errorf("send: %+v", all)
+			}
+			l.write(s, inC(t, []byte("o")))
+			l.write(s, inC(t, []byte("ut")))
+			f.fail("sendmsg", errno)
+			if d, all := l.until(CmpWrote); d.Arg != 3 || len(all) != 1 {
+				t.Errorf("sendmsg: %+v", all)
+			}
+			if got := hear(t, s.peer); string(got) != "outout" {
+				t.Errorf("the peer heard %q", got)
+			}
+			ln := l.listen(10)
+			ln.dial(t, 1)
+			f.fail("accept", errno)
+			if _, all := l.until(CmpAccept); accepted(t, all) != 1 || len(all) != 1 {
+				t.Errorf("accept: %+v", all)
+			}
+			for _, name := range []string{"recv", "send", "sendmsg", "accept"} {
+				if f.pending(name) {
+					t.Errorf("%s was not called", name)
+				}
+			}
+			l.quiet()
+			if n := l.events(); n != 0 {
+				t.Errorf("%d events are left", n)
+			}
+		})
+	}
+}
+
+var fatal = []syscall.Errno{syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED,
+	syscall.ENOBUFS, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETIMEDOUT}
+
+func TestReadErrorsEndReading(t *testing.T) {
+	for _, errno := range fatal {
+		f := newFaults()
+		l := newLoop(t, usual, f.calls)
+		s := l.stream(0)
+		say(t, s.peer, []byte("x"))
+		f.fail("recv", errno)
+		d, all := l.until(CmpReadError)
+		if len(all) != 1 || d.ID != s.id || syscall.Errno(d.Res) != errno {
+			t.Errorf("%v: %+v", errno, all)
+		}
+		l.submit(SubReadStart, s.id, s.gen, 0, 0, 0) // for good
+		l.quiet()
+		// Writing is not concerned.
+		l.write(s, inC(t, []byte("y")))
+		l.until(CmpWrote)
+	}
+}
+
+func TestWriteErrorsEndWriting(t *testing.T) {
+	for _, errno := range fatal {
+		for _, pieces := range []int{1, 3} {
+			f := newFaults()
+			l := newLoop(t, usual, f.calls)
+			s := l.stream(0)
+			for range pieces {
+				l.write(s, inC(t, []byte("x")))
+			}
+			l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+			f.fail("send", errno)
+			f.fail("sendmsg", errno)
+			d, all := l.until(CmpWriteError)
+			if len(all) != 1 || d.ID != s.id || syscall.Errno(d.Res) != errno || d.Arg != 0 {
+				t.Errorf("%v: %+v", errno, all)
+			}
+			if f.count("shutdown") != 0 {
+				t.Errorf("%v: a dead stream was shut down", errno)
+			}
+			// Reading is not concerned.
+			say(t, s.peer, []byte("y"))
+			l.until(CmpData)
+		}
+	}
+}
+
+func TestPipeErrors(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	var ends [2]int
+	if err := unix.Pipe(ends[:]); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range ends {
+		if err := unix.SetNonblock(fd, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, w := l.open(ends[0], 0), l.open(ends[1], OpenPaused)
+	f.fail("writev", syscall.EINTR, syscall.EAGAIN, syscall.EPIPE)
+	l.write(w, inC(t, []byte("x")))
+	if d, _ := l.until(CmpWriteError); d.ID != w.id || syscall.Errno(d.Res) != syscall.EPIPE {
+		t.Errorf("%+v", d)
+	}
+	f.fail("read", syscall.EINTR, syscall.EAGAIN, syscall.EIO)
+	say(t, int(w.fd), []byte("x"))
+	if d, _ := l.until(CmpReadError); d.ID != r.id || syscall.Errno(d.Res) != syscall.EIO {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestErrorsOfShutdownSocknameAndClose(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	s := l.stream(0)
+	f.fail("shutdown", syscall.ENOTCONN)
+	l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+	l.quiet()
+	f.fail("close", syscall.EINTR)
+	l.close(s)
+	s = l.stream(0)
+	f.fail("close", syscall.EIO)
+	if err := l.r.StreamClose(s.id, s.gen, CloseFD); ErrnoOf(err) != syscall.EIO {
+		t.Errorf("close: %v", err)
+	}
+	if l.r.registry.find(s.id, s.gen) != nil {
+		t.Error("the stream is not closed")
+	}
+	ln := l.listen(10)
+	ln.dial(t, 1)
+	f.fail("sockname", syscall.ENOBUFS)
+	d, all := l.until(CmpAccept)
+	if d.ends.LocalLen != 0 || d.ends.PeerLen == 0 || accepted(t, all) != 1 {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestNewReportsWhatFailed(t *testing.T) {
+	for _, name := range []string{"create", "eventfd", "ctl"} {
+		for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+			checkDescriptors(t)
+			f := newFaults()
+			f.fail(name, errno)
+			l := usualLoop(t)
+			block := *l.sh
+			if _, err := NewWithCalls(&block, f.calls); ErrnoOf(err) != errno {
+				t.Errorf("%s: %v, want %v", name, err, errno)
+			}
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package netloop
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// loop is what C is to a reactor: it owns the shared memory, which is mapped and
+// not Go's, submits, turns, and reads the completions.
+type loop struct {
+	t    testing.TB
+	r    *Reactor
+	sh   *Shared
+	subs []Submission
+}
+
+// done is a completion with what its memory held.
+type done struct {
+	Completion
+	data []byte
+	ends Endpoints
+}
+
+type sizes struct {
+	completions uint32
+	arena       uint64
+}
+
+var usual = sizes{256, 1 << 20}
+
+// memory maps n bytes that are not on Go's heap.
+func memory(t testing.TB, n int) []byte {
+	t.Helper()
+	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal("mmap: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(m) })
+	return m
+}
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+const testSubmissions = 4096
+
+func newLoop(t testing.TB, size sizes, calls Calls) *loop {
+	t.Helper()
+	checkDescriptors(t)
+	l := &loop{t: t}
+	block := memory(t, int(unsafe.Sizeof(Shared{})))
+	subs := memory(t, testSubmissions*SubmissionSize)
+	cmps := memory(t, int(size.completions)*int(unsafe.Sizeof(Completion{})))
+	arena := memory(t, int(size.arena))
+	l.sh = (*Shared)(unsafe.Pointer(unsafe.SliceData(block)))
+	l.sh.Sub = (*Submission)(unsafe.Pointer(unsafe.SliceData(subs)))
+	l.sh.Cmp = (*Completion)(unsafe.Pointer(unsafe.SliceData(cmps)))
+	l.sh.Arena = unsafe.SliceData(arena)
+	l.sh.SubCap, l.sh.CmpCap, l.sh.ArenaCap = testSubmissions, size.completions, size.arena
+	l.subs = unsafe.Slice(l.sh.Sub, testSubmissions)
+	r, err := NewWithCalls(l.sh, calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.r = r
+	t.Cleanup(func() {
+		l.r.Close()
+		if n := l.r.registry.live; n != 0 && !t.Failed() {
+			t.Errorf("%d registrations are left", n)
+		}
+	})
+	return l
+}
+
+func usualLoop(t testing.TB) *loop { return newLoop(t, usual, SystemCalls()) }
+
+// checkDescriptors fails a test that leaves descriptors open.
+func checkDescriptors(t testing.TB) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			return 0 // no such directory here: nothing to compare
+		}
+		return len(entries)
+	}
+	before := count()
+	t.Cleanup(func() {
+		if after := count(); after != before && !t.Failed() {
+			t.Errorf("%d descriptors were open before the test, %d are after it", before, after)
+		}
+	})
+}
+
+func (l *loop) submit(op SubmissionOp, id, gen uint32, ptr uintptr, arg int64, flags uint32) {
+	l.t.Helper()
+	if l.sh.SubLen == l.sh.SubCap {
+		l.t.Fatal("the submission queue is full")
+	}
+	l.subs[l.sh.SubLen] = Submission{Op: op, ID: id, Gen: gen, Flags: flags, Ptr: ptr, Arg: arg}
+	l.sh.SubLen++
+}
+
+func (l *loop) write(s stream, b []byte) {
+	l.submit(SubWrite, s.id, s.gen, address(b), int64(len(b)), 0)
+}
+
+// turn does one turn and returns copies of what it completed.
+func (l *loop) turn(timeout int64) []done {
+	l.t.Helper()
+	n, err := l.r.Turn(timeout)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if n != int(l.sh.CmpLen) {
+		l.t.Fatalf("Turn returned %d, CmpLen is %d", n, l.sh.CmpLen)
+	}
+	if l.sh.SubLen != 0 {
+		l.t.Fatal("submissions were left")
+	}
+	var all []done
+	for _, c := range unsafe.Slice(l.sh.Cmp, l.sh.CmpCap)[:n] {
+		d := done{Completion: c}
+		base := address(unsafe.Slice(l.sh.Arena, 1))
+		switch c.Kind {
+		case CmpData:
+			d.data = bytes.Clone(unsafe.Slice(l.sh.Arena, l.sh.ArenaCap)[c.Ptr-base:][:c.Arg])
+		case CmpAccept:
+			d.ends = *(*Endpoints)(unsafe.Add(unsafe.Pointer(l.sh.Arena), c.Ptr-base))
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// until turns until a completion of this kind is among the completed, which it
+// returns together with all that came before and beside it.
+func (l *loop) until(kind CompletionKind) (done, []done) {
+	l.t.Helper()
+	var all []done
+	for range 10_000 {
+		batch := l.turn(-1)
+		all = append(all, batch...)
+		for _, d := range batch {
+			if d.Kind == kind {
+				return d, all
+			}
+		}
+	}
+	l.t.Fatalf("completion %d never came", kind)
+	return done{}, nil
+}
+
+// stream is an open stream and the peer's descriptor.
+type stream struct {
+	id, gen uint32
+	fd      int32
+	peer    int
+}
+
+// pair makes connected sockets; both are non-blocking.
+func pair(t testing.TB) (a, b int) {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal("socketpair: ", err)
+	}
+	for _, fd := range ends {
+		unix.CloseOnExec(fd)
+		if err := unix.SetNonblock(fd, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ends[0], ends[1]
+}
+
+// stream opens a stream over one end of a pair, which is closed with the test.
+func (l *loop) stream(flags uint32) stream {
+	l.t.Helper()
+	a, b := pair(l.t)
+	s := l.open(a, flags)
+	s.peer = b
+	l.t.Cleanup(func() { _ = unix.Close(b) })
+	return s
+}
+
+func (l *loop) open(fd int, flags uint32) stream {
+	l.t.Helper()
+	id, gen, err := l.r.StreamOpen(int32(fd), flags)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		if l.r.registry.find(id, gen) != nil {
+			if err := l.r.StreamClose(id, gen, CloseFD); err != nil {
+				l.t.Error(err)
+			}
+		}
+	})
+	return stream{id: id, gen: gen, fd: int32(fd), peer: -1}
+}
+
+func (l *loop) close(s stream) {
+	l.t.Helper()
+	if err := l.r.StreamClose(s.id, s.gen, CloseFD); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// say writes to the peer's descriptor all of b.
+func say(t testing.TB, fd int, b []byte) {
+	t.Helper()
+	if n, err := unix.Write(fd, b); n != len(b) || err != nil {
+		t.Fatalf("write to the peer: %d, %v", n, err)
+	}
+}
+
+// hear reads what is there from the peer's descriptor.
+func hear(t testing.TB, fd int) []byte {
+	t.Helper()
+	var all []byte
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := unix.Read(fd, buf)
+		if err == unix.EAGAIN || n == 0 {
+			return all
+		}
+		if err != nil {
+			t.Fatal("read from the peer: ", err)
+		}
+		all = append(all, buf[:n]...)
+	}
+}
+
+// inC copies b to memory that is not Go's.
+func inC(t testing.TB, b []byte) []byte {
+	m := memory(t, len(b))
+	copy(m, b)
+	return m
+}
+
+func expectKinds(t testing.TB, got []done, want ...CompletionKind) {
+	t.Helper()
+	var kinds []CompletionKind
+	for _, d := range got {
+		kinds = append(kinds, d.Kind)
+	}
+	if fmt.Sprint(kinds) != fmt.Sprint(want) {
+		t.Fatalf("completions are of the kinds %v, want %v", kinds, want)
+	}
+}
+
+// quiet expects that nothing happens: a turn that does not wait completes
+// nothing, and leaves nothing for a further one.
+func (l *loop) quiet() {
+	l.t.Helper()
+	expectKinds(l.t, l.turn(0))
+	if l.sh.More != 0 {
+		l.t.Fatal("More is set though nothing is left")
+	}
+}
+
+// events returns how many events the poller has at this moment: a registration
+// that should be silent and is not would make a loop spin.
+func (l *loop) events() int {
+	l.t.Helper()
+	n, errno := l.r.poller.wait(0)
+	if errno != 0 {
+		l.t.Fatal(errno)
+	}
+	return n
+}
+
+// small makes the buffers of a socket as small as the kernel allows.
+func small(t testing.TB, fd int) {
+	t.Helper()
+	for _, option := range []int{unix.SO_SNDBUF, unix.SO_RCVBUF} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package netloop
+
+import (
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+type listening struct {
+	id, gen uint32
+	fd      int
+	addr    unix.Sockaddr
+}
+
+func (l *loop) listen(backlog int32) listening {
+	l.t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	unix.CloseOnExec(fd)
+	if err = unix.SetNonblock(fd, true); err != nil {
+		l.t.Fatal(err)
+	}
+	if err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		l.t.Fatal(err)
+	}
+	if err = unix.Listen(fd, 128); err != nil {
+		l.t.Fatal(err)
+	}
+	addr, err := unix.Getsockname(fd)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	id, gen, err := l.r.ListenerOpen(int32(fd), backlog)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		if l.r.registry.find(id, gen) != nil {
+			if err := l.r.ListenerClose(id, gen, CloseFD); err != nil {
+				l.t.Error(err)
+			}
+		}
+	})
+	return listening{id, gen, fd, addr}
+}
+
+// dial connects n clients, which are closed with the test.
+func (ln listening) dial(t testing.TB, n int) {
+	t.Helper()
+	for range n {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		if err := unix.Connect(fd, ln.addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// accepted closes the descriptors among the completions, and counts them.
+func accepted(t testing.TB, all []done) int {
+	t.Helper()
+	n := 0
+	for _, d := range all {
+		if d.Kind == CmpAccept {
+			n++
+			if err := unix.Close(int(d.Res)); err != nil {
+				t.Error("close: ", err)
+			}
+		}
+	}
+	return n
+}
+
+func TestAcceptGivesDescriptorAndAddresses(t *testing.T) {
+	l := usualLoop(t)
+	ln := l.listen(100)
+	ln.dial(t, 1)
+	d, _ := l.until(CmpAccept)
+	fd := int(d.Res)
+	defer unix.Close(fd)
+	if d.ID != ln.id || d.Gen != ln.gen {
+		t.Errorf("%+v", d)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_NONBLOCK == 0 {
+		t.Errorf("flags %x, %v: not non-blocking", flags, err)
+	}
+	flags, err = unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("flags %x, %v: not close-on-exec", flags, err)
+	}
+	port := ln.addr.(*unix.SockaddrInet4).Port
+	if e := d.ends; e.LocalLen != 16 || e.PeerLen != 16 ||
+		int(e.Local[2])<<8|int(e.Local[3]) != port || e.Peer[4] != 127 {
+		t.Errorf("addresses %d %v, %d %v", e.LocalLen, e.Local[:16], e.PeerLen, e.Peer[:16])
+	}
+}
+
+func TestAcceptsAreBoundedPerTurn(t *testing.T) {
+	l := usualLoop(t)
+	ln := l.listen(3)
+	ln.dial(t, 8)
+	var counts []int
+	for total := 0; total < 8; {
+		n := accepted(t, l.turn(-1))
+		counts = append(counts, n)
+		total += n
+	}
+	for _, n := range counts {
+		if n > 3 {
+			t.Errorf("counts are %v", counts)
+		}
+	}
+	l.quiet()
+}
+
+func TestAcceptsBeyondTheRoomAreKept(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	ln := l.listen(100)
+	ln.dial(t, 60)
+	for total := 0; total < 60; {
+		total += accepted(t, l.turn(-1))
+	}
+	l.quiet()
+}
+
+// Out of descriptors, a listener rests: one report, no event, no accept, and a
+// wait of the poller that ends with the rest.
+func TestListenerRestsAndGoesOn(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			f := newFaults()
+			l := newLoop(t, usual, f.calls)
+			ln := l.listen(100)
+			ln.dial(t, 2)
+			f.fail("accept", errno)
+			d, _ := l.until(CmpAcceptError)
+			if d.ID != ln.id || syscall.Errno(d.Res) != errno || d.Arg != 1 {
+				t.Errorf("reported %+v", d)
+			}
+			accepts := f.count("accept")
+			l.quiet()
+			if n := l.events(); n != 0 {
+				t.Errorf("%d events of a resting listener", n)
+			}
+			if f.count("accept") != accepts {
+				t.Error("a resting listener accepted")
+			}
+			if left := l.sh.NextDeadline - l.sh.Now; left <= 0 || left > 1_000_000_000 {
+				t.Errorf("the rest ends in %d ns", left)
+			}
+			// Let the second pass.
+			l.r.registry.find(ln.id, ln.gen).listener.Rest(l.sh.Now - 2_000_000_000)
+			total := 0
+			for total < 2 {
+				total += accepted(t, l.turn(-1))
+			}
+			if l.sh.NextDeadline != DeadlineNone {
+				t.Error("a deadline is left")
+			}
+		})
+	}
+}
+
+func TestRestingListenerEndsTheWaitItself(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	ln := l.listen(100)
+	ln.dial(t, 1)
+	f.fail("accept", syscall.EMFILE)
+	l.until(CmpAcceptError)
+	// Nothing but the end of the rest can end this.
+	total := 0
+	for total < 1 {
+		total += accepted(t, l.turn(-1))
+	}
+}
+
+func TestClosingARestingListener(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	ln := l.listen(100)
+	ln.dial(t, 1)
+	f.fail("accept", syscall.EMFILE)
+	l.until(CmpAcceptError)
+	if err := l.r.ListenerClose(ln.id, ln.gen, CloseFD); err != nil {
+		t.Fatal(err)
+	}
+	l.quiet()
+	if l.sh.NextDeadline != DeadlineNone {
+		t.Error("a closed listener has a deadline")
+	}
+}
+
+func TestConnectionThatIsGoneIsPassedOver(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ECONNABORTED, syscall.EPROTO, syscall.EPERM, syscall.ENETDOWN} {
+		f := newFaults()
+		l := newLoop(t, usual, f.calls)
+		ln := l.listen(100)
+		ln.dial(t, 1)
+		f.fail("accept", errno)
+		_, all := l.until(CmpAccept)
+		if accepted(t, all) != 1 || len(all) != 1 {
+			t.Errorf("%v: completed %+v", errno, all)
+		}
+	}
+}
+
+func TestBrokenListenerStops(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	ln := l.listen(100)
+	ln.dial(t, 1)
+	f.fail("accept", syscall.EINVAL)
+	d, _ := l.until(CmpAcceptError)
+	if syscall.Errno(d.Res) != syscall.EINVAL || d.Arg != 0 {
+		t.Errorf("reported %+v", d)
+	}
+	l.quiet()
+	if n := l.events(); n != 0 {
+		t.Errorf("%d events of a stopped listener", n)
+	}
+}
+
+func TestClosedListenerAcceptsNothing(t *testing.T) {
+	l := usualLoop(t)
+	ln := l.listen(100)
+	ln.dial(t, 1)
+	if err := l.r.ListenerClose(ln.id, ln.gen, CloseFD); err != nil {
+		t.Fatal(err)
+	}
+	l.quiet()
+	if err := l.r.ListenerClose(ln.id, ln.gen, CloseFD); ErrnoOf(err) != syscall.ENOENT {
+		t.Errorf("closing twice: %v", err)
+	}
+}

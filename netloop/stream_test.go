@@ -1,0 +1,447 @@
+package netloop
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStreamReceivesAndSends(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	say(t, s.peer, []byte("hello"))
+	d, _ := l.until(CmpData)
+	if d.ID != s.id || d.Gen != s.gen || string(d.data) != "hello" {
+		t.Errorf("received %+v", d)
+	}
+	b := inC(t, []byte("answer"))
+	l.write(s, b)
+	d, _ = l.until(CmpWrote)
+	if d.ID != s.id || d.Arg != 6 || d.Gen != s.gen {
+		t.Errorf("reported %+v", d)
+	}
+	if got := hear(t, s.peer); string(got) != "answer" {
+		t.Errorf("the peer heard %q", got)
+	}
+	l.quiet()
+}
+
+func TestWritesOfOneTurnGoInOneCall(t *testing.T) {
+	calls := SystemCalls()
+	l := newLoop(t, usual, calls)
+	s := l.stream(0)
+	var want []byte
+	for i := range 700 {
+		b := inC(t, bytes.Repeat([]byte{byte(i)}, 1+i%5))
+		want = append(want, b...)
+		l.write(s, b)
+	}
+	d, _ := l.until(CmpWrote)
+	if d.Arg != int64(len(want)) || l.sh.Sends != 1 {
+		t.Errorf("%d bytes were reported after %d calls", d.Arg, l.sh.Sends)
+	}
+	if got := hear(t, s.peer); !bytes.Equal(got, want) {
+		t.Error("the peer heard something else")
+	}
+}
+
+func TestMorePiecesThanOneCallTakes(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	var want []byte
+	for i := range 3000 {
+		b := []byte{byte(i), byte(i >> 8)}
+		want = append(want, b...)
+		l.write(s, inC(t, b))
+	}
+	var got []byte
+	for wrote := int64(0); wrote < int64(len(want)); {
+		for _, d := range l.turn(-1) {
+			wrote += d.Arg
+		}
+		got = append(got, hear(t, s.peer)...)
+	}
+	if !bytes.Equal(append(got, hear(t, s.peer)...), want) {
+		t.Error("the peer heard something else")
+	}
+	l.quiet()
+}
+
+// A transfer through buffers of the least size, with a reader that stops and goes,
+// arrives whole, and every byte is reported once.
+func TestLongTransferThroughSmallBuffers(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	a, b := pair(t)
+	small(t, a)
+	small(t, b)
+	from, to := l.open(a, 0), l.open(b, 0)
+	rng := rand.New(rand.NewPCG(3, 4))
+	data := memory(t, 4<<20)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	want := sha256.Sum256(data)
+	hash := sha256.New()
+	queued, wrote, received, paused := 0, 0, 0, false
+	for received < len(data) {
+		for queued < len(data) && queued-wrote < 256<<10 {
+			n := min(1+rng.IntN(20_000), len(data)-queued)
+			l.write(from, data[queued:queued+n])
+			queued += n
+		}
+		if paused {
+			l.submit(SubReadStart, to.id, to.gen, 0, 0, 0)
+			paused = false
+		} else if rng.IntN(4) == 0 {
+			l.submit(SubReadStop, to.id, to.gen, 0, 0, 0)
+			paused = true
+		}
+		timeout := int64(-1)
+		if paused {
+			timeout = 0
+		}
+		for _, d := range l.turn(timeout) {
+			switch {
+			case d.Kind == CmpWrote && d.ID == from.id:
+				wrote += int(d.Arg)
+			case d.Kind == CmpData && d.ID == to.id:
+				hash.Write(d.data)
+				received += len(d.data)
+			default:
+				t.Fatalf("unexpected %+v", d)
+			}
+		}
+		if received > wrote+64<<10 {
+			t.Fatalf("%d bytes were received, %d reported as sent", received, wrote)
+		}
+	}
+	for wrote < len(data) {
+		d, _ := l.until(CmpWrote)
+		wrote += int(d.Arg)
+	}
+	if wrote != len(data) || [32]byte(hash.Sum(nil)) != want {
+		t.Errorf("%d of %d bytes reported, or they differ", wrote, len(data))
+	}
+	l.quiet()
+}
+
+func TestEndOfStreamAndHalfClose(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	if err := unix.Shutdown(s.peer, unix.SHUT_WR); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := l.until(CmpEOF)
+	if d.ID != s.id {
+		t.Errorf("%+v", d)
+	}
+	l.quiet() // the end is told once
+	if n := l.events(); n != 0 {
+		t.Errorf("%d events at the end of a stream", n)
+	}
+	// Our half still works, is drained, and then shut.
+	l.write(s, inC(t, []byte("last words")))
+	l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+	l.until(CmpWrote)
+	if got := hear(t, s.peer); string(got) != "last words" {
+		t.Errorf("the peer heard %q", got)
+	}
+	if n, err := unix.Read(s.peer, make([]byte, 1)); n != 0 || err != nil {
+		t.Errorf("the peer reads %d, %v instead of the end", n, err)
+	}
+	// Both directions are shut: the kernel reports a hang-up that can't be masked.
+	l.quiet()
+	if n := l.events(); n != 0 {
+		t.Errorf("%d events of a stream that is over", n)
+	}
+}
+
+func TestShutdownWaitsForTheQueue(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	small(t, int(s.fd))
+	data := memory(t, 300_000)
+	l.write(s, data)
+	l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+	l.write(s, inC(t, []byte("after the end"))) // ignored
+	wrote, heard := int64(0), 0
+	for wrote < int64(len(data)) {
+		for _, d := range l.turn(0) {
+			if d.Kind != CmpWrote {
+				t.Fatalf("%+v", d)
+			}
+			wrote += d.Arg
+		}
+		heard += len(hear(t, s.peer))
+	}
+	heard += len(hear(t, s.peer))
+	if n, err := unix.Read(s.peer, make([]byte, 1)); n != 0 || err != nil {
+		t.Errorf("the peer reads %d, %v instead of the end", n, err)
+	}
+	if heard != len(data) {
+		t.Errorf("the peer heard %d bytes", heard)
+	}
+}
+
+func TestPausedStreamIsSilentEvenWhenThePeerIsGone(t *testing.T) {
+	l := usualLoop(t)
+	a, b := pair(t)
+	s := l.open(a, OpenPaused)
+	if _, err := unix.Write(b, []byte("early")); err != nil {
+		t.Fatal(err)
+	}
+	l.quiet()
+	_ = unix.Close(b)
+	l.quiet()
+	if n := l.events(); n != 0 {
+		t.Errorf("%d events of a paused stream", n)
+	}
+	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	if d, _ := l.until(CmpData); string(d.data) != "early" {
+		t.Errorf("received %q", d.data)
+	}
+	l.until(CmpEOF)
+	l.quiet()
+	if n := l.events(); n != 0 {
+		t.Errorf("%d events after the end", n)
+	}
+}
+
+func TestPauseInTheMiddle(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	say(t, s.peer, []byte("one"))
+	l.until(CmpData)
+	l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+	say(t, s.peer, []byte("two"))
+	l.quiet()
+	// Stop and start within one turn cost nothing and lose nothing.
+	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	if d, _ := l.until(CmpData); string(d.data) != "two" {
+		t.Errorf("received %q", d.data)
+	}
+}
+
+// What left before a connection broke is reported before the break.
+func TestProgressBeforeEnd(t *testing.T) {
+	l := usualLoop(t)
+	a, b := pair(t)
+	s := l.open(a, 0)
+	l.submit(SubWrite, s.id, s.gen, address(inC(t, []byte("xyz"))), 3, WriteQuiet)
+	l.r.Flush()
+	_ = unix.Close(b)
+	var kinds []CompletionKind
+	for len(kinds) < 2 {
+		for _, d := range l.turn(-1) {
+			kinds = append(kinds, d.Kind)
+		}
+	}
+	if kinds[0] != CmpWrote || kinds[1] != CmpReadError && kinds[1] != CmpEOF {
+		t.Errorf("kinds are %v", kinds)
+	}
+}
+
+func TestWriteErrorDropsTheQueue(t *testing.T) {
+	l := usualLoop(t)
+	a, b := pair(t)
+	s := l.open(a, OpenPaused)
+	_ = unix.Close(b)
+	l.write(s, inC(t, []byte("abc")))
+	d, _ := l.until(CmpWriteError)
+	if d.ID != s.id || syscall.Errno(d.Res) != syscall.EPIPE || d.Arg != 0 {
+		t.Errorf("reported %+v", d)
+	}
+	l.write(s, inC(t, []byte("more")))
+	l.quiet()
+	if n := l.events(); n != 0 {
+		t.Errorf("%d events of a dead stream", n)
+	}
+}
+
+func TestPartBeforeWriteErrorIsReportedWithIt(t *testing.T) {
+	l := usualLoop(t)
+	a, b := pair(t)
+	small(t, a)
+	s := l.open(a, OpenPaused)
+	l.submit(SubWrite, s.id, s.gen, address(memory(t, 500_000)), 500_000, WriteQuiet)
+	l.r.Flush()
+	sent := l.r.registry.find(s.id, s.gen).stream.Progress()
+	_ = unix.Close(b)
+	_, all := l.until(CmpWriteError)
+	total := int64(0)
+	for _, d := range all {
+		total += d.Arg
+	}
+	if sent == 0 || total != sent {
+		t.Errorf("%d bytes had left, %d were reported", sent, total)
+	}
+}
+
+func TestFlushStreamReportsByItsResult(t *testing.T) {
+	l := usualLoop(t)
+	s, other := l.stream(0), l.stream(0)
+	l.write(s, inC(t, []byte("12345")))
+	l.write(other, inC(t, []byte("678")))
+	n, err := l.r.FlushStream(s.id, s.gen)
+	if n != 5 || err != nil {
+		t.Fatalf("FlushStream = %d, %v", n, err)
+	}
+	if got := hear(t, s.peer); string(got) != "12345" {
+		t.Errorf("the peer heard %q", got)
+	}
+	if got := hear(t, other.peer); len(got) != 0 {
+		t.Errorf("the other peer heard %q", got)
+	}
+	d, all := l.until(CmpWrote)
+	if len(all) != 1 || d.ID != other.id || d.Arg != 3 {
+		t.Errorf("reported %+v", all)
+	}
+	if _, err = l.r.FlushStream(s.id, s.gen+1); ErrnoOf(err) != syscall.ENOENT {
+		t.Errorf("FlushStream of another generation: %v", err)
+	}
+}
+
+func TestFlushStreamErrorComesWithTheNextTurn(t *testing.T) {
+	l := usualLoop(t)
+	a, b := pair(t)
+	s := l.open(a, OpenPaused)
+	_ = unix.Close(b)
+	l.write(s, inC(t, []byte("12345")))
+	if n, err := l.r.FlushStream(s.id, s.gen); n != 0 || err != nil {
+		t.Errorf("FlushStream = %d, %v", n, err)
+	}
+	expectKinds(t, l.turn(-1), CmpWriteError) // and does not block
+}
+
+func TestFlushOfAll(t *testing.T) {
+	l := usualLoop(t)
+	one, two := l.stream(0), l.stream(0)
+	l.write(one, inC(t, []byte("a")))
+	l.write(two, inC(t, []byte("bc")))
+	l.r.Flush()
+	if a, b := hear(t, one.peer), hear(t, two.peer); string(a) != "a" || string(b) != "bc" {
+		t.Errorf("the peers heard %q and %q", a, b)
+	}
+	expectKinds(t, l.turn(-1), CmpWrote, CmpWrote)
+}
+
+// A quiet write's report does not keep a turn from waiting, and comes with what
+// ends the wait.
+func TestQuietWrite(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	b := inC(t, []byte("ping"))
+	l.submit(SubWrite, s.id, s.gen, address(b), 4, WriteQuiet)
+	l.r.Flush()
+	if l.r.leftovers() {
+		t.Error("a quiet report would keep the turn from waiting")
+	}
+	say(t, s.peer, []byte("pong"))
+	expectKinds(t, l.turn(-1), CmpWrote, CmpData)
+	// One loud write makes the report of all loud.
+	l.submit(SubWrite, s.id, s.gen, address(b), 4, WriteQuiet)
+	l.submit(SubWrite, s.id, s.gen, address(b), 4, 0)
+	if d := l.turn(-1); len(d) != 1 || d[0].Kind != CmpWrote || d[0].Arg != 8 {
+		t.Errorf("%+v", d)
+	}
+	l.quiet()
+}
+
+func TestNothingOfAClosedStreamIsDelivered(t *testing.T) {
+	calls := SystemCalls()
+	l := newLoop(t, sizes{minCompletions, minArena}, calls)
+	var streams []stream
+	for range 40 {
+		s := l.stream(0)
+		say(t, s.peer, make([]byte, 3000))
+		streams = append(streams, s)
+	}
+	closed := map[token]bool{}
+	for len(streams) > 0 {
+		for _, d := range l.turn(0) {
+			if closed[makeToken(d.ID, d.Gen)] {
+				t.Fatalf("%+v is of a closed stream", d)
+			}
+		}
+		// The last one was told of by the poller, still waits for its turn, and has
+		// a write queued as well when it is closed.
+		s := streams[len(streams)-1]
+		streams = streams[:len(streams)-1]
+		l.write(s, inC(t, []byte("x")))
+		l.close(s)
+		closed[makeToken(s.id, s.gen)] = true
+	}
+	l.quiet()
+}
+
+func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
+	l := usualLoop(t)
+	a, b := pair(t)
+	old := l.open(a, 0)
+	l.write(old, inC(t, []byte("for nobody")))
+	l.close(old)
+	_ = unix.Close(b)
+	s := l.stream(0)
+	if s.id != old.id || s.gen == old.gen {
+		t.Fatalf("id %d, generation %d follow %d, %d", s.id, s.gen, old.id, old.gen)
+	}
+	l.submit(SubShutWrite, old.id, old.gen, 0, 0, 0)
+	l.submit(SubReadStop, old.id, old.gen, 0, 0, 0)
+	l.quiet()
+	if got := hear(t, s.peer); len(got) != 0 {
+		t.Errorf("a stranger heard %q", got)
+	}
+	say(t, s.peer, []byte("hi"))
+	l.until(CmpData)
+	if err := l.r.StreamClose(old.id, old.gen, CloseFD); ErrnoOf(err) != syscall.ENOENT {
+		t.Errorf("closing twice: %v", err)
+	}
+	if l.r.Facts().Ignored != 3 {
+		t.Errorf("%d submissions were ignored", l.r.Facts().Ignored)
+	}
+}
+
+func TestPipesAreStreamsToo(t *testing.T) {
+	l := usualLoop(t)
+	var ends [2]int
+	if err := unix.Pipe(ends[:]); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range ends {
+		if err := unix.SetNonblock(fd, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, w := l.open(ends[0], 0), l.open(ends[1], OpenPaused)
+	l.write(w, inC(t, []byte("through ")))
+	l.write(w, inC(t, []byte("a pipe")))
+	d, all := l.until(CmpData)
+	if string(d.data) != "through a pipe" || d.ID != r.id {
+		t.Errorf("%+v", all)
+	}
+	l.close(w)
+	l.until(CmpEOF)
+}
+
+func TestOpenRefusesWhatCannotBePolled(t *testing.T) {
+	l := usualLoop(t)
+	fd, err := unix.Open("stream_test.go", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, _, err := l.r.StreamOpen(int32(fd), 0); ErrnoOf(err) != syscall.EPERM {
+		t.Errorf("a regular file: %v", err)
+	}
+	for _, bad := range []int32{-1, 1 << 30} {
+		if _, _, err := l.r.StreamOpen(bad, 0); ErrnoOf(err) != syscall.EBADF {
+			t.Errorf("descriptor %d: %v", bad, err)
+		}
+	}
+}

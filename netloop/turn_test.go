@@ -1,0 +1,537 @@
+package netloop
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func (l *loop) arm(id uint32, deadline int64) { l.submit(SubTimerArm, id, 0, 0, deadline, 0) }
+
+// waitsAreExact waits for timers a fraction of a millisecond away. Each turn that
+// waits must be ended by the timer and deliver it, and never early. That it
+// isn't late by a millisecond cannot be asserted on a busy machine.
+func waitsAreExact(t *testing.T, l *loop) {
+	t.Helper()
+	for i := range 20 {
+		deadline := l.r.clock.now() + int64(50_000+i*20_000)
+		l.arm(uint32(i), deadline)
+		d := l.turn(-1)
+		expectKinds(t, d, CmpTimer)
+		after, err := monotonic()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d[0].ID != uint32(i) || l.sh.Now < deadline || after < deadline {
+			t.Fatalf("timer %d of %d came at %d", d[0].ID, deadline, l.sh.Now)
+		}
+	}
+}
+
+func TestTimersAreExact(t *testing.T) { waitsAreExact(t, usualLoop(t)) }
+
+func TestTimersComeInOrder(t *testing.T) {
+	l := usualLoop(t)
+	now := l.r.clock.now()
+	l.arm(3, now-10)
+	l.arm(1, now-10)
+	l.arm(2, now-20)
+	l.arm(4, now+1_000_000)
+	l.arm(5, now+3600_000_000_000)
+	l.submit(SubTimerCancel, 77, 0, 0, 0, 0)
+	var order []uint32
+	for len(order) < 4 {
+		for _, d := range l.turn(-1) {
+			order = append(order, d.ID)
+		}
+	}
+	if fmt.Sprint(order) != "[2 3 1 4]" {
+		t.Errorf("order is %v", order)
+	}
+	if l.sh.NextDeadline != now+3600_000_000_000 {
+		t.Errorf("the next deadline is %d", l.sh.NextDeadline)
+	}
+	l.submit(SubTimerCancel, 5, 0, 0, 0, 0)
+	l.quiet()
+	if l.sh.NextDeadline != DeadlineNone {
+		t.Errorf("the next deadline is %d", l.sh.NextDeadline)
+	}
+}
+
+func TestTimeoutEndsTheWait(t *testing.T) {
+	l := usualLoop(t)
+	l.arm(0, l.r.clock.now()+3600_000_000_000)
+	before := l.r.clock.now()
+	expectKinds(t, l.turn(300_000))
+	if l.sh.Now-before < 300_000 {
+		t.Errorf("the wait took %d ns", l.sh.Now-before)
+	}
+}
+
+func TestClockIsTheKernelsAndNeverAhead(t *testing.T) {
+	c, err := newClock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		before, err := monotonic()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := c.now()
+		after, err := monotonic()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got > after || got < before-1_000_000 {
+			t.Fatalf("the clock says %d between %d and %d", got, before, after)
+		}
+	}
+}
+
+// More timers than completions: none is lost, and the turn says that more is left.
+func TestTimersBeyondTheRoomAreKept(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	now := l.r.clock.now()
+	for i := range uint32(100) {
+		l.arm(i, now-1000+int64(i))
+	}
+	next := uint32(0)
+	for next < 100 {
+		for _, d := range l.turn(-1) {
+			if d.Kind != CmpTimer || d.ID != next {
+				t.Fatalf("%+v, want timer %d", d, next)
+			}
+			next++
+		}
+		if (l.sh.More != 0) != (next < 100) {
+			t.Fatalf("More is %d after %d timers", l.sh.More, next)
+		}
+	}
+}
+
+func TestReportsBeyondTheRoomAreKept(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	left := map[uint32]bool{}
+	for range 50 {
+		s := l.stream(0)
+		l.write(s, inC(t, []byte("x")))
+		left[s.id] = true
+	}
+	for len(left) > 0 {
+		for _, d := range l.turn(-1) {
+			if d.Kind != CmpWrote || d.Arg != 1 || !left[d.ID] {
+				t.Fatalf("%+v", d)
+			}
+			delete(left, d.ID)
+		}
+	}
+	l.quiet()
+}
+
+// With streams that always have data, in an arena for few of them, each is served
+// as often as any other, give or take one; and timers come through.
+func TestNobodyStarves(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	const n = 60
+	served := map[uint32]int{}
+	peers := map[uint32]int{}
+	var all []stream
+	for range n {
+		s := l.stream(0)
+		all = append(all, s)
+		peers[s.id] = s.peer
+		say(t, s.peer, make([]byte, 8192))
+	}
+	_ = all
+	timers := 0
+	for turn := range 400 {
+		l.arm(0, l.r.clock.now())
+		for _, d := range l.turn(-1) {
+			switch d.Kind {
+			case CmpData:
+				served[d.ID]++
+				say(t, peers[d.ID], d.data)
+			case CmpTimer:
+				timers++
+			default:
+				t.Fatalf("%+v", d)
+			}
+		}
+		if timers != turn+1 {
+			t.Fatalf("the timer of turn %d was left out", turn)
+		}
+		least, most := served[all[0].id], served[all[0].id]
+		for _, s := range all {
+			least, most = min(least, served[s.id]), max(most, served[s.id])
+		}
+		if most-least > 1 {
+			t.Fatalf("turn %d: one stream was served %d times, another %d", turn, most, least)
+		}
+	}
+}
+
+// The same with more ready streams than one wait of the poller tells of.
+func TestNobodyStarvesBeyondOneWait(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	const n = maxEvents + maxEvents/2
+	if limit.Cur < 2*n+100 {
+		t.Skipf("%d descriptors are allowed, %d are needed", limit.Cur, 2*n+100)
+	}
+	l := usualLoop(t)
+	var all []watched
+	for range n {
+		a, _ := watchedPair(t)
+		all = append(all, l.watch(a, writable, 0))
+	}
+	served := map[uint32]int{}
+	for range 40 {
+		for _, d := range l.turn(-1) {
+			served[d.ID]++
+		}
+	}
+	least, most := 1<<30, 0
+	for _, w := range all {
+		least, most = min(least, served[w.id]), max(most, served[w.id])
+	}
+	if most-least > 2 {
+		t.Errorf("one watch was served %d times, another %d", most, least)
+	}
+}
+
+func TestOneReceivePerTurn(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	say(t, s.peer, make([]byte, 1000))
+	l.turn(-1)
+	if l.sh.Recvs != 1 {
+		t.Errorf("%d receives for one event", l.sh.Recvs)
+	}
+}
+
+func TestWakesAreCollapsed(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	for range 1000 {
+		if err := l.r.Wake(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := f.count("wake"); n != 1 {
+		t.Errorf("%d writes for 1000 wakes", n)
+	}
+	expectKinds(t, l.turn(-1))
+	if l.sh.Wakeups != 1 || l.sh.WakePending != 0 {
+		t.Errorf("%d wakeups seen, pending %d", l.sh.Wakeups, l.sh.WakePending)
+	}
+	l.quiet()
+	if n := l.events(); n != 0 {
+		t.Errorf("%d events after the wakeup was seen", n)
+	}
+	if err := l.r.Wake(); err != nil || f.count("wake") != 2 {
+		t.Errorf("the wake after: %v, %d writes", err, f.count("wake"))
+	}
+}
+
+func TestWakeSurvivesErrors(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	f.fail("wake", unix.EINTR, unix.EINTR)
+	if err := l.r.Wake(); err != nil {
+		t.Error(err)
+	}
+	expectKinds(t, l.turn(-1))
+	f.fail("wake", unix.EIO)
+	if err := l.r.Wake(); ErrnoOf(err) != unix.EIO {
+		t.Error(err)
+	}
+	// The failure must not stop later wakes.
+	if err := l.r.Wake(); err != nil {
+		t.Error(err)
+	}
+	expectKinds(t, l.turn(-1))
+}
+
+// Work that is left before a wake is found after the turn that the wake ended.
+func TestNoWakeIsLost(t *testing.T) {
+	l := usualLoop(t)
+	var mailbox atomic.Int64
+	const wakers, rounds = 3, 300
+	var group sync.WaitGroup
+	for range wakers {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for range rounds {
+				mailbox.Add(1)
+				if err := l.r.Wake(); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	for got := int64(0); got < wakers*rounds; {
+		l.turn(-1) // would block for ever if a wake were lost
+		got = mailbox.Load()
+	}
+	group.Wait()
+}
+
+func TestWakeAndCloseMayMeet(t *testing.T) {
+	for range 50 {
+		l := usualLoop(t)
+		var group sync.WaitGroup
+		for range 2 {
+			group.Add(1)
+			go func() {
+				defer group.Done()
+				for l.r.Wake() == nil {
+					runtime.Gosched()
+				}
+			}()
+		}
+		l.turn(0)
+		l.r.wakeup.shut()
+		group.Wait()
+		if err := l.r.Wake(); ErrnoOf(err) != unix.EBADF {
+			t.Fatalf("a wake after the close: %v", err)
+		}
+	}
+}
+
+func TestAnswersAreDeliveredInOrderAndWake(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	const n = 50
+	go func() {
+		for i := range uint32(n) {
+			if !l.r.Deliver(Answer{Request: i, Code: -2, Errno: 5}) {
+				t.Error("not delivered")
+			}
+		}
+	}()
+	for next := uint32(0); next < n; {
+		for _, d := range l.turn(-1) {
+			if d.Kind != CmpResolved || d.ID != next || d.Res != -2 || d.Arg != 5 {
+				t.Fatalf("%+v, want answer %d", d, next)
+			}
+			next++
+		}
+	}
+	if !l.r.Deliver(Answer{Request: 99}) {
+		t.Error("not delivered")
+	}
+	if left := l.r.mailbox.shut(); len(left) != 1 || left[0].Request != 99 {
+		t.Errorf("left over: %v", left)
+	}
+	if l.r.Deliver(Answer{}) {
+		t.Error("delivered to a closed mailbox")
+	}
+}
+
+// A turn that waits does not hold up a collection, which stops the world.
+func TestWaitingTurnLetsTheWorldStop(t *testing.T) {
+	l := usualLoop(t)
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		l.turn(-1)
+	}()
+	for range 5 {
+		runtime.GC()
+	}
+	if err := l.r.Wake(); err != nil {
+		t.Error(err)
+	}
+	<-finished
+}
+
+func TestManyReactorsSideBySide(t *testing.T) {
+	var loops []*loop
+	var streams []stream
+	for range 4 {
+		l := usualLoop(t)
+		loops = append(loops, l)
+		streams = append(streams, l.stream(0))
+	}
+	var group sync.WaitGroup
+	for i, l := range loops {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			s := streams[i]
+			text := []byte(fmt.Sprintf("reactor %d", i))
+			for range 200 {
+				say(t, s.peer, text)
+				d, _ := l.until(CmpData)
+				if string(d.data) != string(text) {
+					t.Errorf("received %q", d.data)
+				}
+			}
+		}()
+	}
+	group.Wait()
+}
+
+func TestNewRefusesAPoorBlock(t *testing.T) {
+	good := usualLoop(t).sh
+	for name, spoil := range map[string]func(*Shared){
+		"no completions":  func(s *Shared) { s.Cmp = nil },
+		"no arena":        func(s *Shared) { s.Arena = nil },
+		"few completions": func(s *Shared) { s.CmpCap = minCompletions - 1 },
+		"small arena":     func(s *Shared) { s.ArenaCap = minArena - 1 },
+	} {
+		block := *good
+		spoil(&block)
+		if _, err := New(&block); ErrnoOf(err) != unix.EINVAL {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(nil); ErrnoOf(err) != unix.EINVAL {
+		t.Errorf("no block: %v", err)
+	}
+}
+
+// FuzzDecode feeds the decoder with anything. Lengths that a live stream would
+// send are kept within mapped memory; all else is as it comes.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 1, 2, 0, 0, 0, 3, 0, 1, 200, 4, 0, 1, 0, 5, 0, 1, 0, 6, 0, 1, 0})
+	f.Add([]byte("\x03\x00\x01\xff\x03\x00\x01\x00\x03\x09\x01\x05\xf0\x00\x01\x05\x04\x00\x01\x05\x03\x00\x01\x05"))
+	f.Fuzz(func(t *testing.T, program []byte) {
+		l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+		s := l.stream(0)
+		w := l.watch(int(s.peer), readable, 0)
+		data := memory(t, 1<<16)
+		ids := []uint32{s.id, w.id, 2, 1 << 20, 1<<26 - 1, 1 << 26, ^uint32(0)}
+		args := []int64{0, 1, 100, 1 << 16, -1, -1 << 63, 1<<63 - 1, 1 << 41, l.r.clock.now()}
+		for len(program) >= 4 {
+			op, id, gen, arg := program[0], program[1], program[2], program[3]
+			program = program[4:]
+			sub := Submission{Op: uint32(op % 12), ID: ids[int(id)%len(ids)], Gen: uint32(gen % 3),
+				Flags: uint32(gen), Ptr: address(data), Arg: args[int(arg)%len(args)]}
+			if op > 200 {
+				sub.Op = uint32(op) << 24
+			}
+			if sub.Op == SubWrite && arg > 200 {
+				sub.Ptr = 0
+			}
+			if l.sh.SubLen == l.sh.SubCap || op == 255 {
+				l.turn(0)
+			}
+			l.subs[l.sh.SubLen] = sub
+			l.sh.SubLen++
+		}
+		l.turn(0)
+		hear(t, s.peer)
+		l.turn(0)
+	})
+}
+
+func TestDecoderIgnoresAndCounts(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	b := inC(t, []byte("x"))
+	l.submit(SubNop, 0, 0, 0, 0, 0)
+	l.submit(99, 0, 0, 0, 0, 0)
+	l.submit(SubWrite, s.id, s.gen, address(b), 0, 0)
+	l.submit(SubWrite, s.id, s.gen, address(b), -5, 0)
+	l.submit(SubWrite, s.id, s.gen, 0, 5, 0)
+	l.submit(SubWrite, s.id, s.gen, address(b), 1<<62, 0)
+	l.submit(SubWrite, s.id+1000, s.gen, address(b), 1, 0)
+	l.submit(SubWrite, s.id, s.gen+1, address(b), 1, 0)
+	l.submit(SubTimerArm, 1<<30, 0, 0, 1, 0)
+	l.quiet()
+	if got := l.r.Facts().Ignored; got != 8 {
+		t.Errorf("%d submissions were ignored, want 8", got)
+	}
+	// A length beyond the capacity is C's bug, and not followed.
+	l.sh.SubLen = 1 << 31
+	l.sh.SubCap = 1
+	l.turn(0)
+}
+
+// echoStep is one turn of an echo of 1 KiB, as C drives it.
+func echoStep(tb testing.TB, l *loop, s stream, message, back []byte) {
+	if n, err := unix.Write(s.peer, message); n != len(message) || err != nil {
+		tb.Fatal(n, err)
+	}
+	n, err := l.r.Turn(-1)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, c := range unsafe.Slice(l.sh.Cmp, n) {
+		if c.Kind == CmpData {
+			l.submit(SubWrite, s.id, s.gen, c.Ptr, c.Arg, WriteQuiet)
+		}
+	}
+	l.r.Flush()
+	if n, err := unix.Read(s.peer, back); n != len(message) || err != nil {
+		tb.Fatal(n, err)
+	}
+}
+
+func BenchmarkEcho1KiB(b *testing.B) {
+	l := usualLoop(b)
+	s := l.stream(0)
+	message, back := make([]byte, 1024), make([]byte, 1024)
+	b.ReportAllocs()
+	for b.Loop() {
+		echoStep(b, l, s, message, back)
+	}
+}
+
+func timerStep(tb testing.TB, l *loop, i int) {
+	now := l.sh.Now
+	l.submit(SubTimerArm, uint32(i%1000), 0, 0, now+30_000_000_000, 0)
+	l.submit(SubTimerArm, 1000, 0, 0, now, 0)
+	l.submit(SubTimerCancel, uint32((i+500)%1000), 0, 0, 0, 0)
+	if _, err := l.r.Turn(-1); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func BenchmarkTimerTurn(b *testing.B) {
+	l := usualLoop(b)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		timerStep(b, l, i)
+	}
+}
+
+func BenchmarkIdleTurn(b *testing.B) {
+	l := usualLoop(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.r.Turn(0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestSteadyTurnsDoNotAllocate(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	message, back := make([]byte, 1024), make([]byte, 1024)
+	i := 0
+	step := func() {
+		echoStep(t, l, s, message, back)
+		timerStep(t, l, i)
+		if err := l.r.Wake(); err != nil {
+			t.Fatal(err)
+		}
+		i++
+	}
+	for range 3000 {
+		step()
+	}
+	if allocs := testing.AllocsPerRun(3000, step); allocs != 0 {
+		t.Errorf("%v allocations a turn", allocs)
+	}
+}
