@@ -1,0 +1,72 @@
+"""goloop and fork: whoever forks, the child has a Go runtime of its own.
+
+The scenarios stand in fork_scenarios.py; each runs in a process of its own, with a
+limit on its time, so that a hang is a failure and takes no other test down.
+GOLOOP_TEST_FORKS sets how many forks the stress makes (150 where it is unset).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCENARIOS = Path(__file__).resolve().parent / "fork_scenarios.py"
+
+# Seconds; the scenarios take one or two on an idle machine.
+TIME_LIMIT = 100
+
+FORKS = int(os.environ.get("GOLOOP_TEST_FORKS", "150"))
+
+
+def scenario_names() -> list[str]:
+    """The functions of fork_scenarios.py that are documented and have no parameters."""
+    namespace: dict[str, object] = {"__name__": "fork_scenarios"}
+    exec(compile(SCENARIOS.read_text(encoding="utf-8"), str(SCENARIOS), "exec"), namespace)
+    return [
+        name
+        for name, function in namespace.items()
+        if inspect.isfunction(function)
+        and function.__code__.co_filename == str(SCENARIOS)
+        and not name.startswith("_")
+        and not inspect.signature(function).parameters
+        and name not in ("refused", "raw_clone", "stress")
+    ]
+
+
+def run(name: str, limit: float, **environ: str) -> None:
+    """Runs a scenario; it must end well, and so must all that it forked."""
+    # GOGC=1: Go's collector runs at every chance it gets, in every child.
+    process = subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", str(SCENARIOS), name],
+        env={**os.environ, "GOGC": "1", **environ},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        pytest.fail(f"{name} hangs\n{output}")
+    assert process.returncode == 0, f"{name} ended with {process.returncode}\n{output}"
+    assert "Traceback" not in output, output
+    assert "Warning" not in output, output
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_fork(name: str) -> None:
+    run(name, TIME_LIMIT)
+
+
+@pytest.mark.timeout(120 + FORKS)
+def test_fork_stress() -> None:
+    run("stress", 100 + FORKS, FORKS=str(FORKS))
