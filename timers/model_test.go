@@ -186,7 +186,7 @@ func TestWheelAgreesWithSortedList(t *testing.T) {
 			case 0:
 				return now - rng.Int64N(span) // past
 			case 1:
-				return rng.Int64() - rng.Int64() // anything, negative ones too
+				return int64(rng.Uint64()) // anything, negative ones too
 			default:
 				return now + rng.Int64N(span)
 			}
