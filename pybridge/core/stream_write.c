@@ -99,7 +99,7 @@ chunk_consume(gl_stream *s, int64_t n)
         }
         n -= left;
         s->head_done = 0;
-        Py_DECREF(c->owner);
+        Py_CLEAR(c->owner);
         s->chunk_head = (s->chunk_head + 1) & s->chunk_mask;
         s->chunk_count--;
         if (s->submitted > 0)
