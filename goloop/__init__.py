@@ -20,6 +20,7 @@ from . import library as _library  # noqa: F401  (says where the Go library lies
 from .diagnostics import diagnostics
 from .loop import Loop, new_event_loop
 from .runner import run
+from .tasks import Future, Task
 from .version import __version__
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:
@@ -39,7 +40,9 @@ else:
 
 __all__ = (
     "EventLoopPolicy",
+    "Future",
     "Loop",
+    "Task",
     "__version__",
     "diagnostics",
     "install",

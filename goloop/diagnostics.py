@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import Any
 
-from . import _core
+from . import _core, tasks
 from .version import __version__
 
 
@@ -28,6 +28,7 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
         "platform": platform.platform(),
         "executable": sys.executable,
         "library": _core.library_info(),
+        "tasks": "goloop.Task" if tasks.reason is None else f"asyncio.Task: {tasks.reason}",
     }
     if isinstance(loop, _core.Loop):
         counters = loop._diagnostics()

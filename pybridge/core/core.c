@@ -6,6 +6,7 @@
 #include "core.h"
 #include "library.h"
 #include "stream.h"
+#include "tasks.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -32,6 +33,14 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "registry.c"
 #include "watch.c"
 #include "sockop.c"
+#include "native_loop.c"
+#include "current_task.c"
+#include "task_registry.c"
+#include "future.c"
+#include "wakeup.c"
+#include "task.c"
+#include "create_task.c"
+#include "probe.c"
 #include "turn.c"
 #include "loop.c"
 #include "endpoints.c"
@@ -83,13 +92,14 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("tls_fallback_reason(): why OpenSSL is not called directly, or None.")},
     {"_before_fork", core_before_fork, METH_NOARGS,
      PyDoc_STR("For os.register_at_fork(before=...).")},
+    GL_TASK_MODULE_METHODS,
     {NULL, NULL, 0, NULL},
 };
 
 static int
 core_exec(PyObject *module)
 {
-    if (gl_names_init() < 0 || gl_handle_init_types(module) < 0 ||
+    if (gl_names_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
         gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
         gl_stream_init_type(module) < 0 || gl_listener_init_type(module) < 0 ||
         gl_tls_init_type(module) < 0)

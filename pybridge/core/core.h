@@ -21,6 +21,7 @@
  *   openssl.c    the libssl behind Python's ssl module
  *   tls.c        the data path of TLS
  *   resolve.c    getaddrinfo on goroutines
+ *   tasks.h      Task and Future, and the files that make them
  *
  * Every function needs the GIL unless it says otherwise.  Functions that return
  * int give 0, or -1 with an exception set.
@@ -181,6 +182,9 @@ typedef struct gl_loop {
     char in_turn;             /* Go is running (the GIL is released) */
     char sleeping;            /* ... and may block: a push must wake it */
     char dirty;               /* submissions wait that must not wait long (writes) */
+    char replaced;            /* somebody has set call_soon on the instance */
+    char lingering;           /* current_task.c: an entry without a task is left */
+    PyObject *task_factory;   /* or NULL, or None */
     gl_submission *late;      /* made by a stranger's thread while Go was running */
     uint32_t late_len, late_cap;
     gl_ready ready;

@@ -144,38 +144,6 @@ gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, const void *ptr
     return 0;
 }
 
-/* ---- futures -------------------------------------------------------------------- */
-
-static PyObject *
-gl_new_future(gl_loop *loop)
-{
-    PyObject *args[2] = {NULL, (PyObject *)loop};
-    return PyObject_Vectorcall(G.asyncio_Future, args + 1, PY_VECTORCALL_ARGUMENTS_OFFSET,
-                               G.kw_loop);
-}
-
-/* set_result(None) unless the future is done already. */
-static int
-gl_future_set_none(PyObject *fut)
-{
-    PyObject *done = PyObject_CallMethodNoArgs(fut, G.s_done);
-    if (done == NULL)
-        return -1;
-    int is_done = PyObject_IsTrue(done);
-    Py_DECREF(done);
-    if (is_done)
-        return is_done < 0 ? -1 : 0;
-    PyObject *r = PyObject_CallMethodOneArg(fut, G.s_set_result, Py_None);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
-}
-
-static PyObject *
-loop_create_future(gl_loop *self, PyObject *Py_UNUSED(ignored))
-{
-    return gl_new_future(self);
-}
-
 /* ---- scheduling --------------------------------------------------------------- */
 
 /* The `context` among keyword arguments; *callback too where it is given by name.
@@ -582,6 +550,7 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
         return r;
     Py_VISIT(self->resolving);
     Py_VISIT(self->current_handle);
+    Py_VISIT(self->task_factory);
     return 0;
 }
 
@@ -590,6 +559,7 @@ loop_clear(gl_loop *self)
 {
     if (!self->running) /* never under a running loop's feet */
         loop_release(self);
+    Py_CLEAR(self->task_factory);
     return 0;
 }
 
@@ -601,6 +571,7 @@ loop_dealloc(gl_loop *self)
     if (self->weakrefs)
         PyObject_ClearWeakRefs((PyObject *)self);
     loop_release(self);
+    Py_CLEAR(self->task_factory);
     gl_ready_free(&self->ready);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
@@ -660,6 +631,29 @@ set_current_handle(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
     return 0;
 }
 
+static PyObject *
+get_task_factory(gl_loop *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->task_factory ? self->task_factory : Py_None);
+}
+
+static int
+set_task_factory(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    Py_XSETREF(self->task_factory, Py_XNewRef(value));
+    return 0;
+}
+
+/* Notes when somebody gives the instance another call_soon: tasks then call it. */
+static int
+loop_setattro(PyObject *self, PyObject *name, PyObject *value)
+{
+    if (name == G.s_call_soon ||
+        (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "call_soon") == 0))
+        ((gl_loop *)self)->replaced = value != NULL;
+    return PyObject_GenericSetAttr(self, name, value);
+}
+
 #define BOOL_GETSET(name, field)                                                              \
     {name, (getter)get_bool, (setter)set_bool, NULL, (void *)offsetof(gl_loop, field)}
 
@@ -667,6 +661,8 @@ static PyGetSetDef loop_getset[] = {
     BOOL_GETSET("_closed", closed),
     BOOL_GETSET("_stopping", stopping),
     BOOL_GETSET("_debug", debug),
+    {"_task_factory", (getter)get_task_factory, (setter)set_task_factory,
+     PyDoc_STR("What set_task_factory was given, or None."), NULL},
     {"_thread_id", (getter)get_thread_id, (setter)set_thread_id,
      PyDoc_STR("Identity of the thread that runs the loop, or None."), NULL},
     {"_current_handle", (getter)get_current_handle, (setter)set_current_handle,
@@ -697,6 +693,9 @@ static PyMethodDef loop_methods[] = {
     {"is_closed", NOARGS(loop_is_closed), PyDoc_STR("Return True once the loop is closed.")},
     {"is_running", NOARGS(loop_is_running), PyDoc_STR("Return True while the loop runs.")},
     {"get_debug", NOARGS(loop_get_debug), PyDoc_STR("Return True in debug mode.")},
+    {"create_task", FASTKW(loop_create_task),
+     PyDoc_STR("create_task($self, coro, /, **kwargs)\n--\n\n"
+               "Schedule a coroutine; return a Task.  Arguments as asyncio's.")},
     {"create_future", NOARGS(loop_create_future),
      PyDoc_STR("Return a Future attached to the loop.")},
     {"_check_closed", NOARGS(loop_check_closed), NULL},
@@ -751,6 +750,7 @@ static PyType_Slot loop_slots[] = {
     {Py_tp_clear, loop_clear},
     {Py_tp_dealloc, loop_dealloc},
     {Py_tp_methods, loop_methods},
+    {Py_tp_setattro, loop_setattro},
     {Py_tp_getset, loop_getset},
     {Py_tp_members, loop_members},
     {0, NULL},

@@ -108,6 +108,21 @@ gl_run_timed(gl_loop *loop, PyObject *handle)
     return r;
 }
 
+/* Steps a Task that was on the ring; takes over the reference. */
+static inline int
+run_task(gl_loop *loop, PyObject *task)
+{
+    if (!loop->debug)
+        return gl_task_run(loop, (gl_task *)task);
+    Py_INCREF(task);
+    int64_t before = gl_monotonic_ns();
+    int r = gl_task_run(loop, (gl_task *)task);
+    if (r == 0)
+        r = log_slow(loop, task, (double)(gl_monotonic_ns() - before) / 1e9);
+    Py_DECREF(task);
+    return r;
+}
+
 static int
 complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, bool stream)
 {
@@ -235,11 +250,20 @@ gl_iterate(gl_loop *loop)
     }
     for (size_t todo = loop->ready.count; todo && loop->ready.count; todo--) {
         PyObject *entry = gl_ready_pop(&loop->ready);
-        int r = gl_handle_is_cancelled(entry) ? 0 : gl_run_timed(loop, entry);
-        Py_DECREF(entry);
+        int r;
+        if (gl_is_task(entry)) {
+            r = run_task(loop, entry);
+        } else {
+            if (loop->lingering)
+                gl_current_flush(loop);
+            r = gl_handle_is_cancelled(entry) ? 0 : gl_run_timed(loop, entry);
+            Py_DECREF(entry);
+        }
         if (r < 0)
             return -1;
     }
+    if (loop->lingering)
+        gl_current_flush(loop);
     if (gl_dispatch(loop) < 0)
         return -1;
     gl_ready_trim(&loop->ready);
@@ -266,6 +290,8 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     do {
         r = gl_iterate(self);
     } while (r == 0 && !self->stopping);
+    if (self->lingering)
+        gl_current_flush(self);
     self->thread_id = outer;
     self->running = 0;
     self->stopping = 0;

@@ -1,0 +1,75 @@
+/*
+ * task_registry.c: the tasks that asyncio.all_tasks() lists.
+ *
+ * CPython 3.14 has a list per thread that holds _asyncio.Task and its subclasses; ours
+ * join it as CPython's own do, without a reference, and are moved to the interpreter's
+ * list by CPython when their thread ends.
+ *
+ * Before 3.14 asyncio keeps a WeakSet, which costs more than all the rest of a task's
+ * birth.  Our tasks are in a list of our own instead, which goloop/task_set.py shows
+ * to whoever iterates over that WeakSet.
+ *
+ * A task is in the list from its creation until it is done or freed.  Guarded by the
+ * GIL.
+ */
+#include "tasks.h"
+
+#if GL_LAYOUT_AWAITED_BY
+
+static inline gl_task_node *
+tasks_head(void)
+{
+    return (gl_task_node *)((char *)PyThreadState_Get() + A.ts_tasks_head);
+}
+
+#else
+
+static gl_task_node own_tasks = {&own_tasks, &own_tasks};
+
+static inline gl_task_node *
+tasks_head(void)
+{
+    return &own_tasks;
+}
+
+#endif
+
+static inline void
+gl_task_register(gl_task *task)
+{
+    if (task->node.next != NULL)
+        return;
+    gl_task_node *head = tasks_head(), *last = head->prev;
+    task->node.prev = last;
+    task->node.next = head;
+    last->next = &task->node;
+    head->prev = &task->node;
+}
+
+static inline void
+gl_task_unregister(gl_task *task)
+{
+    gl_task_node *node = &task->node;
+    if (node->next == NULL)
+        return;
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    node->next = node->prev = NULL;
+}
+
+/* _core._live_tasks(): the tasks of our own list, all loops. */
+static PyObject *
+core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    PyObject *list = PyList_New(0);
+#if !GL_LAYOUT_AWAITED_BY
+    for (gl_task_node *n = own_tasks.next; list && n != &own_tasks; n = n->next) {
+        PyObject *task = (PyObject *)((char *)n - offsetof(gl_task, node));
+        /* Growing the list may not run the collector, which could unlink `n`; from
+         * 3.12 on it never does, and 3.11 only collects when objects are tracked. */
+        if (PyList_Append(list, task) < 0)
+            Py_CLEAR(list);
+    }
+#endif
+    return list;
+}

@@ -1,0 +1,402 @@
+/*
+ * wakeup.c: a Task waits for a future, and is woken by it.
+ *
+ *   the coroutine yields                      the task
+ *   ------------------------------------      ----------------------------------------
+ *   a goloop.Future or Task, on our loop      becomes its callback0 (future.c); done:
+ *                                             the future puts the task on the ring
+ *   any other future                          adds a wakeup callable; done: call_soon
+ *   None                                      is scheduled again
+ *   anything else                             gets a RuntimeError by a scheduled step
+ *
+ * Two callables exist for the general path, named as asyncio's are, because they are
+ * seen in logs and reprs: `TaskStepMethWrapper` and the built-in method
+ * `Task.task_wakeup`.
+ */
+#include "tasks.h"
+
+/* ---- the wakeup callable -------------------------------------------------------------- */
+
+static PyObject *
+wakeup_call(PyObject *self, PyObject *fut)
+{
+    if (gl_task_wakeup((gl_task *)self, fut) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
+
+static PyObject *
+gl_wakeup_callable(gl_task *task)
+{
+    return PyCFunction_New(&wakeup_def, (PyObject *)task);
+}
+
+/* ---- the step callable ----------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    gl_task *task;
+    PyObject *exc; /* or NULL */
+} gl_step;
+
+static PyTypeObject *step_type;
+
+static int
+step_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((gl_step *)self)->task);
+    Py_VISIT(((gl_step *)self)->exc);
+    return 0;
+}
+
+static int
+step_clear(PyObject *self)
+{
+    Py_CLEAR(((gl_step *)self)->task);
+    Py_CLEAR(((gl_step *)self)->exc);
+    return 0;
+}
+
+static void
+step_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)step_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+step_call(PyObject *self, PyObject *args, PyObject *kwds)
+{
+    gl_step *s = (gl_step *)self;
+    if (kwds != NULL && PyDict_GET_SIZE(kwds) != 0) {
+        PyErr_SetString(PyExc_TypeError, "function takes no keyword arguments");
+        return NULL;
+    }
+    if (args != NULL && PyTuple_GET_SIZE(args) != 0) {
+        PyErr_SetString(PyExc_TypeError, "function takes no positional arguments");
+        return NULL;
+    }
+    if (s->task == NULL)
+        Py_RETURN_NONE; /* the collector has cleared us */
+    gl_task *task = (gl_task *)Py_NewRef((PyObject *)s->task);
+    PyObject *exc = Py_XNewRef(s->exc);
+    int r = gl_task_step(task, exc);
+    Py_XDECREF(exc);
+    Py_DECREF(task);
+    if (r < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+step_get_self(PyObject *self, void *Py_UNUSED(closure))
+{
+    gl_task *task = ((gl_step *)self)->task;
+    return Py_NewRef(task ? (PyObject *)task : Py_None);
+}
+
+static PyGetSetDef step_getset[] = {
+    {"__self__", step_get_self, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot step_slots[] = {
+    {Py_tp_traverse, step_traverse}, {Py_tp_clear, step_clear},
+    {Py_tp_dealloc, step_dealloc},   {Py_tp_call, step_call},
+    {Py_tp_getset, step_getset},     {0, NULL},
+};
+
+static PyType_Spec step_spec = {
+    .name = "goloop._core.TaskStepMethWrapper",
+    .basicsize = sizeof(gl_step),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = step_slots,
+};
+
+static PyObject *
+gl_step_callable(gl_task *task, PyObject *exc)
+{
+    gl_step *s = PyObject_GC_New(gl_step, step_type);
+    if (s == NULL)
+        return NULL;
+    s->task = (gl_task *)Py_NewRef((PyObject *)task);
+    s->exc = Py_XNewRef(exc);
+    PyObject_GC_Track((PyObject *)s);
+    return (PyObject *)s;
+}
+
+static int
+gl_step_soon(gl_task *task, PyObject *exc)
+{
+    gl_loop *loop;
+    if (exc == NULL && gl_is_task((PyObject *)task) &&
+        (loop = gl_native_loop(task->loop)) != NULL)
+        return gl_push_task(loop, task);
+    PyObject *step = gl_step_callable(task, exc);
+    if (step == NULL)
+        return -1;
+    int r = gl_soon(task->loop, step, NULL, task->context);
+    Py_DECREF(step);
+    return r;
+}
+
+/* ---- waiting -------------------------------------------------------------------------- */
+
+#if GL_LAYOUT_AWAITED_BY
+
+/* Notes for the debugging tools that `task` awaits `fut`. */
+static int
+awaited_by_add(gl_future *fut, PyObject *task)
+{
+    if (fut->awaited_by == NULL) {
+        fut->awaited_by = Py_NewRef(task);
+        return 0;
+    }
+    if (fut->awaited_by_is_set)
+        return PySet_Add(fut->awaited_by, task);
+    PyObject *set = PySet_New(NULL);
+    if (set == NULL)
+        return -1;
+    if (PySet_Add(set, task) < 0 || PySet_Add(set, fut->awaited_by) < 0) {
+        Py_DECREF(set);
+        return -1;
+    }
+    Py_SETREF(fut->awaited_by, set);
+    fut->awaited_by_is_set = 1;
+    return 0;
+}
+
+static inline int
+awaited_by_discard(gl_future *fut, PyObject *task)
+{
+    if (fut->awaited_by == task) {
+        fut->awaited_by = NULL;
+        Py_DECREF(task); /* the caller holds another reference */
+        return 0;
+    }
+    if (fut->awaited_by == NULL || !fut->awaited_by_is_set)
+        return 0;
+    return PySet_Discard(fut->awaited_by, task) < 0 ? -1 : 0;
+}
+
+#else
+
+static inline int
+awaited_by_add(gl_future *Py_UNUSED(fut), PyObject *Py_UNUSED(task))
+{
+    return 0;
+}
+
+static inline int
+awaited_by_discard(gl_future *Py_UNUSED(fut), PyObject *Py_UNUSED(task))
+{
+    return 0;
+}
+
+#endif
+
+/* The task's next step throws a RuntimeError.  The format has one or two %R. */
+static int
+error_soon(gl_task *task, const char *format, PyObject *first, PyObject *second)
+{
+    PyObject *text = PyUnicode_FromFormat(format, first, second);
+    if (text == NULL)
+        return -1;
+    PyObject *exc = PyObject_CallOneArg(PyExc_RuntimeError, text);
+    Py_DECREF(text);
+    if (exc == NULL)
+        return -1;
+    int r = gl_step_soon(task, exc);
+    Py_DECREF(exc);
+    return r;
+}
+
+#define ANOTHER_LOOP "Task %R got Future %R attached to a different loop"
+#define YIELD_INSTEAD "yield was used instead of yield from in task %R with %R"
+
+/* A cancel() arrived while the coroutine ran: it goes to what the task waits for. */
+static int
+pass_on_cancel(gl_task *task, PyObject *fut)
+{
+    PyObject *msg = Py_XNewRef(task->cancel_msg);
+    int cancelled;
+    if (Py_TYPE(fut) == gl_future_type) {
+        cancelled = gl_future_cancel((gl_future *)fut, msg ? msg : Py_None);
+    } else if (gl_is_task(fut)) {
+        cancelled = gl_task_cancel((gl_task *)fut, msg ? msg : Py_None);
+    } else {
+        PyObject *r = PyObject_CallMethodOneArg(fut, T.cancel, msg ? msg : Py_None);
+        cancelled = r ? PyObject_IsTrue(r) : -1;
+        Py_XDECREF(r);
+    }
+    Py_XDECREF(msg);
+    if (cancelled < 0)
+        return -1;
+    if (cancelled)
+        task->must_cancel = 0;
+    return 0;
+}
+
+/* Waits for an instance of a class whose C methods we know. */
+static int
+wait_exact(gl_task *task, PyObject *result)
+{
+    gl_future *fut = (gl_future *)result;
+    if (fut->loop != task->loop)
+        return error_soon(task, ANOTHER_LOOP, (PyObject *)task, result);
+    if (!fut->blocking)
+        return error_soon(task, YIELD_INSTEAD, (PyObject *)task, result);
+    if (awaited_by_add(fut, (PyObject *)task) < 0)
+        return -1;
+    fut->blocking = 0;
+    if (fut->callback0 == NULL && fut->callbacks == NULL && fut->state == GL_PENDING &&
+        gl_is_future(result) && gl_is_task((PyObject *)task) && gl_native_loop(task->loop)) {
+        fut->callback0 = Py_NewRef((PyObject *)task);
+        fut->context0 = Py_NewRef(Py_None);
+    } else {
+        PyObject *wakeup = gl_wakeup_callable(task);
+        if (wakeup == NULL)
+            return -1;
+        int r = gl_future_add_callback(fut, wakeup, task->context);
+        Py_DECREF(wakeup);
+        if (r < 0)
+            return -1;
+    }
+    Py_XSETREF(task->fut_waiter, Py_NewRef(result));
+    return task->must_cancel ? pass_on_cancel(task, result) : 0;
+}
+
+/* asyncio.futures._get_loop() */
+static PyObject *
+future_loop(PyObject *fut)
+{
+    PyObject *get_loop = PyObject_GetAttr(fut, T.get_loop);
+    if (get_loop != NULL) {
+        PyObject *loop = PyObject_CallNoArgs(get_loop);
+        Py_DECREF(get_loop);
+        return loop;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+        return NULL;
+    PyErr_Clear();
+    return PyObject_GetAttr(fut, G.s__loop);
+}
+
+/* Waits for anything that follows the future protocol, by its methods. */
+static int
+wait_general(gl_task *task, PyObject *result, PyObject *blocking_attr)
+{
+    int blocking = PyObject_IsTrue(blocking_attr);
+    if (blocking < 0)
+        return -1;
+    PyObject *loop = future_loop(result);
+    if (loop == NULL)
+        return -1;
+    bool same = loop == task->loop;
+    Py_DECREF(loop);
+    if (!same)
+        return error_soon(task, ANOTHER_LOOP, (PyObject *)task, result);
+    if (!blocking)
+        return error_soon(task, YIELD_INSTEAD, (PyObject *)task, result);
+    if (gl_has_layout(result) && awaited_by_add((gl_future *)result, (PyObject *)task) < 0)
+        return -1;
+    if (PyObject_SetAttr(result, G.s__asyncio_future_blocking, Py_False) < 0)
+        return -1;
+    PyObject *wakeup = gl_wakeup_callable(task);
+    if (wakeup == NULL)
+        return -1;
+    PyObject *context = Py_XNewRef(task->context);
+    PyObject *stack[3] = {result, wakeup, context};
+    PyObject *r = PyObject_VectorcallMethod(G.s_add_done_callback, stack,
+                                            2 | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
+    Py_XDECREF(context);
+    Py_DECREF(wakeup);
+    if (r == NULL)
+        return -1;
+    Py_DECREF(r);
+    Py_XSETREF(task->fut_waiter, Py_NewRef(result));
+    return task->must_cancel ? pass_on_cancel(task, result) : 0;
+}
+
+/* Neither a future nor None. */
+static int
+wait_foreign(gl_task *task, PyObject *result)
+{
+    PyObject *blocking = PyObject_GetAttr(result, G.s__asyncio_future_blocking);
+    if (blocking == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+            return -1;
+        PyErr_Clear();
+    } else {
+        int r = 0;
+        bool follows = blocking != Py_None;
+        if (follows)
+            r = wait_general(task, result, blocking);
+        Py_DECREF(blocking);
+        if (follows)
+            return r;
+    }
+    int is_generator = PyObject_IsInstance(result, (PyObject *)&PyGen_Type);
+    if (is_generator < 0)
+        return -1;
+    if (is_generator)
+        return error_soon(task,
+                          "yield was used instead of yield from for generator in task %R "
+                          "with %R",
+                          (PyObject *)task, result);
+    return error_soon(task, "Task got bad yield: %R", result, NULL);
+}
+
+static inline int
+gl_task_wait(gl_task *task, PyObject *result)
+{
+    int r;
+    if (result == Py_None)
+        r = gl_step_soon(task, NULL);
+    else if (result == (PyObject *)task)
+        r = error_soon(task, "Task cannot await on itself: %R", (PyObject *)task, NULL);
+    else if (gl_is_any_exact_future(result))
+        r = wait_exact(task, result);
+    else
+        r = wait_foreign(task, result);
+    Py_DECREF(result);
+    return r;
+}
+
+/* ---- waking ---------------------------------------------------------------------------- */
+
+/* What the future has for the task: 0 nothing, 1 *exc is to be thrown, -1 error. */
+static int
+wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
+{
+    *exc = NULL;
+    if (gl_has_layout(fut) && awaited_by_discard((gl_future *)fut, (PyObject *)task) < 0)
+        return -1;
+    if (gl_is_any_exact_future(fut))
+        return gl_future_outcome((gl_future *)fut, exc);
+    PyObject *result = PyObject_CallMethodNoArgs(fut, G.s_result);
+    if (result != NULL) {
+        Py_DECREF(result);
+        return 0;
+    }
+    *exc = gl_take_exception();
+    return 1;
+}
+
+static int
+gl_task_wakeup(gl_task *task, PyObject *fut)
+{
+    PyObject *exc;
+    if (wakeup_outcome(task, fut, &exc) < 0)
+        return -1;
+    int r = gl_task_step(task, exc);
+    Py_XDECREF(exc);
+    return r;
+}
