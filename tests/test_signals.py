@@ -1,0 +1,85 @@
+"""Signals stay Python's: what they do with a Go runtime in the process, and without.
+
+The scenarios stand in signal_scenarios.py; each runs in a process of its own, on
+asyncio and on goloop, with a limit on its time.  add_signal_handler as such is
+CPython's own tests' business (tests/conformance).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCENARIOS = Path(__file__).resolve().parent / "signal_scenarios.py"
+
+TIME_LIMIT = 100  # seconds
+
+LOOPS = ["asyncio", "goloop"]
+
+TOOLS = {"new_loop", "alarm_storm"}
+
+CRASHES = [
+    "crash_with_faulthandler_enabled_before",
+    "crash_with_faulthandler_enabled_after",
+    "crash_without_faulthandler",
+]
+
+
+def scenario_names() -> list[str]:
+    """The functions of signal_scenarios.py that have no parameters and end well."""
+    namespace: dict[str, object] = {"__name__": "signal_scenarios"}
+    exec(compile(SCENARIOS.read_text(encoding="utf-8"), str(SCENARIOS), "exec"), namespace)
+    return [
+        name
+        for name, function in namespace.items()
+        if inspect.isfunction(function)
+        and function.__code__.co_filename == str(SCENARIOS)
+        and not inspect.iscoroutinefunction(function)
+        and not inspect.signature(function).parameters
+        and name not in TOOLS
+        and name not in CRASHES
+    ]
+
+
+def run(name: str, loop: str) -> tuple[int, str]:
+    """Runs a scenario; its exit code (negative: the signal it died of) and its output."""
+    # GOGC=1: Go's collector runs at every chance it gets.
+    process = subprocess.Popen(
+        [sys.executable, str(SCENARIOS), name, loop],
+        env={**os.environ, "GOGC": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        pytest.fail(f"{name} on {loop} hangs\n{output}")
+    return process.returncode, output
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("name", scenario_names())
+def test_signals(name: str, loop: str) -> None:
+    code, output = run(name, loop)
+    assert code == 0, f"{name} on {loop} ended with {code}\n{output}"
+    assert "Traceback" not in output, output
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("name", CRASHES)
+def test_crash_in_c(name: str, loop: str) -> None:
+    code, output = run(name, loop)
+    assert code == -signal.SIGSEGV, (code, output)
+    assert ("Fatal Python error: Segmentation fault" in output) == ("enabled" in name), output
+    assert "goroutine" not in output
