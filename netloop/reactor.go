@@ -138,6 +138,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	return r.out.n, nil
 }
 
+// Now returns the time of the last turn's poll.
+func (r *Reactor) Now() int64 { return r.shared.Now }
+
 // leftovers tells whether there is work that needs no event.
 func (r *Reactor) leftovers() bool {
 	return r.ready.n > 0 || r.loud > 0 || len(r.listenerErrors) > 0 || r.mailbox.waiting.Load() > 0

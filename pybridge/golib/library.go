@@ -36,8 +36,14 @@ func main() {}
 // a count of the place's uses above, so that the number of a closed reactor is
 // not mistaken for that of the next in its place.
 type place struct {
-	reactor *netloop.Reactor
-	number  int32
+	loop   *loop
+	number int32
+}
+
+// loop is what a number stands for.
+type loop struct {
+	*netloop.Reactor
+	pace pace
 }
 
 const (
@@ -53,7 +59,7 @@ var (
 )
 
 // find returns the reactor of a number, or nil.
-func find(number C.int32_t) *netloop.Reactor {
+func find(number C.int32_t) *loop {
 	all := places.Load()
 	if all == nil || number < 0 {
 		return nil
@@ -62,34 +68,35 @@ func find(number C.int32_t) *netloop.Reactor {
 	if i >= len(*all) || (*all)[i].number != int32(number) {
 		return nil
 	}
-	return (*all)[i].reactor
+	return (*all)[i].loop
 }
 
 // enter gives a reactor a number, or -EMFILE where all places are taken.
 func enter(r *netloop.Reactor) C.int32_t {
+	l := &loop{Reactor: r}
 	placesMu.Lock()
 	defer placesMu.Unlock()
 	var all []place
 	if now := places.Load(); now != nil {
 		all = slices.Clone(*now)
 	}
-	i := slices.IndexFunc(all, func(p place) bool { return p.reactor == nil })
+	i := slices.IndexFunc(all, func(p place) bool { return p.loop == nil })
 	switch {
 	case i >= 0:
 		use := (all[i].number/maxPlaces + 1) % uses
-		all[i] = place{r, use*maxPlaces + int32(i)}
+		all[i] = place{l, use*maxPlaces + int32(i)}
 	case len(all) == maxPlaces:
 		return -C.int32_t(syscall.EMFILE)
 	default:
 		i = len(all)
-		all = append(all, place{r, int32(i)})
+		all = append(all, place{l, int32(i)})
 	}
 	places.Store(&all)
 	return C.int32_t(all[i].number)
 }
 
 // leave takes the reactor of a number out, and returns it or nil.
-func leave(number C.int32_t) *netloop.Reactor {
+func leave(number C.int32_t) *loop {
 	placesMu.Lock()
 	defer placesMu.Unlock()
 	r := find(number)
@@ -97,7 +104,7 @@ func leave(number C.int32_t) *netloop.Reactor {
 		return nil
 	}
 	all := slices.Clone(*places.Load())
-	all[int(number)%maxPlaces].reactor = nil
+	all[int(number)%maxPlaces].loop = nil
 	places.Store(&all)
 	return r
 }
@@ -143,6 +150,7 @@ func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
+	r.pace.turn(r.Now())
 	n, err := r.Turn(int64(timeout))
 	if err != nil {
 		return result(err)
