@@ -69,9 +69,7 @@ def test_run_until_complete_of_something_else(loop: Loop) -> None:
 
 def test_run_until_complete_of_another_loops_future(loop: Loop, loop_factory: LoopFactory) -> None:
     other = loop_factory()
-    with pytest.raises(
-        ValueError, match="loop argument must agree with|different loop|The future belongs"
-    ):
+    with pytest.raises(ValueError, match=r"must agree with|different loop|belongs to"):
         loop.run_until_complete(other.create_future())
     other.close()
 
@@ -220,11 +218,12 @@ def test_closed_loops_are_collected(loop_factory: LoopFactory) -> None:
 
 
 def test_an_unclosed_loop_warns(loop_factory: LoopFactory) -> None:
-    with pytest.warns(ResourceWarning, match="unclosed event loop"):
-        loop = loop_factory()
-        loop.run_until_complete(answer())
-        del loop
+    def forget() -> None:
+        loop_factory().run_until_complete(answer())
         gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed event loop"):
+        forget()
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])

@@ -1,0 +1,165 @@
+"""BufferedProtocol: buffers of any size, hints, errors, and pausing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Any
+
+import pytest
+from conftest import Errors, tcp_pair
+from protocols import BufferedRecorder, hang_up, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def open_pair(loop: Loop, factory: Any) -> tuple[Any, socket.socket]:
+    near, far = tcp_pair()
+    _, protocol = await loop.create_connection(factory, sock=near)
+    return protocol, far
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 4096, 1 << 20])
+async def test_buffers_of_any_size(loop: Loop, size: int) -> None:
+    payload = os.urandom(20_000 if size < 64 else 2_000_000)
+    protocol, far = await open_pair(loop, lambda: BufferedRecorder(size))
+    await loop.sock_sendall(far, payload)
+    far.shutdown(socket.SHUT_WR)
+    await protocol.lost
+    assert protocol.data == payload
+    assert protocol.eof.done()
+    assert all(hint == -1 or hint > 0 for hint in protocol.hints)
+    far.close()
+
+
+async def test_a_new_buffer_each_time(loop: Loop) -> None:
+    class Changing(BufferedRecorder):
+        count = 0
+
+        def get_buffer(self, sizehint: int) -> bytearray:
+            self.count += 1
+            self.buffer = bytearray(self.count % 50 + 1)
+            return self.buffer
+
+    payload = os.urandom(50_000)
+    protocol, far = await open_pair(loop, Changing)
+    await loop.sock_sendall(far, payload)
+    await until(lambda: len(protocol.data) == len(payload))
+    assert protocol.data == payload
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_a_memoryview_as_buffer(loop: Loop) -> None:
+    class Viewed(BufferedRecorder):
+        def get_buffer(self, sizehint: int) -> Any:
+            return memoryview(self.buffer)[10:20]
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.data += self.buffer[10 : 10 + nbytes]
+
+    protocol, far = await open_pair(loop, Viewed)
+    far.send(b"0123456789abcdef")
+    await until(lambda: protocol.data == b"0123456789abcdef")
+    far.close()
+    await hang_up(protocol)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "kind"),
+    [
+        (bytearray(), RuntimeError),
+        (None, TypeError),
+        (b"read-only", (TypeError, BufferError, ValueError)),
+        ("text", TypeError),
+    ],
+)
+async def test_impossible_buffers(loop: Loop, errors: Errors, buffer: Any, kind: Any) -> None:
+    class Broken(BufferedRecorder):
+        def get_buffer(self, sizehint: int) -> Any:
+            return buffer
+
+    protocol, far = await open_pair(loop, Broken)
+    far.send(b"x")
+    assert isinstance(await protocol.lost, kind)
+    context = errors.expect(kind, "Fatal ")
+    assert context["protocol"] is protocol
+    assert context["transport"] is protocol.transport
+    far.close()
+
+
+@pytest.mark.parametrize("method", ["get_buffer", "buffer_updated", "eof_received"])
+async def test_failing_callbacks(loop: Loop, errors: Errors, method: str) -> None:
+    def fail(*args: Any) -> Any:
+        raise ZeroDivisionError(method)
+
+    protocol, far = await open_pair(loop, BufferedRecorder)
+    setattr(protocol, method, fail)
+    # A buffered protocol's methods may be looked up once, so set them anew.
+    protocol.transport.set_protocol(protocol)
+    far.send(b"x")
+    far.shutdown(socket.SHUT_WR)
+    assert isinstance(await protocol.lost, ZeroDivisionError)
+    errors.expect(ZeroDivisionError, f"Fatal error: protocol.{method}() call failed.")
+    far.close()
+
+
+async def test_pausing_in_buffer_updated(loop: Loop) -> None:
+    class Pausing(BufferedRecorder):
+        def buffer_updated(self, nbytes: int) -> None:
+            super().buffer_updated(nbytes)
+            self.transport.pause_reading()
+
+    protocol, far = await open_pair(loop, lambda: Pausing(4))
+    far.send(b"abcdefgh")
+    await until(lambda: protocol.data)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert protocol.data == b"abcd"
+    protocol.transport.resume_reading()
+    await until(lambda: protocol.data == b"abcdefgh")
+    far.close()
+    protocol.transport.resume_reading()
+    await protocol.lost
+
+
+async def test_closing_in_get_buffer(loop: Loop) -> None:
+    class Closing(BufferedRecorder):
+        def get_buffer(self, sizehint: int) -> bytearray:
+            self.transport.close()
+            return super().get_buffer(sizehint)
+
+    protocol, far = await open_pair(loop, Closing)
+    far.send(b"abc")
+    assert await protocol.lost is None
+    far.close()
+
+
+async def test_a_buffer_that_is_shrunk_while_we_read_is_refused_by_python(loop: Loop) -> None:
+    """Memory safety: the buffer stays exported only while it is filled."""
+    protocol, far = await open_pair(loop, lambda: BufferedRecorder(16))
+    far.send(b"abc")
+    await until(lambda: protocol.data == b"abc")
+    protocol.buffer.clear()  # raises BufferError if somebody still holds it
+    protocol.buffer.extend(bytes(32))
+    far.send(b"def")
+    await until(lambda: protocol.data == b"abcdef")
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_a_server_of_buffered_protocols(loop: Loop) -> None:
+    class Echo(BufferedRecorder):
+        def buffer_updated(self, nbytes: int) -> None:
+            self.transport.write(self.buffer[:nbytes])
+
+    server = await loop.create_server(lambda: Echo(100), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    payload = os.urandom(300_000)
+    writer.write(payload)
+    assert await reader.readexactly(len(payload)) == payload
+    writer.close()
+    await writer.wait_closed()
+    server.close()
+    await server.wait_closed()

@@ -1,0 +1,307 @@
+"""create_connection and connect_accepted_socket: addresses, races of families, arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import sys
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import Recorder, hang_up, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+def refused_port(family: socket.AddressFamily = socket.AF_INET) -> int:
+    """A port that nobody listens on."""
+    host = "::1" if family == socket.AF_INET6 else "127.0.0.1"
+    with socket.create_server((host, 0), family=family) as gone:
+        port: int = gone.getsockname()[1]
+        return port
+
+
+class Resolved:
+    """Puts a list of addresses in the place of name resolution for one loop."""
+
+    def __init__(self, *addresses: tuple[str, int]) -> None:
+        self.addresses = addresses
+
+    async def __call__(self, host: Any, port: Any, **kwargs: Any) -> list[Any]:
+        return [
+            (
+                socket.AF_INET6 if ":" in address else socket.AF_INET,
+                socket.SOCK_STREAM,
+                socket.IPPROTO_TCP,
+                "",
+                (address, number, 0, 0) if ":" in address else (address, number),
+            )
+            for address, number in self.addresses
+        ]
+
+
+async def test_by_address(loop: Loop, listener: socket.socket) -> None:
+    transport, protocol = await loop.create_connection(Recorder, *listener.getsockname())
+    assert isinstance(protocol, Recorder)
+    assert protocol.names() == ["made"]
+    assert transport.get_extra_info("peername") == listener.getsockname()
+    await hang_up(protocol)
+
+
+async def test_by_name(loop: Loop, listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    for host in ("localhost", b"127.0.0.1"):
+        _, protocol = await loop.create_connection(Recorder, host, port)  # type: ignore[arg-type]
+        await hang_up(protocol)
+
+
+async def test_port_as_text(loop: Loop, listener: socket.socket) -> None:
+    port = str(listener.getsockname()[1])
+    _, protocol = await loop.create_connection(Recorder, "127.0.0.1", port)  # type: ignore[arg-type]
+    await hang_up(protocol)
+
+
+async def test_unknown_names(loop: Loop) -> None:
+    with pytest.raises(socket.gaierror):
+        await loop.create_connection(Recorder, "name.invalid", 80)
+    with pytest.raises(socket.gaierror):
+        await loop.create_connection(Recorder, "127.0.0.1", 80, family=socket.AF_INET6)
+
+
+async def test_refused(loop: Loop) -> None:
+    port = refused_port()
+    with pytest.raises(ConnectionRefusedError) as caught:
+        await loop.create_connection(Recorder, "127.0.0.1", port)
+    assert caught.value.errno == errno.ECONNREFUSED
+    assert f"('127.0.0.1', {port})" in str(caught.value)
+
+
+async def test_the_addresses_are_tried_in_turn(
+    loop: Loop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = Resolved(("127.0.0.1", refused_port()), listener.getsockname())
+    monkeypatch.setattr(loop, "getaddrinfo", resolved)
+    _, protocol = await loop.create_connection(Recorder, "any.example", 80)
+    assert protocol.transport.get_extra_info("peername") == listener.getsockname()
+    await hang_up(protocol)
+
+
+async def test_all_refused(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = [refused_port(), refused_port()]
+    resolved = Resolved(*(("127.0.0.1", port) for port in ports))
+    monkeypatch.setattr(loop, "getaddrinfo", resolved)
+    with pytest.raises(OSError, match="Multiple exceptions: ") as caught:
+        await loop.create_connection(Recorder, "any.example", 80)
+    assert all(str(port) in str(caught.value) for port in ports)
+
+
+async def test_all_refused_in_one_way(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal errors are told as one."""
+    port = refused_port()
+    monkeypatch.setattr(loop, "getaddrinfo", Resolved(("127.0.0.1", port), ("127.0.0.1", port)))
+    with pytest.raises(ConnectionRefusedError):
+        await loop.create_connection(Recorder, "any.example", 80)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="all_errors is new in 3.12")
+async def test_all_errors(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = [refused_port(), refused_port()]
+    resolved = Resolved(*(("127.0.0.1", port) for port in ports))
+    monkeypatch.setattr(loop, "getaddrinfo", resolved)
+    with pytest.raises(ExceptionGroup, match="create_connection failed") as caught:
+        await loop.create_connection(Recorder, "any.example", 80, all_errors=True)
+    assert len(caught.value.exceptions) == 2
+    assert all(isinstance(error, ConnectionRefusedError) for error in caught.value.exceptions)
+
+
+async def test_no_address(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "getaddrinfo", Resolved())
+    with pytest.raises(OSError, match=r"getaddrinfo\(\) returned empty list"):
+        await loop.create_connection(Recorder, "any.example", 80)
+
+
+async def test_happy_eyeballs_takes_the_one_that_answers(
+    loop: Loop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first address never answers: a full backlog drops its handshake."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen(0)
+        fillers = []
+        for _ in range(3):
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(mute.getsockname())
+            fillers.append(filler)
+        monkeypatch.setattr(
+            loop, "getaddrinfo", Resolved(mute.getsockname(), listener.getsockname())
+        )
+        _, protocol = await loop.create_connection(
+            Recorder, "any.example", 80, happy_eyeballs_delay=0.01
+        )
+        assert protocol.transport.get_extra_info("peername") == listener.getsockname()
+        await hang_up(protocol)
+        for filler in fillers:
+            filler.close()
+
+
+@pytest.mark.parametrize("extra", [{}, {"happy_eyeballs_delay": 0.01}])
+async def test_happy_eyeballs_with_all_refused(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]
+) -> None:
+    ports = [refused_port(socket.AF_INET6), refused_port()]
+    monkeypatch.setattr(loop, "getaddrinfo", Resolved(("::1", ports[0]), ("127.0.0.1", ports[1])))
+    with pytest.raises(OSError, match="Multiple exceptions"):
+        await loop.create_connection(Recorder, "any.example", 80, **extra)
+
+
+@pytest.mark.parametrize(
+    ("interleave", "expected"),
+    [(1, ["6a", "4a", "6b", "4b", "6c"]), (2, ["6a", "6b", "4a", "6c", "4b"])],
+)
+async def test_interleave(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, interleave: int, expected: list[str]
+) -> None:
+    v6 = [("::1", refused_port(socket.AF_INET6)) for _ in range(3)]
+    v4 = [("127.0.0.1", refused_port()) for _ in range(2)]
+    names = {address[1]: f"6{letter}" for address, letter in zip(v6, "abc", strict=True)}
+    names |= {address[1]: f"4{letter}" for address, letter in zip(v4, "ab", strict=True)}
+    tried: list[str] = []
+    original = loop.sock_connect
+
+    async def sock_connect(sock: socket.socket, address: Any) -> None:
+        tried.append(names[address[1]])
+        await original(sock, address)
+
+    monkeypatch.setattr(loop, "getaddrinfo", Resolved(*v6, *v4))
+    monkeypatch.setattr(loop, "sock_connect", sock_connect)
+    with pytest.raises(OSError, match="Multiple exceptions"):
+        await loop.create_connection(Recorder, "any.example", 80, interleave=interleave)
+    assert tried == expected
+
+
+async def test_local_addr(loop: Loop, listener: socket.socket) -> None:
+    port = refused_port()
+    _, protocol = await loop.create_connection(
+        Recorder, *listener.getsockname(), local_addr=("127.0.0.1", port)
+    )
+    assert protocol.transport.get_extra_info("sockname") == ("127.0.0.1", port)
+    await hang_up(protocol)
+
+
+async def test_local_addr_in_use(loop: Loop, listener: socket.socket) -> None:
+    taken = listener.getsockname()
+    with pytest.raises(OSError, match="error while attempting to bind on address"):
+        await loop.create_connection(Recorder, *taken, local_addr=taken)
+
+
+async def test_by_socket(loop: Loop) -> None:
+    near, far = tcp_pair()
+    near.setblocking(True)
+    transport, protocol = await loop.create_connection(Recorder, sock=near)
+    # asyncio makes it non-blocking by itself.
+    assert near.gettimeout() == 0
+    assert transport.get_extra_info("socket").fileno() == near.fileno()
+    far.close()
+    await hang_up(protocol)
+    assert near.fileno() == -1
+
+
+async def test_by_unix_socket(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    far.send(b"x")
+    await until(lambda: protocol.data == b"x")
+    far.close()
+    await hang_up(protocol)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "host and port was not specified and no sock specified"),
+        (
+            {"host": "127.0.0.1", "port": 1, "sock": "SOCK"},
+            "host/port and sock can not be specified at the same time",
+        ),
+        (
+            {"port": 1, "sock": "SOCK"},
+            "host/port and sock can not be specified at the same time",
+        ),
+        (
+            {"host": "h", "port": 1, "server_hostname": "n"},
+            "server_hostname is only meaningful with ssl",
+        ),
+        (
+            {"host": "h", "port": 1, "ssl_handshake_timeout": 1},
+            "ssl_handshake_timeout is only meaningful with ssl",
+        ),
+        (
+            {"host": "h", "port": 1, "ssl_shutdown_timeout": 1},
+            "ssl_shutdown_timeout is only meaningful with ssl",
+        ),
+        ({"sock": "SOCK", "ssl": True}, "You must set server_hostname when using ssl"),
+        ({"sock": "UDP"}, "A Stream Socket was expected, got "),
+    ],
+)
+async def test_impossible_arguments(loop: Loop, arguments: dict[str, Any], message: str) -> None:
+    with (
+        socket.socket() as stream,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
+    ):
+        given = {
+            name: {"SOCK": stream, "UDP": datagram}.get(value, value)
+            for name, value in arguments.items()
+        }
+        with pytest.raises(ValueError, match=message):
+            await loop.create_connection(Recorder, **given)
+
+
+async def test_connect_accepted_socket(loop: Loop, listener: socket.socket) -> None:
+    client = socket.create_connection(listener.getsockname())
+    served, _ = listener.accept()
+    transport, protocol = await loop.connect_accepted_socket(Recorder, served)
+    assert protocol.names() == ["made"]
+    client.send(b"x")
+    await until(lambda: protocol.data == b"x")
+    transport.write(b"y")
+    client.setblocking(False)
+    assert await loop.sock_recv(client, 1) == b"y"
+    client.close()
+    await protocol.lost
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"ssl_handshake_timeout": 1},
+            "ssl_handshake_timeout is only meaningful with ssl",
+        ),
+        (
+            {"ssl_shutdown_timeout": 1},
+            "ssl_shutdown_timeout is only meaningful with ssl",
+        ),
+        ({"datagram": True}, "A Stream Socket was expected, got "),
+    ],
+)
+async def test_connect_accepted_socket_refuses(
+    loop: Loop, arguments: dict[str, Any], message: str
+) -> None:
+    kind = socket.SOCK_DGRAM if arguments.pop("datagram", False) else socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET, kind) as sock, pytest.raises(ValueError, match=message):
+        await loop.connect_accepted_socket(Recorder, sock, **arguments)
+
+
+async def test_many_connections_at_once(loop: Loop) -> None:
+    server = await loop.create_server(Recorder, "127.0.0.1", 0, backlog=200)
+    address = server.sockets[0].getsockname()
+    made = await asyncio.gather(*(loop.create_connection(Recorder, *address) for _ in range(200)))
+    assert len({transport.get_extra_info("sockname") for transport, _ in made}) == 200
+    server.close()
+    await hang_up(*(protocol for _, protocol in made))
+    if sys.version_info >= (3, 12, 1):
+        await server.wait_closed()
+    await until(lambda: len(asyncio.all_tasks()) == 1)

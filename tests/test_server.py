@@ -1,0 +1,365 @@
+"""create_server and Server: addresses, options, and its methods in each version."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+import sys
+from asyncio import trsock
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import Recorder, hang_up, until
+
+Loop = asyncio.AbstractEventLoop
+
+# wait_closed waits for the connections since 3.12.1.
+WAITS_FOR_CONNECTIONS = sys.version_info >= (3, 12, 1)
+
+
+async def finish(server: Any) -> None:
+    server.close()
+    await server.wait_closed()
+
+
+def can_connect(address: Any) -> bool:
+    try:
+        socket.create_connection(address[:2], timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+async def test_a_server(loop: Loop) -> None:
+    server = await loop.create_server(Recorder, "127.0.0.1", 0)
+    assert isinstance(server, asyncio.AbstractServer)
+    assert isinstance(server, asyncio.Server)
+    assert server.get_loop() is loop
+    assert server.is_serving()
+    assert isinstance(server.sockets, tuple)
+    (view,) = server.sockets
+    assert isinstance(view, trsock.TransportSocket)
+    assert view.family == socket.AF_INET
+    assert view.getsockname()[0] == "127.0.0.1"
+    assert view.gettimeout() == 0
+    assert repr(server).startswith("<Server sockets=")
+    await finish(server)
+    assert server.sockets == ()
+    assert not server.is_serving()
+    server.close()
+
+
+async def test_several_hosts(loop: Loop) -> None:
+    server = await loop.create_server(Recorder, ["127.0.0.1", "127.0.0.2", "::1"], 0)
+    addresses = [sock.getsockname() for sock in server.sockets]
+    assert {address[0] for address in addresses} == {"127.0.0.1", "127.0.0.2", "::1"}
+    assert all(can_connect(address) for address in addresses)
+    await finish(server)
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+
+
+async def test_every_interface(loop: Loop) -> None:
+    with socket.create_server(("", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = await loop.create_server(Recorder, None, port)
+    hosts = {sock.getsockname()[0] for sock in server.sockets}
+    assert hosts == {"0.0.0.0", "::"}
+    assert {sock.getsockname()[1] for sock in server.sockets} == {port}
+    # Both can have the port because the one is for IPv6 alone.
+    for sock in server.sockets:
+        if sock.family == socket.AF_INET6:
+            assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 1
+    await finish(server)
+    server = await loop.create_server(Recorder, "", port)
+    assert {sock.getsockname()[0] for sock in server.sockets} == {"0.0.0.0", "::"}
+    await finish(server)
+
+
+async def test_families(loop: Loop) -> None:
+    for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        server = await loop.create_server(Recorder, None, 0, family=family)
+        assert {sock.getsockname()[0] for sock in server.sockets} == {host}
+        await finish(server)
+    with pytest.raises(socket.gaierror):
+        await loop.create_server(Recorder, "127.0.0.1", 0, family=socket.AF_INET6)
+
+
+async def test_address_in_use(loop: Loop, listener: socket.socket) -> None:
+    with pytest.raises(OSError, match="error while attempting to bind on address") as caught:
+        await loop.create_server(Recorder, *listener.getsockname())
+    assert caught.value.errno == errno.EADDRINUSE
+
+
+async def test_an_error_on_one_host_closes_the_others(loop: Loop, listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    with pytest.raises(OSError, match="error while attempting to bind"):
+        await loop.create_server(Recorder, ["127.0.0.9", "127.0.0.1"], port)
+    assert not can_connect(("127.0.0.9", port))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "expected"),
+    [
+        ({}, socket.SO_REUSEADDR, True),
+        ({"reuse_address": False}, socket.SO_REUSEADDR, False),
+        ({"reuse_address": True}, socket.SO_REUSEADDR, True),
+        ({}, socket.SO_REUSEPORT, False),
+        ({"reuse_port": True}, socket.SO_REUSEPORT, True),
+        ({}, socket.SO_KEEPALIVE, False),
+        pytest.param(
+            {"keep_alive": True},
+            socket.SO_KEEPALIVE,
+            True,
+            marks=pytest.mark.skipif(sys.version_info < (3, 13), reason="new in 3.13"),
+        ),
+    ],
+)
+async def test_options(loop: Loop, arguments: dict[str, Any], option: int, expected: bool) -> None:
+    server = await loop.create_server(Recorder, "127.0.0.1", 0, **arguments)
+    assert bool(server.sockets[0].getsockopt(socket.SOL_SOCKET, option)) is expected
+    await finish(server)
+
+
+async def test_reuse_port_shares_a_port(loop: Loop) -> None:
+    first = await loop.create_server(Recorder, "127.0.0.1", 0, reuse_port=True)
+    port = first.sockets[0].getsockname()[1]
+    second = await loop.create_server(Recorder, "127.0.0.1", port, reuse_port=True)
+    await finish(first)
+    await finish(second)
+
+
+async def test_start_serving_later(loop: Loop) -> None:
+    server = await loop.create_server(Recorder, "127.0.0.1", 0, start_serving=False)
+    address = server.sockets[0].getsockname()
+    assert not server.is_serving()
+    assert not can_connect(address)
+    await server.start_serving()
+    assert server.is_serving()
+    await server.start_serving()
+    assert can_connect(address)
+    await finish(server)
+
+
+async def test_by_socket(loop: Loop) -> None:
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    server = await loop.create_server(factory, sock=sock)
+    assert server.sockets[0].fileno() == sock.fileno()
+    _, near = await loop.create_connection(Recorder, *sock.getsockname())
+    await until(lambda: made and made[0].names() == ["made"])
+    await hang_up(near, made[0])
+    await finish(server)
+    assert sock.fileno() == -1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "Neither host/port nor sock were specified"),
+        (
+            {"host": "127.0.0.1", "port": 1, "sock": "SOCK"},
+            "host/port and sock can not be specified at the same time",
+        ),
+        ({"sock": "UDP"}, "A Stream Socket was expected, got "),
+        (
+            {"host": "h", "port": 1, "ssl_handshake_timeout": 1},
+            "ssl_handshake_timeout is only meaningful with ssl",
+        ),
+        (
+            {"host": "h", "port": 1, "ssl_shutdown_timeout": 1},
+            "ssl_shutdown_timeout is only meaningful with ssl",
+        ),
+    ],
+)
+async def test_impossible_arguments(loop: Loop, arguments: dict[str, Any], message: str) -> None:
+    with (
+        socket.socket() as stream,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
+    ):
+        given = {
+            name: {"SOCK": stream, "UDP": datagram}.get(value, value)
+            for name, value in arguments.items()
+        }
+        with pytest.raises(ValueError, match=message):
+            await loop.create_server(Recorder, **given)
+
+
+async def test_ssl_must_be_a_context(loop: Loop) -> None:
+    with pytest.raises(TypeError, match="ssl argument must be an SSLContext or None"):
+        await loop.create_server(Recorder, "127.0.0.1", 0, ssl=True)  # type: ignore[call-overload]
+
+
+async def test_unknown_hosts(loop: Loop) -> None:
+    with pytest.raises(socket.gaierror):
+        await loop.create_server(Recorder, "name.invalid", 0)
+
+
+async def test_async_context(loop: Loop) -> None:
+    async with await loop.create_server(Recorder, "127.0.0.1", 0) as server:
+        assert server.is_serving()
+        address = server.sockets[0].getsockname()
+    assert not server.is_serving()
+    assert not can_connect(address)
+
+
+async def test_serve_forever(loop: Loop) -> None:
+    server = await loop.create_server(Recorder, "127.0.0.1", 0, start_serving=False)
+    task = loop.create_task(server.serve_forever())
+    await until(server.is_serving)
+    with pytest.raises(RuntimeError, match="is already being awaited on serve_forever"):
+        await server.serve_forever()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not server.is_serving()
+    with pytest.raises(RuntimeError, match="is closed"):
+        await server.serve_forever()
+
+
+async def test_close_ends_serve_forever(loop: Loop) -> None:
+    server = await loop.create_server(Recorder, "127.0.0.1", 0)
+    task = loop.create_task(server.serve_forever())
+    await asyncio.sleep(0)
+    server.close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_close_keeps_connections(loop: Loop) -> None:
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    _, near = await loop.create_connection(Recorder, *address)
+    await until(lambda: made and made[0].transport)
+    server.close()
+    assert not can_connect(address)
+    near.transport.write(b"x")
+    await until(lambda: made[0].data == b"x")
+    waiting = asyncio.ensure_future(server.wait_closed())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert waiting.done() is not WAITS_FOR_CONNECTIONS
+    await hang_up(near, made[0])
+    await waiting
+    await server.wait_closed()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="new in 3.13")
+@pytest.mark.parametrize("method", ["close_clients", "abort_clients"])
+async def test_ending_the_clients(loop: Loop, method: str) -> None:
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    near = [(await loop.create_connection(Recorder, *address))[1] for _ in range(3)]
+    await until(lambda: len(made) == 3 and all(protocol.transport for protocol in made))
+    payload = b"x" * (8 << 20)
+    for protocol in near:
+        protocol.transport.pause_reading()
+    for protocol in made:
+        protocol.transport.write(payload)
+    server.close()
+    getattr(server, method)()
+    assert all(protocol.transport.is_closing() for protocol in made)
+    for protocol in near:
+        protocol.transport.resume_reading()
+    for protocol in made:
+        assert await protocol.lost is None
+    await server.wait_closed()
+    for protocol in near:
+        await protocol.lost
+        if method == "close_clients":
+            assert protocol.data == payload
+        else:
+            assert len(protocol.data) < len(payload)
+
+
+async def test_connections_that_wait_in_the_backlog_are_all_accepted(loop: Loop) -> None:
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    sock = socket.create_server(("127.0.0.1", 0), backlog=300)
+    clients = [socket.create_connection(sock.getsockname()) for _ in range(250)]
+    server = await loop.create_server(factory, sock=sock, backlog=300)
+    await until(lambda: len(made) == 250 and all(protocol.transport for protocol in made))
+    peers = {protocol.transport.get_extra_info("peername") for protocol in made}
+    assert peers == {client.getsockname() for client in clients}
+    for client in clients:
+        client.close()
+    for protocol in made:
+        await protocol.lost
+    await finish(server)
+
+
+async def test_a_connection_that_is_reset_before_it_is_accepted(loop: Loop) -> None:
+    sock = socket.create_server(("127.0.0.1", 0))
+    gone = socket.create_connection(sock.getsockname())
+    gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    gone.close()
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await loop.create_server(factory, sock=sock)
+    _, near = await loop.create_connection(Recorder, *sock.getsockname())
+    await until(lambda: made and made[-1].transport)
+    await hang_up(near)
+    for protocol in made:
+        await protocol.lost
+    await finish(server)
+
+
+async def test_close_before_the_accepted_are_made(loop: Loop) -> None:
+    """Nothing leaks when the server goes while connections are being set up."""
+    for _ in range(20):
+        made: list[Recorder] = []
+
+        def factory(made: list[Recorder] = made) -> Recorder:
+            made.append(Recorder())
+            return made[-1]
+
+        server = await loop.create_server(factory, "127.0.0.1", 0)
+        clients = [socket.create_connection(server.sockets[0].getsockname()) for _ in range(3)]
+        await asyncio.sleep(0)
+        server.close()
+        for client in clients:
+            client.close()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await until(lambda made=made: all(p.lost.done() for p in made))  # type: ignore[misc]
+        await server.wait_closed()
+
+
+async def test_listening_socket_is_refused_to_others(loop: Loop) -> None:
+    near, far = tcp_pair()
+    near.close()
+    far.close()
+    server = await loop.create_server(Recorder, "127.0.0.1", 0)
+    fd = server.sockets[0].fileno()
+    assert fd >= 0
+    await finish(server)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        socket.socket(fileno=fd)

@@ -1,0 +1,294 @@
+"""sock_recv and its siblings: results, checks, errors, and many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import Recorder, hang_up, turns
+
+Loop = asyncio.AbstractEventLoop
+Pair = tuple[socket.socket, socket.socket]
+
+
+def udp_socket() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    sock.setblocking(False)
+    return sock
+
+
+async def test_recv(loop: Loop, pair: Pair) -> None:
+    first, second = pair
+    second.send(b"there at once")
+    assert await loop.sock_recv(first, 5) == b"there"
+    assert await loop.sock_recv(first, 100) == b" at once"
+    waiting = asyncio.ensure_future(loop.sock_recv(first, 100))
+    await turns(5)
+    assert not waiting.done()
+    second.send(b"later")
+    assert await waiting == b"later"
+    second.close()
+    assert await loop.sock_recv(first, 100) == b""
+
+
+async def test_recv_into(loop: Loop, pair: Pair) -> None:
+    first, second = pair
+    buffer = bytearray(10)
+    second.send(b"abc")
+    assert await loop.sock_recv_into(first, buffer) == 3
+    assert buffer == b"abc" + bytes(7)
+    waiting = asyncio.ensure_future(loop.sock_recv_into(first, memoryview(buffer)[5:]))
+    await turns(5)
+    second.send(b"defghijkl")
+    assert await waiting == 5
+    assert buffer == b"abc\0\0defgh"
+    assert await loop.sock_recv(first, 10) == b"ijkl"
+    second.close()
+    assert await loop.sock_recv_into(first, buffer) == 0
+
+
+async def test_recvfrom_and_sendto(loop: Loop) -> None:
+    with udp_socket() as first, udp_socket() as second:
+        assert await loop.sock_sendto(first, b"hello", second.getsockname()) == 5
+        assert await loop.sock_recvfrom(second, 100) == (b"hello", first.getsockname())
+        waiting = asyncio.ensure_future(loop.sock_recvfrom(second, 3))
+        await turns(5)
+        assert await loop.sock_sendto(first, bytearray(b"truncated"), second.getsockname()) == 9
+        assert await waiting == (b"tru", first.getsockname())
+        assert await loop.sock_sendto(first, b"", second.getsockname()) == 0
+        assert await loop.sock_recvfrom(second, 100) == (b"", first.getsockname())
+
+
+async def test_recvfrom_into(loop: Loop) -> None:
+    with udp_socket() as first, udp_socket() as second:
+        buffer = bytearray(10)
+        await loop.sock_sendto(first, b"hello", second.getsockname())
+        assert await loop.sock_recvfrom_into(second, buffer) == (5, first.getsockname())
+        assert buffer[:5] == b"hello"
+        waiting = asyncio.ensure_future(loop.sock_recvfrom_into(second, buffer, 2))
+        await turns(5)
+        await loop.sock_sendto(first, b"xyz", second.getsockname())
+        assert await waiting == (2, first.getsockname())
+        assert buffer[:5] == b"xyllo"
+
+
+async def test_sendall(loop: Loop, pair: Pair) -> None:
+    first, second = pair
+    payload = os.urandom(8 << 20)
+
+    async def drain() -> bytes:
+        received = bytearray()
+        while len(received) < len(payload):
+            received += await loop.sock_recv(second, 1 << 20)
+        return bytes(received)
+
+    reader = asyncio.ensure_future(drain())
+    assert await loop.sock_sendall(first, payload) is None  # type: ignore[func-returns-value]
+    assert await reader == payload
+    await loop.sock_sendall(first, b"")
+    await loop.sock_sendall(first, bytearray(b"ab"))
+    await loop.sock_sendall(first, memoryview(b"cd"))
+    first.shutdown(socket.SHUT_WR)
+    received = b""
+    while data := await loop.sock_recv(second, 10):
+        received += data
+    assert received == b"abcd"
+
+
+async def test_connect_and_accept(loop: Loop, listener: socket.socket) -> None:
+    listener.setblocking(False)
+    accepting = asyncio.ensure_future(loop.sock_accept(listener))
+    await turns(5)
+    assert not accepting.done()
+    with socket.socket() as client:
+        client.setblocking(False)
+        assert await loop.sock_connect(client, listener.getsockname()) is None  # type: ignore[func-returns-value]
+        served, address = await accepting
+        with served:
+            assert isinstance(served, socket.socket)
+            assert address == client.getsockname()
+            assert served.gettimeout() == 0
+            await loop.sock_sendall(client, b"x")
+            assert await loop.sock_recv(served, 1) == b"x"
+
+
+async def test_accept_of_one_that_waits_already(loop: Loop, listener: socket.socket) -> None:
+    listener.setblocking(False)
+    with socket.create_connection(listener.getsockname()) as client:
+        served, address = await loop.sock_accept(listener)
+        assert address == client.getsockname()
+        served.close()
+
+
+async def test_connect_refused(loop: Loop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = gone.getsockname()
+    with socket.socket() as client:
+        client.setblocking(False)
+        with pytest.raises(ConnectionRefusedError) as caught:
+            await loop.sock_connect(client, address)
+        assert str(address) in str(caught.value) or caught.value.errno
+
+
+async def test_connect_by_name(loop: Loop, listener: socket.socket) -> None:
+    with socket.socket() as client:
+        client.setblocking(False)
+        await loop.sock_connect(client, ("localhost", listener.getsockname()[1]))
+        assert client.getpeername() == listener.getsockname()
+
+
+async def test_connect_over_ipv6(loop: Loop) -> None:
+    with (
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as listener,
+        socket.socket(socket.AF_INET6) as client,
+    ):
+        client.setblocking(False)
+        await loop.sock_connect(client, listener.getsockname()[:2])
+        assert client.getpeername()[:2] == listener.getsockname()[:2]
+
+
+async def test_connect_over_unix(loop: Loop) -> None:
+    name = f"\0goloop-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(name)
+        listener.listen()
+        listener.setblocking(False)
+        client.setblocking(False)
+        await loop.sock_connect(client, name)
+        served, _ = await loop.sock_accept(listener)
+        served.close()
+
+
+async def test_errors_of_the_peer(loop: Loop) -> None:
+    first, second = tcp_pair()
+    second.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    waiting = asyncio.ensure_future(loop.sock_recv(first, 10))
+    await turns(3)
+    second.close()
+    with pytest.raises(ConnectionResetError):
+        await waiting
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        await loop.sock_sendall(first, b"x" * 10_000_000)
+    first.close()
+
+
+CALLS: dict[str, Any] = {
+    "sock_recv": lambda loop, sock: loop.sock_recv(sock, 1),
+    "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(1)),
+    "sock_recvfrom": lambda loop, sock: loop.sock_recvfrom(sock, 1),
+    "sock_recvfrom_into": lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(1)),
+    "sock_sendall": lambda loop, sock: loop.sock_sendall(sock, b"x"),
+    "sock_sendto": lambda loop, sock: loop.sock_sendto(sock, b"x", ("127.0.0.1", 9)),
+    "sock_connect": lambda loop, sock: loop.sock_connect(sock, ("127.0.0.1", 9)),
+    "sock_accept": lambda loop, sock: loop.sock_accept(sock),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_debug_mode_refuses_blocking_sockets(loop: Loop, name: str) -> None:
+    loop.set_debug(True)
+    with socket.socket() as sock:
+        for timeout in (None, 1.0):
+            sock.settimeout(timeout)
+            with pytest.raises(ValueError, match=r"^the socket must be non-blocking$"):
+                await CALLS[name](loop, sock)
+    loop.set_debug(False)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_tls_sockets_are_refused(loop: Loop, name: str) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    first, second = socket.socketpair()
+    with context.wrap_socket(first, do_handshake_on_connect=False) as sock, second:
+        sock.setblocking(False)
+        with pytest.raises(TypeError, match=r"^Socket cannot be of type SSLSocket$"):
+            await CALLS[name](loop, sock)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_closed_sockets(loop: Loop, name: str) -> None:
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.close()
+    with pytest.raises((OSError, ValueError)):
+        await CALLS[name](loop, sock)
+
+
+@pytest.mark.parametrize("name", ["sock_recv", "sock_recv_into"])
+async def test_sockets_of_transports_are_refused(loop: Loop, name: str) -> None:
+    near, far = tcp_pair()
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    with pytest.raises(RuntimeError, match="is used by transport"):
+        await CALLS[name](loop, near)
+    await hang_up(protocol)
+    far.close()
+
+
+async def test_wrong_arguments(loop: Loop, pair: Pair) -> None:
+    first, _ = pair
+    with pytest.raises(TypeError):
+        await loop.sock_recv(first, "ten")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="negative"):
+        await loop.sock_recv(first, -1)
+    with pytest.raises((TypeError, BufferError)):
+        await loop.sock_recv_into(first, b"read-only")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        await loop.sock_sendall(first, "text")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        await loop.sock_recv(first)  # type: ignore[call-arg]
+
+
+async def test_a_read_and_a_write_of_one_socket_at_once(loop: Loop, pair: Pair) -> None:
+    first, second = pair
+    reading = asyncio.ensure_future(loop.sock_recv(first, 10))
+    payload = b"x" * (4 << 20)
+    writing = asyncio.ensure_future(loop.sock_sendall(first, payload))
+    await turns(3)
+    assert not reading.done()
+    assert not writing.done()
+    second.send(b"answer")
+    assert await reading == b"answer"
+    received = 0
+    while received < len(payload):
+        received += len(await loop.sock_recv(second, 1 << 20))
+    await writing
+
+
+async def test_echo_over_many_sockets_at_once(loop: Loop) -> None:
+    async def echo(sock: socket.socket) -> None:
+        while data := await loop.sock_recv(sock, 4096):
+            await loop.sock_sendall(sock, data)
+
+    async def ask(sock: socket.socket, number: int) -> None:
+        for step in range(20):
+            message = b"%d:%d" % (number, step)
+            await loop.sock_sendall(sock, message)
+            assert await loop.sock_recv(sock, 4096) == message
+        sock.shutdown(socket.SHUT_WR)
+
+    pairs = [tcp_pair() for _ in range(50)]
+    await asyncio.gather(
+        *(echo(second) for _, second in pairs),
+        *(ask(first, number) for number, (first, _) in enumerate(pairs)),
+    )
+    for first, second in pairs:
+        first.close()
+        second.close()
+
+
+async def test_results_are_bytes_of_their_own(loop: Loop, pair: Pair) -> None:
+    first, second = pair
+    second.send(b"one")
+    one = await loop.sock_recv(first, 100)
+    second.send(b"two")
+    two = await loop.sock_recv(first, 100)
+    assert (one, two) == (b"one", b"two")
+    assert type(one) is bytes

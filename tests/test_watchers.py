@@ -1,0 +1,361 @@
+"""add_reader, add_writer and their removal, on every kind of file descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import LoopFactory, tcp_pair
+from protocols import Recorder, hang_up, turns, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def test_reader(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+    first, second = pair
+    seen: list[Any] = []
+
+    def readable(*args: Any) -> None:
+        seen.append((args, first.recv(100)))
+
+    assert loop.add_reader(first, readable, 1, "two") is None  # type: ignore[func-returns-value]
+    await turns(5)
+    assert seen == []
+    second.send(b"abc")
+    await until(lambda: seen)
+    assert seen == [((1, "two"), b"abc")]
+    assert loop.remove_reader(first) is True
+    assert loop.remove_reader(first) is False
+    second.send(b"def")
+    await turns(5)
+    assert len(seen) == 1
+
+
+async def test_writer(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+    first, _ = pair
+    seen: list[int] = []
+    loop.add_writer(first, seen.append, 1)
+    # Level-triggered: it comes again in each turn while it is so.
+    await until(lambda: len(seen) >= 3)
+    assert loop.remove_writer(first) is True
+    assert loop.remove_writer(first) is False
+    count = len(seen)
+    await turns(5)
+    assert len(seen) == count
+
+
+async def test_reader_and_writer_of_one_fd(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    first, second = pair
+    seen: list[str] = []
+
+    def writable() -> None:
+        seen.append("w")
+        loop.remove_writer(first)
+
+    def readable() -> None:
+        seen.append("r" + first.recv(10).decode())
+
+    loop.add_reader(first, readable)
+    loop.add_writer(first, writable)
+    await until(lambda: seen == ["w"])
+    second.send(b"x")
+    await until(lambda: seen == ["w", "rx"])
+    assert loop.remove_writer(first) is False
+    assert loop.remove_reader(first) is True
+
+
+async def test_a_second_add_replaces_the_first(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    first, second = pair
+    seen: list[str] = []
+    loop.add_reader(first, seen.append, "old")
+    loop.add_reader(first, seen.append, "new")
+    second.send(b"x")
+    await until(lambda: seen)
+    loop.remove_reader(first)
+    assert set(seen) == {"new"}
+
+
+async def test_by_number_and_by_object(loop: Loop) -> None:
+    read_end, write_end = os.pipe()
+    seen: list[str] = []
+    loop.add_reader(read_end, seen.append, "number")
+    os.write(write_end, b"x")
+    await until(lambda: seen)
+    with open(read_end, "rb", buffering=0) as stream:
+        assert loop.remove_reader(stream) is True
+        seen.clear()
+        loop.add_reader(stream, seen.append, "object")
+        await until(lambda: seen)
+        assert loop.remove_reader(stream.fileno()) is True
+    assert set(seen) == {"object"}
+    os.close(write_end)
+
+
+async def test_terminals_and_character_devices(loop: Loop) -> None:
+    master, slave = pty.openpty()
+    seen: list[bytes] = []
+    loop.add_reader(master, lambda: seen.append(os.read(master, 100)))
+    os.write(slave, b"typed")
+    await until(lambda: seen == [b"typed"])
+    loop.remove_reader(master)
+    os.close(master)
+    os.close(slave)
+
+
+async def test_hang_up_counts_as_readable_and_writable(loop: Loop) -> None:
+    read_end, write_end = os.pipe()
+    seen: list[str] = []
+    loop.add_reader(read_end, seen.append, "r")
+    os.close(write_end)
+    await until(lambda: seen)
+    loop.remove_reader(read_end)
+    os.close(read_end)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    while True:
+        try:
+            os.write(write_end, b"x" * 65536)
+        except BlockingIOError:
+            break
+    loop.add_writer(write_end, seen.append, "w")
+    await turns(5)
+    assert "w" not in seen
+    os.close(read_end)
+    await until(lambda: "w" in seen)
+    loop.remove_writer(write_end)
+    os.close(write_end)
+
+
+async def test_regular_files_are_refused(loop: Loop) -> None:
+    with tempfile.TemporaryFile() as stream:
+        with pytest.raises(PermissionError):
+            loop.add_reader(stream, print)
+        with pytest.raises(PermissionError):
+            loop.add_writer(stream, print)
+        # Nothing is left behind by the failure.
+        assert loop.remove_reader(stream) is False
+        assert loop.remove_writer(stream) is False
+
+
+@pytest.mark.parametrize("thing", [-1, "text", None, object(), 1.5])
+async def test_things_that_are_no_file(loop: Loop, thing: Any) -> None:
+    for method in (loop.add_reader, loop.add_writer):
+        with pytest.raises((ValueError, TypeError)):
+            method(thing, print)
+    for remove in (loop.remove_reader, loop.remove_writer):
+        with pytest.raises((ValueError, TypeError)):
+            remove(thing)
+
+
+async def test_a_closed_descriptor(loop: Loop) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    os.close(write_end)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        loop.add_reader(read_end, print)
+    assert loop.remove_reader(read_end) is False
+
+
+async def test_a_closed_socket_object(loop: Loop) -> None:
+    sock = socket.socket()
+    sock.close()
+    with pytest.raises(ValueError, match="Invalid file"):
+        loop.add_reader(sock, print)
+    with pytest.raises(ValueError, match="Invalid file"):
+        loop.remove_reader(sock)
+
+
+async def test_descriptors_of_transports_are_refused(loop: Loop) -> None:
+    near, far = tcp_pair()
+    transport, protocol = await loop.create_connection(Recorder, sock=near)
+    fd = near.fileno()
+    for method, arguments in (
+        ("add_reader", (fd, print)),
+        ("add_writer", (fd, print)),
+        ("remove_reader", (fd,)),
+        ("remove_writer", (fd,)),
+        ("add_reader", (near, print)),
+    ):
+        with pytest.raises(RuntimeError, match=r"File descriptor .* is used by transport"):
+            getattr(loop, method)(*arguments)
+    view = transport.get_extra_info("socket")
+    with pytest.raises(RuntimeError, match=r"is used by transport"):
+        loop.add_reader(view, print)
+    await hang_up(protocol)
+    far.close()
+
+
+async def test_the_number_is_free_again_once_the_transport_is_closed(loop: Loop) -> None:
+    near, far = tcp_pair()
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    fd = near.fileno()
+    await hang_up(protocol)
+    read_end, write_end = os.pipe()
+    # The kernel gives the lowest free numbers, so it may be one of the two already.
+    if write_end == fd:
+        write_end = os.dup(write_end)
+    if read_end != fd:
+        os.dup2(read_end, fd)
+        os.close(read_end)
+    seen: list[int] = []
+    loop.add_reader(fd, seen.append, 1)
+    os.write(write_end, b"x")
+    await until(lambda: seen)
+    assert loop.remove_reader(fd) is True
+    os.close(fd)
+    os.close(write_end)
+    far.close()
+
+
+async def test_an_exception_in_a_reader(loop: Loop, errors: Any) -> None:
+    first, second = tcp_pair()
+
+    def fail() -> None:
+        first.recv(10)
+        raise ZeroDivisionError
+
+    loop.add_reader(first, fail)
+    second.send(b"x")
+    await until(lambda: errors.contexts)
+    context = errors.expect(ZeroDivisionError, "Exception in callback ")
+    assert isinstance(context["handle"], asyncio.Handle)
+    # It stays registered.
+    second.send(b"y")
+    await until(lambda: errors.contexts)
+    errors.expect(ZeroDivisionError)
+    assert loop.remove_reader(first) is True
+    first.close()
+    second.close()
+
+
+async def test_removing_each_other_in_one_turn(loop: Loop) -> None:
+    pairs = [tcp_pair() for _ in range(2)]
+    seen: list[int] = []
+
+    def readable(number: int) -> None:
+        seen.append(number)
+        for first, _ in pairs:
+            loop.remove_reader(first)
+
+    for number, (first, second) in enumerate(pairs):
+        loop.add_reader(first, readable, number)
+        second.send(b"x")
+    await until(lambda: seen)
+    await turns(5)
+    assert len(seen) == 1
+    for first, second in pairs:
+        first.close()
+        second.close()
+
+
+async def test_a_descriptor_that_is_closed_without_removal(loop: Loop) -> None:
+    """A stranger that gets the number is not watched, and can be."""
+    first, second = tcp_pair()
+    fd = first.fileno()
+    seen: list[str] = []
+    loop.add_reader(fd, seen.append, "old")
+    await turns(3)
+    first.close()
+    stranger, peer = tcp_pair()
+    if stranger.fileno() != fd:
+        os.dup2(stranger.fileno(), fd)
+        stranger.close()
+        stranger = socket.socket(fileno=fd)
+    peer.send(b"x")
+    await turns(10)
+    assert loop.remove_reader(fd) is True
+    assert "old" not in seen
+    loop.add_reader(fd, seen.append, "new")
+    await until(lambda: seen)
+    assert set(seen) == {"new"}
+    loop.remove_reader(fd)
+    for sock in (second, stranger, peer):
+        sock.close()
+
+
+async def test_duplicates_of_one_file_are_two_descriptors(loop: Loop) -> None:
+    first, second = tcp_pair()
+    copy = first.dup()
+    seen: list[str] = []
+    loop.add_reader(first, seen.append, "original")
+    loop.add_reader(copy, seen.append, "copy")
+    second.send(b"x")
+    await until(lambda: {"original", "copy"} <= set(seen))
+    loop.remove_reader(first)
+    seen.clear()
+    await until(lambda: seen)
+    assert set(seen) == {"copy"}
+    loop.remove_reader(copy)
+    for sock in (first, second, copy):
+        sock.close()
+
+
+async def test_many_descriptors(loop: Loop) -> None:
+    pairs = [socket.socketpair() for _ in range(300)]
+    seen: list[int] = []
+
+    def readable(number: int) -> None:
+        pairs[number][0].recv(1)
+        seen.append(number)
+
+    for number, (first, _) in enumerate(pairs):
+        first.setblocking(False)
+        loop.add_reader(first, readable, number)
+    for _, second in pairs:
+        second.send(b"x")
+    await until(lambda: len(seen) == len(pairs))
+    assert sorted(seen) == list(range(len(pairs)))
+    for first, second in pairs:
+        loop.remove_reader(first)
+        first.close()
+        second.close()
+
+
+def test_watches_survive_between_runs(loop: Loop) -> None:
+    first, second = tcp_pair()
+    seen: list[int] = []
+    loop.add_reader(first, seen.append, 1)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    second.send(b"x")
+    loop.run_until_complete(until(lambda: seen))
+    loop.remove_reader(first)
+    first.close()
+    second.close()
+
+
+def test_closing_the_loop_leaves_watched_descriptors_open(loop_factory: LoopFactory) -> None:
+    loop = loop_factory()
+    first, second = tcp_pair()
+    loop.add_reader(first, print)
+    loop.add_writer(second, print)
+    loop.close()
+    first.send(b"x")
+    second.setblocking(True)
+    assert second.recv(1) == b"x"
+    first.close()
+    second.close()
+
+
+async def test_a_fifo(loop: Loop, tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(path, os.O_WRONLY)
+    seen: list[bytes] = []
+    loop.add_reader(reader, lambda: seen.append(os.read(reader, 10)))
+    os.write(writer, b"x")
+    await until(lambda: seen == [b"x"])
+    loop.remove_reader(reader)
+    os.close(reader)
+    os.close(writer)
