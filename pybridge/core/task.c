@@ -454,6 +454,17 @@ task_clear(PyObject *self)
     return 0;
 }
 
+#if !GL_LAYOUT_AWAITED_BY
+/* Before 3.14 the collector takes a task out of all_tasks(), which holds it weakly,
+ * before it is reported; it stays out even if the report keeps it. */
+static void
+task_finalize(PyObject *self)
+{
+    gl_task_unregister((gl_task *)self);
+    A.Task->tp_finalize(self);
+}
+#endif
+
 static void
 task_dealloc(PyObject *self)
 {
@@ -495,6 +506,9 @@ static PyType_Slot task_slots[] = {
     {Py_tp_traverse, task_traverse},
     {Py_tp_clear, task_clear},
     {Py_tp_dealloc, task_dealloc},
+#if !GL_LAYOUT_AWAITED_BY
+    {Py_tp_finalize, task_finalize},
+#endif
     {Py_tp_methods, task_methods},
     {Py_tp_getset, future_getset},
     {0, NULL},
