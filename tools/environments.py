@@ -251,11 +251,13 @@ def environment(base: Interpreter, *groups: str, name: str | None = None) -> Env
     home = ROOT / (name or f".venv-{base.tag}")
     made = Environment(home, base)
     with locked(home.name.lstrip(".")):
-        if _read(home / "interpreter") != f"{base.program} {base.version}":
+        # One interpreter has several names, and any of them may have made this one.
+        identity = f"{os.path.realpath(base.program)} {base.version}"
+        if _read(home / "interpreter") != identity:
             say(f"making {home.name} with {base.program}")
             shutil.rmtree(home, ignore_errors=True)
             run([base.program, "-m", "venv", home], quiet=True)
-            (home / "interpreter").write_text(f"{base.program} {base.version}")
+            (home / "interpreter").write_text(identity)
         _install(made, "build", build_requirements())
         for group in groups:
             _install(made, group, requirements(group))
