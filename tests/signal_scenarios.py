@@ -167,14 +167,15 @@ def dispositions_of_c_are_unchanged() -> None:
         with open("/proc/self/status") as file:
             lines = [line for line in file if line.startswith(("SigIgn", "SigCgt", "SigBlk"))]
         # 33 is libc's own, which it handles from the first thread on.
-        return [f"{name}: {int(mask, 16) & ~(1 << 32):x}" for name, mask in map(str.split, lines)]
+        return [f"{name} {int(mask, 16) & ~(1 << 32):x}" for name, mask in map(str.split, lines)]
 
     signal.signal(signal.SIGUSR2, Recorder())
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD, signal.SIGPROF])
     before = kernels_view()
     run(echo())
-    assert kernels_view() == before
+    after = kernels_view()
+    assert after == before, (before, after)
 
 
 def sigpipe_by_default_ends_the_process() -> None:
