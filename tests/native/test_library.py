@@ -118,14 +118,22 @@ def run(
     variables = {**os.environ, "GOGC": "1", "SHIM": str(shim), **environ}
     if golib is not None:
         variables["GOLIB"] = str(golib)
-    return subprocess.run(
-        [sys.executable, "-X", "faulthandler=0", "-c", PRELUDE + program],
+    command = [sys.executable, "-X", "faulthandler=0", "-c", PRELUDE + program]
+    process = subprocess.Popen(
+        command,
         env=variables,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=TIME_LIMIT,
-        check=False,
+        start_new_session=True,
     )
+    try:
+        out, err = process.communicate(timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # the children too
+        out, err = process.communicate()
+        pytest.fail(f"hangs\n{out}{err}")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def passes(program: str, shim: Path, golib: Path | None, **environ: str) -> None:
