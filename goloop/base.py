@@ -33,4 +33,5 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     _set_coroutine_origin_tracking: Callable[[bool], None]
     _asyncgen_firstiter_hook: Callable[[Any], None]
     _asyncgen_finalizer_hook: Callable[[Any], None]
+    _check_sendfile_params: Callable[..., None]
     _ensure_resolved: Callable[..., Any]

@@ -22,9 +22,7 @@ from .tls import StartTLS
 from .unix_sockets import UnixSockets
 
 
-class Loop(
-    Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS
-):
+class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS):
     """An asyncio event loop whose reactor is written in Go.
 
     It can be subclassed, and takes no arguments.

@@ -1,7 +1,12 @@
-"""sock_sendfile: a file to a socket within the kernel.
+"""sendfile and sock_sendfile: a file to a socket within the kernel.
 
 BaseEventLoop checks the arguments and falls back to reading and sending where this
-raises SendfileNotAvailableError.  loop.sendfile() on a transport takes that fallback.
+raises SendfileNotAvailableError.
+
+loop.sendfile() on a native transport first waits until the transport has written
+everything, and keeps it from reading and writing.  The file is then sent through a
+duplicate of the fd, which can be watched apart from the transport's.  A protocol put
+before the user's ends the wait when the connection is lost.
 """
 
 from __future__ import annotations
@@ -12,19 +17,97 @@ import io
 import os
 import socket
 import sys
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from .sockets import Sockets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # The most that one call may ask for without an OverflowError on any platform.
 _LARGEST = sys.maxsize // 2 + 1
 
 
+class _Occupied(asyncio.Protocol):
+    """Stands for the user's protocol while a file is sent through its transport."""
+
+    def __init__(self, loop: Sendfile, transport: Any, user: Any) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._user = user
+        self._waiter: asyncio.Future[None] | None = None
+        self._lost = False
+
+    async def until_writable(self, fd: int) -> None:
+        """Waits for a duplicate of the transport's fd, or for the end of the connection."""
+        if self._lost:
+            raise ConnectionError("Connection is closed by peer")
+        self._waiter = self._loop._wait_writable(fd)
+        try:
+            await self._waiter
+        except BaseException:
+            self._loop._forget_wait(fd, self._waiter)
+            raise
+        finally:
+            self._waiter = None
+
+    def release(self) -> None:
+        """Puts the user's protocol back."""
+        if not self._lost:
+            self._transport.set_protocol(self._user)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(exc or ConnectionError("Connection is closed by peer"))
+        self._user.connection_lost(exc)
+
+    # A paused transport receives nothing and an idle one has nothing to say about
+    # writing, but what was under way when it was stopped is the user's.
+
+    def pause_writing(self) -> None:
+        self._user.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._user.resume_writing()
+
+
 class Sendfile(Sockets):
-    """The native half of sock_sendfile."""
+    """The native halves of sendfile and sock_sendfile."""
 
     async def _sock_sendfile_native(
         self, sock: socket.socket, file: Any, offset: int, count: int | None
+    ) -> int:
+        return await self._send_file(sock, file, offset, count, self._until_writable)
+
+    async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
+        resume = transp.is_reading()
+        transp.pause_reading()
+        user = transp.get_protocol()
+        occupied = _Occupied(self, transp, user)
+        await transp._make_empty_waiter()
+        try:
+            self._check_sendfile_params(transp.get_extra_info("socket"), file, offset, count)
+            with transp.get_extra_info("socket").dup() as sock:
+                sock.setblocking(False)
+                transp.set_protocol(occupied)
+                try:
+                    return await self._send_file(sock, file, offset, count, occupied.until_writable)
+                finally:
+                    occupied.release()
+        finally:
+            transp._reset_empty_waiter()
+            if resume:
+                transp.resume_reading()
+
+    async def _send_file(
+        self,
+        sock: socket.socket,
+        file: Any,
+        offset: int,
+        count: int | None,
+        until_writable: Callable[[int], Awaitable[None]],
     ) -> int:
         try:
             source = file.fileno()
@@ -42,8 +125,7 @@ class Sendfile(Sockets):
                 try:
                     n = os.sendfile(sock.fileno(), source, offset + sent, min(block, _LARGEST))
                 except (BlockingIOError, InterruptedError):
-                    await self._until_writable(sock.fileno())
-                    continue
+                    n = -1
                 except OSError as exc:
                     if sent == 0:
                         # Most likely no file that can be mapped; sending it by hand works.
@@ -53,9 +135,9 @@ class Sendfile(Sockets):
                     raise
                 if n == 0:
                     break
-                sent += n
-                # A fast peer must not keep the other callbacks waiting.
-                await asyncio.sleep(0)
+                sent += max(n, 0)
+                # Also after a success: a fast peer must not keep everybody else waiting.
+                await until_writable(sock.fileno())
         finally:
             if sent:
                 os.lseek(source, offset + sent, os.SEEK_SET)
