@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import Any
 
@@ -20,14 +21,17 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
     import json
     import platform
 
+    system = os.uname()
     if loop is None:
         loop = asyncio._get_running_loop()
     facts: dict[str, Any] = {
         "goloop": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "platform": platform.platform(),
+        # Not platform.platform(), which may start a process to ask.
+        "platform": " ".join((system.sysname, system.release, system.machine)),
         "executable": sys.executable,
         "library": _core.library_info(),
+        "tls": _core.tls_fallback_reason() or "OpenSSL called directly",
         "tasks": "goloop.Task" if tasks.reason is None else f"asyncio.Task: {tasks.reason}",
     }
     if isinstance(loop, _core.Loop):
