@@ -416,6 +416,34 @@ def test_an_interrupt_leaves_the_loop_and_loses_no_byte(
     loop.run_until_complete(hang_up(protocol))
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_when_the_last_byte_has_left(
+    loop_name: str, loop: Loop, pair: Pair, kind: type[BaseException]
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's transport stays half closed for ever")
+    near, far = pair
+    protocol = attached(loop, near)
+
+    def interrupt() -> None:
+        raise kind
+
+    protocol.resume_writing = interrupt  # type: ignore[method-assign]
+
+    async def last_words() -> None:
+        protocol.transport.write(b"x" * (16 << 20))
+        protocol.transport.close()
+        reading = loop.run_in_executor(None, received, far)
+        await protocol.lost
+        await reading
+
+    task = loop.create_task(last_words())
+    with pytest.raises(kind):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    assert near.fileno() == -1
+
+
 # ---- data in hand --------------------------------------------------------------------
 
 

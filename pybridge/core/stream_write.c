@@ -627,6 +627,20 @@ stream_fill_waiter(gl_stream *s)
 
 /* ---- what Go reports -------------------------------------------------------------------- */
 
+/* An exception leaves the loop just when the last byte has gone: connection_lost
+ * waits until the loop runs again. */
+static int
+stream_lost_later(gl_stream *s)
+{
+    PyObject *exc = gl_take_exception();
+    s->conn_lost++;
+    stream_leave(s);
+    if (stream_call_soon(s, G.s__call_connection_lost, Py_None) < 0)
+        PyErr_WriteUnraisable((PyObject *)s);
+    gl_restore_exception(exc);
+    return -1;
+}
+
 /* n bytes are in the kernel: let their owners go; then, in asyncio's order, wake
  * the protocol and the empty waiter, and end a stream that only waited for this. */
 static int
@@ -643,11 +657,10 @@ stream_wrote(gl_stream *s, int64_t n)
     if (PyContext_Enter(s->context) < 0)
         return -1;
     int rc = stream_maybe_resume(s); /* which may write more */
-    if (rc == 0 && s->queued == 0 && s->loop != NULL && !s->conn_lost) {
+    if (rc == 0 && s->queued == 0 && s->loop != NULL && !s->conn_lost)
         rc = stream_fill_waiter(s);
-        if (rc == 0 && s->closing && !s->conn_lost)
-            rc = stream_lost(s, Py_None);
-    }
+    if (s->closing && s->queued == 0 && s->loop != NULL && !s->conn_lost)
+        rc = rc == 0 ? stream_lost(s, Py_None) : stream_lost_later(s);
     gl_context_exit(s->context);
     return rc;
 }
