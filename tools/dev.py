@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import checks
@@ -45,19 +46,26 @@ def test() -> None:
 
 
 def test_all() -> None:
-    """The Python tests on every interpreter from 3.11."""
+    """The Python tests on every interpreter from 3.11, JOBS of them at a time.
+
+    JOBS is 2 unless the environment says otherwise, or 1 on a single core.
+    """
     found = environments.all_interpreters()
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
-    outcome = []
-    for base in found:
-        try:
-            outcome.append(python_tests(built(base, "test")))
-        except Failed as reason:
-            say(f"Python {base.tag}: {reason}")
-            outcome.append(False)
+    jobs = int(os.environ.get("JOBS") or min(2, os.cpu_count() or 1))
+    with ThreadPoolExecutor(jobs) as pool:
+        outcome = list(pool.map(_test_one, found))
     for base, passed in zip(found, outcome, strict=True):
         say(f"Python {base.tag}: {'passed' if passed else 'FAILED'}")
     conclude("test-all", all(outcome))
+
+
+def _test_one(base: Interpreter) -> bool:
+    try:
+        return python_tests(built(base, "test"), together=True)
+    except Failed as reason:
+        say(f"Python {base.tag}: {reason}")
+        return False
 
 
 def go_tests(*flags: str) -> bool:
@@ -66,19 +74,20 @@ def go_tests(*flags: str) -> bool:
     return succeeded(["go", "test", *flags, "./..."], env=environments.go_environment())
 
 
-def python_tests(made: Environment, *arguments: str) -> bool:
+def python_tests(made: Environment, *, together: bool = False) -> bool:
     """pytest in an environment; no test collected counts as a failure, as pytest has it."""
     say(f"pytest on Python {made.interpreter.tag}")
     cache = f"cache_dir={made.home / 'pytest-cache'}"
-    arguments = (*arguments, *os.environ.get("PYTEST_ARGS", "").split())
-    pytest = ["-m", "pytest", "-q", "-o", cache, *arguments]
-    return succeeded([made.python, *pytest], env=made.variables())
+    pytest = ["-m", "pytest", "-q", "-o", cache, *os.environ.get("PYTEST_ARGS", "").split()]
+    return succeeded([made.python, *pytest], env=made.variables(), together=together)
 
 
-def succeeded(command: Sequence[str | Path], *, env: dict[str, str]) -> bool:
+def succeeded(
+    command: Sequence[str | Path], *, env: dict[str, str], together: bool = False
+) -> bool:
     """Runs a program whose failure shall not keep later ones from running."""
     try:
-        run(command, env=env)
+        run(command, env=env, together=together)
     except Failed as reason:
         say(str(reason))
         return False

@@ -20,6 +20,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,9 +52,26 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
     quiet: bool = False,
+    together: bool = False,
 ) -> None:
-    """Runs a program; its output passes through, or is shown only if it fails when quiet."""
+    """Runs a program and raises Failed unless it succeeded.
+
+    Its output passes through; when quiet, it is shown only if the program fails;
+    when together, all at once at the end, so that programs may run side by side.
+    """
     words = [str(word) for word in command]
+    if together:
+        with tempfile.TemporaryFile("w+") as log:
+            status = subprocess.run(
+                words, env=env, cwd=cwd, check=False,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            ).returncode  # fmt: skip
+            log.seek(0)
+            sys.stdout.write(f"$ {shlex.join(words)}\n{log.read()}")
+            sys.stdout.flush()
+        if status != 0:
+            raise Failed(f"{words[0]} ended with {status}")
+        return
     if not quiet:
         print("$ " + shlex.join(words), flush=True)
     done = subprocess.run(
