@@ -159,6 +159,11 @@ GOOD = {
             return 0;
         }
         static PyType_Slot slots[] = {{Py_tp_traverse, foo_traverse}, {0, NULL}};""",
+        """static int bar_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(self->x);
+            return foo_traverse(self, visit, arg);
+        }
+        static PyType_Slot slots[] = {{Py_tp_traverse, bar_traverse}, {0, NULL}};""",
     ],
     "dealloc-type": [
         """static void foo_dealloc(Foo *self) {

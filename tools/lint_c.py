@@ -243,9 +243,12 @@ def _slot(source: Source, slot: str) -> Iterator[Function]:
 
 
 def traverse_type(source: Source) -> Hits:
-    """An instance of a heap type holds its type; a traverse that skips it leaks the module."""
+    """An instance of a heap type holds its type; a traverse that skips it leaks the module.
+
+    A subtype's traverse may leave that to its base's, which it calls.
+    """
     for function in _slot(source, "Py_tp_traverse"):
-        if not re.search(r"\bPy_VISIT\(\s*Py_TYPE\(", function.body):
+        if not re.search(r"\bPy_VISIT\(\s*Py_TYPE\(|\b\w+_traverse\(", function.body):
             yield function.start, f"{function.name} does not visit Py_TYPE(self)"
 
 
