@@ -1,0 +1,314 @@
+"""Cancelling create_connection and sock_* at each of their awaits: nothing leaks, nothing is lost.
+
+A task is cancelled after 0, 1, 2, ... turns of the loop, until it is done before
+its cancellation: so every await that it has is met once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import Recorder, turns, until
+
+Loop = asyncio.AbstractEventLoop
+# More turns than any of the operations takes.
+MANY = 40
+
+
+async def cancelled_after(count: int, operation: Coroutine[Any, Any, Any]) -> tuple[bool, Any]:
+    """Whether the operation was cancelled after that many turns, and else its result."""
+    task = asyncio.ensure_future(operation)
+    await turns(count)
+    task.cancel()
+    try:
+        return False, await task
+    except asyncio.CancelledError:
+        return True, None
+
+
+async def at_every_await(
+    make: Callable[[], Coroutine[Any, Any, Any]], close: Callable[[Any], Coroutine[Any, Any, None]]
+) -> int:
+    """Cancels at each await; closes the results that came before. Returns the awaits met."""
+    met = 0
+    for count in range(MANY):
+        was_cancelled, result = await cancelled_after(count, make())
+        if was_cancelled:
+            met += 1
+        else:
+            await close(result)
+    assert met > 0, "the operation was never cancelled"
+    return met
+
+
+async def close_connection(result: Any) -> None:
+    transport, protocol = result
+    transport.abort()
+    await protocol.lost
+
+
+# Where the race of addresses is cancelled just when one has won, asyncio drops the
+# winner's socket, and where create_server is, the server: the garbage collector
+# closes them, with a warning.
+leaves_a_socket_to_gc = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@leaves_a_socket_to_gc
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"happy_eyeballs_delay": 0.001},
+        {"local_addr": ("127.0.0.1", 0)},
+    ],
+    ids=["plain", "happy eyeballs", "local address"],
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_create_connection(loop: Loop, host: str, extra: dict[str, Any]) -> None:
+    served: list[Recorder] = []
+
+    def factory() -> Recorder:
+        served.append(Recorder())
+        return served[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await at_every_await(
+        lambda: loop.create_connection(Recorder, host, port, **extra), close_connection
+    )
+    # Each connection that was made is gone at the other end too.
+    gc.collect()
+    await until(lambda: all(protocol.lost.done() for protocol in served))
+    server.close()
+    await server.wait_closed()
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+
+
+@leaves_a_socket_to_gc
+async def test_create_connection_to_several_addresses(
+    loop: Loop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        refused = gone.getsockname()
+
+    async def resolved(host: Any, port: Any, **kwargs: Any) -> list[Any]:
+        await asyncio.sleep(0)
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*kind, refused), (*kind, refused), (*kind, listener.getsockname())]
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolved)
+    for extra in ({}, {"happy_eyeballs_delay": 0}):
+        await at_every_await(
+            lambda extra=extra: loop.create_connection(  # type: ignore[misc]
+                Recorder, "any.example", 80, **extra
+            ),
+            close_connection,
+        )
+
+
+async def test_create_connection_by_socket(loop: Loop) -> None:
+    for count in range(10):
+        near, far = tcp_pair()
+        was_cancelled, result = await cancelled_after(
+            count, loop.create_connection(Recorder, sock=near)
+        )
+        if was_cancelled:
+            near.close()
+        else:
+            await close_connection(result)
+        assert await loop.sock_recv(far, 1) == b""
+        far.close()
+
+
+async def test_open_connection(loop: Loop) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+
+    async def close(result: Any) -> None:
+        result[1].close()
+        await result[1].wait_closed()
+
+    await at_every_await(lambda: asyncio.open_connection(*address), close)
+    server.close()
+    await server.wait_closed()
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+
+
+async def test_connect_accepted_socket(loop: Loop) -> None:
+    for count in range(10):
+        near, far = tcp_pair()
+        was_cancelled, result = await cancelled_after(
+            count, loop.connect_accepted_socket(Recorder, near)
+        )
+        if was_cancelled:
+            near.close()
+        else:
+            await close_connection(result)
+        far.close()
+        await turns(3)
+
+
+@leaves_a_socket_to_gc
+async def test_create_server(loop: Loop) -> None:
+    for count in range(10):
+        was_cancelled, server = await cancelled_after(
+            count, loop.create_server(Recorder, ["127.0.0.1", "127.0.0.2"], 0)
+        )
+        if not was_cancelled:
+            server.close()
+            await server.wait_closed()
+        await turns(3)
+
+
+RECEIVERS: dict[str, Callable[[Any, socket.socket], Any]] = {
+    "sock_recv": lambda loop, sock: loop.sock_recv(sock, 100),
+    "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(100)),
+    "sock_recvfrom": lambda loop, sock: loop.sock_recvfrom(sock, 100),
+    "sock_recvfrom_into": lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(100)),
+}
+
+
+@pytest.mark.parametrize("name", RECEIVERS)
+async def test_receiving(loop: Loop, name: str) -> None:
+    first, second = tcp_pair()
+    for count in range(5):
+        was_cancelled, _ = await cancelled_after(count, RECEIVERS[name](loop, first))
+        assert was_cancelled
+        assert loop.remove_reader(first) is False
+        # Nothing that comes later is swallowed by the one that was cancelled.
+        message = b"message %d" % count
+        second.send(message)
+        assert await loop.sock_recv(first, 100) == message
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("name", RECEIVERS)
+async def test_receiving_when_data_and_cancellation_meet(loop: Loop, name: str) -> None:
+    """In one turn the data arrives and the task is cancelled: it is lost to neither."""
+    for count in range(5):
+        first, second = tcp_pair()
+        task = asyncio.ensure_future(RECEIVERS[name](loop, first))
+        await turns(2)
+        second.send(b"data")
+        await turns(count)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            if count == 0:
+                # Nobody can have received it before the cancellation.
+                assert await loop.sock_recv(first, 100) == b"data"
+        assert loop.remove_reader(first) is False
+        first.close()
+        second.close()
+
+
+async def test_sending(loop: Loop) -> None:
+    first, second = tcp_pair()
+    first.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+    payload = os.urandom(8 << 20)
+    for count in range(5):
+        was_cancelled, _ = await cancelled_after(count, loop.sock_sendall(first, payload))
+        assert was_cancelled
+        assert loop.remove_writer(first) is False
+    # What was sent is a whole prefix each time, and the stream is still in use.
+    end = b"the end of it"
+    sender = asyncio.ensure_future(loop.sock_sendall(first, end))
+    received = bytearray()
+    while not received.endswith(end):
+        received += await loop.sock_recv(second, 1 << 20)
+    await sender
+    assert received.startswith(payload[:1000])
+    first.close()
+    second.close()
+
+
+async def test_sendto(loop: Loop) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+        for count in range(3):
+            await cancelled_after(count, loop.sock_sendto(sock, b"x", sock.getsockname()))
+            assert loop.remove_writer(sock) is False
+
+
+async def test_connecting(loop: Loop) -> None:
+    """Against a full backlog, where connecting hangs, and against one that has room."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen(0)
+        fillers = [socket.socket() for _ in range(3)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(mute.getsockname())
+        for count in range(5):
+            with socket.socket() as sock:
+                sock.setblocking(False)
+                was_cancelled, _ = await cancelled_after(
+                    count, loop.sock_connect(sock, mute.getsockname())
+                )
+                assert was_cancelled
+                assert loop.remove_writer(sock) is False
+        for filler in fillers:
+            filler.close()
+
+
+async def test_accepting(loop: Loop, listener: socket.socket) -> None:
+    listener.setblocking(False)
+    for count in range(5):
+        was_cancelled, _ = await cancelled_after(count, loop.sock_accept(listener))
+        assert was_cancelled
+        assert loop.remove_reader(listener) is False
+    # No connection is taken by the ones that were cancelled.
+    with socket.create_connection(listener.getsockname()) as client:
+        served, address = await loop.sock_accept(listener)
+        assert address == client.getsockname()
+        served.close()
+
+
+async def test_closing_the_socket_right_after_cancelling(loop: Loop) -> None:
+    """A stranger that gets the number is read and written undisturbed."""
+    for count in range(5):
+        first, second = tcp_pair()
+        task = asyncio.ensure_future(loop.sock_recv(first, 10))
+        await turns(count)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        first.close()
+        stranger, peer = tcp_pair()
+        peer.send(b"for the stranger")
+        await turns(5)
+        assert await loop.sock_recv(stranger, 100) == b"for the stranger"
+        for sock in (second, stranger, peer):
+            sock.close()
+
+
+async def test_waiting_for_a_server_to_close(loop: Loop) -> None:
+    server = await loop.create_server(Recorder, "127.0.0.1", 0)
+    await cancelled_after(2, server.serve_forever())
+    assert not server.is_serving()
+    await cancelled_after(2, server.wait_closed())
+    await server.wait_closed()
+
+
+async def test_a_timeout_is_a_cancellation(loop: Loop) -> None:
+    first, second = tcp_pair()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await loop.sock_recv(first, 10)
+    second.send(b"later")
+    assert await asyncio.wait_for(loop.sock_recv(first, 10), 10) == b"later"
+    first.close()
+    second.close()
