@@ -16,7 +16,7 @@
  *   turn.c       one iteration: turn, completions, ready queue
  *   watch.c      add_reader and its kin
  *   sockop.c     sock_recv, sock_recv_into, sock_sendall as coroutines
- *   stream.c     the stream transport
+ *   stream*.c, endpoints.c   the stream transport; stream.h says which has what
  *   listener.c   accepting connections
  *   openssl.c    the libssl behind Python's ssl module
  *   tls.c        the data path of TLS

@@ -59,8 +59,8 @@ stream_note_raw(gl_stream *s, const gl_endpoints *ends)
 
 /* ---- the socket ------------------------------------------------------------------- */
 
-/* socket.socket(fileno=fd), non-blocking as asyncio's accepted sockets are; `addr`
- * may be NULL. */
+/* socket.socket(fileno=fd), non-blocking as asyncio's accepted sockets are. On
+ * failure the fd stays open. */
 static PyObject *
 gl_socket_from_fd(int fd)
 {
