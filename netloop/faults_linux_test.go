@@ -160,6 +160,9 @@ func TestTimerfdWaits(t *testing.T) {
 		l.turn(50_000_000)
 		say(t, s.peer, []byte("y"))
 		expectKinds(t, l.turn(-1), CmpData)
+		if l.r.poller.timerArmed || l.r.poller.spec.Value != (unix.Timespec{}) {
+			t.Error("the timer of the wait before is still armed")
+		}
 		if f.count("pwait2") != 1 {
 			t.Errorf("epoll_pwait2 was tried %d times", f.count("pwait2"))
 		}

@@ -41,9 +41,6 @@ import "syscall"
 // setHeld brings the poller's registration of a slot to want, at once. It is no
 // error for a registration that ends that the kernel has already forgotten it.
 func (r *Reactor) setHeld(id uint32, s *slot, want interest) syscall.Errno {
-	if !r.registry.owns(id, s) {
-		s.held = 0
-	}
 	t := makeToken(id, s.gen)
 	var errno syscall.Errno
 	switch {

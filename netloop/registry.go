@@ -63,10 +63,10 @@ type registry struct {
 	free  []uint32
 	live  int
 
-	// owners tells which registration the poller holds for a descriptor's
-	// number (id+1, 0: none). Numbers are used again: a watch whose descriptor
-	// was closed by its owner must not take the registration of its successor
-	// out of the poller.
+	// owners tells which slot the poller's registration of a descriptor's number
+	// belongs to (id+1, 0: none): the one whose held is not 0. Numbers are used
+	// again: a watch whose descriptor was closed by its owner must not take the
+	// registration of its successor out of the poller.
 	owners []uint32
 }
 
@@ -116,11 +116,6 @@ func (g *registry) findKind(id, gen uint32, k kind) *slot {
 		return s
 	}
 	return nil
-}
-
-// owns tells whether the poller's registration of the slot's fd is the slot's.
-func (g *registry) owns(id uint32, s *slot) bool {
-	return s.held != 0 && int(s.fd) < len(g.owners) && g.owners[s.fd] == id+1
 }
 
 // setOwner makes the slot the owner of its fd; an owner before it has lost its

@@ -353,6 +353,74 @@ func TestQuietWrite(t *testing.T) {
 	l.quiet()
 }
 
+// What the kernel did not take at first is reported as it leaves, quiet or not, and
+// before an end that is seen in the same turn.
+func TestProgressOfABlockedStreamIsReportedAtOnce(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	small(t, int(s.fd))
+	const n = 300_000
+	l.submit(SubWrite, s.id, s.gen, address(memory(t, n)), n, WriteQuiet)
+	l.r.Flush()
+	total := int64(0)
+	for total < n {
+		hear(t, s.peer)
+		if total > n/2 {
+			_ = unix.Shutdown(s.peer, unix.SHUT_WR)
+		}
+		all := l.turn(-1)
+		if len(all) == 0 || all[0].Kind != CmpWrote {
+			t.Fatalf("%+v", all)
+		}
+		for i, d := range all {
+			total += d.Arg
+			if d.Kind != CmpWrote && (d.Kind != CmpEOF || i != len(all)-1) {
+				t.Fatalf("%+v", all)
+			}
+		}
+	}
+	hear(t, s.peer)
+}
+
+// A write end whose pipe is full and whose reader goes away gets an error and no
+// readiness from the poller.
+func TestFullPipeWithoutReader(t *testing.T) {
+	l := usualLoop(t)
+	var ends [2]int
+	if err := unix.Pipe(ends[:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(ends[1], true); err != nil {
+		t.Fatal(err)
+	}
+	w := l.open(ends[1], OpenPaused)
+	l.write(w, memory(t, 1<<20))
+	l.until(CmpWrote)
+	l.quiet()
+	_ = unix.Close(ends[0])
+	if d, _ := l.until(CmpWriteError); syscall.Errno(d.Res) != syscall.EPIPE {
+		t.Errorf("%+v", d)
+	}
+	l.quiet()
+}
+
+// A stream that is closed before its report was made takes the report with it, and
+// the next turn may wait.
+func TestClosedStreamLeavesNoReport(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	l.write(s, inC(t, []byte("x")))
+	l.r.Flush()
+	if !l.r.leftovers() {
+		t.Fatal("no report is due")
+	}
+	l.close(s)
+	if l.r.leftovers() {
+		t.Error("the report of a closed stream is due")
+	}
+	l.quiet()
+}
+
 func TestNothingOfAClosedStreamIsDelivered(t *testing.T) {
 	calls := SystemCalls()
 	l := newLoop(t, sizes{minCompletions, minArena}, calls)

@@ -207,6 +207,60 @@ func TestNobodyStarvesBeyondOneWait(t *testing.T) {
 	}
 }
 
+// Descriptors that are always ready leave room for timers.
+func TestTimersComeThroughABusyQueue(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	for range 3 * minCompletions {
+		a, _ := watchedPair(t)
+		l.watch(a, writable, 0)
+	}
+	for range 10 {
+		const due = minCompletions / 4
+		for id := range uint32(due) {
+			l.arm(id, l.r.clock.now())
+		}
+		all := l.turn(-1)
+		if len(all) < due || all[len(all)-due].Kind != CmpTimer {
+			t.Fatalf("timers were left out of %d completions", len(all))
+		}
+	}
+}
+
+// And reports leave room for what is received.
+func TestReceivesComeThroughManyReports(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	for range 3 * minCompletions {
+		l.write(l.stream(0), inC(t, []byte("x")))
+	}
+	s := l.stream(0)
+	say(t, s.peer, []byte("x"))
+	all := l.turn(-1)
+	if len(all) == 0 || all[len(all)-1].Kind != CmpData {
+		t.Fatalf("nothing was received beside %d reports", len(all))
+	}
+	for range 10 {
+		l.turn(0)
+	}
+}
+
+// A receive that would have to be content with the last bytes of the arena waits
+// for a turn of its own.
+func TestNoReceiveIntoTheRestOfTheArena(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	for range 3 {
+		s := l.stream(0)
+		say(t, s.peer, make([]byte, minArena-600))
+	}
+	for range 3 {
+		d := l.turn(-1)
+		expectKinds(t, d, CmpData)
+		if len(d[0].data) != minArena-600 {
+			t.Errorf("%d bytes were received", len(d[0].data))
+		}
+	}
+	l.quiet()
+}
+
 func TestOneReceivePerTurn(t *testing.T) {
 	l := usualLoop(t)
 	s := l.stream(0)

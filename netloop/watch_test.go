@@ -247,3 +247,101 @@ func TestWatchRefusesWhatCannotBePolled(t *testing.T) {
 		t.Errorf("descriptor -1: %v", err)
 	}
 }
+
+// What asyncio's sock_* methods do for each wait costs one call of the kernel, and
+// a wait that is cancelled costs none.
+func TestOnceCostsOneCall(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	a, b := watchedPair(t)
+	say(t, b, []byte("x"))
+	before := f.count("ctl")
+	w := l.watch(a, 0, readable)
+	l.ready(w, readable)
+	for range 9 {
+		l.set(w, 0, readable)
+		l.set(w, 0, 0)
+		l.set(w, 0, readable)
+		l.ready(w, readable)
+	}
+	if n := f.count("ctl") - before; n != 19 {
+		t.Errorf("%d calls for 19 waits", n)
+	}
+}
+
+// manyReady opens more once-watches that are ready than one turn has room for,
+// and returns those that were left out of the first, and their descriptors.
+func manyReady(t *testing.T, l *loop) (left map[uint32]watched, fds map[uint32]int) {
+	left, fds = map[uint32]watched{}, map[uint32]int{}
+	for range 2 * minCompletions {
+		a, _ := watchedPair(t)
+		w := l.watch(a, 0, writable)
+		left[w.id], fds[w.id] = w, a
+	}
+	for _, d := range l.turn(-1) {
+		delete(left, d.ID)
+	}
+	if len(left) == 0 || l.sh.More == 0 {
+		t.Fatal("nothing was left out")
+	}
+	return left, fds
+}
+
+// The kernel tells of a once-watch one time only: those that were left out must
+// come by themselves.
+func TestWatchesBeyondTheRoomAreKept(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	left, _ := manyReady(t, l)
+	for len(left) > 0 {
+		for _, d := range l.turn(-1) {
+			delete(left, d.ID)
+		}
+	}
+	l.quiet()
+}
+
+func TestWatchSetForgetsReadinessThatWasNotReported(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	left, fds := manyReady(t, l)
+	for id, w := range left {
+		// Full: no longer writable when it is asked for again.
+		for {
+			if _, err := unix.Write(fds[id], make([]byte, 1<<16)); err != nil {
+				break
+			}
+		}
+		l.set(w, 0, writable)
+	}
+	l.quiet()
+}
+
+func TestReadinessOfANumberThatIsAnothersNow(t *testing.T) {
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	left, fds := manyReady(t, l)
+	for id := range left {
+		a, b := pair(t)
+		if err := unix.Dup2(a, fds[id]); err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(a)
+		s := l.open(fds[id], 0)
+		say(t, b, []byte("heard"))
+		_ = unix.Close(b)
+		for range 2 * minCompletions {
+			for _, d := range l.turn(0) {
+				if d.ID == id {
+					t.Fatalf("%+v is of a descriptor that is closed", d)
+				}
+				if d.ID == s.id && d.Kind == CmpData {
+					l.close(s)
+					// The cleanup of watchedPair closes the number again.
+					if err := unix.Dup2(0, fds[id]); err != nil {
+						t.Fatal(err)
+					}
+					return
+				}
+			}
+		}
+		t.Fatal("the stream has gone deaf")
+	}
+}
