@@ -14,7 +14,6 @@ that servers may fork before.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from . import library as _library  # noqa: F401  (says where the Go library lies)
 from .diagnostics import diagnostics
@@ -22,6 +21,8 @@ from .loop import Loop, new_event_loop
 from .runner import run
 from .tasks import Future, Task
 from .version import __version__
+
+TYPE_CHECKING = False
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:
     from .policy import EventLoopPolicy, install

@@ -2,10 +2,11 @@
 
 import asyncio
 import socket
+import sys
 from asyncio import Future
 from asyncio import Handle as _AsyncioHandle
 from asyncio import TimerHandle as _AsyncioTimerHandle
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, final
 
@@ -81,15 +82,25 @@ class Loop:
     def is_closed(self) -> bool: ...
     def is_running(self) -> bool: ...
     def get_debug(self) -> bool: ...
-    def create_task(
-        self,
-        coro: Coroutine[Any, Any, _T],
-        /,
-        *,
-        name: str | None = None,
-        context: Context | None = None,
-        **kwargs: Any,
-    ) -> asyncio.Task[_T]: ...
+    if sys.version_info >= (3, 13):
+        def create_task(
+            self,
+            coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
+            *,
+            name: object = None,
+            context: Context | None = None,
+            eager_start: bool | None = None,
+            **kwargs: Any,
+        ) -> asyncio.Task[_T]: ...
+    else:
+        def create_task(
+            self,
+            coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
+            *,
+            name: object = None,
+            context: Context | None = None,
+        ) -> asyncio.Task[_T]: ...
+
     def create_future(self) -> Future[Any]: ...
     def add_reader(
         self, fd: FileDescriptorLike, callback: Callable[[*_Ts], Any], /, *args: *_Ts

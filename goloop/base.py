@@ -15,9 +15,12 @@ from __future__ import annotations
 import asyncio.base_events
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any
 
 from . import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):

@@ -9,9 +9,12 @@ import asyncio
 import asyncio.selector_events
 import socket
 import weakref
-from typing import Any
 
 from .base import CoreLoop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _selector_events: Any = asyncio.selector_events
 _SelectorDatagramTransport: Any = _selector_events._SelectorDatagramTransport

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Any
 
 from . import _core, tasks
 from .version import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio.base_events
 import warnings
-from typing import Any
 
 from . import _core
 from .datagrams import Datagrams
@@ -20,6 +19,10 @@ from .running import Running
 from .sendfile import Sendfile
 from .tls import StartTLS
 from .unix_sockets import UnixSockets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS):

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.unix_events
-from typing import Any
 
 from .base import CoreLoop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _unix_events: Any = asyncio.unix_events
 

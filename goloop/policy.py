@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
 
 from .loop import Loop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 if TYPE_CHECKING:
     _DefaultPolicy = asyncio.DefaultEventLoopPolicy

@@ -24,11 +24,14 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
 
 from . import _core
 
-Peek = Callable[[Any], Mapping[str, int]]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Peek = Callable[[Any], Mapping[str, int]]
 
 
 class Mismatch(Exception):
@@ -222,12 +225,13 @@ def _probe_task(peek: Peek, loop: Any) -> None:
 
 
 def _probe_awaited_by(peek: Peek, loop: Any, first: Any, second: Any) -> None:
-    future = asyncio.Future(loop=loop)
+    c_asyncio: Any = _asyncio
+    future: Any = asyncio.Future(loop=loop)
     _expect(peek, future, "new", awaited_by=None, awaited_by_is_set=0, is_task=0)
     _expect(peek, first, "new", awaited_by=None, awaited_by_is_set=0, is_task=1)
-    _asyncio.future_add_to_awaited_by(future, first)
+    c_asyncio.future_add_to_awaited_by(future, first)
     _expect(peek, future, "awaited", awaited_by=first, awaited_by_is_set=0)
-    _asyncio.future_add_to_awaited_by(future, second)
+    c_asyncio.future_add_to_awaited_by(future, second)
     words = peek(future)
     if words["awaited_by_is_set"] != 1 or words["awaited_by"] in (0, id(first), id(second)):
         raise Mismatch("two awaiting tasks are not kept in a set")
@@ -243,7 +247,8 @@ def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
     try:
         # The newest task is the last of its thread's list, so its `next` is the head.
         head = peek(task)["node_next"]
-        for current in (task, object()):
+        stranger: Any = object()
+        for current in (task, stranger):
             asyncio.tasks._enter_task(loop, current)
             try:
                 places = _core._find_slots(loop, current, head)

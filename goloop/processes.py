@@ -14,9 +14,12 @@ import asyncio.unix_events
 import os
 import threading
 from asyncio.log import logger
-from typing import Any
 
 from .base import CoreLoop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _unix_events: Any = asyncio.unix_events
 _SubprocessTransport: Any = _unix_events._UnixSubprocessTransport

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import socket
 from asyncio.log import logger
-from collections.abc import Callable
-from typing import Any
 
 from .base import CoreLoop
 
-AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
-SocketName = tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-# The socket module's published types lack the form with a flow label alone.
-_getnameinfo: Callable[[SocketName, int], tuple[str, str]]
-_getnameinfo = socket.getnameinfo  # type: ignore[assignment]
+    AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
+    SocketName = tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int]
 
 _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
@@ -94,5 +92,7 @@ class Resolver(CoreLoop):
         if flags & _NUMERIC_NAME == _NUMERIC_NAME:
             # Nothing is looked up.
             self._check_closed()
-            return _getnameinfo(sockaddr, flags)
-        return await self.run_in_executor(None, _getnameinfo, sockaddr, flags)
+            return socket.getnameinfo(sockaddr, flags)  # type: ignore[arg-type]
+        getnameinfo: Any = socket.getnameinfo
+        name: tuple[str, str] = await self.run_in_executor(None, getnameinfo, sockaddr, flags)
+        return name

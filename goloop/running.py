@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import Any
 
 from .signals import Signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 if sys.version_info < (3, 13):
 

@@ -32,10 +32,15 @@ from asyncio import coroutines
 from asyncio.log import logger
 from collections.abc import Callable
 from types import FrameType
-from typing import TypeVarTuple
 
 from . import _core
 from .base import CoreLoop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVarTuple
+
+    _Ts = TypeVarTuple("_Ts")
 
 # asyncio.iscoroutinefunction is deprecated from 3.14 on and warns.
 _is_coroutine_function: Callable[[object], bool] = (
@@ -49,8 +54,6 @@ _swap_wakeup_fd: Callable[[int], int] = getattr(
     "swap_wakeup_fd",
     lambda fd: signal.set_wakeup_fd(fd, warn_on_full_buffer=False),
 )
-
-_Ts = TypeVarTuple("_Ts")
 
 _READ_SIZE = 4096
 

@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio.base_events
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from .base import CoreLoop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _base_events: Any = asyncio.base_events
 _check_ssl_socket: Callable[[object], None] = _base_events._check_ssl_socket

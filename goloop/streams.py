@@ -14,11 +14,14 @@ import ssl
 from asyncio import constants
 from asyncio.log import logger
 from collections.abc import Callable
-from typing import Any
 
 from . import _core
 from .base import CoreLoop
 from .tls import TLSProtocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -65,11 +68,11 @@ class Streams(CoreLoop):
         tls: Any = TLSProtocol(
             self,
             protocol,
-            sslcontext,  # type: ignore[arg-type]
-            waiter,  # type: ignore[arg-type]
+            sslcontext,
+            waiter,
             server_side,
             server_hostname,
-            ssl_handshake_timeout=ssl_handshake_timeout,  # type: ignore[arg-type]
+            ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
         _core.StreamTransport(self, rawsock, tls, None, extra, server)

@@ -14,12 +14,19 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 from . import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-class TaskSet(weakref.WeakSet[Any]):
+    _WeakSet = weakref.WeakSet[Any]
+else:
+    _WeakSet = weakref.WeakSet
+
+
+class TaskSet(_WeakSet):
     """asyncio's tasks and goloop's."""
 
     def __iter__(self) -> Iterator[Any]:

@@ -7,9 +7,10 @@ stand for asyncio's own classes in that case.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from . import probe
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from asyncio import Future, Task

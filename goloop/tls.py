@@ -10,30 +10,40 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio import sslproto
-from typing import Any
+from collections.abc import Callable
 
 from . import _core
 from .base import CoreLoop
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _State = sslproto.SSLProtocolState
+_Inherited: Any = sslproto.SSLProtocol
 
 
 class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     """The protocol between a stream transport and an application's protocol."""
 
+    _do_handshake: Callable[[], None]
+    _do_flush: Callable[[], None]
+    _do_shutdown: Callable[[], None]
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # SSLProtocol sets a receive buffer of this size aside; the stream transport
         # hands its bytes to the engine without one, and any other transport makes it
         # grow when it asks for a buffer.
-        self.max_size = 0
+        instance: Any = self
+        instance.max_size = 0
         try:
             sslproto.SSLProtocol.__init__(self, *args, **kwargs)
         finally:
-            del self.max_size
+            del instance.max_size
 
     def _get_app_transport(self) -> asyncio.Transport:
         known = self._app_transport is not None
-        transport: Any = sslproto.SSLProtocol._get_app_transport(self)
+        transport: Any = _Inherited._get_app_transport(self)
         if not known:
             transport.write = self._write
         return transport  # type: ignore[no-any-return]

@@ -11,9 +11,12 @@ import asyncio.unix_events
 import os
 import socket
 from asyncio.log import logger
-from typing import TYPE_CHECKING, Any
 
 from .streams import Streams
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _unix_events: Any = asyncio.unix_events
 _Unix: Any = _unix_events._UnixSelectorEventLoop

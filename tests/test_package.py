@@ -69,8 +69,8 @@ before = set(sys.modules)
 import goloop
 print(*sorted(set(sys.modules) - before))
 """
-    names = program(source).split()
-    assert {name for name in names if name.partition(".")[0] != "goloop"} <= {"__future__"}
+    names = {name for name in program(source).split() if name.partition(".")[0] != "goloop"}
+    assert names <= {"__future__", *sys.builtin_module_names}
 
 
 def test_version_is_that_of_the_project() -> None:
