@@ -290,9 +290,10 @@ async def test_connect_accepted_socket(loop: Loop, listener: socket.socket) -> N
 async def test_connect_accepted_socket_refuses(
     loop: Loop, arguments: dict[str, Any], message: str
 ) -> None:
-    kind = socket.SOCK_DGRAM if arguments.pop("datagram", False) else socket.SOCK_STREAM
+    given = dict(arguments)  # the other loop's run gets the same dict
+    kind = socket.SOCK_DGRAM if given.pop("datagram", False) else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as sock, pytest.raises(ValueError, match=message):
-        await loop.connect_accepted_socket(Recorder, sock, **arguments)
+        await loop.connect_accepted_socket(Recorder, sock, **given)
 
 
 async def test_many_connections_at_once(loop: Loop) -> None:
