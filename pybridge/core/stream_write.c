@@ -140,6 +140,9 @@ stream_submit_writes(gl_stream *s)
         Py_ssize_t skip = s->submitted == 0 ? s->head_done : 0;
         if (gl_submit(loop, GL_SUB_WRITE, s->id, s->gen, c->ptr + skip, c->len - skip) < 0)
             return -1;
+        /* Nobody waits for the report: it need not end the turn's wait. */
+        if (!loop->in_turn && !s->protocol_paused && !s->closing && s->empty_waiter == NULL)
+            loop->shared->sub[loop->shared->sub_len - 1].flags = GL_WRITE_QUIET;
         s->submitted++;
         stream_count_deferred(s, c->len - skip);
         loop->dirty = 1;
