@@ -24,23 +24,12 @@ import asyncio.base_events
 import importlib
 import unittest
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import task_binding
+from groups import Group
+
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-
-
-@dataclass(frozen=True)
-class Group:
-    """The classes of one module of test.test_asyncio and how they are bound."""
-
-    module: str
-    # Concrete classes that are bound by policy or by name.  None: every
-    # TestCase of the module whose name is not in `skip_classes`.
-    classes: tuple[str, ...] | None = None
-    # Mixins that ask `create_event_loop`, or `new_loop`.
-    mixins: tuple[str, ...] = ()
-    skip_classes: tuple[str, ...] = ()
 
 
 # What waits for later is not here at all: test_ssl, test_sslproto,
@@ -74,10 +63,26 @@ GROUPS: tuple[Group, ...] = (
 foreign_loops: list[type] = []
 
 
+def groups(loop_name: str) -> tuple[Group, ...]:
+    """What runs for this name."""
+    return task_binding.TASK_GROUPS if loop_name.startswith("tasks") else GROUPS
+
+
 def bind(loop_name: str) -> LoopFactory:
-    """Makes `loop_name` ("asyncio" or "goloop") the loop that the tests get."""
+    """Makes `loop_name` the loop that the tests get: "asyncio" or "goloop".
+
+    "tasks" and "tasks-goloop": goloop's Task and Future, on asyncio's and on its own.
+    """
     if loop_name == "asyncio":
         return asyncio.SelectorEventLoop
+    if loop_name in ("tasks", "tasks-goloop"):
+        task_binding.bind_classes()
+        if loop_name == "tasks":
+            return asyncio.SelectorEventLoop
+        factory = bind("goloop")
+        task_binding.bind_test_loop()
+        foreign_loops.clear()
+        return factory
     if loop_name != "goloop":
         raise ValueError(f"unknown loop {loop_name!r}")
     import goloop
@@ -97,8 +102,9 @@ def bind(loop_name: str) -> LoopFactory:
     original_init = base.__init__
 
     def counted_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        # goloop's loop is one of asyncio's base loops by inheritance.
-        if not isinstance(self, goloop.Loop):
+        # goloop's loop is one of asyncio's base loops by inheritance.  Loops named Evil
+        # stand for a foreign loop by intention.
+        if not isinstance(self, goloop.Loop) and "Evil" not in type(self).__name__:
             foreign_loops.append(type(self))
         original_init(self, *args, **kwargs)
 

@@ -186,7 +186,7 @@ def collect(loop_name: str, modules: list[str]) -> dict[str, unittest.TestCase]:
     factory = binding.bind(loop_name)
     loader = unittest.TestLoader()
     tests: dict[str, unittest.TestCase] = {}
-    for group in binding.GROUPS:
+    for group in binding.groups(loop_name):
         if modules and group.module not in modules:
             continue
         try:
