@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -138,7 +139,7 @@ def _command() -> str:
             continue
         if not word.startswith("--python="):
             words.append(word)
-    return " ".join(["python -m benchmarks", *words])
+    return " ".join(["python -m benchmarks", *map(shlex.quote, words)])
 
 
 def failed(run: results.Run) -> set[str]:

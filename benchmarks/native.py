@@ -7,6 +7,7 @@ whenever a source is newer than the program.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -44,6 +45,14 @@ def go_program() -> Path:
         raise BuildError("no Go toolchain is on PATH")
     _build([go, "build", "-buildvcs=false", "-trimpath", "-o", "{}", "./benchmarks/load"], program)
     return program
+
+
+def version(ceiling: str) -> str:
+    """Name a ceiling as the report does: gnet by the version that go.mod pins."""
+    if ceiling == "c-epoll":
+        return "c-epoll (C)"
+    pinned = re.search(r"panjf2000/gnet/v2 (v\S+)", (ROOT / "go.mod").read_text())
+    return f"gnet {pinned[1]}" if pinned else "gnet"
 
 
 def _stale(program: Path, sources: list[Path]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import CASES, SIZES, Case
 from benchmarks.loops import LOOPS
 from benchmarks.results import Run
 from benchmarks.stats import paired_ratio
@@ -60,8 +60,10 @@ def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
 
 
 def _network(case: Case) -> bool:
-    # The middle of the grid is left to the table.
-    return case.kind == "net" and "-10k-" not in case.name
+    # The whole grid would make the plot a metre long.
+    if case.kind != "net" or case.size == SIZES["10k"]:
+        return False
+    return case.size != SIZES["100k"] or case.connections == 10
 
 
 def _operations(case: Case) -> bool:
@@ -88,7 +90,7 @@ def _figure(chosen: dict[str, Run], cases: Sequence[Case], title: str, path: Pat
         and any(name in chosen[case.name].samples.get(case.name, {}) for case in cases)
     ]
     height = 0.8 / max(len(loops), 1)
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.14 * len(cases) * (len(loops) + 1)))
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.11 * len(cases) * (len(loops) + 1)))
     for index, loop in enumerate(loops):
         _bars(axes, chosen, cases, loop, height, -0.4 + height * (index + 0.5))
     axes.axvline(1, color=COLOURS[BASE], linewidth=1)

@@ -30,6 +30,13 @@ DOCS = native.ROOT / "docs"
 # Within this of the best peer a row counts as level: rounds differ by as much.
 LEVEL = 0.02
 
+# Above this share of disturbed windows the page warns of its own rates.
+TOLERATED = 0.1
+DISTURBED = """\
+> **Provisional.** In most or many of the network windows neither core was busy although
+> several connections were open: other programs ran on the machine. The rates below say
+> little then; the CPU time for one message says more. Take them anew on an idle machine."""
+
 COSTS = "Microseconds of the server's CPU for one message:"
 
 Chosen = dict[str, Run]  # case -> the run that is shown
@@ -230,10 +237,9 @@ def facts(chosen: Chosen) -> str:
         )
     windows, bad = _disturbances(chosen)
     if bad:
-        lines.append(
-            f"- In {bad} of {windows} windows neither core was busy, though several connections "
-            "were: other programs ran on the machine, and those figures are of less worth."
-        )
+        lines.append(f"- {bad} of {windows} windows were disturbed by other programs.")
+    if bad > windows * TOLERATED:
+        lines += ["", DISTURBED]
     return "\n".join(lines)
 
 
@@ -276,8 +282,13 @@ def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
         for loop in [*loops, *ceilings]:
             found = figure(run, case, loop, "server_us")
             row.append(cell(run, case, loop, None if found is None else short(found.median)))
+        for theirs in (BASE, "c-epoll"):
+            row.append(times(ratio(run, case, OURS, theirs, "server_us")))
         rows.append(row)
-    return table(["case", *loops, *ceilings], rows)
+    return table(
+        ["case", *loops, *ceilings, f"{OURS} ÷ {BASE}", f"{OURS} ÷ c-epoll"],
+        rows,
+    )
 
 
 def time_table(chosen: Chosen, cases: Sequence[Case]) -> str:

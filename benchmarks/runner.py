@@ -76,7 +76,7 @@ class Runner:
         for ceiling in ceilings:
             try:
                 self._ceiling_command(ceiling)
-                found[ceiling] = {"version": "C" if ceiling == "c-epoll" else "gnet v2"}
+                found[ceiling] = {"version": native.version(ceiling)}
             except native.BuildError as error:
                 found[ceiling] = {"error": str(error)}
         return Run(

@@ -211,6 +211,20 @@ def test_the_page_shows_ratios_to_uvloop_and_the_ceiling(page: str) -> None:
     assert cells[1:5] == ["100k", "120k", "1.20×", "0.96×"]
 
 
+def test_the_page_warns_of_a_machine_that_was_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert report.DISTURBED not in page
+    run = a_run()
+    for number in range(2):
+        run.add("protocol-1k-x10", "goloop", number, sample(1000, server_cpu=0.4))
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    assert "- 2 of 8 windows were disturbed by other programs." in page
+    assert report.DISTURBED in page
+
+
 def test_the_page_shows_losses_and_failures(page: str) -> None:
     losses = page.partition("### Where goloop is behind")[2]
     assert "- sleep(0): uvloop 2.00× as good." in losses
