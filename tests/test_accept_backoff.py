@@ -1,0 +1,145 @@
+"""A server that has no file descriptor left reports it, waits without spinning, and recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from conftest import Errors, open_fds
+from protocols import Recorder, hang_up, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Every further descriptor fails with EMFILE."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The holes below the highest number are filled, so that the limit is the next.
+    fillers: list[int] = []
+    highest = max(open_fds())
+    while True:
+        fd = os.open("/dev/null", os.O_RDONLY)
+        fillers.append(fd)
+        if fd > highest:
+            break
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in fillers:
+            os.close(fd)
+
+
+def counter_of_waits(loop: Any, loop_name: str, patch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often the loop has asked the kernel for events."""
+    if loop_name == "goloop":
+        return lambda: int(loop._diagnostics()["polls"])
+    count = 0
+    select = loop._selector.select
+
+    def counted(timeout: float | None) -> Any:
+        nonlocal count
+        count += 1
+        return select(timeout)
+
+    patch.setattr(loop._selector, "select", counted)
+    return lambda: count
+
+
+async def test_out_of_descriptors(
+    loop: Loop, loop_name: str, errors: Errors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0, backlog=50)
+    address = server.sockets[0].getsockname()
+    clients = [socket.socket() for _ in range(20)]
+    # Whatever the loop opens for its first accept and its first timer is open by now.
+    _, near = await loop.create_connection(Recorder, *address)
+    await until(lambda: made and made[0].transport)
+    await hang_up(near, made[0])
+    await asyncio.sleep(0)
+    waits = counter_of_waits(loop, loop_name, monkeypatch)
+    with no_descriptor_left():
+        for client in clients:
+            client.connect(address)
+        await until(lambda: errors.contexts)
+        context = errors.expect(OSError, "socket.accept() out of system resource")
+        assert isinstance(context["socket"], asyncio.trsock.TransportSocket)
+        # From here on the loop has nothing to do but this timer: it must not be
+        # woken by the connections that wait.
+        before = waits()
+        await asyncio.sleep(0.3)
+        assert waits() - before < 10
+        # asyncio tries, and reports, as often as its backlog is long.
+        assert len(errors.contexts) <= (51 if loop_name == "asyncio" else 0)
+        errors.contexts.clear()
+        assert len(made) == 1
+    # It takes them all by itself, after asyncio's second.
+    await until(lambda: len(made) == 21 and all(protocol.transport for protocol in made))
+    errors.contexts.clear()
+    for client in clients:
+        client.close()
+    for protocol in made:
+        await protocol.lost
+    server.close()
+    await server.wait_closed()
+
+
+async def test_closing_the_server_while_it_waits(
+    loop: Loop, loop_name: str, errors: Errors
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's timer tries to listen on the closed socket, and fails")
+    server = await loop.create_server(Recorder, "127.0.0.1", 0, backlog=50)
+    with socket.socket() as client:
+        with no_descriptor_left():
+            client.connect(server.sockets[0].getsockname())
+            await until(lambda: errors.contexts)
+            errors.contexts.clear()
+            server.close()
+            await server.wait_closed()
+        # Its timer of a second, if it left one, meets nobody.
+        await asyncio.sleep(1.1)
+    assert errors.contexts == []
+
+
+async def test_the_others_go_on_meanwhile(loop: Loop, errors: Errors) -> None:
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    _, near = await loop.create_connection(Recorder, *address)
+    await until(lambda: made and made[0].transport)
+    with socket.socket() as client:
+        with no_descriptor_left():
+            client.connect(address)
+            await until(lambda: errors.contexts)
+            near.transport.write(b"x")
+            await until(lambda: made[0].data == b"x")
+            fired: list[int] = []
+            loop.call_later(0.001, fired.append, 1)
+            await until(lambda: fired)
+        server.close()
+    errors.contexts.clear()
+    near.transport.abort()
+    for protocol in [near, *made]:
+        protocol.transport.abort()
+        await protocol.lost
+    await server.wait_closed()
