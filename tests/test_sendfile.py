@@ -1,0 +1,213 @@
+"""loop.sendfile and loop.sock_sendfile: what arrives, where the file stands then, and
+what a transport does meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from protocols import Recorder, connect, until
+
+Loop = asyncio.AbstractEventLoop
+
+# More than the kernel buffers for a connection whose peer does not read.
+CONTENT = random.Random(5).randbytes(16_000_000)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[IO[bytes]]:
+    """A file on disk, open, at its beginning."""
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    with path.open("rb") as opened:
+        yield opened
+
+
+async def receive(loop: Loop, sock: socket.socket, count: int) -> bytes:
+    """Exactly so many bytes."""
+    got = bytearray()
+    while len(got) < count:
+        data = await loop.sock_recv(sock, 1 << 20)
+        assert data
+        got += data
+    return bytes(got)
+
+
+PARTS: list[tuple[dict[str, Any], bytes]] = [
+    ({}, CONTENT),
+    ({"offset": 100}, CONTENT[100:]),
+    ({"offset": 5, "count": 70_000}, CONTENT[5:70_005]),
+    ({"count": len(CONTENT) + 10}, CONTENT),
+    ({"offset": len(CONTENT)}, b""),
+]
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), PARTS)
+async def test_sock_sendfile(
+    loop: Loop,
+    pair: tuple[socket.socket, socket.socket],
+    file: IO[bytes],
+    arguments: dict[str, Any],
+    wanted: bytes,
+) -> None:
+    near, far = pair
+    receiving = asyncio.ensure_future(receive(loop, far, len(wanted)))
+    assert await loop.sock_sendfile(near, file, **arguments) == len(wanted)
+    assert await receiving == wanted
+    if wanted:
+        assert file.tell() == arguments.get("offset", 0) + len(wanted)
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), PARTS)
+async def test_sendfile(
+    loop: Loop, file: IO[bytes], arguments: dict[str, Any], wanted: bytes
+) -> None:
+    near, far, server = await connect(loop)
+    near.transport.write(b"before ")
+    assert await loop.sendfile(near.transport, file, **arguments) == len(wanted)
+    assert near.transport.get_protocol() is near
+    near.transport.write(b" after")
+    near.transport.write_eof()
+    await far.eof
+    assert far.data == b"before " + wanted + b" after"
+    await near.lost
+    server.close()
+
+
+async def test_sendfile_is_in_the_kernel(loop: Loop, file: IO[bytes]) -> None:
+    near, far, server = await connect(loop)
+    assert await loop.sendfile(near.transport, file, fallback=False) == len(CONTENT)
+    await until(lambda: len(far.data) == len(CONTENT))
+    near.transport.close()
+    await far.lost
+    server.close()
+
+
+async def test_no_file_on_disk(loop: Loop) -> None:
+    near, far, server = await connect(loop)
+    with pytest.raises(asyncio.SendfileNotAvailableError):
+        await loop.sendfile(near.transport, io.BytesIO(b"abc"), fallback=False)
+    assert await loop.sendfile(near.transport, io.BytesIO(b"abc")) == 3
+    await until(lambda: far.data == b"abc")
+    near.transport.close()
+    await far.lost
+    server.close()
+
+
+async def test_the_transport_is_taken_meanwhile(loop: Loop, file: IO[bytes]) -> None:
+    near, far, server = await connect(loop)
+    far.transport.pause_reading()
+    sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
+    await until(lambda: file.fileno() and not near.transport.is_reading())
+    with pytest.raises(RuntimeError, match="sendfile is in progress"):
+        near.transport.write(b"x")
+    far.transport.write(b"an answer")
+    await asyncio.sleep(0.001)
+    assert near.data == b""
+    far.transport.resume_reading()
+    await sending
+    await until(lambda: near.data == b"an answer")
+    near.transport.close()
+    await far.lost
+    assert far.data == CONTENT
+    server.close()
+
+
+async def test_cancelled_sendfile_gives_the_transport_back(loop: Loop, file: IO[bytes]) -> None:
+    near, far, server = await connect(loop)
+    far.transport.pause_reading()
+    sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
+    await until(lambda: not near.transport.is_reading())
+    await asyncio.sleep(0.001)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert near.transport.get_protocol() is near
+    assert near.transport.is_reading()
+    far.transport.resume_reading()
+    near.transport.write(b"the end")
+    near.transport.close()
+    await far.lost
+    assert far.data.endswith(b"the end")
+    assert far.data[: -len(b"the end")] == CONTENT[: len(far.data) - len(b"the end")]
+    server.close()
+
+
+@pytest.mark.parametrize("how", ["abort", "close"])
+async def test_sendfile_ends_when_its_transport_does(
+    loop: Loop, loop_name: str, file: IO[bytes], how: str
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio goes on with a closed fd, or hangs")
+    near, far, server = await connect(loop)
+    far.transport.pause_reading()
+    sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
+    await until(lambda: not near.transport.is_reading())
+    await asyncio.sleep(0.001)
+    getattr(near.transport, how)()
+    with pytest.raises(ConnectionError, match="closed by peer"):
+        await sending
+    assert await near.lost is None
+    far.transport.resume_reading()
+    await far.lost
+    server.close()
+
+
+async def test_sendfile_to_a_peer_that_goes(loop: Loop, file: IO[bytes]) -> None:
+    near, far, server = await connect(loop)
+    far.transport.pause_reading()
+    sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
+    await until(lambda: not near.transport.is_reading())
+    await asyncio.sleep(0.001)
+    far.transport.abort()
+    with pytest.raises(ConnectionError):
+        await sending
+    near.transport.abort()
+    await near.lost
+    server.close()
+
+
+async def test_cancelled_sock_sendfile_leaves_no_watch(
+    loop: Loop, pair: tuple[socket.socket, socket.socket], file: IO[bytes]
+) -> None:
+    near, far = pair
+    sending = asyncio.ensure_future(loop.sock_sendfile(near, file))
+    # The peer reads nothing, so the send buffer is full before long.
+    await asyncio.sleep(0.001)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert loop.remove_writer(near) is False
+    got = await loop.sock_recv(far, 10)
+    assert got == CONTENT[:10]
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"count": 0}, ValueError, "count must be a positive integer"),
+    ({"count": "1"}, TypeError, "count must be a positive integer"),
+    ({"offset": -1}, ValueError, "offset must be a non-negative integer"),
+    ({"offset": "0"}, TypeError, "offset must be a non-negative integer"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "kind", "message"), REFUSED)
+async def test_refused_arguments(
+    loop: Loop,
+    file: IO[bytes],
+    arguments: dict[str, Any],
+    kind: type[Exception],
+    message: str,
+) -> None:
+    near, far, server = await connect(loop, Recorder)
+    with pytest.raises(kind, match=message):
+        await loop.sendfile(near.transport, file, **arguments)
+    assert near.transport.is_reading()
+    near.transport.close()
+    await far.lost
+    server.close()

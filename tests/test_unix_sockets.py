@@ -1,0 +1,120 @@
+"""Unix-domain streams: connecting, serving, and the path that a server leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from protocols import Recorder, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def served(loop: Loop, path: Any) -> tuple[asyncio.AbstractServer, list[Recorder]]:
+    accepted: list[Recorder] = []
+
+    def factory() -> Recorder:
+        accepted.append(Recorder())
+        return accepted[-1]
+
+    return await loop.create_unix_server(factory, path), accepted
+
+
+@pytest.mark.parametrize("kind", ["path", "str", "abstract"])
+async def test_both_ways(loop: Loop, tmp_path: Path, kind: str) -> None:
+    path: Any = tmp_path / "s"
+    if kind == "str":
+        path = str(path)
+    elif kind == "abstract":
+        path = f"\0goloop-test-{os.getpid()}-{id(loop)}"
+    server, accepted = await served(loop, path)
+    transport, near = await loop.create_unix_connection(Recorder, path)
+    await until(lambda: accepted)
+    far = accepted[0]
+    await far.made
+    transport.write(b"there")
+    far.transport.write(b"back")
+    await until(lambda: far.data == b"there" and near.data == b"back")
+    assert transport.get_extra_info("socket").family == socket.AF_UNIX
+    assert far.transport.get_extra_info("peername") == ""
+    transport.close()
+    assert await far.lost is None
+    server.close()
+    await server.wait_closed()
+
+
+async def test_with_sockets(loop: Loop) -> None:
+    first, second = socket.socketpair()
+    one, left = await loop.create_unix_connection(Recorder, sock=first)
+    _, right = await loop.create_unix_connection(Recorder, sock=second)
+    one.write(b"x")
+    one.write_eof()
+    await right.eof
+    assert right.data == b"x"
+    await left.lost
+
+
+async def test_the_path_of_a_closed_server(loop: Loop, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    server, _ = await served(loop, path)
+    assert path.is_socket()
+    server.close()
+    await server.wait_closed()
+    assert path.exists() is (sys.version_info < (3, 13))
+    # A stale socket is no hindrance.
+    server, _ = await served(loop, path)
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="new in 3.13")
+async def test_a_path_that_is_somebody_elses_by_now_stays(loop: Loop, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    server, _ = await served(loop, path)
+    path.unlink()
+    path.write_text("mine", encoding="utf-8")
+    server.close()
+    await server.wait_closed()
+    assert path.read_text(encoding="utf-8") == "mine"
+
+
+async def test_nobody_there(loop: Loop, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await loop.create_unix_connection(Recorder, str(tmp_path / "s"))
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "s"))
+        with pytest.raises(ConnectionRefusedError):
+            await loop.create_unix_connection(Recorder, str(tmp_path / "s"))
+
+
+async def test_connecting_waits_for_room_in_the_backlog(
+    loop: Loop, loop_name: str, tmp_path: Path
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio says that it is connected when it is not")
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as late:
+        listening.bind(path)
+        listening.listen(0)
+        queued = []
+        while True:
+            queued.append(socket.socket(socket.AF_UNIX))
+            queued[-1].setblocking(False)
+            try:
+                queued[-1].connect(path)
+            except BlockingIOError:
+                break
+        late.setblocking(False)
+        connecting = asyncio.ensure_future(loop.sock_connect(late, path))
+        await asyncio.sleep(0.005)
+        assert not connecting.done()
+        listening.accept()[0].close()
+        await connecting
+        assert late.getpeername() == path
+        for sock in queued:
+            sock.close()
