@@ -37,6 +37,7 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "current_task.c"
 #include "task_registry.c"
 #include "future.c"
+#include "future_iter.c"
 #include "wakeup.c"
 #include "task.c"
 #include "create_task.c"

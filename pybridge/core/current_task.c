@@ -32,9 +32,8 @@ ts_slot(Py_ssize_t offset)
 }
 
 static inline int
-gl_current_enter(PyObject *loop, PyObject *task)
+enter_in(char *ts, PyObject *loop, PyObject *task)
 {
-    char *ts = (char *)PyThreadState_Get();
     PyObject **current = (PyObject **)(ts + A.ts_task);
     if (*(PyObject **)(ts + A.ts_loop) != loop) {
         PyErr_Format(PyExc_RuntimeError, "loop %R is not the running loop", loop);
@@ -47,9 +46,8 @@ gl_current_enter(PyObject *loop, PyObject *task)
 }
 
 static inline int
-gl_current_leave(PyObject *loop, PyObject *task)
+leave_in(char *ts, PyObject *loop, PyObject *task)
 {
-    char *ts = (char *)PyThreadState_Get();
     PyObject **current = (PyObject **)(ts + A.ts_task);
     if (*(PyObject **)(ts + A.ts_loop) != loop) {
         PyErr_Format(PyExc_RuntimeError, "loop %R is not the running loop", loop);
@@ -65,6 +63,18 @@ gl_current_leave(PyObject *loop, PyObject *task)
     *current = NULL;
     Py_DECREF(task);
     return 0;
+}
+
+static int
+gl_current_enter(PyObject *loop, PyObject *task)
+{
+    return enter_in((char *)PyThreadState_Get(), loop, task);
+}
+
+static int
+gl_current_leave(PyObject *loop, PyObject *task)
+{
+    return leave_in((char *)PyThreadState_Get(), loop, task);
 }
 
 static inline void
@@ -159,28 +169,32 @@ gl_current_swap(PyObject *loop, PyObject *task)
 
 #endif
 
-/* Enter and leave for tasks out of the ring. */
+/* Enter and leave for tasks out of the ring; `ts` is the thread state. */
 static inline int
-current_enter_ring(gl_loop *loop, PyObject *task)
+current_enter_ring(char *ts, gl_loop *loop, PyObject *task)
 {
 #if GL_LINGERS
+    (void)ts;
     if (loop->lingering) {
         loop->lingering = 0;
         return PyDict_SetItem(A.current_tasks, (PyObject *)loop, task);
     }
-#endif
     return gl_current_enter((PyObject *)loop, task);
+#else
+    return enter_in(ts, (PyObject *)loop, task);
+#endif
 }
 
 static inline int
-current_leave_ring(gl_loop *loop, PyObject *task)
+current_leave_ring(char *ts, gl_loop *loop, PyObject *task)
 {
 #if GL_LINGERS
+    (void)ts;
     if (check_leave((PyObject *)loop, task) < 0)
         return -1;
     loop->lingering = 1;
     return PyDict_SetItem(A.current_tasks, (PyObject *)loop, Py_None);
 #else
-    return gl_current_leave((PyObject *)loop, task);
+    return leave_in(ts, (PyObject *)loop, task);
 #endif
 }

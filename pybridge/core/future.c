@@ -577,6 +577,8 @@ static PyType_Slot future_slots[] = {
     {Py_tp_dealloc, future_dealloc},
     {Py_tp_methods, future_methods},
     {Py_tp_getset, future_getset},
+    {Py_tp_iter, gl_future_iter_new},
+    {Py_am_await, gl_future_iter_new},
     {0, NULL},
 };
 

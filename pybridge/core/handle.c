@@ -13,8 +13,12 @@
  *                        |
  *     cancel() at any time: callback and arguments become None, the entry is skipped
  *
- * Handles are made only by the loop.  They come from a free list, untracked by the
- * GC's counter, since a call_soon per task step is the loop's hottest allocation.
+ * Handles are made only by the loop.  They come from a free list, and a Handle is
+ * unknown to the garbage collector as long as only the ready queue has it: most are
+ * dropped by the caller at once and live for one iteration.  The loop's traverse then
+ * visits what such a handle holds as if it were the loop's own (ready.c), so that a
+ * loop dropped with work in its queue is collected; a handle that somebody kept is
+ * tracked before it runs, so that the cycle through its callback is.
  */
 #include "core.h"
 
@@ -94,6 +98,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
     return 0;
 }
 
+/* Untracked; see the head. */
 static PyObject *
 gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
               Py_ssize_t nargs, PyObject *context)
@@ -110,11 +115,9 @@ gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
         PyObject_GC_UnTrack(h);
     }
     if (handle_fill(loop, (PyObject *)h, &h->inl, callback, args, nargs, context) < 0) {
-        PyObject_GC_Track(h);
         Py_DECREF(h);
         return NULL;
     }
-    PyObject_GC_Track(h);
     return (PyObject *)h;
 }
 
@@ -264,6 +267,14 @@ handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(gl_handle_is_cancelled(self));
 }
 
+/* Makes a handle known to the garbage collector. */
+static inline void
+gl_handle_track(PyObject *h)
+{
+    if (!PyObject_GC_IsTracked(h))
+        PyObject_GC_Track(h);
+}
+
 /* The context dict and the call of the exception handler, as asyncio.Handle._run
  * has them.  Takes the exception that is set. */
 static int
@@ -335,7 +346,10 @@ gl_handle_run(gl_loop *loop, PyObject *self)
             result = PyObject_Call(callback, args, NULL);
             Py_DECREF(args);
         }
-        gl_context_exit(context);
+        if (result != NULL)
+            gl_context_leave(context);
+        else
+            gl_context_exit(context);
     }
     Py_DECREF(callback);
     Py_DECREF(context);

@@ -33,13 +33,20 @@ gl_restore_exception(PyObject *exc)
 #endif
 }
 
+/* Leaves a context; no exception is set. */
+static inline void
+gl_context_leave(PyObject *context)
+{
+    if (PyContext_Exit(context) < 0)
+        PyErr_WriteUnraisable(context);
+}
+
 /* Leaves a context while an exception may be set. */
 static void
 gl_context_exit(PyObject *context)
 {
     if (!PyErr_Occurred()) {
-        if (PyContext_Exit(context) < 0)
-            PyErr_WriteUnraisable(context);
+        gl_context_leave(context);
         return;
     }
     PyObject *exc = gl_take_exception();

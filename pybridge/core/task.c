@@ -169,7 +169,7 @@ gl_task_step(gl_task *task, PyObject *exc)
 static int
 leave_ring(PyObject *loop, PyObject *task)
 {
-    return current_leave_ring((gl_loop *)loop, task);
+    return current_leave_ring((char *)PyThreadState_Get(), (gl_loop *)loop, task);
 }
 
 /* What asyncio would have logged: the exception of the Handle of this step.  Takes the
@@ -203,13 +203,14 @@ run_in_context(gl_loop *loop, gl_task *task, PyObject *fut)
     PyObject *exc = NULL;
     if (fut != NULL && wakeup_outcome(task, fut, &exc) < 0)
         return -1;
-    int r = current_enter_ring(loop, (PyObject *)task);
+    char *ts = (char *)PyThreadState_Get(); /* a step never moves to another thread */
+    int r = current_enter_ring(ts, loop, (PyObject *)task);
     if (r == 0) {
         r = step_entered(task, exc);
         if (r < 0)
             leave_with_exception(leave_ring, (PyObject *)loop, (PyObject *)task);
         else
-            r = current_leave_ring(loop, (PyObject *)task);
+            r = current_leave_ring(ts, loop, (PyObject *)task);
     }
     Py_XDECREF(exc);
     return r;
@@ -226,7 +227,10 @@ gl_task_run(gl_loop *loop, gl_task *task)
         Py_INCREF(context);
         if (PyContext_Enter(context) == 0) {
             r = run_in_context(loop, task, fut);
-            gl_context_exit(context);
+            if (r == 0)
+                gl_context_leave(context);
+            else
+                gl_context_exit(context);
         }
         Py_DECREF(context);
     }
@@ -511,6 +515,8 @@ static PyType_Slot task_slots[] = {
 #endif
     {Py_tp_methods, task_methods},
     {Py_tp_getset, future_getset},
+    {Py_tp_iter, gl_future_iter_new},
+    {Py_am_await, gl_future_iter_new},
     {0, NULL},
 };
 

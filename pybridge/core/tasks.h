@@ -7,6 +7,7 @@
  *   current_task.c     asyncio.current_task()
  *   task_registry.c    asyncio.all_tasks()
  *   future.c           goloop.Future
+ *   future_iter.c      what `await fut` iterates over
  *   wakeup.c           a Task waits for a future, and is woken by it
  *   task.c             goloop.Task: the step, cancel, construction
  *   create_task.c      loop.create_task and loop.create_future
@@ -128,6 +129,11 @@ static PyObject *gl_future_get_callbacks(PyObject *self, void *closure);
 static PyObject *gl_future_method_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                       PyObject *kwnames);
 static PyObject *gl_future_method_remove(PyObject *self, PyObject *fn);
+
+/* ---- future_iter.c -------------------------------------------------------------------- */
+
+/* Future.__await__() */
+static PyObject *gl_future_iter_new(PyObject *fut);
 
 /* ---- wakeup.c --------------------------------------------------------------------------- */
 
