@@ -9,6 +9,9 @@
 
 #define GL_READY_INITIAL 256
 
+static inline bool gl_is_handle(PyObject *o);
+static int handle_traverse(PyObject *self, visitproc visit, void *arg);
+
 static int
 gl_ready_init(gl_ready *q)
 {
@@ -75,8 +78,17 @@ gl_ready_trim(gl_ready *q)
 static int
 gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
 {
-    for (size_t i = 0; i < q->count; i++)
-        Py_VISIT(q->slot[(q->head + i) & q->mask]);
+    for (size_t i = 0; i < q->count; i++) {
+        PyObject *entry = q->slot[(q->head + i) & q->mask];
+        if (gl_is_handle(entry) && Py_REFCNT(entry) == 1 && !PyObject_GC_IsTracked(entry)) {
+            /* Nobody else has it: what it refers to is as good as ours. */
+            int r = handle_traverse(entry, visit, arg);
+            if (r)
+                return r;
+        } else {
+            Py_VISIT(entry);
+        }
+    }
     return 0;
 }
 

@@ -258,6 +258,8 @@ gl_iterate(gl_loop *loop)
         } else {
             if (loop->lingering)
                 gl_current_flush(loop);
+            if (Py_REFCNT(entry) > 1)
+                gl_handle_track(entry);
             r = gl_handle_is_cancelled(entry) ? 0 : gl_run_timed(loop, entry);
             Py_DECREF(entry);
         }
