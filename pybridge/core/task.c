@@ -256,7 +256,12 @@ gl_task_cancel(gl_task *task, PyObject *msg)
         if (Py_TYPE(fut) == gl_future_type) {
             cancelled = gl_future_cancel((gl_future *)fut, msg);
         } else if (gl_is_task(fut)) {
-            cancelled = gl_task_cancel((gl_task *)fut, msg);
+            /* Tasks may wait for each other in a circle. */
+            cancelled = -1;
+            if (Py_EnterRecursiveCall(" while calling a Python object") == 0) {
+                cancelled = gl_task_cancel((gl_task *)fut, msg);
+                Py_LeaveRecursiveCall();
+            }
         } else {
             PyObject *r = PyObject_CallMethodOneArg(fut, T.cancel, msg);
             cancelled = r ? PyObject_IsTrue(r) : -1;
