@@ -306,7 +306,11 @@ def check(peek: Peek | None = None) -> tuple[int, int, int]:
                 f"not {layout[name]}"
             )
     loop: Any = _ProbeLoop()
+    tasks: Any = asyncio.tasks
     before = asyncio._get_running_loop()
+    # goloop may be imported within a task, which 3.14 keeps by thread, not by loop.
+    by_thread = before is not None and sys.version_info >= (3, 14)
+    current = tasks._swap_current_task(before, None) if by_thread else None
     asyncio._set_running_loop(loop)
     try:
         _probe_future(peek, loop)
@@ -314,6 +318,8 @@ def check(peek: Peek | None = None) -> tuple[int, int, int]:
         return _probe_thread(peek, loop)
     finally:
         asyncio._set_running_loop(before)
+        if by_thread:
+            tasks._swap_current_task(before, current)
 
 
 def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
@@ -324,6 +330,9 @@ def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
         slots = check(peek)
     except Mismatch as reason:
         return asyncio.Future, asyncio.Task, str(reason)
+    except Exception as error:
+        # An asyncio that somebody has replaced or patched; not one that we know.
+        return asyncio.Future, asyncio.Task, f"the probe failed with {error!r}"
     wraps = _wraps_stop_iteration(_ProbeLoop())
     future, task = _core._enable_tasks(_create_task_names(), wraps, *slots)
     return future, task, None
