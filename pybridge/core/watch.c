@@ -156,25 +156,58 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 
 /* ---- methods of Loop ---------------------------------------------------------- */
 
-static PyObject *
-watch_add(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, bool write, bool check,
-          const char *name)
+/* The first arguments of a public method, `wanted` of fd and callback, which may come
+ * by name, since asyncio's are Python methods.  -1 with TypeError. */
+static int
+watch_arguments(const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                PyObject **found, Py_ssize_t wanted)
 {
-    if (nargs < 2) {
-        PyErr_Format(PyExc_TypeError, "%s() missing required arguments: 'fd' and 'callback'",
-                     name);
-        return NULL;
+    static const char *const names[] = {"fd", "callback"};
+    for (Py_ssize_t i = 0; i < wanted; i++)
+        found[i] = i < nargs ? args[i] : NULL;
+    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    for (Py_ssize_t k = 0; k < nkw; k++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, k);
+        Py_ssize_t i = 0;
+        while (i < wanted && PyUnicode_CompareWithASCIIString(key, names[i]) != 0)
+            i++;
+        if (i == wanted || found[i]) {
+            PyErr_Format(PyExc_TypeError,
+                         i == wanted ? "%s() got an unexpected keyword argument '%U'"
+                                     : "%s() got multiple values for argument '%U'",
+                         name, key);
+            return -1;
+        }
+        found[i] = args[nargs + k];
     }
-    int fd = gl_fd_from_object(args[0]);
+    for (Py_ssize_t i = 0; i < wanted; i++) {
+        if (found[i] == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() missing 1 required positional argument: '%s'", name,
+                         names[i]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+watch_add(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool write,
+          bool check, const char *name)
+{
+    PyObject *named[2];
+    if (watch_arguments(name, args, nargs, kwnames, named, 2) < 0)
+        return NULL;
+    int fd = gl_fd_from_object(named[0]);
     if (fd < 0)
         return NULL;
-    if (check && fd_ensure_no_transport_named(self, fd, args[0]) < 0)
+    if (check && fd_ensure_no_transport_named(self, fd, named[0]) < 0)
         return NULL;
     if (gl_loop_check_usable(self) < 0)
         return NULL;
-    PyObject *h = gl_handle_new(self, args[1], args + 2, nargs - 2, NULL);
+    PyObject *h = gl_handle_new(self, named[1], args + 2, nargs > 2 ? nargs - 2 : 0, NULL);
     if (h == NULL)
         return NULL;
+    gl_handle_track(h);
     if (watch_place(self, fd, write, h, false) < 0)
         Py_CLEAR(h);
     return h;
@@ -202,9 +235,10 @@ watch_remove(gl_loop *self, PyObject *arg, bool write, bool check)
 }
 
 #define WATCH_METHODS(dir, write)                                                             \
-    static PyObject *loop_add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)       \
+    static PyObject *loop_add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,       \
+                                    PyObject *kwnames)                                        \
     {                                                                                         \
-        PyObject *h = watch_add(self, args, n, write, true, "add_" #dir);                     \
+        PyObject *h = watch_add(self, args, n, kwnames, write, true, "add_" #dir);            \
         if (h == NULL)                                                                        \
             return NULL;                                                                      \
         Py_DECREF(h);                                                                         \
@@ -212,10 +246,16 @@ watch_remove(gl_loop *self, PyObject *arg, bool write, bool check)
     }                                                                                         \
     static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
     {                                                                                         \
-        return watch_add(self, args, n, write, false, "_add_" #dir);                          \
+        return watch_add(self, args, n, NULL, write, false, "_add_" #dir);                    \
     }                                                                                         \
-    static PyObject *loop_remove_##dir(gl_loop *self, PyObject *fd)                           \
+    static PyObject *loop_remove_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,    \
+                                       PyObject *kwnames)                                     \
     {                                                                                         \
+        PyObject *fd;                                                                         \
+        if (n > 1)                                                                            \
+            return PyErr_Format(PyExc_TypeError, "remove_" #dir "() takes one argument");     \
+        if (watch_arguments("remove_" #dir, args, n, kwnames, &fd, 1) < 0)                    \
+            return NULL;                                                                      \
         return watch_remove(self, fd, write, true);                                           \
     }                                                                                         \
     static PyObject *loop__remove_##dir(gl_loop *self, PyObject *fd)                          \

@@ -1,0 +1,144 @@
+"""run_in_executor, the default executor and its shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import sys
+import threading
+import warnings
+from typing import Any
+
+import pytest
+from conftest import LoopFactory
+from protocols import turns
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def test_results_and_exceptions(loop: Loop) -> None:
+    assert await loop.run_in_executor(None, divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await loop.run_in_executor(None, divmod, 1, 0)
+
+
+async def test_the_future_can_be_waited_for_in_several_ways(loop: Loop) -> None:
+    future = loop.run_in_executor(None, threading.get_ident)
+    assert asyncio.isfuture(future)
+    (done, pending) = await asyncio.wait([future])
+    assert not pending
+    assert done.pop().result() != threading.get_ident()
+
+
+async def test_an_executor_of_ones_own(loop: Loop) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="mine") as executor:
+        name = await loop.run_in_executor(executor, lambda: threading.current_thread().name)
+    assert name.startswith("mine")
+
+
+async def test_set_default_executor(loop: Loop) -> None:
+    executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="default")
+    loop.set_default_executor(executor)
+    name = await loop.run_in_executor(None, lambda: threading.current_thread().name)
+    assert name.startswith("default")
+    with pytest.raises(TypeError, match="executor must be ThreadPoolExecutor instance"):
+        loop.set_default_executor(object())  # type: ignore[arg-type]
+
+
+async def test_many_at_once(loop: Loop) -> None:
+    results = await asyncio.gather(*(loop.run_in_executor(None, pow, 2, n) for n in range(200)))
+    assert results == [2**n for n in range(200)]
+
+
+async def test_cancelling_does_not_wait(loop: Loop) -> None:
+    release = threading.Event()
+    started = threading.Event()
+
+    def work() -> None:
+        started.set()
+        release.wait()
+
+    future = loop.run_in_executor(None, work)
+    assert started.wait(10)
+    future.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await future
+    release.set()
+    await loop.shutdown_default_executor()
+
+
+async def test_to_thread_carries_the_context(loop: Loop) -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    variable.set("from the loop")
+    assert await asyncio.to_thread(variable.get) == "from the loop"
+
+
+async def test_shutdown(loop: Loop) -> None:
+    await loop.run_in_executor(None, print)
+    before = threading.active_count()
+    await loop.shutdown_default_executor()
+    assert threading.active_count() < before
+    with pytest.raises(RuntimeError, match="Executor shutdown has been called"):
+        loop.run_in_executor(None, print)
+
+
+async def test_shutdown_without_use(loop: Loop) -> None:
+    await loop.shutdown_default_executor()
+    await loop.shutdown_default_executor()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="timeout is new in 3.12")
+async def test_shutdown_with_a_timeout(loop: Loop) -> None:
+    release = threading.Event()
+    loop.run_in_executor(None, release.wait)
+    with pytest.warns(RuntimeWarning, match="The executor did not finishing joining"):
+        await loop.shutdown_default_executor(timeout=0.01)  # type: ignore[call-arg]
+    release.set()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(10)
+
+
+async def test_shutdown_waits(loop: Loop) -> None:
+    release = threading.Event()
+    ended: list[int] = []
+
+    def work() -> None:
+        release.wait()
+        ended.append(1)
+
+    loop.run_in_executor(None, work)
+    shutdown = asyncio.ensure_future(loop.shutdown_default_executor())
+    await turns(5)
+    assert not shutdown.done()
+    release.set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await shutdown
+    assert ended == [1]
+
+
+def test_closing_the_loop_does_not_wait_for_the_executor(loop_factory: LoopFactory) -> None:
+    loop = loop_factory()
+    release = threading.Event()
+    loop.run_in_executor(None, release.wait)
+    threads = [t for t in threading.enumerate() if t is not threading.current_thread()]
+    loop.close()
+    release.set()
+    for thread in threads:
+        thread.join(10)
+
+
+def test_an_answer_that_comes_after_the_loop_was_closed(loop_factory: LoopFactory) -> None:
+    """It meets nobody, and nobody crashes."""
+    loop = loop_factory()
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    release = threading.Event()
+    future: Any = loop.run_in_executor(executor, release.wait)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    release.set()
+    executor.shutdown()
+    assert not future.done()

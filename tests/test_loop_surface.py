@@ -1,0 +1,242 @@
+"""Every method of asyncio's loop is there with asyncio's signature, and can be overridden."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import sys
+from typing import Any
+
+import pytest
+from conftest import LOOP_NAMES, LoopFactory
+from protocols import until
+
+Loop = asyncio.AbstractEventLoop
+
+METHODS = sorted(
+    name
+    for name, value in vars(asyncio.AbstractEventLoop).items()
+    if callable(value) and not name.startswith("_")
+)
+
+needs_goloop = pytest.mark.skipif("goloop" not in LOOP_NAMES, reason="compares goloop to asyncio")
+
+
+def parameters(method: Any) -> list[tuple[str, Any, Any]] | None:
+    """Names, kinds and defaults without self; None where a method written in C has none."""
+    try:
+        signature = inspect.signature(method)
+    except ValueError:
+        return None
+    return [(p.name, p.kind, p.default) for p in list(signature.parameters.values())[1:]]
+
+
+@needs_goloop
+@pytest.mark.parametrize("name", METHODS)
+def test_signatures(name: str) -> None:
+    import goloop
+
+    ours = parameters(getattr(goloop.Loop, name))
+    theirs = parameters(getattr(asyncio.SelectorEventLoop, name))
+    if name == "create_task" and sys.version_info < (3, 13, 3):
+        # One text for all versions; which keywords there are is asyncio's to say.
+        assert ours
+        assert ours[0] == theirs[0]
+    else:
+        # Python 3.11 tells no signature of a C method without arguments.
+        assert (ours or []) == theirs
+
+
+def test_arguments_by_name(loop: Loop, loop_name: str) -> None:
+    first, second = socket.socketpair()
+    first.setblocking(False)
+    any_loop: Any = loop
+    seen: list[str] = []
+
+    def note() -> None:
+        seen.append("called")
+
+    async def main() -> None:
+        any_loop.call_soon(callback=note)
+        any_loop.call_soon_threadsafe(callback=note)
+        any_loop.call_later(delay=0, callback=note)
+        any_loop.call_later(0, callback=note)
+        any_loop.call_at(when=0, callback=note)
+        await until(lambda: len(seen) == 5)
+        for kind in ("reader", "writer"):
+            getattr(loop, f"add_{kind}")(fd=first, callback=note)
+            assert getattr(loop, f"remove_{kind}")(fd=first) is True
+            getattr(loop, f"add_{kind}")(first, callback=note)
+            assert getattr(loop, f"remove_{kind}")(first) is True
+        second.send(b"ab")
+        assert await any_loop.sock_recv(sock=first, n=1) == b"a"
+        assert await any_loop.sock_recv_into(sock=first, buf=bytearray(1)) == 1
+        await any_loop.sock_sendall(sock=first, data=b"x")
+        assert await any_loop.create_task(coro=asyncio.sleep(0, "slept")) == "slept"
+        assert await any_loop.run_in_executor(executor=None, func=int) == 0
+
+    loop.run_until_complete(main())
+    first.close()
+    second.close()
+
+
+WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("call_soon", (), {}),
+    ("call_soon", (print,), {"callback": print}),
+    ("call_soon", (print,), {"nonsense": 1}),
+    ("call_later", (1,), {}),
+    ("call_later", (1, print), {"delay": 1}),
+    ("call_at", (), {"callback": print}),
+    ("add_reader", (0,), {}),
+    ("add_reader", (), {"callback": print}),
+    ("add_reader", (0, print), {"fd": 0}),
+    ("add_reader", (0, print), {"context": None}),
+    ("remove_reader", (), {}),
+    ("remove_reader", (0, 1), {}),
+    ("remove_writer", (0,), {"fd": 0}),
+    ("sock_recv", (), {}),
+    ("create_task", (), {}),
+    ("stop", (1,), {}),
+    ("time", (1,), {}),
+    ("is_running", (1,), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "keywords"), WRONG_CALLS)
+async def test_wrong_calls(
+    loop: Loop, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    with pytest.raises(TypeError):
+        await getattr(loop, name)(*arguments, **keywords)
+
+
+@needs_goloop
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_docstring(name: str) -> None:
+    import goloop
+
+    if inspect.getdoc(getattr(asyncio.SelectorEventLoop, name)):
+        assert inspect.getdoc(getattr(goloop.Loop, name))
+
+
+@pytest.fixture
+def base(loop_factory: LoopFactory) -> type[Loop]:
+    loop = loop_factory()
+    loop.close()
+    return type(loop)
+
+
+def test_a_subclass_that_overrides_call_soon(base: Any) -> None:
+    """Tasks, futures and handles that asyncio schedules come by it."""
+    seen: list[str] = []
+
+    class Counting(base):  # type: ignore[misc]
+        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+            seen.append(getattr(callback, "__name__", type(callback).__name__))
+            return super().call_soon(callback, *args, context=context)  # type: ignore[no-any-return]
+
+    loop = Counting()
+
+    async def main() -> int:
+        await asyncio.sleep(0)
+        future = loop.create_future()
+        loop.call_soon(future.set_result, 7)
+        return int(await future)
+
+    assert loop.run_until_complete(main()) == 7
+    loop.close()
+    assert "set_result" in seen
+    assert len(seen) > 3
+
+
+def test_a_subclass_that_overrides_time(base: Any) -> None:
+    class Shifted(base):  # type: ignore[misc]
+        def time(self) -> float:
+            return float(super().time() + 1000.0)
+
+    loop = Shifted()
+    start = loop.time()
+    loop.run_until_complete(asyncio.sleep(0.002))
+    assert 0.002 <= loop.time() - start < 100
+    loop.close()
+
+
+def test_a_subclass_that_overrides_create_task(base: Any) -> None:
+    names: list[str] = []
+
+    class Naming(base):  # type: ignore[misc]
+        def create_task(self, coroutine: Any, **kwargs: Any) -> asyncio.Task[Any]:
+            task: asyncio.Task[Any] = super().create_task(coroutine, **kwargs)
+            names.append(task.get_name())
+            return task
+
+    loop = Naming()
+
+    async def main() -> None:
+        await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
+
+    loop.run_until_complete(main())
+    loop.close()
+    assert len(names) == 3
+
+
+def test_a_subclass_that_overrides_the_exception_handler(base: Any) -> None:
+    contexts: list[dict[str, Any]] = []
+
+    class Noting(base):  # type: ignore[misc]
+        def call_exception_handler(self, context: dict[str, Any]) -> None:
+            contexts.append(context)
+
+    loop = Noting()
+    loop.call_soon(divmod, 1, 0)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert isinstance(contexts[0]["exception"], ZeroDivisionError)
+
+
+def test_a_subclass_with_an_init_and_attributes(base: Any) -> None:
+    class Own(base):  # type: ignore[misc]
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    loop = Own("mine")
+    loop.anything = 5
+    assert (loop.name, loop.anything) == ("mine", 5)
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def test_methods_replaced_on_the_instance(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    original = loop.getaddrinfo
+
+    async def getaddrinfo(*args: Any, **kwargs: Any) -> Any:
+        calls.append("getaddrinfo")
+        return await original(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+
+    async def main() -> None:
+        server = await loop.create_server(asyncio.Protocol, "localhost", 0)
+        server.close()
+        await server.wait_closed()
+
+    loop.run_until_complete(main())
+    assert calls
+
+
+def test_monkeypatched_call_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    original = loop.call_soon
+
+    def call_soon(callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        seen.append(callback)
+        return original(callback, *args, context=context)
+
+    monkeypatch.setattr(loop, "call_soon", call_soon)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert seen == [loop.stop]

@@ -1,0 +1,175 @@
+"""call_soon_threadsafe and run_coroutine_threadsafe, from many threads and at bad moments."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from typing import Any
+
+import pytest
+from conftest import LoopFactory
+from protocols import until
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def test_it_wakes_a_sleeping_loop(loop: Loop) -> None:
+    event = asyncio.Event()
+    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(event.set))
+    loop.call_later(0.001, thread.start)
+    await asyncio.wait_for(event.wait(), 20)
+    thread.join()
+
+
+async def test_no_call_of_many_threads_is_lost(loop: Loop) -> None:
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+
+    def work() -> None:
+        for _ in range(3000):
+            loop.call_soon_threadsafe(step)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    await until(lambda: count == 24_000)
+    for thread in threads:
+        thread.join()
+
+
+async def test_a_wake_is_never_lost_between_two_sleeps(loop: Loop) -> None:
+    """The other thread answers each time, so each call races with the loop going to sleep."""
+    requests = [0]
+    condition = threading.Condition()
+    answered = asyncio.Event()
+
+    def work() -> None:
+        for number in range(1, 2001):
+            with condition:
+                condition.wait_for(lambda number=number: requests[0] >= number)  # type: ignore[misc]
+            loop.call_soon_threadsafe(answered.set)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for _ in range(2000):
+        with condition:
+            requests[0] += 1
+            condition.notify()
+        await answered.wait()
+        answered.clear()
+    thread.join()
+
+
+async def test_arguments_and_context(loop: Loop) -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+    seen: list[Any] = []
+    context = contextvars.copy_context()
+    context.run(variable.set, "given")
+
+    def note(*args: Any) -> None:
+        seen.append((variable.get(), *args))
+
+    def work() -> None:
+        variable.set("the thread's")
+        loop.call_soon_threadsafe(note, 1)
+        loop.call_soon_threadsafe(note, 2, 3, context=context)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    await until(lambda: len(seen) == 2)
+    thread.join()
+    assert seen == [("the thread's", 1), ("given", 2, 3)]
+
+
+async def test_the_handle_can_be_cancelled(loop: Loop) -> None:
+    seen: list[int] = []
+    handle = loop.call_soon_threadsafe(seen.append, 1)
+    assert isinstance(handle, asyncio.Handle)
+    handle.cancel()
+    loop.call_soon_threadsafe(seen.append, 2)
+    await until(lambda: seen)
+    assert seen == [2]
+
+
+def test_calls_before_the_loop_runs_are_kept(loop: Loop) -> None:
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(seen.append, 1))
+    thread.start()
+    thread.join()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert seen == [1]
+
+
+def test_calls_while_the_loop_is_closed_by_its_thread(loop_factory: LoopFactory) -> None:
+    """They either are taken or raise, and never crash."""
+    for _ in range(20):
+        loop = loop_factory()
+        outcomes: list[str] = []
+        ready = threading.Barrier(2)
+
+        def work(loop: Loop = loop, outcomes: list[str] = outcomes, ready: Any = ready) -> None:
+            ready.wait()
+            for _ in range(10_000):
+                try:
+                    loop.call_soon_threadsafe(int)
+                except RuntimeError as error:
+                    outcomes.append(str(error))
+                    return
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        ready.wait()
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        loop.close()
+        thread.join()
+        assert outcomes in ([], ["Event loop is closed"])
+
+
+def test_run_coroutine_threadsafe(loop: Loop) -> None:
+    results: list[int] = []
+
+    async def double(number: int) -> int:
+        await asyncio.sleep(0)
+        return number * 2
+
+    def work() -> None:
+        futures = [asyncio.run_coroutine_threadsafe(double(n), loop) for n in range(100)]
+        results.extend(future.result(20) for future in futures)
+        loop.call_soon_threadsafe(loop.stop)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    loop.run_forever()
+    thread.join()
+    assert results == [n * 2 for n in range(100)]
+
+
+def test_a_loop_in_a_thread_that_is_stopped_from_outside(loop_factory: LoopFactory) -> None:
+    for _ in range(20):
+        loop = loop_factory()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+
+        async def nothing() -> int:
+            return 1
+
+        assert asyncio.run_coroutine_threadsafe(nothing(), loop).result(20) == 1
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+        assert not thread.is_alive()
+        loop.close()
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_it_needs_no_running_loop(loop: Loop, debug: bool) -> None:
+    loop.set_debug(debug)
+    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(loop.stop))
+    thread.start()
+    thread.join()
+    loop.run_forever()
