@@ -17,6 +17,8 @@ type loop struct {
 	r    *Reactor
 	sh   *Shared
 	subs []Submission
+
+	large [LargeMax][]byte
 }
 
 // done is a completion with what its memory held.
@@ -127,6 +129,10 @@ func (l *loop) turn(timeout int64) []done {
 		base := address(unsafe.Slice(l.sh.Arena, 1))
 		switch c.Kind {
 		case CmpData:
+			if c.Res > 0 {
+				d.data = bytes.Clone(l.large[c.Res-1][:c.Arg])
+				break
+			}
 			d.data = bytes.Clone(unsafe.Slice(l.sh.Arena, l.sh.ArenaCap)[c.Ptr-base:][:c.Arg])
 		case CmpAccept:
 			d.ends = *(*Endpoints)(unsafe.Add(unsafe.Pointer(l.sh.Arena), c.Ptr-base))
@@ -134,6 +140,15 @@ func (l *loop) turn(timeout int64) []done {
 		all = append(all, d)
 	}
 	return all
+}
+
+// lend fills the slots for large receives with buffers of n bytes.
+func (l *loop) lend(n int) {
+	l.sh.LargeSize = uint64(n)
+	for i := range l.large {
+		l.large[i] = memory(l.t, n)
+		l.sh.Large[i] = address(l.large[i])
+	}
 }
 
 // until turns until a completion of this kind is among the completed, which it

@@ -9,6 +9,10 @@ type output struct {
 	n     int
 	limit int // completions allowed in the present step of the turn
 
+	large     *[LargeMax]uintptr
+	largeSize uintptr
+	largeNext int
+
 	arena     unsafe.Pointer
 	arenaSize uintptr
 	arenaUsed uintptr
@@ -27,6 +31,10 @@ const (
 	maxReceive   = 256 << 10
 	leastReceive = 64 << 10
 
+	// A stream that received largeReceive bytes at once gets a buffer of its own
+	// for the next.
+	largeReceive = 32 << 10
+
 	// arenaAlign keeps the pieces of the arena apart by a cache line, and
 	// Endpoints aligned.
 	arenaAlign = 64
@@ -40,6 +48,17 @@ func (o *output) begin(sh *Shared) {
 	o.arena = unsafe.Pointer(sh.Arena)
 	o.arenaSize = uintptr(sh.ArenaCap)
 	o.arenaUsed = 0
+	o.large = &sh.Large
+	o.largeSize = uintptr(sh.LargeSize)
+	o.largeNext = 0
+}
+
+// largeBuffer is the next buffer for a large receive, or 0 where there is none.
+func (o *output) largeBuffer() uintptr {
+	if o.largeNext == LargeMax {
+		return 0
+	}
+	return o.large[o.largeNext]
 }
 
 // room is how many completions may still be put.

@@ -46,6 +46,7 @@ type slot struct {
 	reporting bool // in reports: progress, or one of the errors below
 	loud      bool // and somebody waits for that report
 	awaited   bool // somebody waits for what is in the write queue
+	large     bool // a stream that lately received much at once
 
 	// Errors of a stream on their way to C.
 	writeError syscall.Errno

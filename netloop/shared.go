@@ -107,4 +107,10 @@ type Shared struct {
 	Reserved     uint32
 
 	Turns, Polls, Recvs, Sends, Accepts, Wakeups uint64
+
+	Large     [LargeMax]uintptr
+	LargeSize uint64
 }
+
+// LargeMax is how many buffers for large receives a turn has at most.
+const LargeMax = 2

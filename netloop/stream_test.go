@@ -30,6 +30,67 @@ func TestStreamReceivesAndSends(t *testing.T) {
 	l.quiet()
 }
 
+// A stream that received much at once is received into a lent buffer, as long as
+// there is one, and into the arena again once it receives little.
+func TestLargeReceivesUseLentBuffers(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	first := bytes.Repeat([]byte("a"), largeReceive)
+	say(t, s.peer, first)
+	d, _ := l.until(CmpData)
+	if d.Res != 0 || !bytes.Equal(d.data, first) {
+		t.Fatalf("the first receive came in buffer %d, %d bytes", d.Res, len(d.data))
+	}
+	say(t, s.peer, first)
+	if d, _ = l.until(CmpData); d.Res != 0 || !bytes.Equal(d.data, first) {
+		t.Fatalf("without lent buffers: buffer %d, %d bytes", d.Res, len(d.data))
+	}
+	l.lend(largeReceive + 10)
+	second := bytes.Repeat([]byte("b"), largeReceive+10)
+	say(t, s.peer, append(bytes.Clone(second), "tail"...))
+	if d, _ = l.until(CmpData); d.Res != 1 || !bytes.Equal(d.data, second) {
+		t.Fatalf("a large receive came in buffer %d, %d bytes", d.Res, len(d.data))
+	}
+	if d, _ = l.until(CmpData); string(d.data) != "tail" {
+		t.Fatalf("the rest was %q", d.data)
+	}
+	say(t, s.peer, []byte("small"))
+	if d, _ = l.until(CmpData); d.Res != 0 || string(d.data) != "small" {
+		t.Fatalf("a small receive came in buffer %d: %q", d.Res, d.data)
+	}
+	l.quiet()
+}
+
+// Streams that find no buffer left wait for the next turn, in which nothing blocks.
+func TestMoreLargeStreamsThanBuffers(t *testing.T) {
+	l := usualLoop(t)
+	var all []stream
+	message := bytes.Repeat([]byte("c"), largeReceive)
+	for range LargeMax + 2 {
+		s := l.stream(0)
+		all = append(all, s)
+		say(t, s.peer, message)
+		l.until(CmpData)
+	}
+	l.lend(largeReceive)
+	for _, s := range all {
+		say(t, s.peer, message)
+	}
+	got := 0
+	for turns := 0; got < len(all); turns++ {
+		for _, d := range l.turn(-1) {
+			if d.Kind != CmpData || d.Res == 0 || !bytes.Equal(d.data, message) {
+				t.Fatalf("completion %+v", d.Completion)
+			}
+			got++
+		}
+		if got < len(all) && l.sh.More == 0 {
+			t.Fatal("streams are left over, and the next turn may block")
+		}
+	}
+	l.quiet()
+}
+
 func TestWritesOfOneTurnGoInOneCall(t *testing.T) {
 	calls := SystemCalls()
 	l := newLoop(t, usual, calls)

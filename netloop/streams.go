@@ -198,17 +198,33 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	if s.ready&readable == 0 || !st.Reading() {
 		return true
 	}
-	room := r.out.receiveRoom()
-	if room == 0 {
-		return false
+	var base, room uintptr
+	var large int32 // of the completion: which buffer, 0 for the arena
+	if s.large {
+		base, room = r.out.largeBuffer(), r.out.largeSize
 	}
-	base := uintptr(r.out.arenaNext())
+	if base != 0 {
+		large = int32(r.out.largeNext) + 1
+	} else {
+		if s.large && r.out.largeNext > 0 {
+			return false // its turn comes with the next buffers: soon, and without a copy
+		}
+		if room = r.out.receiveRoom(); room == 0 {
+			return false
+		}
+		base = uintptr(r.out.arenaNext())
+	}
 	r.shared.Recvs++
 	n, outcome, errno := st.Receive(&r.calls.Calls, base, room)
 	switch outcome {
 	case transports.Got:
-		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Ptr: base, Arg: int64(n)})
-		r.out.use(uintptr(n))
+		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
+		if large != 0 {
+			r.out.largeNext++
+		} else {
+			r.out.use(uintptr(n))
+		}
+		s.large = n >= largeReceive
 	case transports.End:
 		r.out.put(Completion{Kind: CmpEOF, ID: t.id(), Gen: t.gen()})
 		r.adjust(t.id(), s)

@@ -60,7 +60,8 @@ typedef struct gl_submission {
 
 enum gl_completion_kind {
     GL_CMP_NONE = 0,
-    GL_CMP_DATA = 1,         /* stream; ptr: arena, arg: bytes (> 0) */
+    GL_CMP_DATA = 1,         /* stream; ptr: arena, arg: bytes (> 0); res: 0, or
+                              * i + 1 where ptr is gl_shared.large[i] */
     GL_CMP_EOF = 2,          /* stream; reading has stopped for good */
     GL_CMP_READ_ERROR = 3,   /* stream; res: errno; reading has stopped for good */
     GL_CMP_WROTE = 4,        /* stream; arg: bytes that left the write queue since
@@ -105,6 +106,7 @@ typedef struct gl_endpoints {
 /* ---- the block of one loop ---------------------------------------------- */
 
 #define GL_DEADLINE_NONE INT64_MAX
+#define GL_LARGE_MAX 2
 
 typedef struct gl_shared {
     gl_submission *sub;      /* grown by C; Go sets sub_len to 0 once decoded */
@@ -125,6 +127,12 @@ typedef struct gl_shared {
     uint32_t reserved;
     /* counters, for goloop.diagnostics() */
     uint64_t turns, polls, recvs, sends, accepts, wakeups;
+    /* Buffers of large_size bytes for streams that lately received much at once, so
+     * that these bytes need not be copied out of the arena.  C fills the slots before
+     * a turn (NULL: none); a GL_CMP_DATA with res = i + 1 has its bytes at large[i],
+     * which is C's again. */
+    uint8_t *large[GL_LARGE_MAX];
+    uint64_t large_size;
 } gl_shared;
 
 /* ---- the functions ------------------------------------------------------- */

@@ -42,6 +42,7 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "task.c"
 #include "create_task.c"
 #include "probe.c"
+#include "large.c"
 #include "turn.c"
 #include "loop.c"
 #include "endpoints.c"

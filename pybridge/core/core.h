@@ -17,6 +17,7 @@
  *   watch.c      add_reader and its kin
  *   sockop.c     sock_recv, sock_recv_into, sock_sendall as coroutines
  *   stream*.c, endpoints.c   the stream transport; stream.h says which has what
+ *   large.c      buffers for large receives
  *   listener.c   accepting connections
  *   openssl.c    the libssl behind Python's ssl module
  *   tls.c        the data path of TLS
@@ -194,6 +195,9 @@ typedef struct gl_loop {
     uint32_t regs_cap;
     gl_fd *fds;
     int fds_cap;
+    PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into */
+    bool large_wanted;
+    uint32_t large_idle;      /* turns since one was of use */
     PyObject *resolving;      /* dict: request number -> future */
     uint32_t next_request;
     uint8_t *scratch;         /* sockop.c: received into, then copied */

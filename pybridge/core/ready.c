@@ -10,6 +10,7 @@
 #define GL_READY_INITIAL 256
 
 static inline bool gl_is_handle(PyObject *o);
+static inline void gl_handle_track(PyObject *h);
 static int handle_traverse(PyObject *self, visitproc visit, void *arg);
 
 static int
@@ -98,6 +99,8 @@ gl_ready_clear(gl_ready *q)
 {
     while (q->count) {
         PyObject *entry = gl_ready_pop(q);
+        if (gl_is_handle(entry) && Py_REFCNT(entry) > 1)
+            gl_handle_track(entry); /* somebody keeps it, perhaps in a cycle */
         Py_DECREF(entry);
     }
 }

@@ -363,6 +363,7 @@ stream_received(gl_stream *s, const gl_completion *c)
 {
     if (s->closing || s->protocol == NULL)
         return 0;
+    gl_large_note(s->loop, c->arg);
     if (s->paused || s->held != NULL || s->held_end) {
         if (stream_hold(s, c->ptr, (Py_ssize_t)c->arg, false) < 0)
             return stream_fatal_current(s, "Fatal read error on socket transport");
@@ -374,7 +375,9 @@ stream_received(gl_stream *s, const gl_completion *c)
     if (s->buffered) {
         rc = stream_feed(s, c->ptr, (Py_ssize_t)c->arg, NULL);
     } else {
-        PyObject *bytes = PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
+        PyObject *bytes = c->res > 0
+                              ? gl_large_take(s->loop, c)
+                              : PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
         if (bytes == NULL) {
             rc = stream_fatal_current(s, "Fatal read error on socket transport");
         } else {

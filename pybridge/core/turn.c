@@ -199,6 +199,8 @@ turn(gl_loop *loop, int64_t timeout)
         gl_loop_check_usable(loop);
         return -1;
     }
+    if (loop->large_wanted)
+        gl_large_refill(loop);
     int32_t n;
     uint32_t limbo = loop->timers.limbo_len;
     loop->in_turn = 1;

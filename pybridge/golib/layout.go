@@ -36,4 +36,7 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.wake_fd)]byte       = [unsafe.Offsetof(netloop.Shared{}.WakeFD)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.turns)]byte         = [unsafe.Offsetof(netloop.Shared{}.Turns)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wakeups)]byte       = [unsafe.Offsetof(netloop.Shared{}.Wakeups)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.large)]byte         = [unsafe.Offsetof(netloop.Shared{}.Large)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.large_size)]byte    = [unsafe.Offsetof(netloop.Shared{}.LargeSize)]byte{}
+	_ [C.GL_LARGE_MAX]byte                               = [netloop.LargeMax]byte{}
 )
