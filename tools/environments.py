@@ -328,7 +328,8 @@ def install_editable(made: Environment, tree: Path = ROOT) -> None:
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in packaging)).hexdigest()
     stamp = made.home / "installed-goloop"
     variables = made.variables(PYTHONPATH=str(tree / "build_backend"))
-    with locked("install-" + made.home.name.lstrip(".")):
+    # One at a time in a tree: setuptools writes goloop.egg-info there.
+    with locked("install"):
         if _read(stamp) != digest or not _is_linked(made):
             pip = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
             run([made.python, *pip, "-e", tree], env=variables, cwd=tree, quiet=True)
