@@ -13,17 +13,7 @@
 static PyObject *
 create_by_asyncio(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-    PyObject **all = PyMem_Malloc((size_t)(n + 1) * sizeof(PyObject *));
-    if (all == NULL)
-        return PyErr_NoMemory();
-    all[0] = (PyObject *)self;
-    for (Py_ssize_t i = 0; i < n; i++)
-        all[i + 1] = args[i];
-    PyObject *task =
-        PyObject_Vectorcall(A.BaseEventLoop_create_task, all, (size_t)nargs + 1, kwnames);
-    PyMem_Free(all);
-    return task;
+    return gl_call_unbound(A.BaseEventLoop_create_task, (PyObject *)self, args, nargs, kwnames);
 }
 
 /* goloop.Task(coro, loop=self, **kwargs) */

@@ -25,6 +25,23 @@ is_waiter(PyObject *callback, PyObject *context)
     return context == Py_None && gl_is_task(callback);
 }
 
+/* unbound(self, *args, **kwargs) */
+static PyObject *
+gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames)
+{
+    Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    PyObject **all = PyMem_Malloc((size_t)(n + 1) * sizeof(PyObject *));
+    if (all == NULL)
+        return PyErr_NoMemory();
+    all[0] = self;
+    for (Py_ssize_t i = 0; i < n; i++)
+        all[i + 1] = args[i];
+    PyObject *r = PyObject_Vectorcall(unbound, all, (size_t)nargs + 1, kwnames);
+    PyMem_Free(all);
+    return r;
+}
+
 static int
 ensure_alive(gl_future *f)
 {
@@ -145,13 +162,7 @@ gl_future_method_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
         if (nargs != 1 || n != 1 ||
             PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "context") != 0) {
             /* asyncio words the error. */
-            PyObject *bound = PyObject_CallMethod(A.Future_add_done_callback, "__get__", "O",
-                                                  self);
-            if (bound == NULL)
-                return NULL;
-            PyObject *r = PyObject_Vectorcall(bound, args, (size_t)nargs, kwnames);
-            Py_DECREF(bound);
-            return r;
+            return gl_call_unbound(A.Future_add_done_callback, self, args, nargs, kwnames);
         }
         context = args[1];
     }
@@ -443,11 +454,7 @@ parse_cancel(PyObject *self, PyObject *unbound, PyObject *const *args, Py_ssize_
         *msg = args[0];
         return 0;
     }
-    PyObject *bound = PyObject_CallMethod(unbound, "__get__", "O", self);
-    if (bound == NULL)
-        return -1;
-    PyObject *r = PyObject_Vectorcall(bound, args, (size_t)nargs, kwnames);
-    Py_DECREF(bound);
+    PyObject *r = gl_call_unbound(unbound, self, args, nargs, kwnames);
     if (r != NULL) {
         Py_DECREF(r);
         PyErr_SetString(PyExc_TypeError, "cancel() takes at most 1 argument");

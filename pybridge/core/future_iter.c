@@ -2,7 +2,7 @@
  * future_iter.c: what `await fut` iterates over.
  *
  * States:  fresh --next--> waiting (the future is yielded, with its blocking flag set)
- *          --next, done--> exhausted, with the result or the exception
+ *          --next, done--> the result or the exception; exhausted then, before 3.14
  *
  * Ours rather than asyncio's for two reasons: no search for _asyncio's module state,
  * and no StopIteration for a result of None: tp_iternext may end without one, and the
@@ -62,7 +62,11 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
         *result = Py_NewRef((PyObject *)f);
         return PYGEN_NEXT;
     }
+#if PY_VERSION_HEX >= 0x030E0000
+    Py_INCREF(f); /* whoever asks again is told again */
+#else
     it->future = NULL;
+#endif
     PySendResult outcome = PYGEN_ERROR;
     if (f->state == GL_FINISHED && f->exception == NULL && f->result != NULL) {
         f->log_tb = 0;

@@ -212,9 +212,18 @@ schedule(gl_loop *self, const char *name, bool thread, PyObject *const *args, Py
                      "%s() missing 1 required positional argument: 'callback'", name);
         return NULL;
     }
-    if (self->debug && debug_checks(self, callback, name, thread) < 0)
-        return NULL;
-    PyObject *h = gl_handle_new(self, callback, rest, nrest, context);
+    /* asyncio's own methods, called unbound on a future of ours, hand out a waiting
+     * task as it is stored (future.c). */
+    PyObject *wakeup = NULL;
+    if (gl_is_task(callback) && nrest == 1 && gl_awaits(callback, rest[0])) {
+        callback = wakeup = gl_wakeup_of(callback, &context);
+        if (wakeup == NULL)
+            return NULL;
+    }
+    PyObject *h = NULL;
+    if (!self->debug || debug_checks(self, callback, name, thread) == 0)
+        h = gl_handle_new(self, callback, rest, nrest, context);
+    Py_XDECREF(wakeup);
     if (h == NULL)
         return NULL;
     if (gl_ready_push(&self->ready, h) < 0) {

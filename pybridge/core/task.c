@@ -290,6 +290,24 @@ task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *k
     return r < 0 ? NULL : PyBool_FromLong(r);
 }
 
+/* Ours because some releases of CPython give out a NULL here: a task that ended in its
+ * eager start has no coroutine, one that was never initialised no context. */
+static PyObject *
+task_get_coro(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *coro = ((gl_task *)self)->coro;
+    return Py_NewRef(coro ? coro : Py_None);
+}
+
+#if PY_VERSION_HEX >= 0x030C0000
+static PyObject *
+task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *context = ((gl_task *)self)->context;
+    return Py_NewRef(context ? context : Py_None);
+}
+#endif
+
 /* ---- construction ---------------------------------------------------------------------------- */
 
 static unsigned long long task_names; /* the number in the last default name */
@@ -499,6 +517,12 @@ static PyMethodDef task_methods[] = {
     {"cancel", (PyCFunction)(void (*)(void))task_cancel, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("cancel($self, /, msg=None)\n--\n\n"
                "Request that CancelledError is thrown into the coroutine.")},
+    {"get_coro", task_get_coro, METH_NOARGS,
+     PyDoc_STR("get_coro($self, /)\n--\n\nThe coroutine; None after an eager completion.")},
+#if PY_VERSION_HEX >= 0x030C0000
+    {"get_context", task_get_context, METH_NOARGS,
+     PyDoc_STR("get_context($self, /)\n--\n\nThe context that the coroutine runs in.")},
+#endif
     {NULL, NULL, 0, NULL},
 };
 

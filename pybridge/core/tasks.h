@@ -139,6 +139,14 @@ static PyObject *gl_future_iter_new(PyObject *fut);
 
 /* A callable that wakes the task: what others see among a future's callbacks. */
 static PyObject *gl_wakeup_callable(gl_task *task);
+/* Does the Task wait for that very object? */
+static inline bool
+gl_awaits(PyObject *task, PyObject *fut)
+{
+    return ((gl_task *)task)->fut_waiter == fut;
+}
+/* The callable and the task's context (borrowed) in the place of a stored Task. */
+static PyObject *gl_wakeup_of(PyObject *task, PyObject **context);
 /* A callable that steps the task, throwing `exc` where not NULL. */
 static PyObject *gl_step_callable(gl_task *task, PyObject *exc);
 /* Schedules a step. */

@@ -33,6 +33,13 @@ gl_wakeup_callable(gl_task *task)
     return PyCFunction_New(&wakeup_def, (PyObject *)task);
 }
 
+static PyObject *
+gl_wakeup_of(PyObject *task, PyObject **context)
+{
+    *context = ((gl_task *)task)->context;
+    return gl_wakeup_callable((gl_task *)task);
+}
+
 /* ---- the step callable ----------------------------------------------------------------- */
 
 typedef struct {

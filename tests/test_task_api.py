@@ -1,0 +1,541 @@
+"""goloop.Task and goloop.Future have asyncio's public API, argument for argument."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import inspect
+import io
+import pickle
+import re
+import sys
+import weakref
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+import goloop
+
+FUTURES = [asyncio.Future, goloop.Future]
+TASKS = [asyncio.Task, goloop.Task]
+
+
+@pytest.fixture(params=FUTURES, ids=["asyncio.Future", "goloop.Future"])
+def future_class(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=TASKS, ids=["asyncio.Task", "goloop.Task"])
+def task_class(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+async def nothing() -> None:
+    pass
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def error_of(call: Callable[[], object]) -> tuple[type[BaseException], str]:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        call()
+    text = re.sub("0x[0-9a-f]+", "0x", str(caught.value))
+    return caught.type, text.replace("goloop.", "_asyncio.")
+
+
+# ---- the classes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [FUTURES, TASKS])
+def test_no_public_name_is_added_or_missing(theirs: Any, ours: Any) -> None:
+    # A class that is not static has __module__ in its dict.
+    assert set(dir(ours)) - {"__module__"} == set(dir(theirs)) - {"__module__"}
+    assert ours.__name__ == theirs.__name__
+    assert ours.__module__ in ("goloop", "_asyncio")
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [FUTURES, TASKS])
+def test_signatures_are_asyncios(theirs: Any, ours: Any) -> None:
+    for name in dir(theirs):
+        expected = getattr(theirs, name)
+        if not callable(expected) or name.startswith("__"):
+            continue
+        try:
+            signature = inspect.signature(expected)
+        except ValueError:
+            continue
+        assert str(inspect.signature(getattr(ours, name))) == str(signature), name
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
+
+
+def test_classes_are_generic_and_immutable(task_class: Any, future_class: Any) -> None:
+    for cls in (task_class, future_class):
+        assert cls[int].__args__ == (int,)
+        with pytest.raises(TypeError):
+            cls.attribute = 1
+
+
+def test_isfuture_and_awaitable(loop: asyncio.AbstractEventLoop, future_class: Any) -> None:
+    future = future_class(loop=loop)
+    assert asyncio.isfuture(future)
+    assert inspect.isawaitable(future)
+    assert isinstance(future, asyncio.Future)
+    assert asyncio.wrap_future(future) is future
+    assert not callable(future)
+
+
+def test_the_loop_makes_our_classes() -> None:
+    loop = goloop.new_event_loop()
+    try:
+        assert type(loop.create_future()) is goloop.Future
+        task = loop.create_task(nothing())
+        assert type(task) is goloop.Task
+        loop.run_until_complete(task)
+    finally:
+        loop.close()
+
+
+def test_pickling_fails_alike(loop: asyncio.AbstractEventLoop) -> None:
+    errors = [error_of(lambda cls=cls: pickle.dumps(cls(loop=loop))) for cls in FUTURES]
+    assert errors[0] == errors[1]
+
+
+# ---- futures -----------------------------------------------------------------------------
+
+
+BAD_CALLS: list[Callable[[Any], object]] = [
+    lambda f: f.add_done_callback(),
+    lambda f: f.add_done_callback(1, 2),
+    lambda f: f.add_done_callback(print, other=1),
+    lambda f: f.add_done_callback(fn=print),
+    lambda f: f.cancel(1, 2),
+    lambda f: f.cancel(message=1),
+    lambda f: f.set_exception(1),
+    lambda f: f.set_exception(int),
+    lambda f: f.set_exception(StopIteration),
+    lambda f: f.result(),
+    lambda f: f.exception(),
+    lambda f: f.set_result(1) or f.set_result(2),
+    lambda f: f.set_result(1) or f.set_exception(ValueError()),
+    lambda f: setattr(f, "_log_traceback", True),
+    lambda f: setattr(f, "_callbacks", []),
+    lambda f: next(iter(f)) and None or next(iter(f)),
+    lambda f: iter(f).throw(1),
+    lambda f: iter(f).throw(ValueError("x")),
+    lambda f: iter(f).throw(),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_CALLS)))
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_errors_are_asyncios(loop: asyncio.AbstractEventLoop, number: int) -> None:
+    def outcome(cls: Any) -> object:
+        future = cls(loop=loop)
+        try:
+            BAD_CALLS[number](future)
+        except BaseException:
+            return error_of(lambda: BAD_CALLS[number](cls(loop=loop)))
+        if future.done() and not future.cancelled():
+            return repr(future.exception())
+        return "no error"
+
+    assert outcome(goloop.Future) == outcome(asyncio.Future)
+
+
+@pytest.mark.parametrize("cls", FUTURES)
+def test_an_uninitialised_future_is_no_crash(cls: Any) -> None:
+    future = cls.__new__(cls)
+    seen = []
+    for call in (
+        lambda: future.set_result(1),
+        lambda: future.set_exception(ValueError()),
+        lambda: future.cancel(),
+        lambda: future.add_done_callback(print),
+        lambda: future.remove_done_callback(print),
+        lambda: future.result(),
+        lambda: future.exception(),
+        lambda: future._callbacks,
+        lambda: iter(future),
+        lambda: repr(future),
+    ):
+        seen.append(error_of(call))
+    fresh = asyncio.Future.__new__(asyncio.Future)
+    assert seen[0] == error_of(lambda: fresh.set_result(1))
+    assert not future.done()
+
+
+def test_iteration(loop: asyncio.AbstractEventLoop, future_class: Any) -> None:
+    future = future_class(loop=loop)
+    iterator: Generator[Any, Any, Any] = iter(future)
+    assert iter(iterator) is iterator
+    assert next(iterator) is future
+    assert future._asyncio_future_blocking
+    future.set_result((1, 2))
+    with pytest.raises(StopIteration) as stop:
+        iterator.send(None)
+    assert stop.value.value == (1, 2)
+    if future_class is goloop.Future or sys.version_info >= (3, 14):
+        # asyncio's ends in a SystemError before 3.14, and repeats the result since.
+        with pytest.raises(StopIteration) as stop:
+            next(iterator)
+        assert stop.value.value == ((1, 2) if sys.version_info >= (3, 14) else None)
+    done = future_class(loop=loop)
+    done.set_result(None)
+    with pytest.raises(StopIteration):
+        iter(done).send(None)
+    closed = iter(future_class(loop=loop))
+    closed.close()
+    if future_class is goloop.Future:
+        assert list(closed) == []  # asyncio's crashes in 3.14.3
+
+
+@pytest.mark.parametrize("result", [None, 1, (1, 2), (), ValueError("as a value"), StopIteration(3)])
+def test_every_kind_of_result_arrives(
+    loop: asyncio.AbstractEventLoop, future_class: Any, result: object
+) -> None:
+    async def main() -> object:
+        future = future_class(loop=loop)
+        loop.call_soon(future.set_result, result)
+        return await future
+
+    assert loop.run_until_complete(main()) is result
+
+
+def test_callbacks_are_shown_as_asyncio_shows_them(
+    loop: asyncio.AbstractEventLoop, future_class: Any, task_class: Any
+) -> None:
+    future = future_class(loop=loop)
+
+    async def main() -> None:
+        context = contextvars.copy_context()
+        task = task_class(wait(), loop=loop)
+        await asyncio.sleep(0)
+        ((callback, its_context),) = future._callbacks
+        assert callback.__self__ is task
+        assert callback.__name__ == "task_wakeup"
+        assert isinstance(its_context, contextvars.Context)
+        assert "cb=[Task.task_wakeup()]" in repr(future)
+        assert "wait_for=<Future pending cb=[Task.task_wakeup()]>" in repr(task)
+        future.add_done_callback(print, context=context)
+        assert future._callbacks[1] == (print, context)
+        # Taken away, it is gone; given back, it wakes the task.
+        assert future.remove_done_callback(callback) == 1
+        assert future._callbacks == [(print, context)]
+        assert future.remove_done_callback(print) == 1
+        future.add_done_callback(callback, context=its_context)
+        future.set_result(None)
+        await task
+
+    async def wait() -> None:
+        await future
+
+    loop.run_until_complete(main())
+
+
+def test_a_task_as_callback_is_an_object_like_any_other(
+    loop: asyncio.AbstractEventLoop, future_class: Any, task_class: Any, errors: Any
+) -> None:
+    async def main() -> None:
+        task = task_class(forever(), loop=loop)
+        await asyncio.sleep(0)
+        waiting_for = task._fut_waiter
+        future = future_class(loop=loop)
+        future.add_done_callback(task, context=None)
+        assert future._callbacks == [(task, None)]
+        future.set_result(1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert task._fut_waiter is waiting_for
+        task.cancel()
+        await asyncio.wait([task])
+
+    loop.run_until_complete(main())
+    errors.expect(TypeError, "Exception in callback <Task pending")
+
+
+def test_asyncios_own_methods_work_on_our_futures(loop: asyncio.AbstractEventLoop) -> None:
+    """Called unbound, with a task in the place of the first callback."""
+
+    async def main() -> None:
+        for finish in (
+            lambda f: asyncio.Future.set_result(f, 1),
+            lambda f: asyncio.Future.set_exception(f, KeyError()),
+            lambda f: asyncio.Future.cancel(f),
+        ):
+            future: Any = goloop.Future(loop=loop)
+            tasks = [goloop.Task(wait(future), loop=loop) for _ in range(3)]
+            await asyncio.sleep(0)
+            assert len(asyncio.Future._callbacks.__get__(future)) == 3  # type: ignore[attr-defined]
+            finish(future)
+            done, pending = await asyncio.wait(tasks, timeout=30)
+            assert not pending
+            for task in done:
+                if not task.cancelled():
+                    task.exception()
+
+    async def wait(future: Any) -> None:
+        await future
+
+    loop.run_until_complete(main())
+
+
+# ---- tasks ----------------------------------------------------------------------------------
+
+
+def test_task_attributes(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
+    context = contextvars.copy_context()
+    coroutine = forever()
+    kwargs: dict[str, Any] = {"context": context}
+    task = task_class(coroutine, loop=loop, name="given", **kwargs)
+    assert task.get_name() == "given"
+    task.set_name(5)
+    assert task.get_name() == "5"
+    assert task.get_coro() is coroutine
+    assert task.get_loop() is loop
+    if sys.version_info >= (3, 12):
+        assert task.get_context() is context
+    assert re.fullmatch(r"Task-\d+", task_class(coroutine2 := nothing(), loop=loop).get_name())
+    assert task.cancelling() == 0
+    assert task.uncancel() == 0
+    assert [task.cancel(), task.cancel("again")] == [True, True]
+    assert task.cancelling() == 2
+    assert task._must_cancel
+    assert task.uncancel() == 1
+    assert task.uncancel() == 0
+    assert task._must_cancel is (sys.version_info < (3, 13))
+    for call in (lambda: task.set_result(1), lambda: task.set_exception(ValueError())):
+        with pytest.raises(RuntimeError, match="Task does not support set_"):
+            call()
+    assert weakref.ref(task)() is task
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    coroutine2.close()
+    loop.run_until_complete(asyncio.sleep(0))
+
+
+def test_default_names_count_up(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = [loop.create_task(nothing()) for _ in range(3)]
+    numbers = [int(task.get_name().removeprefix("Task-")) for task in tasks]
+    assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
+    loop.run_until_complete(asyncio.gather(*tasks))
+
+
+@pytest.mark.parametrize("cls", TASKS)
+@pytest.mark.parametrize("what", [None, 1, forever, "x"])
+def test_what_is_no_coroutine(loop: asyncio.AbstractEventLoop, cls: Any, what: object) -> None:
+    with pytest.raises(TypeError, match="a coroutine was expected, got "):
+        cls(what, loop=loop)
+    with pytest.raises(TypeError, match="a coroutine was expected, got "):
+        loop.create_task(what)  # type: ignore[arg-type]
+
+
+def test_stacks(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
+    task = task_class(forever(), loop=loop)
+    loop.run_until_complete(asyncio.sleep(0))
+    assert [frame.f_code.co_name for frame in task.get_stack()] == ["forever"]
+    text = io.StringIO()
+    task.print_stack(file=text)
+    assert "in forever" in text.getvalue()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+
+
+def test_a_recursive_repr_ends(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
+    task = task_class(forever(), loop=loop, name="n")
+    loop.run_until_complete(asyncio.sleep(0))
+    task._fut_waiter.add_done_callback(lambda _, kept=task: None)
+    task.add_done_callback(repr)
+    assert repr(task).startswith("<Task pending name='n'")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    assert "cancelled" in repr(task)
+
+
+def test_never_retrieved_and_destroyed_are_reported(
+    loop: asyncio.AbstractEventLoop, future_class: Any, task_class: Any, errors: Any
+) -> None:
+    loop.set_debug(True)
+    future = future_class(loop=loop)
+    future.set_exception(ValueError("lost"))
+    del future
+    (report,) = errors.contexts
+    assert report["message"] == "Future exception was never retrieved"
+    assert report["source_traceback"]
+    errors.contexts.clear()
+
+    coroutine = forever()
+    task = task_class(coroutine, loop=loop)
+    loop.run_until_complete(asyncio.sleep(0))
+    task._fut_waiter.remove_done_callback(task._fut_waiter._callbacks[0][0])
+    del task
+    del coroutine  # from 3.14 on what it awaits knows the task
+    gc.collect()
+    report = errors.contexts[-1]
+    assert report["message"] == "Task was destroyed but it is pending!"
+    assert report["source_traceback"][-1].name == "test_never_retrieved_and_destroyed_are_reported"
+    errors.contexts.clear()
+
+
+def test_python_subclasses(loop: asyncio.AbstractEventLoop) -> None:
+    calls: list[str] = []
+
+    class MyFuture(goloop.Future):  # type: ignore[type-arg]
+        def add_done_callback(self, fn: Any, *, context: Any = None) -> None:
+            calls.append("add")
+            super().add_done_callback(fn, context=context)
+
+        def cancel(self, msg: Any = None) -> bool:
+            calls.append("cancel")
+            return super().cancel(msg)
+
+    class MyTask(goloop.Task):  # type: ignore[type-arg]
+        extra = 1
+
+        def cancel(self, msg: Any = None) -> bool:
+            calls.append("task cancel")
+            return super().cancel(msg)
+
+    async def wait(future: Any) -> Any:
+        return await future
+
+    async def main() -> None:
+        future = MyFuture(loop=loop)
+        task = MyTask(wait(future), loop=loop)
+        outer = loop.create_task(wait(task))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() >= {task, outer}
+        outer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await outer
+        second = MyFuture(loop=loop)
+        loop.call_soon(second.set_result, 7)
+        assert await MyTask(wait(second), loop=loop) == 7
+
+    loop.run_until_complete(main())
+    assert calls == ["add", "task cancel", "cancel"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+def test_eager_tasks(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
+    seen: list[object] = []
+
+    async def at_once() -> int:
+        seen.append(asyncio.current_task())
+        return 5
+
+    async def later() -> int:
+        await asyncio.sleep(0)
+        return 6
+
+    async def fails() -> None:
+        raise KeyError
+
+    async def main() -> None:
+        me = asyncio.current_task()
+        loop.set_task_factory(asyncio.create_eager_task_factory(task_class))
+        done = loop.create_task(at_once())
+        assert asyncio.current_task() is me
+        assert done.done()
+        if task_class is goloop.Task or sys.version_info >= (3, 13):
+            # asyncio's crashes in 3.12.1.
+            assert done.get_coro() is None
+        assert seen == [done]
+        assert await done == 5
+        waiting = asyncio.create_task(later())
+        assert not waiting.done()
+        assert waiting in asyncio.all_tasks()
+        assert await waiting == 6
+        failed = asyncio.create_task(fails())
+        assert isinstance(failed.exception(), KeyError)
+        async with asyncio.TaskGroup() as group:
+            both = [group.create_task(at_once()), group.create_task(later())]
+        assert [task.result() for task in both] == [5, 6]
+        assert asyncio.all_tasks() == {me}
+        loop.set_task_factory(None)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start= came with Python 3.14")
+def test_eager_start_argument(loop: asyncio.AbstractEventLoop) -> None:
+    async def main() -> None:
+        task = asyncio.create_task(nothing(), eager_start=True, name="early")
+        assert task.done()
+        assert task.get_name() == "early"
+        assert not asyncio.create_task(nothing(), eager_start=False).done()
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(main())
+
+
+def test_create_task_takes_asyncios_general_path(loop: asyncio.AbstractEventLoop) -> None:
+    async def main() -> None:
+        made: list[Any] = []
+
+        def factory(its_loop: Any, coroutine: Any, **kwargs: Any) -> Any:
+            task = asyncio.Task(coroutine, loop=its_loop, **kwargs)
+            made.append(task)
+            return task
+
+        loop.set_task_factory(factory)
+        assert loop.get_task_factory() is factory
+        task = loop.create_task(nothing(), name="x")
+        assert made == [task]
+        assert task.get_name() == "x"
+        loop.set_task_factory(None)
+        other = loop.create_task(nothing(), name="y", context=contextvars.copy_context())
+        assert made == [task]
+        assert other.get_name() == "y"
+        coroutine = nothing()
+        for call in (
+            lambda: loop.create_task(),  # type: ignore[call-arg]
+            lambda: loop.create_task(coroutine, 1),  # type: ignore[misc]
+            lambda: loop.create_task(coroutine, wrong=1),  # type: ignore[call-arg]
+        ):
+            with pytest.raises(TypeError):
+                call()
+        coroutine.close()
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("how", ["class", "instance"])
+def test_an_overridden_call_soon_sees_every_step(how: str) -> None:
+    seen: list[Any] = []
+
+    class Loop(goloop.Loop):
+        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+            seen.append(callback)
+            return super().call_soon(callback, *args, context=context)
+
+    loop: Any = Loop() if how == "class" else goloop.Loop()
+    if how == "instance":
+        original = loop.call_soon
+
+        def call_soon(callback: Any, *args: Any, context: Any = None) -> Any:
+            seen.append(callback)
+            return original(callback, *args, context=context)
+
+        loop.call_soon = call_soon
+
+    async def main() -> None:
+        await asyncio.sleep(0)
+        future = loop.create_future()
+        future.set_result(None)
+        await future
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    assert [type(each).__name__ for each in seen[:2]] == ["TaskStepMethWrapper"] * 2
+    assert all(isinstance(each.__self__, goloop.Task) for each in seen[:2])
