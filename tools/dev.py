@@ -78,7 +78,8 @@ def python_tests(made: Environment, *, together: bool = False) -> bool:
     """pytest in an environment; no test collected counts as a failure, as pytest has it."""
     say(f"pytest on Python {made.interpreter.tag}")
     cache = f"cache_dir={made.home / 'pytest-cache'}"
-    pytest = ["-m", "pytest", "-q", "-o", cache, *os.environ.get("PYTEST_ARGS", "").split()]
+    pytest = ["-m", "pytest", "-q", "--durations=10", "-o", cache]
+    pytest += os.environ.get("PYTEST_ARGS", "").split()
     return succeeded([made.python, *pytest], env=made.variables(), together=together)
 
 
