@@ -38,8 +38,9 @@ LIBRARY = "libgoloop.so"
 GO_PACKAGE = "./pybridge/golib"
 
 # Go must not preempt goroutines with SIGURG: a Python handler for that signal
-# would see calls that nobody sent.
-GO_LINK_FLAGS = "-s -w -X runtime.godebugDefault=asyncpreemptoff=1"
+# would see calls that nobody sent.  Nor need it look at the container's share of the
+# processor: that keeps two files open.
+GO_LINK_FLAGS = "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0"
 
 # What `go build` says when it cannot get at a module, whichever layer failed.
 UNREACHABLE = re.compile(

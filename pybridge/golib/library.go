@@ -2,7 +2,7 @@
 // of functions that pybridge/abi.h describes. It is built by
 //
 //	go build -buildmode=c-shared -trimpath -buildvcs=false \
-//	    -ldflags "-s -w -X runtime.godebugDefault=asyncpreemptoff=1" \
+//	    -ldflags "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0" \
 //	    -o libgoloop.so ./pybridge/golib
 //
 // and exports the one symbol goloop_table (see table.c and exports.a). Without

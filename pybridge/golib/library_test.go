@@ -27,7 +27,7 @@ func build(t *testing.T) (library, driver string) {
 	library = filepath.Join(dir, "libgoloop.so")
 	driver = filepath.Join(dir, "driver")
 	run(t, "go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X runtime.godebugDefault=asyncpreemptoff=1", "-o", library, ".")
+		"-ldflags", "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0", "-o", library, ".")
 	run(t, cc, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I..", "-o", driver,
 		filepath.Join("testdata", "driver.c"), "-ldl", "-lpthread")
 	return library, driver
