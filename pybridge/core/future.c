@@ -359,7 +359,8 @@ gl_future_set_exception(gl_future *f, PyObject *given)
     f->state = GL_FINISHED;
     if (gl_future_schedule(f) < 0)
         return -1;
-    f->log_tb = 1;
+    if (f->exception != NULL)
+        f->log_tb = 1; /* a call_soon may have initialised the future anew */
     return 0;
 }
 
