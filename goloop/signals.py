@@ -61,6 +61,10 @@ _READ_SIZE = 4096
 _armed_loops: weakref.WeakSet[Signals] = weakref.WeakSet()
 
 
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 class _Noted:
     """The Python-level handler: remembers which kinds arrived.
 
@@ -91,11 +95,15 @@ class Signals(CoreLoop):
         self._noted = _Noted()
         self._signal_pipe = None
         self._wakeup_armed = False
+        # Made early where it is going to be wanted: a process that has run out of
+        # file descriptors must still be able to run the loops that it has.
+        if _in_main_thread():
+            self._signal_fd()
 
     # ---- the wakeup fd ------------------------------------------------------
 
     def _signal_fd(self) -> int:
-        """The writing end of the pipe; made and watched at first use."""
+        """The writing end of the pipe, which is made and watched if need be."""
         if self._signal_pipe is None:
             reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -110,7 +118,7 @@ class Signals(CoreLoop):
 
     def _arm_wakeup(self) -> None:
         """Puts the pipe in as wakeup fd if the main thread has none; see the head."""
-        if threading.current_thread() is not threading.main_thread():
+        if not _in_main_thread():
             return
         ours = self._signal_fd()
         _armed_loops.add(self)
