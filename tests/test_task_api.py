@@ -123,7 +123,7 @@ BAD_CALLS: list[Callable[[Any], object]] = [
     lambda f: f.set_result(1) or f.set_exception(ValueError()),
     lambda f: setattr(f, "_log_traceback", True),
     lambda f: setattr(f, "_callbacks", []),
-    lambda f: next(iter(f)) and None or next(iter(f)),
+    lambda f: [next(iter(f)), next(iter(f))],
     lambda f: iter(f).throw(1),
     lambda f: iter(f).throw(ValueError("x")),
     lambda f: iter(f).throw(),
@@ -193,7 +193,9 @@ def test_iteration(loop: asyncio.AbstractEventLoop, future_class: Any) -> None:
         assert list(closed) == []  # asyncio's crashes in 3.14.3
 
 
-@pytest.mark.parametrize("result", [None, 1, (1, 2), (), ValueError("as a value"), StopIteration(3)])
+@pytest.mark.parametrize(
+    "result", [None, 1, (1, 2), (), ValueError("as a value"), StopIteration(3)]
+)
 def test_every_kind_of_result_arrives(
     loop: asyncio.AbstractEventLoop, future_class: Any, result: object
 ) -> None:
@@ -298,7 +300,8 @@ def test_task_attributes(loop: asyncio.AbstractEventLoop, task_class: Any) -> No
     assert task.get_loop() is loop
     if sys.version_info >= (3, 12):
         assert task.get_context() is context
-    assert re.fullmatch(r"Task-\d+", task_class(coroutine2 := nothing(), loop=loop).get_name())
+    coroutine2 = nothing()
+    assert re.fullmatch(r"Task-\d+", task_class(coroutine2, loop=loop).get_name())
     assert task.cancelling() == 0
     assert task.uncancel() == 0
     assert [task.cancel(), task.cancel("again")] == [True, True]

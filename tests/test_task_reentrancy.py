@@ -130,7 +130,11 @@ def test_an_evil_call_soon(how: str) -> None:
     busy: list[int] = []
     loop = Loop()
     try:
-        for finish in (lambda f: f.set_result(1), lambda f: f.set_exception(KeyError()), lambda f: f.cancel()):
+        for finish in (
+            lambda f: f.set_result(1),
+            lambda f: f.set_exception(KeyError()),
+            lambda f: f.cancel(),
+        ):
             future: Any = goloop.Future(loop=loop)
             for _ in range(4):
                 future.add_done_callback(callback)
@@ -262,7 +266,13 @@ def test_an_awaitable_that_strikes_while_it_is_asked(own_loop: Any) -> None:
             yield self
 
     async def main() -> None:
-        for name in ("_asyncio_future_blocking", "get_loop", "_loop", "add_done_callback", "cancel"):
+        for name in (
+            "_asyncio_future_blocking",
+            "get_loop",
+            "_loop",
+            "add_done_callback",
+            "cancel",
+        ):
             awaited: Any = Evil(name)
 
             async def wait(awaited: Any = awaited) -> None:

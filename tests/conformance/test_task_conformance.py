@@ -67,7 +67,6 @@ def test_module(module: str, kind: str) -> None:
         if any(problem.startswith(f"{test_id}:") for problem in problems)
     ]
     problems += [
-        f"{pattern}: matches no test"
-        for pattern in expectations.unmatched(list(outcomes), entries)
+        f"{pattern}: matches no test" for pattern in expectations.unmatched(list(outcomes), entries)
     ]
     assert not problems, "\n".join(problems + details)

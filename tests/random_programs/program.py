@@ -241,9 +241,7 @@ class Run:
             await self.perform(operation)
 
     async def do_gather(self, number: int, inner: list[Operation], flag: bool) -> Any:
-        return await asyncio.gather(
-            *(self.spawn([each]) for each in inner), return_exceptions=flag
-        )
+        return await asyncio.gather(*(self.spawn([each]) for each in inner), return_exceptions=flag)
 
     async def do_shield(self, number: int, inner: list[Operation], flag: bool) -> Any:
         return await asyncio.shield(self.spawn(inner))
