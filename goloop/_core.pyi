@@ -11,6 +11,7 @@ from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, final
 
 from _typeshed import FileDescriptorLike, ReadableBuffer, StrOrBytesPath, WriteableBuffer
+from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -19,7 +20,6 @@ abi_version: int
 
 def set_library_path(path: StrOrBytesPath, /) -> None: ...
 def library_info() -> dict[str, Any]: ...
-def swap_wakeup_fd(fd: int, /) -> int: ...
 def _before_fork() -> None: ...
 def _layout() -> dict[str, int] | None: ...
 def _peek(future: Future[Any], /) -> dict[str, int]: ...
@@ -37,9 +37,13 @@ def _enable_tasks(
 def _live_tasks() -> list[asyncio.Task[Any]]: ...
 def tls_fallback_reason() -> str | None: ...
 
+@final
 class Handle(_AsyncioHandle): ...
+
+@final
 class TimerHandle(_AsyncioTimerHandle): ...
 
+@disjoint_base
 class Loop:
     _closed: bool
     _stopping: bool
@@ -50,14 +54,12 @@ class Loop:
     def call_soon(
         self,
         callback: Callable[[*_Ts], object],
-        /,
         *args: *_Ts,
         context: Context | None = None,
     ) -> _AsyncioHandle: ...
     def call_soon_threadsafe(
         self,
         callback: Callable[[*_Ts], object],
-        /,
         *args: *_Ts,
         context: Context | None = None,
     ) -> _AsyncioHandle: ...
@@ -65,7 +67,6 @@ class Loop:
         self,
         delay: float,
         callback: Callable[[*_Ts], object],
-        /,
         *args: *_Ts,
         context: Context | None = None,
     ) -> _AsyncioTimerHandle: ...
@@ -73,7 +74,6 @@ class Loop:
         self,
         when: float,
         callback: Callable[[*_Ts], object],
-        /,
         *args: *_Ts,
         context: Context | None = None,
     ) -> _AsyncioTimerHandle: ...
@@ -103,13 +103,13 @@ class Loop:
 
     def create_future(self) -> Future[Any]: ...
     def add_reader(
-        self, fd: FileDescriptorLike, callback: Callable[[*_Ts], Any], /, *args: *_Ts
+        self, fd: FileDescriptorLike, callback: Callable[[*_Ts], Any], *args: *_Ts
     ) -> None: ...
     def add_writer(
-        self, fd: FileDescriptorLike, callback: Callable[[*_Ts], Any], /, *args: *_Ts
+        self, fd: FileDescriptorLike, callback: Callable[[*_Ts], Any], *args: *_Ts
     ) -> None: ...
-    def remove_reader(self, fd: FileDescriptorLike, /) -> bool: ...
-    def remove_writer(self, fd: FileDescriptorLike, /) -> bool: ...
+    def remove_reader(self, fd: FileDescriptorLike) -> bool: ...
+    def remove_writer(self, fd: FileDescriptorLike) -> bool: ...
     def sock_recv(self, sock: socket.socket, n: int) -> Coroutine[Any, Any, bytes]: ...
     def sock_recv_into(
         self, sock: socket.socket, buf: WriteableBuffer
@@ -146,7 +146,9 @@ class Loop:
     def _close_core(self) -> None: ...
     def _diagnostics(self) -> dict[str, Any]: ...
 
+@disjoint_base
 class StreamTransport(asyncio.Transport):
+    max_size: int
     def __init__(
         self,
         loop: Loop,
@@ -172,6 +174,7 @@ class Listener:
     ) -> None: ...
     def stop(self) -> None: ...
 
+@disjoint_base
 class TLSEngine:
     _state: Any
     _app_protocol: Any
@@ -197,3 +200,20 @@ class TLSEngine:
     def _process_outgoing(self) -> None: ...
     def _write_appdata(self, list_of_data: Any, /) -> None: ...
     def _write(self, data: ReadableBuffer, /) -> None: ...
+
+# What sock_recv and its kin return; there is no other way to one.
+@final
+class SockOp(Coroutine[Any, Any, Any]):
+    __name__: str
+    __qualname__: str
+    cr_await: Any
+    cr_code: Any
+    cr_frame: Any
+    cr_origin: Any
+    cr_running: bool
+    def __await__(self) -> Generator[Any, Any, Any]: ...
+    def __iter__(self) -> SockOp: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any, /) -> Any: ...
+    def throw(self, type: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
+    def close(self) -> None: ...

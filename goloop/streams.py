@@ -32,8 +32,8 @@ _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
 class Streams(CoreLoop):
     """Transports of connected sockets, and listening."""
 
-    # By fd of the listening socket.
-    _listeners: dict[int, _core.Listener]
+    # By listening socket.
+    _listeners: dict[socket.socket, _core.Listener]
 
     def _init_streams(self) -> None:
         self._listeners = {}
@@ -110,7 +110,7 @@ class Streams(CoreLoop):
             listener = _core.Listener(
                 self, sock, None, server, backlog, context, on_accept=accepted
             )
-        self._listeners[sock.fileno()] = listener
+        self._listeners[sock] = listener
 
     async def _accept_tls(
         self,
@@ -158,7 +158,7 @@ class Streams(CoreLoop):
 
     def _stop_serving(self, sock: socket.socket) -> None:
         """The server has done with this socket, whether it ever listened or not."""
-        listener = self._listeners.pop(sock.fileno(), None)
+        listener = self._listeners.pop(sock, None)
         if listener is not None:
             listener.stop()
         sock.close()
