@@ -13,6 +13,7 @@ that servers may fork before.
 
 from __future__ import annotations
 
+import os as _os
 import sys
 
 from . import library as _library  # noqa: F401  (says where the Go library lies)
@@ -39,6 +40,22 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+
+
+def introspect() -> None:
+    """Let `python -m goloop ps PID` and `pstree PID` look at this process's tasks.
+
+    Python 3.14 can always be looked at; before, this opens a Unix socket that only the
+    process's own user can use.  GOLOOP_INTROSPECT=1 in the environment does the same.
+    """
+    from .introspection import introspect as answer
+
+    answer()
+
+
+if _os.environ.get("GOLOOP_INTROSPECT") == "1":
+    introspect()
+
 __all__ = (
     "EventLoopPolicy",
     "Future",
@@ -47,6 +64,7 @@ __all__ = (
     "__version__",
     "diagnostics",
     "install",
+    "introspect",
     "new_event_loop",
     "run",
 )

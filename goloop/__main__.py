@@ -3,6 +3,8 @@
     python -m goloop                     prints goloop.diagnostics() with a fresh loop
     python -m goloop program.py ARG...   runs a program
     python -m goloop -m module ARG...    runs a module
+    python -m goloop ps PID              lists the tasks of a running program
+    python -m goloop pstree PID          shows what awaits what in it
 
 The program is run as Python itself would run it, but for the event loop policy:
 asyncio.run() and asyncio.new_event_loop() give it goloop's loops.  A program that
@@ -25,6 +27,8 @@ USAGE = """\
 usage: python -m goloop                      show diagnostics
        python -m goloop program.py [arg...]  run a program on goloop
        python -m goloop -m module [arg...]   run a module on goloop
+       python -m goloop ps PID               list the tasks of a running program
+       python -m goloop pstree PID           show what awaits what in it
        python -m goloop --version
 """
 
@@ -65,6 +69,10 @@ def main(arguments: list[str]) -> int:
         print(f"goloop {__version__}")
     elif arguments[0] == "-m" and len(arguments) > 1:
         run_module(arguments[1], arguments[2:])
+    elif arguments[0] in ("ps", "pstree") and not os.path.exists(arguments[0]):
+        from . import introspection
+
+        return introspection.main(arguments[0], arguments[1:])
     elif arguments[0].startswith("-"):
         print(USAGE, end="", file=sys.stderr)
         return 2
