@@ -1,0 +1,86 @@
+"""3.14's own tools show goloop's tasks, and what waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import goloop
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info < (3, 14), reason="the tools came with Python 3.14"
+)
+
+PROGRAM = """
+import asyncio, goloop
+async def leaf():
+    await asyncio.get_running_loop().create_future()
+async def middle():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leaf(), name="the-leaf")
+async def main():
+    task = asyncio.create_task(middle(), name="the-middle")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert type(task) is goloop.Task, type(task)
+    print("up", flush=True)
+    await task
+goloop.run(main())
+"""
+
+
+@pytest.mark.parametrize("tool", ["ps", "pstree"])
+def test_tools_from_outside(tool: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "up\n"
+            shown = subprocess.run(
+                [sys.executable, "-m", "asyncio", tool, str(program.pid)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        finally:
+            program.kill()
+    if "PermissionError" in shown.stderr or "Permission" in shown.stdout:
+        pytest.skip("this machine does not let a process look into another")
+    assert shown.returncode == 0, shown.stderr
+    assert "the-leaf" in shown.stdout
+    assert "the-middle" in shown.stdout
+    assert "leaf" in shown.stdout
+    if tool == "pstree":
+        lines = shown.stdout.splitlines()
+        middle = next(i for i, line in enumerate(lines) if "the-middle" in line)
+        leaf = next(i for i, line in enumerate(lines) if "the-leaf" in line)
+        assert middle < leaf
+        # What waits is further left than what it waits for.
+        assert lines[middle].index("the-middle") < lines[leaf].index("the-leaf")
+
+
+def test_call_graph_from_inside() -> None:
+    async def leaf() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        inner = asyncio.create_task(leaf(), name="inner")
+        outer = asyncio.create_task(asyncio.wait_for(inner, None), name="outer")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert type(inner) is goloop.Task
+        graph = asyncio.capture_call_graph(inner)  # type: ignore[attr-defined,unused-ignore]
+        assert graph.future is inner
+        assert [entry.frame.f_code.co_name for entry in graph.call_stack] == ["leaf"]
+        assert [waiter.future for waiter in graph.awaited_by] == [outer]
+        text = asyncio.format_call_graph(inner)  # type: ignore[attr-defined,unused-ignore]
+        assert "outer" in text
+        outer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await outer
+
+    goloop.run(main())
