@@ -21,6 +21,7 @@ noted kinds that were not read.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -47,18 +48,23 @@ _is_coroutine_function: Callable[[object], bool] = (
     getattr(coroutines, "_iscoroutinefunction", None) or coroutines.iscoroutinefunction
 )
 
-# PySignal_SetWakeupFd, which unlike signal.set_wakeup_fd neither checks the number nor
-# forgets how its owner wants a full buffer to be reported.
-_swap_wakeup_fd: Callable[[int], int] = getattr(
-    _core,
-    "swap_wakeup_fd",
-    lambda fd: signal.set_wakeup_fd(fd, warn_on_full_buffer=False),
-)
-
 _READ_SIZE = 4096
 
 # Loops that may hold the wakeup fd; a forked child looks through them.
 _armed_loops: weakref.WeakSet[Signals] = weakref.WeakSet()
+
+
+def _swap_wakeup_fd(fd: int, ours: bool = False) -> int:
+    """Sets the process's wakeup fd and returns the previous one.
+
+    CPython 3.13 and later export the function for that.  signal.set_wakeup_fd, which is
+    left before, checks the number, and replaces what its owner has said about warnings
+    of a full buffer by the default.
+    """
+    swap: Callable[[int], int] | None = getattr(_core, "swap_wakeup_fd", None)
+    if swap is not None:
+        return swap(fd)
+    return signal.set_wakeup_fd(fd, warn_on_full_buffer=not ours)
 
 
 def _in_main_thread() -> bool:
@@ -123,10 +129,12 @@ class Signals(CoreLoop):
         ours = self._signal_fd()
         _armed_loops.add(self)
         self._wakeup_armed = True
-        previous = _swap_wakeup_fd(ours)
+        previous = _swap_wakeup_fd(ours, ours=True)
         if previous not in (-1, ours):
-            _swap_wakeup_fd(previous)
-            self._wakeup_armed = False
+            # A number that is refused belongs to nobody any more.
+            with contextlib.suppress(ValueError, OSError):
+                _swap_wakeup_fd(previous)
+                self._wakeup_armed = False
 
     def _disarm_wakeup(self) -> None:
         """Takes the pipe out again, if it is still in and no handler needs it."""
@@ -140,8 +148,9 @@ class Signals(CoreLoop):
         if self._signal_pipe is None:
             return
         previous = _swap_wakeup_fd(-1)
-        if previous != self._signal_pipe[1]:
-            _swap_wakeup_fd(previous)
+        if previous not in (-1, self._signal_pipe[1]):
+            with contextlib.suppress(ValueError, OSError):
+                _swap_wakeup_fd(previous)
 
     def _close_signals(self) -> None:
         """The last act of close(): handlers off, pipe closed."""

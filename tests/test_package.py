@@ -4,6 +4,7 @@ and that importing it loads no Go."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import json
@@ -277,6 +278,35 @@ def test_the_loop_has_a_wakeup_fd_only_while_it_runs() -> None:
 def test_the_users_wakeup_fd_is_left_alone(wakeup_fd: int) -> None:
     assert goloop.run(running_wakeup_fd()) == wakeup_fd
     assert current_wakeup_fd() == wakeup_fd
+
+
+def test_a_full_buffer_of_the_users_is_still_warned_of(
+    wakeup_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", warned.append)
+    previous = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        goloop.run(asyncio.sleep(0))
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(wakeup_fd, bytes(4096))
+        signal.raise_signal(signal.SIGUSR1)
+        assert goloop.run(running_wakeup_fd()) == wakeup_fd
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert [report.exc_type for report in warned] == [BlockingIOError]
+
+
+def test_a_wakeup_fd_that_was_closed_is_no_hindrance() -> None:
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing)
+    os.close(reading)
+    os.close(writing)
+    try:
+        assert goloop.run(asyncio.sleep(0, "ran")) == "ran"
+    finally:
+        signal.set_wakeup_fd(-1)
 
 
 def test_a_wakeup_fd_that_the_user_sets_meanwhile_stays() -> None:
