@@ -57,7 +57,7 @@
     X(_check_thread) X(_check_callback) X(debug) X(warning) X(recv) X(recv_into) \
     X(_run) X(set) X(callback)                                                 \
     X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
-    X(_deliver_held) X(_maybe_resume_protocol)
+    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)
 
 struct gl_globals {
 #define X(n) PyObject *s_##n;

@@ -458,9 +458,28 @@ stream_close(gl_stream *s)
     }
     if (s->queued > 0)
         return stream_sync(s); /* stops reading; connection_lost comes with the last byte */
+    if (s->protocol_paused && !s->loop->closed) {
+        /* A flush emptied the queue of a paused protocol and scheduled resume_writing,
+         * which may write once more (TLS its close_notify); only then is this the end. */
+        if (stream_sync(s) < 0)
+            return -1;
+        return stream_call_soon(s, G.s__close_if_sent, NULL);
+    }
     s->conn_lost++;
     stream_leave(s);
     return stream_call_soon(s, G.s__call_connection_lost, Py_None);
+}
+
+/* The second half of a close() that came before resume_writing. */
+static PyObject *
+stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (s->closing && s->queued == 0 && s->loop != NULL && !s->conn_lost) {
+        stream_leave(s);
+        if (stream_lost(s, Py_None) < 0)
+            return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 /* Closes the fd, through the socket object where there is one: it must know. */

@@ -198,6 +198,7 @@ static PyMethodDef stream_methods[] = {
            "Leave the fd to loop.sendfile: paused, nothing to send, not in the poller."),
     STREAM_NOARGS("_step_in", stream_step_in_method, "Take the fd back."),
     {"_start", (PyCFunction)stream_start_method, METH_O, NULL},
+    STREAM_NOARGS("_close_if_sent", stream_close_if_sent_method, ""),
     STREAM_NOARGS("_sync", stream_sync_method, ""),
     STREAM_NOARGS("_deliver_held", stream_deliver_held_method, ""),
     {NULL, NULL, 0, NULL},

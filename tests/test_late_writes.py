@@ -1,0 +1,48 @@
+"""What a protocol writes from resume_writing() after its transport was closed.
+
+TLS does so: its close_notify waits until the transport has room again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from protocols import Recorder
+
+Loop = asyncio.AbstractEventLoop
+
+
+class Late(Recorder):
+    """Has something left to say."""
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.write(b"last words")
+
+
+async def test_it_is_sent(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+    near, far = pair
+    transport, protocol = await loop.connect_accepted_socket(Late, near)
+    sent = 0
+    while "pause" not in protocol.names():
+        transport.write(bytes(200_000))
+        sent += 200_000
+        await asyncio.sleep(0)
+    # Nothing of the loop runs from here to close(): the kernel has room for all that
+    # is queued by then.
+    received = 0
+    try:
+        while True:
+            received += len(far.recv(1 << 20))
+    except BlockingIOError:
+        pass
+    transport.close()
+    tail = b""
+    while data := await loop.sock_recv(far, 1 << 20):
+        received += len(data)
+        tail = (tail + data)[-len(b"last words") :]
+    assert tail == b"last words"
+    assert received == sent + len(b"last words")
+    assert await protocol.lost is None
+    assert protocol.names()[-2:] == ["resume", "lost"]
