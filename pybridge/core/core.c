@@ -85,7 +85,24 @@ core_before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+#if PY_VERSION_HEX >= 0x030D0000 /* before, CPython keeps the function to itself */
+/* As signal.set_wakeup_fd, but without its checks, and without forgetting whether the
+ * owner of the present one wants to be warned of a full buffer. */
+static PyObject *
+core_swap_wakeup_fd(PyObject *Py_UNUSED(module), PyObject *arg)
+{
+    long fd = PyLong_AsLong(arg);
+    if (fd == -1 && PyErr_Occurred())
+        return NULL;
+    return PyLong_FromLong(PySignal_SetWakeupFd((int)fd));
+}
+#endif
+
 static PyMethodDef core_methods[] = {
+#if PY_VERSION_HEX >= 0x030D0000
+    {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
+     PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},
+#endif
     {"set_library_path", core_set_library_path, METH_O,
      PyDoc_STR("set_library_path(path): where the Go library lies; before the first loop.")},
     {"library_info", core_library_info, METH_NOARGS,
