@@ -40,8 +40,6 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-
-
 def introspect() -> None:
     """Let `python -m goloop ps PID` and `pstree PID` look at this process's tasks.
 

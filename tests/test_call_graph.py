@@ -6,8 +6,9 @@ import asyncio
 import subprocess
 import sys
 
-import goloop
 import pytest
+
+import goloop
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 14), reason="the tools came with Python 3.14"
