@@ -342,3 +342,35 @@ async def test_streams_drain_waits_for_the_reader(loop: Loop) -> None:
     writer.close()
     await writer.wait_closed()
     far.close()
+
+
+class LastWord(Recorder):
+    """Writes once more when it is told to go on, as TLS does with its farewell."""
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.write(b"the last word")
+
+
+@pytest.mark.parametrize("size", [MUCH, 300_000])
+async def test_what_resume_writing_writes_on_a_closing_transport_is_sent(
+    loop: Loop, size: int
+) -> None:
+    for _ in range(20):
+        near, far = tcp_pair()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        _, protocol = await loop.create_connection(LastWord, sock=near)
+        protocol.transport.set_write_buffer_limits(high=1000)
+        payload = bytes(size)
+        protocol.transport.write(payload)
+        assert protocol.names() == ["made", "pause"]
+        protocol.transport.close()
+        received = bytearray()
+        while chunk := await loop.sock_recv(far, 1 << 20):
+            received += chunk
+            far.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        assert len(received) == size + len(b"the last word")
+        assert received.endswith(b"the last word")
+        assert await protocol.lost is None
+        assert protocol.names() == ["made", "pause", "resume", "lost"]
+        far.close()
