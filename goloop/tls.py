@@ -46,7 +46,51 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         transport: Any = _Inherited._get_app_transport(self)
         if not known:
             transport.write = self._write
+            transport.get_write_buffer_size = self._queued
         return transport  # type: ignore[no-any-return]
+
+    def _queued(self) -> int:
+        """The bytes that have not left: those that TLS holds, and the transport's."""
+        size: int = self._get_write_buffer_size()
+        if self._transport is not None:
+            size += self._transport.get_write_buffer_size()
+        return size
+
+    def _abort(self, exc: BaseException | None = None) -> None:
+        # 3.11's takes no exception, though its own transport of TLS passes one: there
+        # TLS within TLS could not be aborted.
+        self._set_state(_State.UNWRAPPED)
+        if self._transport is not None:
+            self._transport._force_close(exc)
+
+    def _do_read__buffered(self) -> None:
+        """Reached where OpenSSL is not called directly: reads into the protocol's buffer.
+
+        asyncio slices the buffer, and what it reads into the slice of a bytearray is
+        lost.
+        """
+        offset, ended = 0, False
+        with (
+            memoryview(self._app_protocol_get_buffer(self._get_read_buffer_size())) as given,
+            given.cast("B") as view,
+        ):
+            try:
+                while not ended and offset < len(view):
+                    with view[offset:] as rest:
+                        count = self._sslobj.read(len(rest), rest)
+                    offset += count
+                    ended = count == 0
+                # No room at all is taken for the end, as in asyncio.
+                ended = ended or len(view) == 0
+                if not ended:
+                    self._loop.call_soon(self._do_read)
+            except sslproto.SSLAgainErrors:
+                pass
+        if offset:
+            self._app_protocol_buffer_updated(offset)
+        if ended:
+            self._call_eof_received()
+            self._start_shutdown()
 
     def _received(self) -> None:
         """Bytes came in a state other than WRAPPED, where the engine reads."""
@@ -57,6 +101,20 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_flush()
         elif state == _State.SHUTDOWN:
             self._do_shutdown()
+
+
+def _hand_over(protocol: Any, tls: Any) -> None:
+    """What a stream reader has got beyond what was read from it begins the handshake.
+
+    A client that does not wait for the server's consent has sent its hello along. Not
+    so on the client's side, where such bytes are in clear what TLS ought to protect;
+    newer asyncio makes the same difference.
+    """
+    reader = protocol._stream_reader
+    if reader is not None and reader._buffer:
+        tls._incoming.write(reader._buffer)
+        reader._buffer.clear()
+        reader._maybe_resume_transport()
 
 
 class StartTLS(CoreLoop):
@@ -97,6 +155,8 @@ class StartTLS(CoreLoop):
             ssl_shutdown_timeout=ssl_shutdown_timeout,
             call_connection_made=False,
         )
+        if server_side and isinstance(protocol, asyncio.StreamReaderProtocol):
+            _hand_over(protocol, tls)
         # What arrives from now on is held until the engine has the transport.
         transport.pause_reading()
         transport.set_protocol(tls)

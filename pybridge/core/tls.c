@@ -360,7 +360,8 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, enum tls_read_end *end)
     return (Py_ssize_t)done;
 }
 
-/* Raises what is wrong, in the words of SSLObject.read. */
+/* Raises what is wrong, in the words of SSLObject.read: it finds OpenSSL's queue of
+ * errors as the failed call left it, so nothing may come between the two. */
 static int
 tls_raise_broken(gl_tls *t)
 {
@@ -397,21 +398,26 @@ tls_read_copied(gl_tls *t)
         if (scratch == NULL)
             return -1;
         Py_ssize_t n = tls_decrypt(t, scratch, GL_TLS_CHUNK, &end);
+        if (end == TLS_BROKEN) {
+            /* At once, and for what was decrypted before it too, as in asyncio: a
+             * protocol that answers would find its connection broken under its hands. */
+            tls_scratch_give(scratch);
+            return tls_raise_broken(t);
+        }
         PyObject *bytes = n > 0 ? PyBytes_FromStringAndSize((const char *)scratch, n) : NULL;
         tls_scratch_give(scratch);
         if (n > 0) {
-            if (bytes == NULL)
-                return -1;
-            PyObject *protocol = Py_NewRef(t->app_protocol);
-            PyObject *r = PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes);
-            Py_DECREF(protocol);
-            Py_DECREF(bytes);
+            PyObject *r = NULL;
+            if (bytes) {
+                PyObject *protocol = Py_NewRef(t->app_protocol);
+                r = PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes);
+                Py_DECREF(protocol);
+                Py_DECREF(bytes);
+            }
             if (tls_call(r) < 0)
                 return -1;
         }
     }
-    if (end == TLS_BROKEN && t->state == tls_py.wrapped)
-        return tls_raise_broken(t);
     return end == TLS_CLOSED ? tls_peer_closed(t) : 0;
 }
 
@@ -435,10 +441,15 @@ tls_read_buffered(gl_tls *t)
         PyBuffer_Release(&view);
         return 0;
     }
-    bool empty = view.len == 0;
-    Py_ssize_t n = tls_decrypt(t, view.buf, (size_t)view.len, &end);
+    Py_ssize_t n = 0;
+    if (view.len == 0)
+        end = TLS_CLOSED; /* asyncio takes no room for the end of the stream */
+    else
+        n = tls_decrypt(t, view.buf, (size_t)view.len, &end);
     PyBuffer_Release(&view);
-    if (end == TLS_MORE && !empty) {
+    if (end == TLS_BROKEN)
+        return tls_raise_broken(t);
+    if (end == TLS_MORE) {
         /* The buffer is full: the rest in the next iteration, as asyncio does. */
         PyObject *o = PyObject_GetAttr((PyObject *)t, G.s__loop);
         PyObject *again = PyObject_GetAttr((PyObject *)t, tls_py.s_do_read);
@@ -457,8 +468,6 @@ tls_read_buffered(gl_tls *t)
         if (tls_call(res) < 0)
             return -1;
     }
-    if (end == TLS_BROKEN && t->state == tls_py.wrapped)
-        return tls_raise_broken(t);
     return end == TLS_CLOSED ? tls_peer_closed(t) : 0;
 }
 

@@ -1,0 +1,32 @@
+"""The TLS tests once more, on the path that calls SSLObject's own methods.
+
+Which path goloop takes is decided once in a process, so pytest runs in another one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.skipif(os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio has one path")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("file", ["test_tls.py", "test_tls_torture.py"])
+def test_without_direct_calls_of_openssl(file: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)],
+        env={**os.environ, "GOLOOP_TLS": "stdlib", "GOLOOP_TEST_LOOP": "goloop"},
+        cwd=HERE.parent,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=390,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr

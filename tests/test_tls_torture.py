@@ -1,0 +1,437 @@
+"""TLS under a peer that sends its bytes in the worst of ways.
+
+The peer is blocking OpenSSL in a thread.  Whatever it cuts, joins, delays or re-keys,
+the application must see the same bytes, which are compared by their hash.  Where a
+piece has to arrive apart from the next, the peer waits until the loop has made some
+turns in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import BufferedRecorder, Recorder, turns
+from tls_tools import VERSIONS, Peer, client_context, server_context
+
+Loop = asyncio.AbstractEventLoop
+TIME_LIMIT = 60
+
+by_role = pytest.mark.parametrize("role", ["client", "server"])
+by_version = pytest.mark.parametrize("version", VERSIONS, ids=lambda v: str(v.name))
+
+
+# ---- how the peer cuts what it sends -----------------------------------------------------
+
+
+def bytewise(data: bytes) -> Iterator[bytes]:
+    """Each byte alone."""
+    for i in range(len(data)):
+        yield data[i : i + 1]
+
+
+def in_two(data: bytes) -> Iterator[bytes]:
+    """Cut at one place, which moves by one with each call."""
+    at = in_two.calls % len(data)  # type: ignore[attr-defined]
+    in_two.calls += 1  # type: ignore[attr-defined]
+    yield from (piece for piece in (data[:at], data[at:]) if piece)
+
+
+in_two.calls = 1  # type: ignore[attr-defined]
+
+
+def seeded(seed: int) -> Callable[[bytes], Iterator[bytes]]:
+    """Pieces of random sizes, most of them small, some after a delay."""
+    rng = random.Random(seed)
+
+    def cut(data: bytes) -> Iterator[bytes]:
+        at = 0
+        while at < len(data):
+            size = rng.choice((1, 2, 5, 6, 100, 1500, 16384, 70_000))
+            if rng.random() < 0.1:
+                time.sleep(rng.random() * 0.002)
+            yield data[at : at + size]
+            at += size
+
+    return cut
+
+
+# ---- the applications: each sends back what it gets -----------------------------------
+
+
+class Echo(Recorder):
+    """By data_received and write."""
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+class BufferedEcho(BufferedRecorder):
+    """With a buffer that ends within records."""
+
+    def __init__(self) -> None:
+        super().__init__(777)
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return memoryview(self.buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.transport.write(bytes(self.buffer[:nbytes]))
+
+
+class HaltingEcho(Recorder):
+    """Stops reading after each batch for a turn, and writes in two parts."""
+
+    def data_received(self, data: bytes) -> None:
+        half = len(data) // 2
+        self.transport.write(data[:half])
+        self.transport.writelines([data[half:], b""])
+        self.transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self.transport.resume_reading)
+
+
+class StreamEcho(asyncio.StreamReaderProtocol):
+    """By a reader and a writer, with drain."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[Exception | None] = loop.create_future()
+        super().__init__(asyncio.StreamReader(limit=4096), self.serve)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionResetError):  # the peer does not wait for all of it
+            while data := await reader.read(3000):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.lost.set_result(exc)
+
+
+ECHOES: list[Callable[[], Any]] = [Echo, BufferedEcho, HaltingEcho, StreamEcho]
+
+
+async def run(
+    loop: Loop,
+    role: str,
+    version: ssl.TLSVersion,
+    factory: Callable[[], Any],
+    peer_does: Callable[[Peer], Any],
+    *,
+    cut: Callable[[bytes], Iterator[bytes]] | None = None,
+    paced: bool = False,
+) -> tuple[Any, Any]:
+    """Runs the application against the peer; what the peer returns, and the end's reason."""
+    near, far = tcp_pair()
+    client, server = client_context(version=version), server_context(version=version)
+    peer = Peer(far, server if role == "client" else client, server_side=role == "client")
+    if cut is not None:
+        peer.cut = cut
+    if paced:
+        peer.pace = lambda: asyncio.run_coroutine_threadsafe(turns(2), loop).result(TIME_LIMIT)
+
+    def body() -> Any:
+        with far:
+            peer.handshake()
+            return peer_does(peer)
+
+    working = asyncio.ensure_future(asyncio.to_thread(body))
+    try:
+        if role == "client":
+            _, protocol = await loop.create_connection(
+                factory, sock=near, ssl=client, server_hostname="localhost"
+            )
+        else:
+            _, protocol = await loop.connect_accepted_socket(factory, near, ssl=server)
+    except BaseException:
+        near.close()
+        await asyncio.gather(working, return_exceptions=True)
+        raise
+    result = await working
+    return result, await protocol.lost
+
+
+def conversation(payload: bytes, sizes: list[int]) -> Callable[[Peer], bytes]:
+    """Sends the payload in messages of these sizes, reading the echo as it goes; its hash."""
+
+    def talk(peer: Peer) -> bytes:
+        digest = hashlib.sha256()
+        at = 0
+        for size in sizes:
+            peer.write(payload[at : at + size])
+            digest.update(peer.read_exactly(len(payload[at : at + size])))
+            at += size
+        peer.unwrap()
+        return digest.digest()
+
+    return talk
+
+
+# ---- tests --------------------------------------------------------------------------------
+
+
+@by_version
+@by_role
+@pytest.mark.parametrize("factory", ECHOES)
+async def test_every_byte_alone(
+    loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
+) -> None:
+    """The handshake, the data and the close_notify."""
+    payload = random.Random(1).randbytes(600)
+    talk = conversation(payload, [1, 2, 97, 500])
+    digest, lost = await run(loop, role, version, factory, talk, cut=bytewise, paced=True)
+    assert lost is None
+    assert digest == hashlib.sha256(payload).digest()
+
+
+@by_version
+@by_role
+@pytest.mark.parametrize("factory", ECHOES)
+async def test_records_cut_at_every_byte(
+    loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
+) -> None:
+    """Message after message of one short record each, cut at the next place each time."""
+    in_two.calls = 1  # type: ignore[attr-defined]
+    payload = random.Random(2).randbytes(120 * 40)
+    talk = conversation(payload, [40] * 120)
+    digest, lost = await run(loop, role, version, factory, talk, cut=in_two, paced=True)
+    assert lost is None
+    assert digest == hashlib.sha256(payload).digest()
+
+
+@by_version
+@by_role
+@pytest.mark.parametrize("factory", ECHOES)
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_seeded_schedule(
+    loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any], seed: int
+) -> None:
+    rng = random.Random(seed)
+    payload = rng.randbytes(400_000)
+    sizes = []
+    while sum(sizes) < len(payload):
+        sizes.append(rng.choice((1, 13, 1000, 16384, 16385, 60_000)))
+    talk = conversation(payload, sizes)
+    digest, lost = await run(loop, role, version, factory, talk, cut=seeded(seed))
+    assert lost is None
+    assert digest == hashlib.sha256(payload).digest()
+
+
+@by_version
+@by_role
+@pytest.mark.parametrize("factory", ECHOES)
+async def test_everything_at_once(
+    loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
+) -> None:
+    """Thousands of records in one write, some empty of data, and the close_notify with them."""
+    payload = random.Random(3).randbytes(60_000)
+
+    def talk(peer: Peer) -> bytes:
+        for at in range(0, len(payload), 15):
+            peer.tls.write(payload[at : at + 15])
+        with pytest.raises(ssl.SSLWantReadError):
+            peer.tls.unwrap()
+        together = peer.outgoing.read()
+        peer.sock.sendall(together)
+        # After close_notify, what the application had to say is not for us any more,
+        # and asyncio does not wait with its own end until it is said.
+        try:
+            while peer.fill():
+                pass
+        except ConnectionResetError:
+            pass
+        return hashlib.sha256(payload).digest()
+
+    received = hashlib.sha256()
+
+    class Noting(factory):  # type: ignore[valid-type, misc]
+        if issubclass(factory, Recorder):  # type: ignore[arg-type]
+
+            def data_received(self, data: bytes) -> None:
+                received.update(data)
+                super().data_received(data)
+
+        elif issubclass(factory, BufferedRecorder):  # type: ignore[arg-type]
+
+            def buffer_updated(self, nbytes: int) -> None:
+                received.update(self.buffer[:nbytes])
+                super().buffer_updated(nbytes)
+
+        else:
+
+            def data_received(self, data: bytes) -> None:
+                received.update(data)
+                super().data_received(data)
+
+    expected, _ = await run(loop, role, version, Noting, talk)
+    assert received.digest() == expected
+
+
+@by_role
+@pytest.mark.parametrize("factory", ECHOES)
+async def test_key_updates(loop: Loop, role: str, factory: Callable[[], Any]) -> None:
+    """TLS 1.3: new keys before every message, each second time for both directions."""
+    payload = random.Random(4).randbytes(200_000)
+
+    def talk(peer: Peer) -> bytes:
+        digest = hashlib.sha256()
+        for i, at in enumerate(range(0, len(payload), 5000)):
+            peer.key_update(ask=bool(i % 2))
+            peer.write(payload[at : at + 5000])
+            digest.update(peer.read_exactly(5000))
+        peer.unwrap()
+        return digest.digest()
+
+    digest, lost = await run(loop, role, VERSIONS[1], factory, talk, cut=seeded(5))
+    assert lost is None
+    assert digest == hashlib.sha256(payload).digest()
+
+
+@by_version
+@by_role
+async def test_truncated_at_every_place_of_a_record(
+    loop: Loop, role: str, version: ssl.TLSVersion
+) -> None:
+    """No part of a record is delivered, and the end is an end."""
+    at, length = 1, 2
+    while at < length:
+
+        def talk(peer: Peer, at: int = at) -> int:
+            # Unread bytes, which tickets are too, would make a reset of the end.
+            assert peer.read_exactly(2) == b"up"
+            peer.write(b"whole")
+            sealed = peer.seal(b"cut")
+            peer.sock.sendall(sealed[:at])
+            peer.sock.shutdown(socket.SHUT_WR)
+            while peer.sock.recv(65536):
+                pass
+            return len(sealed)
+
+        protocols: list[Recorder] = []
+
+        class Greeting(Recorder):
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                protocols.append(self)  # noqa: B023
+                transport.write(b"up")
+
+        length, lost = await run(loop, role, version, Greeting, talk)
+        assert lost is None
+        assert protocols[0].data == b"whole"
+        assert protocols[0].names() == ["made", "data", "eof", "lost"]
+        at += 1
+
+
+@by_version
+@by_role
+async def test_a_handshake_that_ends_at_every_place(
+    loop: Loop, role: str, version: ssl.TLSVersion
+) -> None:
+    """A ConnectionResetError each time, and nothing left (which no_leaks looks after)."""
+    step = limit = 13
+    while True:
+        ended = [False]
+
+        def cut(data: bytes, ended: list[bool] = ended, limit: int = limit) -> Iterator[bytes]:
+            room = limit - cut.sent  # type: ignore[attr-defined]
+            cut.sent += len(data)  # type: ignore[attr-defined]
+            if room < len(data):
+                ended[0] = True
+                yield data[: max(room, 0)]
+                raise ConnectionAbortedError("enough")
+            yield data
+
+        cut.sent = 0  # type: ignore[attr-defined]
+
+        def talk(peer: Peer) -> None:
+            peer.cut = lambda data: iter((data,))
+            assert peer.read_exactly(2) == b"up"
+            peer.unwrap()
+
+        class Greeting(Recorder):
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                transport.write(b"up")
+
+        try:
+            await run(loop, role, version, Greeting, talk, cut=cut)
+        except ConnectionResetError:
+            assert ended[0]
+            limit += step
+        except ConnectionAbortedError:
+            # The handshake was done on the loop's side, and the peer's next bytes
+            # (tickets of a server) were cut.
+            assert ended[0]
+            limit += step
+        else:
+            assert not ended[0]
+            break
+    assert limit > 20 * step
+
+
+@by_version
+async def test_two_loops_worth_of_traffic_both_ways(loop: Loop, version: ssl.TLSVersion) -> None:
+    """Both sides send a lot at the same time, to readers that are slower."""
+    size = 6_000_000
+    up, down = (random.Random(seed).randbytes(size) for seed in (6, 7))
+
+    class Talker(HaltingEcho):
+        received: Any
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.received = hashlib.sha256()
+            self.count = 0
+            transport.write(down)
+
+        def data_received(self, data: bytes) -> None:
+            self.received.update(data)
+            self.count += len(data)
+            self.transport.pause_reading()
+            loop.call_soon(self.transport.resume_reading)
+
+    talkers: list[Talker] = []
+
+    def factory() -> Talker:
+        talkers.append(Talker())
+        return talkers[-1]
+
+    def talk(peer: Peer) -> bytes:
+        digest = hashlib.sha256()
+        got = at = 0
+        peer.sock.settimeout(None)
+        pending = b""
+        while at < size or pending or got < size:
+            if not pending and at < size:
+                pending = peer.seal(up[at : at + 50_000])
+                at += 50_000
+            try:
+                if pending:
+                    pending = pending[peer.sock.send(pending, socket.MSG_DONTWAIT) :]
+                    continue
+            except BlockingIOError:
+                pass
+            data = peer.read(100_000) if got < size else b""
+            if not data:
+                time.sleep(0.0005)
+            got += len(data)
+            digest.update(data)
+        peer.unwrap()
+        return digest.digest()
+
+    digest, lost = await run(loop, "client", version, factory, talk)
+    assert lost is None
+    assert digest == hashlib.sha256(down).digest()
+    assert talkers[0].count == size
+    assert talkers[0].received.digest() == hashlib.sha256(up).digest()
