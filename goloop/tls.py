@@ -26,6 +26,12 @@ _Inherited: Any = sslproto.SSLProtocol
 class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     """The protocol between a stream transport and an application's protocol."""
 
+    # SSLProtocol's own, which its published types don't have.
+    _get_read_buffer_size: Callable[[], int]
+    _get_write_buffer_size: Callable[[], int]
+    _set_state: Callable[[Any], None]
+    _call_eof_received: Callable[[], None]
+
     _do_handshake: Callable[[], None]
     _do_flush: Callable[[], None]
     _do_shutdown: Callable[[], None]
@@ -51,7 +57,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     def _queued(self) -> int:
         """The bytes that have not left: those that TLS holds, and the transport's."""
-        size: int = self._get_write_buffer_size()
+        size = self._get_write_buffer_size()
         if self._transport is not None:
             size += self._transport.get_write_buffer_size()
         return size
