@@ -32,12 +32,25 @@ from groups import Group
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
-# What waits for later is not here at all: test_ssl, test_sslproto,
-# test_subprocess, test_sendfile, test_unix_events.  The white-box modules
-# (test_base_events, test_selector_events, test_futures, test_tasks) test
-# asyncio's own classes, not a loop.
+# The white-box modules (test_base_events, test_selector_events, test_unix_events)
+# test asyncio's own classes, not a loop.
 GROUPS: tuple[Group, ...] = (
-    Group("test_events", classes=(), mixins=("EventLoopTestsMixin",)),
+    # With SubprocessTestsMixin, and the child watcher that it needs before 3.14.
+    Group("test_events", classes=(), mixins=("SelectEventLoopTests",)),
+    Group("test_sendfile", classes=(), mixins=("SelectEventLoopTests",)),
+    Group("test_sslproto", classes=("SelectorStartTLSTests",)),
+    Group("test_ssl", classes=("TestSSL",)),
+    Group(
+        "test_subprocess",
+        # The first two test asyncio's transport and watchers against mocks, the
+        # third skips itself on every loop, and the last is for Windows.
+        skip_classes=(
+            "SubprocessTransportTests",
+            "GenericWatcherTests",
+            "SubprocessMultiLoopWatcherTests",
+            "SubprocessProactorTests",
+        ),
+    ),
     Group("test_sock_lowlevel", classes=(), mixins=("BaseSockTestsMixin",)),
     Group(
         "test_server",
@@ -136,15 +149,16 @@ def load(group: Group, factory: LoopFactory, loop_name: str) -> list[type[unitte
 
 def _bound_mixin(module: Any, name: str, factory: LoopFactory) -> type[unittest.TestCase]:
     mixin = getattr(module, name)
-    base = unittest.TestCase
-    if hasattr(module, "test_utils"):
-        base = module.test_utils.TestCase
+    bases: tuple[type, ...] = (mixin,)
+    if not issubclass(mixin, unittest.TestCase):
+        utils = getattr(module, "test_utils", unittest)
+        bases = (mixin, utils.TestCase)
     body = {
         "__module__": module.__name__,
         "create_event_loop": lambda self: factory(),
         "new_loop": lambda self: factory(),
     }
-    bound: type[unittest.TestCase] = type(name, (mixin, base), body)
+    bound: type[unittest.TestCase] = type(name, bases, body)
     return bound
 
 

@@ -24,12 +24,14 @@ class Expectation:
     # The outcome that is expected: "failed", or "skipped" where the test skips
     # itself on a loop that is not asyncio's selector loop.
     outcome: str = "failed"
+    # Whether it is so on asyncio too.
+    everywhere: bool = False
 
     def covers(self, test_id: str) -> bool:
         return fnmatch.fnmatchcase(test_id, self.pattern)
 
 
-EVENTS = "test_events.EventLoopTestsMixin."
+EVENTS = "test_events.SelectEventLoopTests."
 
 EXPECTATIONS: tuple[Expectation, ...] = (
     Expectation(
@@ -51,12 +53,33 @@ EXPECTATIONS: tuple[Expectation, ...] = (
         )
         for name in ("block_cancellation", "block_check_cancelled", "cancel_other_thread")
     ),
+    Expectation(
+        "test_subprocess.*.test_watcher_implementation",
+        "asks for the private attribute _watcher of asyncio's loop",
+        versions=((3, 14),),
+    ),
+    Expectation(
+        "test_ssl.TestSSL.test_create_server_ssl_[1o]*",
+        "asks for more memory than test.support allows by itself",
+        versions=((3, 14),),
+        outcome="skipped",
+        everywhere=True,
+    ),
 )
 
 
-def active(version: tuple[int, int] = sys.version_info[:2]) -> list[Expectation]:
-    """The entries that hold for this version."""
-    return [entry for entry in EXPECTATIONS if version in entry.versions]
+def active(loop: str, version: tuple[int, int] = sys.version_info[:2]) -> list[Expectation]:
+    """The entries that hold for this loop, "asyncio" or "goloop", and version."""
+    return [
+        entry
+        for entry in EXPECTATIONS
+        if version in entry.versions and (loop == "goloop" or entry.everywhere)
+    ]
+
+
+def hopeless(test_id: str) -> bool:
+    """Whether the test is known to hang on goloop, so that waiting long is no use."""
+    return any(entry.outcome == "timeout" and entry.covers(test_id) for entry in active("goloop"))
 
 
 def judge(outcomes: dict[str, str], entries: list[Expectation]) -> list[str]:

@@ -13,6 +13,6 @@ class Group:
     # Concrete classes that are bound by policy or by name.  None: every
     # TestCase of the module whose name is not in `skip_classes`.
     classes: tuple[str, ...] | None = None
-    # Mixins that ask `create_event_loop`, or `new_loop`.
+    # Mixins, or whole classes, that ask `create_event_loop` or `new_loop`.
     mixins: tuple[str, ...] = ()
     skip_classes: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ SINCE = {"test_eager_task_factory": (3, 12), "test_staggered": (3, 13)}
 def test_module(module: str) -> None:
     tests = run_module(module)
     assert tests, "the module has no test"
-    entries = expectations.active() if LOOP == "goloop" else []
+    entries = expectations.active(LOOP)
     outcomes = {test_id: answer["outcome"] for test_id, answer in tests.items()}
     problems = expectations.judge(outcomes, entries)
     details = [
