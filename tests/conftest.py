@@ -21,6 +21,7 @@ import asyncio
 import gc
 import inspect
 import os
+import signal
 import socket
 import sys
 import threading
@@ -30,6 +31,11 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
+
+# A shell that starts the tests in the background lets them ignore SIGINT, and so would
+# every program that a test starts: Python then raises no KeyboardInterrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
