@@ -45,9 +45,13 @@ def _openssl(*words: str) -> None:
     subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
 
 
-@functools.cache
 def identity(name: str = "localhost") -> Identity:
     """The identity of that name, which is in its certificate as a DNS name."""
+    return _made(name)
+
+
+@functools.cache
+def _made(name: str) -> Identity:
     base = _directory() / name
     made = Identity(name, f"{base}.crt", f"{base}.key", f"{base}.encrypted.key")
     _openssl(

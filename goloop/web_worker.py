@@ -1,0 +1,25 @@
+"""A gunicorn worker for aiohttp.web applications, on goloop:
+
+    gunicorn --worker-class goloop.web_worker.GoloopWebWorker package.module:app
+
+It is aiohttp's own worker with another loop.  Importing this module needs aiohttp and
+gunicorn.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .policy import set_policy
+
+_GunicornWebWorker: Any = importlib.import_module("aiohttp.worker").GunicornWebWorker
+
+
+class GoloopWebWorker(_GunicornWebWorker):  # type: ignore[misc]
+    """aiohttp's gunicorn worker on a goloop loop."""
+
+    def init_process(self) -> None:
+        """aiohttp's worker asks asyncio for a new loop, and thereby the policy."""
+        set_policy()
+        super().init_process()

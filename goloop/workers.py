@@ -1,0 +1,30 @@
+"""A gunicorn worker for ASGI applications, on goloop:
+
+    gunicorn --worker-class goloop.workers.GoloopWorker package.module:app
+
+It is gunicorn's own ASGI worker with another loop, so all of gunicorn's settings for
+that one hold.  The loop is made after the fork; `--preload` may load, and even run,
+goloop in the master before.  Importing this module needs gunicorn 25 or later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Any
+
+from .loop import Loop, new_event_loop
+
+_ASGIWorker: Any = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
+
+
+class GoloopWorker(_ASGIWorker):  # type: ignore[misc]
+    """gunicorn's ASGI worker on a goloop loop."""
+
+    loop: Loop
+
+    def _setup_event_loop(self) -> None:
+        """Where gunicorn's worker chooses between asyncio and uvloop."""
+        self.loop = new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        self.log.debug("Using goloop event loop")

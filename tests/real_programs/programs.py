@@ -1,0 +1,163 @@
+"""Starting, asking and ending the programs that the tests of this directory run."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+APPS = HERE / "apps"
+
+# Seconds; programs take one or two to start on an idle machine.
+TIME_LIMIT = 60
+
+# What every server here says of the loop that it runs on.
+LOOP = "goloop.loop.Loop"
+
+
+def needs(*modules: str) -> None:
+    """Skips the calling test module where a package is missing."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as reason:
+            pytest.skip(
+                f"{name} is not installed ({reason}): pip install 'goloop[real]'",
+                allow_module_level=True,
+            )
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Program:
+    """One started program, with its output in a file."""
+
+    def __init__(
+        self, words: Sequence[str | Path], log: Path, *, user: str | None, **environ: str
+    ) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [str(word) for word in words],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(APPS)]),
+                    "PYTHONUNBUFFERED": "1",
+                    **environ,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                user=user,
+            )
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def until_listening(self, port: int) -> None:
+        """Returns once the program accepts connections there."""
+        deadline = time.monotonic() + TIME_LIMIT
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            except OSError:
+                assert self.process.poll() is None, self.output
+                assert time.monotonic() < deadline, f"nobody listens: {self.output}"
+                time.sleep(0.02)
+            else:
+                return
+
+    def until_says(self, text: str, times: int = 1) -> None:
+        """Returns once the output has the text that often."""
+        deadline = time.monotonic() + TIME_LIMIT
+        while self.output.count(text) < times:
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline, f"{text!r} is not said: {self.output}"
+            time.sleep(0.02)
+
+    def end(self, number: int = signal.SIGTERM, *, status: int | None = 0) -> str:
+        """Asks the program to end, which it must do well; its output."""
+        self.process.send_signal(number)
+        try:
+            self.process.wait(TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"does not end: {self.output}")
+        output = self.output
+        assert status is None or self.process.returncode == status, output
+        assert "Traceback (most recent call last)" not in output, output
+        return output
+
+    def kill(self) -> None:
+        """Ends the program and all that it started, however it is."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(TIME_LIMIT)
+
+
+class Programs:
+    """What one test has started."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.started: list[Program] = []
+
+    def start(
+        self, *words: str | Path, port: int | None = None, user: str | None = None, **environ: str
+    ) -> Program:
+        """Starts a program, and waits until it listens on the port."""
+        log = self.directory / f"program-{len(self.started)}.log"
+        made = Program(words, log, user=user, **environ)
+        self.started.append(made)
+        if port is not None:
+            made.until_listening(port)
+        return made
+
+    def python(self, *words: str | Path, port: int | None = None, **environ: str) -> Program:
+        """The same for a Python program, in this Python."""
+        return self.start(
+            sys.executable, "-X", "faulthandler", "-W", "error::ResourceWarning",
+            *words, port=port, **environ,
+        )  # fmt: skip
+
+    def kill(self) -> None:
+        for program in self.started:
+            program.kill()
+
+
+def get(url: str, data: bytes | None = None) -> str:
+    """One request on a connection of its own."""
+    with urllib.request.urlopen(url, data, timeout=TIME_LIMIT) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def on_goloop(coroutine: Any) -> Any:
+    """Runs the test's own side on goloop too, with a limit on its time."""
+    import asyncio
+
+    import goloop
+
+    async def limited() -> Any:
+        return await asyncio.wait_for(coroutine, TIME_LIMIT)
+
+    return goloop.run(limited())

@@ -1,0 +1,49 @@
+"""aiohttp: a server with TLS and WebSockets, and a client."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import signal
+
+import pytest
+from programs import APPS, LOOP, Programs, free_port, needs, on_goloop
+from tls_tools import client_context, identity
+
+needs("aiohttp")
+import aiohttp  # noqa: E402
+
+pytestmark = pytest.mark.real
+
+
+def test_aiohttp_with_tls_and_websockets(programs: Programs) -> None:
+    port, own = free_port(), identity()
+    server = programs.python(
+        APPS / "aiohttp_app.py", str(port), own.certificate, own.key, port=port
+    )
+
+    async def main() -> None:
+        base = f"https://localhost:{port}"
+        payload = random.Random(1).randbytes(5_000_000)
+        connector = aiohttp.TCPConnector(ssl=client_context())
+        async with aiohttp.ClientSession(connector=connector) as session:
+            async with session.get(base) as answer:
+                told = await answer.json()
+                assert told["loop"] == LOOP
+                assert told["pid"] == server.process.pid != os.getpid()
+            async with session.post(f"{base}/echo", data=io.BytesIO(payload)) as answer:
+                body = await answer.read()
+                assert hashlib.sha256(body).digest() == hashlib.sha256(payload).digest()
+            async with session.get(f"{base}/file") as answer:
+                assert await answer.read() == (APPS / "aiohttp_app.py").read_bytes()
+            async with session.ws_connect(f"{base}/ws", max_msg_size=0) as socket:
+                await socket.send_str("hello")
+                assert await socket.receive_str() == f"{LOOP}: hello"
+                for size in (0, 1, 125, 126, 65536, 1_000_000):
+                    await socket.send_bytes(payload[:size])
+                    assert await socket.receive_bytes() == payload[:size]
+
+    on_goloop(main())
+    server.end(signal.SIGINT, status=None)

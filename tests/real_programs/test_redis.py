@@ -1,0 +1,63 @@
+"""redis.asyncio against Debian's redis-server, over TCP and a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from programs import Programs, free_port, needs, on_goloop
+
+needs("redis")
+import redis.asyncio  # noqa: E402
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        shutil.which("redis-server") is None,
+        reason="no redis-server: apt-get install redis-server",
+    ),
+]
+
+
+def test_redis(programs: Programs, tmp_path: Path) -> None:
+    port, path = free_port(), tmp_path / "redis.sock"
+    programs.start(
+        *("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", path),
+        *("--dir", tmp_path, "--save", "", "--appendonly", "no"),
+        port=port,
+    )
+
+    async def use(client: redis.asyncio.Redis) -> None:
+        await client.flushall()
+        value = b"v" * 1_000_000
+        assert await client.set("key", value)
+        assert await client.get("key") == value
+        async with client.pipeline() as pipe:
+            for i in range(1000):
+                pipe.incrby("count", i)
+            assert (await pipe.execute())[-1] == sum(range(1000))
+        # Each on a connection of its own.
+        await asyncio.gather(*(client.incr("many") for _ in range(90)))
+        assert await client.get("many") == b"90"
+        async with client.pubsub() as channel:
+            await channel.subscribe("news")
+            assert (await channel.get_message(timeout=10))["type"] == "subscribe"
+            await client.publish("news", "today")
+            message = await channel.get_message(ignore_subscribe_messages=True, timeout=10)
+            assert message["data"] == b"today"
+        # A blocking command that times out, and one that is cancelled.
+        assert await client.blpop(["nothing"], timeout=0.1) is None
+        waiting = asyncio.ensure_future(client.blpop(["nothing"], timeout=0))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await client.aclose()
+
+    async def main() -> None:
+        await use(redis.asyncio.Redis(port=port))
+        await use(redis.asyncio.Redis(unix_socket_path=str(path)))
+
+    on_goloop(main())
