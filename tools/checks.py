@@ -124,6 +124,7 @@ def lint_c() -> bool:
 # Tests that do not run the extension's code, or mind what AddressSanitizer does to
 # a process.
 NOT_SANITIZED = [
+    "conformance",  # a process for each of CPython's tests: half an hour
     "native",  # a C library of its own; forks behind the allocator's back
     "test_benchmarks.py",  # starts programs with time limits
     "test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
