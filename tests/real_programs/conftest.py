@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs import Programs
+
+from real_programs.programs import Programs
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import random
 import signal
 
 import pytest
-from programs import APPS, LOOP, Programs, free_port, needs, on_goloop
 from tls_tools import client_context, identity
+
+from real_programs.programs import APPS, LOOP, Programs, free_port, needs, on_goloop
 
 needs("aiohttp")
 import aiohttp  # noqa: E402

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from programs import APPS, LOOP, TIME_LIMIT, Programs, free_port, needs
+
+from real_programs.programs import APPS, LOOP, TIME_LIMIT, Programs, free_port, needs
 
 needs("distributed")
 

@@ -9,7 +9,8 @@ import threading
 import time
 
 import pytest
-from programs import LOOP, Program, Programs, free_port, get, needs
+
+from real_programs.programs import LOOP, Program, Programs, free_port, get, needs
 
 needs("gunicorn.workers.gasgi", "starlette")
 

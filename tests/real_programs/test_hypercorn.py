@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from programs import APPS, LOOP, Programs, free_port, needs, on_goloop
 from tls_tools import client_context, identity
+
+from real_programs.programs import APPS, LOOP, Programs, free_port, needs, on_goloop
 
 needs("hypercorn", "starlette", "httpx", "h2", "websockets")
 import httpx  # noqa: E402

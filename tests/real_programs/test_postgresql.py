@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import Programs, free_port, needs, on_goloop
 from tls_tools import client_context, identity
+
+from real_programs.programs import Programs, free_port, needs, on_goloop
 
 needs("asyncpg")
 import asyncpg  # noqa: E402

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from programs import Programs, free_port, needs, on_goloop
+
+from real_programs.programs import Programs, free_port, needs, on_goloop
 
 needs("redis")
 import redis.asyncio  # noqa: E402

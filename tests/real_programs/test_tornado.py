@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from programs import APPS, LOOP, Programs, free_port, get, needs, on_goloop
+
+from real_programs.programs import APPS, LOOP, Programs, free_port, get, needs, on_goloop
 
 needs("tornado", "websockets")
 import websockets  # noqa: E402

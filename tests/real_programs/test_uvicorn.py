@@ -7,7 +7,8 @@ import random
 import urllib.request
 
 import pytest
-from programs import LOOP, Program, Programs, free_port, get, needs, on_goloop
+
+from real_programs.programs import LOOP, Program, Programs, free_port, get, needs, on_goloop
 
 needs("uvicorn", "starlette", "websockets")
 import websockets  # noqa: E402

@@ -6,8 +6,9 @@ import asyncio
 import random
 
 import pytest
-from programs import APPS, Programs, free_port, needs, on_goloop
 from tls_tools import client_context, identity
+
+from real_programs.programs import APPS, Programs, free_port, needs, on_goloop
 
 needs("websockets")
 import websockets  # noqa: E402
