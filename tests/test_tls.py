@@ -1346,6 +1346,28 @@ async def test_start_tls_with_the_client_hello_waiting(loop: Loop) -> None:
     await protocol.lost
 
 
+async def test_start_tls_over_a_unix_socket(loop: Loop) -> None:
+    near, far = socket.socketpair()
+
+    def run() -> bytes:
+        with far:
+            peer = Peer(far, server_context(), server_side=True)
+            peer.handshake()
+            peer.write(b"hello")
+            return peer.read_all()
+
+    working = asyncio.ensure_future(asyncio.to_thread(run))
+    _, protocol = await loop.create_unix_connection(Recorder, sock=near)
+    transport = await loop.start_tls(
+        protocol.transport, protocol, client_context(), server_hostname="localhost"
+    )
+    transport.write(b"answer")
+    await until(lambda: protocol.data == b"hello")
+    transport.close()
+    assert await working == b"answer"
+    await protocol.lost
+
+
 @pytest.mark.parametrize("size", [1, 5, 100, None])
 async def test_streams_start_tls(loop: Loop, loop_name: str, size: int | None) -> None:
     """Bytes of the ClientHello that the reader has got already belong to the handshake."""
