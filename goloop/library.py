@@ -6,11 +6,24 @@ docs/fork.md.
 
 from __future__ import annotations
 
+import glob
 import os
 
-from . import _core
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 
-LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgoloop.so")
+try:
+    from . import _core
+except ImportError as error:
+    if glob.glob(os.path.join(glob.escape(FOLDER), "_core.*.so")):
+        what = "is not built for this Python, or does not load"
+    else:
+        what = "is not built, as in a source tree"
+    raise ImportError(
+        f"goloop's C extension in {FOLDER} {what}. Install goloop with this Python's pip, "
+        "or run `make build` in its source tree, or start Python in another folder"
+    ) from error
+
+LIBRARY = os.path.join(FOLDER, "libgoloop.so")
 
 _core.set_library_path(LIBRARY)
 os.register_at_fork(before=_core._before_fork)

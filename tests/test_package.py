@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -629,3 +630,19 @@ def test_command_line_shows_diagnostics_version_and_usage() -> None:
     wrong = python("-m", "goloop", "--nonsense")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("usage: python -m goloop")
+
+
+def test_a_source_tree_without_the_extension_says_what_to_do(tmp_path: Path) -> None:
+    source = Path(goloop.__file__).parent
+    shutil.copytree(
+        source, tmp_path / "goloop", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import goloop"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: goloop's C extension in {tmp_path / 'goloop'} is not built, as in a source "
+        "tree. Install goloop with this Python's pip, or run `make build` in its source tree, or "
+        "start Python in another folder"
+    )
