@@ -164,6 +164,19 @@ class StreamTransport(asyncio.Transport):
         context: Context | None = None,
     ) -> None: ...
 
+@disjoint_base
+class DatagramTransport(asyncio.Transport, asyncio.DatagramTransport):
+    max_size: int
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        protocol: asyncio.DatagramProtocol,
+        address: Any = None,
+        waiter: Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None: ...
+
 @final
 class Listener:
     def __init__(

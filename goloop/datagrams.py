@@ -1,6 +1,9 @@
-"""Datagram endpoints: CPython's own datagram transport over the loop's watches.
+"""Datagram endpoints.
 
-create_datagram_endpoint is inherited and asks for the transport here.
+create_datagram_endpoint is inherited and asks for the transport here: the native one
+for UDP and for Unix datagrams; CPython's own, over the loop's watches, for families
+whose addresses only Python's socket module knows (netlink, packets, CAN, ...) and for
+other kinds of sockets.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio.selector_events
 import socket
 import weakref
 
+from . import _core
 from .base import CoreLoop
 
 TYPE_CHECKING = False
@@ -19,8 +23,10 @@ if TYPE_CHECKING:
 _selector_events: Any = asyncio.selector_events
 _SelectorDatagramTransport: Any = _selector_events._SelectorDatagramTransport
 
+_NATIVE_FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
 
-class DatagramTransport(_SelectorDatagramTransport):  # type: ignore[misc]
+
+class OtherDatagramTransport(_SelectorDatagramTransport):  # type: ignore[misc]
     """asyncio's transport; only its repr looked into a selector."""
 
     def __repr__(self) -> str:
@@ -40,7 +46,7 @@ class DatagramTransport(_SelectorDatagramTransport):  # type: ignore[misc]
 class Datagrams(CoreLoop):
     """Datagram transports."""
 
-    # By fd, where asyncio's transport enters itself.
+    # By fd, where asyncio's own transport enters itself.
     _transports: weakref.WeakValueDictionary[int, Any]
 
     def _init_datagrams(self) -> None:
@@ -54,8 +60,10 @@ class Datagrams(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.DatagramTransport:
+        if sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_DGRAM:
+            return _core.DatagramTransport(self, sock, protocol, address, waiter, extra)
         self._ensure_fd_no_transport(sock)
-        transport: asyncio.DatagramTransport = DatagramTransport(
+        transport: asyncio.DatagramTransport = OtherDatagramTransport(
             self, sock, protocol, address, waiter, extra
         )
         return transport

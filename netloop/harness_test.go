@@ -57,7 +57,7 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	block := memory(t, int(unsafe.Sizeof(Shared{})))
 	subs := memory(t, testSubmissions*SubmissionSize)
 	cmps := memory(t, int(size.completions)*int(unsafe.Sizeof(Completion{})))
-	arena := memory(t, int(size.arena))
+	arena := memory(t, int(size.arena)+ArenaSlack)
 	l.sh = (*Shared)(unsafe.Pointer(unsafe.SliceData(block)))
 	l.sh.Sub = (*Submission)(unsafe.Pointer(unsafe.SliceData(subs)))
 	l.sh.Cmp = (*Completion)(unsafe.Pointer(unsafe.SliceData(cmps)))

@@ -208,6 +208,8 @@ func (r *Reactor) serve() {
 				done = r.serveListener(t, s)
 			case kindWatch:
 				r.serveWatch(t, s)
+			case kindDatagram:
+				done = r.serveDatagram(t, s)
 			}
 			if !done {
 				return

@@ -14,6 +14,7 @@ const (
 	kindStream
 	kindListener
 	kindWatch
+	kindDatagram
 )
 
 // interest is what the poller holds for a descriptor: directions, and whether it
@@ -52,8 +53,9 @@ type slot struct {
 	writeError syscall.Errno
 	readError  syscall.Errno
 
-	// The machines. A stream's is kept for the slot's next stream.
+	// The machines. A stream's and an endpoint's are kept for the slot's next one.
 	stream   *transports.Stream
+	datagram *transports.Datagram
 	listener *transports.Listener
 	watch    watch
 }
@@ -82,7 +84,7 @@ func (g *registry) open(k kind, fd int32) (uint32, *slot) {
 		g.slots = append(g.slots, slot{gen: 1})
 	}
 	s := &g.slots[id]
-	*s = slot{gen: s.gen, fd: fd, kind: k, stream: s.stream}
+	*s = slot{gen: s.gen, fd: fd, kind: k, stream: s.stream, datagram: s.datagram}
 	g.live++
 	return id, s
 }
@@ -131,13 +133,13 @@ func (g *registry) setOwner(id uint32, fd int32) {
 	g.owners[fd] = id + 1
 }
 
-// taken tells whether a stream or listener holds the poller's registration of fd.
+// taken tells whether a transport or listener holds the poller's registration of fd.
 func (g *registry) taken(fd int32) bool {
 	if int(fd) >= len(g.owners) || g.owners[fd] == 0 {
 		return false
 	}
 	k := g.slots[g.owners[fd]-1].kind
-	return k == kindStream || k == kindListener
+	return k == kindStream || k == kindListener || k == kindDatagram
 }
 
 func (g *registry) dropOwner(fd int32) { g.owners[fd] = 0 }

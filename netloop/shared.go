@@ -57,6 +57,8 @@ const (
 	CmpReady
 	CmpTimer
 	CmpResolved
+	CmpDatagram
+	CmpDatagramError
 )
 
 // Completion is gl_completion.
@@ -79,6 +81,19 @@ type Endpoints struct {
 	Peer     [SockaddrMax]byte
 	Local    [SockaddrMax]byte
 }
+
+// Packet is gl_packet: what stands in the arena before the bytes of a datagram.
+type Packet struct {
+	AddrLen uint32
+	Addr    [SockaddrMax]byte
+}
+
+// PacketMax is the most bytes of a datagram that are received, and ArenaSlack
+// what the arena has behind its capacity for them.
+const (
+	PacketMax  = 256 << 10
+	ArenaSlack = PacketMax + 256
+)
 
 // DeadlineNone is Shared.NextDeadline when no timer is armed.
 const DeadlineNone = math.MaxInt64

@@ -13,7 +13,7 @@
  * during a turn and are valid until the next turn; so is the arena that
  * their `ptr` points into.
  *
- * Identity: a registration (stream, listener, watch) is named by an id, which
+ * Identity: a registration (stream, datagram, listener, watch) is named by an id, which
  * Go chooses, and a generation, which changes each time the id is used again.
  * A submission or completion of another generation than the live one is
  * dropped.  Timer ids are chosen by C, densely from 0.
@@ -75,10 +75,13 @@ enum gl_completion_kind {
                               * backs off for a second and then goes on by itself
                               * (EMFILE, ENFILE, ENOBUFS, ENOMEM), 0 where it stopped */
     GL_CMP_READY = 8,        /* watch; res: GL_READABLE | GL_WRITABLE, only directions
-                              * that were asked for (an error or hang-up counts as both) */
+                              * that were asked for (an error or hang-up counts as both);
+                              * datagram; res: GL_WRITABLE */
     GL_CMP_TIMER = 9,        /* id: timer, due and no longer armed */
     GL_CMP_RESOLVED = 10,    /* id: request; ptr: struct addrinfo * (may be NULL; C
                               * frees it); res: EAI code or 0; arg: errno of EAI_SYSTEM */
+    GL_CMP_DATAGRAM = 11,    /* datagram; ptr: gl_packet in the arena; arg: bytes (>= 0) */
+    GL_CMP_DATAGRAM_ERROR = 12, /* datagram; res: errno; receiving goes on */
 };
 
 #define GL_READABLE 1u
@@ -103,6 +106,18 @@ typedef struct gl_endpoints {
     uint8_t local[GL_SOCKADDR_MAX];
 } gl_endpoints;
 
+/* What stands before the bytes of a datagram: its sender's address, of length 0
+ * where it has none. */
+typedef struct gl_packet {
+    uint32_t addr_len;
+    uint8_t addr[GL_SOCKADDR_MAX];
+} gl_packet;
+
+/* The most bytes of one datagram that are received (asyncio's max_size); the arena
+ * has room for so many, and a gl_packet, behind its capacity. */
+#define GL_PACKET_MAX (256u * 1024u)
+#define GL_ARENA_SLACK (GL_PACKET_MAX + 256u)
+
 /* ---- the block of one loop ---------------------------------------------- */
 
 #define GL_DEADLINE_NONE INT64_MAX
@@ -111,7 +126,8 @@ typedef struct gl_endpoints {
 typedef struct gl_shared {
     gl_submission *sub;      /* grown by C; Go sets sub_len to 0 once decoded */
     gl_completion *cmp;      /* of fixed capacity; Go sets cmp_len in each turn */
-    uint8_t *arena;          /* of fixed capacity */
+    uint8_t *arena;          /* of fixed capacity; GL_ARENA_SLACK bytes follow, into
+                              * which the last datagram of a turn may reach */
     uint32_t sub_len;
     uint32_t sub_cap;
     uint32_t cmp_len;
@@ -139,7 +155,7 @@ typedef struct gl_shared {
 
 /* Flags of stream_open. */
 #define GL_OPEN_PAUSED 1u     /* do not receive until GL_SUB_READ_START */
-/* Flags of stream_close and listener_close. */
+/* Flags of stream_close, datagram_close and listener_close. */
 #define GL_CLOSE_FD 1u        /* close(fd) after it has left the poller */
 
 /*
@@ -150,7 +166,7 @@ typedef struct gl_shared {
 typedef struct gl_table {
     uint32_t abi_version;
     uint32_t table_size;
-    uint32_t submission_size, completion_size, shared_size, endpoints_size;
+    uint32_t submission_size, completion_size, shared_size, endpoints_size, packet_size;
 
     /* Makes a reactor over `shared`; returns its number (>= 0). */
     int32_t (*reactor_new)(gl_shared *shared);
@@ -177,6 +193,14 @@ typedef struct gl_table {
     /* Drops the queue (unflushed writes are lost: call flush_stream first to
      * keep them), leaves the poller, closes the fd if asked. */
     int32_t (*stream_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
+
+    /* A datagram socket.  `want`: GL_READABLE receives, GL_WRITABLE reports GL_CMP_READY
+     * in each turn while the kernel has room; datagram_set replaces both (0 leaves the
+     * poller).  Sending is C's own. */
+    int32_t (*datagram_open)(int32_t reactor, int32_t fd, uint32_t want,
+                             uint32_t *id, uint32_t *gen);
+    int32_t (*datagram_set)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want);
+    int32_t (*datagram_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
 
     /* `backlog`: at most so many accepts per turn. Listening starts at once. */
     int32_t (*listener_open)(int32_t reactor, int32_t fd, int32_t backlog,

@@ -27,6 +27,10 @@ func SystemCalls() Calls {
 			n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(fd), base, size)
 			return int(n), e
 		},
+		RecvFrom: func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, 0, addr, addrLen)
+			return int(n), e
+		},
 		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
 			n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), base, size, unix.MSG_NOSIGNAL, 0, 0)
 			return int(n), e

@@ -1,6 +1,5 @@
 // Package transports holds the state machines of what a reactor moves bytes
-// for: Stream (a connected socket, or an end of a pipe) and Listener. A datagram
-// endpoint is to be the third, in a file of its own.
+// for: Stream (a connected socket, or an end of a pipe), Datagram and Listener.
 //
 // A machine owns the state of one descriptor and makes the system calls that
 // move its bytes. It does not poll, allocate in steady state, or lock; it never
@@ -43,6 +42,8 @@ const (
 	Skipped
 	// Resting: out of descriptors or memory, try again at a later time.
 	Resting
+	// Told of an error that ends nothing.
+	Told
 )
 
 // Vector is a piece of C memory, laid out like struct iovec.
@@ -57,6 +58,8 @@ type Calls struct {
 	// Recv is recv(2) without flags, Read is read(2).
 	Recv func(fd int, base, size uintptr) (int, syscall.Errno)
 	Read func(fd int, base, size uintptr) (int, syscall.Errno)
+	// RecvFrom is recvfrom(2) without flags.
+	RecvFrom func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno)
 	// Send is send(2) and SendVectors sendmsg(2), without SIGPIPE where the
 	// system has a flag for that; Writev is writev(2).
 	Send        func(fd int, base, size uintptr) (int, syscall.Errno)

@@ -4,6 +4,7 @@
  * Importing it loads no Go; the library is opened by the first Loop.
  */
 #include "core.h"
+#include "datagram.h"
 #include "library.h"
 #include "stream.h"
 #include "tasks.h"
@@ -52,6 +53,10 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "stream_info.c"
 #include "stream_type.c"
 #include "listener.c"
+#include "datagram.c"
+#include "datagram_send.c"
+#include "datagram_receive.c"
+#include "datagram_type.c"
 #include "openssl.c"
 #include "tls.c"
 #include "resolve.c"
@@ -121,7 +126,7 @@ core_exec(PyObject *module)
     if (gl_names_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
         gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
         gl_stream_init_type(module) < 0 || gl_listener_init_type(module) < 0 ||
-        gl_tls_init_type(module) < 0)
+        gl_datagram_init_type(module) < 0 || gl_tls_init_type(module) < 0)
         return -1;
     return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
 }

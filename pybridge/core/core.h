@@ -18,6 +18,7 @@
  *   sockop.c     sock_recv, sock_recv_into, sock_sendall as coroutines
  *   stream*.c, endpoints.c   the stream transport; stream.h says which has what
  *   large.c      buffers for large receives
+ *   datagram*.c  the datagram transport; datagram.h says which has what
  *   listener.c   accepting connections
  *   openssl.c    the libssl behind Python's ssl module
  *   tls.c        the data path of TLS
@@ -57,7 +58,8 @@
     X(_check_thread) X(_check_callback) X(debug) X(warning) X(recv) X(recv_into) \
     X(_run) X(set) X(callback)                                                 \
     X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
-    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)
+    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)                \
+    X(_maybe_pause_protocol) X(datagram_received) X(error_received) X(sendto)
 
 struct gl_globals {
 #define X(n) PyObject *s_##n;
@@ -141,10 +143,16 @@ typedef struct gl_ready {     /* ready.c: a ring of owned references */
     size_t head, count;
 } gl_ready;
 
-enum gl_reg_kind { GL_REG_FREE = 0, GL_REG_STREAM, GL_REG_LISTENER, GL_REG_WATCH };
+enum gl_reg_kind {
+    GL_REG_FREE = 0,
+    GL_REG_STREAM,
+    GL_REG_LISTENER,
+    GL_REG_WATCH,
+    GL_REG_DATAGRAM,
+};
 
 typedef struct gl_reg {       /* registry.c: by id */
-    PyObject *owner;          /* stream, listener: owned while registered; watch: NULL */
+    PyObject *owner;          /* owned while registered; of a watch: NULL */
     uint32_t gen;
     uint32_t kind;
     int fd;                   /* watch: index in fds */
@@ -265,16 +273,18 @@ static int gl_fd_release_watch(gl_loop *loop, int fd);
 static int gl_fd_ensure_no_transport(gl_loop *loop, int fd);
 static void gl_fd_set_transport(gl_loop *loop, int fd, PyObject *transport /* or NULL */);
 
-/* ---- stream.c, listener.c: called by turn.c ------------------------------------ */
+/* ---- stream.c, datagram.c, listener.c: called by turn.c --------------------------- */
 
 /* Handles one completion of a live registration. 0, or -1 where SystemExit or
  * KeyboardInterrupt leaves the loop. `owner` is kept alive by the caller. */
 static int gl_stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
 static int gl_listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
-/* Loop.close(): detaches every registered stream and listener from the reactor
+static int gl_datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
+/* Loop.close(): detaches every registered transport and listener from the reactor
  * before it goes (their finalizers must not call Go afterwards). */
 static void gl_stream_orphan(PyObject *owner);
 static void gl_listener_orphan(PyObject *owner);
+static void gl_datagram_orphan(PyObject *owner);
 
 /* tls.c: the protocol that a stream under TLS has, and how it is fed. */
 static PyTypeObject *gl_tls_type;
@@ -282,5 +292,6 @@ static int gl_tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);
 
 static int gl_stream_init_type(PyObject *module);
 static int gl_listener_init_type(PyObject *module);
+static int gl_datagram_init_type(PyObject *module);
 
 #endif /* GOLOOP_CORE_H */

@@ -1,6 +1,7 @@
 /*
  * endpoints.c: raw socket addresses as the values that Python's socket module
- * would give for them, and the one option that asyncio sets on each TCP socket.
+ * would give for them, and back; and the one option that asyncio sets on each TCP
+ * socket.
  *
  * An accepted connection brings its addresses as the kernel wrote them.  Most
  * programs never ask for them, so they are converted when they are asked for.
@@ -57,6 +58,96 @@ gl_address_object(const uint8_t *raw, uint32_t len)
     if (family == AF_UNIX)
         return address_unix(raw, len);
     return NULL;
+}
+
+/* An exact int within [0, max], or false. */
+static bool
+number_within(PyObject *o, unsigned long max, unsigned long *value)
+{
+    if (!PyLong_CheckExact(o))
+        return false;
+    *value = PyLong_AsUnsignedLong(o);
+    if (*value == (unsigned long)-1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return false;
+    }
+    return *value <= max;
+}
+
+/* (host, port), for IPv6 also (host, port, flowinfo, scope_id). */
+static bool
+raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
+{
+    if (!PyTuple_CheckExact(addr))
+        return false;
+    Py_ssize_t items = PyTuple_GET_SIZE(addr), size;
+    unsigned long port, flow = 0, scope = 0;
+    if (items < 2 || items > (family == AF_INET ? 2 : 4) ||
+        !PyUnicode_CheckExact(PyTuple_GET_ITEM(addr, 0)) ||
+        !number_within(PyTuple_GET_ITEM(addr, 1), 0xffff, &port) ||
+        (items > 2 && !number_within(PyTuple_GET_ITEM(addr, 2), 0xfffff, &flow)) ||
+        (items > 3 && !number_within(PyTuple_GET_ITEM(addr, 3), 0xffffffff, &scope)))
+        return false;
+    const char *host = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(addr, 0), &size);
+    if (host == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    if (strlen(host) != (size_t)size)
+        return false;
+    if (family == AF_INET) {
+        struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        if (inet_pton(AF_INET, host, &a.sin_addr) != 1)
+            return false;
+        memcpy(raw, &a, *len = sizeof(a));
+        return true;
+    }
+    struct sockaddr_in6 a = {.sin6_family = AF_INET6,
+                             .sin6_port = htons((uint16_t)port),
+                             .sin6_flowinfo = htonl((uint32_t)flow),
+                             .sin6_scope_id = (uint32_t)scope};
+    if (inet_pton(AF_INET6, host, &a.sin6_addr) != 1)
+        return false;
+    memcpy(raw, &a, *len = sizeof(a));
+    return true;
+}
+
+/* A path, or one of Linux's abstract names. */
+static bool
+raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
+{
+    PyObject *path = NULL;
+    if (PyBytes_CheckExact(addr))
+        path = Py_NewRef(addr);
+    else if (PyUnicode_CheckExact(addr))
+        path = PyUnicode_EncodeFSDefault(addr);
+    if (path == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    size_t n = (size_t)PyBytes_GET_SIZE(path);
+    /* A path ends with a NUL that counts; what is empty or too long Python refuses. */
+    bool good = n > 0 && n < sizeof(a.sun_path);
+    if (good) {
+        bool named = PyBytes_AS_STRING(path)[0] != 0;
+        memcpy(a.sun_path, PyBytes_AS_STRING(path), n);
+        *len = (uint32_t)(offsetof(struct sockaddr_un, sun_path) + n + named);
+        memcpy(raw, &a, *len);
+    }
+    Py_DECREF(path);
+    return good;
+}
+
+/* Writes the raw form of an address, at most GL_SOCKADDR_MAX bytes.  False, without
+ * an exception, for whatever Python's socket module has to make sense of: a name
+ * that must be looked up, another type, a wrong one. */
+static bool
+gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
+{
+    if (family == AF_INET || family == AF_INET6)
+        return raw_inet(family, addr, raw, len);
+    return family == AF_UNIX && raw_unix(addr, raw, len);
 }
 
 /* One attribute of a socket as a number. */

@@ -210,6 +210,7 @@ gl_library_check(const gl_table *table)
         {"completion size", table->completion_size, sizeof(gl_completion)},
         {"shared block size", table->shared_size, sizeof(gl_shared)},
         {"endpoints size", table->endpoints_size, sizeof(gl_endpoints)},
+        {"packet size", table->packet_size, sizeof(gl_packet)},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i].go != pairs[i].c)

@@ -430,6 +430,8 @@ loop_release(gl_loop *self)
             gl_stream_orphan(owner);
         else if (self->regs[i].kind == GL_REG_LISTENER)
             gl_listener_orphan(owner);
+        else if (self->regs[i].kind == GL_REG_DATAGRAM)
+            gl_datagram_orphan(owner);
         Py_DECREF(owner);
         if (self->shared == NULL)
             return; /* a destructor closed us */
@@ -515,7 +517,7 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         goto nomem;
     sh->sub = PyMem_RawMalloc(GL_SUB_INITIAL * sizeof(gl_submission));
     sh->cmp = PyMem_RawMalloc(GL_CMP_CAP * sizeof(gl_completion));
-    sh->arena = PyMem_RawMalloc(GL_ARENA_SIZE);
+    sh->arena = PyMem_RawMalloc(GL_ARENA_SIZE + GL_ARENA_SLACK);
     sh->sub_cap = GL_SUB_INITIAL;
     sh->cmp_cap = GL_CMP_CAP;
     sh->arena_cap = GL_ARENA_SIZE;

@@ -55,6 +55,31 @@ gl_context_exit(PyObject *context)
     gl_restore_exception(exc);
 }
 
+/* A line for asyncio's logger at debug level about an object, with a detail or an
+ * exception where not NULL; never fails. */
+static void
+gl_log_debug(PyObject *about, const char *format, const char *detail, PyObject *exc)
+{
+    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *method = PyObject_GetAttr(G.logger, G.s_debug), *args = NULL, *kwargs = NULL;
+    PyObject *r = NULL;
+    if (method != NULL)
+        args = detail ? Py_BuildValue("(sOs)", format, about, detail)
+                      : Py_BuildValue("(sO)", format, about);
+    if (args != NULL && exc != NULL)
+        kwargs = Py_BuildValue("{sO}", "exc_info", exc);
+    if (args != NULL && (exc == NULL || kwargs != NULL))
+        r = PyObject_Call(method, args, kwargs);
+    if (r == NULL)
+        PyErr_WriteUnraisable(about);
+    Py_XDECREF(r);
+    Py_XDECREF(kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(method);
+    if (saved != NULL)
+        gl_restore_exception(saved);
+}
+
 /* Calls the handler with {'message', 'exception', ...}.  `exc` may be NULL. */
 static int
 gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *key1, PyObject *value1,

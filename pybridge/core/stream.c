@@ -259,14 +259,14 @@ stream_ask_name(PyObject *sock, PyObject *method)
 /* extra gets its three entries, in asyncio's order; a peername that the caller
  * put there stays. */
 static int
-stream_note_names(gl_stream *s, PyObject *extra)
+gl_note_names(PyObject *sock, PyObject *extra)
 {
-    PyObject *value = PyObject_CallOneArg(G.TransportSocket, s->sock);
+    PyObject *value = PyObject_CallOneArg(G.TransportSocket, sock);
     int rc = value ? PyObject_SetItem(extra, G.s_socket, value) : -1;
     Py_XDECREF(value);
     if (rc < 0)
         return -1;
-    value = stream_ask_name(s->sock, G.s_getsockname);
+    value = stream_ask_name(sock, G.s_getsockname);
     rc = value ? PyObject_SetItem(extra, G.s_sockname, value) : -1;
     Py_XDECREF(value);
     if (rc < 0)
@@ -274,7 +274,7 @@ stream_note_names(gl_stream *s, PyObject *extra)
     rc = PySequence_Contains(extra, G.s_peername);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
-    value = stream_ask_name(s->sock, G.s_getpeername);
+    value = stream_ask_name(sock, G.s_getpeername);
     rc = value ? PyObject_SetItem(extra, G.s_peername, value) : -1;
     Py_XDECREF(value);
     return rc;
@@ -334,7 +334,7 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
     Py_XSETREF(s->extra, extra);
     Py_XSETREF(s->sock, Py_NewRef(sock));
     int nodelay = -1;
-    if (stream_note_names(s, s->extra) == 0)
+    if (gl_note_names(sock, s->extra) == 0)
         nodelay = gl_socket_is_tcp(sock);
     if (nodelay >= 0) {
         s->fd = s->fd_shown = fd;

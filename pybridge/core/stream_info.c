@@ -13,24 +13,7 @@
 static void
 stream_log_debug(gl_stream *s, const char *format, const char *detail, PyObject *exc)
 {
-    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
-    PyObject *method = PyObject_GetAttr(G.logger, G.s_debug), *args = NULL, *kwargs = NULL;
-    PyObject *r = NULL;
-    if (method != NULL)
-        args = detail ? Py_BuildValue("(sOs)", format, s, detail)
-                      : Py_BuildValue("(sO)", format, s);
-    if (args != NULL && exc != NULL)
-        kwargs = Py_BuildValue("{sO}", "exc_info", exc);
-    if (args != NULL && (exc == NULL || kwargs != NULL))
-        r = PyObject_Call(method, args, kwargs);
-    if (r == NULL)
-        PyErr_WriteUnraisable((PyObject *)s);
-    Py_XDECREF(r);
-    Py_XDECREF(kwargs);
-    Py_XDECREF(args);
-    Py_XDECREF(method);
-    if (saved != NULL)
-        gl_restore_exception(saved);
+    gl_log_debug((PyObject *)s, format, detail, exc);
 }
 
 /* ---- the raw names ------------------------------------------------------------- */

@@ -346,29 +346,35 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 
 /* ---- write -------------------------------------------------------------------------- */
 
+/* Counts a write to a transport whose connection is lost; asyncio warns from the
+ * fifth on. */
+static int
+gl_late_write(uint32_t *conn_lost)
+{
+    PyObject *limit = PyObject_GetAttrString(gl_stream_globals.constants,
+                                             "LOG_THRESHOLD_FOR_CONNLOST_WRITES");
+    long threshold = limit ? PyLong_AsLong(limit) : -1;
+    Py_XDECREF(limit);
+    if (threshold == -1 && PyErr_Occurred())
+        return -1;
+    if ((long)*conn_lost >= threshold) {
+        PyObject *r =
+            PyObject_CallMethod(G.logger, "warning", "s", "socket.send() raised exception.");
+        if (r == NULL)
+            return -1;
+        Py_DECREF(r);
+    }
+    if (*conn_lost < UINT32_MAX)
+        ++*conn_lost;
+    return 0;
+}
+
 /* The state in which bytes are not taken: 1 ignored, 0 they are, -1 exception. */
 static int
 stream_refuse(gl_stream *s)
 {
-    if (s->conn_lost) {
-        PyObject *limit =
-            PyObject_GetAttrString(gl_stream_globals.constants,
-                                   "LOG_THRESHOLD_FOR_CONNLOST_WRITES");
-        long threshold = limit ? PyLong_AsLong(limit) : -1;
-        Py_XDECREF(limit);
-        if (threshold == -1 && PyErr_Occurred())
-            return -1;
-        if ((long)s->conn_lost >= threshold) {
-            PyObject *r = PyObject_CallMethod(G.logger, "warning", "s",
-                                              "socket.send() raised exception.");
-            if (r == NULL)
-                return -1;
-            Py_DECREF(r);
-        }
-        if (s->conn_lost < UINT32_MAX)
-            s->conn_lost++;
-        return 1;
-    }
+    if (s->conn_lost)
+        return gl_late_write(&s->conn_lost) < 0 ? -1 : 1;
     return stream_check_usable(s);
 }
 

@@ -125,11 +125,24 @@ run_task(gl_loop *loop, PyObject *task)
     return r;
 }
 
+static inline int
+complete(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
+{
+    switch (kind) {
+    case GL_REG_STREAM:
+        return gl_stream_complete(loop, owner, c);
+    case GL_REG_DATAGRAM:
+        return gl_datagram_complete(loop, owner, c);
+    default:
+        return gl_listener_complete(loop, owner, c);
+    }
+}
+
 static int
-complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, bool stream)
+complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
 {
     int64_t before = loop->debug ? gl_monotonic_ns() : 0;
-    int r = stream ? gl_stream_complete(loop, owner, c) : gl_listener_complete(loop, owner, c);
+    int r = complete(loop, owner, c, kind);
     if (before && loop->debug && r == 0)
         r = log_slow(loop, owner, (double)(gl_monotonic_ns() - before) / 1e9);
     return r;
@@ -158,9 +171,9 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
     }
     if (reg->kind == GL_REG_WATCH)
         return gl_watch_complete(loop, reg->fd, c);
-    bool stream = reg->kind == GL_REG_STREAM;
+    uint32_t kind = reg->kind;
     PyObject *owner = Py_NewRef(reg->owner);
-    int r = complete_timed(loop, owner, c, stream);
+    int r = complete_timed(loop, owner, c, kind);
     Py_DECREF(owner);
     return r;
 }

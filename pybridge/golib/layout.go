@@ -17,6 +17,7 @@ var (
 	_ [C.sizeof_gl_submission]byte = [unsafe.Sizeof(netloop.Submission{})]byte{}
 	_ [C.sizeof_gl_completion]byte = [unsafe.Sizeof(netloop.Completion{})]byte{}
 	_ [C.sizeof_gl_endpoints]byte  = [unsafe.Sizeof(netloop.Endpoints{})]byte{}
+	_ [C.sizeof_gl_packet]byte     = [unsafe.Sizeof(netloop.Packet{})]byte{}
 	_ [C.sizeof_gl_shared]byte     = [unsafe.Sizeof(netloop.Shared{})]byte{}
 
 	_ [unsafe.Offsetof(C.gl_submission{}.ptr)]byte  = [unsafe.Offsetof(netloop.Submission{}.Ptr)]byte{}
@@ -39,4 +40,6 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.large)]byte         = [unsafe.Offsetof(netloop.Shared{}.Large)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large_size)]byte    = [unsafe.Offsetof(netloop.Shared{}.LargeSize)]byte{}
 	_ [C.GL_LARGE_MAX]byte                               = [netloop.LargeMax]byte{}
+	_ [C.GL_PACKET_MAX]byte                              = [netloop.PacketMax]byte{}
+	_ [C.GL_ARENA_SLACK]byte                             = [netloop.ArenaSlack]byte{}
 )

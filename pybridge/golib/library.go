@@ -209,6 +209,34 @@ func goloop_stream_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t
 	return result(r.StreamClose(uint32(id), uint32(gen), uint32(flags)))
 }
 
+//export goloop_datagram_open
+func goloop_datagram_open(reactor, fd C.int32_t, want C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	id, gen, err := r.DatagramOpen(int32(fd), uint32(want))
+	return opened(id, gen, err, outID, outGen)
+}
+
+//export goloop_datagram_set
+func goloop_datagram_set(reactor C.int32_t, id, gen, want C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	return result(r.DatagramSet(uint32(id), uint32(gen), uint32(want)))
+}
+
+//export goloop_datagram_close
+func goloop_datagram_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t {
+	r := find(reactor)
+	if r == nil {
+		return badReactor
+	}
+	return result(r.DatagramClose(uint32(id), uint32(gen), uint32(flags)))
+}
+
 //export goloop_listener_open
 func goloop_listener_open(reactor, fd, backlog C.int32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := find(reactor)

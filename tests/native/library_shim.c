@@ -24,13 +24,13 @@ EXPORT int32_t shim_go(char *out, int32_t cap)
     const gl_table *go = gl_here->table;
     gl_submission submissions[4];
     gl_completion completions[16];
-    uint8_t arena[4096];
+    uint8_t arena[4096 + GL_ARENA_SLACK];
     gl_shared shared = {.sub = submissions,
                         .sub_cap = 4,
                         .cmp = completions,
                         .cmp_cap = 16,
                         .arena = arena,
-                        .arena_cap = sizeof arena};
+                        .arena_cap = 4096};
     int32_t reactor = go->reactor_new(&shared);
     if (reactor < 0)
         return reactor;

@@ -52,7 +52,7 @@ loop_open(loop *l)
     l->shared.cmp_cap = 64;
     l->shared.cmp = calloc(l->shared.cmp_cap, sizeof *l->shared.cmp);
     l->shared.arena_cap = 256 << 10;
-    l->shared.arena = malloc(l->shared.arena_cap);
+    l->shared.arena = malloc(l->shared.arena_cap + GL_ARENA_SLACK);
     l->number = go->reactor_new(&l->shared);
     EXPECT(l->number >= 0);
     EXPECT(l->shared.wake_fd >= 0);
@@ -265,6 +265,7 @@ main(int argc, char **argv)
     EXPECT(go->completion_size == sizeof(gl_completion));
     EXPECT(go->shared_size == sizeof(gl_shared));
     EXPECT(go->endpoints_size == sizeof(gl_endpoints));
+    EXPECT(go->packet_size == sizeof(gl_packet));
     static const struct {
         const char *name;
         void (*run)(void);

@@ -1,0 +1,105 @@
+package netloop
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/goloop/goloop/transports"
+)
+
+// DatagramOpen registers a non-blocking datagram socket; want are the directions
+// to hear of: readable receives, writable is told once in each turn that finds
+// room to send.
+func (r *Reactor) DatagramOpen(fd int32, want uint32) (id, gen uint32, err error) {
+	if fd < 0 {
+		return 0, 0, failed("datagram_open", syscall.EBADF)
+	}
+	id, s := r.registry.open(kindDatagram, fd)
+	if s.datagram == nil {
+		s.datagram = new(transports.Datagram)
+	}
+	s.datagram.Open(fd, 0)
+	if errno := r.setDatagram(id, s, want); errno != 0 {
+		r.registry.release(id, s)
+		return 0, 0, failed("epoll_ctl", errno)
+	}
+	return id, s.gen, nil
+}
+
+// DatagramSet replaces the directions. With none, the socket leaves the poller.
+func (r *Reactor) DatagramSet(id, gen, want uint32) error {
+	s := r.registry.findKind(id, gen, kindDatagram)
+	if s == nil {
+		return failed("datagram_set", syscall.ENOENT)
+	}
+	return failed("epoll_ctl", r.setDatagram(id, s, want))
+}
+
+func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
+	in := interest(want) & directions
+	s.datagram.Want(transports.Interest(in))
+	// What became ready for the old directions is told afresh if it still holds.
+	s.ready &= in
+	if in == s.held {
+		return 0
+	}
+	return r.setHeld(id, s, in)
+}
+
+// DatagramClose ends an endpoint, as StreamClose does a stream.
+func (r *Reactor) DatagramClose(id, gen, flags uint32) error {
+	s := r.registry.findKind(id, gen, kindDatagram)
+	if s == nil {
+		return failed("datagram_close", syscall.ENOENT)
+	}
+	s.datagram.Discard()
+	return r.closeSlot(id, s, flags)
+}
+
+// serveDatagram receives what is there, then tells of room to send: asyncio's
+// order. It returns false, and leaves the endpoint ready, where room ran out
+// before anything was done for it.
+func (r *Reactor) serveDatagram(t token, s *slot) bool {
+	d := s.datagram
+	in := s.ready & interest(d.Interest())
+	if in&readable != 0 && !r.receiveDatagrams(t, d) {
+		return false
+	}
+	if in&writable != 0 && r.out.room() > 0 {
+		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(writable)})
+	}
+	return true
+}
+
+// receiveDatagrams returns false where there was no room for a single one. What
+// is left when it returns true the poller tells of, behind the others' events: a
+// flood must not come first in each turn.
+func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
+	for got := range transports.DatagramsPerTurn {
+		if r.out.room() == 0 || r.out.arenaRoom() == 0 {
+			return got > 0
+		}
+		// The last one may reach into the slack, so none is ever cut off for want
+		// of room.
+		p := (*Packet)(r.out.arenaNext())
+		p.AddrLen = SockaddrMax
+		base := uintptr(unsafe.Pointer(p)) + unsafe.Sizeof(Packet{})
+		r.shared.Recvs++
+		n, outcome, errno := d.Receive(&r.calls.Calls, base, PacketMax,
+			uintptr(unsafe.Pointer(&p.Addr)), uintptr(unsafe.Pointer(&p.AddrLen)))
+		switch outcome {
+		case transports.Got:
+			// The kernel tells the length it would have needed.
+			p.AddrLen = min(p.AddrLen, SockaddrMax)
+			r.out.put(Completion{Kind: CmpDatagram, ID: t.id(), Gen: t.gen(),
+				Ptr: uintptr(unsafe.Pointer(p)), Arg: int64(n)})
+			r.out.use(unsafe.Sizeof(Packet{}) + uintptr(n))
+		case transports.Told:
+			r.out.put(Completion{Kind: CmpDatagramError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
+			return true // an error that stays must not fill the queue
+		default:
+			return true
+		}
+	}
+	return true
+}

@@ -1,0 +1,56 @@
+package transports
+
+import "syscall"
+
+// The receiving half of a datagram endpoint:
+//
+//	         Want(without Readable)
+//	silent <------------------------ receiving --+
+//	       ------------------------>     ^       | a datagram, or an error
+//	         Want(with Readable)         +-------+ that befell one
+//
+// No error ends it: one that the kernel tells is of a datagram that went out
+// before (nobody listens there, say), and the next receive may be well.
+//
+// Sending is C's, which makes the system call as soon as it is asked to: asyncio
+// promises that, and errors are told there and then. Only where the kernel has
+// no room does C want to hear, once there is: Want(with Writable).
+
+// DatagramsPerTurn is how many datagrams one endpoint receives in a turn at most,
+// so that a flood of them leaves the others their share.
+const DatagramsPerTurn = 64
+
+// Datagram receives the datagrams of one socket. It is kept in a slot of its
+// reactor and reused: Open begins a new life.
+type Datagram struct {
+	fd   int32
+	want Interest
+}
+
+// Open begins the life of an endpoint on a non-blocking datagram socket.
+func (d *Datagram) Open(fd int32, want Interest) { *d = Datagram{fd, want} }
+
+// Discard ends that life.
+func (d *Datagram) Discard() { d.Open(-1, 0) }
+
+// Want says what its owner wants to hear of.
+func (d *Datagram) Want(want Interest) { d.want = want }
+
+// Interest is what the poller should be asked for.
+func (d *Datagram) Interest() Interest { return d.want }
+
+// Receive receives one datagram to base; one that is longer than size is cut off.
+// Its sender's address and the length of that, which holds the room for it
+// beforehand, are at addr and addrLen in C memory. The length of a datagram may
+// be 0. Nothing means that none is there, Told that an error was.
+func (d *Datagram) Receive(c *Calls, base, size, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
+	n, errno := c.RecvFrom(int(d.fd), base, size, addr, addrLen)
+	switch errno {
+	case 0:
+		return n, Got, 0
+	case syscall.EAGAIN, syscall.EINTR:
+		return 0, Nothing, 0
+	default:
+		return 0, Told, errno
+	}
+}
