@@ -66,6 +66,12 @@ func newFaults() *faults {
 	c.Read = moving("read", real.Read)
 	c.Send = moving("send", real.Send)
 	c.Accept = moving("accept", real.Accept)
+	c.RecvFrom = func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno) {
+		if e := f.take("recvfrom"); e != 0 {
+			return -1, e
+		}
+		return real.RecvFrom(fd, base, size, addr, addrLen)
+	}
 	c.SendVectors = func(fd int, v []transports.Vector, s *transports.Scratch) (int, syscall.Errno) {
 		if e := f.take("sendmsg"); e != 0 {
 			return -1, e

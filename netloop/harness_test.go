@@ -26,6 +26,7 @@ type done struct {
 	Completion
 	data []byte
 	ends Endpoints
+	from Packet
 }
 
 type sizes struct {
@@ -134,6 +135,10 @@ func (l *loop) turn(timeout int64) []done {
 				break
 			}
 			d.data = bytes.Clone(unsafe.Slice(l.sh.Arena, l.sh.ArenaCap)[c.Ptr-base:][:c.Arg])
+		case CmpDatagram:
+			d.from = *(*Packet)(unsafe.Add(unsafe.Pointer(l.sh.Arena), c.Ptr-base))
+			body := c.Ptr - base + unsafe.Sizeof(Packet{})
+			d.data = bytes.Clone(unsafe.Slice(l.sh.Arena, l.sh.ArenaCap+ArenaSlack)[body:][:c.Arg])
 		case CmpAccept:
 			d.ends = *(*Endpoints)(unsafe.Add(unsafe.Pointer(l.sh.Arena), c.Ptr-base))
 		}
