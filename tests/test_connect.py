@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,12 +17,21 @@ from protocols import Recorder, hang_up, until
 Loop = asyncio.AbstractEventLoop
 
 
-def refused_port(family: socket.AddressFamily = socket.AF_INET) -> int:
-    """A port that nobody listens on."""
-    host = "::1" if family == socket.AF_INET6 else "127.0.0.1"
-    with socket.create_server((host, 0), family=family) as gone:
-        port: int = gone.getsockname()[1]
-        return port
+RefusedPort = Callable[..., int]
+
+
+@pytest.fixture
+def refused_port(no_leaks: None) -> Iterator[RefusedPort]:
+    """Gives ports that nobody listens on, nor can begin to: bound sockets hold them."""
+    with contextlib.ExitStack() as held:
+
+        def one(family: socket.AddressFamily = socket.AF_INET) -> int:
+            sock = held.enter_context(socket.socket(family))
+            sock.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+            port: int = sock.getsockname()[1]
+            return port
+
+        yield one
 
 
 class Resolved:
@@ -70,7 +81,7 @@ async def test_unknown_names(loop: Loop) -> None:
         await loop.create_connection(Recorder, "127.0.0.1", 80, family=socket.AF_INET6)
 
 
-async def test_refused(loop: Loop) -> None:
+async def test_refused(loop: Loop, refused_port: RefusedPort) -> None:
     port = refused_port()
     with pytest.raises(ConnectionRefusedError) as caught:
         await loop.create_connection(Recorder, "127.0.0.1", port)
@@ -79,7 +90,7 @@ async def test_refused(loop: Loop) -> None:
 
 
 async def test_the_addresses_are_tried_in_turn(
-    loop: Loop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
 ) -> None:
     resolved = Resolved(("127.0.0.1", refused_port()), listener.getsockname())
     monkeypatch.setattr(loop, "getaddrinfo", resolved)
@@ -88,7 +99,9 @@ async def test_the_addresses_are_tried_in_turn(
     await hang_up(protocol)
 
 
-async def test_all_refused(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_refused(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
+) -> None:
     ports = [refused_port(), refused_port()]
     resolved = Resolved(*(("127.0.0.1", port) for port in ports))
     monkeypatch.setattr(loop, "getaddrinfo", resolved)
@@ -97,7 +110,9 @@ async def test_all_refused(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(str(port) in str(caught.value) for port in ports)
 
 
-async def test_all_refused_in_one_way(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_refused_in_one_way(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
+) -> None:
     """Equal errors are told as one."""
     port = refused_port()
     monkeypatch.setattr(loop, "getaddrinfo", Resolved(("127.0.0.1", port), ("127.0.0.1", port)))
@@ -106,7 +121,9 @@ async def test_all_refused_in_one_way(loop: Loop, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="all_errors is new in 3.12")
-async def test_all_errors(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_errors(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
+) -> None:
     ports = [refused_port(), refused_port()]
     resolved = Resolved(*(("127.0.0.1", port) for port in ports))
     monkeypatch.setattr(loop, "getaddrinfo", resolved)
@@ -149,7 +166,7 @@ async def test_happy_eyeballs_takes_the_one_that_answers(
 
 @pytest.mark.parametrize("extra", [{}, {"happy_eyeballs_delay": 0.01}])
 async def test_happy_eyeballs_with_all_refused(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], refused_port: RefusedPort
 ) -> None:
     ports = [refused_port(socket.AF_INET6), refused_port()]
     monkeypatch.setattr(loop, "getaddrinfo", Resolved(("::1", ports[0]), ("127.0.0.1", ports[1])))
@@ -162,7 +179,11 @@ async def test_happy_eyeballs_with_all_refused(
     [(1, ["6a", "4a", "6b", "4b", "6c"]), (2, ["6a", "6b", "4a", "6c", "4b"])],
 )
 async def test_interleave(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch, interleave: int, expected: list[str]
+    loop: Loop,
+    monkeypatch: pytest.MonkeyPatch,
+    interleave: int,
+    expected: list[str],
+    refused_port: RefusedPort,
 ) -> None:
     v6 = [("::1", refused_port(socket.AF_INET6)) for _ in range(3)]
     v4 = [("127.0.0.1", refused_port()) for _ in range(2)]
@@ -182,12 +203,11 @@ async def test_interleave(
     assert tried == expected
 
 
-async def test_local_addr(loop: Loop, listener: socket.socket) -> None:
-    port = refused_port()
-    _, protocol = await loop.create_connection(
-        Recorder, *listener.getsockname(), local_addr=("127.0.0.1", port)
-    )
-    assert protocol.transport.get_extra_info("sockname") == ("127.0.0.1", port)
+async def test_local_addr(loop: Loop, listener: socket.socket, refused_port: RefusedPort) -> None:
+    # Held on another address, so that nobody else has it by chance.
+    local = ("127.0.0.2", refused_port())
+    _, protocol = await loop.create_connection(Recorder, *listener.getsockname(), local_addr=local)
+    assert protocol.transport.get_extra_info("sockname") == local
     await hang_up(protocol)
 
 

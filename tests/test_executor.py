@@ -92,14 +92,15 @@ async def test_shutdown_without_use(loop: Loop) -> None:
     sys.version_info < (3, 13), reason="timeout is new in 3.12, whose first releases ignore it"
 )
 async def test_shutdown_with_a_timeout(loop: Loop) -> None:
+    others = set(threading.enumerate())
     release = threading.Event()
     loop.run_in_executor(None, release.wait)
+    threads = set(threading.enumerate()) - others
     with pytest.warns(RuntimeWarning, match="The executor did not finishing joining"):
         await loop.shutdown_default_executor(timeout=0.01)  # type: ignore[call-arg]
     release.set()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join(10)
+    for thread in threads:
+        thread.join(10)
 
 
 async def test_shutdown_waits(loop: Loop) -> None:
@@ -122,10 +123,12 @@ async def test_shutdown_waits(loop: Loop) -> None:
 
 
 def test_closing_the_loop_does_not_wait_for_the_executor(loop_factory: LoopFactory) -> None:
+    others = set(threading.enumerate())
     loop = loop_factory()
     release = threading.Event()
     loop.run_in_executor(None, release.wait)
-    threads = [t for t in threading.enumerate() if t is not threading.current_thread()]
+    threads = set(threading.enumerate()) - others
+    assert threads
     loop.close()
     release.set()
     for thread in threads:

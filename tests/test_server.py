@@ -271,7 +271,7 @@ async def test_ending_the_clients(loop: Loop, method: str) -> None:
     address = server.sockets[0].getsockname()
     near = [(await loop.create_connection(Recorder, *address))[1] for _ in range(3)]
     await until(lambda: len(made) == 3 and all(protocol.transport for protocol in made))
-    payload = b"x" * (8 << 20)
+    payload = b"x" * (16 << 20)
     for protocol in near:
         protocol.transport.pause_reading()
     for protocol in made:

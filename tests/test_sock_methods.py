@@ -249,7 +249,7 @@ async def test_wrong_arguments(loop: Loop, pair: Pair) -> None:
 async def test_a_read_and_a_write_of_one_socket_at_once(loop: Loop, pair: Pair) -> None:
     first, second = pair
     reading = asyncio.ensure_future(loop.sock_recv(first, 10))
-    payload = b"x" * (4 << 20)
+    payload = b"x" * (32 << 20)  # more than the kernel takes by itself
     writing = asyncio.ensure_future(loop.sock_sendall(first, payload))
     await turns(3)
     assert not reading.done()

@@ -274,14 +274,29 @@ async def test_pause_writing_may_write_and_close(loop: Loop, pair: Pair) -> None
 async def test_resume_writing_may_write_to_the_mark_again(loop: Loop, pair: Pair) -> None:
     near, far = pair
     size = 8 << 20
+    # A reader that keeps pace would let the kernel take any amount in one call: so the
+    # buffers are small, and nobody reads while the second half is written.
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
+    again = threading.Event()
 
     def action(protocol: Meddler) -> None:
         protocol.transport.write(b"y" * size)
         protocol.transport.write_eof()
+        again.set()
+
+    def read() -> bytes:
+        far.setblocking(True)
+        far.settimeout(20)
+        data = bytearray()
+        while len(data) < size:
+            data += far.recv(min(65536, size - len(data)))
+        assert again.wait(20)
+        return bytes(data) + received(far)
 
     protocol = await attach(loop, near, Meddler("resume", action))
     protocol.transport.write(b"x" * size)
-    got = await loop.run_in_executor(None, received, far)
+    got = await loop.run_in_executor(None, read)
     assert got == b"x" * size + b"y" * size
     await until(lambda: protocol.names()[-1] == "resume")
     assert protocol.names() == ["made", "pause", "resume", "pause", "resume"]

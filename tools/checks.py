@@ -152,7 +152,8 @@ def asan() -> bool:
         PYTHONMALLOC="malloc",
         GOLOOP_SANITIZE="address",
     )
-    tests = ["-m", "pytest", "-q", *(f"--ignore=tests/{name}" for name in NOT_SANITIZED)]
+    tests = ["-m", "pytest", "-q", *environments.workers()]
+    tests += [f"--ignore=tests/{name}" for name in NOT_SANITIZED]
     return _passes(made.python, *tests, env=env, cwd=BUILD / "asan")
 
 

@@ -9,6 +9,7 @@ every step succeeded.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import sys
@@ -39,8 +40,9 @@ def build() -> None:
 
 
 def test() -> None:
-    """Go's tests and the Python tests on the default Python."""
+    """Go's tests and the Python tests on the default Python, real programs among them."""
     made = built(environments.default_interpreter(), "test")
+    environments.install_real_programs(made)
     outcome = [go_tests(), python_tests(made)]
     conclude("test", all(outcome))
 
@@ -48,21 +50,25 @@ def test() -> None:
 def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
 
-    JOBS is 2 unless the environment says otherwise, or 1 on a single core.
+    JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
+    two cores busy.  EXCEPT=default leaves out the one that `make test` tests.
     """
     found = environments.all_interpreters()
+    if os.environ.get("EXCEPT") == "default":
+        default = environments.default_interpreter().tag
+        found = [each for each in found if each.tag != default]
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
-    jobs = int(os.environ.get("JOBS") or min(2, os.cpu_count() or 1))
+    jobs = int(os.environ.get("JOBS") or 1)
     with ThreadPoolExecutor(jobs) as pool:
-        outcome = list(pool.map(_test_one, found))
+        outcome = list(pool.map(functools.partial(_test_one, together=jobs > 1), found))
     for base, passed in zip(found, outcome, strict=True):
         say(f"Python {base.tag}: {'passed' if passed else 'FAILED'}")
     conclude("test-all", all(outcome))
 
 
-def _test_one(base: Interpreter) -> bool:
+def _test_one(base: Interpreter, *, together: bool) -> bool:
     try:
-        return python_tests(built(base, "test"), together=True)
+        return python_tests(built(base, "test"), together=together)
     except Failed as reason:
         say(f"Python {base.tag}: {reason}")
         return False
@@ -78,7 +84,7 @@ def python_tests(made: Environment, *, together: bool = False) -> bool:
     """pytest in an environment; no test collected counts as a failure, as pytest has it."""
     say(f"pytest on Python {made.interpreter.tag}")
     cache = f"cache_dir={made.home / 'pytest-cache'}"
-    pytest = ["-m", "pytest", "-q", "--durations=10", "-o", cache]
+    pytest = ["-m", "pytest", "-q", "--durations=10", "-o", cache, *environments.workers()]
     pytest += os.environ.get("PYTEST_ARGS", "").split()
     return succeeded([made.python, *pytest], env=made.variables(), together=together)
 

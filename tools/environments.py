@@ -311,6 +311,68 @@ def install_peers(made: Environment) -> None:
         stamp.write_text(wanted)
 
 
+# Programs that tests/real_programs start, beside Python packages, and Debian's packages.
+SERVERS = {"redis-server": "redis-server", "postgres": "postgresql"}
+# Seconds for apt-get; without a network it gives up earlier.
+APT_LIMIT = 240
+
+
+def install_real_programs(made: Environment) -> None:
+    """What tests/real_programs run, as far as it can be had; their tests skip without it."""
+    try:
+        with locked(made.home.name.lstrip(".")):
+            _install(made, "real", requirements("real"))
+    except Failed as reason:
+        say(f"the group `real` does not install ({reason}): its tests are skipped")
+    with locked("apt"):
+        _install_servers()
+
+
+def _install_servers() -> None:
+    """The servers from Debian's packages, where we are root there; tried once in a tree."""
+    missing = [package for name, package in SERVERS.items() if not _has_server(name)]
+    tried = BUILD / "tried-servers"
+    if not missing or _read(tried) == " ".join(missing):
+        return
+    tried.write_text(" ".join(missing))
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        say(f"no {' and no '.join(missing)} here, and no way to install it: its tests are skipped")
+        return
+    say(f"installing {' and '.join(missing)}")
+    quick = ["-qq", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10"]
+    try:
+        for step in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
+            subprocess.run(
+                [apt, *quick, *step],
+                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=True,
+                timeout=APT_LIMIT,
+            )
+    except (OSError, subprocess.SubprocessError) as reason:
+        say(f"{' and '.join(missing)} could not be installed ({reason}): its tests are skipped")
+
+
+def _has_server(name: str) -> bool:
+    # Debian keeps PostgreSQL's programs off PATH.
+    return shutil.which(name) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+
+
+def workers() -> list[str]:
+    """pytest's arguments for its worker processes.
+
+    WORKERS says how many; 0 is for none, as a debugger wants it.  By default one more
+    than there are processors, because many tests wait for others.
+    """
+    count = int(os.environ.get("WORKERS") or (os.cpu_count() or 1) + 1)
+    # tests/conftest.py says which tests stay together.
+    return ["-n", str(count), "--dist=loadscope"] if count else []
+
+
 def _read(path: Path) -> str | None:
     try:
         return path.read_text()

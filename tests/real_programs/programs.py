@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -39,12 +40,20 @@ def needs(*modules: str) -> None:
             )
 
 
+# Below the ports that Linux gives out by itself (net.ipv4.ip_local_port_range), so that
+# nobody's connection takes one between our look and the program's bind.
+PORTS = range(15_000, 32_000)
+
+
 def free_port() -> int:
     """A TCP port of the loopback that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            # As the servers do: a connection's last minute is no hindrance.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 class Program:
