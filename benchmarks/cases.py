@@ -1,13 +1,18 @@
 """The catalogue of cases: what is measured, in which unit, and what it isolates.
 
-A case is of one of three kinds, which name the program that measures it:
+A case is of one of four kinds, which name the program that measures it:
 
 * ``net``: a server process under the loop (serve.py), pinned to one core, and
   the load generator, pinned to another.  Its samples are load-generator results.
+* ``children``: one process under the loop (children.py) that starts children.  Its
+  samples are of the same form.
 * ``micro``: one process under the loop (micro.py) that times an operation of
   the loop itself.  Its samples are nanoseconds per operation.
 * ``startup``: one process (startup.py) that imports the loop's package and runs
   an empty coroutine.  Its samples are milliseconds and KiB.
+
+`all` names the cases that are measured by default; the rest of the grid, and with it
+every case, is `full`.
 """
 
 from __future__ import annotations
@@ -17,9 +22,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Kind = Literal["net", "micro", "startup"]
+Kind = Literal["net", "children", "micro", "startup"]
 CONNECTIONS = (1, 10, 100)
 SIZES = {"1k": 1024, "10k": 10 * 1024, "100k": 100 * 1024}
+MIB = 1024 * 1024
+# Cells of the grid of kinds, sizes and connections that are measured by default.
+USUAL = {
+    "protocol-1k-x1", "protocol-1k-x10", "protocol-1k-x100", "protocol-100k-x10",
+    "buffered-1k-x10", "buffered-100k-x10", "streams-1k-x10", "streams-1k-x100",
+    "readline-1k-x100", "sock-1k-x100",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,8 @@ class Case:
     mode: str = ""  # a mode of the load generator
     connections: int = 0
     size: int = 0
+    packages: tuple[str, ...] = ()  # distributions that the server imports
+    full: bool = False  # measured only where it, or all of the grid, is asked for
     # micro and startup: the key of the sample that is the figure
     key: str = "rate"
     # A row whose best value is a target, not the smallest one (sleep accuracy).
@@ -46,7 +60,18 @@ class Case:
     @property
     def higher_is_better(self) -> bool:
         """Rates are better when higher, times and sizes when lower."""
-        return self.kind == "net"
+        return self.kind in ("net", "children")
+
+    @property
+    def needs_tls(self) -> bool:
+        """Whether the load generator has to speak TLS."""
+        return self.mode.startswith("tls")
+
+    def fits(self, pattern: str) -> bool:
+        """Whether a word of the command line means this case among others."""
+        if pattern == "all":
+            return not self.full
+        return pattern in (self.group, self.kind, "full") or fnmatchcase(self.name, pattern)
 
 
 _ECHO_SERVERS = {
@@ -73,6 +98,74 @@ _ECHO_SERVERS = {
 }
 
 
+_OTHER_NETWORK = (
+    Case(
+        "aiohttp-x100", "aiohttp", "net", "aiohttp hello ×100",
+        "a real application: HTTP parsing, a task, a timer and a response per request",
+        "requests/s", server="aiohttp", mode="http", connections=100, size=1,
+        packages=("aiohttp",),
+    ),
+    Case(
+        "uvicorn-x100", "uvicorn", "net", "uvicorn hello ×100",
+        "an ASGI server: HTTP parsing by httptools, a task and a response per request",
+        "requests/s", server="uvicorn", mode="http", connections=100, size=1,
+        packages=("uvicorn", "httptools"),
+    ),
+    *(
+        Case(
+            f"churn-x{connections}", "churn", "net",
+            f"connect, echo 64 B, close ×{connections}",
+            "accepting, making and closing a transport",
+            "connections/s", ("c-epoll",),
+            server="protocol", mode="churn", connections=connections, size=64,
+        )
+        for connections in (10, 100)
+    ),
+    *(
+        Case(
+            f"tls-{label}-x{connections}", "tls", "net",
+            f"TLS echo, {label[:-1]} KiB ×{connections}",
+            "encryption on the way of a Protocol's bytes, and the copies round it",
+            "messages/s", server="tls", mode="tls", connections=connections,
+            size=SIZES[label],
+        )
+        for label, connections in (("1k", 100), ("100k", 10))
+    ),
+    Case(
+        "tls-churn-x10", "tls", "net", "TLS connect, handshake, echo 64 B, close ×10",
+        "a whole handshake (no resumption) and close_notify in both directions",
+        "connections/s", server="tls", mode="tls-churn", connections=10, size=64,
+    ),
+    Case(
+        "udp-512-x50", "udp", "net", "UDP echo, 512 B ×50",
+        "datagrams: their receive and send path, with an address each",
+        "datagrams/s", ("c-epoll",), server="udp", mode="udp", connections=50, size=512,
+    ),
+    Case(
+        "unix-1k-x100", "unix", "net", "Unix socket echo, 1 KiB ×100",
+        "the transport again, over a kernel path that costs a third of TCP's",
+        "messages/s", ("c-epoll",), server="unix", mode="echo", connections=100, size=1024,
+    ),
+    *(
+        Case(
+            f"pipe-{verb}", "pipes", "net", f"pipe, {verb}",
+            isolates, "MiB/s", ("c-epoll",),
+            server=f"pipe-{verb}", mode=mode, connections=1, size=MIB,
+        )
+        for verb, mode, isolates in (
+            ("read", "feed", "connect_read_pipe: bytes in bulk, one file descriptor"),
+            ("write", "drain", "connect_write_pipe: the same outwards, with flow control"),
+        )
+    ),
+)  # fmt: skip
+
+_CHILDREN = (
+    ("spawn", "start /bin/true, wait", "starting a child and learning its return code"),
+    ("spawn-x20", "the same, 20 at a time", "children in numbers: who is woken by whose end"),
+    ("communicate", "start /bin/cat, communicate 64 B", "a child with two pipes and a stream each"),
+)
+
+
 def _catalogue() -> list[Case]:
     cases: list[Case] = []
     for server, (title, isolates) in _ECHO_SERVERS.items():
@@ -90,25 +183,16 @@ def _catalogue() -> list[Case]:
                     mode="echo",
                     connections=connections,
                     size=size,
+                    full=f"{server}-{label}-x{connections}" not in USUAL,
                 )
                 for connections in CONNECTIONS
             )
-    cases.append(
-        Case(
-            "aiohttp-x100", "aiohttp", "net", "aiohttp hello ×100",
-            "a real application: HTTP parsing, a task, a timer and a response per request",
-            "requests/s", server="aiohttp", mode="http", connections=100, size=1,
-        )
-    )  # fmt: skip
+    cases.extend(_OTHER_NETWORK)
     cases.extend(
         Case(
-            f"churn-x{connections}", "churn", "net",
-            f"connect, echo 64 B, close ×{connections}",
-            "accepting, making and closing a transport",
-            "connections/s", ("c-epoll",),
-            server="protocol", mode="churn", connections=connections, size=64,
+            name, "processes", "children", title, isolates, "children/s",
         )
-        for connections in (10, 100)
+        for name, title, isolates in _CHILDREN
     )  # fmt: skip
     cases.extend(
         Case(name, group, "micro", title, isolates, "ns", key="ns")
@@ -175,11 +259,7 @@ def select(patterns: Sequence[str]) -> list[Case]:
     """
     chosen: set[str] = set()
     for pattern in patterns:
-        fitting = {
-            case.name
-            for case in CASES
-            if pattern in (case.group, case.kind, "all") or fnmatchcase(case.name, pattern)
-        }
+        fitting = {case.name for case in CASES if case.fits(pattern)}
         if not fitting:
             raise ValueError(f"no case is called {pattern!r}; see: python -m benchmarks list")
         chosen |= fitting

@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 import sys
 
+# How describe() tells that a distribution is not there, or does not know its version.
+ABSENT = "without metadata"
+
 LAUNCH = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from benchmarks.child import main; main(sys.argv[2:])"
@@ -23,6 +26,7 @@ def describe(factories: list[str]) -> dict[str, object]:
     """
     import importlib.metadata
     import platform
+    import ssl
 
     from benchmarks.factories import resolve
 
@@ -48,7 +52,10 @@ def describe(factories: list[str]) -> dict[str, object]:
     return {
         "python": platform.python_version(),
         "build": f"{platform.python_implementation()} {sys.version}".split("\n")[0],
-        "aiohttp": _version(importlib.metadata, "aiohttp"),
+        "packages": {
+            name: _version(importlib.metadata, name) for name in ("aiohttp", "uvicorn", "httptools")
+        },
+        "openssl": ssl.OPENSSL_VERSION,
         "loops": loops,
     }
 
@@ -57,7 +64,7 @@ def _version(metadata: object, distribution: str) -> str:
     try:
         return f"{distribution} {metadata.version(distribution)}"  # type: ignore[attr-defined]
     except Exception:
-        return f"{distribution} without metadata"
+        return f"{distribution} {ABSENT}"
 
 
 def main(arguments: list[str]) -> None:
@@ -74,7 +81,12 @@ def main(arguments: list[str]) -> None:
         from benchmarks import serve
         from benchmarks.factories import resolve
 
-        serve.main(resolve(rest[0]), rest[1])
+        serve.main(resolve(rest[0]), *rest[1:])
+    elif action == "children":
+        from benchmarks import children
+        from benchmarks.factories import resolve
+
+        print(json.dumps(children.main(resolve(rest[0]), rest[1], *map(float, rest[2:]))))
     elif action == "micro":
         from benchmarks import micro
         from benchmarks.factories import resolve

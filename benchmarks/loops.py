@@ -7,7 +7,9 @@ not import there, the loop is listed with the error and its columns stay empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from benchmarks.cases import Case
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,15 @@ class Loop:
     name: str
     factory: str  # module:function, called without arguments
     distributions: tuple[str, ...]  # whose versions are recorded
-    groups: frozenset[str] | None = None  # case groups it takes part in; None: all
+    cases: tuple[str, ...] = ("full",)  # names, patterns, groups of cases it takes part in
+    environment: dict[str, str] = field(default_factory=dict)  # beside the usual one
+    # A loop that is this one in another setting: it is no peer, and stands in a table
+    # of its own.
+    variant_of: str = ""
+
+    def takes_part(self, case: Case) -> bool:
+        """Whether the case is measured on this loop."""
+        return any(case.fits(pattern) for pattern in self.cases)
 
 
 LOOPS = (
@@ -33,9 +43,19 @@ LOOPS = (
         "aiofastnet",
         "benchmarks.factories:uvloop_with_aiofastnet",
         ("aiofastnet", "uvloop"),
-        frozenset({"protocol", "buffered", "streams", "readline", "sock", "aiohttp", "churn"}),
+        ("protocol", "buffered", "streams", "readline", "sock", "aiohttp", "uvicorn",
+         "churn", "tls", "unix"),
     ),
-)
+    # What goloop's own tasks bring: the same loop with asyncio's.
+    Loop(
+        "goloop-stdlib-tasks",
+        "goloop:new_event_loop",
+        ("goloop",),
+        ("streams-1k-x100", "aiohttp-x100", "uvicorn-x100"),
+        {"GOLOOP_TASKS": "stdlib"},
+        variant_of="goloop",
+    ),
+)  # fmt: skip
 
 BY_NAME = {loop.name: loop for loop in LOOPS}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import platform
 from dataclasses import dataclass
@@ -35,7 +36,22 @@ def describe() -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "libc": " ".join(platform.libc_ver()),
         "memory": _memory(),
+        "interrupts": "apart" if interrupts_apart() else "within",
     }
+
+
+def interrupts_apart() -> bool:
+    """Whether interrupts are left out of the CPU clocks of processes.
+
+    It is an option of the kernel's build.  Where its configuration can't be read, say
+    that they are: then a disturbed window may pass for a quiet one, and never the reverse.
+    """
+    try:
+        with gzip.open("/proc/config.gz", "rt") as compressed:
+            lines = compressed.read().splitlines()
+    except OSError:
+        lines = _lines(f"/boot/config-{platform.release()}")
+    return not lines or "CONFIG_IRQ_TIME_ACCOUNTING=y" in lines
 
 
 def _processor() -> str:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -21,17 +22,62 @@ class BuildError(Exception):
     """A program could not be built; the text says why in one line."""
 
 
+# The C programs: their sources in ceiling/, and what the compiler is told besides.
+_LOAD = ("epoll_load.c", "load_window.c", "load_pipe.c", "load_tls.c", "load.h")
+_PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "epoll_load": (_LOAD, ()),
+    "epoll_load_tls": (_LOAD, ("-DWITH_TLS", "-lssl", "-lcrypto")),
+    "epoll_echo": (("epoll_echo.c",), ()),
+    "epoll_pipe": (("epoll_pipe.c",), ()),
+}
+
+
 def c_program(name: str) -> Path:
-    """Compile ceiling/NAME.c and return the program's path."""
-    source = HERE / "ceiling" / f"{name}.c"
+    """Compile a program of ceiling/ and return its path."""
+    files, options = _PROGRAMS[name]
+    sources = [HERE / "ceiling" / file for file in files]
     program = CACHE / name
-    if not _stale(program, [source]):
+    if not _stale(program, sources):
         return program
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise BuildError("no C compiler is on PATH")
-    _build([compiler, "-std=c11", "-O2", "-Wall", "-Wextra", "-o", "{}", str(source)], program)
+    compiled = [str(source) for source in sources if source.suffix == ".c"]
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra"]
+    _build([compiler, *flags, "-o", "{}", *compiled, *options], program)
     return program
+
+
+def tls_program() -> Path:
+    """Compile the load generator with OpenSSL; raises BuildError where there is none."""
+    try:
+        return c_program("epoll_load_tls")
+    except BuildError as error:
+        raise BuildError(f"a TLS client needs OpenSSL's headers and library: {error}") from error
+
+
+def identity() -> Path:
+    """Return a file with a self-signed certificate and its key, made when first needed.
+
+    The key is of the kind that most of today's certificates have, ECDSA on P-256.
+    """
+    file = CACHE / "identity.pem"
+    if file.exists():
+        return file
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        raise BuildError("the command openssl, which makes the certificate, is not on PATH")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+        certificate, key, both = (Path(directory) / name for name in ("cert", "key", "both"))
+        _run([
+            openssl, "req", "-x509", "-nodes", "-days", "36500", "-subj", "/CN=localhost",
+            "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-out", str(certificate), "-keyout", str(key),
+        ])  # fmt: skip
+        both.write_bytes(key.read_bytes() + certificate.read_bytes())
+        both.replace(file)
+    return file
 
 
 def go_program() -> Path:
@@ -67,8 +113,15 @@ def _build(command: list[str], program: Path) -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     partial = program.with_name(f"{program.name}.{os.getpid()}")
     filled = [part.replace("{}", str(partial)) for part in command]
-    built = subprocess.run(filled, cwd=ROOT, capture_output=True, text=True, check=False)
-    if built.returncode != 0:
-        lines = built.stderr.strip().splitlines() or [f"exit status {built.returncode}"]
-        raise BuildError(f"{Path(command[0]).name}: {lines[-1]}")
+    _run(filled)
     partial.replace(program)
+
+
+def _run(command: list[str]) -> None:
+    """Run a tool; raises BuildError with its last words."""
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        lines = ran.stderr.strip().splitlines() or [f"exit status {ran.returncode}"]
+        # A compiler's last line only says that it stopped.
+        told = [line for line in lines if "error:" in line]
+        raise BuildError(f"{Path(command[0]).name}: {(told or lines)[-1]}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import CASES, SIZES, Case
+from benchmarks.cases import CASES, Case
 from benchmarks.loops import LOOPS
 from benchmarks.results import Run
 from benchmarks.stats import paired_ratio
@@ -48,7 +48,7 @@ def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for name, title, wanted in (
-        ("network", "messages per second, uvloop = 1", _network),
+        ("network", "messages (or MiB, or children) per second, uvloop = 1", _network),
         ("operations", "operations of the loop, speed, uvloop = 1", _operations),
     ):
         cases = [case for case in CASES if case.name in chosen and wanted(case)]
@@ -61,9 +61,7 @@ def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
 
 def _network(case: Case) -> bool:
     # The whole grid would make the plot a metre long.
-    if case.kind != "net" or case.size == SIZES["10k"]:
-        return False
-    return case.size != SIZES["100k"] or case.connections == 10
+    return case.higher_is_better and not case.full
 
 
 def _operations(case: Case) -> bool:

@@ -8,14 +8,16 @@ figures of one row always come from one run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import native, plot
 from benchmarks.cases import BY_NAME, CASES, Case
+from benchmarks.loops import BY_NAME as LOOP_NAMES
 from benchmarks.loops import CEILINGS, LOOPS
 from benchmarks.results import Run, dump, latest, load
 from benchmarks.stats import (
+    OTHERS,
     Summary,
     disturbed,
     paired_ratio,
@@ -29,15 +31,18 @@ OURS, BASE, CONTROL = "goloop", "uvloop", "asyncio"
 DOCS = native.ROOT / "docs"
 # Within this of the best peer a row counts as level: rounds differ by as much.
 LEVEL = 0.02
+# A core with less than this share of a window left over has no time left.
+BUSY = 0.9
 
 # Above this share of disturbed windows the page warns of its own rates.
 TOLERATED = 0.1
 DISTURBED = """\
-> **Provisional.** In most or many of the network windows neither core was busy although
-> several connections were open: other programs ran on the machine. The rates below say
-> little then; the CPU time for one message says more. Take them anew on an idle machine."""
+> **Provisional.** Other programs, or the host of a virtual machine, had a part of the two
+> cores in many of the network windows. The rates below say little then; the CPU time for
+> one message says more. Take them anew on an idle machine."""
 
-COSTS = "Microseconds of the server's CPU for one message:"
+COSTS = "Microseconds of the server's CPU for one message (of a pipe: for one MiB):"
+CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's own:"
 
 Chosen = dict[str, Run]  # case -> the run that is shown
 
@@ -86,7 +91,9 @@ def behind(run: Run, case: Case) -> list[str]:
 
 def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
     """Write the figures of a run for a terminal: medians, and ratios to uvloop."""
-    shown = [loop for loop in loops if "error" not in run.loops[loop]]
+    present = {loop for case in cases for loop in run.samples.get(case.name, {})}
+    present |= {loop for case in cases for loop in run.errors.get(case.name, {})}
+    shown = [loop for loop in loops if loop in present]
     ceilings = [
         name
         for name in CEILINGS
@@ -107,12 +114,15 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
     missing = [
         f"{loop}: {run.loops[loop]['error']}" for loop in loops if "error" in run.loops[loop]
     ]
+    missing += [
+        f"{case.name}: {run.missing[case.name]}" for case in cases if case.name in run.missing
+    ]
     head = f"CPython {run.python}; medians of {run.rounds} rounds, ratios to {BASE}"
     parts = [head, table(["case", "unit", *shown, *ceilings], rows)]
-    network = [case for case in cases if case.kind == "net"]
-    if network:
-        chosen = {case.name: run for case in network}
-        parts += [COSTS, cpu_table(chosen, network)]
+    for kind, text in (("net", COSTS), ("children", CHILD_COSTS)):
+        some = [case for case in cases if case.kind == kind and case.name not in run.missing]
+        if some:
+            parts += [text, cpu_table({case.name: run for case in some}, some)]
     return "\n".join([*parts, *missing])
 
 
@@ -130,6 +140,7 @@ def write(results: Path) -> list[Path]:
         for run in load(path):
             runs[(run.tag, run.date)] = run
     chosen = latest(runs.values())
+    newest = {run.tag: run for run in sorted(runs.values(), key=lambda run: run.date)}
     # A catalogue that has lost or renamed a case shows no row for it.
     chosen = {
         tag: {case: run for case, run in by_case.items() if case in BY_NAME}
@@ -142,7 +153,8 @@ def write(results: Path) -> list[Path]:
     for tag in sorted(chosen, reverse=True):
         images = plot.draw(chosen[tag], DOCS / "img", tag)
         written += images
-        sections.append(section(chosen[tag], [f"img/{image.name}" for image in images]))
+        names = [f"img/{image.name}" for image in images]
+        sections.append(section(chosen[tag], names, newest[tag].missing))
     page = DOCS / "performance.md"
     page.write_text("\n\n".join([HEAD, *sections]) + "\n")
     kept.write_text(dump(_shown_part(chosen)))
@@ -166,22 +178,29 @@ How the figures are taken:
   median is shown.
 - *c-epoll* is a C server that makes the same system calls with nothing around them,
   *gnet* the same in Go: ceilings, not competitors. asyncio is the control.
-- Network rows are rates (more is better), all others are times or sizes (less is
-  better). Losses are printed like wins, and listed once more at the end of each part.
+- Rows of the network, of pipes and of child processes are rates (more is better), all
+  others are times or sizes (less is better). Losses are printed like wins, and listed
+  once more at the end of each part.
 - The server programs and the timed operations are plain asyncio code, the same for
-  every loop: `benchmarks/serve.py` and `benchmarks/micro.py`. What a row isolates is
-  said in `benchmarks/README.md`."""
+  every loop: `benchmarks/serve.py`, `benchmarks/children.py` and `benchmarks/micro.py`.
+  What a row isolates is said in `benchmarks/README.md`."""
 
 
-def section(chosen: Chosen, images: Sequence[str]) -> str:
-    """Write one Python's part of the page."""
+def section(chosen: Chosen, images: Sequence[str], missing: Mapping[str, str]) -> str:
+    """Write one Python's part of the page; `missing` says what could not be measured."""
     newest = max(chosen.values(), key=lambda run: run.date)
     parts = [f"## CPython {newest.python}", facts(chosen)]
     parts += [f"![Ratios to {BASE}]({image})" for image in images]
     network = _measured(chosen, lambda case: case.kind == "net")
     if network:
-        parts += ["### Network", network_table(chosen, network)]
+        parts += ["### Network and pipes", network_table(chosen, network)]
         parts += [COSTS, cpu_table(chosen, network)]
+        parts += limited_by_client(chosen, network)
+    children = _measured(chosen, lambda case: case.kind == "children")
+    if children:
+        parts += ["### Child processes", network_table(chosen, children)]
+        parts += [CHILD_COSTS, cpu_table(chosen, children)]
+    parts += variants(chosen)
     operations = _measured(chosen, lambda case: case.kind == "micro" and case.target is None)
     if operations:
         parts += [
@@ -203,6 +222,13 @@ def section(chosen: Chosen, images: Sequence[str]) -> str:
     failed = failures(chosen)
     if failed:
         parts += ["### What failed", failed]
+    lacking = [
+        f"- {case.title}: {missing[case.name]}."
+        for case in CASES
+        if case.name in missing and case.name not in chosen
+    ]
+    if lacking:
+        parts += ["### What was not measured", "\n".join(lacking)]
     return "\n\n".join(parts)
 
 
@@ -222,10 +248,13 @@ def facts(chosen: Chosen) -> str:
         for loop, entry in run.loops.items():
             if "error" in entry:
                 absent[loop] = entry["error"]
-            else:
+            elif loop not in LOOP_NAMES or not LOOP_NAMES[loop].variant_of:
                 versions[loop] = entry["version"]
                 absent.pop(loop, None)
-    lines.append("- Versions: " + "; ".join(versions.values()) + f"; {machine['aiohttp']}.")
+    # Runs of an earlier format name aiohttp alone.
+    others = [machine.get(key, "") for key in ("packages", "openssl", "aiohttp")]
+    named = [*versions.values(), *(version for version in others if version)]
+    lines.append(f"- Versions: {'; '.join(named)}.")
     lines += [f"- Not measured: {loop} ({why})." for loop, why in absent.items()]
     for run in runs:
         count = sum(1 for shown in chosen.values() if shown is run)
@@ -235,9 +264,14 @@ def facts(chosen: Chosen) -> str:
             f"{run.rounds} rounds of {run.seconds:g} s after {run.warmup:g} s; "
             f"load generator: {run.client}."
         )
-    windows, bad = _disturbances(chosen)
-    if bad:
-        lines.append(f"- {bad} of {windows} windows were disturbed by other programs.")
+    windows, bad, unknown = _disturbances(chosen)
+    if windows:
+        lines.append(
+            f"- In {bad} of {windows} network windows others (programs, the host) had more "
+            f"than {OTHERS:.0%} of the two cores."
+        )
+    if unknown:
+        lines.append(f"- What others had of the cores in {unknown} more windows is not known.")
     if bad > windows * TOLERATED:
         lines += ["", DISTURBED]
     return "\n".join(lines)
@@ -345,6 +379,65 @@ def startup_table(chosen: Chosen, cases: Sequence[Case]) -> str:
     return table(["case (more than asyncio)", *loops], rows)
 
 
+def limited_by_client(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
+    """Say in which rows the load generator had no time left while goloop's server had."""
+    limited = []
+    for case in cases:
+        run = chosen[case.name]
+        shares = [
+            ratio_of
+            for key in ("client_cpu", "server_cpu")
+            if (ratio_of := paired_ratio(
+                run.figures(case.name, OURS, key), run.figures(case.name, OURS, "seconds")
+            )) is not None
+        ]  # fmt: skip
+        if len(shares) == 2 and shares[0] > BUSY > shares[1]:
+            limited.append(case.title)
+    if not limited:
+        return []
+    return [
+        "The load generator had no time left in these rows while goloop's server had, so their "
+        f"rates understate it and the CPU time says more: {'; '.join(limited)}."
+    ]
+
+
+def variants(chosen: Chosen) -> list[str]:
+    """Write a table of each loop that was measured in another setting too."""
+    parts = []
+    for variant in LOOPS:
+        cases = [
+            case
+            for case in _measured(chosen, lambda _case: True)
+            if variant.name in chosen[case.name].samples.get(case.name, {})
+        ]
+        if not variant.variant_of or not cases:
+            continue
+        original = variant.variant_of
+        setting = ", ".join(f"`{name}={value}`" for name, value in variant.environment.items())
+        rows = []
+        for case in cases:
+            run = chosen[case.name]
+            row = [f"{case.title}, {case.unit}"]
+            for loop in (original, variant.name):
+                found = figure(run, case, loop)
+                row.append(cell(run, case, loop, None if found is None else short(found.median)))
+            row.append(times(ratio(run, case, original, variant.name)))
+            cpu = None
+            if case.higher_is_better:
+                cpu = ratio(run, case, original, variant.name, "server_us")
+            row.append(times(cpu))
+            rows.append(row)
+        parts += [
+            f"### {variant.name}",
+            f"The same loop in another setting, {setting}, in the same run:",
+            table(
+                ["case", original, variant.name, f"{original} ÷ {variant.name}", "the same of CPU"],
+                rows,
+            ),
+        ]
+    return parts
+
+
 def losses(chosen: Chosen) -> str:
     """List every row in which another loop is ahead of goloop."""
     lines = []
@@ -386,25 +479,32 @@ def _measured(chosen: Chosen, wanted: plot.Wanted) -> list[Case]:
 
 
 def _loops(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """Return the loops with a figure or a failure in one of the cases, in catalogue order."""
+    """Return the loops with a figure or a failure in one of the cases, in catalogue order.
+
+    Not those that are another loop in another setting: see variants().
+    """
     present: set[str] = set()
     for case in cases:
         run = chosen[case.name]
         present |= run.samples.get(case.name, {}).keys() | run.errors.get(case.name, {}).keys()
-    return [loop.name for loop in LOOPS if loop.name in present]
+    return [loop.name for loop in LOOPS if loop.name in present and not loop.variant_of]
 
 
-def _disturbances(chosen: Chosen) -> tuple[int, int]:
-    windows = bad = 0
+def _disturbances(chosen: Chosen) -> tuple[int, int, int]:
+    """Count the network windows whose account is known, the disturbed of them, the unknown."""
+    known = bad = unknown = 0
     for name, run in chosen.items():
-        # With one connection client and server wait for each other by design.
-        if BY_NAME[name].kind != "net" or BY_NAME[name].connections == 1:
+        if BY_NAME[name].kind != "net":
             continue
+        # As machine.interrupts_apart() takes a kernel of which it knows nothing.
+        apart = run.machine.get("interrupts") != "within"
         for rounds in run.samples.get(name, {}).values():
             for sample in rounds.values():
-                windows += 1
-                bad += disturbed(sample["seconds"], sample["client_cpu"], sample["server_cpu"])
-    return windows, bad
+                found = disturbed(sample, interrupts_apart=apart)
+                known += found is not None
+                bad += bool(found)
+                unknown += found is None
+    return known, bad, unknown
 
 
 def _shown_part(chosen: dict[str, Chosen]) -> list[Run]:

@@ -37,6 +37,8 @@ class Run:
     samples: dict[str, dict[str, dict[int, Sample]]] = field(default_factory=dict)
     # case -> loop -> the last error's sentence
     errors: dict[str, dict[str, str]] = field(default_factory=dict)
+    # case -> why it can't be measured there
+    missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, case: str, loop: str, number: int, sample: Sample) -> None:
         """Record a sample."""

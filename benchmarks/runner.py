@@ -13,25 +13,28 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from benchmarks import machine, native
-from benchmarks.cases import Case
-from benchmarks.child import LAUNCH
+from benchmarks.cases import CASES, Case
+from benchmarks.child import ABSENT, LAUNCH
 from benchmarks.loops import BY_NAME, CEILINGS, Loop
 from benchmarks.results import Run, Sample
 
 START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
 GRACE_SECONDS = 30.0  # beyond the measured time, before a child is given up
 FAILURES = 2
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Failure(Exception):
@@ -42,9 +45,9 @@ class Failure(Exception):
 class Settings:
     """How long and how often to measure."""
 
-    rounds: int = 5
-    seconds: float = 0.5
-    warmup: float = 0.15
+    rounds: int = 3
+    seconds: float = 0.4
+    warmup: float = 0.1
     client: str = "c"  # c or gnet
 
 
@@ -84,7 +87,13 @@ class Runner:
             build=described["build"],
             command=command,
             date=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
-            machine={**machine.describe(), "aiohttp": described["aiohttp"]},
+            machine={
+                **machine.describe(),
+                "packages": ", ".join(
+                    version for version in described["packages"].values() if ABSENT not in version
+                ),
+                "openssl": described["openssl"],
+            },
             client="C epoll" if self.settings.client == "c" else "gnet",
             cores=f"server on core {self.cores.server}, client on core {self.cores.client}",
             rounds=self.settings.rounds,
@@ -92,7 +101,22 @@ class Runner:
             warmup=self.settings.warmup,
             commit=_commit(),
             loops=found,
+            missing=self._missing(described["packages"]),
         )
+
+    def _missing(self, packages: dict[str, str]) -> dict[str, str]:
+        """Tell of each case that can't be measured here, what it lacks."""
+        missing: dict[str, str] = {}
+        for case in CASES:
+            absent = [name for name in case.packages if ABSENT in packages[name]]
+            if absent:
+                missing[case.name] = f"{', '.join(absent)} is not installed on this Python"
+            elif case.kind == "net":
+                try:
+                    self._client(case)
+                except native.BuildError as error:
+                    missing[case.name] = without_paths(str(error))
+        return missing
 
     def _why(self, loop: Loop, error: str) -> str:
         """Say plainly that a package is not there; keep every other error as it is."""
@@ -110,6 +134,9 @@ class Runner:
     ) -> None:
         """Measure cases into a run, one after the other; keep() is called after each."""
         for number, case in enumerate(cases, 1):
+            if case.name in run.missing:
+                self.say(f"[{number}/{len(cases)}] {case.name}: {run.missing[case.name]}")
+                continue
             self.measure_case(run, case, loops)
             self.say(f"[{number}/{len(cases)}] {_progress(run, case)}")
             keep()
@@ -119,8 +146,7 @@ class Runner:
         competitors = [
             loop.name
             for loop in loops
-            if "error" not in run.loops[loop.name]
-            and (loop.groups is None or case.group in loop.groups)
+            if "error" not in run.loops[loop.name] and loop.takes_part(case)
         ]
         competitors += [
             name for name in case.ceilings if "error" not in run.loops.get(name, {"error": ""})
@@ -143,30 +169,52 @@ class Runner:
 
     def _sample(self, case: Case, name: str) -> Sample:
         if case.kind == "net":
-            return self._network_sample(case, name)
-        action = ["startup", BY_NAME[name].factory]
+            with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
+                return self._network_sample(case, name, Path(directory))
+        loop = BY_NAME[name]
+        action = ["startup", loop.factory]
         if case.kind == "micro":
-            action = ["micro", BY_NAME[name].factory, case.name]
-        sample: Sample = json.loads(self._child(action, self.cores.server, GRACE_SECONDS))
+            action = ["micro", loop.factory, case.name]
+        elif case.kind == "children":
+            times = [str(self.settings.warmup), str(self.settings.seconds)]
+            action = ["children", loop.factory, case.name, *times]
+        printed = self._child(action, self.cores.server, GRACE_SECONDS, loop.environment)
+        sample: Sample = json.loads(printed)
         return sample
 
-    def _network_sample(self, case: Case, name: str) -> Sample:
+    def _client(self, case: Case) -> Path:
+        """Build the load generator of a case; raises native.BuildError."""
+        if case.needs_tls:
+            native.identity()
+            return native.tls_program()
+        if case.mode == "echo" and case.server != "unix":
+            return self.generator
+        return native.c_program("epoll_load")
+
+    def _network_sample(self, case: Case, name: str, directory: Path) -> Sample:
+        """Measure one server; the directory is for its files, and goes with it."""
+        variables = environment()
         if name in CEILINGS:
-            command = self._ceiling_command(name)
+            command = self._ceiling_command(name, case, directory)
         else:
-            command = self._python_command(["serve", BY_NAME[name].factory, case.server])
+            loop = BY_NAME[name]
+            variables |= loop.environment
+            arguments = ["serve", loop.factory, case.server, str(directory)]
+            command = self._python_command(arguments)
+        if case.needs_tls:
+            shutil.copy(native.identity(), directory)
         with tempfile.TemporaryFile() as complaints:
             server = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
-                env=environment(),
+                env=variables,
                 preexec_fn=_pin(self.cores.server),
             )
             try:
-                port = _port(server, complaints)
-                return self._load(case, port, server, complaints)
+                address = _address(server, complaints)
+                return self._load(case, address, server, complaints)
             finally:
                 server.kill()
                 server.wait()
@@ -174,11 +222,11 @@ class Runner:
                     server.stdout.close()
 
     def _load(
-        self, case: Case, port: int, server: subprocess.Popen[bytes], complaints: IO[bytes]
+        self, case: Case, address: str, server: subprocess.Popen[bytes], complaints: IO[bytes]
     ) -> Sample:
         settings = self.settings
         command = [
-            str(self.generator), case.mode, str(port), str(case.connections), str(case.size),
+            str(self._client(case)), case.mode, address, str(case.connections), str(case.size),
             str(settings.warmup), str(settings.seconds), str(server.pid),
         ]  # fmt: skip
         try:
@@ -210,12 +258,29 @@ class Runner:
         # -P keeps the working directory off the module path: see child.py.
         return [self.python, "-P", "-c", LAUNCH, str(native.ROOT), *arguments]
 
-    def _ceiling_command(self, name: str) -> list[str]:
-        if name == "c-epoll":
-            return [str(native.c_program("epoll_echo"))]
-        return [str(native.go_program()), "serve"]
+    def _ceiling_command(
+        self, name: str, case: Case | None = None, directory: Path = Path()
+    ) -> list[str]:
+        """Return the command of a ceiling in a case; without one, of any."""
+        if name != "c-epoll":
+            return [str(native.go_program()), "serve"]
+        server = "" if case is None else case.server
+        if server.startswith("pipe-"):
+            fifo = directory / "fifo"
+            os.mkfifo(fifo)
+            return [str(native.c_program("epoll_pipe")), server.removeprefix("pipe-"), str(fifo)]
+        command = [str(native.c_program("epoll_echo"))]
+        if server == "unix":
+            return [*command, "unix", str(directory / "socket")]
+        return [*command, "udp" if server == "udp" else "tcp"]
 
-    def _child(self, arguments: list[str], core: int | None, limit: float) -> str:
+    def _child(
+        self,
+        arguments: list[str],
+        core: int | None,
+        limit: float,
+        variables: Mapping[str, str] = NOTHING,
+    ) -> str:
         """Run a measuring process to its end and return the last line it printed."""
         try:
             done = subprocess.run(
@@ -224,7 +289,7 @@ class Runner:
                 capture_output=True,
                 text=True,
                 check=False,
-                env=environment(),
+                env={**environment(), **variables},
                 preexec_fn=None if core is None else _pin(core),
                 timeout=limit,
             )
@@ -239,13 +304,14 @@ def environment() -> dict[str, str]:
     """Return the environment of measured processes.
 
     Settings that change what is measured are taken out: allocator tuning (a loop
-    that holds large blocks gains or loses threefold by it), debug modes, paths.
+    that holds large blocks gains or loses threefold by it), debug modes, paths, and
+    goloop's own.
     """
     return {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "GOGC", "GODEBUG"))
-        and not name.startswith("GOMAXPROCS")
+        and not name.startswith(("GOMAXPROCS", "GOLOOP_"))
         and not (name.startswith("PYTHON") and name != "PYTHON")
     }
 
@@ -264,8 +330,11 @@ def _pin(core: int) -> Callable[[], None]:
     return pin
 
 
-def _port(server: subprocess.Popen[bytes], complaints: IO[bytes]) -> int:
-    """Wait for the server's line "port N"; other lines, say of a logger, are let pass."""
+def _address(server: subprocess.Popen[bytes], complaints: IO[bytes]) -> str:
+    """Wait for the server's line "port N" or "path P", and return what follows.
+
+    Other lines, say of a logger, are let pass.
+    """
     if server.stdout is None:
         raise ValueError("the server's standard output is not a pipe")
     deadline = time.monotonic() + START_SECONDS
@@ -273,8 +342,8 @@ def _port(server: subprocess.Popen[bytes], complaints: IO[bytes]) -> int:
     while True:
         whole, newline, output = output.partition(b"\n")
         if newline:
-            if whole.startswith(b"port "):
-                return int(whole.split()[1])
+            if whole.startswith((b"port ", b"path ")):
+                return os.fsdecode(whole[5:].strip())
             continue
         output = whole
         remaining = max(deadline - time.monotonic(), 0)

@@ -1,21 +1,27 @@
 """The servers of the network cases, run under the loop that is measured.
 
 Each is what a careful user would write, not what suits one loop.  A server
-prints ``port N`` once it listens on 127.0.0.1 and runs until it is killed.
+prints ``port N`` once it listens on 127.0.0.1, or ``path P`` for a Unix socket or
+a FIFO in the directory that it is given, and runs until it is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 # What is asked for in one read, and what a stream buffers at most: above the
 # largest message, so that a message can come in one piece where the loop and the
 # kernel have it whole.
 CHUNK = 256 * 1024
 BACKLOG = 1024
+# What a writer gives a pipe at once: a pipe's usual capacity.
+BLOCK = 64 * 1024
 
 
 class Echo(asyncio.Protocol):
@@ -58,9 +64,72 @@ class BufferedEcho(asyncio.BufferedProtocol):
         self.transport.write(bytes(self.view[:nbytes]))
 
 
+class DatagramEcho(asyncio.DatagramProtocol):
+    """Sends back each datagram to where it came from."""
+
+    transport: asyncio.DatagramTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        """Echo."""
+        self.transport.sendto(data, addr)
+
+
+class Sink(asyncio.Protocol):
+    """Counts what a pipe brings: the bytes are made, and go."""
+
+    received = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Count."""
+        self.received += len(data)
+
+
+class Source(asyncio.BaseProtocol):
+    """Writes to a pipe as long as it may."""
+
+    transport: asyncio.WriteTransport
+    paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self.block = bytes(BLOCK)
+        self.transport = cast(asyncio.WriteTransport, transport)
+        self.fill()
+
+    def fill(self) -> None:
+        """Write until the transport has enough, then again in the loop's next turn.
+
+        A transport that never has enough, because the pipe takes all at once, lets
+        the others of the loop have their turn too.
+        """
+        for _ in range(16):
+            if self.paused:
+                return
+            self.transport.write(self.block)
+        asyncio.get_running_loop().call_soon(self.fill)
+
+    def pause_writing(self) -> None:
+        """Stop."""
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self.paused = False
+        self.fill()
+
+
 def announce(port: int) -> None:
     """Tell the runner where to connect."""
     print(f"port {port}", flush=True)
+
+
+def announce_path(path: Path) -> None:
+    """Tell the runner which file to connect to or to open."""
+    print(f"path {path}", flush=True)
 
 
 def listening() -> socket.socket:
@@ -82,15 +151,69 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def serve_protocol(factory: Callable[[], asyncio.BaseProtocol]) -> None:
+async def serve_protocol(
+    factory: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext | None = None
+) -> None:
     """Serve a protocol by create_server."""
     loop = asyncio.get_running_loop()
     with listening() as listener:
         port = listener.getsockname()[1]
-        server = await loop.create_server(factory, sock=listener, backlog=BACKLOG)
+        server = await loop.create_server(factory, sock=listener, backlog=BACKLOG, ssl=context)
         async with server:
             announce(port)
             await forever()
+
+
+async def serve_tls(directory: Path) -> None:
+    """Serve the echo over TLS, with the certificate and key that lie in the directory."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(directory / "identity.pem")
+    await serve_protocol(Echo, context)
+
+
+async def serve_unix(directory: Path) -> None:
+    """Serve the echo on a Unix socket."""
+    path = directory / "socket"
+    loop = asyncio.get_running_loop()
+    async with await loop.create_unix_server(Echo, str(path), backlog=BACKLOG):
+        announce_path(path)
+        await forever()
+
+
+async def serve_datagrams() -> None:
+    """Echo datagrams."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bound:
+        bound.bind(("127.0.0.1", 0))
+        bound.setblocking(False)
+        port = bound.getsockname()[1]
+        await loop.create_datagram_endpoint(DatagramEcho, sock=bound)
+        announce(port)
+        await forever()
+
+
+async def open_fifo(directory: Path, flags: int) -> int:
+    """Make a FIFO, and open it in a thread: that waits for the other end."""
+    path = directory / "fifo"
+    os.mkfifo(path)
+    announce_path(path)
+    fd = await asyncio.get_running_loop().run_in_executor(None, os.open, path, flags)
+    os.set_blocking(fd, False)
+    return fd
+
+
+async def read_pipe(directory: Path) -> None:
+    """Read what the load generator writes."""
+    fd = await open_fifo(directory, os.O_RDONLY)
+    await asyncio.get_running_loop().connect_read_pipe(Sink, os.fdopen(fd, "rb", buffering=0))
+    await forever()
+
+
+async def write_pipe(directory: Path) -> None:
+    """Write what the load generator reads."""
+    fd = await open_fifo(directory, os.O_WRONLY)
+    await asyncio.get_running_loop().connect_write_pipe(Source, os.fdopen(fd, "wb", buffering=0))
+    await forever()
 
 
 async def echo_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,21 +285,51 @@ async def serve_aiohttp() -> None:
         await forever()
 
 
-SERVERS: dict[str, Callable[[], Awaitable[None]]] = {
-    "protocol": lambda: serve_protocol(Echo),
-    "buffered": lambda: serve_protocol(BufferedEcho),
-    "streams": lambda: serve_streams(echo_stream),
-    "readline": lambda: serve_streams(echo_lines),
-    "sock": serve_sockets,
-    "aiohttp": serve_aiohttp,
+async def hello_asgi(scope: dict[str, Any], _receive: Any, send: Any) -> None:
+    """Say hello as an ASGI application does."""
+    body = b"Hello, world"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def serve_uvicorn() -> None:
+    """Serve a hello by uvicorn, its access log off.
+
+    On the loop that runs: `uvicorn --loop` would make the same loop by a factory.
+    """
+    import uvicorn
+
+    with listening() as listener:
+        # uvicorn takes httptools where it is there, for every loop alike.
+        config = uvicorn.Config(
+            hello_asgi, lifespan="off", access_log=False, log_level="error", backlog=BACKLOG
+        )
+        announce(listener.getsockname()[1])
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
+    "protocol": lambda _: serve_protocol(Echo),
+    "buffered": lambda _: serve_protocol(BufferedEcho),
+    "streams": lambda _: serve_streams(echo_stream),
+    "readline": lambda _: serve_streams(echo_lines),
+    "sock": lambda _: serve_sockets(),
+    "aiohttp": lambda _: serve_aiohttp(),
+    "uvicorn": lambda _: serve_uvicorn(),
+    "tls": serve_tls,
+    "unix": serve_unix,
+    "udp": lambda _: serve_datagrams(),
+    "pipe-read": read_pipe,
+    "pipe-write": write_pipe,
 }
 
 
-def main(factory: Callable[[], asyncio.AbstractEventLoop], server: str) -> None:
-    """Run a server under a fresh loop."""
+def main(factory: Callable[[], asyncio.AbstractEventLoop], server: str, directory: str) -> None:
+    """Run a server under a fresh loop; the directory is its own."""
 
     async def run() -> None:
-        await SERVERS[server]()
+        await SERVERS[server](Path(directory))
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(run())

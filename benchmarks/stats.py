@@ -12,9 +12,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# A closed-loop load with several connections keeps one of the two cores busy;
-# where neither reaches this share, someone else was running on them.
-BUSY = 0.85
+# The share of the two cores' time that others may use before a window counts as
+# disturbed.  The kernel tells idle time to 10 ms, so a window of half a second on two
+# cores knows the share to about 0.02.
+OTHERS = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,29 @@ def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> floa
     return statistics.median(ratios) if ratios else None
 
 
-def disturbed(seconds: float, client_cpu: float, server_cpu: float) -> bool:
-    """Tell whether neither core was busy in a window that should fill one."""
-    return max(client_cpu, server_cpu) < BUSY * seconds
+def others(sample: Mapping[str, float], *, interrupts_apart: bool) -> float | None:
+    """Return the share of the two cores that neither client nor server had, nor idled.
+
+    That is other programs, and the host that took a core away (steal).  Idle cores are
+    no sign of either: with few connections both ends wait for each other.  None where
+    the sample has no account of the cores.
+
+    A kernel may keep the time of interrupts apart from the clocks of the processes that
+    they interrupt; it is the network's work all the same, so it is not others'.
+    """
+    if not sample.get("cores"):
+        return None
+    whole = sample["cores"] * sample["seconds"]
+    away = whole - sample["idle"] - sample["client_cpu"] - sample["server_cpu"]
+    if interrupts_apart:
+        away -= sample["interrupts"]
+    return max(away, sample["steal"], 0) / whole
+
+
+def disturbed(sample: Mapping[str, float], *, interrupts_apart: bool) -> bool | None:
+    """Tell whether others had too much of the cores in a window; None: unknown."""
+    share = others(sample, interrupts_apart=interrupts_apart)
+    return None if share is None else share > OTHERS
 
 
 def short(value: float) -> str:

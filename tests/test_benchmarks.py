@@ -18,11 +18,24 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 
-from benchmarks import cases, factories, micro, native, plot, report, results, runner, serve  # noqa: E402
+from benchmarks import (  # noqa: E402
+    cases,
+    child,
+    children,
+    factories,
+    micro,
+    native,
+    plot,
+    report,
+    results,
+    runner,
+    serve,
+)
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.loops import BY_NAME, CEILINGS, LOOPS, Loop  # noqa: E402
 from benchmarks.stats import (  # noqa: E402
     disturbed,
+    others,
     paired_ratio,
     short,
     summarize,
@@ -96,10 +109,35 @@ def test_a_table_refuses_a_row_of_another_length() -> None:
         table(["case", "n"], [["a"]])
 
 
-def test_a_window_with_idle_cores_is_disturbed() -> None:
-    assert disturbed(1.0, 0.5, 0.6)
-    assert not disturbed(1.0, 0.3, 0.99)
-    assert not disturbed(2.0, 1.9, 0.1)
+def window(**changed: float) -> dict[str, float]:
+    """One second on two cores in which both ends waited for each other half of the time."""
+    quiet = {
+        "seconds": 1.0, "client_cpu": 0.5, "server_cpu": 0.5,
+        "cores": 2, "idle": 1.0, "steal": 0.0, "interrupts": 0.0,
+    }  # fmt: skip
+    return {**quiet, **changed}
+
+
+def test_others_are_what_neither_end_nor_idleness_explains() -> None:
+    def share(apart: bool = False, **changed: float) -> float | None:
+        return others(window(**changed), interrupts_apart=apart)
+
+    assert share() == 0
+    assert share(idle=0.6) == pytest.approx(0.2)
+    assert share(idle=0.6, interrupts=0.4, apart=True) == pytest.approx(0)
+    # What the host took is known by itself, wherever the kernel put it.
+    assert share(steal=0.3) == pytest.approx(0.15)
+    assert share(idle=0.6, steal=0.4) == pytest.approx(0.2)
+    # Idle time is told in steps, so that the sum may be more than the whole.
+    assert share(idle=1.02) == 0
+
+
+def test_idle_cores_are_no_disturbance_but_other_programs_are() -> None:
+    assert disturbed(window(), interrupts_apart=False) is False
+    assert disturbed(window(idle=0.7), interrupts_apart=False) is True
+    assert disturbed(window(cores=0), interrupts_apart=False) is None
+    old = {"seconds": 1.0, "client_cpu": 0.5, "server_cpu": 0.5}
+    assert disturbed(old, interrupts_apart=False) is None
 
 
 # ---- runs -------------------------------------------------------------------------
@@ -109,11 +147,9 @@ def sample(rate: float, server_cpu: float = 1.0) -> results.Sample:
     """One second in which the server was busy all the time."""
     return {
         "messages": rate,
-        "seconds": 1.0,
-        "client_cpu": 0.5,
-        "server_cpu": server_cpu,
         "p50_us": 10.0,
         "p99_us": 20.0,
+        **window(server_cpu=server_cpu, idle=0.5),
     }
 
 
@@ -130,7 +166,9 @@ def a_run(date: str = "2026-01-01 00:00:00", python: str = "3.14.3") -> results.
             "kernel": "a kernel",
             "libc": "a libc",
             "memory": "1 GiB",
-            "aiohttp": "aiohttp 3",
+            "packages": "aiohttp 3, uvicorn 0",
+            "openssl": "OpenSSL 3",
+            "interrupts": "within",
         },
         client="C epoll",
         cores="server on core 0, client on core 1",
@@ -215,13 +253,14 @@ def test_the_page_warns_of_a_machine_that_was_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
     assert report.DISTURBED not in page
+    assert "- In 0 of 8 network windows others" in page
     run = a_run()
     for number in range(2):
         run.add("protocol-1k-x10", "goloop", number, sample(1000, server_cpu=0.4))
     results.save(tmp_path / "results" / "a.json", [run])
     report.write(tmp_path / "results")
     page = (tmp_path / "performance.md").read_text()
-    assert "- 2 of 8 windows were disturbed by other programs." in page
+    assert "- In 2 of 8 network windows others (programs, the host) had more than 10%" in page
     assert report.DISTURBED in page
 
 
@@ -259,10 +298,77 @@ def test_the_terminal_summary_has_every_loop_that_ran() -> None:
     assert text.endswith("zuvloop: zuvloop is not installed")
 
 
+def test_the_page_says_where_the_client_was_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert "no time left" not in page
+    run = a_run()
+    for number in range(2):
+        busy = {**sample(1000, server_cpu=0.7), "client_cpu": 0.98, "idle": 0.3}
+        run.add("protocol-1k-x10", "goloop", number, busy)
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    assert "the CPU time says more: Protocol echo, 1 KiB ×10." in page
+
+
+def test_a_variant_of_goloop_stands_in_a_table_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert "stdlib-tasks" not in page
+    run = a_run()
+    run.loops["goloop-stdlib-tasks"] = {"version": "goloop 1"}
+    for number in range(2):
+        run.add("protocol-1k-x10", "goloop-stdlib-tasks", number, sample(60_000))
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    peers, _, own = page.partition("### goloop-stdlib-tasks")
+    assert "stdlib-tasks" not in peers
+    assert "`GOLOOP_TASKS=stdlib`" in own
+    title = f"{cases.BY_NAME['protocol-1k-x10'].title}, messages/s"
+    assert row(own, title)[1:] == ["120k", "60.0k", "2.00×", "0.50×"]
+
+
+def test_what_could_not_be_measured_is_on_the_page_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert "What was not measured" not in page
+    run = a_run()
+    run.missing = {
+        "uvicorn-x100": "uvicorn is not installed on this Python",
+        "sleep-0": "an older run has it",
+    }
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    lacking = page.partition("### What was not measured")[2]
+    assert "- uvicorn hello ×100: uvicorn is not installed on this Python." in lacking
+    assert "sleep(0)" not in lacking
+
+
+def test_a_page_of_older_runs_says_that_their_windows_are_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    run = a_run()
+    for loop in run.samples["protocol-1k-x10"].values():
+        for entry in loop.values():
+            for key in ("cores", "idle", "steal", "interrupts"):
+                del entry[key]
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    assert "network windows others" not in page
+    assert "- What others had of the cores in 8 more windows is not known." in page
+
+
 def test_a_partial_failure_marks_the_figure() -> None:
     run = a_run()
     run.fail("sleep-0", "goloop", "did not end within 30 s")
     assert "†" in report.summary(run, [cases.BY_NAME["sleep-0"]], ["goloop"])
+
+
+MODES = ("echo", "http", "churn", "tls", "tls-churn", "udp", "feed", "drain")
 
 
 # ---- the catalogues -------------------------------------------------------------------
@@ -272,7 +378,9 @@ def test_every_case_has_the_program_that_measures_it() -> None:
     for case in cases.CASES:
         if case.kind == "net":
             assert case.server in serve.SERVERS
-            assert case.mode in ("echo", "http", "churn")
+            assert case.mode in MODES
+        elif case.kind == "children":
+            assert case.name in children.JOBS
         elif case.kind == "micro":
             assert case.name in micro.MICROS
         assert set(case.ceilings) <= set(CEILINGS)
@@ -284,15 +392,20 @@ def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
     assert [case.name for case in cases.select(["sleep-0"])] == ["sleep-0"]
     assert len(cases.select(["protocol-*-x1"])) == 3
     assert {case.group for case in cases.select(["tasks"])} == {"tasks"}
-    assert cases.select(["all"]) == list(cases.CASES)
+    assert {case.group for case in cases.select(["tls", "processes"])} == {"tls", "processes"}
+    assert cases.select(["full"]) == list(cases.CASES)
+    usual = cases.select(["all"])
+    assert {case.group for case in usual} == {case.group for case in cases.CASES}
+    assert cases.BY_NAME["protocol-1k-x10"] in usual
+    assert cases.BY_NAME["protocol-10k-x10"] not in usual
     with pytest.raises(ValueError, match="no case is called 'nothing'"):
         cases.select(["nothing"])
 
 
-def test_loops_take_part_only_in_groups_that_exist() -> None:
-    groups = {case.group for case in cases.CASES}
+def test_loops_take_part_only_in_cases_that_exist() -> None:
     for loop in LOOPS:
-        assert loop.groups is None or loop.groups <= groups
+        assert cases.select(loop.cases)
+        assert loop.variant_of in ("", *BY_NAME)
 
 
 @pytest.mark.parametrize("name", sorted(micro.MICROS))
@@ -338,6 +451,65 @@ def test_churn_and_http_are_understood() -> None:
     assert run.errors == {}
     assert run.samples["churn-x10"]["asyncio"][0]["messages"] > 0
     assert run.samples["aiohttp-x100"]["asyncio"][0]["messages"] > 0
+
+
+OURS = ("goloop", "goloop-stdlib-tasks", "asyncio")
+INSTALLED = [
+    name
+    for name, entry in child.describe(
+        [f"{loop.name}={loop.factory}={','.join(loop.distributions)}" for loop in LOOPS]
+    )["loops"].items()  # type: ignore[attr-defined]
+    if "error" not in entry
+]
+
+
+def measurable(name: str) -> None:
+    """Skip where what a case needs is not on this machine."""
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    missing = measuring.new_run([], "a test", ()).missing
+    if name in missing:
+        pytest.skip(f"the case is not measured here: {missing[name]}")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    [
+        (case.name, loop)
+        for case in cases.select(["tls", "udp", "unix", "pipes", "uvicorn", "processes"])
+        for loop in INSTALLED
+        if BY_NAME[loop].takes_part(case)
+    ],
+)
+def test_every_loop_is_measured(name: str, loop: str) -> None:
+    case = cases.BY_NAME[name]
+    measurable(name)
+    run = measure(name, loop=loop)
+    if loop not in OURS and "NotImplementedError" in run.errors.get(name, {}).get(loop, ""):
+        pytest.skip(f"{loop} has no implementation of what {name} measures")
+    assert run.errors == {}
+    for competitor in (loop, *case.ceilings):
+        assert run.samples[name][competitor][0]["messages"] > 0
+        assert run.samples[name][competitor][0]["server_cpu"] > 0
+
+
+@needs_compiler
+def test_the_variant_runs_asyncios_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = BY_NAME["goloop-stdlib-tasks"]
+    program = (
+        "import asyncio, goloop\n"
+        "async def main(): print(type(asyncio.current_task()).__module__)\n"
+        "goloop.run(main())\n"
+    )
+    command = [sys.executable, "-c", program]
+    # A setting in the environment of the one who measures must not reach the others.
+    monkeypatch.setenv("GOLOOP_TASKS", "stdlib")
+    plain = subprocess.check_output(command, env=runner.environment(), text=True)
+    varied = subprocess.check_output(
+        command, env={**runner.environment(), **variant.environment}, text=True
+    )
+    assert plain.strip().startswith("goloop")
+    assert varied.strip() == "_asyncio"
 
 
 @needs_compiler
@@ -421,12 +593,12 @@ def test_a_missing_compiler_is_one_sentence(
 
 
 def test_measured_processes_get_no_tuning_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MALLOC_TRIM_THRESHOLD_", "PYTHONDEVMODE", "PYTHONPATH", "GOMAXPROCS", "GOGC"):
+    for name in ("MALLOC_TRIM_THRESHOLD_", "GOLOOP_TASKS", "PYTHONPATH", "GOMAXPROCS", "GOGC"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("LANG", "C")
     environment = runner.environment()
     assert environment["LANG"] == "C"
-    assert not [name for name in environment if re.match("MALLOC|PYTHON.|GOM|GOGC", name)]
+    assert not [name for name in environment if re.match("MALLOC|PYTHON.|GOM|GOGC|GOLOOP", name)]
 
 
 def test_paths_are_cut_from_what_is_reported() -> None:

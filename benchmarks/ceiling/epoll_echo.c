@@ -4,8 +4,9 @@
  * one recv and one send a readable event.  A Python event loop can come near
  * this figure, not past it, as long as it makes the same calls.
  *
- * Usage: epoll_echo [PORT].  Prints "port N" once it listens on 127.0.0.1 and
- * runs until it is killed.
+ * Usage: epoll_echo [tcp | udp | unix PATH].  Prints "port N" once it listens on
+ * 127.0.0.1, or "path PATH", and runs until it is killed.  A datagram is echoed by
+ * one recvfrom and one sendto, again without more around it.
  *
  * A connection is in one of two states: *reading* (pending == NULL, polled for
  * EPOLLIN), or *draining* (the kernel took only part of an answer; the rest is
@@ -22,6 +23,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { BUFFER = 256 * 1024, EVENTS = 256, BACKLOG = 1024 };
@@ -119,32 +121,69 @@ static void writable(connection *c) {
     }
 }
 
-int main(int argc, char **argv) {
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (listener < 0)
-        fail("socket");
+static int open_inet(int kind) {
+    int fd = socket(AF_INET, kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int on = 1;
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     struct sockaddr_in address = {
         .sin_family = AF_INET,
-        .sin_port = htons((uint16_t)(argc > 1 ? atoi(argv[1]) : 0)),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
     };
     socklen_t length = sizeof address;
-    if (bind(listener, (struct sockaddr *)&address, length) < 0)
+    if (bind(fd, (struct sockaddr *)&address, length) < 0)
         fail("bind");
-    if (listen(listener, BACKLOG) < 0)
-        fail("listen");
-    if (getsockname(listener, (struct sockaddr *)&address, &length) < 0)
+    if (getsockname(fd, (struct sockaddr *)&address, &length) < 0)
         fail("getsockname");
+    if (kind == SOCK_STREAM && listen(fd, BACKLOG) < 0)
+        fail("listen");
+    printf("port %d\n", ntohs(address.sin_port));
+    return fd;
+}
+
+static int open_unix(const char *path) {
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0)
+        fail("bind");
+    if (listen(fd, BACKLOG) < 0)
+        fail("listen");
+    printf("path %s\n", path);
+    return fd;
+}
+
+/* As many datagrams as are there: a server would come back for each of them. */
+static void echo_datagrams(int fd) {
+    for (;;) {
+        struct sockaddr_in from;
+        socklen_t length = sizeof from;
+        ssize_t got =
+            recvfrom(fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &length);
+        if (got < 0) {
+            if (errno == EAGAIN || errno == EINTR)
+                return;
+            fail("recvfrom");
+        }
+        if (sendto(fd, buffer, (size_t)got, 0, (struct sockaddr *)&from, length) < 0 &&
+            errno != EAGAIN)
+            fail("sendto");
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *kind = argc > 1 ? argv[1] : "tcp";
+    int datagrams = strcmp(kind, "udp") == 0, listener;
+    if (strcmp(kind, "unix") == 0 && argc == 3)
+        listener = open_unix(argv[2]);
+    else
+        listener = open_inet(datagrams ? SOCK_DGRAM : SOCK_STREAM);
+    fflush(stdout);
     poller = epoll_create1(EPOLL_CLOEXEC);
     if (poller < 0)
         fail("epoll_create1");
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
     if (epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event) < 0)
         fail("epoll_ctl");
-    printf("port %d\n", ntohs(address.sin_port));
-    fflush(stdout);
 
     for (;;) {
         struct epoll_event events[EVENTS];
@@ -153,7 +192,9 @@ int main(int argc, char **argv) {
             fail("epoll_wait");
         for (int i = 0; i < n; i++) {
             connection *c = events[i].data.ptr;
-            if (c == NULL)
+            if (c == NULL && datagrams)
+                echo_datagrams(listener);
+            else if (c == NULL)
                 accept_all(listener);
             else if (c->pending != NULL)
                 writable(c);

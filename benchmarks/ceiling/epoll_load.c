@@ -4,104 +4,93 @@
  *
  * It must cost less than any server it measures.  So each connection's first
  * answer is compared byte by byte; after that the kernel is told to throw the
- * received bytes away (MSG_TRUNC), so they are counted but never copied.
+ * received bytes away (MSG_TRUNC), so they are counted but never copied.  Unix
+ * sockets can't do that, and TLS has to decrypt.
  *
- * Usage: epoll_load MODE PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID
- *   echo   SIZE bytes, the last one a newline, come back unchanged
- *   http   GET / over HTTP/1.1 keep-alive; status 200, Content-Length answers
- *   churn  connect, echo SIZE bytes once, close, connect again
+ * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID
+ *   echo       SIZE bytes, the last one a newline, come back unchanged
+ *   http       GET / over HTTP/1.1 keep-alive; status 200, Content-Length answers
+ *   churn      connect, echo SIZE bytes once, close, connect again
+ *   udp        as echo, a datagram each; a lost one is an error
+ *   tls        as echo, over TLS
+ *   tls-churn  as churn, with a whole handshake and close_notify in both directions
+ *   feed       write to the FIFO at ADDRESS; a message is SIZE bytes written
+ *   drain      read from the FIFO at ADDRESS
+ * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket or FIFO.
  *
  * Prints one JSON object: messages and seconds of the measured window, the CPU
  * seconds that client and server (its whole process, by its CPU clock) used in
- * it, and latency percentiles.  Exits with 1 and a sentence where a connection
- * fails, an answer differs, or nothing moves for STALL seconds.
+ * it, latency percentiles, and how long the two cores were idle.  Exits with 1 and
+ * a sentence where a connection fails, an answer differs, or nothing moves.
  *
- * A connection's states: CONNECTING -> (send; `unsent` > 0 while the kernel has
- * not taken all of it) -> waiting for `expected` bytes -> next message, or, in
- * churn, closed and CONNECTING again.
+ * A connection's states: CONNECTING -> (TLS: HANDSHAKING ->) TALKING (send, then
+ * wait for `expected` bytes, next message) -> in a churn CLOSING, which over TLS
+ * waits for the server's end, and CONNECTING again.  In every state `unsent` bytes
+ * may wait for the kernel, and then the socket is polled for EPOLLOUT too.
  */
 #define _GNU_SOURCE
+#include "load.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #ifndef IP_BIND_ADDRESS_NO_PORT
 #define IP_BIND_ADDRESS_NO_PORT 24
 #endif
 
-enum { EVENTS = 512, STALL = 10, HTTP_BUFFER = 16384, SOURCES = 250 };
-enum mode { ECHO, HTTP, CHURN };
+enum { EVENTS = 512, HTTP_BUFFER = 16384, SOURCES = 250, PLAIN = 256 * 1024 };
+
+/* What a mode does differently from a plain echo. */
+typedef struct mode {
+    const char *name;
+    int http, churn, udp, tls;
+    void (*pipe)(const char *path, size_t size);
+} mode;
+
+static const mode MODES[] = {
+    {.name = "echo"},
+    {.name = "http", .http = 1},
+    {.name = "churn", .churn = 1},
+    {.name = "udp", .udp = 1},
+    {.name = "feed", .pipe = pipe_feed},
+    {.name = "drain", .pipe = pipe_drain},
+#ifdef WITH_TLS
+    {.name = "tls", .tls = 1},
+    {.name = "tls-churn", .tls = 1, .churn = 1},
+#endif
+};
+
+typedef enum state { CONNECTING, HANDSHAKING, TALKING, CLOSING } state;
 
 typedef struct connection {
     int fd;
-    int connecting, checked, polling_out;
+    state state;
+    int checked, polling_out;
     size_t unsent, expected, head_length;
     int64_t sent_at;
-    char *head; /* http: an answer whose header is not whole yet */
+    char *head;       /* http: an answer whose header is not whole yet */
+    tls_session *tls; /* `unsent` is then of the session's bytes */
 } connection;
 
-static enum mode mode;
-static int poller, port;
+static const mode *how;
+static int poller;
+static const char *unix_path; /* NULL: a port */
+static int port;
 static size_t size;
 static char *request;
 static int64_t messages, now_ns;
+static int unanswered; /* connections that have not had their first answer */
 
-/* Latencies: 16 linear steps an octave of nanoseconds, so within 6 %. */
-enum { STEPS = 16, BUCKETS = 64 * STEPS };
-static int64_t histogram[BUCKETS];
-static int recording;
-
-static void fail(const char *what) {
-    fprintf(stderr, "epoll_load: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static void refuse(const char *sentence) {
-    fprintf(stderr, "epoll_load: %s\n", sentence);
-    exit(1);
-}
-
-static int64_t clock_ns(clockid_t clock) {
-    struct timespec t;
-    if (clock_gettime(clock, &t) < 0)
-        fail("clock_gettime");
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static int bucket_of(int64_t ns) {
-    if (ns < STEPS)
-        return (int)(ns < 0 ? 0 : ns);
-    int octave = 63 - __builtin_clzll((unsigned long long)ns);
-    return (octave - 3) * STEPS + (int)((ns >> (octave - 4)) - STEPS);
-}
-
-static double bucket_us(int bucket) {
-    if (bucket < STEPS)
-        return bucket / 1e3;
-    int octave = bucket / STEPS + 3;
-    return (double)((int64_t)(bucket % STEPS + STEPS) << (octave - 4)) / 1e3;
-}
-
-static double percentile(double share) {
-    int64_t total = 0, seen = 0;
-    for (int i = 0; i < BUCKETS; i++)
-        total += histogram[i];
-    for (int i = 0; i < BUCKETS; i++) {
-        seen += histogram[i];
-        if (seen > 0 && (double)seen >= share * (double)total)
-            return bucket_us(i);
-    }
-    return 0;
-}
+/* ---- sending -------------------------------------------------------------------- */
 
 static void poll_for(connection *c, int operation, int out) {
     struct epoll_event event = {
@@ -112,13 +101,20 @@ static void poll_for(connection *c, int operation, int out) {
 }
 
 static void send_rest(connection *c) {
-    ssize_t sent = send(c->fd, request + (size - c->unsent), c->unsent, MSG_NOSIGNAL);
-    if (sent < 0) {
-        if (errno != EAGAIN && errno != EINTR)
-            fail("send");
-        sent = 0;
+    const char *bytes = request + (size - c->unsent);
+    if (c->tls != NULL)
+        c->unsent = tls_unsent(c->tls, &bytes);
+    if (c->unsent > 0) {
+        ssize_t sent = send(c->fd, bytes, c->unsent, MSG_NOSIGNAL);
+        if (sent < 0) {
+            if (errno != EAGAIN && errno != EINTR)
+                fail("send");
+            sent = 0;
+        }
+        if (c->tls != NULL)
+            tls_sent(c->tls, (size_t)sent);
+        c->unsent -= (size_t)sent;
     }
-    c->unsent -= (size_t)sent;
     if ((c->unsent > 0) != c->polling_out)
         poll_for(c, EPOLL_CTL_MOD, c->unsent > 0);
 }
@@ -126,22 +122,69 @@ static void send_rest(connection *c) {
 static void next_message(connection *c) {
     c->sent_at = now_ns;
     c->unsent = size;
-    c->expected = mode == HTTP ? 0 : size;
+    c->expected = how->http ? 0 : size;
     c->head_length = 0;
+    if (c->tls != NULL)
+        tls_write(c->tls, request, size);
     send_rest(c);
+}
+
+/* ---- opening and closing ------------------------------------------------------------ */
+
+static void shake_hands(connection *c) {
+    int done = tls_handshake(c->tls);
+    send_rest(c);
+    if (!done)
+        return;
+    c->state = TALKING;
+    int64_t began = c->sent_at;
+    next_message(c);
+    c->sent_at = began;
+}
+
+/* A churn's latency includes the connect and the handshake. */
+static void connected(connection *c) {
+    int64_t began = c->sent_at;
+    if (how->tls) {
+        c->state = HANDSHAKING;
+        c->tls = tls_new(c->fd);
+        shake_hands(c);
+        return;
+    }
+    c->state = TALKING;
+    next_message(c);
+    if (how->churn)
+        c->sent_at = began;
+}
+
+static void finish_connect(connection *c) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0 || error != 0) {
+        errno = error ? error : errno;
+        fail("connect");
+    }
+    connected(c);
+}
+
+static void connect_unix(connection *c) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(unix_path) >= sizeof address.sun_path)
+        refuse("the path of the Unix socket is too long");
+    strcpy(address.sun_path, unix_path);
+    if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
+        fail("connect");
 }
 
 /* Source addresses rotate through 127.0.0.0/24, so that ports in TIME_WAIT
  * never run out while connections churn. */
-static void open_connection(connection *c) {
+static void connect_inet(connection *c) {
     static unsigned source;
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (c->fd < 0)
-        fail("socket");
     int on = 1;
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     struct sockaddr_in address = {.sin_family = AF_INET};
-    if (mode == CHURN) {
+    if (!how->udp)
+        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (how->churn) {
         setsockopt(c->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
         address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + source++ % SOURCES);
         if (bind(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
@@ -149,43 +192,71 @@ static void open_connection(connection *c) {
     }
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons((uint16_t)port);
-    c->sent_at = now_ns;
-    c->connecting = 1;
     if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0 &&
         errno != EINPROGRESS)
         fail("connect");
+}
+
+static void open_connection(connection *c) {
+    int kind = how->udp ? SOCK_DGRAM : SOCK_STREAM;
+    c->fd = socket(unix_path != NULL ? AF_UNIX : AF_INET,
+                   kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (c->fd < 0)
+        fail("socket");
+    c->sent_at = now_ns;
+    c->state = CONNECTING;
+    if (unix_path != NULL)
+        connect_unix(c);
+    else
+        connect_inet(c);
     poll_for(c, EPOLL_CTL_ADD, 1);
 }
 
-static void connected(connection *c) {
-    int error = 0;
-    socklen_t length = sizeof error;
-    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0 || error != 0) {
-        errno = error ? error : errno;
-        fail("connect");
-    }
-    c->connecting = 0;
-    int64_t began = c->sent_at;
-    next_message(c);
-    if (mode == CHURN)
-        c->sent_at = began; /* a churn's latency includes the connect */
+static void count(connection *c) {
+    messages++;
+    window_answer(now_ns - c->sent_at);
+    if (!c->checked && --unanswered == 0)
+        window_warm(now_ns);
+    c->checked = 1;
+}
+
+static void reopen(connection *c) {
+    count(c);
+    if (c->tls != NULL)
+        tls_free(c->tls);
+    c->tls = NULL;
+    close(c->fd); /* closing takes it out of the poller */
+    open_connection(c);
 }
 
 static void answered(connection *c) {
-    messages++;
-    if (recording)
-        histogram[bucket_of(now_ns - c->sent_at)]++;
-    if (mode == CHURN) {
-        close(c->fd); /* closing takes it out of the poller */
-        c->checked = 1;
-        open_connection(c);
-    } else {
-        c->checked = 1;
+    if (!how->churn) {
+        count(c);
         next_message(c);
+    } else if (c->tls == NULL) {
+        reopen(c);
+    } else {
+        c->state = CLOSING;
+        tls_close(c->tls);
+        send_rest(c);
     }
 }
 
+/* Over TLS the server answers close_notify by its own and by its end. */
+static void read_end(connection *c) {
+    static char rest[16384];
+    ssize_t got = recv(c->fd, rest, sizeof rest, 0);
+    if (got < 0 && errno != EAGAIN && errno != EINTR)
+        fail("recv after close_notify");
+    if (got == 0)
+        reopen(c);
+}
+
+/* ---- answers ---------------------------------------------------------------------- */
+
 static size_t receive(connection *c, char *into, size_t room, int flags) {
+    if (c->tls != NULL)
+        return tls_read(c->tls, into, room);
     ssize_t got = recv(c->fd, into, room, flags);
     if (got > 0)
         return (size_t)got;
@@ -196,24 +267,28 @@ static size_t receive(connection *c, char *into, size_t room, int flags) {
     return 0;
 }
 
-/* One byte more than is due is asked for, so that an answer too long shows. */
+/* One byte more than is due is asked for, so that an answer too long shows.  A
+ * datagram tells its whole length whatever is asked for. */
 static void read_echo(connection *c) {
-    size_t got;
-    if (c->checked) {
-        got = receive(c, NULL, c->expected + 1, MSG_TRUNC);
+    static char plain[PLAIN];
+    size_t got, room = c->expected < sizeof plain ? c->expected + 1 : sizeof plain;
+    if (c->checked && c->tls == NULL && unix_path == NULL) {
+        got = receive(c, NULL, how->udp ? 0 : c->expected + 1, MSG_TRUNC);
     } else {
-        static char first[65536];
-        size_t room = c->expected < sizeof first ? c->expected + 1 : sizeof first;
-        got = receive(c, first, room, 0);
+        got = receive(c, plain, room, how->udp ? MSG_TRUNC : 0);
         size_t due = got < c->expected ? got : c->expected;
-        if (memcmp(first, request + (size - c->expected), due) != 0)
+        if (!c->checked && memcmp(plain, request + (size - c->expected), due) != 0)
             refuse("an answer differs from its question");
     }
     if (got > c->expected)
         refuse("an answer is longer than its question");
+    if (how->udp && got > 0 && got < c->expected)
+        refuse("an answer is shorter than its question");
     c->expected -= got;
     if (c->expected == 0)
         answered(c);
+    else if (c->tls != NULL && got > 0)
+        read_echo(c); /* what was read ahead is not announced by the poller */
 }
 
 static void read_http(connection *c) {
@@ -245,106 +320,93 @@ static void read_http(connection *c) {
         answered(c);
 }
 
-static void make_request(void) {
-    static const char get[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    if (mode == HTTP) {
-        size = sizeof get - 1;
-        request = strdup(get);
+/* ---- the run ------------------------------------------------------------------------- */
+
+static void happened(connection *c, uint32_t events) {
+    if (c->state == CONNECTING) {
+        finish_connect(c);
         return;
     }
-    request = malloc(size);
-    if (request == NULL)
-        fail("malloc");
-    for (size_t i = 0; i < size; i++)
-        request[i] = (char)(' ' + i % 95); /* printable, so never a newline */
-    request[size - 1] = '\n';
+    if (c->unsent > 0 && (events & EPOLLOUT))
+        send_rest(c);
+    if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        return;
+    if (c->state == HANDSHAKING)
+        shake_hands(c);
+    else if (c->state == CLOSING)
+        read_end(c);
+    else if (how->http)
+        read_http(c);
+    else
+        read_echo(c);
 }
 
-int main(int argc, char **argv) {
-    if (argc != 8)
-        refuse("usage: MODE PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID");
-    if (strcmp(argv[1], "echo") == 0)
-        mode = ECHO;
-    else if (strcmp(argv[1], "http") == 0)
-        mode = HTTP;
-    else if (strcmp(argv[1], "churn") == 0)
-        mode = CHURN;
-    else
-        refuse("MODE is echo, http or churn");
-    port = atoi(argv[2]);
-    int connections = atoi(argv[3]);
-    size = strtoul(argv[4], NULL, 10);
-    int64_t warmup = (int64_t)(atof(argv[5]) * 1e9);
-    int64_t window = (int64_t)(atof(argv[6]) * 1e9);
-    clockid_t server_clock;
-    if (clock_getcpuclockid(atoi(argv[7]), &server_clock) != 0)
-        refuse("the server's CPU clock can't be read");
-    if (connections < 1 || size < 1)
-        refuse("CONNECTIONS and SIZE are at least 1");
-    make_request();
+/* A datagram may be lost, and no one sends it again: its connection then stands
+ * still while the others go on, and the figure would be of fewer connections. */
+static void look_for_lost(const connection *all, int connections) {
+    for (int i = 0; how->udp && i < connections; i++)
+        if (now_ns - all[i].sent_at > 200 * 1000000)
+            refuse("a datagram was lost, or its answer");
+}
 
+static void talk(int connections) {
     poller = epoll_create1(EPOLL_CLOEXEC);
     if (poller < 0)
         fail("epoll_create1");
     connection *all = calloc((size_t)connections, sizeof *all);
     if (all == NULL)
         fail("calloc");
-    now_ns = clock_ns(CLOCK_MONOTONIC);
+    unanswered = connections;
+    now_ns = clock_ns();
     for (int i = 0; i < connections; i++) {
-        if (mode == HTTP && (all[i].head = malloc(HTTP_BUFFER)) == NULL)
+        if (how->http && (all[i].head = malloc(HTTP_BUFFER)) == NULL)
             fail("malloc");
         open_connection(&all[i]);
     }
-
-    int64_t start = now_ns + warmup, stop = start + window;
-    int64_t moved_at = now_ns, moved = 0, first = 0, began = 0;
-    int64_t client_cpu = 0, server_cpu = 0;
     for (;;) {
         struct epoll_event events[EVENTS];
         int n = epoll_wait(poller, events, EVENTS, 1000);
         if (n < 0 && errno != EINTR)
             fail("epoll_wait");
-        now_ns = clock_ns(CLOCK_MONOTONIC);
-        if (messages != moved) {
-            moved = messages;
-            moved_at = now_ns;
-        } else if (now_ns - moved_at > (int64_t)STALL * 1000000000) {
-            refuse("no answer came for 10 seconds");
-        }
-        if (!recording && now_ns >= start) {
-            recording = 1;
-            first = messages;
-            began = now_ns;
-            stop = now_ns + window;
-            client_cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-            server_cpu = clock_ns(server_clock);
-        } else if (recording && now_ns >= stop) {
+        now_ns = clock_ns();
+        if (window_moved(now_ns, messages))
             break;
-        }
         for (int i = 0; i < n; i++) {
-            connection *c = events[i].data.ptr;
             if (i > 0)
-                now_ns = clock_ns(CLOCK_MONOTONIC);
-            if (c->connecting) {
-                connected(c);
-                continue;
-            }
-            if (c->unsent > 0 && (events[i].events & EPOLLOUT))
-                send_rest(c);
-            if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-                if (mode == HTTP)
-                    read_http(c);
-                else
-                    read_echo(c);
-            }
+                now_ns = clock_ns();
+            happened(events[i].data.ptr, events[i].events);
         }
     }
-    server_cpu = clock_ns(server_clock) - server_cpu;
-    client_cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - client_cpu;
-    printf("{\"messages\": %lld, \"seconds\": %.6f, \"client_cpu\": %.6f, "
-           "\"server_cpu\": %.6f, \"p50_us\": %.2f, \"p99_us\": %.2f}\n",
-           (long long)(messages - first), (double)(now_ns - began) / 1e9,
-           (double)client_cpu / 1e9, (double)server_cpu / 1e9, percentile(0.5),
-           percentile(0.99));
+    look_for_lost(all, connections);
+}
+
+static const mode *find_mode(const char *name) {
+    for (size_t i = 0; i < sizeof MODES / sizeof *MODES; i++)
+        if (strcmp(MODES[i].name, name) == 0)
+            return &MODES[i];
+    refuse("there is no such MODE, or it was built without it");
+}
+
+int main(int argc, char **argv) {
+    if (argc != 8)
+        refuse("usage: MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID");
+    how = find_mode(argv[1]);
+    port = atoi(argv[2]);
+    unix_path = argv[2][0] == '/' ? argv[2] : NULL;
+    int connections = atoi(argv[3]);
+    size = strtoul(argv[4], NULL, 10);
+    if (connections < 1 || size < 1)
+        refuse("CONNECTIONS and SIZE are at least 1");
+    static const char get[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    request = how->http ? strdup(get) : payload(size);
+    if (how->http)
+        size = sizeof get - 1;
+
+    window_open(atof(argv[5]), atof(argv[6]), atoi(argv[7]));
+    if (how->pipe != NULL)
+        how->pipe(argv[2], size);
+    else
+        talk(connections);
+    window_print();
     return 0;
 }

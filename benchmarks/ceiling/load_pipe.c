@@ -1,0 +1,91 @@
+/*
+ * load_pipe.c: the other end of a pipe that a loop reads or writes.
+ *
+ * Both modes move bytes as fast as the loop takes or gives them, by blocking
+ * calls.  They must cost less than the loop: so the feeder lends the kernel its
+ * pages (vmsplice) where the reader has to copy them, and the drain has the kernel
+ * move what was written to /dev/null (splice).  Neither looks at a byte: contents
+ * are what the tests of the pipe transports are for.
+ */
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+    BLOCK = 64 * 1024, /* a pipe's usual capacity */
+    FILLED = 2 * BLOCK /* so much has passed only when the loop has moved some of it */
+};
+
+/* SIGALRM interrupts a call that blocks because the loop has stopped moving, so
+ * that the stall is noticed. */
+static void wake(int signal) { (void)signal; }
+
+static void wake_up_every_second(void) {
+    struct sigaction action = {.sa_handler = wake}; /* no SA_RESTART */
+    struct itimerval second = {.it_interval.tv_sec = 1, .it_value.tv_sec = 1};
+    if (sigaction(SIGALRM, &action, NULL) < 0 ||
+        setitimer(ITIMER_REAL, &second, NULL) < 0)
+        fail("setitimer");
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* Repeats a call that moves bytes until the window is over. */
+static void pump(ssize_t (*move)(int fd), int fd, size_t size,
+                 const char *name, const char *ended) {
+    uint64_t bytes = 0;
+    wake_up_every_second();
+    for (;;) {
+        ssize_t n = move(fd);
+        if (n > 0) {
+            bytes += (uint64_t)n;
+            if (bytes > FILLED)
+                window_warm(clock_ns());
+        } else if (n == 0 || errno == EPIPE) {
+            refuse(ended);
+        } else if (errno != EINTR) {
+            fail(name);
+        }
+        if (window_moved(clock_ns(), (int64_t)(bytes / size)))
+            return;
+    }
+}
+
+static struct iovec block;
+
+static ssize_t lend(int fd) { return vmsplice(fd, &block, 1, 0); }
+
+void pipe_feed(const char *path, size_t size) {
+    block.iov_base = aligned_alloc(4096, BLOCK);
+    block.iov_len = BLOCK;
+    if (block.iov_base == NULL)
+        fail("aligned_alloc");
+    char *bytes = payload(BLOCK);
+    for (size_t i = 0; i < BLOCK; i++)
+        ((char *)block.iov_base)[i] = bytes[i];
+    free(bytes);
+    int fd = open(path, O_WRONLY | O_CLOEXEC); /* waits for the reader */
+    if (fd < 0)
+        fail("open");
+    pump(lend, fd, size, "vmsplice", "the reader closed the pipe");
+}
+
+static int nowhere;
+
+static ssize_t discard(int fd) {
+    return splice(fd, NULL, nowhere, NULL, 16 * BLOCK, SPLICE_F_MOVE);
+}
+
+void pipe_drain(const char *path, size_t size) {
+    nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* waits for the writer */
+    if (fd < 0 || nowhere < 0)
+        fail("open");
+    pump(discard, fd, size, "splice", "the writer closed the pipe");
+}

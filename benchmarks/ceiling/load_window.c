@@ -1,0 +1,198 @@
+/*
+ * load_window.c: the measured window of the load generator.
+ *
+ * It owns the clocks, the latencies, and the account of the two cores: how long
+ * they were idle and how much of them the host took away (steal).  With the CPU
+ * time of client and server that tells what other programs used, so that a
+ * disturbed window is known as one (benchmarks/stats.py decides).
+ */
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STALL = 10 };
+
+void fail(const char *what) {
+    fprintf(stderr, "epoll_load: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+void refuse(const char *sentence) {
+    fprintf(stderr, "epoll_load: %s\n", sentence);
+    exit(1);
+}
+
+char *payload(size_t size) {
+    char *bytes = malloc(size);
+    if (bytes == NULL)
+        fail("malloc");
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (char)(' ' + i % 95);
+    bytes[size - 1] = '\n';
+    return bytes;
+}
+
+/* ---- clocks and latencies ------------------------------------------------------ */
+
+static int64_t read_clock(clockid_t clock) {
+    struct timespec t;
+    if (clock_gettime(clock, &t) < 0)
+        fail("clock_gettime");
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t clock_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+
+/* Latencies: 16 linear steps an octave of nanoseconds, so within 6 %. */
+enum { STEPS = 16, BUCKETS = 64 * STEPS };
+static int64_t histogram[BUCKETS];
+
+static int bucket_of(int64_t ns) {
+    if (ns < STEPS)
+        return (int)(ns < 0 ? 0 : ns);
+    int octave = 63 - __builtin_clzll((unsigned long long)ns);
+    return (octave - 3) * STEPS + (int)((ns >> (octave - 4)) - STEPS);
+}
+
+static double bucket_us(int bucket) {
+    if (bucket < STEPS)
+        return bucket / 1e3;
+    int octave = bucket / STEPS + 3;
+    return (double)((int64_t)(bucket % STEPS + STEPS) << (octave - 4)) / 1e3;
+}
+
+static double percentile(double share) {
+    int64_t total = 0, seen = 0;
+    for (int i = 0; i < BUCKETS; i++)
+        total += histogram[i];
+    for (int i = 0; i < BUCKETS; i++) {
+        seen += histogram[i];
+        if (seen > 0 && (double)seen >= share * (double)total)
+            return bucket_us(i);
+    }
+    return 0;
+}
+
+/* ---- the cores ------------------------------------------------------------------ */
+
+/* Seconds since the start of the system, summed over the two cores. */
+typedef struct account {
+    double idle, steal, interrupts;
+} account;
+
+static cpu_set_t cores; /* client's and server's; empty where one of them is not pinned */
+
+static void find_cores(int server) {
+    cpu_set_t mine, theirs;
+    if (sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) == 1 &&
+        sched_getaffinity(server, sizeof theirs, &theirs) == 0 &&
+        CPU_COUNT(&theirs) == 1)
+        CPU_OR(&cores, &mine, &theirs);
+}
+
+static account read_account(void) {
+    account sum = {0, 0, 0};
+    if (CPU_COUNT(&cores) == 0)
+        return sum;
+    FILE *file = fopen("/proc/stat", "r");
+    if (file == NULL)
+        return sum;
+    char line[512];
+    double tick = 1.0 / (double)sysconf(_SC_CLK_TCK);
+    while (fgets(line, sizeof line, file) != NULL && strncmp(line, "cpu", 3) == 0) {
+        int core;
+        unsigned long long idle, iowait, irq, softirq, steal;
+        int found = sscanf(line, "cpu%d %*u %*u %*u %llu %llu %llu %llu %llu", &core,
+                           &idle, &iowait, &irq, &softirq, &steal);
+        if (found != 6 || core >= CPU_SETSIZE || !CPU_ISSET(core, &cores))
+            continue; /* the first line sums all cores, and has no number */
+        sum.idle += (double)(idle + iowait) * tick;
+        sum.interrupts += (double)(irq + softirq) * tick;
+        sum.steal += (double)steal * tick;
+    }
+    fclose(file);
+    return sum;
+}
+
+/* ---- the window ------------------------------------------------------------------ */
+
+typedef struct reading {
+    int64_t at, messages, client_cpu, server_cpu;
+    account cores;
+} reading;
+
+static int warm, recording;
+static int64_t opened, start, stop, warmup_ns, window_ns, moved_at, moved;
+static clockid_t server_clock;
+static reading first, last;
+
+static reading take(int64_t now, int64_t messages) {
+    return (reading){
+        .at = now,
+        .messages = messages,
+        .cores = read_account(),
+        .client_cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID),
+        .server_cpu = read_clock(server_clock),
+    };
+}
+
+void window_open(double warmup, double seconds, int server) {
+    if (clock_getcpuclockid(server, &server_clock) != 0)
+        refuse("the server's CPU clock can't be read");
+    find_cores(server);
+    opened = moved_at = clock_ns();
+    warmup_ns = (int64_t)(warmup * 1e9);
+    window_ns = (int64_t)(seconds * 1e9);
+}
+
+void window_warm(int64_t now) {
+    if (warm)
+        return;
+    warm = 1;
+    start = now + warmup_ns;
+}
+
+int window_moved(int64_t now, int64_t messages) {
+    const int64_t stall = (int64_t)STALL * 1000000000;
+    if (!warm && now - opened > stall)
+        refuse("a connection had no answer for 10 seconds");
+    if (messages != moved) {
+        moved = messages;
+        moved_at = now;
+    } else if (now - moved_at > stall) {
+        refuse("no answer came for 10 seconds");
+    }
+    if (!recording && warm && now >= start) {
+        recording = 1;
+        first = take(now, messages);
+        stop = now + window_ns;
+    } else if (recording && now >= stop && messages > first.messages) {
+        last = take(now, messages);
+        return 1;
+    }
+    return 0;
+}
+
+void window_answer(int64_t ns) {
+    if (recording)
+        histogram[bucket_of(ns)]++;
+}
+
+void window_print(void) {
+    printf("{\"messages\": %lld, \"seconds\": %.6f, \"client_cpu\": %.6f, "
+           "\"server_cpu\": %.6f, \"p50_us\": %.2f, \"p99_us\": %.2f, "
+           "\"cores\": %d, \"idle\": %.2f, \"steal\": %.2f, \"interrupts\": %.2f}\n",
+           (long long)(last.messages - first.messages), (double)(last.at - first.at) / 1e9,
+           (double)(last.client_cpu - first.client_cpu) / 1e9,
+           (double)(last.server_cpu - first.server_cpu) / 1e9, percentile(0.5),
+           percentile(0.99), CPU_COUNT(&cores), last.cores.idle - first.cores.idle,
+           last.cores.steal - first.cores.steal,
+           last.cores.interrupts - first.cores.interrupts);
+}
