@@ -6,7 +6,7 @@ docs/fork.md.
 
 from __future__ import annotations
 
-import glob
+import importlib.util
 import os
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -14,13 +14,11 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 try:
     from . import _core
 except ImportError as error:
-    if glob.glob(os.path.join(glob.escape(FOLDER), "_core.*.so")):
-        what = "is not built for this Python, or does not load"
-    else:
-        what = "is not built, as in a source tree"
+    if importlib.util.find_spec("goloop._core") is not None:
+        raise
     raise ImportError(
-        f"goloop's C extension in {FOLDER} {what}. Install goloop with this Python's pip, "
-        "or run `make build` in its source tree, or start Python in another folder"
+        f"goloop's C extension is not built for this Python in {FOLDER}. Install goloop with this "
+        "Python's pip, or run `make build` in its source tree, or start Python in another folder"
     ) from error
 
 LIBRARY = os.path.join(FOLDER, "libgoloop.so")

@@ -642,7 +642,63 @@ def test_a_source_tree_without_the_extension_says_what_to_do(tmp_path: Path) -> 
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f"ImportError: goloop's C extension in {tmp_path / 'goloop'} is not built, as in a source "
-        "tree. Install goloop with this Python's pip, or run `make build` in its source tree, or "
-        "start Python in another folder"
+        "ImportError: goloop's C extension is not built for this Python in "
+        f"{tmp_path / 'goloop'}. Install goloop with this Python's pip, or run `make build` in its "
+        "source tree, or start Python in another folder"
+    )
+
+
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters  # 3.13
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import goloop
+
+try_it = "try:\\n import goloop\\nexcept ImportError as error:\\n print(error, flush=True)"
+for arguments in {arguments}:
+    other = interpreters.create(*arguments)
+    interpreters.run_string(other, try_it)
+    interpreters.destroy(other)
+
+async def main():
+    return "the main interpreter goes on"
+
+print(goloop.run(main()))
+"""
+
+
+def test_a_subinterpreter_is_refused() -> None:
+    """Isolated ones by CPython from 3.12 on, those of the old kind by goloop."""
+    legacy = "subinterpreter: run the loop in the main interpreter"
+    if sys.version_info < (3, 12):
+        arguments, expected = "[()]", [legacy]
+    elif sys.version_info < (3, 13):
+        arguments, expected = "[()]", ["does not support loading in subinterpreters"]
+    else:
+        arguments = "[(), ('legacy',)]"
+        expected = ["does not support loading in subinterpreters", legacy]
+    done = subprocess.run(
+        [sys.executable, "-c", SUBINTERPRETER.replace("{arguments}", arguments)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    *refused, last = done.stdout.splitlines()
+    assert len(refused) == len(expected)
+    for line, part in zip(refused, expected, strict=True):
+        assert part in line
+    assert last == "the main interpreter goes on"
+
+
+def test_the_extension_is_loaded_once() -> None:
+    again = """
+import sys, goloop
+del sys.modules["goloop._core"], sys.modules["goloop.library"], sys.modules["goloop"]
+import goloop
+"""
+    done = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: goloop._core cannot be loaded a second time in one process: "
+        "keep goloop in sys.modules"
     )

@@ -120,9 +120,30 @@ static PyMethodDef core_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* The state of this file and of all below is the process's, and its objects belong to
+ * the interpreter that made them: so it is loaded once, and in the main one. */
+static int
+core_refuse_again(void)
+{
+    static bool loaded;
+    const char *why = NULL;
+    if (PyInterpreterState_Get() != PyInterpreterState_Main())
+        why = "in a subinterpreter: run the loop in the main interpreter, or in a process of its own";
+    else if (loaded)
+        why = "a second time in one process: keep goloop in sys.modules";
+    if (why != NULL) {
+        PyErr_Format(PyExc_ImportError, "goloop._core cannot be loaded %s", why);
+        return -1;
+    }
+    loaded = true;
+    return 0;
+}
+
 static int
 core_exec(PyObject *module)
 {
+    if (core_refuse_again() < 0)
+        return -1;
     if (gl_names_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
         gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
         gl_stream_init_type(module) < 0 || gl_listener_init_type(module) < 0 ||
