@@ -8,20 +8,27 @@ turns in between.
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import random
+import re
+import shutil
 import socket
 import ssl
+import subprocess
+import termios
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import BufferedRecorder, Recorder, turns
-from tls_tools import VERSIONS, Peer, client_context, server_context
+from protocols import BufferedRecorder, Recorder, turns, until
+from tls_tools import VERSIONS, Peer, client_context, identity, server_context
 
 Loop = asyncio.AbstractEventLoop
 TIME_LIMIT = 60
@@ -75,14 +82,19 @@ class Echo(Recorder):
         self.transport.write(data)
 
 
-class BufferedEcho(BufferedRecorder):
+class Buffered(BufferedRecorder):
     """With a buffer that ends within records."""
 
     def __init__(self) -> None:
         super().__init__(777)
 
     def get_buffer(self, sizehint: int) -> Any:
+        # No bytearray, with which asyncio loses what it reads behind the first record.
         return memoryview(self.buffer)
+
+
+class BufferedEcho(Buffered):
+    """The same, sent back."""
 
     def buffer_updated(self, nbytes: int) -> None:
         self.transport.write(bytes(self.buffer[:nbytes]))
@@ -296,6 +308,125 @@ async def test_key_updates(loop: Loop, role: str, factory: Callable[[], Any]) ->
     digest, lost = await run(loop, role, VERSIONS[1], factory, talk, cut=seeded(5))
     assert lost is None
     assert digest == hashlib.sha256(payload).digest()
+
+
+class Program:
+    """The `openssl` program as the other side, whose K and k command change the keys.
+
+    It sends what it reads from its standard input, unless a read begins with such a
+    letter, and prints what it receives.
+    """
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.messages = folder / "messages"
+        self.output = folder / "output"
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                ["openssl", *words, "-tls1_3", "-msg", "-msgfile", str(self.messages)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def printed(self, kind: re.Pattern[bytes], count: int = 1) -> list[bytes]:
+        """The matches in what it has printed, once there are that many."""
+        deadline = time.monotonic() + TIME_LIMIT
+        while len(found := kind.findall(self.output.read_bytes())) < count:
+            assert time.monotonic() < deadline, self.output.read_bytes()[-2000:]
+            assert self.process.poll() is None, self.output.read_bytes()[-2000:]
+            time.sleep(0.002)
+        return found
+
+    def type(self, data: bytes) -> None:
+        """Gives it `data` for one read."""
+        assert self.process.stdin is not None
+        assert len(data) <= 4096
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+        deadline = time.monotonic() + TIME_LIMIT
+        left = array.array("i", [1])
+        while left[0]:
+            assert time.monotonic() < deadline
+            assert self.process.poll() is None, self.output.read_bytes()[-2000:]
+            fcntl.ioctl(self.process.stdin, termios.FIONREAD, left)
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait(TIME_LIMIT)
+
+
+# What s_server and s_client print of their own between the pieces that they receive.
+ASCII = bytes(range(128))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl program")
+@by_role
+@pytest.mark.parametrize("factory", [Recorder, Buffered])
+async def test_openssl_changes_the_keys_during_transfers(
+    loop: Loop, role: str, factory: Callable[[], Any], tmp_path: Path
+) -> None:
+    """An independent program asks for it: both directions, or its own alone."""
+    own = identity()
+    rounds = 40
+    down = [b"%04d%s\n" % (i, bytes([97 + i % 26]) * 3000) for i in range(rounds)]
+    up = [bytes([128 + i]) * 40_000 for i in range(rounds)]
+    made: asyncio.Future[Any] = loop.create_future()
+
+    def protocol_factory() -> Any:
+        protocol = factory()
+        made.set_result(protocol)
+        return protocol
+
+    server: asyncio.AbstractServer | None = None
+    if role == "client":
+        # Its own choice of the port, which it then says.
+        words = ["s_server", "-accept", "127.0.0.1:0", "-cert", own.certificate, "-key", own.key]
+        program = Program(tmp_path, *words, "-naccept", "1", "-num_tickets", "0")
+    else:
+        context = server_context(version=VERSIONS[1])
+        context.num_tickets = 0
+        server = await loop.create_server(protocol_factory, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        program = Program(tmp_path, "s_client", "-connect", f"127.0.0.1:{port}")
+    try:
+        if role == "client":
+            accept = re.compile(rb"ACCEPT 127.0.0.1:(\d+)\n")
+            (said,) = await asyncio.to_thread(program.printed, accept)
+            await loop.create_connection(
+                protocol_factory,
+                *("127.0.0.1", int(said)),
+                ssl=client_context(version=VERSIONS[1]),
+                server_hostname="localhost",
+            )
+        protocol = await asyncio.wait_for(made, TIME_LIMIT)
+        await until(lambda: protocol.transport is not None)
+        for i in range(rounds):
+            # What is on its way both before and after the change.
+            protocol.transport.write(up[i])
+            await asyncio.to_thread(program.type, b"Kk"[i % 2 : i % 2 + 1] + b"\n")
+            await asyncio.to_thread(program.type, down[i])
+        await until(lambda: len(protocol.data) >= len(b"".join(down)))
+        assert hashlib.sha256(protocol.data).digest() == hashlib.sha256(b"".join(down)).digest()
+        whole = b"".join(up)
+
+        def received() -> bytes:
+            return program.output.read_bytes().translate(None, ASCII)
+
+        await until(lambda: len(received()) >= len(whole))
+        assert hashlib.sha256(received()).digest() == hashlib.sha256(whole).digest()
+        messages = program.messages.read_text()
+        assert len(re.findall(r"^>>> .*KeyUpdate", messages, re.M)) == rounds
+        assert len(re.findall(r"^<<< .*KeyUpdate", messages, re.M)) == rounds // 2
+    finally:
+        await asyncio.to_thread(program.end)
+        if made.done() and made.result().transport is not None:
+            made.result().transport.abort()
+            await made.result().lost
+        if server is not None:
+            server.close()
+            await server.wait_closed()
 
 
 @by_version
