@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pty
 import socket
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -359,3 +361,66 @@ async def test_a_fifo(loop: Loop, tmp_path: Path) -> None:
     loop.remove_reader(reader)
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.parametrize("direction", ["reader", "writer"])
+async def test_a_socket_that_was_closed_while_it_was_watched(
+    loop: Loop, pair: tuple[socket.socket, socket.socket], direction: str
+) -> None:
+    """It has no number any more, and is found by what it is; anyio does so."""
+    first, _ = pair
+    getattr(loop, f"add_{direction}")(first, print)
+    first.close()
+    assert getattr(loop, f"remove_{direction}")(first) is True
+    for remove in (loop.remove_reader, loop.remove_writer):
+        with pytest.raises(ValueError, match="Invalid file descriptor: -1"):
+            remove(first)
+    with pytest.raises(ValueError, match="Invalid file descriptor: -1"):
+        loop.remove_reader(-1)
+
+
+async def test_a_closed_file_is_refused(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    file = os.fdopen(reading, "rb", 0)
+    loop.add_reader(file, print)
+    assert loop.remove_reader(file) is True
+    file.close()
+    with pytest.raises(ValueError, match="Invalid file object: "):
+        loop.remove_reader(file)
+
+
+async def test_a_watched_object_lives(loop: Loop) -> None:
+    first, second = tcp_pair()
+    alive = weakref.ref(first)
+    loop.add_reader(first, print)
+    loop.add_writer(first, list)
+    number = first.fileno()
+    del first
+    gc.collect()
+    assert alive() is not None
+    assert loop.remove_reader(number) is True
+    assert alive() is not None
+    alive().close()  # type: ignore[union-attr]
+    assert loop.remove_writer(alive()) is True  # type: ignore[arg-type]
+    gc.collect()
+    assert alive() is None
+    second.close()
+
+
+async def test_the_number_of_a_closed_socket_is_taken_by_another(loop: Loop) -> None:
+    first, second = tcp_pair()
+    third, fourth = tcp_pair()
+    loop.add_reader(first, print)
+    number = first.fileno()
+    first.close()
+    os.dup2(third.fileno(), number)
+    another = socket.socket(fileno=number)
+    assert loop.remove_reader(first) is True
+    seen: list[bytes] = []
+    loop.add_reader(another, lambda: seen.append(another.recv(10)))
+    fourth.send(b"x")
+    await until(lambda: seen == [b"x"])
+    assert loop.remove_reader(another) is True
+    for sock in (second, third, fourth, another):
+        sock.close()

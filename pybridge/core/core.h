@@ -161,6 +161,7 @@ typedef struct gl_reg {       /* registry.c: by id */
 typedef struct gl_fd {        /* registry.c: by fd number */
     PyObject *transport;      /* borrowed: the transport that uses the fd, or NULL */
     PyObject *reader, *writer;/* owned: a Handle, or a Future that waits once */
+    PyObject *file;           /* owned: the object that add_reader/_writer got, or NULL */
     uint32_t id, gen;         /* the watch */
     bool watched;             /* id and gen are valid */
     bool reader_once, writer_once;

@@ -76,13 +76,14 @@ gl_fd_release_watch(gl_loop *loop, int fd)
     gl_fd *f = &loop->fds[fd];
     uint32_t id = f->id, gen = f->gen;
     f->watched = false;
-    PyObject *reader = f->reader, *writer = f->writer;
-    f->reader = f->writer = NULL;
+    PyObject *reader = f->reader, *writer = f->writer, *file = f->file;
+    f->reader = f->writer = f->file = NULL;
     gl_reg_clear(loop, id, gen);
     if (loop->go)
         loop->go->watch_close(loop->reactor, id, gen);
     Py_XDECREF(reader);
     Py_XDECREF(writer);
+    Py_XDECREF(file);
     return 0;
 }
 
@@ -101,14 +102,13 @@ gl_fd_set_transport(gl_loop *loop, int fd, PyObject *transport)
     f->transport = transport;
 }
 
-/* The fd of an int or of an object with fileno(), as asyncio's selectors find it;
- * -1 with ValueError. */
-static int
-gl_fd_from_object(PyObject *o)
+/* The number that an int is or that an object's fileno() gives, which may be no fd's
+ * (a closed socket says -1); false with ValueError. */
+static bool
+fd_number(PyObject *o, long *fd)
 {
-    long fd;
     if (PyLong_Check(o)) {
-        fd = PyLong_AsLong(o);
+        *fd = PyLong_AsLong(o);
     } else {
         PyObject *n = PyObject_CallMethodNoArgs(o, G.s_fileno);
         PyObject *i = n ? PyNumber_Long(n) : NULL;
@@ -120,12 +120,21 @@ gl_fd_from_object(PyObject *o)
                 PyErr_Clear();
                 PyErr_Format(PyExc_ValueError, "Invalid file object: %R", o);
             }
-            return -1;
+            return false;
         }
-        fd = PyLong_AsLong(i);
+        *fd = PyLong_AsLong(i);
         Py_DECREF(i);
     }
-    if (fd == -1 && PyErr_Occurred())
+    return *fd != -1 || !PyErr_Occurred();
+}
+
+/* The fd of an int or of an object with fileno(), as asyncio's selectors find it;
+ * -1 with ValueError. */
+static int
+gl_fd_from_object(PyObject *o)
+{
+    long fd;
+    if (!fd_number(o, &fd))
         return -1;
     if (fd < 0 || fd > INT_MAX) {
         PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", fd);
@@ -173,6 +182,7 @@ gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg)
     for (int i = 0; i < loop->fds_cap; i++) {
         Py_VISIT(loop->fds[i].reader);
         Py_VISIT(loop->fds[i].writer);
+        Py_VISIT(loop->fds[i].file);
     }
     return 0;
 }
@@ -192,6 +202,7 @@ gl_registry_clear(gl_loop *loop)
     for (int i = 0; i < fds_cap; i++) {
         Py_XDECREF(fds[i].reader);
         Py_XDECREF(fds[i].writer);
+        Py_XDECREF(fds[i].file);
     }
     for (uint32_t i = 0; i < regs_cap; i++)
         Py_XDECREF(regs[i].owner);

@@ -4,6 +4,10 @@
  * Each direction of an fd has one place (gl_fd.reader, gl_fd.writer): a Handle,
  * called at each turn while the fd is ready, or a Future that is done once
  * (sock_recv and its kin).  Who comes later takes the place, as in asyncio.
+ *
+ * The object that add_reader was given is kept (gl_fd.file) as long as a place is
+ * taken: remove_reader finds by it what was watched, also after the object was closed
+ * and has no number any more.
  */
 #include "core.h"
 
@@ -38,6 +42,29 @@ watch_update(gl_loop *loop, int fd)
     return r < 0 ? gl_set_oserror(-r) : 0;
 }
 
+/* Takes the object of an fd whose places are both empty; the caller drops it last. */
+static PyObject *
+watch_take_file(gl_fd *f)
+{
+    PyObject *file = NULL;
+    if (f->reader == NULL && f->writer == NULL) {
+        file = f->file;
+        f->file = NULL;
+    }
+    return file;
+}
+
+/* The fd that is watched for this very object, or -1. */
+static int
+watch_search(gl_loop *loop, PyObject *file)
+{
+    for (int fd = 0; fd < loop->fds_cap; fd++) {
+        if (loop->fds[fd].file == file)
+            return fd;
+    }
+    return -1;
+}
+
 /* Cancels what held a place, as asyncio cancels a replaced handle. */
 static void
 watch_displaced(PyObject *old)
@@ -53,13 +80,16 @@ watch_displaced(PyObject *old)
     Py_DECREF(old);
 }
 
-/* Puts `waiter` (a new reference is taken) in the place. */
+/* Puts `waiter` (a new reference is taken) in the place.  `file` (stolen, may be NULL)
+ * is the object whose number fd is. */
 static int
-watch_place(gl_loop *loop, int fd, bool write, PyObject *waiter, bool once)
+watch_place(gl_loop *loop, int fd, bool write, PyObject *waiter, bool once, PyObject *file)
 {
     gl_fd *f = gl_fd_get(loop, fd);
-    if (f == NULL)
+    if (f == NULL) {
+        Py_XDECREF(file);
         return -1;
+    }
     PyObject **place = write ? &f->writer : &f->reader;
     bool *place_once = write ? &f->writer_once : &f->reader_once;
     PyObject *old = *place;
@@ -71,9 +101,17 @@ watch_place(gl_loop *loop, int fd, bool write, PyObject *waiter, bool once)
         *(write ? &f->writer : &f->reader) = old;
         *(write ? &f->writer_once : &f->reader_once) = old_once;
         Py_DECREF(waiter);
+        Py_XDECREF(file);
         return -1;
     }
+    if (file) {
+        f = &loop->fds[fd];
+        PyObject *old_file = f->file;
+        f->file = file;
+        file = old_file;
+    }
     watch_displaced(old);
+    Py_XDECREF(file);
     return 0;
 }
 
@@ -93,6 +131,7 @@ watch_unplace(gl_loop *loop, int fd, bool write, PyObject *only)
         return -1;
     bool was_once = write ? f->writer_once : f->reader_once;
     *place = NULL;
+    PyObject *file = watch_take_file(f);
     int r = 0;
     if (loop->go && !gl_loop_is_foreign(loop)) {
         if (f->reader == NULL && f->writer == NULL && !was_once) {
@@ -110,6 +149,7 @@ watch_unplace(gl_loop *loop, int fd, bool write, PyObject *only)
         }
     }
     watch_displaced(old);
+    Py_XDECREF(file);
     return r < 0 ? -1 : 1;
 }
 
@@ -129,6 +169,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
         if (f->writer_once)
             Py_CLEAR(f->writer);
     }
+    PyObject *file = watch_take_file(f);
     int result = 0;
     for (int i = 0; i < 2; i++) {
         PyObject *w = ready[i];
@@ -151,6 +192,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
         }
         Py_DECREF(w);
     }
+    Py_XDECREF(file);
     return result;
 }
 
@@ -208,7 +250,8 @@ watch_add(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwna
     if (h == NULL)
         return NULL;
     gl_handle_track(h);
-    if (watch_place(self, fd, write, h, false) < 0)
+    PyObject *file = PyLong_Check(named[0]) ? NULL : Py_NewRef(named[0]);
+    if (watch_place(self, fd, write, h, false, file) < 0)
         Py_CLEAR(h);
     return h;
 }
@@ -216,18 +259,27 @@ watch_add(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwna
 static PyObject *
 watch_remove(gl_loop *self, PyObject *arg, bool write, bool check)
 {
-    int fd = gl_fd_from_object(arg);
-    if (fd < 0) {
+    long number = -1;
+    bool known = fd_number(arg, &number);
+    if (!known && (check || !PyErr_ExceptionMatches(PyExc_ValueError)))
+        return NULL;
+    PyErr_Clear();
+    int fd;
+    if (number > INT_MAX)
+        return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
+    if (number >= 0) {
+        fd = (int)number;
+        if (check && fd_ensure_no_transport_named(self, fd, arg) < 0)
+            return NULL;
+    } else {
         /* A file object that was closed meanwhile: asyncio searches for it among
-         * what is registered and finds nothing. */
-        if (!check && PyErr_ExceptionMatches(PyExc_ValueError)) {
-            PyErr_Clear();
+         * what is registered. */
+        fd = self->closed ? -1 : watch_search(self, arg);
+        if (fd < 0 && !check)
             Py_RETURN_FALSE;
-        }
-        return NULL;
+        if (fd < 0 && !self->closed)
+            return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
     }
-    if (check && fd_ensure_no_transport_named(self, fd, arg) < 0)
-        return NULL;
     if (self->closed)
         Py_RETURN_FALSE;
     int r = watch_unplace(self, fd, write, NULL);
@@ -284,7 +336,7 @@ gl_wait_fd(gl_loop *loop, int fd, bool write)
     PyObject *fut = gl_new_future(loop);
     if (fut == NULL)
         return NULL;
-    if (watch_place(loop, fd, write, fut, true) < 0)
+    if (watch_place(loop, fd, write, fut, true, NULL) < 0)
         Py_CLEAR(fut);
     return fut;
 }
