@@ -5,6 +5,7 @@ What is not a whole program stands in a block of another kind, and in the README
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -46,7 +47,26 @@ def test_the_documented_program_runs(block: str, tmp_path: Path) -> None:
     assert "Warning" not in said, said
 
 
-@pytest.mark.parametrize("page", PAGES)
+STATES = {"native", "goloop", "inherited", "asyncio", "differs"}
+
+
+def methods_and_states() -> list[tuple[str, str]]:
+    """Each method of the table in compatibility.md with the state that it gives."""
+    text = (DOCS / "compatibility.md").read_text()
+    section = text.split("## Every method of AbstractEventLoop")[1].split("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    return [(name, row[1]) for row in rows for name in re.findall(r"`(\w+)`", row[0])]
+
+
+def test_the_table_names_every_method_once() -> None:
+    named = [name for name, _ in methods_and_states()]
+    assert sorted(set(named)) == sorted(named)
+    public = {name for name in vars(asyncio.AbstractEventLoop) if not name.startswith("_")}
+    assert public <= set(named)
+    assert {state for _, state in methods_and_states()} <= STATES
+
+
+@pytest.mark.parametrize("page", [*PAGES, "compatibility"])
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", (DOCS / f"{page}.md").read_text()):
         assert (DOCS / target).exists(), target
