@@ -148,13 +148,16 @@ _OTHER_NETWORK = (
     ),
     *(
         Case(
-            f"pipe-{verb}", "pipes", "net", f"pipe, {verb}",
-            isolates, "MiB/s", ("c-epoll",),
-            server=f"pipe-{verb}", mode=mode, connections=1, size=MIB,
+            name, "pipes", "net", title, isolates, "MiB/s", ("c-epoll",),
+            server=server, mode=mode, connections=1, size=MIB,
         )
-        for verb, mode, isolates in (
-            ("read", "feed", "connect_read_pipe: bytes in bulk, one file descriptor"),
-            ("write", "drain", "connect_write_pipe: the same outwards, with flow control"),
+        for name, server, mode, title, isolates in (
+            ("pipe-read", "pipe-read", "feed", "pipe, read, MiB",
+             "connect_read_pipe on a pipe of 64 KiB: mostly, being woken"),
+            ("pipe-read-wide", "pipe-read", "feed-wide", "pipe of 1 MiB, read, MiB",
+             "the same where the pipe is never empty: reading in bulk"),
+            ("pipe-write", "pipe-write", "drain", "pipe, write, MiB",
+             "connect_write_pipe on a pipe of 64 KiB, with flow control"),
         )
     ),
 )  # fmt: skip

@@ -186,6 +186,9 @@ class Runner:
         """Build the load generator of a case; raises native.BuildError."""
         if case.needs_tls:
             native.identity()
+        if case.mode == "tls-churn":
+            return native.go_program()
+        if case.mode == "tls":
             return native.tls_program()
         if case.mode == "echo" and case.server != "unix":
             return self.generator

@@ -368,7 +368,9 @@ def test_a_partial_failure_marks_the_figure() -> None:
     assert "†" in report.summary(run, [cases.BY_NAME["sleep-0"]], ["goloop"])
 
 
-MODES = ("echo", "http", "churn", "tls", "tls-churn", "udp", "feed", "drain")
+MODES = (
+    "echo", "http", "churn", "tls", "tls-churn", "udp", "feed", "feed-wide", "drain",
+)  # fmt: skip
 
 
 # ---- the catalogues -------------------------------------------------------------------
@@ -563,20 +565,94 @@ def test_the_load_generator_refuses_wrong_answers(answer: str, complaint: str) -
         "    if not answer: break\n"
         "    client.sendall(answer)\n"
     )
+    load = load_against(program, native.c_program("epoll_load"), "echo", "60")
+    assert load.returncode == 1
+    assert complaint in load.stderr
+
+
+def load_against(
+    program: str, generator: Path, mode: str, seconds: str, connections: int = 1
+) -> subprocess.CompletedProcess[str]:
+    """Run a load generator against a server that prints its port."""
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
     ) as server:
         try:
             assert server.stdout is not None
             port = server.stdout.readline().strip()
-            load = subprocess.run(
-                [native.c_program("epoll_load"), "echo", port, "1", "64", "0", "60",
-                 str(server.pid)],
+            return subprocess.run(
+                [generator, mode, port, str(connections), "64", "0", seconds, str(server.pid)],
                 capture_output=True, text=True, timeout=60, check=False,
             )  # fmt: skip
         finally:
             server.kill()
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("mode", "number", "answer", "complaint"),
+    [
+        # The first answer is decrypted and compared, later ones are counted by their records.
+        ("tls", 0, "data[:-1] + b'!'", "an answer differs from its question"),
+        ("tls", 0, "data + b'!'", "an answer is longer than its question"),
+        ("tls", 5, "data + b'!'", "an answer is longer than its question"),
+        ("tls", 5, "b''", "the server closed a connection"),
+        ("tls-churn", 0, "data[:-1] + b'!'", "an answer differs from its question"),
+        ("tls-churn", 0, "data + b'!'", "an answer is longer than its question"),
+        ("tls-churn", 0, "b''", "EOF"),
+    ],
+)
+def test_the_tls_clients_refuse_wrong_answers(
+    mode: str, number: int, answer: str, complaint: str
+) -> None:
+    measurable("tls-1k-x100" if mode == "tls" else "tls-churn-x10")
+    program = (
+        "import socket, ssl\n"
+        "context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n"
+        f"context.load_cert_chain({str(native.identity())!r})\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "client = context.wrap_socket(listener.accept()[0], server_side=True)\n"
+        "for number in range(100):\n"
+        "    data = client.recv(64)\n"
+        f"    answer = {answer} if number == {number} else data\n"
+        "    client.sendall(answer) if answer else client.close()\n"
+    )
+    generator = native.tls_program() if mode == "tls" else native.go_program()
+    load = load_against(program, generator, mode, "60")
     assert load.returncode == 1
+    assert complaint in load.stderr
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("data", ""),
+        ("data[:-1] + b'!'", "an answer differs from its question"),
+        ("data + b'!' if number else data", "an answer is longer than its question"),
+        ("data[:-1] if number else data", "an answer is shorter than its question"),
+        # One connection of two has an answer no more.
+        ("data if number < 10 or address == first else None", "a datagram was lost"),
+    ],
+)
+def test_the_load_generator_looks_at_datagrams(answer: str, complaint: str) -> None:
+    program = (
+        "import socket\n"
+        "bound = socket.socket(type=socket.SOCK_DGRAM)\n"
+        "bound.bind(('127.0.0.1', 0))\n"
+        "print(bound.getsockname()[1], flush=True)\n"
+        "number, first = 0, None\n"
+        "while True:\n"
+        "    data, address = bound.recvfrom(65536)\n"
+        "    first = first or address\n"
+        f"    answer = {answer}\n"
+        "    number += 1\n"
+        "    if answer is not None: bound.sendto(answer, address)\n"
+    )
+    generator = native.c_program("epoll_load")
+    load = load_against(program, generator, "udp", "0.1", connections=2)
+    assert (load.returncode, load.stderr) == (0, "") or complaint
     assert complaint in load.stderr
 
 

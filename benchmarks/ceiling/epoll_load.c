@@ -5,7 +5,7 @@
  * It must cost less than any server it measures.  So each connection's first
  * answer is compared byte by byte; after that the kernel is told to throw the
  * received bytes away (MSG_TRUNC), so they are counted but never copied.  Unix
- * sockets can't do that, and TLS has to decrypt.
+ * sockets can't do that; of TLS see load_tls.c.
  *
  * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID
  *   echo       SIZE bytes, the last one a newline, come back unchanged
@@ -13,8 +13,8 @@
  *   churn      connect, echo SIZE bytes once, close, connect again
  *   udp        as echo, a datagram each; a lost one is an error
  *   tls        as echo, over TLS
- *   tls-churn  as churn, with a whole handshake and close_notify in both directions
  *   feed       write to the FIFO at ADDRESS; a message is SIZE bytes written
+ *   feed-wide  the same, once the pipe holds 1 MiB
  *   drain      read from the FIFO at ADDRESS
  * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket or FIFO.
  *
@@ -24,9 +24,9 @@
  * a sentence where a connection fails, an answer differs, or nothing moves.
  *
  * A connection's states: CONNECTING -> (TLS: HANDSHAKING ->) TALKING (send, then
- * wait for `expected` bytes, next message) -> in a churn CLOSING, which over TLS
- * waits for the server's end, and CONNECTING again.  In every state `unsent` bytes
- * may wait for the kernel, and then the socket is polled for EPOLLOUT too.
+ * wait for `expected` bytes, next message) -> in a churn, closed and CONNECTING
+ * again.  In every state `unsent` bytes may wait for the kernel, and then the socket
+ * is polled for EPOLLOUT too.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -52,8 +52,8 @@ enum { EVENTS = 512, HTTP_BUFFER = 16384, SOURCES = 250, PLAIN = 256 * 1024 };
 /* What a mode does differently from a plain echo. */
 typedef struct mode {
     const char *name;
-    int http, churn, udp, tls;
-    void (*pipe)(const char *path, size_t size);
+    int http, churn, udp, tls, capacity;
+    void (*pipe)(const char *path, size_t size, int capacity);
 } mode;
 
 static const mode MODES[] = {
@@ -62,14 +62,15 @@ static const mode MODES[] = {
     {.name = "churn", .churn = 1},
     {.name = "udp", .udp = 1},
     {.name = "feed", .pipe = pipe_feed},
+    /* The most that /proc/sys/fs/pipe-max-size usually allows. */
+    {.name = "feed-wide", .pipe = pipe_feed, .capacity = 1024 * 1024},
     {.name = "drain", .pipe = pipe_drain},
 #ifdef WITH_TLS
     {.name = "tls", .tls = 1},
-    {.name = "tls-churn", .tls = 1, .churn = 1},
 #endif
 };
 
-typedef enum state { CONNECTING, HANDSHAKING, TALKING, CLOSING } state;
+typedef enum state { CONNECTING, HANDSHAKING, TALKING } state;
 
 typedef struct connection {
     int fd;
@@ -88,7 +89,9 @@ static int port;
 static size_t size;
 static char *request;
 static int64_t messages, now_ns;
-static int unanswered; /* connections that have not had their first answer */
+static int unanswered;  /* connections that have not had their first answer */
+static int outstanding; /* answers that are due, once no more is sent */
+static int ending;
 
 /* ---- sending -------------------------------------------------------------------- */
 
@@ -137,12 +140,10 @@ static void shake_hands(connection *c) {
     if (!done)
         return;
     c->state = TALKING;
-    int64_t began = c->sent_at;
     next_message(c);
-    c->sent_at = began;
 }
 
-/* A churn's latency includes the connect and the handshake. */
+/* A churn's latency includes the connect. */
 static void connected(connection *c) {
     int64_t began = c->sent_at;
     if (how->tls) {
@@ -214,42 +215,21 @@ static void open_connection(connection *c) {
 
 static void count(connection *c) {
     messages++;
+    outstanding--;
     window_answer(now_ns - c->sent_at);
     if (!c->checked && --unanswered == 0)
         window_warm(now_ns);
     c->checked = 1;
 }
 
-static void reopen(connection *c) {
-    count(c);
-    if (c->tls != NULL)
-        tls_free(c->tls);
-    c->tls = NULL;
-    close(c->fd); /* closing takes it out of the poller */
-    open_connection(c);
-}
-
 static void answered(connection *c) {
-    if (!how->churn) {
-        count(c);
+    count(c);
+    if (how->churn) {
+        close(c->fd); /* closing takes it out of the poller */
+        open_connection(c);
+    } else if (!ending) {
         next_message(c);
-    } else if (c->tls == NULL) {
-        reopen(c);
-    } else {
-        c->state = CLOSING;
-        tls_close(c->tls);
-        send_rest(c);
     }
-}
-
-/* Over TLS the server answers close_notify by its own and by its end. */
-static void read_end(connection *c) {
-    static char rest[16384];
-    ssize_t got = recv(c->fd, rest, sizeof rest, 0);
-    if (got < 0 && errno != EAGAIN && errno != EINTR)
-        fail("recv after close_notify");
-    if (got == 0)
-        reopen(c);
 }
 
 /* ---- answers ---------------------------------------------------------------------- */
@@ -272,7 +252,9 @@ static size_t receive(connection *c, char *into, size_t room, int flags) {
 static void read_echo(connection *c) {
     static char plain[PLAIN];
     size_t got, room = c->expected < sizeof plain ? c->expected + 1 : sizeof plain;
-    if (c->checked && c->tls == NULL && unix_path == NULL) {
+    if (c->checked && c->tls != NULL) {
+        got = tls_skim(c->tls);
+    } else if (c->checked && unix_path == NULL) {
         got = receive(c, NULL, how->udp ? 0 : c->expected + 1, MSG_TRUNC);
     } else {
         got = receive(c, plain, room, how->udp ? MSG_TRUNC : 0);
@@ -287,8 +269,8 @@ static void read_echo(connection *c) {
     c->expected -= got;
     if (c->expected == 0)
         answered(c);
-    else if (c->tls != NULL && got > 0)
-        read_echo(c); /* what was read ahead is not announced by the poller */
+    else if (c->tls != NULL && !c->checked && got > 0)
+        read_echo(c); /* OpenSSL may have received more than it gave */
 }
 
 static void read_http(connection *c) {
@@ -333,20 +315,36 @@ static void happened(connection *c, uint32_t events) {
         return;
     if (c->state == HANDSHAKING)
         shake_hands(c);
-    else if (c->state == CLOSING)
-        read_end(c);
     else if (how->http)
         read_http(c);
     else
         read_echo(c);
 }
 
+static void poll_once(int milliseconds) {
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(poller, events, EVENTS, milliseconds);
+    if (n < 0 && errno != EINTR)
+        fail("epoll_wait");
+    for (int i = 0; i < n; i++) {
+        now_ns = clock_ns();
+        happened(events[i].data.ptr, events[i].events);
+    }
+    now_ns = clock_ns();
+}
+
 /* A datagram may be lost, and no one sends it again: its connection then stands
- * still while the others go on, and the figure would be of fewer connections. */
-static void look_for_lost(const connection *all, int connections) {
-    for (int i = 0; how->udp && i < connections; i++)
-        if (now_ns - all[i].sent_at > 200 * 1000000)
+ * still while the others go on, and the figure would be of fewer connections.  So
+ * at the end every connection must get its last answer. */
+static void await_last_answers(int connections) {
+    int64_t until = now_ns + 2000000000;
+    ending = 1;
+    outstanding = connections;
+    while (outstanding > 0) {
+        if (now_ns > until)
             refuse("a datagram was lost, or its answer");
+        poll_once(100);
+    }
 }
 
 static void talk(int connections) {
@@ -363,21 +361,10 @@ static void talk(int connections) {
             fail("malloc");
         open_connection(&all[i]);
     }
-    for (;;) {
-        struct epoll_event events[EVENTS];
-        int n = epoll_wait(poller, events, EVENTS, 1000);
-        if (n < 0 && errno != EINTR)
-            fail("epoll_wait");
-        now_ns = clock_ns();
-        if (window_moved(now_ns, messages))
-            break;
-        for (int i = 0; i < n; i++) {
-            if (i > 0)
-                now_ns = clock_ns();
-            happened(events[i].data.ptr, events[i].events);
-        }
-    }
-    look_for_lost(all, connections);
+    while (!window_moved(now_ns, messages))
+        poll_once(1000);
+    if (how->udp)
+        await_last_answers(connections);
 }
 
 static const mode *find_mode(const char *name) {
@@ -404,7 +391,7 @@ int main(int argc, char **argv) {
 
     window_open(atof(argv[5]), atof(argv[6]), atoi(argv[7]));
     if (how->pipe != NULL)
-        how->pipe(argv[2], size);
+        how->pipe(argv[2], size, how->capacity);
     else
         talk(connections);
     window_print();

@@ -50,9 +50,10 @@ void window_print(void);
 /* ---- load_pipe.c ------------------------------------------------------------- */
 
 /* Measures a whole window: writes to, or reads from, the FIFO at a path.  A message
- * is `size` bytes, whatever the calls that moved them. */
-void pipe_feed(const char *path, size_t size);
-void pipe_drain(const char *path, size_t size);
+ * is `size` bytes, whatever the calls that moved them.  The pipe gets `capacity`
+ * bytes; 0 leaves it as it is. */
+void pipe_feed(const char *path, size_t size, int capacity);
+void pipe_drain(const char *path, size_t size, int capacity);
 
 /* ---- load_tls.c ----------------------------------------------------------------
  *
@@ -62,17 +63,18 @@ void pipe_drain(const char *path, size_t size);
 typedef struct tls_session tls_session;
 
 tls_session *tls_new(int fd);
-void tls_free(tls_session *session);
 
 /* 1 when the handshake is complete, 0 while it needs more of the server. */
 int tls_handshake(tls_session *session);
 
-/* Encrypt; the close_notify that ends a session. */
+/* Encrypts. */
 void tls_write(tls_session *session, const char *data, size_t length);
-void tls_close(tls_session *session);
 
 /* Decrypts at most `room` bytes; 0 while there is nothing. */
 size_t tls_read(tls_session *session, char *into, size_t room);
+
+/* Receives and counts without decrypting; after the first call there is no other way. */
+size_t tls_skim(tls_session *session);
 
 /* What is to be sent, and that it has been. */
 size_t tls_unsent(const tls_session *session, const char **bytes);

@@ -20,7 +20,7 @@
 
 enum {
     BLOCK = 64 * 1024, /* a pipe's usual capacity */
-    FILLED = 2 * BLOCK /* so much has passed only when the loop has moved some of it */
+    MARGIN = 64 * 1024
 };
 
 /* SIGALRM interrupts a call that blocks because the loop has stopped moving, so
@@ -36,8 +36,16 @@ static void wake_up_every_second(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* Repeats a call that moves bytes until the window is over. */
-static void pump(ssize_t (*move)(int fd), int fd, size_t size,
+/* Sets a pipe's capacity, if one is asked for, and returns it. */
+static uint64_t widen(int fd, int capacity) {
+    if (capacity > 0 && fcntl(fd, F_SETPIPE_SZ, capacity) < 0)
+        fail("F_SETPIPE_SZ");
+    return (uint64_t)fcntl(fd, F_GETPIPE_SZ);
+}
+
+/* Repeats a call that moves bytes until the window is over.  The warm-up begins when
+ * more has passed than the pipe holds: then the loop moves. */
+static void pump(ssize_t (*move)(int fd), int fd, size_t size, uint64_t capacity,
                  const char *name, const char *ended) {
     uint64_t bytes = 0;
     wake_up_every_second();
@@ -45,7 +53,7 @@ static void pump(ssize_t (*move)(int fd), int fd, size_t size,
         ssize_t n = move(fd);
         if (n > 0) {
             bytes += (uint64_t)n;
-            if (bytes > FILLED)
+            if (bytes > capacity + MARGIN)
                 window_warm(clock_ns());
         } else if (n == 0 || errno == EPIPE) {
             refuse(ended);
@@ -61,7 +69,7 @@ static struct iovec block;
 
 static ssize_t lend(int fd) { return vmsplice(fd, &block, 1, 0); }
 
-void pipe_feed(const char *path, size_t size) {
+void pipe_feed(const char *path, size_t size, int capacity) {
     block.iov_base = aligned_alloc(4096, BLOCK);
     block.iov_len = BLOCK;
     if (block.iov_base == NULL)
@@ -73,7 +81,7 @@ void pipe_feed(const char *path, size_t size) {
     int fd = open(path, O_WRONLY | O_CLOEXEC); /* waits for the reader */
     if (fd < 0)
         fail("open");
-    pump(lend, fd, size, "vmsplice", "the reader closed the pipe");
+    pump(lend, fd, size, widen(fd, capacity), "vmsplice", "the reader closed the pipe");
 }
 
 static int nowhere;
@@ -82,10 +90,10 @@ static ssize_t discard(int fd) {
     return splice(fd, NULL, nowhere, NULL, 16 * BLOCK, SPLICE_F_MOVE);
 }
 
-void pipe_drain(const char *path, size_t size) {
+void pipe_drain(const char *path, size_t size, int capacity) {
     nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int fd = open(path, O_RDONLY | O_CLOEXEC); /* waits for the writer */
     if (fd < 0 || nowhere < 0)
         fail("open");
-    pump(discard, fd, size, "splice", "the writer closed the pipe");
+    pump(discard, fd, size, widen(fd, capacity), "splice", "the writer closed the pipe");
 }

@@ -6,25 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/panjf2000/gnet/v2/pkg/logging"
 )
-
-// result is one measured window, with the same keys as the C generator's.
-type result struct {
-	Messages  int64   `json:"messages"`
-	Seconds   float64 `json:"seconds"`
-	ClientCPU float64 `json:"client_cpu"` // seconds of CPU
-	ServerCPU float64 `json:"server_cpu"` // seconds of CPU
-	P50       float64 `json:"p50_us"`
-	P99       float64 `json:"p99_us"`
-}
 
 // conversation is the state of one connection: how much of the answer under way
 // is still to come, when its question was sent, and whether an answer of this
@@ -41,32 +27,17 @@ type conversation struct {
 type generator struct {
 	gnet.BuiltinEventEngine
 	payload []byte
-	server  int32 // the clock id of the server's process CPU time
+	meter   meter
 	start   time.Time
 	window  time.Duration
 
 	messages  int64
 	recording bool
 	done      bool
-	began     time.Time
-	first     int64
-	clientCPU time.Duration
-	serverCPU time.Duration
+	first     reading
 	latencies []time.Duration
 	outcome   chan error
 	result    result
-}
-
-// processClock is Linux's id of the CPU clock of a whole process (the macro
-// MAKE_PROCESS_CPUCLOCK with CPUCLOCK_SCHED in include/linux/posix-timers.h).
-func processClock(pid int) int32 { return int32(^pid<<3 | 2) }
-
-func cpu(clock int32) (time.Duration, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(clock, &t); err != nil {
-		return 0, fmt.Errorf("clock_gettime: %w", err)
-	}
-	return time.Duration(t.Nano()), nil
 }
 
 // OnOpen sends the first message.
@@ -124,30 +95,16 @@ func (g *generator) answered(now time.Time, latency time.Duration) error {
 	var err error
 	switch {
 	case !g.recording && !now.Before(g.start):
-		g.recording, g.began, g.first = true, now, g.messages
-		if g.clientCPU, err = cpu(unix.CLOCK_PROCESS_CPUTIME_ID); err != nil {
-			return err
-		}
-		g.serverCPU, err = cpu(g.server)
+		g.recording = true
+		g.first, err = g.meter.read(now, g.messages)
 		return err
-	case g.recording && now.Sub(g.began) >= g.window:
+	case g.recording && now.Sub(g.first.at) >= g.window:
 		g.done = true
-		client, err := cpu(unix.CLOCK_PROCESS_CPUTIME_ID)
+		last, err := g.meter.read(now, g.messages)
 		if err != nil {
 			return err
 		}
-		server, err := cpu(g.server)
-		if err != nil {
-			return err
-		}
-		g.result = result{
-			Messages:  g.messages - g.first,
-			Seconds:   now.Sub(g.began).Seconds(),
-			ClientCPU: (client - g.clientCPU).Seconds(),
-			ServerCPU: (server - g.serverCPU).Seconds(),
-			P50:       percentile(g.latencies, 0.5),
-			P99:       percentile(g.latencies, 0.99),
-		}
+		g.result = g.meter.between(g.first, last, g.latencies)
 	case g.recording:
 		g.latencies = append(g.latencies, latency)
 	}
@@ -164,42 +121,21 @@ func (g *generator) finish(err error) gnet.Action {
 	return gnet.Shutdown
 }
 
-// percentile is in microseconds; the slice is sorted in place.
-func percentile(latencies []time.Duration, share float64) float64 {
-	if len(latencies) == 0 {
-		return 0
-	}
-	slices.Sort(latencies)
-	at := min(int(share*float64(len(latencies))), len(latencies)-1)
-	return float64(latencies[at].Nanoseconds()) / 1e3
-}
-
 // generate runs the load and prints its result as one JSON object.
 func generate(args []string) error {
-	numbers := make([]float64, len(args))
-	for i, arg := range args {
-		n, err := strconv.ParseFloat(arg, 64)
-		if err != nil {
-			return fmt.Errorf("argument %d: %w", i+1, err)
-		}
-		numbers[i] = n
+	asked, err := parse(args)
+	if err != nil {
+		return err
 	}
-	port, connections, size := int(numbers[0]), int(numbers[1]), int(numbers[2])
-	if connections < 1 || size < 1 {
-		return errors.New("CONNECTIONS and SIZE are at least 1")
-	}
-	warmup := time.Duration(numbers[3] * float64(time.Second))
-	window := time.Duration(numbers[4] * float64(time.Second))
-
 	g := &generator{
-		payload: payload(size),
-		server:  processClock(int(numbers[5])),
-		start:   time.Now().Add(warmup),
-		window:  window,
+		payload: payload(asked.size),
+		meter:   newMeter(asked.server),
+		start:   time.Now().Add(asked.warmup),
+		window:  asked.window,
 		outcome: make(chan error, 1),
 		// Room for a million messages a second: growing a slice while the
 		// clock runs would be part of the measurement.
-		latencies: make([]time.Duration, 0, int(window.Seconds()*1e6)+1),
+		latencies: make([]time.Duration, 0, int(asked.window.Seconds()*1e6)+1),
 	}
 	client, err := gnet.NewClient(g,
 		gnet.WithNumEventLoop(1),
@@ -213,30 +149,19 @@ func generate(args []string) error {
 	if err := client.Start(); err != nil {
 		return fmt.Errorf("start client: %w", err)
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	for range connections {
-		if _, err := client.Dial("tcp", address); err != nil {
-			return fmt.Errorf("dial %s: %w", address, err)
+	for range asked.connections {
+		if _, err := client.Dial("tcp", asked.address); err != nil {
+			return fmt.Errorf("dial %s: %w", asked.address, err)
 		}
 	}
 	const grace = 10 * time.Second
 	select {
 	case err = <-g.outcome:
-	case <-time.After(warmup + window + grace):
+	case <-time.After(asked.warmup + asked.window + grace):
 		err = errors.New("no answer came for 10 seconds")
 	}
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(g.result)
-}
-
-// payload is printable and ends with its only newline, as the C generator's.
-func payload(size int) []byte {
-	p := make([]byte, size)
-	for i := range p {
-		p[i] = byte(' ' + i%95)
-	}
-	p[size-1] = '\n'
-	return p
 }

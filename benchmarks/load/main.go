@@ -1,10 +1,11 @@
-// Command load holds gnet's two parts in the benchmarks: the echo server that
-// shows what an idiomatic Go event loop reaches on one core (a ceiling beside
-// the raw C one), and an echo load generator, which was measured against the C
-// one and found dearer (see benchmarks/README.md), so it is the second choice.
+// Command load holds what the benchmarks have in Go. Two parts are gnet's: the
+// echo server that shows what an idiomatic Go event loop reaches on one core (a
+// ceiling beside the raw C one), and an echo load generator, which was measured
+// against the C one and found dearer (see benchmarks/README.md), so it is the
+// second choice. The third, the client of the TLS churn, is crypto/tls's, because
+// that was measured against OpenSSL in C and found cheaper.
 //
-// Both run one gnet event loop; the caller pins the process to one core, which
-// also gives the Go runtime one P.
+// The caller pins the process to one core, which also gives the Go runtime one P.
 package main
 
 import (
@@ -20,12 +21,15 @@ func main() {
 }
 
 func run(args []string) error {
-	const usage = "usage: load serve | load echo PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
+	const usage = "usage: load serve | load echo|tls-churn PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
 	if len(args) == 1 && args[0] == "serve" {
 		return serve()
 	}
 	if len(args) == 7 && args[0] == "echo" {
 		return generate(args[1:])
+	}
+	if len(args) == 7 && args[0] == "tls-churn" {
+		return churn(args[1:])
 	}
 	return fmt.Errorf("%s", usage)
 }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// patience is how long one connection may take from connect to end.
+const patience = 10 * time.Second
+
+// sources is how many addresses of 127.0.0.0/24 the connections come from in turn,
+// so that ports in TIME_WAIT never run out.
+const sources = 250
+
+// churn opens TLS connections as fast as the server serves them and prints the
+// result of one window. On each it shakes hands, without resumption, echoes once,
+// sends close_notify and waits for the server's own and its end.
+func churn(args []string) error {
+	asked, err := parse(args)
+	if err != nil {
+		return err
+	}
+	// TLS 1.3, and the key exchange that OpenSSL prefers, for every Go version alike.
+	config := &tls.Config{
+		InsecureSkipVerify: true, // it measures, and the server is its own
+		MinVersion:         tls.VersionTLS13,
+		CurvePreferences:   []tls.CurveID{tls.X25519},
+	}
+	ends := make(chan outcome)
+	for i := range asked.connections {
+		go func() {
+			question, answer := payload(asked.size), make([]byte, asked.size)
+			for number := i; ; number += asked.connections {
+				began := time.Now()
+				err := converse(asked.address, number, config, question, answer)
+				ends <- outcome{time.Since(began), err}
+			}
+		}()
+	}
+	return measure(asked, ends)
+}
+
+// outcome is one connection's.
+type outcome struct {
+	took time.Duration
+	err  error
+}
+
+// measure counts what ends. The warm-up begins when as many connections have ended
+// as run at a time.
+func measure(asked request, ends <-chan outcome) error {
+	m := newMeter(asked.server)
+	var messages int64
+	var start time.Time
+	var first reading
+	var latencies []time.Duration
+	for end := range ends {
+		if end.err != nil {
+			return end.err
+		}
+		messages++
+		now := time.Now()
+		var err error
+		switch {
+		case messages == int64(asked.connections):
+			start = now.Add(asked.warmup)
+		case start.IsZero() || now.Before(start):
+		case first.at.IsZero():
+			if first, err = m.read(now, messages); err != nil {
+				return err
+			}
+		case now.Sub(first.at) < asked.window:
+			latencies = append(latencies, end.took)
+		default:
+			last, err := m.read(now, messages)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(os.Stdout).Encode(m.between(first, last, latencies))
+		}
+	}
+	return errors.New("no connection is left")
+}
+
+// converse is the life of one connection.
+func converse(address string, number int, config *tls.Config, question, answer []byte) error {
+	dialer := net.Dialer{
+		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+number%sources))},
+		Deadline:  time.Now().Add(patience),
+	}
+	connection, err := tls.DialWithDialer(&dialer, "tcp", address, config)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	if _, err := connection.Write(question); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if _, err := io.ReadFull(connection, answer); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	if !bytes.Equal(question, answer) {
+		return errors.New("an answer differs from its question")
+	}
+	if err := connection.CloseWrite(); err != nil {
+		return fmt.Errorf("close_notify: %w", err)
+	}
+	if n, err := io.Copy(io.Discard, connection); err != nil {
+		return fmt.Errorf("read the end: %w", err)
+	} else if n > 0 {
+		return errors.New("an answer is longer than its question")
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// result is one measured window, with the same keys as the C generator's.
+type result struct {
+	Messages   int64   `json:"messages"`
+	Seconds    float64 `json:"seconds"`
+	ClientCPU  float64 `json:"client_cpu"` // seconds of CPU
+	ServerCPU  float64 `json:"server_cpu"` // seconds of CPU
+	P50        float64 `json:"p50_us"`
+	P99        float64 `json:"p99_us"`
+	Cores      int     `json:"cores"`      // client's and server's; 0: not pinned
+	Idle       float64 `json:"idle"`       // seconds, of these cores together
+	Steal      float64 `json:"steal"`      // the same
+	Interrupts float64 `json:"interrupts"` // the same
+}
+
+// request is a parsed command line.
+type request struct {
+	address        string
+	connections    int
+	size           int
+	warmup, window time.Duration
+	server         int // process id
+}
+
+// parse reads PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID.
+func parse(args []string) (request, error) {
+	numbers := make([]float64, len(args))
+	for i, arg := range args {
+		n, err := strconv.ParseFloat(arg, 64)
+		if err != nil {
+			return request{}, fmt.Errorf("argument %d: %w", i+1, err)
+		}
+		numbers[i] = n
+	}
+	asked := request{
+		address:     fmt.Sprintf("127.0.0.1:%d", int(numbers[0])),
+		connections: int(numbers[1]),
+		size:        int(numbers[2]),
+		warmup:      time.Duration(numbers[3] * float64(time.Second)),
+		window:      time.Duration(numbers[4] * float64(time.Second)),
+		server:      int(numbers[5]),
+	}
+	if asked.connections < 1 || asked.size < 1 {
+		return request{}, errors.New("CONNECTIONS and SIZE are at least 1")
+	}
+	return asked, nil
+}
+
+// payload is printable and ends with its only newline, as the C generator's.
+func payload(size int) []byte {
+	p := make([]byte, size)
+	for i := range p {
+		p[i] = byte(' ' + i%95)
+	}
+	p[size-1] = '\n'
+	return p
+}
+
+// meter reads what a window is measured by: the CPU clocks of both ends, and the
+// account that the kernel keeps of the cores that they are pinned to.
+type meter struct {
+	server int32 // the clock id of the server's process CPU time
+	cores  unix.CPUSet
+}
+
+// reading is a meter's state at one time.
+type reading struct {
+	at                      time.Time
+	messages                int64
+	client, server          time.Duration
+	idle, steal, interrupts float64 // seconds since the system's start
+}
+
+// processClock is Linux's id of the CPU clock of a whole process (the macro
+// MAKE_PROCESS_CPUCLOCK with CPUCLOCK_SCHED in include/linux/posix-timers.h).
+func processClock(pid int) int32 { return int32(^pid<<3 | 2) }
+
+// newMeter finds the cores; where one of the ends is not pinned there are none.
+func newMeter(server int) meter {
+	m := meter{server: processClock(server)}
+	var mine, theirs unix.CPUSet
+	if unix.SchedGetaffinity(0, &mine) != nil || unix.SchedGetaffinity(server, &theirs) != nil {
+		return m
+	}
+	if mine.Count() == 1 && theirs.Count() == 1 {
+		for i := range mine {
+			m.cores[i] = mine[i] | theirs[i]
+		}
+	}
+	return m
+}
+
+func cpu(clock int32) (time.Duration, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(clock, &t); err != nil {
+		return 0, fmt.Errorf("clock_gettime: %w", err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+func (m *meter) read(now time.Time, messages int64) (reading, error) {
+	r := reading{at: now, messages: messages}
+	var err error
+	if r.client, err = cpu(unix.CLOCK_PROCESS_CPUTIME_ID); err != nil {
+		return r, err
+	}
+	if r.server, err = cpu(m.server); err != nil {
+		return r, err
+	}
+	return r, m.account(&r)
+}
+
+// account sums up /proc/stat's lines of the two cores: proc_stat(5), in units of a
+// hundredth of a second, which sysconf(_SC_CLK_TCK) is on every Linux port.
+func (m *meter) account(r *reading) error {
+	const tick = 0.01
+	file, err := os.Open("/proc/stat")
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 9 || !strings.HasPrefix(fields[0], "cpu") {
+			break
+		}
+		core, err := strconv.Atoi(strings.TrimPrefix(fields[0], "cpu"))
+		if err != nil || !m.cores.IsSet(core) {
+			continue // the first line sums all cores, and has no number
+		}
+		// user nice system idle iowait irq softirq steal
+		column := func(i int) float64 {
+			n, _ := strconv.ParseFloat(fields[i], 64)
+			return n * tick
+		}
+		r.idle += column(4) + column(5)
+		r.interrupts += column(6) + column(7)
+		r.steal += column(8)
+	}
+	return nil
+}
+
+// between sorts the latencies in place.
+func (m *meter) between(first, last reading, latencies []time.Duration) result {
+	return result{
+		Messages:   last.messages - first.messages,
+		Seconds:    last.at.Sub(first.at).Seconds(),
+		ClientCPU:  (last.client - first.client).Seconds(),
+		ServerCPU:  (last.server - first.server).Seconds(),
+		P50:        percentile(latencies, 0.5),
+		P99:        percentile(latencies, 0.99),
+		Cores:      m.cores.Count(),
+		Idle:       last.idle - first.idle,
+		Steal:      last.steal - first.steal,
+		Interrupts: last.interrupts - first.interrupts,
+	}
+}
+
+// percentile is in microseconds; the slice is sorted in place.
+func percentile(latencies []time.Duration, share float64) float64 {
+	if len(latencies) == 0 {
+		return 0
+	}
+	slices.Sort(latencies)
+	at := min(int(share*float64(len(latencies))), len(latencies)-1)
+	return float64(latencies[at].Nanoseconds()) / 1e3
+}
