@@ -6,6 +6,7 @@ import sys
 from asyncio import Future
 from asyncio import Handle as _AsyncioHandle
 from asyncio import TimerHandle as _AsyncioTimerHandle
+from asyncio.transports import _FlowControlMixin
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, final
@@ -162,6 +163,29 @@ class StreamTransport(asyncio.Transport):
         extra: dict[str, Any] | None = None,
         server: Any = None,
         context: Context | None = None,
+    ) -> None: ...
+
+@disjoint_base
+class ReadPipeTransport(asyncio.ReadTransport):
+    max_size: int
+    def __init__(
+        self,
+        loop: Loop,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None: ...
+
+@disjoint_base
+class WritePipeTransport(_FlowControlMixin):
+    def __init__(
+        self,
+        loop: Loop,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> None: ...
 
 @disjoint_base

@@ -1,20 +1,19 @@
-"""Pipes: CPython's own pipe transports over the loop's watches.
+"""Pipes: the native transports of their two ends.
 
-connect_read_pipe and connect_write_pipe are inherited and ask for transports here.
+connect_read_pipe and connect_write_pipe are inherited and ask for transports here, as
+the subprocess transport does for a child's pipes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import asyncio.unix_events
 
+from . import _core
 from .base import CoreLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-_unix_events: Any = asyncio.unix_events
 
 
 class Pipes(CoreLoop):
@@ -27,10 +26,7 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.ReadTransport:
-        transport: asyncio.ReadTransport = _unix_events._UnixReadPipeTransport(
-            self, pipe, protocol, waiter, extra
-        )
-        return transport
+        return _core.ReadPipeTransport(self, pipe, protocol, waiter, extra)
 
     def _make_write_pipe_transport(
         self,
@@ -39,7 +35,4 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.WriteTransport:
-        transport: asyncio.WriteTransport = _unix_events._UnixWritePipeTransport(
-            self, pipe, protocol, waiter, extra
-        )
-        return transport
+        return _core.WritePipeTransport(self, pipe, protocol, waiter, extra)

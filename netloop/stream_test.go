@@ -574,3 +574,66 @@ func TestOpenRefusesWhatCannotBePolled(t *testing.T) {
 		}
 	}
 }
+
+// The writing end of a pipe hears of the end before it fails to write.
+func TestWatchedEnd(t *testing.T) {
+	l := usualLoop(t)
+	ends := make([]int, 2)
+	if err := unix.Pipe2(ends, unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	w := l.open(ends[1], OpenWatchEnd)
+	full := inC(t, make([]byte, 1<<20))
+	l.write(w, full)
+	_ = l.turn(0)
+	_ = unix.Close(ends[0])
+	d := l.turn(-1)
+	if last := d[len(d)-1]; last.Kind != CmpEOF || last.ID != w.id {
+		t.Fatalf("%+v", d)
+	}
+	for _, c := range d {
+		if c.Kind == CmpWriteError {
+			t.Errorf("the end was written past: %+v", d)
+		}
+	}
+}
+
+// What a peer says to a stream that watches for the end is its end, and is left unread.
+func TestWatchedEndReadsNothing(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(OpenPaused | OpenWatchEnd)
+	say(t, s.peer, []byte("unasked"))
+	l.quiet()
+	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	expectKinds(t, l.turn(-1), CmpEOF)
+	l.quiet()
+	if got := hear(t, int(s.fd)); string(got) != "unasked" {
+		t.Errorf("%q was left unread", got)
+	}
+}
+
+// A busy pipe is read more than once in a turn, as long as there are buffers.
+func TestBusyPipeIsReadTwice(t *testing.T) {
+	l := usualLoop(t)
+	ends := make([]int, 2)
+	if err := unix.Pipe2(ends, unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(ends[1]) })
+	s := l.open(ends[0], 0)
+	full := make([]byte, largeReceive)
+	say(t, ends[1], full)
+	expectKinds(t, l.turn(-1), CmpData) // into the arena: that it is busy is not known yet
+	l.lend(largeReceive)
+	say(t, ends[1], full)
+	say(t, ends[1], full[:10])
+	d := l.turn(-1)
+	expectKinds(t, d, CmpData, CmpData)
+	if d[0].Arg != largeReceive || d[1].Arg != 10 || d[0].Res != 1 || d[1].Res != 2 {
+		t.Errorf("%+v", d)
+	}
+	say(t, ends[1], full)
+	l.lend(largeReceive)
+	expectKinds(t, l.turn(-1), CmpData)
+	l.close(s)
+}

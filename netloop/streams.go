@@ -6,8 +6,12 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
+// OpenWatchEnd is a flag of StreamOpen, beside OpenPaused.
+const OpenWatchEnd = 2
+
 // StreamOpen registers a connected, non-blocking descriptor and receives from it
-// at once, unless flags has OpenPaused.
+// at once, unless flags has OpenPaused. With OpenWatchEnd nothing is ever received:
+// the first readiness to read is reported as the end.
 func (r *Reactor) StreamOpen(fd int32, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, failed("stream_open", syscall.EBADF)
@@ -17,6 +21,9 @@ func (r *Reactor) StreamOpen(fd int32, flags uint32) (id, gen uint32, err error)
 		s.stream = new(transports.Stream)
 	}
 	s.stream.Open(fd, flags&OpenPaused == 0)
+	if flags&OpenWatchEnd != 0 {
+		s.stream.WatchEnd()
+	}
 	if errno := r.setHeld(id, s, interest(s.stream.Interest())); errno != 0 {
 		r.registry.release(id, s)
 		return 0, 0, failed("epoll_ctl", errno)
@@ -188,7 +195,9 @@ func (r *Reactor) report(t token, s *slot) {
 // false, and leaves the stream ready, where the arena is too full to receive.
 func (r *Reactor) serveStream(t token, s *slot) bool {
 	st := s.stream
-	if s.ready&writable != 0 && st.Pending() > 0 {
+	// An end that is watched goes before an attempt to write past it.
+	ended := s.ready&readable != 0 && st.WatchesEnd() && st.Reading()
+	if s.ready&writable != 0 && st.Pending() > 0 && !ended {
 		r.flushSlot(t.id(), s, true)
 		s.ready &^= writable
 	}
@@ -198,6 +207,22 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	if s.ready&readable == 0 || !st.Reading() {
 		return true
 	}
+	large := s.large
+	n, done := r.receive(t, s)
+	// A pipe holds little, and who fills it wakes up as soon as it is read: what comes
+	// meanwhile is taken too, which spares both sides a sleep. Only while there are
+	// buffers that need no copy.
+	for large && st.IsPipe() && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.room() >= stepRoom {
+		n, _ = r.receive(t, s)
+		s.large = true
+	}
+	return done
+}
+
+// receive receives once for a stream. It returns how many bytes came, and false
+// where the arena is too full to receive.
+func (r *Reactor) receive(t token, s *slot) (int, bool) {
+	st := s.stream
 	var base, room uintptr
 	var large int32 // of the completion: which buffer, 0 for the arena
 	if s.large {
@@ -207,10 +232,10 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 		large = int32(r.out.largeNext) + 1
 	} else {
 		if s.large && r.out.largeNext > 0 {
-			return false // its turn comes with the next buffers: soon, and without a copy
+			return 0, false // its turn comes with the next buffers: soon, and without a copy
 		}
 		if room = r.out.receiveRoom(); room == 0 {
-			return false
+			return 0, false
 		}
 		base = uintptr(r.out.arenaNext())
 	}
@@ -232,5 +257,5 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 		r.out.put(Completion{Kind: CmpReadError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
 		r.adjust(t.id(), s)
 	}
-	return true
+	return n, true
 }

@@ -155,6 +155,7 @@ typedef struct gl_shared {
 
 /* Flags of stream_open. */
 #define GL_OPEN_PAUSED 1u     /* do not receive until GL_SUB_READ_START */
+#define GL_OPEN_WATCH_END 2u  /* receive nothing: readiness to read is GL_CMP_EOF */
 /* Flags of stream_close, datagram_close and listener_close. */
 #define GL_CLOSE_FD 1u        /* close(fd) after it has left the poller */
 

@@ -30,6 +30,7 @@ const (
 	streamShut                  // that was done
 	streamDead                  // a send failed: the queue was dropped
 	streamPipe                  // not a socket (ENOTSOCK told): read and writev
+	streamWatchEnd              // what is to be read is the end, and stays unread
 )
 
 const (
@@ -64,6 +65,16 @@ func (s *Stream) Open(fd int32, reading bool) {
 		s.state = streamReading
 	}
 }
+
+// WatchEnd makes readiness to read mean the end of the stream, and leaves unread
+// what there may be: so the writing end of a pipe learns that the reader has gone.
+func (s *Stream) WatchEnd() { s.state |= streamWatchEnd }
+
+// WatchesEnd tells whether WatchEnd was called.
+func (s *Stream) WatchesEnd() bool { return s.has(streamWatchEnd) }
+
+// IsPipe tells whether a call has shown that this is no socket.
+func (s *Stream) IsPipe() bool { return s.has(streamPipe) }
 
 // Discard ends that life: what is queued is forgotten, and so is where it was.
 func (s *Stream) Discard() {
@@ -184,8 +195,9 @@ func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno 
 			s.FailWriting()
 			return errno
 		}
-		if !s.advance(v, n) {
-			// The kernel took a part: asking again would yield EAGAIN.
+		if !s.advance(v, n) && !s.has(streamPipe) {
+			// The kernel took a part: asking again would yield EAGAIN. A pipe's
+			// reader, though, was woken up only now, and may have made room.
 			s.state |= streamBlocked
 			return 0
 		}
@@ -238,6 +250,10 @@ func (s *Stream) advance(v []Vector, n int) bool {
 // Receive receives up to size bytes at base. After End and Failed reading has
 // finished.
 func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Errno) {
+	if s.has(streamWatchEnd) {
+		s.FinishReading()
+		return 0, End, 0
+	}
 	var n int
 	var errno syscall.Errno
 	if !s.has(streamPipe) {

@@ -52,6 +52,8 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "stream_read.c"
 #include "stream_info.c"
 #include "stream_type.c"
+#include "pipe.c"
+#include "pipe_type.c"
 #include "listener.c"
 #include "datagram.c"
 #include "datagram_send.c"
@@ -146,8 +148,9 @@ core_exec(PyObject *module)
         return -1;
     if (gl_names_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
         gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
-        gl_stream_init_type(module) < 0 || gl_listener_init_type(module) < 0 ||
-        gl_datagram_init_type(module) < 0 || gl_tls_init_type(module) < 0)
+        gl_stream_init_type(module) < 0 || gl_pipe_init_types(module) < 0 ||
+        gl_listener_init_type(module) < 0 || gl_datagram_init_type(module) < 0 ||
+        gl_tls_init_type(module) < 0)
         return -1;
     return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
 }

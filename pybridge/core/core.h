@@ -16,7 +16,8 @@
  *   turn.c       one iteration: turn, completions, ready queue
  *   watch.c      add_reader and its kin
  *   sockop.c     sock_recv, sock_recv_into, sock_sendall as coroutines
- *   stream*.c, endpoints.c   the stream transport; stream.h says which has what
+ *   stream*.c, pipe*.c, endpoints.c   the transports of streams and pipes; stream.h says
+ *                which has what
  *   large.c      buffers for large receives
  *   datagram*.c  the datagram transport; datagram.h says which has what
  *   listener.c   accepting connections
@@ -59,7 +60,8 @@
     X(_run) X(set) X(callback)                                                 \
     X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
     X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)                \
-    X(_maybe_pause_protocol) X(datagram_received) X(error_received) X(sendto)
+    X(_maybe_pause_protocol) X(datagram_received) X(error_received) X(sendto) \
+    X(_wake_waiter) X(pipe)
 
 struct gl_globals {
 #define X(n) PyObject *s_##n;
@@ -292,6 +294,7 @@ static PyTypeObject *gl_tls_type;
 static int gl_tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);
 
 static int gl_stream_init_type(PyObject *module);
+static int gl_pipe_init_types(PyObject *module);
 static int gl_listener_init_type(PyObject *module);
 static int gl_datagram_init_type(PyObject *module);
 

@@ -52,20 +52,36 @@ stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
 
 /* ---- the reactor ------------------------------------------------------------- */
 
+/* Only once the reactor has forgotten it. */
+static void
+stream_close_own_fd(gl_stream *s)
+{
+    if (s->own_fd >= 0)
+        close(s->own_fd);
+    s->own_fd = -1;
+}
+
 static int
 stream_open(gl_stream *s)
 {
     gl_loop *loop = s->loop;
-    if (gl_loop_check_usable(loop) < 0 || gl_fd_release_watch(loop, s->fd) < 0)
+    if (gl_loop_check_usable(loop) < 0)
+        return -1;
+    int fd = s->kind ? pipe_reactor_fd(s) : s->fd;
+    if (fd < 0 || gl_fd_release_watch(loop, fd) < 0)
         return -1;
     bool reading = stream_reading_wanted(s);
-    uint32_t id = 0, gen = 0;
-    int32_t rc = loop->go->stream_open(loop->reactor, s->fd, reading ? 0 : GL_OPEN_PAUSED, &id,
-                                       &gen);
-    if (rc < 0)
+    uint32_t flags = reading ? 0 : GL_OPEN_PAUSED, id = 0, gen = 0;
+    if (s->kind == GL_KIND_WRITE_PIPE)
+        flags |= GL_OPEN_WATCH_END;
+    int32_t rc = loop->go->stream_open(loop->reactor, fd, flags, &id, &gen);
+    if (rc < 0) {
+        stream_close_own_fd(s);
         return gl_set_oserror(-rc);
-    if (gl_reg_set(loop, id, gen, GL_REG_STREAM, (PyObject *)s, s->fd) < 0) {
+    }
+    if (gl_reg_set(loop, id, gen, GL_REG_STREAM, (PyObject *)s, fd) < 0) {
         loop->go->stream_close(loop->reactor, id, gen, 0);
+        stream_close_own_fd(s);
         return -1;
     }
     s->id = id;
@@ -87,6 +103,7 @@ stream_leave(gl_stream *s)
         s->rd_on = false;
         if (!foreign && loop->go != NULL)
             loop->go->stream_close(loop->reactor, s->id, s->gen, 0);
+        stream_close_own_fd(s);
         stream_drop_queue(s);
         gl_reg_clear(loop, s->id, s->gen);
         return;
@@ -123,6 +140,7 @@ gl_stream_orphan(PyObject *owner)
     s->rd_on = false;
     if (s->loop != NULL && s->loop->go != NULL && !gl_loop_is_foreign(s->loop))
         s->loop->go->stream_close(s->loop->reactor, s->id, s->gen, 0);
+    stream_close_own_fd(s);
     /* The queue is kept: asyncio's transport would still show its size. */
     s->submitted = 0;
 }
@@ -148,7 +166,7 @@ stream_alloc(PyTypeObject *type)
     gl_stream *s = (gl_stream *)type->tp_alloc(type, 0);
     if (s == NULL)
         return NULL;
-    s->fd = s->fd_shown = -1;
+    s->fd = s->fd_shown = s->own_fd = -1;
     s->closing = true;
     s->conn_lost = 1;
     s->high = GL_HIGH_WATER;
@@ -415,7 +433,8 @@ stream_fatal_error(gl_stream *s, PyObject *exc, const char *message)
 {
     if (s->loop == NULL)
         return 0;
-    if (PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError)) {
+    if (s->kind ? pipe_logs_error(s, exc)
+                : PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError)) {
         if (s->loop->debug)
             stream_log_debug(s, "%r: %s", message, exc);
     } else {
@@ -454,7 +473,7 @@ stream_close(gl_stream *s)
     stream_drop_held(s);
     if (s->queued > 0 && !s->loop->closed && stream_flush_now(s) < 0) {
         s->closing = false;
-        return stream_fatal_current(s, "Fatal write error on socket transport");
+        return stream_fatal_current(s, GL_WRITE_FAILED(s));
     }
     if (s->queued > 0)
         return stream_sync(s); /* stops reading; connection_lost comes with the last byte */
@@ -637,7 +656,10 @@ stream_clear(PyObject *self)
     Py_CLEAR(s->slot_protocol_paused);
     Py_CLEAR(s->dict);
     Py_CLEAR(s->protocol);
-    Py_CLEAR(s->sock);
+    if (s->sock != NULL) {
+        s->fd = -1; /* the object closes it */
+        Py_CLEAR(s->sock);
+    }
     Py_CLEAR(s->server);
     Py_CLEAR(s->context);
     Py_CLEAR(s->empty_waiter);
@@ -663,6 +685,7 @@ stream_dealloc(PyObject *self)
     if (s->fd >= 0 && s->sock == NULL)
         close(s->fd);
     stream_forget_fd(s);
+    stream_close_own_fd(s);
     stream_drop_queue(s);
     if (s->chunk != s->inline_chunk)
         PyMem_Free(s->chunk);

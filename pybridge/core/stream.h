@@ -8,6 +8,8 @@
  *   stream_info.c    get_extra_info, attributes, repr
  *   stream_type.c    the table of methods and the type
  *   listener.c       where accepted streams come from
+ *   pipe.c           what is different where the stream is an end of a pipe
+ *   pipe_type.c      the types of pipe transports
  *
  * The life of a stream:
  *
@@ -40,6 +42,11 @@ static PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 
 /* ---- the stream ------------------------------------------------------------- */
 
+/* What Linux gives a pipe, and what goloop gives a busy one; see pipe.c. */
+#define GL_PIPE_USUAL (64 * 1024)
+#define GL_PIPE_LARGE (256 * 1024)
+#define GL_PIPE_BUSY 16
+
 /* A piece of the write queue: bytes that nobody can change, kept alive by owner. */
 typedef struct gl_chunk {
     PyObject *owner;
@@ -52,8 +59,15 @@ typedef struct gl_chunk {
 /* Writes beyond so many bytes are not put off until the turn; measured. */
 #define GL_DEFER_MAX (64 * 1024)
 
+/* The same for a pipe: what fills half of it is sent while the reader may still be awake. */
+#define GL_DEFER_MAX_PIPE (32 * 1024)
+
 /* asyncio's default high-water mark. */
 #define GL_HIGH_WATER (64 * 1024)
+
+/* A socket's stream goes both ways; a pipe's goes one way, and has other rules for
+ * errors and for its end (pipe.c). */
+enum gl_stream_kind { GL_KIND_SOCKET = 0, GL_KIND_READ_PIPE, GL_KIND_WRITE_PIPE };
 
 typedef struct gl_stream {
     PyObject_HEAD
@@ -70,7 +84,8 @@ typedef struct gl_stream {
     PyObject *weakrefs;
     gl_loop *loop;                /* NULL once the connection is lost */
     PyObject *protocol;           /* likewise */
-    PyObject *sock;               /* socket.socket; NULL: none was made, or it is closed */
+    PyObject *sock;               /* socket.socket; NULL: none was made, or it is closed.
+                                   * Of a pipe: the file object */
     PyObject *server;
     PyObject *context;            /* what the protocol's callbacks run in */
     PyObject *empty_waiter;       /* future of _make_empty_waiter */
@@ -80,6 +95,15 @@ typedef struct gl_stream {
     uint32_t id, gen;             /* valid while open */
     uint32_t conn_lost;           /* asyncio's _conn_lost: > 0 once connection_lost is
                                    * scheduled; counts the writes that came too late */
+
+    uint8_t kind;                 /* gl_stream_kind */
+    bool watch_end;               /* GL_KIND_WRITE_PIPE: the reactor tells when the reader
+                                   * has gone */
+    int own_fd;                   /* a pipe's duplicate of fd that the reactor has instead
+                                   * of it, where another uses the number; -1 */
+    uint8_t busy;                 /* of a pipe: how often in a row it was full */
+    uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
+                                   * it was closing */
 
     bool open;                    /* registered with the reactor */
     bool started;                 /* connection_made was called: reading may begin */
@@ -122,6 +146,12 @@ typedef struct gl_stream {
 
 static PyTypeObject *gl_stream_type;
 
+/* What asyncio says of a failed read or write. */
+#define GL_READ_FAILED(s)                                                          \
+    ((s)->kind ? "Fatal read error on pipe transport" : "Fatal read error on socket transport")
+#define GL_WRITE_FAILED(s)                                                         \
+    ((s)->kind ? "Fatal write error on pipe transport" : "Fatal write error on socket transport")
+
 /* What the stream's files need of other modules, made by stream_type.c. */
 static struct {
     PyObject *constants;          /* the module asyncio.constants */
@@ -155,6 +185,17 @@ static int stream_check_usable(gl_stream *s);
 static int stream_sync(gl_stream *s);
 /* Schedules the method `name` of the stream, without or with one argument. */
 static int stream_call_soon(gl_stream *s, PyObject *name, PyObject *arg);
+
+/* ---- pipe.c ---------------------------------------------------------------------- */
+
+/* The fd that the reactor gets for a pipe. -1 with an exception. */
+static int pipe_reactor_fd(gl_stream *s);
+/* The end of a pipe was read, or its reader has gone. */
+static int pipe_ended(gl_stream *s);
+/* n bytes have gone through a pipe at once, which was full if `full`. */
+static inline void pipe_note_moved(gl_stream *s, int64_t n, bool full);
+/* Whether the pipe's asyncio transport logs such an error instead of reporting it. */
+static bool pipe_logs_error(gl_stream *s, PyObject *exc);
 
 /* ---- stream_write.c ------------------------------------------------------------- */
 

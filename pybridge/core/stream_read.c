@@ -21,6 +21,8 @@
 static bool
 stream_reading_wanted(gl_stream *s)
 {
+    if (s->kind == GL_KIND_WRITE_PIPE) /* closing or not, until the last byte has left */
+        return s->watch_end && s->started && !s->rd_end && !s->conn_lost;
     return s->started && !s->paused && !s->closing && !s->rd_end && s->held == NULL &&
            !s->held_end;
 }
@@ -102,10 +104,12 @@ stream_feed_data(gl_stream *s, PyObject *bytes)
     PyObject *r = PyObject_VectorcallMethod(G.s_data_received, args + 1,
                                             2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     int rc = 0;
-    if (r == NULL)
-        rc = stream_fatal_current(s, "Fatal error: protocol.data_received() call failed.");
-    else
+    if (r != NULL)
         Py_DECREF(r);
+    else if (s->kind) /* asyncio's pipes read on, and the loop reports the exception */
+        rc = -1;
+    else
+        rc = stream_fatal_current(s, "Fatal error: protocol.data_received() call failed.");
     Py_DECREF(protocol);
     return rc;
 }
@@ -146,7 +150,7 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
     }
     Py_DECREF(buf);
     if (rc < 0)
-        return stream_fatal_current(s, "Fatal read error on socket transport");
+        return stream_fatal_current(s, GL_READ_FAILED(s));
     return 1;
 }
 
@@ -208,7 +212,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
                                   ? Py_NewRef(whole)
                                   : PyBytes_FromStringAndSize(data + pos, n - pos);
             if (bytes == NULL)
-                return stream_fatal_current(s, "Fatal read error on socket transport");
+                return stream_fatal_current(s, GL_READ_FAILED(s));
             rc = stream_feed_data(s, bytes);
             Py_DECREF(bytes);
             pos = n;
@@ -221,7 +225,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             if (exc != NULL)
                 PyErr_Clear();
             else
-                rc = stream_fatal_current(s, "Fatal read error on socket transport");
+                rc = stream_fatal_current(s, GL_READ_FAILED(s));
         }
         if (exc != NULL)
             gl_restore_exception(exc);
@@ -232,6 +236,8 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 static int
 stream_feed_eof(gl_stream *s)
 {
+    if (s->kind)
+        return pipe_ended(s);
     if (s->closing || s->protocol == NULL)
         return 0;
     if (s->loop->debug)
@@ -256,7 +262,7 @@ stream_feed_error(gl_stream *s, int err)
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)
         return -1;
-    int rc = stream_fatal_error(s, exc, "Fatal read error on socket transport");
+    int rc = stream_fatal_error(s, exc, GL_READ_FAILED(s));
     Py_DECREF(exc);
     return rc;
 }
@@ -364,13 +370,14 @@ stream_received(gl_stream *s, const gl_completion *c)
     if (s->closing || s->protocol == NULL)
         return 0;
     gl_large_note(s->loop, c->arg);
+    pipe_note_moved(s, c->arg, c->arg >= GL_PIPE_USUAL);
     if (s->paused || s->held != NULL || s->held_end) {
         if (stream_hold(s, c->ptr, (Py_ssize_t)c->arg, false) < 0)
-            return stream_fatal_current(s, "Fatal read error on socket transport");
+            return stream_fatal_current(s, GL_READ_FAILED(s));
         return 0;
     }
     if (PyContext_Enter(s->context) < 0)
-        return stream_fatal_current(s, "Fatal read error on socket transport");
+        return stream_fatal_current(s, GL_READ_FAILED(s));
     int rc;
     if (s->buffered) {
         rc = stream_feed(s, c->ptr, (Py_ssize_t)c->arg, NULL);
@@ -379,7 +386,7 @@ stream_received(gl_stream *s, const gl_completion *c)
                               ? gl_large_take(s->loop, c)
                               : PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
         if (bytes == NULL) {
-            rc = stream_fatal_current(s, "Fatal read error on socket transport");
+            rc = stream_fatal_current(s, GL_READ_FAILED(s));
         } else {
             rc = stream_feed_data(s, bytes);
             Py_DECREF(bytes);
@@ -394,7 +401,7 @@ stream_ended(gl_stream *s, const gl_completion *c)
 {
     s->rd_end = (uint8_t)c->kind;
     s->rd_on = false;
-    if (s->closing || s->protocol == NULL)
+    if ((s->closing && s->kind != GL_KIND_WRITE_PIPE) || s->protocol == NULL)
         return 0;
     s->held_errno = c->res;
     if (s->paused || s->held != NULL) {
@@ -402,7 +409,7 @@ stream_ended(gl_stream *s, const gl_completion *c)
         return 0;
     }
     if (PyContext_Enter(s->context) < 0)
-        return stream_fatal_current(s, "Fatal read error on socket transport");
+        return stream_fatal_current(s, GL_READ_FAILED(s));
     int rc = stream_feed_end(s, (uint8_t)c->kind);
     gl_context_exit(s->context);
     return rc;
@@ -414,7 +421,9 @@ static int
 stream_report_stray(gl_stream *s, gl_loop *loop)
 {
     PyObject *exc = gl_take_exception();
-    PyObject *message = PyUnicode_FromString("Exception in callback of a stream transport");
+    PyObject *message = PyUnicode_FromString(s->kind
+                                                 ? "Exception in callback of a pipe transport"
+                                                 : "Exception in callback of a stream transport");
     if (message == NULL) {
         Py_DECREF(exc);
         return -1;

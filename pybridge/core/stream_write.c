@@ -249,10 +249,11 @@ stream_appended(gl_stream *s)
     } else if (stream_submit_writes(s) < 0) {
         return -1;
     }
-    bool due = s->queued > s->high || s->deferred > GL_DEFER_MAX;
+    bool due = s->queued > s->high ||
+               s->deferred > (s->kind ? GL_DEFER_MAX_PIPE : GL_DEFER_MAX);
     if (loop->thread_id == 0 || (due && !s->blocked && !s->protocol_paused)) {
         if (stream_flush_now(s) < 0)
-            return stream_fatal_current(s, "Fatal write error on socket transport");
+            return stream_fatal_current(s, GL_WRITE_FAILED(s));
     }
     return stream_maybe_pause(s);
 }
@@ -320,7 +321,7 @@ stream_set_write_buffer_limits(gl_stream *s, PyObject *args, PyObject *kwargs)
     if (stream_set_limits(s, high, low) < 0)
         return NULL;
     if (s->queued > s->high && !s->blocked && !s->conn_lost && stream_flush_now(s) < 0) {
-        if (stream_fatal_current(s, "Fatal write error on socket transport") < 0)
+        if (stream_fatal_current(s, GL_WRITE_FAILED(s)) < 0)
             return NULL;
     }
     return stream_maybe_pause_method(s, NULL);
@@ -338,7 +339,7 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (s->conn_lost)
         return PyLong_FromLong(0);
     if (s->queued > 0 && !s->blocked && stream_go_ready(s) && stream_flush_now(s) < 0) {
-        if (stream_fatal_current(s, "Fatal write error on socket transport") < 0)
+        if (stream_fatal_current(s, GL_WRITE_FAILED(s)) < 0)
             return NULL;
     }
     return PyLong_FromSsize_t(s->queued);
@@ -444,7 +445,7 @@ stream_write_object(gl_stream *s, PyObject *data)
     if (chunk_from_object(data, &c) < 0) {
         /* asyncio learns of a view in pieces when it sends it. */
         if (!PyErr_ExceptionMatches(PyExc_BufferError) ||
-            stream_fatal_current(s, "Fatal write error on socket transport") < 0)
+            stream_fatal_current(s, GL_WRITE_FAILED(s)) < 0)
             return NULL;
         Py_RETURN_NONE;
     }
@@ -541,7 +542,7 @@ stream_writelines_object(gl_stream *s, PyObject *list)
     Py_DECREF(items);
     if (!good) {
         if (PyErr_ExceptionMatches(PyExc_BufferError) &&
-            stream_fatal_current(s, "Fatal write error on socket transport") == 0)
+            stream_fatal_current(s, GL_WRITE_FAILED(s)) == 0)
             Py_RETURN_NONE;
         return NULL;
     }
@@ -661,6 +662,7 @@ stream_wrote(gl_stream *s, int64_t n)
     if (s->deferred_turn != s->loop->shared->turns)
         s->deferred = 0;
     s->blocked = s->queued > s->deferred;
+    pipe_note_moved(s, n, s->blocked);
     if (!s->protocol_paused && s->empty_waiter == NULL && !s->closing)
         return 0;
     if (PyContext_Enter(s->context) < 0)
@@ -682,6 +684,7 @@ stream_write_failed(gl_stream *s, int64_t n, int err)
     chunk_consume(s, n);
     /* Go has dropped the rest, and reads none of it any more. */
     stream_drop_queue(s);
+    s->late_writes++; /* asyncio's pipes count the failed one too */
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)
         return -1;
@@ -689,7 +692,7 @@ stream_write_failed(gl_stream *s, int64_t n, int err)
         Py_DECREF(exc);
         return -1;
     }
-    int rc = stream_fatal_error(s, exc, "Fatal write error on socket transport");
+    int rc = stream_fatal_error(s, exc, GL_WRITE_FAILED(s));
     if (rc == 0)
         rc = stream_fail_waiter(s, exc);
     gl_context_exit(s->context);

@@ -1,0 +1,404 @@
+/*
+ * pipe.c: what is different where a stream is one end of a pipe, a FIFO, a terminal or
+ * another character device, or a socket that serves as one.
+ *
+ * A pipe transport is a gl_stream of kind GL_KIND_READ_PIPE or GL_KIND_WRITE_PIPE; the
+ * receiving, the write queue and flow control are the stream's.  Here is where asyncio's
+ * pipe transports have rules of their own:
+ *
+ *   - The pipe object is the caller's until the transport has been made, then the
+ *     transport's; it is closed once, by its close(), behind connection_lost.
+ *   - Reading: the end schedules eof_received and connection_lost, whatever eof_received
+ *     answers.  What data_received raises is reported, and reading goes on.
+ *   - Writing: write_eof() and close() are one: no more is taken, and the pipe is closed
+ *     when all is sent.  On FIFOs and sockets the reactor watches for the end:
+ *     anything readable there means that the reader has gone.
+ *
+ * One fd number can be in the poller once.  A terminal that is opened for both
+ * directions has two transports, and loop.add_reader may have the number too: who comes
+ * second gets a duplicate for the reactor (own_fd).
+ */
+#include "stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the reactor ------------------------------------------------------------------ */
+
+static bool
+pipe_number_is_taken(gl_stream *s)
+{
+    if (s->fd >= s->loop->fds_cap)
+        return false;
+    gl_fd *f = &s->loop->fds[s->fd];
+    return (f->transport != NULL && f->transport != (PyObject *)s) ||
+           (f->watched && (f->reader != NULL || f->writer != NULL));
+}
+
+static int
+pipe_reactor_fd(gl_stream *s)
+{
+    if (!pipe_number_is_taken(s))
+        return s->fd;
+    if (s->own_fd < 0 && (s->own_fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        PyErr_SetFromErrno(PyExc_OSError);
+    return s->own_fd;
+}
+
+/* Through a pipe of 64 KiB its two sides put each other to sleep and wake each other for
+ * every 64 KiB, which costs more than the copying.  One that was full GL_PIPE_BUSY times in a
+ * row, so that its writer had to wait, is made larger, if the kernel permits: it
+ * refuses where the user's pipes have 64 MiB in all.  A pipe with little to do stays as
+ * it was, and one that its owner has made larger too. */
+static void
+pipe_enlarge(gl_stream *s)
+{
+#ifdef F_SETPIPE_SZ
+    int size = fcntl(s->fd, F_GETPIPE_SZ); /* -1 for a socket or a terminal */
+    if (size > 0 && size < GL_PIPE_LARGE)
+        (void)fcntl(s->fd, F_SETPIPE_SZ, GL_PIPE_LARGE);
+#else
+    (void)s;
+#endif
+}
+
+static inline void
+pipe_note_moved(gl_stream *s, int64_t n, bool full)
+{
+    if (!s->kind || s->busy == GL_PIPE_BUSY)
+        return;
+    s->busy = full && n >= GL_PIPE_USUAL / 4 ? s->busy + 1 : 0;
+    if (s->busy == GL_PIPE_BUSY)
+        pipe_enlarge(s);
+}
+
+/* ---- birth --------------------------------------------------------------------------- */
+
+/* asyncio's sentences for what is no pipe. */
+static int
+pipe_check_mode(gl_stream *s, int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    if (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) {
+        s->watch_end = s->kind == GL_KIND_WRITE_PIPE;
+        return 0;
+    }
+    if (S_ISCHR(st.st_mode))
+        return 0;
+    PyErr_SetString(PyExc_ValueError,
+                    s->kind == GL_KIND_READ_PIPE
+                        ? "Pipe transport is for pipes/sockets only."
+                        : "Pipe transport is only for pipes, sockets and character devices");
+    return -1;
+}
+
+/* Schedules connection_made, the start, and the waking of who waits: three callbacks,
+ * for a device that cannot be polled (/dev/null) fails in the second alone. */
+static int
+pipe_begin(gl_stream *s, PyObject *waiter)
+{
+    PyObject *made = PyObject_GetAttr(s->protocol, G.s_connection_made);
+    if (made == NULL)
+        return -1;
+    int rc = gl_call_soon(s->loop, made, (PyObject *)s, s->context);
+    Py_DECREF(made);
+    if (rc < 0 || stream_call_soon(s, G.s__start, Py_None) < 0)
+        return -1;
+    return waiter == Py_None ? 0 : stream_call_soon(s, G.s__wake_waiter, waiter);
+}
+
+static int
+pipe_init(PyObject *self, PyObject *args, PyObject *kwargs, enum gl_stream_kind kind)
+{
+    static char *names[] = {"loop", "pipe", "protocol", "waiter", "extra", NULL};
+    gl_stream *s = (gl_stream *)self;
+    PyObject *loop, *pipe, *protocol, *waiter = Py_None, *extra = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OO", names, gl_loop_type, &loop, &pipe,
+                                     &protocol, &waiter, &extra))
+        return -1;
+    if (s->fd_shown >= 0) {
+        PyErr_SetString(PyExc_RuntimeError, "the transport has a pipe already");
+        return -1;
+    }
+    if (gl_loop_check_usable((gl_loop *)loop) < 0)
+        return -1;
+    extra = extra == Py_None ? PyDict_New() : Py_NewRef(extra);
+    if (extra == NULL)
+        return -1;
+    Py_XSETREF(s->extra, extra);
+    if (PyObject_SetItem(extra, G.s_pipe, pipe) < 0)
+        return -1;
+    s->kind = (uint8_t)kind;
+    int fd = gl_fd_from_object(pipe);
+    if (fd < 0 || pipe_check_mode(s, fd) < 0 || stream_make_nonblocking(fd) < 0)
+        return -1;
+    PyObject *context = PyContext_CopyCurrent();
+    if (context == NULL)
+        return -1;
+    Py_XSETREF(s->context, context);
+    Py_XSETREF(s->loop, (gl_loop *)Py_NewRef(loop));
+    Py_XSETREF(s->protocol, Py_NewRef(protocol));
+    Py_XSETREF(s->sock, Py_NewRef(pipe));
+    s->fd = s->fd_shown = fd;
+    s->closing = false;
+    s->conn_lost = 0;
+    if (!pipe_number_is_taken(s))
+        gl_fd_set_transport(s->loop, fd, self);
+    if (pipe_begin(s, waiter) == 0)
+        return 0;
+    /* The pipe stays its owner's. */
+    PyObject *exc = gl_take_exception();
+    stream_forget_fd(s);
+    s->closing = true;
+    s->conn_lost = 1;
+    s->fd = -1;
+    Py_CLEAR(s->sock);
+    Py_CLEAR(s->protocol);
+    Py_CLEAR(s->loop);
+    gl_restore_exception(exc);
+    return -1;
+}
+
+static int
+read_pipe_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return pipe_init(self, args, kwargs, GL_KIND_READ_PIPE);
+}
+
+static int
+write_pipe_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    return pipe_init(self, args, kwargs, GL_KIND_WRITE_PIPE);
+}
+
+/* Runs behind connection_made: Go may read, or look for the end. */
+static PyObject *
+pipe_start_method(gl_stream *s, PyObject *Py_UNUSED(none))
+{
+    s->started = true;
+    if (s->loop != NULL && !s->conn_lost && (s->open ? stream_sync(s) : stream_open(s)) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+pipe_wake_waiter_method(gl_stream *Py_UNUSED(s), PyObject *waiter)
+{
+    if (stream_wake_waiter(waiter) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+/* A terminal whose other side is gone says EIO, and that is no more than an end. */
+static bool
+pipe_logs_error(gl_stream *s, PyObject *exc)
+{
+    if (!PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError))
+        return false;
+    if (s->kind == GL_KIND_WRITE_PIPE)
+        return true;
+    PyObject *number = ((PyOSErrorObject *)exc)->myerrno;
+    if (number == NULL || !PyLong_Check(number))
+        return false;
+    int overflow;
+    return PyLong_AsLongAndOverflow(number, &overflow) == EIO;
+}
+
+static int
+pipe_log_closed(gl_stream *s)
+{
+    if (!s->loop->debug)
+        return 0;
+    PyObject *r =
+        PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+static int
+read_pipe_ended(gl_stream *s)
+{
+    if (s->closing || pipe_log_closed(s) < 0 || s->loop == NULL || s->protocol == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    s->closing = true;
+    stream_leave(s);
+    PyObject *method = PyObject_GetAttr(s->protocol, G.s_eof_received);
+    if (method == NULL)
+        return -1;
+    int rc = gl_call_soon(s->loop, method, NULL, s->context);
+    Py_DECREF(method);
+    return rc < 0 ? -1 : stream_force_close(s, Py_None);
+}
+
+static int
+write_pipe_ended(gl_stream *s)
+{
+    if (s->conn_lost || pipe_log_closed(s) < 0 || s->loop == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    if (s->queued == 0)
+        return stream_force_close(s, Py_None);
+    PyObject *exc = PyObject_CallNoArgs(PyExc_BrokenPipeError);
+    if (exc == NULL)
+        return -1;
+    int rc = stream_force_close(s, exc);
+    Py_DECREF(exc);
+    return rc;
+}
+
+static int
+pipe_ended(gl_stream *s)
+{
+    return s->kind == GL_KIND_READ_PIPE ? read_pipe_ended(s) : write_pipe_ended(s);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+static PyObject *
+read_pipe_close_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (!s->closing && stream_force_close(s, Py_None) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------- */
+
+/* What comes when no more is taken is dropped; whoever goes on is told in the log. */
+static int
+write_pipe_late(gl_stream *s)
+{
+    PyObject *limit = PyObject_GetAttrString(gl_stream_globals.constants,
+                                             "LOG_THRESHOLD_FOR_CONNLOST_WRITES");
+    long threshold = limit ? PyLong_AsLong(limit) : -1;
+    Py_XDECREF(limit);
+    if (threshold == -1 && PyErr_Occurred())
+        return -1;
+    if ((long)s->late_writes >= threshold) {
+        PyObject *r = PyObject_CallMethod(
+            G.logger, "warning", "s",
+            "pipe closed by peer or os.write(pipe, data) raised exception.");
+        if (r == NULL)
+            return -1;
+        Py_DECREF(r);
+    }
+    if (s->late_writes < UINT32_MAX)
+        s->late_writes++;
+    return 0;
+}
+
+/* 0, or -1 with an exception for the caller of write(). */
+static int
+write_pipe_take(gl_stream *s, PyObject *data)
+{
+    if (stream_check_usable(s) < 0)
+        return -1;
+    gl_chunk c;
+    if (chunk_from_object(data, &c) < 0) {
+        /* A view in pieces: asyncio learns of it when it sends it. */
+        if (!PyErr_ExceptionMatches(PyExc_BufferError))
+            return -1;
+        s->late_writes++;
+        return stream_fatal_current(s, GL_WRITE_FAILED(s));
+    }
+    if (s->loop == NULL || s->closing) { /* the object's __buffer__ closed the transport */
+        Py_DECREF(c.owner);
+        return 0;
+    }
+    return chunk_push(s, c.owner, c.ptr, c.len) < 0 ? -1 : stream_appended(s);
+}
+
+static PyObject *
+write_pipe_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *data = one_argument("write", "data", args, nargs, kwnames);
+    if (data == NULL)
+        return NULL;
+    if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
+        PyObject *text = PyObject_Repr(data);
+        if (text != NULL)
+            PyErr_SetObject(PyExc_AssertionError, text);
+        Py_XDECREF(text);
+        return NULL;
+    }
+    int some = PyObject_IsTrue(data);
+    if (some < 0)
+        return NULL;
+    if (some && (s->conn_lost || s->closing ? write_pipe_late(s) : write_pipe_take(s, data)) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* write_eof() and close(). */
+static PyObject *
+write_pipe_eof_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (stream_close(s) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- what a pipe tells about itself ---------------------------------------------------------------- */
+
+static PyObject *
+pipe_repr(PyObject *self)
+{
+    gl_stream *s = (gl_stream *)self;
+    PyObject *name = PyType_GetName(Py_TYPE(self)), *text;
+    if (name == NULL)
+        return NULL;
+    const char *state = s->sock == NULL ? " closed" : s->closing ? " closing" : "";
+    if (s->fd_shown < 0)
+        text = PyUnicode_FromFormat("<%U%s fd=None closed>", name, state);
+    else if (s->sock == NULL || s->loop == NULL || s->loop->closed)
+        text = PyUnicode_FromFormat("<%U%s fd=%d %s>", name, state, s->fd_shown,
+                                    s->sock == NULL ? "closed" : "open");
+    else if (s->kind == GL_KIND_READ_PIPE)
+        text = PyUnicode_FromFormat("<%U%s fd=%d %s>", name, state, s->fd_shown,
+                                    stream_reading_wanted(s) ? "polling" : "idle");
+    else
+        text = PyUnicode_FromFormat("<%U%s fd=%d %s bufsize=%zd>", name, state, s->fd_shown,
+                                    s->queued > 0 ? "polling" : "idle", s->queued);
+    Py_DECREF(name);
+    return text;
+}
+
+/* As with asyncio's, `transport._pipe = None` lets go of the pipe, unclosed. */
+static int
+pipe_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value != Py_None) {
+        PyErr_SetString(PyExc_AttributeError, "_pipe can only be set to None");
+        return -1;
+    }
+    if (s->loop != NULL && gl_loop_is_foreign(s->loop))
+        return gl_loop_check_usable(s->loop);
+    s->closing = true;
+    if (s->loop != NULL)
+        stream_leave(s);
+    stream_forget_fd(s);
+    s->fd = -1;
+    Py_CLEAR(s->sock);
+    return 0;
+}
+
+static PyObject *
+pipe_fileno_getter(gl_stream *s, void *Py_UNUSED(closure))
+{
+    if (s->fd_shown < 0)
+        Py_RETURN_NONE;
+    return PyLong_FromLong(s->fd_shown);
+}
+
+static PyObject *
+pipe_late_writes_getter(gl_stream *s, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLong(s->late_writes);
+}
