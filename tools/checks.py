@@ -151,6 +151,8 @@ def asan() -> bool:
         # Python's own allocator would hide the bounds of small objects.
         PYTHONMALLOC="malloc",
         GOLOOP_SANITIZE="address",
+        # On asyncio's loop the tests run nothing of the extension.
+        GOLOOP_TEST_LOOP="goloop",
     )
     tests = ["-m", "pytest", "-q", *environments.workers()]
     tests += [f"--ignore=tests/{name}" for name in NOT_SANITIZED]
