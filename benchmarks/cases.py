@@ -164,7 +164,7 @@ _OTHER_NETWORK = (
 
 _CHILDREN = (
     ("spawn", "start /bin/true, wait", "starting a child and learning its return code"),
-    ("spawn-x20", "the same, 20 at a time", "children in numbers: who is woken by whose end"),
+    ("spawn-x20", "start /bin/true ×20, wait", "children in numbers: who is woken by whose end"),
     ("communicate", "start /bin/cat, communicate 64 B", "a child with two pipes and a stream each"),
 )
 

@@ -259,9 +259,10 @@ def facts(chosen: Chosen) -> str:
     for run in runs:
         count = sum(1 for shown in chosen.values() if shown is run)
         rows = "1 row" if count == 1 else f"{count} rows"
+        rounds = "1 round" if run.rounds == 1 else f"{run.rounds} rounds"
         lines.append(
             f"- {rows} by `{run.command}` on {run.date[:10]}, tree {run.commit}: "
-            f"{run.rounds} rounds of {run.seconds:g} s after {run.warmup:g} s; "
+            f"{rounds} of {run.seconds:g} s after {run.warmup:g} s; "
             f"load generator: {run.client}."
         )
     windows, bad, unknown = _disturbances(chosen)
@@ -281,9 +282,9 @@ def network_table(chosen: Chosen, cases: Sequence[Case]) -> str:
     """Rates of goloop, and every loop's ratio to uvloop."""
     loops = [loop for loop in _loops(chosen, cases) if loop not in (OURS, BASE)]
     ceilings = [name for name in CEILINGS if any(name in case.ceilings for case in cases)]
-    header = ["case", f"{BASE}/s", f"{OURS}/s", f"{OURS} ÷ {BASE}", f"{OURS} ÷ c-epoll"]
-    header += [f"{loop} ÷ {BASE}" for loop in loops]
-    header += [f"{name} ÷ {BASE}" for name in ceilings]
+    against = _compared(cases)
+    header = ["case", f"{BASE}/s", f"{OURS}/s", *(f"{OURS} ÷ {theirs}" for theirs in against)]
+    header += [f"{name} ÷ {BASE}" for name in [*loops, *ceilings]]
     rows = []
     for case in cases:
         run = chosen[case.name]
@@ -291,14 +292,18 @@ def network_table(chosen: Chosen, cases: Sequence[Case]) -> str:
         for loop in (BASE, OURS):
             found = figure(run, case, loop)
             row.append(cell(run, case, loop, None if found is None else short(found.median)))
-        for ours, theirs in [(OURS, BASE), (OURS, "c-epoll")]:
-            row.append(times(ratio(run, case, ours, theirs)))
+        row += [times(ratio(run, case, OURS, theirs)) for theirs in against]
         for loop in [*loops, *ceilings]:
             found_ratio = ratio(run, case, loop, BASE)
             text = None if found_ratio is None else times(found_ratio)
             row.append(cell(run, case, loop, text))
         rows.append(row)
     return table(header, rows)
+
+
+def _compared(cases: Sequence[Case]) -> list[str]:
+    """Name what goloop is compared with in columns of their own."""
+    return [BASE] + ["c-epoll"] * any("c-epoll" in case.ceilings for case in cases)
 
 
 def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
@@ -309,6 +314,7 @@ def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
         for name in CEILINGS
         if any(name in chosen[case.name].samples.get(case.name, {}) for case in cases)
     ]
+    against = _compared(cases)
     rows = []
     for case in cases:
         run = chosen[case.name]
@@ -316,13 +322,9 @@ def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
         for loop in [*loops, *ceilings]:
             found = figure(run, case, loop, "server_us")
             row.append(cell(run, case, loop, None if found is None else short(found.median)))
-        for theirs in (BASE, "c-epoll"):
-            row.append(times(ratio(run, case, OURS, theirs, "server_us")))
+        row += [times(ratio(run, case, OURS, theirs, "server_us")) for theirs in against]
         rows.append(row)
-    return table(
-        ["case", *loops, *ceilings, f"{OURS} ÷ {BASE}", f"{OURS} ÷ c-epoll"],
-        rows,
-    )
+    return table(["case", *loops, *ceilings, *(f"{OURS} ÷ {each}" for each in against)], rows)
 
 
 def time_table(chosen: Chosen, cases: Sequence[Case]) -> str:

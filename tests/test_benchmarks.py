@@ -330,6 +330,22 @@ def test_a_variant_of_goloop_stands_in_a_table_of_its_own(
     assert row(own, title)[1:] == ["120k", "60.0k", "2.00×", "0.50×"]
 
 
+def test_children_have_tables_of_their_own_without_a_ceiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert "### Child processes" not in page
+    run = a_run()
+    for loop, rate in (("goloop", 900), ("uvloop", 300)):
+        for number in range(2):
+            counted = {"messages": rate, "seconds": 1.0, "server_cpu": 0.3, "client_cpu": 0.6}
+            run.add("spawn", loop, number, counted)
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    text = (tmp_path / "performance.md").read_text().partition("### Child processes")[2]
+    assert row(text, cases.BY_NAME["spawn"].title)[1:] == ["300", "900", "3.00×"]
+    assert "c-epoll" not in text.partition("###")[0]
+
+
 def test_what_could_not_be_measured_is_on_the_page_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
