@@ -33,6 +33,9 @@ import goloop
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 libc = ctypes.CDLL(None, use_errno=True)
+# C's fork with the GIL held.  CDLL lets go of it, so that another Python thread may have
+# it at the fork; the child would then wait for it for ever, with any loop or none.
+fork_with_the_gil = ctypes.PyDLL(None).fork
 
 # ---- tools ---------------------------------------------------------------------------
 
@@ -700,7 +703,7 @@ def stress() -> None:
 
     def run(count: int) -> None:
         for i in range(count):
-            _wait_bounded(child(body, libc.fork if i % 10 == 9 else os.fork), 30)
+            _wait_bounded(child(body, fork_with_the_gil if i % 10 == 9 else os.fork), 30)
 
     run(forks - beside_dlopen)
     thread = threading.Thread(target=churn, daemon=True)

@@ -185,6 +185,13 @@ def _sanitized() -> Environment:
     return made
 
 
+def forks() -> bool:
+    """3000 forked children, each with a Go runtime of its own that has to live."""
+    command = [built().python, "-m", "pytest", "-q", "-p", "no:xdist", "tests/test_fork.py"]
+    env = built().variables(GOLOOP_TEST_FORKS=os.environ.get("GOLOOP_TEST_FORKS", "3000"))
+    return _passes(*command, "-k", "stress", env=env)
+
+
 def leaks() -> bool:
     """Memory, objects and file descriptors stay level over many rounds of everything."""
     return _passes(built().python, "tools/leakcheck.py")
@@ -223,6 +230,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "lint-c": lint_c,
     "asan": asan,
     "leaks": leaks,
+    "forks": forks,
 }
 
 
