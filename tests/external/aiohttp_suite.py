@@ -63,6 +63,7 @@ def outcomes(root: Path, loop: str, arguments: list[str]) -> dict[str, str]:
     # Without aiohttp's own options, which would import the programs of tests/isolated.
     command += ["-o", "addopts=", "-m", "not dev_mode and not autobahn and not internal"]
     command += ["--ignore-glob=*benchmarks*", "--ignore=tests/isolated", "--ignore=tests/autobahn"]
+    command += ["-n", str(os.cpu_count() or 1)]
     command += ["-p", "goloop_suite", "--timeout=60", *(arguments or ["tests"])]
     log = root / f"{loop}.log"
     with log.open("w") as output:
@@ -93,10 +94,17 @@ def main() -> int:
         root = fetch(args.keep or Path(temporary))
         control = outcomes(root, "asyncio", rest)
         ours = outcomes(root, "goloop", rest)
-    good = {"PASSED", "XFAIL"}
-    worse = {
-        test for test, outcome in control.items() if outcome in good and ours.get(test) not in good
-    }
+        good = {"PASSED", "XFAIL"}
+        worse = {
+            test
+            for test, outcome in control.items()
+            if outcome in good and ours.get(test) not in good
+        }
+        for test in sorted(worse):
+            # Alone: what an earlier test left behind is no difference.
+            print(f"again, alone: {test}", flush=True)
+            if outcomes(root, "goloop", [test]).get(test) in good:
+                worse.remove(test)
     for test in sorted(worse):
         print(f"{ours.get(test, 'MISSING')} {test}  ({DIFFERENT.get(test, 'not expected')})")
     surprising = {test for test in DIFFERENT if test in control and test not in worse}
