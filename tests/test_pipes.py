@@ -1,0 +1,661 @@
+"""Pipe transports: both ends of pipes, FIFOs, sockets, terminals and devices."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import gc
+import hashlib
+import io
+import logging
+import os
+import socket
+import tempfile
+import tty
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from protocols import Recorder, turns, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def read_end(loop: Loop, fd: int, factory: Any = Recorder) -> tuple[Any, Any]:
+    return await loop.connect_read_pipe(factory, os.fdopen(fd, "rb", 0))
+
+
+async def write_end(loop: Loop, fd: int, factory: Any = Recorder) -> tuple[Any, Any]:
+    return await loop.connect_write_pipe(factory, os.fdopen(fd, "wb", 0))
+
+
+async def both_ends(loop: Loop) -> tuple[Any, Any, Any, Any]:
+    reading, writing = os.pipe()
+    source, reader = await read_end(loop, reading)
+    sink, writer = await write_end(loop, writing)
+    return source, reader, sink, writer
+
+
+# ---- data ----------------------------------------------------------------------------
+
+
+async def test_from_end_to_end(loop: Loop) -> None:
+    source, reader, sink, writer = await both_ends(loop)
+    data = bytes(range(256)) * 4000
+    sink.write(data)
+    sink.write_eof()
+    assert await reader.lost is None
+    assert reader.data == data
+    assert reader.names() == ["made", "data", "eof", "lost"]
+    assert await writer.lost is None
+    assert source.is_closing()
+    assert sink.is_closing()
+
+
+async def test_much_in_pieces_of_every_size(loop: Loop) -> None:
+    """Far more than a pipe holds, so that it is enlarged on the way."""
+    source, reader, sink, writer = await both_ends(loop)
+    expected = hashlib.sha256()
+    piece = os.urandom(1 << 18)
+    for round_ in range(60):
+        part = piece[: (round_ * 4099) % len(piece)]
+        expected.update(part)
+        sink.write(part)
+        if sink.get_write_buffer_size() > 1 << 20:
+            await until(lambda: sink.get_write_buffer_size() == 0)
+    sink.close()
+    assert await writer.lost is None
+    assert await reader.lost is None
+    assert hashlib.sha256(reader.data).digest() == expected.digest()
+    assert source.is_closing()
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+async def test_kinds_of_data(loop: Loop, kind: Any) -> None:
+    _, reader, sink, _ = await both_ends(loop)
+    sink.write(kind(b"one "))
+    sink.writelines([kind(b"two "), b"three"])
+    sink.write(b"")
+    sink.close()
+    await reader.lost
+    assert reader.data == b"one two three"
+
+
+async def test_a_mutable_buffer_may_change_behind_write(loop: Loop) -> None:
+    _, reader, sink, _ = await both_ends(loop)
+    data = bytearray(b"a" * 300_000)
+    sink.write(data)
+    data[:] = b"b" * len(data)
+    sink.close()
+    await reader.lost
+    assert set(reader.data) == {ord("a")}
+
+
+async def test_no_text(loop: Loop) -> None:
+    _, reader, sink, _ = await both_ends(loop)
+    with pytest.raises(AssertionError, match="'text'"):
+        sink.write("text")
+    sink.close()
+    await reader.lost
+
+
+async def test_a_view_in_pieces_is_fatal(loop: Loop, errors: Any) -> None:
+    _, reader, sink, writer = await both_ends(loop)
+    sink.write(memoryview(b"abcdef")[::2])
+    assert isinstance(await writer.lost, BufferError)
+    errors.expect(BufferError, "Fatal write error on pipe transport")
+    await reader.lost
+
+
+async def test_a_blocking_pipe_is_made_nonblocking(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    source, reader = await read_end(loop, reading)
+    assert not os.get_blocking(reading)
+    os.close(writing)
+    await reader.lost
+    source.close()
+
+
+# ---- the end -------------------------------------------------------------------------
+
+
+class KeepOpen(Recorder):
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return True
+
+
+async def test_what_eof_received_answers_means_nothing(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    _, reader = await read_end(loop, reading, KeepOpen)
+    os.close(writing)
+    assert await reader.lost is None
+    assert reader.names() == ["made", "eof", "lost"]
+
+
+async def test_end_seen_before_connection_lost(loop: Loop) -> None:
+    """asyncio schedules both, so both come in one iteration, in this order."""
+    reading, writing = os.pipe()
+    source, reader = await read_end(loop, reading)
+    os.close(writing)
+    await reader.eof
+    assert source.is_closing()
+    assert reader.names() == ["made", "eof", "lost"]
+
+
+async def test_a_pipe_that_nobody_reads_any_more(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    await turns()
+    os.close(reading)
+    assert await writer.lost is None
+    assert sink.is_closing()
+    assert writer.names() == ["made", "lost"]
+
+
+async def test_a_reader_that_goes_while_data_waits(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    sink.write(b"x" * 1_000_000)
+    await turns()
+    assert sink.get_write_buffer_size() > 0
+    os.close(reading)
+    assert isinstance(await writer.lost, BrokenPipeError)
+    assert sink.get_write_buffer_size() == 0
+
+
+async def test_writing_to_a_pipe_without_a_reader(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    await turns()
+    os.close(reading)
+    sink.write(b"x")  # before the loop has seen it
+    exc = await writer.lost
+    assert exc is None or isinstance(exc, BrokenPipeError)
+
+
+async def test_a_reader_that_goes_while_the_pipe_is_closing(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    sink.write(b"x" * 1_000_000)
+    sink.write_eof()
+    await turns()
+    os.close(reading)
+    assert isinstance(await writer.lost, BrokenPipeError)
+
+
+async def test_late_writes_are_dropped_and_told(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, reader, sink, writer = await both_ends(loop)
+    sink.close()
+    for _ in range(5):
+        sink.write(b"late")
+    assert not caplog.records
+    sink.write(b"late")
+    assert [record.message for record in caplog.records] == [
+        "pipe closed by peer or os.write(pipe, data) raised exception."
+    ]
+    await writer.lost
+    await reader.lost
+    assert reader.data == b""
+
+
+async def test_write_eof_closes_when_all_is_sent(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    data = b"y" * 500_000
+    sink.write(data)
+    assert sink.can_write_eof()
+    sink.write_eof()
+    sink.write_eof()
+    sink.close()
+    assert sink.is_closing()
+    await turns()
+    assert not writer.lost.done()
+    source, reader = await read_end(loop, reading)
+    assert await writer.lost is None
+    await reader.lost
+    assert reader.data == data
+    assert source.is_closing()
+
+
+async def test_abort_drops_what_waits(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    sink.write(b"z" * 1_000_000)
+    await turns()
+    sink.abort()
+    assert sink.get_write_buffer_size() == 0
+    assert await writer.lost is None
+    os.close(reading)
+
+
+async def test_abort_of_a_closing_pipe(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    sink.write(b"z" * 1_000_000)
+    sink.close()
+    await turns()
+    assert not writer.lost.done()
+    sink.abort()
+    assert await writer.lost is None
+    os.close(reading)
+
+
+class CountingFile(io.FileIO):
+    """Counts how often it is closed."""
+
+    closes = 0
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closes += 1
+        super().close()
+
+
+async def test_the_pipe_object_is_closed_once_and_last(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    ours = CountingFile(reading, "rb")
+    theirs = CountingFile(writing, "wb")
+
+    class Looking(Recorder):
+        def connection_lost(self, exc: Exception | None) -> None:
+            assert not self.transport.get_extra_info("pipe").closed
+            super().connection_lost(exc)
+
+    source, reader = await loop.connect_read_pipe(Looking, ours)
+    sink, writer = await loop.connect_write_pipe(Looking, theirs)
+    sink.close()
+    await writer.lost
+    await reader.lost
+    await turns()
+    source.close()
+    sink.close()
+    await turns()
+    assert (ours.closes, theirs.closes) == (1, 1)
+
+
+async def test_close_of_the_reading_end(loop: Loop) -> None:
+    source, reader, _sink, writer = await both_ends(loop)
+    source.close()
+    source.close()
+    assert source.is_closing()
+    assert await reader.lost is None
+    assert reader.names() == ["made", "lost"]
+    await writer.lost
+
+
+# ---- protocols that raise --------------------------------------------------------------
+
+
+async def test_an_exception_of_data_received_is_reported_and_reading_goes_on(
+    loop: Loop, errors: Any
+) -> None:
+    class Failing(Recorder):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if len(self.data) == 1:
+                raise ZeroDivisionError
+
+    reading, writing = os.pipe()
+    _, reader = await read_end(loop, reading, Failing)
+    os.write(writing, b"1")
+    await until(lambda: errors.contexts)
+    errors.expect(ZeroDivisionError, "Exception in callback")
+    os.write(writing, b"2")
+    os.close(writing)
+    assert await reader.lost is None
+    assert reader.data == b"12"
+
+
+async def test_an_exception_of_connection_lost(loop: Loop, errors: Any) -> None:
+    class Failing(Recorder):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            raise ZeroDivisionError
+
+    reading, writing = os.pipe()
+    source, reader = await read_end(loop, reading, Failing)
+    source.close()
+    await reader.lost
+    await turns()
+    errors.expect(ZeroDivisionError)
+    os.close(writing)
+
+
+# ---- flow control -------------------------------------------------------------------------
+
+
+async def test_pause_and_resume_reading(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    source, reader = await read_end(loop, reading)
+    assert source.is_reading()
+    source.pause_reading()
+    source.pause_reading()
+    assert not source.is_reading()
+    os.write(writing, b"held back")
+    await turns(5)
+    assert reader.data == b""
+    source.resume_reading()
+    source.resume_reading()
+    await until(lambda: reader.data == b"held back")
+    source.pause_reading()
+    os.close(writing)
+    await turns(5)
+    assert reader.names() == ["made", "data"]
+    source.resume_reading()
+    assert await reader.lost is None
+    assert not source.is_reading()
+
+
+async def test_pause_within_data_received(loop: Loop) -> None:
+    class Pausing(Recorder):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.transport.pause_reading()
+            loop.call_soon(self.transport.resume_reading)
+
+    reading, writing = os.pipe()
+    _, reader = await read_end(loop, reading, Pausing)
+    sink, writer = await write_end(loop, writing)
+    data = os.urandom(700_000)
+    sink.write(data)
+    sink.close()
+    assert await reader.lost is None
+    assert await writer.lost is None
+    assert reader.data == data
+
+
+async def test_the_writer_is_paused_and_resumed(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    assert sink.get_write_buffer_limits() == (16384, 65536)
+    sink.set_write_buffer_limits(high=1000, low=10)
+    sink.write(b"x" * 500_000)
+    assert writer.names() == ["made", "pause"]
+    assert sink.get_write_buffer_size() > 1000
+    _, reader = await read_end(loop, reading)
+    await until(lambda: writer.names() == ["made", "pause", "resume"])
+    assert sink.get_write_buffer_size() <= 10
+    sink.close()
+    await reader.lost
+    assert len(reader.data) == 500_000
+
+
+# ---- kinds of pipes ------------------------------------------------------------------------
+
+
+async def test_regular_files_are_refused(loop: Loop) -> None:
+    with tempfile.TemporaryFile() as file:
+        with pytest.raises(ValueError, match=r"Pipe transport is for pipes/sockets only\."):
+            await loop.connect_read_pipe(Recorder, file)
+        with pytest.raises(
+            ValueError, match="Pipe transport is only for pipes, sockets and character devices"
+        ):
+            await loop.connect_write_pipe(Recorder, file)
+        assert not file.closed
+        gc.collect()
+        assert not file.closed
+
+
+async def test_fifo(loop: Loop, tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writing = os.open(path, os.O_WRONLY)
+    _, reader = await read_end(loop, reading)
+    sink, writer = await write_end(loop, writing)
+    sink.write(b"through a fifo")
+    sink.close()
+    await writer.lost
+    assert await reader.lost is None
+    assert reader.data == b"through a fifo"
+
+
+async def test_socket_as_pipe(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    source, reader = await loop.connect_read_pipe(Recorder, near)
+    sink, writer = await loop.connect_write_pipe(Recorder, far)
+    assert source.get_extra_info("pipe") is near
+    sink.write(b"s" * 300_000)
+    sink.write_eof()
+    assert await reader.lost is None
+    assert len(reader.data) == 300_000
+    await writer.lost
+    assert near.fileno() == far.fileno() == -1
+
+
+async def test_whatever_a_socket_says_to_its_writer_is_the_end(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    with far:
+        sink, writer = await loop.connect_write_pipe(Recorder, near)
+        copy = near.dup()
+        await turns()
+        far.send(b"unasked")
+        assert await writer.lost is None
+        assert sink.is_closing()
+        with copy:
+            assert copy.recv(100) == b"unasked"  # it was left unread
+
+
+async def test_terminal(loop: Loop) -> None:
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    sink, writer = await write_end(loop, slave)
+    source, reader = await read_end(loop, master)
+    sink.write(b"t" * 100_000)
+    await until(lambda: len(reader.data) == 100_000)
+    sink.close()
+    await writer.lost
+    # Linux says EIO where the last slave is closed; asyncio hands it on, unreported.
+    exc = await reader.lost
+    assert isinstance(exc, OSError)
+    assert exc.errno == errno.EIO
+    assert source.is_closing()
+
+
+async def test_one_terminal_both_ways(loop: Loop) -> None:
+    """Two transports have one fd number."""
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    both = os.fdopen(slave, "r+b", 0)
+    source, reader = await loop.connect_read_pipe(Recorder, both)
+    sink, writer = await loop.connect_write_pipe(Recorder, both)
+    peer_source, peer = await read_end(loop, os.dup(master))
+    os.write(master, b"in")
+    sink.write(b"o" * 100_000)
+    await until(lambda: reader.data == b"in" and len(peer.data) == 100_000)
+    sink.close()
+    await writer.lost
+    source.close()
+    await reader.lost
+    peer_source.close()
+    await peer.lost
+    os.close(master)
+
+
+async def test_writing_to_dev_null(loop: Loop) -> None:
+    sink, writer = await write_end(loop, os.open("/dev/null", os.O_WRONLY))
+    sink.write(b"n" * 1_000_000)
+    assert sink.get_write_buffer_size() == 0
+    await turns()
+    sink.close()
+    assert await writer.lost is None
+
+
+async def test_reading_dev_null(loop: Loop, errors: Any) -> None:
+    """epoll takes no /dev/null: asyncio reports that, and the transport stays deaf."""
+    source, reader = await read_end(loop, os.open("/dev/null", os.O_RDONLY))
+    await turns()
+    errors.expect(PermissionError, "Exception in callback")
+    assert not source.is_closing()
+    source.close()
+    assert await reader.lost is None
+    assert reader.names() == ["made", "lost"]
+
+
+async def test_writing_to_a_full_device(loop: Loop) -> None:
+    _sink, writer = await write_end(loop, os.open("/dev/full", os.O_WRONLY))
+    _sink.write(b"x")
+    exc = await writer.lost
+    assert isinstance(exc, OSError)
+    assert exc.errno == errno.ENOSPC
+
+
+# ---- a pipe's size -------------------------------------------------------------------------
+
+
+def pipe_size(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+
+
+async def test_only_a_busy_pipe_is_enlarged(loop: Loop, loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio leaves a pipe's size alone")
+    reading, writing = os.pipe()
+    usual = pipe_size(reading)
+    _, reader = await read_end(loop, reading)
+    sink, _ = await write_end(loop, writing)
+    for _ in range(50):
+        got = len(reader.data)
+        sink.write(b"x" * 1000)
+        await until(lambda got=got: len(reader.data) == got + 1000)
+    assert pipe_size(writing) == usual
+    copy = os.dup(reading)
+    sink.write(b"x" * (20 << 20))
+    sink.close()
+    await reader.lost
+    assert pipe_size(copy) in (usual, 256 * 1024)  # the kernel may refuse
+    if os.geteuid() == 0:
+        assert pipe_size(copy) == 256 * 1024
+    os.close(copy)
+
+
+async def test_a_large_pipe_is_not_made_smaller(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 1 << 20)
+    copy = os.dup(reading)
+    _, reader = await read_end(loop, reading)
+    sink, _ = await write_end(loop, writing)
+    sink.write(b"x" * (20 << 20))
+    sink.close()
+    await reader.lost
+    assert pipe_size(copy) == 1 << 20
+    os.close(copy)
+
+
+# ---- what a transport is and tells ------------------------------------------------------------
+
+
+async def test_what_they_are(loop: Loop) -> None:
+    source, reader, sink, writer = await both_ends(loop)
+    assert isinstance(source, asyncio.ReadTransport)
+    assert not isinstance(source, asyncio.WriteTransport)
+    assert isinstance(sink, asyncio.WriteTransport)
+    assert source.get_extra_info("pipe").fileno() == source._fileno
+    assert source.get_extra_info("peername", "nobody") == "nobody"
+    assert source.get_protocol() is reader
+    assert sink.get_protocol() is writer
+    other = Recorder()
+    source.set_protocol(other)
+    assert source.get_protocol() is other
+    sink.write(b"for the other")
+    sink.close()
+    await other.lost
+    assert other.data == b"for the other"
+    assert reader.names() == ["made"]
+
+
+async def test_repr(loop: Loop) -> None:
+    source, reader, sink, writer = await both_ends(loop)
+    await turns()
+    fds = source._fileno, sink._fileno
+    assert f"fd={fds[0]} polling>" in repr(source)
+    assert f"fd={fds[1]} idle bufsize=0>" in repr(sink)
+    source.pause_reading()
+    assert f"fd={fds[0]} idle>" in repr(source)
+    sink.write(b"x" * 400_000)
+    waiting = sink.get_write_buffer_size()
+    assert f"fd={fds[1]} polling bufsize={waiting}>" in repr(sink)
+    sink.close()
+    assert f" closing fd={fds[1]} " in repr(sink)
+    source.resume_reading()
+    await reader.lost
+    await writer.lost
+    for transport, fd in zip((source, sink), fds, strict=True):
+        await turns()
+        assert f" closed fd={fd} closed>" in repr(transport)
+
+
+async def test_debug_mode_tells(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="asyncio")
+    loop.set_debug(True)
+    reading, writing = os.pipe()
+    source, reader = await read_end(loop, reading)
+    source.pause_reading()
+    source.resume_reading()
+    os.close(writing)
+    await reader.lost
+    for words in ("pauses reading", "resumes reading", "was closed by peer"):
+        assert words in caplog.text
+
+
+def test_a_forgotten_transport_warns_and_closes_its_pipe(loop_factory: Any) -> None:
+    loop = loop_factory()
+    reading, writing = os.pipe()
+
+    async def connect() -> None:
+        await read_end(loop, reading, asyncio.Protocol)
+        await write_end(loop, writing, asyncio.Protocol)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loop.run_until_complete(connect())
+        loop.close()
+        del loop
+        gc.collect()
+    texts = [str(w.message) for w in caught if w.category is ResourceWarning]
+    for fd in (reading, writing):
+        assert any(
+            text.startswith("unclosed transport") and f" fd={fd} " in text for text in texts
+        ), texts
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_writing_before_the_loop_runs(loop_factory: Any) -> None:
+    loop = loop_factory()
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    sink, writer = loop.run_until_complete(write_end(loop, writing, lambda: asyncio.Protocol()))
+    sink.write(b"at once")
+    assert os.read(reading, 100) == b"at once"
+    sink.close()
+    loop.run_until_complete(turns())
+    loop.close()
+    os.close(reading)
+    assert writer is not None
+
+
+async def test_streams_over_pipes(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    source, _ = await read_end(loop, reading, lambda: asyncio.StreamReaderProtocol(reader))
+    sink, protocol = await write_end(loop, writing, asyncio.streams.FlowControlMixin)
+    writer = asyncio.StreamWriter(sink, protocol, None, loop)
+
+    async def fill() -> None:
+        for _ in range(100):
+            writer.write(b"line" * 5000 + b"\n")
+            await writer.drain()
+        writer.close()
+
+    filling = asyncio.ensure_future(fill())
+    data = await reader.read()
+    await filling
+    assert data == (b"line" * 5000 + b"\n") * 100
+    source.close()
+    await turns()
