@@ -15,7 +15,9 @@ Who holds the process's one wakeup fd:
 
 A full pipe loses numbers.  The Python-level handler notes each kind as well (CPython
 never loses a kind), and whoever finds the pipe full on draining it delivers the
-noted kinds that were not read.
+noted kinds that were not read.  Both are `_core.SignalNotes`: C, so that a
+KeyboardInterrupt never strikes between reading a number and scheduling its handler.  It is
+an object of its own, so that CPython's table of handlers does not keep the loop alive.
 """
 
 from __future__ import annotations
@@ -32,7 +34,6 @@ import weakref
 from asyncio import coroutines
 from asyncio.log import logger
 from collections.abc import Callable
-from types import FrameType
 
 from . import _core
 from .base import CoreLoop
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 _is_coroutine_function: Callable[[object], bool] = (
     getattr(coroutines, "_iscoroutinefunction", None) or coroutines.iscoroutinefunction
 )
-
-_READ_SIZE = 4096
 
 # Loops that may hold the wakeup fd; a forked child looks through them.
 _armed_loops: weakref.WeakSet[Signals] = weakref.WeakSet()
@@ -71,34 +70,18 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-class _Noted:
-    """The Python-level handler: remembers which kinds arrived.
-
-    It is an object of its own, so that CPython's table of handlers does not keep
-    the loop alive.
-    """
-
-    __slots__ = ("kinds",)
-
-    def __init__(self) -> None:
-        self.kinds: set[int] = set()
-
-    def __call__(self, signum: int, frame: FrameType | None) -> None:
-        self.kinds.add(signum)
-
-
 class Signals(CoreLoop):
     """The part of the loop that deals with signals."""
 
     _signal_handlers: dict[int, asyncio.Handle]
-    _noted: _Noted
+    _noted: _core.SignalNotes
     # The reading and the writing end; None until they are needed.
     _signal_pipe: tuple[int, int] | None
     _wakeup_armed: bool
 
     def _init_signals(self) -> None:
         self._signal_handlers = {}
-        self._noted = _Noted()
+        self._noted = _core.SignalNotes()
         self._signal_pipe = None
         self._wakeup_armed = False
         # Made early where it is going to be wanted: a process that has run out of
@@ -113,7 +96,11 @@ class Signals(CoreLoop):
         if self._signal_pipe is None:
             reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                self._add_reader(reading, self._drain_signals)
+                self._add_reader(
+                    reading,
+                    self._noted.drain,
+                    (self, reading, self._signal_handlers, self.remove_signal_handler),
+                )
             except BaseException:
                 os.close(reading)
                 os.close(writing)
@@ -174,45 +161,6 @@ class Signals(CoreLoop):
             self._signal_pipe = None
             self._internal_fds -= 1
 
-    # ---- delivery -----------------------------------------------------------
-
-    def _drain_signals(self) -> None:
-        """The pipe is readable: schedules the handler of each signal read."""
-        if self._signal_pipe is None:
-            return
-        noted = self._noted.kinds
-        self._noted.kinds = set()
-        received = bytearray()
-        while True:
-            try:
-                chunk = os.read(self._signal_pipe[0], _READ_SIZE)
-            except (BlockingIOError, InterruptedError):
-                break
-            received += chunk
-            if len(chunk) < _READ_SIZE:
-                break
-        for signum in received:
-            self._signal_arrived(signum)
-        if len(received) >= _READ_SIZE:
-            # The pipe may have been full (its smallest size is a page).  A kind
-            # that is delivered once too often does less harm than a lost one.
-            for signum in sorted(noted.difference(received)):
-                self._signal_arrived(signum)
-
-    def _signal_arrived(self, signum: int) -> None:
-        handle = self._signal_handlers.get(signum)
-        if handle is None:
-            return
-        if handle.cancelled():
-            self.remove_signal_handler(signum)
-        else:
-            self.call_soon(self._run_signal_handler, handle)
-
-    @staticmethod
-    def _run_signal_handler(handle: asyncio.Handle) -> None:
-        if not handle.cancelled():
-            handle._run()
-
     # ---- the public methods ---------------------------------------------------
 
     def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
@@ -231,7 +179,7 @@ class Signals(CoreLoop):
         except (ValueError, OSError) as exc:
             raise RuntimeError(str(exc)) from exc
         _armed_loops.add(self)
-        self._signal_handlers[sig] = asyncio.Handle(callback, args, self, None)
+        self._signal_handlers[sig] = self._noted.handle(self, callback, *args)
         try:
             signal.signal(sig, self._noted)
             # System calls of this process go on after the signal.

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import faulthandler
+import fcntl
 import os
 import platform
 import signal
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -451,6 +453,125 @@ def interrupt_while_busy_in_a_task() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(main())
     run(echo())
+
+
+def interrupt_in_the_executor() -> None:
+    """Control-C while the loop waits for a thread."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        entered.set()
+        leave.wait()
+
+    async def main() -> None:
+        waiting = asyncio.get_running_loop().run_in_executor(None, work)
+        await asyncio.to_thread(entered.wait)
+        try:
+            await waiting
+        finally:
+            leave.set()
+
+    with signal_once_blocked(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        run(main())
+    run(echo())
+
+
+def interrupt_within_c() -> None:
+    """A call of C that runs no bytecode: the exception comes as soon as it returns."""
+
+    async def main() -> None:
+        send(signal.SIGINT)
+        sorted(range(100_000, 0, -1))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        raise AssertionError("was not cancelled")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(main())
+
+    loop = new_loop()
+    loop.call_soon(os.kill, os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    loop.run_until_complete(echo())
+    loop.close()
+
+
+def storm_on_a_full_wakeup_pipe() -> None:
+    """10,000 SIGUSR1 that nobody reads fill the pipe; no kind is lost, nothing waits for ever."""
+    if LOOP == "asyncio":
+        return  # it loses SIGUSR2
+    # The wakeup fd is a pipe of the smallest size, so that it is full for certain.
+    counts = {signal.SIGUSR1: 0, signal.SIGUSR2: 0}
+
+    def count(number: signal.Signals) -> None:
+        counts[number] += 1
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for number in counts:
+            loop.add_signal_handler(number, count, number)
+        writing = signal.set_wakeup_fd(-1, warn_on_full_buffer=False)
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        for _ in range(3):
+            before = dict(counts)
+            for _ in range(10_000):
+                send(signal.SIGUSR1)
+            send(signal.SIGUSR2)  # its number finds no room
+            while any(counts[number] == before[number] for number in counts):
+                await asyncio.sleep(0)
+
+        # And from outside, while the loop waits in the kernel.
+        before = dict(counts)
+        code = f"""
+import os, signal
+for _ in range(10_000):
+    os.kill({os.getpid()}, signal.SIGUSR1)
+os.kill({os.getpid()}, signal.SIGUSR2)
+"""
+        storm = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", code)
+        assert await storm.wait() == 0
+        while any(counts[number] == before[number] for number in counts):
+            await asyncio.sleep(0.001)
+        for number in counts:
+            loop.remove_signal_handler(number)
+
+    run(main())
+
+
+def interrupts_lose_no_signal() -> None:
+    """KeyboardInterrupt, wherever it strikes in the loop, loses no signal of a handler."""
+    if LOOP == "asyncio":
+        return  # it reads the numbers in Python, between whose bytecodes it may strike
+    code = """
+import os, random, signal, sys
+parent = os.getppid()
+while sys.stdin.buffer.raw.read(1):
+    os.kill(parent, signal.SIGUSR1)
+    for _ in range(random.randrange(600)):
+        pass
+    os.kill(parent, signal.SIGINT)
+"""
+    loop = new_loop()
+    seen: list[int] = []
+    # list.append: were it Python, the exception might strike in the handler itself.
+    loop.add_signal_handler(signal.SIGUSR1, seen.append, 1)
+    sender = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, bufsize=0)
+    assert sender.stdin is not None
+    for number in range(1, 3001):
+        # From within the loop: what surrounds it is Python, in asyncio as well.
+        loop.call_soon(os.write, sender.stdin.fileno(), b"x")
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+        deadline = time.monotonic() + 20
+        while len(seen) < number:
+            assert time.monotonic() < deadline, (number, len(seen))
+            loop.call_later(0.0005, loop.stop)
+            loop.run_forever()
+    sender.stdin.close()
+    sender.wait()
+    loop.close()
 
 
 def exception_of_an_alarm() -> None:

@@ -608,8 +608,9 @@ def test_a_forgotten_transport_warns_and_closes_its_pipe(loop_factory: Any) -> N
     reading, writing = os.pipe()
 
     async def connect() -> None:
-        await read_end(loop, reading, asyncio.Protocol)
-        await write_end(loop, writing, asyncio.Protocol)
+        running = asyncio.get_running_loop()
+        await read_end(running, reading, asyncio.Protocol)
+        await write_end(running, writing, asyncio.Protocol)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -62,6 +62,7 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "openssl.c"
 #include "tls.c"
 #include "resolve.c"
+#include "signal_notes.c"
 
 static PyObject *
 core_set_library_path(PyObject *Py_UNUSED(module), PyObject *path)
@@ -150,7 +151,7 @@ core_exec(PyObject *module)
         gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
         gl_stream_init_type(module) < 0 || gl_pipe_init_types(module) < 0 ||
         gl_listener_init_type(module) < 0 || gl_datagram_init_type(module) < 0 ||
-        gl_tls_init_type(module) < 0)
+        gl_tls_init_type(module) < 0 || gl_signal_notes_init_type(module) < 0)
         return -1;
     return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
 }

@@ -24,6 +24,7 @@
  *   openssl.c    the libssl behind Python's ssl module
  *   tls.c        the data path of TLS
  *   resolve.c    getaddrinfo on goroutines
+ *   signal_notes.c   what the wakeup fd's pipe says, and the handlers that are for it
  *   tasks.h      Task and Future, and the files that make them
  *
  * Every function needs the GIL unless it says otherwise.  Functions that return
