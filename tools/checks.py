@@ -187,9 +187,9 @@ def _sanitized() -> Environment:
 
 def forks() -> bool:
     """3000 forked children, each with a Go runtime of its own that has to live."""
-    command = [built().python, "-m", "pytest", "-q", "-p", "no:xdist", "tests/test_fork.py"]
-    env = built().variables(GOLOOP_TEST_FORKS=os.environ.get("GOLOOP_TEST_FORKS", "3000"))
-    return _passes(*command, "-k", "stress", env=env)
+    made = built()
+    env = made.variables(GOLOOP_TEST_FORKS=os.environ.get("GOLOOP_TEST_FORKS", "3000"))
+    return _passes(made.python, "-m", "pytest", "-q", "tests/test_fork.py", "-k", "stress", env=env)
 
 
 def leaks() -> bool:
