@@ -18,11 +18,13 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import goloop
 
@@ -85,6 +87,74 @@ async def protocols() -> None:
     await lost
     server.close()
     await server.wait_closed()
+
+
+async def datagrams() -> None:
+    """Two endpoints that talk, are paused, hear of an error, and are closed."""
+    loop = asyncio.get_running_loop()
+
+    server: Any
+
+    class Talker(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.came: asyncio.Queue[bytes | Exception] = asyncio.Queue()
+            self.lost = loop.create_future()
+
+        def datagram_received(self, data: bytes, addr: object) -> None:
+            self.came.put_nowait(data)
+            if data == b"pause":
+                server.pause_reading()
+            elif data == b"hello":
+                server.sendto(b"answer", addr)
+
+        def error_received(self, exc: Exception) -> None:
+            self.came.put_nowait(exc)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.lost.set_result(exc)
+
+    server, hearing = await loop.create_datagram_endpoint(Talker, ("127.0.0.1", 0))
+    address = server.get_extra_info("sockname")
+    client, asking = await loop.create_datagram_endpoint(Talker, remote_addr=address)
+    for data in (b"hello", b"pause", b"held"):
+        client.sendto(data)
+    assert await asking.came.get() == b"answer"
+    assert await hearing.came.get() == b"hello"
+    assert await hearing.came.get() == b"pause"
+    server.resume_reading()
+    assert await hearing.came.get() == b"held"
+    server.sendto(b"x" * 70_000, address)
+    assert isinstance(await hearing.came.get(), OSError)
+    server.close()
+    client.abort()
+    await asyncio.gather(hearing.lost, asking.lost)
+
+
+async def blocked_datagrams() -> None:
+    """Unix datagrams that wait for room, some of them in vain."""
+    loop = asyncio.get_running_loop()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer,
+    ):
+        peer.bind(f"{folder}/peer")
+        for end in ("close", "abort"):
+            transport: Any
+            transport, _ = await loop.create_datagram_endpoint(
+                asyncio.DatagramProtocol, remote_addr=peer.getsockname(), family=socket.AF_UNIX
+            )
+            sent = 0
+            while transport.get_write_buffer_size() < 100:
+                transport.sendto(bytes(20))
+                sent += 1
+            peer.setblocking(False)
+            getattr(transport, end)()
+            while end == "close" and sent:
+                with contextlib.suppress(BlockingIOError):
+                    peer.recv(100)
+                    sent -= 1
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 async def refused() -> None:
@@ -206,6 +276,8 @@ async def signals() -> None:
 SCENARIOS: list[Round] = [
     streams,
     protocols,
+    datagrams,
+    blocked_datagrams,
     refused,
     sockets,
     watches,

@@ -131,6 +131,8 @@ datagram_stray(gl_datagram *d, gl_loop *loop)
     return rc;
 }
 
+/* Keeps what came while paused; takes over the item.  The reactor was told to be
+ * silent by the pause: this is the rest of what it had brought. */
 static int
 datagram_hold(gl_datagram *d, PyObject *item)
 {
@@ -138,9 +140,7 @@ datagram_hold(gl_datagram *d, PyObject *item)
     if (item != NULL && (d->held != NULL || (d->held = PyList_New(0)) != NULL))
         rc = PyList_Append(d->held, item);
     Py_XDECREF(item);
-    if (rc < 0)
-        return datagram_fatal_current(d, "Fatal read error on datagram transport");
-    return datagram_sync(d); /* the reactor need not fetch more */
+    return rc < 0 ? datagram_fatal_current(d, "Fatal read error on datagram transport") : 0;
 }
 
 static inline bool
@@ -235,8 +235,8 @@ datagram_deliver_first(gl_datagram *d)
     return rc;
 }
 
-/* Each exception is reported, as each datagram is a callback of its own in asyncio.
- * Runs in the context of the handle that calls it, which is the transport's. */
+/* Runs as a handle, which has the transport's context and reports an exception; the
+ * rest is delivered then by another. */
 static PyObject *
 datagram_deliver_held_method(gl_datagram *d, PyObject *Py_UNUSED(ignored))
 {
@@ -246,17 +246,14 @@ datagram_deliver_held_method(gl_datagram *d, PyObject *Py_UNUSED(ignored))
             Py_CLEAR(d->held);
             break;
         }
-        gl_loop *loop = (gl_loop *)Py_NewRef(d->loop);
-        if (datagram_deliver_first(d) < 0)
-            rc = datagram_stray(d, loop);
-        Py_DECREF(loop);
+        rc = datagram_deliver_first(d);
     }
     d->delivering = false;
     if (d->closing)
         Py_CLEAR(d->held); /* bytes, addresses and exceptions of ours: no Python runs */
     PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
     if (!d->paused && d->held != NULL)
-        rc = datagram_schedule_delivery(d); /* KeyboardInterrupt in the middle */
+        rc = datagram_schedule_delivery(d);
     else
         rc = datagram_sync(d);
     if (exc != NULL) {

@@ -30,7 +30,8 @@ static int
 parcel_grow(gl_datagram *d)
 {
     uint32_t capacity = d->parcel ? d->parcel_mask + 1 : 0, more = capacity ? capacity * 2 : 16;
-    gl_parcel *bigger = more > UINT32_MAX / 4 ? NULL : PyMem_New(gl_parcel, more);
+    gl_parcel *bigger =
+        more > UINT32_MAX / 4 ? NULL : PyMem_Malloc((size_t)more * sizeof(gl_parcel));
     if (bigger == NULL) {
         PyErr_NoMemory();
         return -1;
