@@ -605,6 +605,40 @@ def load_against(
 
 
 @needs_compiler
+def test_a_window_begins_when_every_connection_has_had_an_answer() -> None:
+    # The second connection waits for its first answer until the first has had 500; a
+    # window that began earlier would be over by then, as it ends with the next answer.
+    program = (
+        "import socket\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "first, second = listener.accept()[0], listener.accept()[0]\n"
+        "answers = 0\n"
+        "try:\n"
+        "    while data := first.recv(64, socket.MSG_WAITALL):\n"
+        "        answers += 1\n"
+        "        if answers == 500: second.sendall(second.recv(64, socket.MSG_WAITALL))\n"
+        "        first.sendall(data)\n"
+        "except OSError: pass\n"  # the generator goes while its last message is under way
+        "print(answers, flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().strip()
+            subprocess.run(
+                [native.c_program("epoll_load"), "echo", port, "2", "64", "0", "0",
+                 str(server.pid)],
+                check=True, timeout=60, capture_output=True,
+            )  # fmt: skip
+            assert int(server.stdout.readline()) >= 500
+        finally:
+            server.kill()
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("mode", "number", "answer", "complaint"),
     [
