@@ -1,18 +1,26 @@
-"""Child processes: their end, their output, and who else may look after children."""
+"""Child processes: their end, their output, and who else may look after children.
+
+GOLOOP_TEST_CHILDREN sets how many the long test starts (200 where it is unset).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 from protocols import until
 
 Loop = asyncio.AbstractEventLoop
+
+CHILDREN = int(os.environ.get("GOLOOP_TEST_CHILDREN", "200"))
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +59,64 @@ async def test_killed_by_a_signal(loop: Loop, number: int) -> None:
 async def test_no_such_program(loop: Loop) -> None:
     with pytest.raises(FileNotFoundError):
         await asyncio.create_subprocess_exec("/nowhere/at/all")
+
+
+async def test_why_a_program_cannot_be_started(loop: Loop, tmp_path: Path) -> None:
+    """The exception is the kernel's, and neither child nor fd is left."""
+    data = tmp_path / "data"
+    data.write_bytes(b"\x7fELF and no more")
+    with pytest.raises(PermissionError):
+        await asyncio.create_subprocess_exec(data)
+    data.chmod(0o700)
+    with pytest.raises(OSError, match="Exec format error"):
+        await asyncio.create_subprocess_exec(data, stdout=subprocess.PIPE)
+    with pytest.raises(NotADirectoryError):
+        await asyncio.create_subprocess_exec(data / "below", stdin=subprocess.PIPE)
+    with pytest.raises(FileNotFoundError) as caught:
+        await asyncio.create_subprocess_exec("true", cwd=tmp_path / "nowhere")
+    assert os.fspath(caught.value.filename) == os.fspath(tmp_path / "nowhere")
+    with pytest.raises(subprocess.SubprocessError, match="preexec_fn"):
+        await asyncio.create_subprocess_exec("true", preexec_fn=lambda: 1 / 0)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+async def test_a_child_that_reads_nothing(loop: Loop) -> None:
+    """What waits to be written to its input when it ends is dropped, not awaited."""
+    child = await asyncio.create_subprocess_exec("true", stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    child.stdin.write(b"x" * 1_000_000)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # or it has ended already
+        await child.stdin.drain()
+    assert await child.wait() == 0
+    assert child.stdin.transport.get_write_buffer_size() == 0
+
+
+async def test_much_through_a_child(loop: Loop) -> None:
+    child = await asyncio.create_subprocess_exec(
+        "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    data = os.urandom(5_000_000)
+    assert (await child.communicate(data))[0] == data
+    assert child.returncode == 0
+
+
+async def test_pipes_of_a_child_are_transports(loop: Loop) -> None:
+    transport, calls = await loop.subprocess_exec(Calls, "cat")
+    stdin, stdout = (transport.get_pipe_transport(fd) for fd in (0, 1))
+    assert isinstance(stdin, asyncio.WriteTransport)
+    assert isinstance(stdout, asyncio.ReadTransport)
+    stdout.pause_reading()
+    stdin.write(b"abc")
+    stdin.write_eof()
+    assert stdin.is_closing()
+    await until(lambda: "exited" in calls.calls)
+    assert ("data", 1, b"abc") not in calls.calls
+    stdout.resume_reading()
+    await calls.lost
+    assert ("data", 1, b"abc") in calls.calls
+    assert calls.calls[-1] == "lost"
+    transport.close()
 
 
 class Calls(asyncio.SubprocessProtocol):
@@ -92,6 +158,58 @@ async def test_many_short_children(loop: Loop) -> None:
         return await child.wait()
 
     assert await asyncio.gather(*map(one, range(40))) == list(range(40))
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+async def test_five_hundred_children_at_once(loop: Loop) -> None:
+    async def one(number: int) -> tuple[bytes, int | None]:
+        child = await asyncio.create_subprocess_exec(
+            "sh", "-c", f"echo {number}; exit {number % 256}", stdout=subprocess.PIPE
+        )
+        return (await child.communicate())[0], child.returncode
+
+    answers = await asyncio.gather(*map(one, range(500)))
+    assert answers == [(b"%d\n" % number, number % 256) for number in range(500)]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+async def test_children_without_end(loop: Loop, loop_name: str) -> None:
+    """One after the other and some at once: no fd, no zombie, no child's output is left over."""
+    if loop_name == "asyncio":
+        pytest.skip("nothing of asyncio's is to be proven")
+
+    async def plain() -> None:
+        child = await asyncio.create_subprocess_exec("true")
+        assert await child.wait() == 0
+
+    async def piped() -> None:
+        child = await asyncio.create_subprocess_exec(
+            "echo", "x", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert await child.communicate() == (b"x\n", b"")
+
+    async def killed() -> None:
+        child = await asyncio.create_subprocess_exec("sleep", "60", stdout=subprocess.PIPE)
+        child.kill()
+        assert await child.wait() == -signal.SIGKILL
+
+    async def missing() -> None:
+        with pytest.raises(FileNotFoundError):
+            await asyncio.create_subprocess_exec("/nowhere/at/all", stdout=subprocess.PIPE)
+
+    kinds = [plain, piped, killed, missing]
+    await asyncio.gather(*(kind() for kind in kinds))
+    fds = len(os.listdir("/proc/self/fd"))
+    for start in range(0, CHILDREN, 2 * len(kinds)):
+        for kind in kinds:
+            await kind()
+        await asyncio.gather(*(kind() for kind in kinds))
+        if start % 1000 == 0:
+            assert len(os.listdir("/proc/self/fd")) <= fds + 3  # what is being closed
+            with pytest.raises(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
@@ -150,6 +268,24 @@ async def test_no_child_watcher_is_asked(
     monkeypatch.setattr(asyncio.events, "get_child_watcher", refuse, raising=False)
     child = await asyncio.create_subprocess_exec("true")
     assert await child.wait() == 0
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="3.14 has no child watchers")
+async def test_a_child_watcher_may_be_set(
+    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio asks it")
+    monkeypatch.setattr(asyncio.get_event_loop_policy(), "_watcher", None, raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        watcher = asyncio.SafeChildWatcher()  # type: ignore[attr-defined, unused-ignore]
+        asyncio.set_child_watcher(watcher)  # type: ignore[attr-defined, unused-ignore]
+        assert asyncio.get_child_watcher() is watcher  # type: ignore[attr-defined, unused-ignore]
+    child = await asyncio.create_subprocess_exec("sh", "-c", "exit 5")
+    assert await child.wait() == 5
+    assert not watcher._callbacks
+    watcher.close()
 
 
 async def test_a_cancelled_start_leaves_no_child(loop: Loop) -> None:

@@ -263,6 +263,49 @@ async def threads() -> None:
     await woken.wait()
 
 
+class _End(asyncio.Protocol):
+    """An end of a pipe; counts what comes."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self.size += len(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(exc)
+
+
+async def pipes() -> None:
+    """A pipe written and read to its end, and one whose reader goes first."""
+    loop = asyncio.get_running_loop()
+    out, into = os.pipe()
+    _, reader = await loop.connect_read_pipe(_End, os.fdopen(out, "rb", 0))
+    sink, writer = await loop.connect_write_pipe(_End, os.fdopen(into, "wb", 0))
+    sink.write(b"x" * 100_000)
+    sink.write_eof()
+    await asyncio.gather(reader.lost, writer.lost)
+    assert reader.size == 100_000
+    out, into = os.pipe()
+    sink, writer = await loop.connect_write_pipe(_End, os.fdopen(into, "wb", 0))
+    sink.write(b"x" * 100_000)
+    await asyncio.sleep(0)
+    os.close(out)
+    assert isinstance(await writer.lost, BrokenPipeError)
+
+
+async def children() -> None:
+    """A child with three pipes, one that is killed and one that can't be started."""
+    child = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1, stderr=-1)
+    assert await child.communicate(b"hello") == (b"hello", b"")
+    child = await asyncio.create_subprocess_exec("sleep", "60", stdout=-1)
+    child.kill()
+    assert await child.wait() == -signal.SIGKILL
+    with contextlib.suppress(FileNotFoundError):
+        await asyncio.create_subprocess_exec("/nowhere/at/all", stdout=-1)
+
+
 async def signals() -> None:
     """A signal handler of the loop."""
     loop = asyncio.get_running_loop()
@@ -286,6 +329,8 @@ SCENARIOS: list[Round] = [
     failing_callbacks,
     names,
     threads,
+    pipes,
+    children,
     signals,
 ]
 
