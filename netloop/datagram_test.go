@@ -209,6 +209,33 @@ func TestAFloodLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
+// Who found no room comes first in the next turn.
+func TestFloodsTakeTurns(t *testing.T) {
+	l := newLoop(t, sizes{256, minArena}, SystemCalls())
+	flood := make([]byte, 2*minArena)
+	var floods [3]endpoint
+	for i := range floods {
+		floods[i] = l.datagrams(readable)
+	}
+	heard := map[uint32]int{}
+	for range 3 * len(floods) {
+		for _, e := range floods {
+			if _, err := unix.Write(e.peer, flood); err != nil && err != unix.EAGAIN && err != unix.ENOBUFS {
+				t.Fatal(err)
+			}
+		}
+		for _, d := range l.turn(-1) {
+			heard[d.ID]++
+		}
+	}
+	for _, e := range floods {
+		if heard[e.id] != 3 {
+			t.Errorf("heard %v", heard)
+			break
+		}
+	}
+}
+
 func TestDatagramsWaitForRoomInTheQueue(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
 	e := l.datagrams(readable)

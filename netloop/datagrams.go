@@ -38,8 +38,6 @@ func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	in := interest(want) & directions
 	s.datagram.Want(transports.Interest(in))
-	// What became ready for the old directions is told afresh if it still holds.
-	s.ready &= in
 	if in == s.held {
 		return 0
 	}
