@@ -77,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
 def _list(_options: argparse.Namespace) -> int:
     print("loops:", ", ".join(BY_NAME))
     for case in CASES:
-        print(f"{case.name:22} {case.unit:14} {case.title}: {case.isolates}")
+        rest = " (full only)" * case.full
+        print(f"{case.name:22} {case.unit:14} {case.title}: {case.isolates}{rest}")
     return 0
 
 
@@ -86,9 +87,9 @@ def _quick(options: argparse.Namespace) -> int:
     settings = runner.Settings(rounds=2, seconds=0.5, warmup=0.15)
     loops = [BY_NAME[name] for name in QUICK_LOOPS]
     measuring = runner.Runner(options.python, settings, lambda _line: None)
-    run = measuring.new_run(loops, "python -m benchmarks quick", ("c-epoll",))
-    names = ["protocol-1k-x10", "aiohttp-x100", "call-soon-chain"]
-    cases = [case for case in select(names) if case.name not in run.missing]
+    cases = select(["protocol-1k-x10", "aiohttp-x100", "call-soon-chain"])
+    run = measuring.new_run(loops, "python -m benchmarks quick", ("c-epoll",), cases)
+    cases = [case for case in cases if case.name not in run.missing]
     measuring.measure(run, cases, loops)
     print(report.summary(run, cases, [loop.name for loop in loops]))
     return 1 if "goloop" in failed(run) else 0
@@ -111,7 +112,7 @@ def _run_one(
     python: str, settings: runner.Settings, cases: list[Case], loops: list[Loop], *, keep: bool
 ) -> int:
     measuring = runner.Runner(python, settings, runner.to_stderr)
-    run = measuring.new_run(loops, _command())
+    run = measuring.new_run(loops, _command(), cases=cases)
     path = RESULTS / f"{run.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
     # Kept after each case: an interrupted run loses one case, not all.
     measuring.measure(run, cases, loops, (lambda: results.save(path, [run])) if keep else _drop)

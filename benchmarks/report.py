@@ -140,7 +140,9 @@ def write(results: Path) -> list[Path]:
         for run in load(path):
             runs[(run.tag, run.date)] = run
     chosen = latest(runs.values())
-    newest = {run.tag: run for run in sorted(runs.values(), key=lambda run: run.date)}
+    missing: dict[str, dict[str, str]] = {}
+    for run in sorted(runs.values(), key=lambda run: run.date):
+        missing.setdefault(run.tag, {}).update(run.missing)
     # A catalogue that has lost or renamed a case shows no row for it.
     chosen = {
         tag: {case: run for case, run in by_case.items() if case in BY_NAME}
@@ -154,7 +156,7 @@ def write(results: Path) -> list[Path]:
         images = plot.draw(chosen[tag], DOCS / "img", tag)
         written += images
         names = [f"img/{image.name}" for image in images]
-        sections.append(section(chosen[tag], names, newest[tag].missing))
+        sections.append(section(chosen[tag], names, missing[tag]))
     page = DOCS / "performance.md"
     page.write_text("\n\n".join([HEAD, *sections]) + "\n")
     kept.write_text(dump(_shown_part(chosen)))

@@ -67,9 +67,13 @@ class Runner:
     # ---- one run -------------------------------------------------------------
 
     def new_run(
-        self, loops: Sequence[Loop], command: str, ceilings: Sequence[str] = CEILINGS
+        self,
+        loops: Sequence[Loop],
+        command: str,
+        ceilings: Sequence[str] = CEILINGS,
+        cases: Sequence[Case] = CASES,
     ) -> Run:
-        """Ask the interpreter about itself and the loops; build the ceilings."""
+        """Ask the interpreter about itself and the loops; build what the cases need."""
         arguments = [f"{loop.name}={loop.factory}={','.join(loop.distributions)}" for loop in loops]
         described = json.loads(self._child(["describe", *arguments], core=None, limit=120))
         found: dict[str, dict[str, str]] = described["loops"]
@@ -101,13 +105,13 @@ class Runner:
             warmup=self.settings.warmup,
             commit=_commit(),
             loops=found,
-            missing=self._missing(described["packages"]),
+            missing=self._missing(cases, described["packages"]),
         )
 
-    def _missing(self, packages: dict[str, str]) -> dict[str, str]:
+    def _missing(self, cases: Sequence[Case], packages: dict[str, str]) -> dict[str, str]:
         """Tell of each case that can't be measured here, what it lacks."""
         missing: dict[str, str] = {}
-        for case in CASES:
+        for case in cases:
             absent = [name for name in case.packages if ABSENT in packages[name]]
             if absent:
                 missing[case.name] = f"{', '.join(absent)} is not installed on this Python"

@@ -355,7 +355,8 @@ def test_what_could_not_be_measured_is_on_the_page_with_its_reason(
         "uvicorn-x100": "uvicorn is not installed on this Python",
         "sleep-0": "an older run has it",
     }
-    results.save(tmp_path / "results" / "a.json", [run])
+    # A later run of other cases says nothing about these.
+    results.save(tmp_path / "results" / "a.json", [run, a_run("2026-01-02 00:00:00")])
     report.write(tmp_path / "results")
     page = (tmp_path / "performance.md").read_text()
     lacking = page.partition("### What was not measured")[2]
@@ -445,8 +446,9 @@ def settings() -> runner.Settings:
 def measure(*names: str, loop: str = "asyncio") -> results.Run:
     """Measure cases on one loop and the C ceiling, in windows too short to mean anything."""
     measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
-    run = measuring.new_run([BY_NAME[loop]], "a test", ("c-epoll",))
-    measuring.measure(run, [cases.BY_NAME[name] for name in names], [BY_NAME[loop]])
+    wanted = [cases.BY_NAME[name] for name in names]
+    run = measuring.new_run([BY_NAME[loop]], "a test", ("c-epoll",), wanted)
+    measuring.measure(run, wanted, [BY_NAME[loop]])
     return run
 
 
@@ -484,7 +486,7 @@ INSTALLED = [
 def measurable(name: str) -> None:
     """Skip where what a case needs is not on this machine."""
     measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
-    missing = measuring.new_run([], "a test", ()).missing
+    missing = measuring.new_run([], "a test", (), [cases.BY_NAME[name]]).missing
     if name in missing:
         pytest.skip(f"the case is not measured here: {missing[name]}")
 
