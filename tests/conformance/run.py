@@ -208,6 +208,10 @@ def collect(loop_name: str, modules: list[str]) -> dict[str, unittest.TestCase]:
 
 
 def main() -> int:
+    # A shell that starts this in the background lets it ignore SIGINT, and then the tests
+    # that interrupt themselves would wait for ever.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--loop", default=os.environ.get("GOLOOP_TEST_LOOP", "goloop"))
     parser.add_argument("--module", action="append", default=[])
