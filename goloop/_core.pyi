@@ -49,6 +49,12 @@ class Handle(_AsyncioHandle): ...
 @final
 class TimerHandle(_AsyncioTimerHandle): ...
 
+if sys.version_info >= (3, 14):
+    from asyncio.events import _ThreadSafeHandle
+
+    @final
+    class ThreadSafeHandle(_ThreadSafeHandle): ...
+
 @disjoint_base
 class Loop:
     _closed: bool

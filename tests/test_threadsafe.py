@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import threading
 from typing import Any
 
@@ -173,3 +174,63 @@ def test_it_needs_no_running_loop(loop: Loop, debug: bool) -> None:
     thread.start()
     thread.join()
     loop.run_forever()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="the handle is an ordinary one before 3.14")
+async def test_cancel_waits_for_a_running_callback(loop: Loop) -> None:
+    started, ending, ended = threading.Event(), threading.Event(), threading.Event()
+    answers: list[bool] = []
+
+    def callback() -> None:
+        started.set()
+        ending.wait()
+        ended.set()
+
+    def other(ask: str) -> None:
+        started.wait()
+        asking.release()
+        getattr(handle, ask)()
+        answers.append(ended.is_set())
+
+    asking = threading.Semaphore(0)
+    threads = [threading.Thread(target=other, args=(a,)) for a in ("cancel", "cancelled") * 3]
+
+    def let_it_end() -> None:
+        for _ in threads:
+            asking.acquire()
+        ending.set()
+
+    threads.append(threading.Thread(target=let_it_end))
+    handle = loop.call_soon_threadsafe(callback)
+    assert isinstance(handle, asyncio.Handle)
+    for thread in threads:
+        thread.start()
+    await until(lambda: len(answers) == 6)
+    for thread in threads:
+        thread.join()
+    assert all(answers)
+    assert handle.cancelled()
+
+
+async def test_a_callback_may_cancel_itself(loop: Loop) -> None:
+    seen = []
+
+    def callback() -> None:
+        handle.cancel()
+        seen.append(handle.cancelled())
+
+    handle = loop.call_soon_threadsafe(callback)
+    await until(lambda: seen)
+    assert seen == [True]
+
+
+async def test_cancel_before_it_runs(loop: Loop) -> None:
+    seen: list[int] = []
+    handle = loop.call_soon_threadsafe(seen.append, 1)
+    thread = threading.Thread(target=handle.cancel)
+    thread.start()
+    thread.join()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not seen
+    assert handle.cancelled()

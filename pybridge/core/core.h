@@ -136,7 +136,19 @@ typedef struct {
 
 #define GL_NO_TIMER UINT32_MAX
 
+typedef struct gl_handle_gate gl_handle_gate;
+
+typedef struct {
+    GL_HANDLE_HEAD
+    PyObject *lock;           /* the slot of asyncio's class; not used */
+    gl_handle_args inl;
+    unsigned long running;    /* the thread that runs the callback, or 0 */
+    gl_handle_gate *gate;     /* where others wait for its end, or NULL */
+} gl_threadsafe_handle;
+
 static PyTypeObject *gl_handle_type, *gl_timer_handle_type;
+/* What call_soon_threadsafe returns since CPython 3.14; NULL before. */
+static PyTypeObject *gl_threadsafe_handle_type;
 
 /* ---- tables ----------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /*
- * handle.c: Handle and TimerHandle.
+ * handle.c: Handle, TimerHandle and ThreadSafeHandle.
  *
  * Both subclass asyncio's and keep callback, context, loop and so on in asyncio's
  * own slots, so that asyncio's Python methods (repr, get_context, when, the
@@ -12,6 +12,11 @@
  *     call_at    ->  armed in timers.c   ->  running      until it is freed
  *                        |
  *     cancel() at any time: callback and arguments become None, the entry is skipped
+ *
+ * A ThreadSafeHandle (CPython 3.14 has asyncio._ThreadSafeHandle, with a lock) is what
+ * call_soon_threadsafe returns: cancel() and cancelled() of another thread wait until a
+ * callback that is running has ended.  The GIL guards the fields; only who has to wait
+ * makes a lock, so that a handle costs as much as any other.
  *
  * Handles are made only by the loop.  They come from a free list, and a Handle is
  * unknown to the garbage collector as long as only the ready queue has it: most are
@@ -28,21 +33,26 @@ static gl_handle *handle_freelist[GL_HANDLE_FREELIST];
 static int handle_freelist_len;
 static gl_timer_handle *timer_freelist[GL_HANDLE_FREELIST];
 static int timer_freelist_len;
+static gl_threadsafe_handle *threadsafe_freelist[GL_HANDLE_FREELIST];
+static int threadsafe_freelist_len;
 
 static void gl_timers_cancel(gl_loop *loop, gl_timer_handle *h);
 
 static inline gl_handle_args *
 handle_inline(PyObject *h)
 {
+    if (Py_TYPE(h) == gl_handle_type)
+        return &((gl_handle *)h)->inl;
     return Py_TYPE(h) == gl_timer_handle_type ? &((gl_timer_handle *)h)->inl
-                                              : &((gl_handle *)h)->inl;
+                                              : &((gl_threadsafe_handle *)h)->inl;
 }
 
-/* True for the two exact types that handle.c makes. */
+/* True for the exact types that handle.c makes. */
 static inline bool
 gl_is_handle(PyObject *o)
 {
-    return Py_TYPE(o) == gl_handle_type || Py_TYPE(o) == gl_timer_handle_type;
+    return Py_TYPE(o) == gl_handle_type || Py_TYPE(o) == gl_timer_handle_type ||
+           Py_TYPE(o) == gl_threadsafe_handle_type;
 }
 
 static inline bool
@@ -110,6 +120,32 @@ gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
         _Py_NewReference((PyObject *)h);
     } else {
         h = (gl_handle *)gl_handle_type->tp_alloc(gl_handle_type, 0);
+        if (h == NULL)
+            return NULL;
+        PyObject_GC_UnTrack(h);
+    }
+    if (handle_fill(loop, (PyObject *)h, &h->inl, callback, args, nargs, context) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    return (PyObject *)h;
+}
+
+/* The handle of call_soon_threadsafe; untracked too. */
+static PyObject *
+gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *context)
+{
+    PyTypeObject *type = gl_threadsafe_handle_type;
+    if (type == NULL)
+        return gl_handle_new(loop, callback, args, nargs, context);
+    gl_threadsafe_handle *h;
+    if (threadsafe_freelist_len) {
+        h = threadsafe_freelist[--threadsafe_freelist_len];
+        Py_INCREF(type);
+        _Py_NewReference((PyObject *)h);
+    } else {
+        h = (gl_threadsafe_handle *)type->tp_alloc(type, 0);
         if (h == NULL)
             return NULL;
         PyObject_GC_UnTrack(h);
@@ -208,6 +244,13 @@ handle_dealloc(PyObject *self)
     (void)handle_clear(self);
     if (type == gl_handle_type && handle_freelist_len < GL_HANDLE_FREELIST) {
         handle_freelist[handle_freelist_len++] = (gl_handle *)self;
+    } else if (type == gl_threadsafe_handle_type) {
+        gl_threadsafe_handle *t = (gl_threadsafe_handle *)self;
+        Py_CLEAR(t->lock);
+        if (threadsafe_freelist_len < GL_HANDLE_FREELIST)
+            threadsafe_freelist[threadsafe_freelist_len++] = t;
+        else
+            type->tp_free(self);
     } else if (type == gl_timer_handle_type) {
         gl_timer_handle *t = (gl_timer_handle *)self;
         Py_CLEAR(t->when);
@@ -318,10 +361,8 @@ done:
     return result;
 }
 
-/* Calls the callback in its context.  `self` must be kept alive by the caller.
- * -1 where SystemExit or KeyboardInterrupt has to leave the loop. */
 static int
-gl_handle_run(gl_loop *loop, PyObject *self)
+handle_call(gl_loop *loop, PyObject *self)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     gl_handle_args *inl = handle_inline(self);
@@ -360,6 +401,104 @@ gl_handle_run(gl_loop *loop, PyObject *self)
     return handle_report(loop, self);
 }
 
+/* ---- waiting for a callback that runs in another thread ----------------------- */
+
+struct gl_handle_gate {
+    PyThread_type_lock lock;  /* held while the callback runs */
+    unsigned int users;       /* who waits, and the runner; guarded by the GIL */
+};
+
+static void
+gate_leave(gl_handle_gate *gate)
+{
+    if (--gate->users == 0) {
+        PyThread_free_lock(gate->lock);
+        PyMem_Free(gate);
+    }
+}
+
+static int
+gate_make(gl_threadsafe_handle *h)
+{
+    gl_handle_gate *gate = PyMem_Malloc(sizeof *gate);
+    if (gate == NULL || (gate->lock = PyThread_allocate_lock()) == NULL) {
+        PyMem_Free(gate);
+        PyErr_NoMemory();
+        return -1;
+    }
+    PyThread_acquire_lock(gate->lock, NOWAIT_LOCK);
+    gate->users = 1;
+    h->gate = gate;
+    return 0;
+}
+
+/* Returns when no other thread runs the callback. -1 where a signal's handler raised. */
+static int
+handle_wait_for_others(gl_threadsafe_handle *h)
+{
+    while (h->running != 0 && h->running != PyThread_get_thread_ident()) {
+        if (h->gate == NULL && gate_make(h) < 0)
+            return -1;
+        gl_handle_gate *gate = h->gate;
+        gate->users++;
+        PyLockStatus status;
+        Py_BEGIN_ALLOW_THREADS
+        status = PyThread_acquire_lock_timed(gate->lock, -1, 1);
+        if (status == PY_LOCK_ACQUIRED)
+            PyThread_release_lock(gate->lock); /* for the next who waits */
+        Py_END_ALLOW_THREADS
+        gate_leave(gate);
+        if (status == PY_LOCK_INTR && PyErr_CheckSignals() < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
+{
+    if (handle_wait_for_others(h) < 0)
+        return -1;
+    if (h->cancelled == Py_True)
+        return 0;
+    unsigned long outer = h->running; /* the callback may call _run() itself */
+    h->running = PyThread_get_thread_ident();
+    int rc = handle_call(loop, (PyObject *)h);
+    h->running = outer;
+    if (outer == 0 && h->gate != NULL) {
+        gl_handle_gate *gate = h->gate;
+        h->gate = NULL;
+        PyThread_release_lock(gate->lock);
+        gate_leave(gate);
+    }
+    return rc;
+}
+
+static PyObject *
+threadsafe_cancel(PyObject *self, PyObject *ignored)
+{
+    return handle_wait_for_others((gl_threadsafe_handle *)self) < 0 ? NULL
+                                                                    : handle_cancel(self, ignored);
+}
+
+static PyObject *
+threadsafe_cancelled(PyObject *self, PyObject *ignored)
+{
+    return handle_wait_for_others((gl_threadsafe_handle *)self) < 0
+               ? NULL
+               : handle_cancelled(self, ignored);
+}
+
+/* Calls the callback in its context.  `self` must be kept alive by the caller.
+ * -1 where SystemExit or KeyboardInterrupt has to leave the loop. */
+static int
+gl_handle_run(gl_loop *loop, PyObject *self)
+{
+    if (Py_TYPE(self) == gl_threadsafe_handle_type)
+        return handle_call_alone(loop, (gl_threadsafe_handle *)self);
+    return handle_call(loop, self);
+}
+
 static PyObject *
 handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -379,6 +518,15 @@ static PyMethodDef handle_methods[] = {
      PyDoc_STR("Cancel the callback; it will not be run.  No effect after it ran.")},
     {"cancelled", handle_cancelled, METH_NOARGS,
      PyDoc_STR("Return True if the callback was cancelled.")},
+    {"_run", handle_run_method, METH_NOARGS, PyDoc_STR("Run the callback in its context.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef threadsafe_handle_methods[] = {
+    {"cancel", threadsafe_cancel, METH_NOARGS,
+     PyDoc_STR("Cancel the callback.  Waits for one that another thread is running.")},
+    {"cancelled", threadsafe_cancelled, METH_NOARGS,
+     PyDoc_STR("Return True if the callback was cancelled.  Waits as cancel() does.")},
     {"_run", handle_run_method, METH_NOARGS, PyDoc_STR("Run the callback in its context.")},
     {NULL, NULL, 0, NULL},
 };
@@ -409,6 +557,45 @@ static PyType_Slot timer_handle_slots[] = {
     {0, NULL},
 };
 
+static PyType_Slot threadsafe_handle_slots[] = {
+    {Py_tp_doc,
+     PyDoc_STR("What call_soon_threadsafe returns; an asyncio.events._ThreadSafeHandle.")},
+    {Py_tp_traverse, handle_traverse},
+    {Py_tp_clear, handle_clear},
+    {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_methods, threadsafe_handle_methods},
+    {Py_tp_getset, handle_getset},
+    {0, NULL},
+};
+
+static PyType_Spec threadsafe_handle_spec = {
+    .name = "goloop._core.ThreadSafeHandle",
+    .basicsize = sizeof(gl_threadsafe_handle),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = threadsafe_handle_slots,
+};
+
+/* Where asyncio has no such class, or another than is known here, there is none. */
+static int
+threadsafe_handle_init_type(PyObject *module)
+{
+    PyObject *base = import_attr("asyncio.events", "_ThreadSafeHandle");
+    if (base == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    int rc = 0;
+    if (PyType_Check(base) &&
+        ((PyTypeObject *)base)->tp_basicsize == (Py_ssize_t)offsetof(gl_threadsafe_handle, inl) &&
+        slot_offset(base, "_lock") == offsetof(gl_threadsafe_handle, lock)) {
+        PyObject *type = PyType_FromSpecWithBases(&threadsafe_handle_spec, base);
+        gl_threadsafe_handle_type = (PyTypeObject *)type;
+        rc = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
+    }
+    Py_DECREF(base);
+    return rc;
+}
+
 static PyType_Spec handle_spec = {
     .name = "goloop._core.Handle",
     .basicsize = sizeof(gl_handle),
@@ -433,5 +620,5 @@ gl_handle_init_types(PyObject *module)
         (PyTypeObject *)PyType_FromSpecWithBases(&timer_handle_spec, G.asyncio_TimerHandle);
     if (gl_timer_handle_type == NULL || PyModule_AddType(module, gl_timer_handle_type) < 0)
         return -1;
-    return 0;
+    return threadsafe_handle_init_type(module);
 }

@@ -222,7 +222,8 @@ schedule(gl_loop *self, const char *name, bool thread, PyObject *const *args, Py
     }
     PyObject *h = NULL;
     if (!self->debug || debug_checks(self, callback, name, thread) == 0)
-        h = gl_handle_new(self, callback, rest, nrest, context);
+        h = thread ? gl_handle_new(self, callback, rest, nrest, context)
+                   : gl_threadsafe_handle_new(self, callback, rest, nrest, context);
     Py_XDECREF(wakeup);
     if (h == NULL)
         return NULL;

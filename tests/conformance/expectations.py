@@ -43,16 +43,6 @@ EXPECTATIONS: tuple[Expectation, ...] = (
         EVENTS + "test_timeout_rounding",
         "counts calls of the private _run_once and puts a wrapper round the private _selector",
     ),
-    *(
-        Expectation(
-            EVENTS + f"test_call_soon_threadsafe_handle_{name}",
-            "asks for the private class asyncio.events._ThreadSafeHandle, in a thread without "
-            "which the test never ends",
-            versions=((3, 14),),
-            outcome="timeout",
-        )
-        for name in ("block_cancellation", "block_check_cancelled", "cancel_other_thread")
-    ),
     Expectation(
         "test_subprocess.*.test_watcher_implementation",
         "asks for the private attribute _watcher of asyncio's loop",
