@@ -275,9 +275,12 @@ def dealloc_untrack(source: Source) -> Hits:
 
 
 def python_without_gil(source: Source) -> Hits:
-    """Between Py_BEGIN_ALLOW_THREADS and its end no Python object may be touched, nor left."""
+    """Between Py_BEGIN_ALLOW_THREADS and its end no Python object may be touched, nor left.
+
+    Locks of PyThread are there for waiting without the GIL.
+    """
     region = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b(.*?)\bPy_END_ALLOW_THREADS\b", re.DOTALL)
-    inside = re.compile(r"\b(_?Py(?!_UN?BLOCK_THREADS)[A-Z_]\w*)\s*\(|\b(return|goto)\b")
+    inside = re.compile(r"\b(_?Py(?!_UN?BLOCK_THREADS|Thread_\w+_lock)[A-Z_]\w*)\s*\(|\b(return|goto)\b")
     for found in region.finditer(source.code):
         for use in inside.finditer(found[1]):
             what = f"{use[1]} is called" if use[1] else f"{use[2]} leaves"
