@@ -139,7 +139,9 @@ case_timers(void)
     submit(&l, GL_SUB_TIMER_CANCEL, 1, 0, NULL, 0);
     gl_completion c = await_kind(&l, GL_CMP_TIMER);
     EXPECT(c.id == 0 && now() >= start + 1 * MS);
-    EXPECT(l.shared.next_deadline == start + 3 * MS);
+    /* A machine that was busy for so long has both of them expire in one turn. */
+    EXPECT(l.shared.next_deadline == start + 3 * MS ||
+           (l.shared.next_deadline == GL_DEADLINE_NONE && now() >= start + 3 * MS));
     c = await_kind(&l, GL_CMP_TIMER);
     EXPECT(c.id == 2 && now() >= start + 3 * MS);
     EXPECT(l.shared.next_deadline == GL_DEADLINE_NONE);
