@@ -196,7 +196,7 @@ async def test_cancel_waits_for_a_running_callback(loop: Loop) -> None:
     threads = [threading.Thread(target=other, args=(a,)) for a in ("cancel", "cancelled") * 3]
 
     def let_it_end() -> None:
-        for _ in threads:
+        for _ in range(6):
             asking.acquire()
         ending.set()
 
