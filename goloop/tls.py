@@ -23,6 +23,18 @@ _State = sslproto.SSLProtocolState
 _Inherited: Any = sslproto.SSLProtocol
 
 
+class TLSTransport(sslproto._SSLProtocolTransport):
+    """What the application's protocol writes to."""
+
+    def close(self) -> None:
+        """Flush what was written, and close; harmless where it was called before.
+
+        asyncio's forgets its protocol at the second call, and abort() then does nothing.
+        """
+        if not self._closed:
+            super().close()
+
+
 class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     """The protocol between a stream transport and an application's protocol."""
 
@@ -32,8 +44,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _set_state: Callable[[Any], None]
     _call_eof_received: Callable[[], None]
 
+    _app_reading_paused: bool
+    _process_outgoing: Callable[[], None]
     _do_handshake: Callable[[], None]
-    _do_flush: Callable[[], None]
+    _do_read: Callable[[], None]
     _do_shutdown: Callable[[], None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -48,12 +62,15 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             del instance.max_size
 
     def _get_app_transport(self) -> asyncio.Transport:
-        known = self._app_transport is not None
-        transport: Any = _Inherited._get_app_transport(self)
-        if not known:
+        if self._app_transport is None:
+            if self._app_transport_created:
+                raise RuntimeError("Creating _SSLProtocolTransport twice")
+            transport: Any = TLSTransport(self._loop, self)
             transport.write = self._write
             transport.get_write_buffer_size = self._queued
-        return transport  # type: ignore[no-any-return]
+            self._app_transport = transport
+            self._app_transport_created = True
+        return self._app_transport
 
     def _queued(self) -> int:
         """The bytes that have not left: those that TLS holds, and the transport's."""
@@ -61,6 +78,28 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if self._transport is not None:
             size += self._transport.get_write_buffer_size()
         return size
+
+    def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
+        _Inherited._on_handshake_complete(self, handshake_exc)
+        # asyncio sends the handshake's last message with what is read or written next,
+        # and a protocol that paused reading in connection_made may do neither for long.
+        if self._app_reading_paused and self._state == _State.WRAPPED:
+            self._process_outgoing()
+
+    def _start_shutdown(self) -> None:
+        if self._state == _State.FLUSHING and self._app_reading_paused:
+            # The peer ended the connection while reading was paused, and close() says
+            # that nobody will read on: asyncio waits for it all the same, for ever.
+            self._do_flush()
+        else:
+            _Inherited._start_shutdown(self)
+
+    def _do_flush(self) -> None:
+        self._do_read()
+        # asyncio's goes on where a protocol has called abort() meanwhile, and fails.
+        if self._state == _State.FLUSHING:
+            self._set_state(_State.SHUTDOWN)
+            self._do_shutdown()
 
     def _abort(self, exc: BaseException | None = None) -> None:
         # 3.11's takes no exception, though its own transport of TLS passes one: there

@@ -918,6 +918,134 @@ async def test_garbage_behind_good_records(loop: Loop) -> None:
     await working
 
 
+async def test_a_buffered_protocol_takes_over_amid_the_data(loop: Loop) -> None:
+    """The new protocol's methods are called from the very next bytes on."""
+    payload = random.Random(0).randbytes(2_000_000)
+
+    def peer_does(peer: Peer) -> None:
+        assert peer.read_exactly(2) == b"go"
+        peer.write(payload)
+        peer.unwrap()
+
+    class Successor(asyncio.BufferedProtocol):
+        def __init__(self, before: Recorder) -> None:
+            self.before = before
+            self.buffer = memoryview(bytearray(100_000))
+
+        def get_buffer(self, sizehint: int) -> memoryview:
+            return self.buffer
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.before.data += self.buffer[:nbytes]
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.before.connection_lost(exc)
+
+    class Predecessor(Recorder):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.transport.set_protocol(Successor(self))
+
+    protocol, working = await with_peer(loop, "client", peer_does, factory=Predecessor)
+    # As much as TLS takes while nobody reads: more than one reading of it decrypts.
+    protocol.transport.pause_reading()
+    protocol.transport.write(b"go")
+    tls = protocol.transport._ssl_protocol
+    await until(lambda: tls._ssl_reading_paused)
+    protocol.transport.resume_reading()
+    assert await protocol.lost is None
+    assert [name for name in protocol.names() if name == "data"] == ["data"]
+    assert protocol.data == payload
+    await working
+
+
+async def test_the_handshake_ends_though_reading_is_paused(loop: Loop, loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio keeps the client's last message until something is written or read")
+
+    def peer_does(peer: Peer) -> None:
+        peer.write(b"first word")
+        peer.unwrap()
+
+    class Pausing(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self.transport.pause_reading()
+
+    protocol, working = await with_peer(loop, "client", peer_does, factory=Pausing)
+    tls = protocol.transport._ssl_protocol
+    await until(lambda: tls._get_read_buffer_size() > 0)
+    assert protocol.data == b""
+    protocol.transport.resume_reading()
+    await protocol.lost
+    assert protocol.data == b"first word"
+    await working
+
+
+async def test_close_where_the_peer_ended_during_a_pause(loop: Loop, loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio waits for a resume_reading() that cannot come")
+
+    def peer_does(peer: Peer) -> None:
+        assert peer.read_exactly(2) == b"go"
+        peer.write(b"nobody reads this")
+
+    protocol, working = await with_peer(loop, "client", peer_does)
+    protocol.transport.pause_reading()
+    protocol.transport.write(b"go")
+    await working
+    tls = protocol.transport._ssl_protocol
+    await until(lambda: tls._eof_received)
+    protocol.transport.close()
+    assert await protocol.lost is None
+    assert protocol.data == b""
+
+
+async def test_abort_after_close_and_close(loop: Loop, loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's transport forgets its protocol at the second close()")
+    peer_may_end = threading.Event()
+
+    def peer_does(peer: Peer) -> None:
+        peer_may_end.wait(30)
+
+    protocol, working = await with_peer(loop, "client", peer_does, ssl_shutdown_timeout=3600)
+    try:
+        protocol.transport.close()
+        protocol.transport.close()
+        assert not protocol.lost.done()
+        protocol.transport.abort()
+        assert await protocol.lost is None
+    finally:
+        peer_may_end.set()
+    await working
+
+
+async def test_abort_from_the_last_data(loop: Loop, loop_name: str) -> None:
+    """Data held back by a pause comes after the end, and its reader may abort."""
+    if loop_name == "asyncio":
+        pytest.skip("asyncio goes on with the shutdown and reports that it cannot")
+
+    def peer_does(peer: Peer) -> None:
+        assert peer.read_exactly(2) == b"go"
+        peer.write(b"last words")
+
+    class Aborting(Recorder):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.transport.abort()
+
+    protocol, working = await with_peer(loop, "client", peer_does, factory=Aborting)
+    protocol.transport.pause_reading()
+    protocol.transport.write(b"go")
+    await working
+    tls = protocol.transport._ssl_protocol
+    await until(lambda: tls._eof_received)
+    protocol.transport.resume_reading()
+    assert await protocol.lost is None
+    assert protocol.data == b"last words"
+
+
 async def test_a_bytearray_as_buffer(loop: Loop, loop_name: str) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio loses what it reads into the slice of a bytearray")

@@ -389,11 +389,15 @@ tls_reads(gl_tls *t)
            !t->app_reading_paused && t->app_protocol && t->app_protocol != Py_None;
 }
 
+static int tls_read_buffered(gl_tls *t);
+
 static int
 tls_read_copied(gl_tls *t)
 {
     enum tls_read_end end = TLS_MORE;
     while (end == TLS_MORE && tls_reads(t)) {
+        if (t->is_buffer) /* data_received() has put a BufferedProtocol in its place */
+            return tls_read_buffered(t);
         uint8_t *scratch = tls_scratch_take();
         if (scratch == NULL)
             return -1;
