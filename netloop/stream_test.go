@@ -579,7 +579,10 @@ func TestOpenRefusesWhatCannotBePolled(t *testing.T) {
 func TestWatchedEnd(t *testing.T) {
 	l := usualLoop(t)
 	ends := make([]int, 2)
-	if err := unix.Pipe2(ends, unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+	if err := unix.Pipe(ends); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(ends[1], true); err != nil {
 		t.Fatal(err)
 	}
 	w := l.open(ends[1], OpenWatchEnd)
