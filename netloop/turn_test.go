@@ -66,11 +66,19 @@ func TestTimersComeInOrder(t *testing.T) {
 func TestTimeoutEndsTheWait(t *testing.T) {
 	l := usualLoop(t)
 	l.arm(0, l.r.clock.now()+3600_000_000_000)
-	before := l.r.clock.now()
-	expectKinds(t, l.turn(300_000))
-	if l.sh.Now-before < 300_000 {
-		t.Errorf("the wait took %d ns", l.sh.Now-before)
+	// A signal by which Go preempts a goroutine of the test ends a wait early (EINTR),
+	// but not each of them.
+	var waits []int64
+	for range 20 {
+		before := l.r.clock.now()
+		expectKinds(t, l.turn(300_000))
+		waited := l.sh.Now - before
+		if waited >= 300_000 {
+			return
+		}
+		waits = append(waits, waited)
 	}
+	t.Errorf("the waits took %d ns", waits)
 }
 
 func TestClockIsTheKernelsAndNeverAhead(t *testing.T) {
