@@ -23,8 +23,8 @@ _State = sslproto.SSLProtocolState
 _Inherited: Any = sslproto.SSLProtocol
 
 
-class TLSTransport(sslproto._SSLProtocolTransport):
-    """What the application's protocol writes to."""
+class SSLTransport(sslproto._SSLProtocolTransport):
+    """What the application's protocol writes to; programs look for "SSL" in its name."""
 
     def close(self) -> None:
         """Flush what was written, and close; harmless where it was called before.
@@ -65,7 +65,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if self._app_transport is None:
             if self._app_transport_created:
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
-            transport: Any = TLSTransport(self._loop, self)
+            transport: Any = SSLTransport(self._loop, self)
             transport.write = self._write
             transport.get_write_buffer_size = self._queued
             self._app_transport = transport

@@ -280,7 +280,9 @@ def python_without_gil(source: Source) -> Hits:
     Locks of PyThread are there for waiting without the GIL.
     """
     region = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b(.*?)\bPy_END_ALLOW_THREADS\b", re.DOTALL)
-    inside = re.compile(r"\b(_?Py(?!_UN?BLOCK_THREADS|Thread_\w+_lock)[A-Z_]\w*)\s*\(|\b(return|goto)\b")
+    inside = re.compile(
+        r"\b(_?Py(?!_UN?BLOCK_THREADS|Thread_\w+_lock)[A-Z_]\w*)\s*\(|\b(return|goto)\b"
+    )
     for found in region.finditer(source.code):
         for use in inside.finditer(found[1]):
             what = f"{use[1]} is called" if use[1] else f"{use[2]} leaves"

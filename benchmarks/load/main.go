@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command load holds what the benchmarks have in Go. Two parts are gnet's: the
 // echo server that shows what an idiomatic Go event loop reaches on one core (a
 // ceiling beside the raw C one), and an echo load generator, which was measured
