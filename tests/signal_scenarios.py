@@ -638,9 +638,11 @@ def faulthandler_by_the_clock() -> None:
             if os.fstat(file.fileno()).st_size:
                 loop.stop()
             else:
-                loop.call_later(0.05, look)
+                loop.call_later(0.5, look)
 
-        look()
+        # Not when the dump is made: its thread walks the frames of the main one without
+        # the GIL, and CPython crashes at times where they change meanwhile.
+        loop.call_later(0.5, look)
         loop.run_forever()
         faulthandler.cancel_dump_traceback_later()
         loop.close()
