@@ -48,6 +48,7 @@ type slot struct {
 	loud      bool // and somebody waits for that report
 	awaited   bool // somebody waits for what is in the write queue
 	large     bool // a stream that lately received much at once
+	direct    bool // a stream that C receives for
 
 	// Errors of a stream on their way to C.
 	writeError syscall.Errno

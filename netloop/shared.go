@@ -21,6 +21,7 @@ const (
 	SubShutWrite
 	SubReadStop
 	SubReadStart
+	SubReadDirect
 )
 
 // SubmissionSize is the length of a Submission in bytes.

@@ -645,3 +645,27 @@ func TestBusyPipeIsReadTwice(t *testing.T) {
 	expectKinds(t, l.turn(-1), CmpData)
 	l.close(s)
 }
+
+// C receives by itself for a stream that it reads directly, and is told until it does.
+func TestDirectReading(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(0)
+	l.submit(SubReadDirect, s.id, s.gen, 0, 1, 0)
+	say(t, s.peer, []byte("for C"))
+	for range 2 {
+		got := l.turn(-1)
+		expectKinds(t, got, CmpReady)
+		if got[0].ID != s.id || got[0].Res != int32(readable) {
+			t.Errorf("ready is %+v", got[0])
+		}
+	}
+	l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+	l.quiet()
+	l.submit(SubReadDirect, s.id, s.gen, 0, 0, 0)
+	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	got := l.turn(-1)
+	expectKinds(t, got, CmpData)
+	if string(got[0].data) != "for C" {
+		t.Errorf("received %q", got[0].data)
+	}
+}

@@ -219,10 +219,14 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	return done
 }
 
-// receive receives once for a stream. It returns how many bytes came, and false
+// receive receives once for a stream, or tells C to. It returns how many bytes came, and false
 // where the arena is too full to receive.
 func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	st := s.stream
+	if s.direct {
+		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
+		return 0, true
+	}
 	var base, room uintptr
 	var large int32 // of the completion: which buffer, 0 for the arena
 	if s.large {

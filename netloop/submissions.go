@@ -25,7 +25,7 @@ func (r *Reactor) decode() {
 			}
 		case SubTimerCancel:
 			r.wheel.Cancel(sub.ID)
-		case SubWrite, SubShutWrite, SubReadStop, SubReadStart:
+		case SubWrite, SubShutWrite, SubReadStop, SubReadStart, SubReadDirect:
 			s := r.registry.findKind(sub.ID, sub.Gen, kindStream)
 			if s == nil {
 				r.ignored++
@@ -59,5 +59,7 @@ func (r *Reactor) decodeStream(s *slot, sub *Submission) {
 		s.stream.PauseReading()
 	case SubReadStart:
 		s.stream.ResumeReading()
+	case SubReadDirect:
+		s.direct = sub.Arg != 0
 	}
 }

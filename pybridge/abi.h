@@ -23,7 +23,7 @@
 
 #include <stdint.h>
 
-#define GL_ABI_VERSION 1
+#define GL_ABI_VERSION 2
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -38,6 +38,8 @@ enum gl_submission_op {
     GL_SUB_SHUT_WR = 4,      /* id, gen: shutdown(SHUT_WR) once the queue is empty */
     GL_SUB_READ_STOP = 5,    /* id, gen: stop receiving */
     GL_SUB_READ_START = 6,   /* id, gen: receive (again) */
+    GL_SUB_READ_DIRECT = 7,  /* id, gen: stream; arg: 1 where C receives by itself when a
+                              * GL_CMP_READY says so, 0 where Go receives again */
 };
 
 /* Nobody waits for the report of these bytes: it may come with whatever turn
@@ -76,7 +78,8 @@ enum gl_completion_kind {
                               * (EMFILE, ENFILE, ENOBUFS, ENOMEM), 0 where it stopped */
     GL_CMP_READY = 8,        /* watch; res: GL_READABLE | GL_WRITABLE, only directions
                               * that were asked for (an error or hang-up counts as both);
-                              * datagram; res: GL_WRITABLE */
+                              * datagram; res: GL_WRITABLE;
+                              * stream that C reads directly; res: GL_READABLE */
     GL_CMP_TIMER = 9,        /* id: timer, due and no longer armed */
     GL_CMP_RESOLVED = 10,    /* id: request; ptr: struct addrinfo * (may be NULL; C
                               * frees it); res: EAI code or 0; arg: errno of EAI_SYSTEM */

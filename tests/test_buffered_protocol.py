@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
+import struct
 from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import BufferedRecorder, hang_up, until
+from protocols import BufferedRecorder, Recorder, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -163,3 +165,129 @@ async def test_a_server_of_buffered_protocols(loop: Loop) -> None:
     await writer.wait_closed()
     server.close()
     await server.wait_closed()
+
+
+# ---- after much at once: goloop receives such data straight into the buffer ------------------
+
+MUCH = 1 << 20
+
+
+async def much(loop: Loop, protocol: BufferedRecorder, far: socket.socket) -> None:
+    """Has the protocol receive so much that it goes on so."""
+    protocol.buffer = bytearray(MUCH)
+    for _ in range(3):
+        before = len(protocol.data)
+        payload = os.urandom(MUCH)
+        await loop.sock_sendall(far, payload)
+        await until(lambda before=before: len(protocol.data) == before + MUCH)
+        assert protocol.data[before:] == payload
+    protocol.data.clear()
+
+
+async def test_the_end_after_much(loop: Loop) -> None:
+    class KeepingOpen(BufferedRecorder):
+        def eof_received(self) -> bool:
+            super().eof_received()
+            return True
+
+    protocol, far = await open_pair(loop, KeepingOpen)
+    await much(loop, protocol, far)
+    far.send(b"last")
+    far.shutdown(socket.SHUT_WR)
+    await protocol.eof
+    assert protocol.data == b"last"
+    for _ in range(10):
+        await asyncio.sleep(0)  # eof_received a second time would fail
+    protocol.transport.write(b"answer")
+    assert await loop.sock_recv(far, 100) == b"answer"
+    protocol.transport.close()
+    assert await protocol.lost is None
+    far.close()
+
+
+async def test_a_reset_after_much(loop: Loop) -> None:
+    protocol, far = await open_pair(loop, BufferedRecorder)
+    await much(loop, protocol, far)
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    far.close()
+    assert isinstance(await protocol.lost, ConnectionResetError)
+    assert not protocol.eof.done()
+
+
+def holds(got: bytearray, payload: bytes) -> bool:
+    return got == payload
+
+
+async def test_protocols_take_turns_after_much(loop: Loop) -> None:
+    protocol, far = await open_pair(loop, BufferedRecorder)
+    await much(loop, protocol, far)
+    plain = Recorder()
+    for turn in range(6):
+        protocol.transport.set_protocol(plain if turn % 2 == 0 else protocol)
+        payload = os.urandom(300_000 if turn < 4 else 100)
+        got = plain.data if turn % 2 == 0 else protocol.data
+        got.clear()
+        await loop.sock_sendall(far, payload)
+        await until(functools.partial(holds, got, payload))
+    far.close()
+    await hang_up(protocol)
+
+
+async def test_pausing_after_much(loop: Loop) -> None:
+    class Pausing(BufferedRecorder):
+        pausing = False
+
+        def buffer_updated(self, nbytes: int) -> None:
+            super().buffer_updated(nbytes)
+            if self.pausing:
+                self.transport.pause_reading()
+
+    protocol, far = await open_pair(loop, Pausing)
+    await much(loop, protocol, far)
+    protocol.pausing = True
+    protocol.buffer = bytearray(4)
+    far.send(b"abcdefgh")
+    await until(lambda: protocol.data)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert protocol.data == b"abcd"
+    protocol.transport.resume_reading()
+    await until(lambda: protocol.data == b"abcdefgh")
+    protocol.pausing = False
+    protocol.transport.resume_reading()
+    far.close()
+    assert await protocol.lost is None
+
+
+@pytest.mark.parametrize("method", ["close", "abort"])
+async def test_ending_in_get_buffer_after_much(loop: Loop, method: str) -> None:
+    class Ending(BufferedRecorder):
+        ending = False
+
+        def get_buffer(self, sizehint: int) -> bytearray:
+            if self.ending:
+                getattr(self.transport, method)()
+            return super().get_buffer(sizehint)
+
+    protocol, far = await open_pair(loop, Ending)
+    await much(loop, protocol, far)
+    protocol.ending = True
+    far.send(b"abc")
+    assert await protocol.lost is None
+    far.close()
+
+
+@pytest.mark.parametrize("method", ["get_buffer", "buffer_updated", "eof_received"])
+async def test_failing_callbacks_after_much(loop: Loop, errors: Errors, method: str) -> None:
+    def fail(*args: Any) -> Any:
+        raise ZeroDivisionError(method)
+
+    protocol, far = await open_pair(loop, BufferedRecorder)
+    await much(loop, protocol, far)
+    setattr(protocol, method, fail)
+    protocol.transport.set_protocol(protocol)
+    far.send(b"x")
+    far.shutdown(socket.SHUT_WR)
+    assert isinstance(await protocol.lost, ZeroDivisionError)
+    errors.expect(ZeroDivisionError, f"Fatal error: protocol.{method}() call failed.")
+    far.close()

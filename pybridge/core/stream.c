@@ -88,6 +88,7 @@ stream_open(gl_stream *s)
     s->gen = gen;
     s->open = true;
     s->rd_on = reading;
+    s->rd_direct = false;
     return stream_submit_writes(s);
 }
 

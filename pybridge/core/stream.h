@@ -43,6 +43,9 @@ static PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 /* ---- the stream ------------------------------------------------------------- */
 
 /* What Linux gives a pipe, and what goloop gives a busy one; see pipe.c. */
+/* A BufferedProtocol that gets so much at once has it received into its own buffer. */
+#define GL_DIRECT_MIN (32 * 1024)
+
 #define GL_PIPE_USUAL (64 * 1024)
 #define GL_PIPE_LARGE (256 * 1024)
 #define GL_PIPE_BUSY 16
@@ -118,6 +121,7 @@ typedef struct gl_stream {
 
     /* Reading (stream_read.c). */
     bool rd_on;                   /* what the reactor was last told */
+    bool rd_direct;               /* likewise: that receiving is done here */
     bool delivering;              /* _deliver_held runs or is scheduled */
     uint8_t rd_end;               /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
     uint8_t held_end;             /* the same while it waits behind held data */

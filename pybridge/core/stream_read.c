@@ -154,6 +154,19 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
     return 1;
 }
 
+static int
+stream_buffer_updated(gl_stream *s, Py_ssize_t n)
+{
+    PyObject *protocol = Py_NewRef(s->protocol), *count = PyLong_FromSsize_t(n);
+    PyObject *r = count ? PyObject_CallMethodOneArg(protocol, G.s_buffer_updated, count) : NULL;
+    Py_XDECREF(count);
+    Py_DECREF(protocol);
+    if (r == NULL)
+        return stream_fatal_current(s, "Fatal error: protocol.buffer_updated() call failed.");
+    Py_DECREF(r);
+    return 0;
+}
+
 /* One round of get_buffer and buffer_updated; *done: the bytes that it took, 0 where
  * the transport was closed for an error. */
 static int
@@ -171,14 +184,7 @@ stream_feed_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *don
     *done = n;
     if (s->protocol == NULL) /* lost within get_buffer */
         return 0;
-    PyObject *protocol = Py_NewRef(s->protocol), *count = PyLong_FromSsize_t(n);
-    PyObject *r = count ? PyObject_CallMethodOneArg(protocol, G.s_buffer_updated, count) : NULL;
-    Py_XDECREF(count);
-    Py_DECREF(protocol);
-    if (r == NULL)
-        return stream_fatal_current(s, "Fatal error: protocol.buffer_updated() call failed.");
-    Py_DECREF(r);
-    return 0;
+    return stream_buffer_updated(s, n);
 }
 
 /* Delivers n bytes.  `whole`, where not NULL, is a bytes object of just these. What
@@ -271,6 +277,76 @@ static int
 stream_feed_end(gl_stream *s, uint8_t end)
 {
     return end == GL_CMP_EOF ? stream_feed_eof(s) : stream_feed_error(s, s->held_errno);
+}
+
+/* ---- receiving directly ----------------------------------------------------------------
+ *
+ * What Go receives for a BufferedProtocol is copied once more, into the protocol's
+ * buffer.  For a few bytes that is cheaper than a system call of its own turn, for many
+ * it is not: then Go only tells that there is something, and it is received here.
+ */
+
+static int
+stream_set_direct(gl_stream *s, bool direct)
+{
+    if (!s->open || s->rd_direct == direct)
+        return 0;
+    if (gl_submit(s->loop, GL_SUB_READ_DIRECT, s->id, s->gen, NULL, direct) < 0)
+        return -1;
+    s->rd_direct = direct;
+    return 0;
+}
+
+/* Go, which stops by itself where it meets the end, has not met it. */
+static int
+stream_direct_end(gl_stream *s)
+{
+    if (s->open && s->rd_on && gl_submit(s->loop, GL_SUB_READ_STOP, s->id, s->gen, NULL, 0) < 0)
+        return -1;
+    s->rd_on = false;
+    s->rd_end = GL_CMP_EOF;
+    return stream_feed_eof(s);
+}
+
+static int
+stream_feed_direct(gl_stream *s)
+{
+    Py_buffer view;
+    int rc = stream_get_buffer(s, &view);
+    if (rc <= 0)
+        return rc;
+    ssize_t n = -1;
+    int err = EAGAIN;
+    if (s->open) { /* get_buffer() may have ended it */
+        n = recv(s->fd, view.buf, (size_t)view.len, 0);
+        err = errno;
+        s->loop->shared->recvs++;
+    }
+    PyBuffer_Release(&view);
+    if (s->protocol == NULL)
+        return 0;
+    if (n < 0)
+        return err == EAGAIN || err == EINTR ? 0 : stream_feed_error(s, err);
+    if (n == 0)
+        return stream_direct_end(s);
+    if (n < GL_DIRECT_MIN && stream_set_direct(s, false) < 0)
+        return stream_fatal_current(s, GL_READ_FAILED(s));
+    return stream_buffer_updated(s, n);
+}
+
+static int
+stream_readable(gl_stream *s)
+{
+    /* The poller tells it again where nothing is done about it. */
+    if (s->closing || s->protocol == NULL || s->paused || s->held != NULL || s->held_end)
+        return 0;
+    if (!s->buffered || s->tls)
+        return stream_set_direct(s, false);
+    if (PyContext_Enter(s->context) < 0)
+        return stream_fatal_current(s, GL_READ_FAILED(s));
+    int rc = stream_feed_direct(s);
+    gl_context_exit(s->context);
+    return rc;
 }
 
 static int
@@ -381,6 +457,8 @@ stream_received(gl_stream *s, const gl_completion *c)
     int rc;
     if (s->buffered) {
         rc = stream_feed(s, c->ptr, (Py_ssize_t)c->arg, NULL);
+        if (rc == 0 && c->arg >= GL_DIRECT_MIN && s->buffered && !s->tls && !s->kind)
+            rc = stream_set_direct(s, true);
     } else {
         PyObject *bytes = c->res > 0
                               ? gl_large_take(s->loop, c)
@@ -448,6 +526,9 @@ gl_stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     case GL_CMP_EOF:
     case GL_CMP_READ_ERROR:
         rc = stream_ended(s, c);
+        break;
+    case GL_CMP_READY:
+        rc = stream_readable(s);
         break;
     case GL_CMP_WROTE:
         rc = stream_wrote(s, c->arg);
