@@ -48,9 +48,10 @@ pipe_reactor_fd(gl_stream *s)
 }
 
 /* Through a pipe of 64 KiB its two sides put each other to sleep and wake each other for
- * every 64 KiB, which costs more than the copying.  One that was full GL_PIPE_BUSY times in a
- * row, so that its writer had to wait, is made larger, if the kernel permits: it
- * refuses where the user's pipes have 64 MiB in all.  A pipe with little to do stays as
+ * every 64 KiB, which costs more than the copying.  One that was full again and again, so
+ * that its writer had to wait, is made larger, if the kernel permits: it refuses where
+ * the user's pipes have 64 MiB in all.  Being full counts twice, as a writer whose queue
+ * is a little longer than the pipe finds it full every other time.  A pipe with little to do stays as
  * it was, and one that its owner has made larger too. */
 static void
 pipe_enlarge(gl_stream *s)
@@ -67,10 +68,13 @@ pipe_enlarge(gl_stream *s)
 static inline void
 pipe_note_moved(gl_stream *s, int64_t n, bool full)
 {
-    if (!s->kind || s->busy == GL_PIPE_BUSY)
+    if (!s->kind || s->busy >= GL_PIPE_BUSY)
         return;
-    s->busy = full && n >= GL_PIPE_USUAL / 4 ? s->busy + 1 : 0;
-    if (s->busy == GL_PIPE_BUSY)
+    if (full && n >= GL_PIPE_USUAL / 4)
+        s->busy += 2;
+    else if (s->busy > 0)
+        s->busy--;
+    if (s->busy >= GL_PIPE_BUSY)
         pipe_enlarge(s);
 }
 

@@ -48,7 +48,7 @@ static PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 
 #define GL_PIPE_USUAL (64 * 1024)
 #define GL_PIPE_LARGE (256 * 1024)
-#define GL_PIPE_BUSY 16
+#define GL_PIPE_BUSY 32
 
 /* A piece of the write queue: bytes that nobody can change, kept alive by owner. */
 typedef struct gl_chunk {
@@ -104,7 +104,7 @@ typedef struct gl_stream {
                                    * has gone */
     int own_fd;                   /* a pipe's duplicate of fd that the reactor has instead
                                    * of it, where another uses the number; -1 */
-    uint8_t busy;                 /* of a pipe: how often in a row it was full */
+    uint8_t busy;                 /* of a pipe: twice how often it was full, less how often not */
     uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
                                    * it was closing */
 
