@@ -1146,7 +1146,9 @@ async def test_callbacks_that_end_the_connection(
                 peer.notify()
             while got := peer.read():
                 received += got
-            peer.notify()
+            # A socket that is closed with something unread resets the connection.
+            with contextlib.suppress(ConnectionError):
+                peer.notify()
         except OSError:
             assert action.endswith("abort") or moment in ("eof_received", "pause_writing")
         return bytes(received)
