@@ -64,6 +64,15 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         config.addinivalue_line("filterwarnings", f"error::{category}")
 
+    if not hasattr(config, "workerinput") and config.cache is not None:
+        config.cache.set("goloop/crashed", "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """A worker's interpreter died: noted for tools/dev.py, which tries no test again then."""
+    sched.config.cache.set("goloop/crashed", crashitem)
+
 
 # ---- what holds after each test ------------------------------------------------
 
