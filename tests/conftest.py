@@ -64,14 +64,17 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         config.addinivalue_line("filterwarnings", f"error::{category}")
 
-    if not hasattr(config, "workerinput") and config.cache is not None:
-        config.cache.set("goloop/crashed", "")
+    cache = getattr(config, "cache", None)  # none under -p no:cacheprovider
+    if cache is not None and not hasattr(config, "workerinput"):
+        cache.set("goloop/crashed", "")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
     """A worker's interpreter died: noted for tools/dev.py, which tries no test again then."""
-    sched.config.cache.set("goloop/crashed", crashitem)
+    cache = getattr(sched.config, "cache", None)
+    if cache is not None:
+        cache.set("goloop/crashed", crashitem)
 
 
 # ---- what holds after each test ------------------------------------------------
