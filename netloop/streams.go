@@ -219,8 +219,8 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	return done
 }
 
-// receive receives once for a stream, or tells C to. It returns how many bytes came, and false
-// where the arena is too full to receive.
+// receive receives once for a stream, or tells C to. It returns how many bytes
+// came, and false where the arena is too full to receive.
 func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	st := s.stream
 	if s.direct {

@@ -248,16 +248,20 @@ static int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen,
 static int gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg,
                         PyObject *context);
 
-/* Hands an exception to loop.call_exception_handler as asyncio words it.  Takes
- * the exception that is set.  Extra keys where not NULL.  Returns -1, with the
- * exception set again, for SystemExit and KeyboardInterrupt, and when the handler
- * itself raised such. `message` is formatted by the caller (owned by it). */
-static int gl_report_exception(gl_loop *loop, PyObject *message, PyObject *handle,
-                               PyObject *transport, PyObject *protocol);
-/* The same with a given exception object instead of the one that is set. */
+/* Hands an exception to loop.call_exception_handler as asyncio words it, with the keys
+ * whose values are not NULL.  -1 where the handler raised. */
 static int gl_report_exception_object(gl_loop *loop, const char *message,
                                       PyObject *exc, PyObject *transport,
                                       PyObject *protocol);
+/* The same with the exception that is set, for what a callback raised outside of
+ * asyncio's own try blocks: it goes where a Handle would send it.  -1, and it stays set,
+ * for SystemExit and KeyboardInterrupt. `protocol` may be NULL for None. */
+static int gl_report_stray(gl_loop *loop, const char *message, PyObject *transport,
+                           PyObject *protocol);
+/* What asyncio's _fatal_error tells before it closes: to the handler, or where quiet to
+ * the log of the debug mode. `protocol` may be NULL for None. */
+static int gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
+                           PyObject *transport, PyObject *protocol);
 
 /* OSError (of the right subclass) from an errno, as an object. */
 static PyObject *gl_oserror(int err);

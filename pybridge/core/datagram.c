@@ -279,18 +279,9 @@ datagram_fatal_error(gl_datagram *d, PyObject *exc, const char *message)
 {
     if (d->loop == NULL)
         return 0;
-    if (PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError)) {
-        if (d->loop->debug)
-            gl_log_debug((PyObject *)d, "%r: %s", message, exc);
-    } else {
-        gl_loop *loop = (gl_loop *)Py_NewRef(d->loop);
-        PyObject *protocol = Py_NewRef(d->protocol ? d->protocol : Py_None);
-        int rc = gl_report_exception_object(loop, message, exc, (PyObject *)d, protocol);
-        Py_DECREF(protocol);
-        Py_DECREF(loop);
-        if (rc < 0)
-            return -1;
-    }
+    bool quiet = PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError);
+    if (gl_report_fatal(d->loop, quiet, message, exc, (PyObject *)d, d->protocol) < 0)
+        return -1;
     return datagram_force_close(d, exc);
 }
 

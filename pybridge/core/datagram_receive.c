@@ -114,23 +114,6 @@ datagram_deliver(gl_datagram *d, PyObject *data, PyObject *addr)
     return r == NULL ? -1 : 0;
 }
 
-/* An exception that the protocol raised goes where a Handle would send it; -1 for
- * SystemExit and KeyboardInterrupt. */
-static int
-datagram_stray(gl_datagram *d, gl_loop *loop)
-{
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-        return -1;
-    PyObject *exc = gl_take_exception();
-    PyObject *protocol = Py_NewRef(d->protocol ? d->protocol : Py_None);
-    int rc = gl_report_exception_object(loop, "Exception in callback of a datagram transport",
-                                        exc, (PyObject *)d, protocol);
-    Py_DECREF(protocol);
-    Py_DECREF(exc);
-    return rc;
-}
-
 /* Keeps what came while paused; takes over the item.  The reactor was told to be
  * silent by the pause: this is the rest of what it had brought. */
 static int
@@ -201,7 +184,9 @@ gl_datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         gl_context_exit(context);
     }
     Py_DECREF(context);
-    return rc < 0 ? datagram_stray(d, loop) : 0;
+    return rc < 0 ? gl_report_stray(loop, "Exception in callback of a datagram transport", owner,
+                                    d->protocol)
+                  : 0;
 }
 
 /* ---- what was held ----------------------------------------------------------------------- */

@@ -274,7 +274,7 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
     /* asyncio's own transport raises AttributeError where it is lost and has no
      * remote address. */
     if ((d->conn_lost && d->fixed) || d->loop == NULL) {
-        if (gl_late_write(&d->conn_lost) < 0)
+        if (gl_late_write(&d->conn_lost, GL_LATE_SEND) < 0)
             return NULL;
         Py_RETURN_NONE;
     }

@@ -29,12 +29,13 @@
 
 #define GL_HANDLE_FREELIST 2048
 
-static gl_handle *handle_freelist[GL_HANDLE_FREELIST];
-static int handle_freelist_len;
-static gl_timer_handle *timer_freelist[GL_HANDLE_FREELIST];
-static int timer_freelist_len;
-static gl_threadsafe_handle *threadsafe_freelist[GL_HANDLE_FREELIST];
-static int threadsafe_freelist_len;
+/* Freed handles of one type, to be used again. */
+typedef struct {
+    PyObject *item[GL_HANDLE_FREELIST];
+    int len;
+} gl_handle_pool;
+
+static gl_handle_pool handle_pool, timer_pool, threadsafe_pool;
 
 static void gl_timers_cancel(gl_loop *loop, gl_timer_handle *h);
 
@@ -108,22 +109,38 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
     return 0;
 }
 
-/* Untracked; see the head. */
+/* An empty handle, untracked; see the head. */
+static inline PyObject *
+handle_alloc(PyTypeObject *type, gl_handle_pool *pool)
+{
+    PyObject *h;
+    if (pool->len) {
+        h = pool->item[--pool->len];
+        Py_INCREF(type);
+        _Py_NewReference(h);
+    } else if ((h = type->tp_alloc(type, 0)) != NULL) {
+        PyObject_GC_UnTrack(h);
+    }
+    return h;
+}
+
+static inline void
+handle_release(PyObject *h, gl_handle_pool *pool)
+{
+    if (pool->len < GL_HANDLE_FREELIST)
+        pool->item[pool->len++] = h;
+    else
+        Py_TYPE(h)->tp_free(h);
+}
+
+/* Untracked. */
 static PyObject *
 gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
               Py_ssize_t nargs, PyObject *context)
 {
-    gl_handle *h;
-    if (handle_freelist_len) {
-        h = handle_freelist[--handle_freelist_len];
-        Py_INCREF(gl_handle_type);
-        _Py_NewReference((PyObject *)h);
-    } else {
-        h = (gl_handle *)gl_handle_type->tp_alloc(gl_handle_type, 0);
-        if (h == NULL)
-            return NULL;
-        PyObject_GC_UnTrack(h);
-    }
+    gl_handle *h = (gl_handle *)handle_alloc(gl_handle_type, &handle_pool);
+    if (h == NULL)
+        return NULL;
     if (handle_fill(loop, (PyObject *)h, &h->inl, callback, args, nargs, context) < 0) {
         Py_DECREF(h);
         return NULL;
@@ -139,17 +156,9 @@ gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *arg
     PyTypeObject *type = gl_threadsafe_handle_type;
     if (type == NULL)
         return gl_handle_new(loop, callback, args, nargs, context);
-    gl_threadsafe_handle *h;
-    if (threadsafe_freelist_len) {
-        h = threadsafe_freelist[--threadsafe_freelist_len];
-        Py_INCREF(type);
-        _Py_NewReference((PyObject *)h);
-    } else {
-        h = (gl_threadsafe_handle *)type->tp_alloc(type, 0);
-        if (h == NULL)
-            return NULL;
-        PyObject_GC_UnTrack(h);
-    }
+    gl_threadsafe_handle *h = (gl_threadsafe_handle *)handle_alloc(type, &threadsafe_pool);
+    if (h == NULL)
+        return NULL;
     if (handle_fill(loop, (PyObject *)h, &h->inl, callback, args, nargs, context) < 0) {
         Py_DECREF(h);
         return NULL;
@@ -161,17 +170,9 @@ static PyObject *
 gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, PyObject *callback,
                     PyObject *const *args, Py_ssize_t nargs, PyObject *context)
 {
-    gl_timer_handle *h;
-    if (timer_freelist_len) {
-        h = timer_freelist[--timer_freelist_len];
-        Py_INCREF(gl_timer_handle_type);
-        _Py_NewReference((PyObject *)h);
-    } else {
-        h = (gl_timer_handle *)gl_timer_handle_type->tp_alloc(gl_timer_handle_type, 0);
-        if (h == NULL)
-            return NULL;
-        PyObject_GC_UnTrack(h);
-    }
+    gl_timer_handle *h = (gl_timer_handle *)handle_alloc(gl_timer_handle_type, &timer_pool);
+    if (h == NULL)
+        return NULL;
     h->timer = GL_NO_TIMER;
     h->deadline = deadline;
     h->when = Py_NewRef(when);
@@ -242,26 +243,17 @@ handle_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     PyObject_ClearWeakRefs(self);
     (void)handle_clear(self);
-    if (type == gl_handle_type && handle_freelist_len < GL_HANDLE_FREELIST) {
-        handle_freelist[handle_freelist_len++] = (gl_handle *)self;
-    } else if (type == gl_threadsafe_handle_type) {
-        gl_threadsafe_handle *t = (gl_threadsafe_handle *)self;
-        Py_CLEAR(t->lock);
-        if (threadsafe_freelist_len < GL_HANDLE_FREELIST)
-            threadsafe_freelist[threadsafe_freelist_len++] = t;
-        else
-            type->tp_free(self);
+    gl_handle_pool *pool = &handle_pool;
+    if (type == gl_threadsafe_handle_type) {
+        Py_CLEAR(((gl_threadsafe_handle *)self)->lock);
+        pool = &threadsafe_pool;
     } else if (type == gl_timer_handle_type) {
         gl_timer_handle *t = (gl_timer_handle *)self;
         Py_CLEAR(t->when);
         Py_CLEAR(t->scheduled);
-        if (timer_freelist_len < GL_HANDLE_FREELIST)
-            timer_freelist[timer_freelist_len++] = t;
-        else
-            type->tp_free(self);
-    } else {
-        type->tp_free(self);
+        pool = &timer_pool;
     }
+    handle_release(self, pool);
     Py_DECREF(type);
 }
 

@@ -51,8 +51,8 @@ pipe_reactor_fd(gl_stream *s)
  * every 64 KiB, which costs more than the copying.  One that was full again and again, so
  * that its writer had to wait, is made larger, if the kernel permits: it refuses where
  * the user's pipes have 64 MiB in all.  Being full counts twice, as a writer whose queue
- * is a little longer than the pipe finds it full every other time.  A pipe with little to do stays as
- * it was, and one that its owner has made larger too. */
+ * is a little longer than the pipe finds it full every other time.  A pipe with little to
+ * do stays as it was, and one that its owner has made larger too. */
 static void
 pipe_enlarge(gl_stream *s)
 {
@@ -279,23 +279,8 @@ read_pipe_close_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 static int
 write_pipe_late(gl_stream *s)
 {
-    PyObject *limit = PyObject_GetAttrString(gl_stream_globals.constants,
-                                             "LOG_THRESHOLD_FOR_CONNLOST_WRITES");
-    long threshold = limit ? PyLong_AsLong(limit) : -1;
-    Py_XDECREF(limit);
-    if (threshold == -1 && PyErr_Occurred())
-        return -1;
-    if ((long)s->late_writes >= threshold) {
-        PyObject *r = PyObject_CallMethod(
-            G.logger, "warning", "s",
-            "pipe closed by peer or os.write(pipe, data) raised exception.");
-        if (r == NULL)
-            return -1;
-        Py_DECREF(r);
-    }
-    if (s->late_writes < UINT32_MAX)
-        s->late_writes++;
-    return 0;
+    return gl_late_write(&s->late_writes,
+                         "pipe closed by peer or os.write(pipe, data) raised exception.");
 }
 
 /* 0, or -1 with an exception for the caller of write(). */

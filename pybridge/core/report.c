@@ -122,20 +122,33 @@ gl_report_exception_object(gl_loop *loop, const char *message, PyObject *exc,
 }
 
 static int
-gl_report_exception(gl_loop *loop, PyObject *message, PyObject *handle, PyObject *transport,
-                    PyObject *protocol)
+gl_report_stray(gl_loop *loop, const char *message, PyObject *transport, PyObject *protocol)
 {
     if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
         PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
         return -1;
     PyObject *exc = gl_take_exception();
-    int r;
-    if (handle)
-        r = gl_report(loop, message, exc, G.s_handle, handle, NULL, NULL, NULL);
-    else
-        r = gl_report(loop, message, exc, transport ? G.s_transport : NULL, transport,
-                      protocol ? G.s_protocol : NULL, protocol, NULL);
-    Py_XDECREF(exc);
+    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
+    int r = gl_report_exception_object(loop, message, exc, transport, owner);
+    Py_DECREF(owner);
+    Py_DECREF(exc);
+    return r;
+}
+
+static int
+gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
+                PyObject *transport, PyObject *protocol)
+{
+    if (quiet) {
+        if (loop->debug)
+            gl_log_debug(transport, "%r: %s", message, exc);
+        return 0;
+    }
+    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
+    Py_INCREF(loop);
+    int r = gl_report_exception_object(loop, message, exc, transport, owner);
+    Py_DECREF(loop);
+    Py_DECREF(owner);
     return r;
 }
 

@@ -434,20 +434,10 @@ stream_fatal_error(gl_stream *s, PyObject *exc, const char *message)
 {
     if (s->loop == NULL)
         return 0;
-    if (s->kind ? pipe_logs_error(s, exc)
-                : PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError)) {
-        if (s->loop->debug)
-            stream_log_debug(s, "%r: %s", message, exc);
-    } else {
-        gl_loop *loop = (gl_loop *)Py_NewRef(s->loop);
-        PyObject *protocol = Py_XNewRef(s->protocol);
-        int rc = gl_report_exception_object(loop, message, exc, (PyObject *)s,
-                                            protocol ? protocol : Py_None);
-        Py_XDECREF(protocol);
-        Py_DECREF(loop);
-        if (rc < 0)
-            return -1;
-    }
+    bool quiet = s->kind ? pipe_logs_error(s, exc)
+                         : PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError);
+    if (gl_report_fatal(s->loop, quiet, message, exc, (PyObject *)s, s->protocol) < 0)
+        return -1;
     return stream_force_close(s, exc);
 }
 

@@ -201,6 +201,9 @@ static inline void pipe_note_moved(gl_stream *s, int64_t n, bool full);
 /* Whether the pipe's asyncio transport logs such an error instead of reporting it. */
 static bool pipe_logs_error(gl_stream *s, PyObject *exc);
 
+/* asyncio's warning of writes to a socket whose connection is lost. */
+#define GL_LATE_SEND "socket.send() raised exception."
+
 /* ---- stream_write.c ------------------------------------------------------------- */
 
 static int stream_submit_writes(gl_stream *s);
@@ -222,8 +225,5 @@ static PyObject *stream_socket(gl_stream *s);
 static int stream_note_raw(gl_stream *s, const gl_endpoints *ends);
 /* Puts what can only be learnt from the open socket into extra. */
 static int stream_fill_extra(gl_stream *s);
-/* "%r: message" to asyncio's logger at debug level; never fails. */
-static void stream_log_debug(gl_stream *s, const char *format, const char *detail,
-                             PyObject *exc);
 
 #endif /* GOLOOP_STREAM_H */

@@ -10,12 +10,6 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-static void
-stream_log_debug(gl_stream *s, const char *format, const char *detail, PyObject *exc)
-{
-    gl_log_debug((PyObject *)s, format, detail, exc);
-}
-
 /* ---- the raw names ------------------------------------------------------------- */
 
 static int

@@ -247,7 +247,7 @@ stream_feed_eof(gl_stream *s)
     if (s->closing || s->protocol == NULL)
         return 0;
     if (s->loop->debug)
-        stream_log_debug(s, "%r received EOF", NULL, NULL);
+        gl_log_debug((PyObject *)s, "%r received EOF", NULL, NULL);
     PyObject *protocol = Py_NewRef(s->protocol);
     PyObject *r = PyObject_CallMethodNoArgs(protocol, G.s_eof_received);
     Py_DECREF(protocol);
@@ -411,7 +411,7 @@ stream_pause_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (stream_sync_reading(s) < 0)
         return NULL;
     if (s->loop->debug)
-        stream_log_debug(s, "%r pauses reading", NULL, NULL);
+        gl_log_debug((PyObject *)s, "%r pauses reading", NULL, NULL);
     Py_RETURN_NONE;
 }
 
@@ -434,7 +434,7 @@ stream_resume_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     if (s->loop->debug)
-        stream_log_debug(s, "%r resumes reading", NULL, NULL);
+        gl_log_debug((PyObject *)s, "%r resumes reading", NULL, NULL);
     Py_RETURN_NONE;
 }
 
@@ -493,27 +493,6 @@ stream_ended(gl_stream *s, const gl_completion *c)
     return rc;
 }
 
-/* What a callback outside of asyncio's own try blocks raised (connection_lost, the
- * truth value of eof_received's answer) goes where a Handle would send it. */
-static int
-stream_report_stray(gl_stream *s, gl_loop *loop)
-{
-    PyObject *exc = gl_take_exception();
-    PyObject *message = PyUnicode_FromString(s->kind
-                                                 ? "Exception in callback of a pipe transport"
-                                                 : "Exception in callback of a stream transport");
-    if (message == NULL) {
-        Py_DECREF(exc);
-        return -1;
-    }
-    gl_restore_exception(exc);
-    PyObject *protocol = Py_NewRef(s->protocol ? s->protocol : Py_None);
-    int rc = gl_report_exception(loop, message, NULL, (PyObject *)s, protocol);
-    Py_DECREF(protocol);
-    Py_DECREF(message);
-    return rc;
-}
-
 static int
 gl_stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
@@ -539,5 +518,9 @@ gl_stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     default:
         break;
     }
-    return rc < 0 ? stream_report_stray(s, loop) : 0;
+    if (rc >= 0)
+        return 0;
+    const char *message = s->kind ? "Exception in callback of a pipe transport"
+                                  : "Exception in callback of a stream transport";
+    return gl_report_stray(loop, message, owner, s->protocol);
 }

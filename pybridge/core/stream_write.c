@@ -347,10 +347,9 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 
 /* ---- write -------------------------------------------------------------------------- */
 
-/* Counts a write to a transport whose connection is lost; asyncio warns from the
- * fifth on. */
+/* Counts a write that comes too late; asyncio warns from the fifth on. */
 static int
-gl_late_write(uint32_t *conn_lost)
+gl_late_write(uint32_t *count, const char *warning)
 {
     PyObject *limit = PyObject_GetAttrString(gl_stream_globals.constants,
                                              "LOG_THRESHOLD_FOR_CONNLOST_WRITES");
@@ -358,15 +357,14 @@ gl_late_write(uint32_t *conn_lost)
     Py_XDECREF(limit);
     if (threshold == -1 && PyErr_Occurred())
         return -1;
-    if ((long)*conn_lost >= threshold) {
-        PyObject *r =
-            PyObject_CallMethod(G.logger, "warning", "s", "socket.send() raised exception.");
+    if ((long)*count >= threshold) {
+        PyObject *r = PyObject_CallMethod(G.logger, "warning", "s", warning);
         if (r == NULL)
             return -1;
         Py_DECREF(r);
     }
-    if (*conn_lost < UINT32_MAX)
-        ++*conn_lost;
+    if (*count < UINT32_MAX)
+        ++*count;
     return 0;
 }
 
@@ -375,7 +373,7 @@ static int
 stream_refuse(gl_stream *s)
 {
     if (s->conn_lost)
-        return gl_late_write(&s->conn_lost) < 0 ? -1 : 1;
+        return gl_late_write(&s->conn_lost, GL_LATE_SEND) < 0 ? -1 : 1;
     return stream_check_usable(s);
 }
 
