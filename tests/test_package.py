@@ -359,11 +359,16 @@ loop.close()
 def test_a_signal_between_two_runs_is_delivered_in_the_next() -> None:
     loop = goloop.new_event_loop()
     seen: list[str] = []
+
+    def handle() -> None:
+        seen.append("usr1")
+        loop.stop()
+
     try:
-        loop.add_signal_handler(signal.SIGUSR1, seen.append, "usr1")
+        loop.add_signal_handler(signal.SIGUSR1, handle)
         loop.run_until_complete(asyncio.sleep(0))
         signal.raise_signal(signal.SIGUSR1)
-        loop.call_later(0.001, loop.stop)
+        loop.call_later(30, loop.stop)
         loop.run_forever()
         assert seen == ["usr1"]
     finally:
