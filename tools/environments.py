@@ -369,8 +369,9 @@ def workers() -> list[str]:
     than there are processors, because many tests wait for others.
     """
     count = int(os.environ.get("WORKERS") or (os.cpu_count() or 1) + 1)
-    # tests/conftest.py says which tests stay together.
-    return ["-n", str(count), "--dist=loadscope"] if count else []
+    # tests/conftest.py says which tests stay together.  A worker whose interpreter died ends
+    # the run: xdist may wait for ever for what its successor was to do.
+    return ["-n", str(count), "--dist=loadscope", "--max-worker-restart=0"] if count else []
 
 
 def _read(path: Path) -> str | None:
