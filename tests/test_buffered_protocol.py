@@ -184,7 +184,8 @@ async def much(loop: Loop, protocol: BufferedRecorder, far: socket.socket) -> No
     protocol.data.clear()
 
 
-async def test_the_end_after_much(loop: Loop) -> None:
+@pytest.mark.parametrize("last", [b"", b"last"])
+async def test_the_end_after_much(loop: Loop, last: bytes) -> None:
     class KeepingOpen(BufferedRecorder):
         def eof_received(self) -> bool:
             super().eof_received()
@@ -192,10 +193,11 @@ async def test_the_end_after_much(loop: Loop) -> None:
 
     protocol, far = await open_pair(loop, KeepingOpen)
     await much(loop, protocol, far)
-    far.send(b"last")
+    if last:
+        far.send(last)
     far.shutdown(socket.SHUT_WR)
     await protocol.eof
-    assert protocol.data == b"last"
+    assert protocol.data == last
     for _ in range(10):
         await asyncio.sleep(0)  # eof_received a second time would fail
     protocol.transport.write(b"answer")
