@@ -181,7 +181,9 @@ def _catalogue() -> list[Case]:
                     title=f"{title}, {size // 1024} KiB ×{connections}",
                     isolates=isolates,
                     unit="messages/s",
-                    ceilings=("c-epoll", "gnet") if server == "protocol" else ("c-epoll",),
+                    ceilings=("c-epoll", "c-uring", "gnet")
+                    if server == "protocol"
+                    else ("c-epoll",),
                     server=server,
                     mode="echo",
                     connections=connections,

@@ -60,4 +60,4 @@ LOOPS = (
 BY_NAME = {loop.name: loop for loop in LOOPS}
 
 # Servers without Python, run beside the loops in the cases that they can serve.
-CEILINGS = ("c-epoll", "gnet")
+CEILINGS = ("c-epoll", "c-uring", "gnet")

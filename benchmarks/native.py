@@ -28,6 +28,7 @@ _PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "epoll_load": (_LOAD, ()),
     "epoll_load_tls": (_LOAD, ("-DWITH_TLS", "-lssl", "-lcrypto")),
     "epoll_echo": (("epoll_echo.c",), ()),
+    "uring_echo": (("uring_echo.c",), ()),
     "epoll_pipe": (("epoll_pipe.c",), ()),
 }
 
@@ -45,6 +46,13 @@ def c_program(name: str) -> Path:
     compiled = [str(source) for source in sources if source.suffix == ".c"]
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra"]
     _build([compiler, *flags, "-o", "{}", *compiled, *options], program)
+    return program
+
+
+def uring_program() -> Path:
+    """Compile the server on io_uring; raises BuildError where the kernel refuses it one."""
+    program = c_program("uring_echo")
+    _run([str(program), "check"])
     return program
 
 
@@ -95,8 +103,8 @@ def go_program() -> Path:
 
 def version(ceiling: str) -> str:
     """Name a ceiling as the report does: gnet by the version that go.mod pins."""
-    if ceiling == "c-epoll":
-        return "c-epoll (C)"
+    if ceiling.startswith("c-"):
+        return f"{ceiling} (C)"
     pinned = re.search(r"panjf2000/gnet/v2 (v\S+)", (ROOT / "go.mod").read_text())
     return f"gnet {pinned[1]}" if pinned else "gnet"
 

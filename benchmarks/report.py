@@ -179,7 +179,8 @@ How the figures are taken:
   figure is the median over the rounds; a ratio is taken inside each round, and its
   median is shown.
 - *c-epoll* is a C server that makes the same system calls with nothing around them,
-  *gnet* the same in Go: ceilings, not competitors. asyncio is the control.
+  *c-uring* the same by io_uring with one system call a turn, *gnet* the same in Go:
+  ceilings, not competitors. asyncio is the control.
 - Rows of the network, of pipes and of child processes are rates (more is better), all
   others are times or sizes (less is better). Losses are printed like wins, and listed
   once more at the end of each part.

@@ -269,8 +269,10 @@ class Runner:
         self, name: str, case: Case | None = None, directory: Path = Path()
     ) -> list[str]:
         """Return the command of a ceiling in a case; without one, of any."""
-        if name != "c-epoll":
+        if name == "gnet":
             return [str(native.go_program()), "serve"]
+        if name == "c-uring":
+            return [str(native.uring_program())]
         server = "" if case is None else case.server
         if server.startswith("pipe-"):
             fifo = directory / "fifo"

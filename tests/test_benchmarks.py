@@ -465,6 +465,21 @@ def test_echo_servers_answer_the_load_generator(server: str, loop: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("name", ["protocol-1k-x1", "protocol-100k-x10"])
+def test_the_server_on_io_uring_answers(name: str) -> None:
+    try:
+        native.uring_program()
+    except native.BuildError as error:
+        pytest.skip(f"there is no such io_uring: {error}")
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    case = cases.BY_NAME[name]
+    run = measuring.new_run([], "a test", ("c-uring",), [case])
+    measuring.measure(run, [case], [])
+    assert run.errors == {}
+    assert run.samples[name]["c-uring"][0]["messages"] > 0
+
+
+@needs_compiler
 def test_churn_and_http_are_understood() -> None:
     pytest.importorskip("aiohttp", reason="the HTTP case serves aiohttp")
     run = measure("churn-x10", "aiohttp-x100")
