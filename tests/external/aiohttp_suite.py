@@ -31,10 +31,6 @@ DIFFERENT: dict[str, str] = {
         "counts what get_write_buffer_size() does not, right after a write; "
         "goloop sends at the end of the turn"
     ),
-    "tests/test_connector.py::test_unix_connector[pyloop]": (
-        "blockbuster lets asyncio/unix_events.py call os.stat, by the name of the file; "
-        "goloop has the same call, of a server's end, in a file of its own"
-    ),
     "tests/test_web_functional.py::test_keepalive_expires_on_time[pyloop]": (
         "patches loop.time() and expects the loop's timers to go by it"
     ),
