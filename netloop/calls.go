@@ -10,6 +10,7 @@ import (
 type Calls struct {
 	transports.Calls
 	Poll PollCalls
+	Ring RingCalls
 
 	WakeOpen  func() (readFD, writeFD int, errno syscall.Errno)
 	WakeWrite func(fd int) syscall.Errno
@@ -21,6 +22,7 @@ func SystemCalls() Calls {
 	return Calls{
 		Calls:     transports.SystemCalls(),
 		Poll:      systemPollCalls(),
+		Ring:      systemRingCalls(),
 		WakeOpen:  openWakeup,
 		WakeWrite: writeWakeup,
 		WakeDrain: drainWakeup,

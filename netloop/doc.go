@@ -7,7 +7,8 @@
 //	submission queue             |
 //	          \                  |
 //	           +---- Turn ------>|  decode     submissions.go   timers, writes, pauses
-//	                             |  flush      streams.go       one send per stream
+//	                             |  flush      streams.go       one send per stream,
+//	                             |             ring.go          many of them in one call
 //	                             |  poll       poller*.go       blocks only here
 //	                             |  report     streams.go       what left the queues
 //	                             |  answers    mailbox.go       from other threads

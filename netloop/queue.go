@@ -30,6 +30,9 @@ func (q *tokens) push(t token) {
 
 func (q *tokens) first() token { return q.ring[q.head] }
 
+// at is the i-th from the front.
+func (q *tokens) at(i int) token { return q.ring[(q.head+i)&(len(q.ring)-1)] }
+
 func (q *tokens) pop() token {
 	t := q.ring[q.head]
 	q.head = (q.head + 1) & (len(q.ring) - 1)

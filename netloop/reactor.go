@@ -20,6 +20,8 @@ type Reactor struct {
 	mailbox  mailbox
 	out      output
 	scratch  transports.Scratch
+	ring     ring
+	batch    batch
 
 	dirty   []token // streams to flush or adjust
 	reports tokens  // streams with something to report
@@ -85,6 +87,9 @@ func (r *Reactor) closeFDs() {
 		_ = r.calls.Close(r.wakeup.writeFD)
 	}
 	r.poller.close()
+	if r.batch.state == ringOpen {
+		r.ring.close()
+	}
 }
 
 // Turn does one turn, see the package's head. It waits for at most timeout ns (< 0:
@@ -198,6 +203,12 @@ func (r *Reactor) note(events int) {
 // left out stays first in the list.
 func (r *Reactor) serve() {
 	for n := r.ready.n; n > 0 && r.out.room() >= stepRoom; n-- {
+		if n >= ringLeast {
+			if k := r.receiveBatch(n); k > 0 {
+				n -= k - 1
+				continue
+			}
+		}
 		t := r.ready.first()
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
 			done := true
@@ -237,9 +248,14 @@ type Facts struct {
 	Timers        int
 	Ignored       uint64
 	Stale         uint64
+	Batches       uint64
 }
 
 // Facts tells the figures. It is called by the thread that uses the reactor.
 func (r *Reactor) Facts() Facts {
-	return Facts{r.poller.describe(), r.registry.live, r.wheel.Len(), r.ignored, r.stale}
+	poller := r.poller.describe()
+	if r.batch.state == ringOpen {
+		poller += ", io_uring"
+	}
+	return Facts{poller, r.registry.live, r.wheel.Len(), r.ignored, r.stale, r.batch.runs}
 }

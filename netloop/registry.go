@@ -50,6 +50,9 @@ type slot struct {
 	large     bool // a stream that lately received much at once
 	direct    bool // a stream that C receives for
 
+	// lately is what a stream's last receive brought, in bytes.
+	lately uint32
+
 	// Errors of a stream on their way to C.
 	writeError syscall.Errno
 	readError  syscall.Errno

@@ -120,13 +120,16 @@ type Shared struct {
 	More         uint32
 	WakePending  uint32
 	WakeFD       int32
-	Reserved     uint32
+	Flags        uint32
 
 	Turns, Polls, Recvs, Sends, Accepts, Wakeups uint64
 
 	Large     [LargeMax]uintptr
 	LargeSize uint64
 }
+
+// NoRing is a flag of Shared: never hand calls to the kernel in batches.
+const NoRing = 1
 
 // LargeMax is how many buffers for large receives a turn has at most.
 const LargeMax = 2

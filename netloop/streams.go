@@ -88,6 +88,9 @@ func (r *Reactor) Flush() {
 // flushDirty sends what was queued since the last flush, and adjusts what the
 // poller is asked for.
 func (r *Reactor) flushDirty() {
+	if len(r.dirty) >= ringLeast {
+		r.sendBatches()
+	}
 	for _, t := range r.dirty {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
 			s.dirty = false
@@ -106,9 +109,9 @@ func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
 		if errno != 0 {
 			s.writeError = errno
 		}
-		if errno != 0 || st.Progress() > 0 {
-			r.list(id, s)
-		}
+	}
+	if s.writeError != 0 || st.Progress() > 0 {
+		r.list(id, s)
 	}
 	r.adjust(id, s)
 }
@@ -245,15 +248,26 @@ func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	}
 	r.shared.Recvs++
 	n, outcome, errno := st.Receive(&r.calls.Calls, base, room)
-	switch outcome {
-	case transports.Got:
-		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
+	if outcome == transports.Got {
 		if large != 0 {
 			r.out.largeNext++
 		} else {
 			r.out.use(uintptr(n))
 		}
+	}
+	r.tell(t, s, base, large, n, outcome, errno)
+	return n, true
+}
+
+// tell makes the completion of a receive. The bytes are at base: in the large buffer
+// of that number, or for 0 in the arena.
+func (r *Reactor) tell(t token, s *slot, base uintptr, large int32, n int,
+	outcome transports.Outcome, errno syscall.Errno) {
+	switch outcome {
+	case transports.Got:
+		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
 		s.large = n >= largeReceive
+		s.lately = uint32(n)
 	case transports.End:
 		r.out.put(Completion{Kind: CmpEOF, ID: t.id(), Gen: t.gen()})
 		r.adjust(t.id(), s)
@@ -261,5 +275,4 @@ func (r *Reactor) receive(t token, s *slot) (int, bool) {
 		r.out.put(Completion{Kind: CmpReadError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
 		r.adjust(t.id(), s)
 	}
-	return n, true
 }

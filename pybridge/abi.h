@@ -23,7 +23,7 @@
 
 #include <stdint.h>
 
-#define GL_ABI_VERSION 2
+#define GL_ABI_VERSION 3
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -125,6 +125,7 @@ typedef struct gl_packet {
 
 #define GL_DEADLINE_NONE INT64_MAX
 #define GL_LARGE_MAX 2
+#define GL_NO_RING 1u         /* make no system calls in batches (GOLOOP_IO_URING=0) */
 
 typedef struct gl_shared {
     gl_submission *sub;      /* grown by C; Go sets sub_len to 0 once decoded */
@@ -143,7 +144,7 @@ typedef struct gl_shared {
                               * next turn must not block */
     uint32_t wake_pending;   /* atomic: 1 from the first wake until the turn that saw it */
     int32_t wake_fd;         /* set by reactor_new: write 8 bytes (uint64 1) to wake */
-    uint32_t reserved;
+    uint32_t flags;          /* set by C before reactor_new: GL_NO_RING */
     /* counters, for goloop.diagnostics() */
     uint64_t turns, polls, recvs, sends, accepts, wakeups;
     /* Buffers of large_size bytes for streams that lately received much at once, so

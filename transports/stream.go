@@ -181,29 +181,57 @@ func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno 
 		}
 		*sends++
 		n, errno := s.send(c, v, scratch)
-		if errno != 0 {
-			switch errno {
-			case syscall.ENOTSOCK:
-				if !s.has(streamPipe) {
-					s.state |= streamPipe
-					continue
-				}
-			case syscall.EAGAIN, syscall.EINTR:
-				s.state |= streamBlocked
-				return 0
-			}
-			s.FailWriting()
+		if again, errno := s.account(v, n, errno); !again {
 			return errno
-		}
-		if !s.advance(v, n) && !s.has(streamPipe) {
-			// The kernel took a part: asking again would yield EAGAIN. A pipe's
-			// reader, though, was woken up only now, and may have made room.
-			s.state |= streamBlocked
-			return 0
 		}
 	}
 	s.shutIfDrained(c)
 	return 0
+}
+
+// account notes what a send of v came to, and tells whether to send again at once.
+// The errno is Flush's.
+func (s *Stream) account(v []Vector, n int, errno syscall.Errno) (again bool, fatal syscall.Errno) {
+	if errno != 0 {
+		switch errno {
+		case syscall.ENOTSOCK:
+			if !s.has(streamPipe) {
+				s.state |= streamPipe
+				return true, 0
+			}
+		case syscall.EAGAIN, syscall.EINTR:
+			s.state |= streamBlocked
+			return false, 0
+		}
+		s.FailWriting()
+		return false, errno
+	}
+	if !s.advance(v, n) && !s.has(streamPipe) {
+		// The kernel took a part: asking again would yield EAGAIN. A pipe's
+		// reader, though, was woken up only now, and may have made room.
+		s.state |= streamBlocked
+		return false, 0
+	}
+	return true, 0
+}
+
+// Single returns what there is to send where one plain send does it: one piece on a
+// socket that takes bytes, as far as is known.
+func (s *Stream) Single() (Vector, bool) {
+	if len(s.queue)-s.head != 1 || s.has(streamBlocked|streamPipe) {
+		return Vector{}, false
+	}
+	return s.queue[s.head], true
+}
+
+// Sent notes what the send of Single came to, which somebody else made. The errno
+// is as Flush's; what is left is for Flush.
+func (s *Stream) Sent(c *Calls, n int, errno syscall.Errno) syscall.Errno {
+	_, errno = s.account(s.queue[s.head:], n, errno)
+	if errno == 0 {
+		s.shutIfDrained(c)
+	}
+	return errno
 }
 
 // FailWriting makes the writing half dead and drops its queue.
@@ -265,6 +293,16 @@ func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Er
 	if s.has(streamPipe) {
 		n, errno = c.Read(int(s.fd), base, size)
 	}
+	return s.Received(n, errno)
+}
+
+// ReceivesPlainly tells whether a recv is what Receive would make.
+func (s *Stream) ReceivesPlainly() bool {
+	return s.Reading() && !s.has(streamWatchEnd|streamPipe)
+}
+
+// Received notes what a recv came to, which Receive or somebody else made.
+func (s *Stream) Received(n int, errno syscall.Errno) (int, Outcome, syscall.Errno) {
 	switch {
 	case errno == 0 && n > 0:
 		return n, Got, 0

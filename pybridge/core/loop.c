@@ -524,6 +524,9 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
     sh->arena_cap = GL_ARENA_SIZE;
     sh->next_deadline = GL_DEADLINE_NONE;
     sh->wake_fd = -1;
+    const char *ring = getenv("GOLOOP_IO_URING");
+    if (ring != NULL && strcmp(ring, "0") == 0)
+        sh->flags |= GL_NO_RING;
     if (sh->sub == NULL || sh->cmp == NULL || sh->arena == NULL)
         goto nomem;
     if (gl_ready_init(&self->ready) < 0)

@@ -53,6 +53,7 @@ func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
 	number("timers", uint64(facts.Timers))
 	number("ignored_submissions", facts.Ignored)
 	number("stale_events", facts.Stale)
+	number("batches", facts.Batches)
 	b[len(b)-1] = '}'
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(size)), b)
 	return C.int32_t(len(b))

@@ -35,6 +35,8 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.more)]byte          = [unsafe.Offsetof(netloop.Shared{}.More)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wake_pending)]byte  = [unsafe.Offsetof(netloop.Shared{}.WakePending)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wake_fd)]byte       = [unsafe.Offsetof(netloop.Shared{}.WakeFD)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.flags)]byte         = [unsafe.Offsetof(netloop.Shared{}.Flags)]byte{}
+	_ [C.GL_NO_RING]byte                                 = [netloop.NoRing]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.turns)]byte         = [unsafe.Offsetof(netloop.Shared{}.Turns)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wakeups)]byte       = [unsafe.Offsetof(netloop.Shared{}.Wakeups)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large)]byte         = [unsafe.Offsetof(netloop.Shared{}.Large)]byte{}

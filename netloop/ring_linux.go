@@ -1,0 +1,213 @@
+package netloop
+
+import (
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// RingCalls are the system calls of the ring, which is an io_uring.
+type RingCalls struct {
+	Setup func(entries uint32, p *RingParams) (int, syscall.Errno)
+	Enter func(fd int, submit, complete, flags uint32) (int, syscall.Errno)
+	Map   func(fd int, offset int64, size int) ([]byte, error)
+	Unmap func(b []byte) error
+	Close func(fd int) syscall.Errno
+}
+
+func systemRingCalls() RingCalls {
+	return RingCalls{
+		Setup: func(entries uint32, p *RingParams) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(p)), 0)
+			return int(n), e
+		},
+		Enter: func(fd int, submit, complete, flags uint32) (int, syscall.Errno) {
+			// Raw: it does not block, see ring.run.
+			n, _, e := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit),
+				uintptr(complete), uintptr(flags), 0, 0)
+			return int(n), e
+		},
+		Map: func(fd int, offset int64, size int) ([]byte, error) {
+			return unix.Mmap(fd, offset, size, unix.PROT_READ|unix.PROT_WRITE,
+				unix.MAP_SHARED|unix.MAP_POPULATE)
+		},
+		Unmap: unix.Munmap,
+		Close: func(fd int) syscall.Errno {
+			_, _, e := unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+			return e
+		},
+	}
+}
+
+// RingParams is struct io_uring_params of linux/io_uring.h.
+type RingParams struct {
+	SQEntries, CQEntries, Flags, SQThreadCPU, SQThreadIdle, Features, WQFD uint32
+
+	_  [3]uint32
+	SQ struct {
+		Head, Tail, RingMask, RingEntries, Flags, Dropped, Array, _ uint32
+
+		_ uint64
+	}
+	CQ struct {
+		Head, Tail, RingMask, RingEntries, Overflow, CQEs, Flags, _ uint32
+
+		_ uint64
+	}
+}
+
+// ringRequest is struct io_uring_sqe as sends and receives use it, and ringAnswer is
+// struct io_uring_cqe.
+type (
+	ringRequest struct {
+		opcode, flags   uint8
+		priority        uint16
+		fd              int32
+		offset, addr    uint64
+		size, callFlags uint32
+		userData        uint64
+		_               [3]uint64
+	}
+	ringAnswer struct {
+		userData uint64
+		result   int32
+		flags    uint32
+	}
+)
+
+// From linux/io_uring.h.
+const (
+	ringOpSend     = 26 // IORING_OP_SEND
+	ringOpReceive  = 27 // IORING_OP_RECV
+	ringOffQueues  = 0  // IORING_OFF_SQ_RING
+	ringOffSQEs    = 0x10000000
+	ringGetEvents  = 1      // IORING_ENTER_GETEVENTS
+	ringSingleMap  = 1 << 0 // IORING_FEAT_SINGLE_MMAP
+	ringNativeWork = 1 << 9 // IORING_FEAT_NATIVE_WORKERS: Linux 5.12
+)
+
+// ringTries is how often a kernel that is short of memory is asked again.
+const ringTries = 100
+
+// ring is an io_uring, see ring.go.
+type ring struct {
+	ringBatch
+	calls *RingCalls
+	fd    int
+
+	queues, table []byte // the two mappings
+	sqTail        *uint32
+	cqHead        *uint32
+	cqTail        *uint32
+	sqMask        uint32
+	cqMask        uint32
+	requests      []ringRequest
+	answers       []ringAnswer
+}
+
+func (g *ring) open(c *RingCalls) ringState {
+	if c.Setup == nil {
+		return ringRefused
+	}
+	p := new(RingParams)
+	fd, errno := c.Setup(ringSize, p)
+	switch errno {
+	case 0:
+	case syscall.EMFILE, syscall.ENFILE:
+		return ringUnknown // there may be room the next time
+	default:
+		return ringRefused // ENOSYS, EPERM, ENOMEM
+	}
+	g.calls, g.fd = c, fd
+	const wanted = ringSingleMap | ringNativeWork
+	if p.Features&wanted != wanted || !g.mapQueues(p) {
+		g.close()
+		return ringRefused
+	}
+	return ringOpen
+}
+
+func (g *ring) mapQueues(p *RingParams) bool {
+	var err error
+	size := max(int(p.SQ.Array)+4*int(p.SQEntries),
+		int(p.CQ.CQEs)+int(unsafe.Sizeof(ringAnswer{}))*int(p.CQEntries))
+	if g.queues, err = g.calls.Map(g.fd, ringOffQueues, size); err != nil {
+		return false
+	}
+	size = int(unsafe.Sizeof(ringRequest{})) * int(p.SQEntries)
+	if g.table, err = g.calls.Map(g.fd, ringOffSQEs, size); err != nil {
+		return false
+	}
+	at := func(offset uint32) unsafe.Pointer { return unsafe.Pointer(&g.queues[offset]) }
+	g.sqTail, g.sqMask = (*uint32)(at(p.SQ.Tail)), *(*uint32)(at(p.SQ.RingMask))
+	g.cqHead, g.cqTail = (*uint32)(at(p.CQ.Head)), (*uint32)(at(p.CQ.Tail))
+	g.cqMask = *(*uint32)(at(p.CQ.RingMask))
+	g.requests = unsafe.Slice((*ringRequest)(unsafe.Pointer(&g.table[0])), p.SQEntries)
+	g.answers = unsafe.Slice((*ringAnswer)(at(p.CQ.CQEs)), p.CQEntries)
+	// The submission queue names the requests by number; here the i-th is always i.
+	for i, order := 0, unsafe.Slice((*uint32)(at(p.SQ.Array)), p.SQEntries); i < len(order); i++ {
+		order[i] = uint32(i)
+	}
+	return true
+}
+
+func (g *ring) close() {
+	for _, m := range [][]byte{g.table, g.queues} {
+		if m != nil {
+			_ = g.calls.Unmap(m)
+		}
+	}
+	_ = g.calls.Close(g.fd)
+	*g = ring{ringBatch: g.ringBatch} // the results are still to be read
+}
+
+func (g *ring) send(fd int32, base, size uintptr) {
+	g.add(ringOpSend, fd, base, size, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+func (g *ring) receive(fd int32, base, size uintptr) {
+	g.add(ringOpReceive, fd, base, size, unix.MSG_DONTWAIT)
+}
+
+func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
+	tail := *g.sqTail // nobody but this side writes it
+	g.requests[tail&g.sqMask] = ringRequest{
+		opcode: op, fd: fd, addr: uint64(base), size: uint32(size), callFlags: flags,
+		userData: uint64(g.n),
+	}
+	atomic.StoreUint32(g.sqTail, tail+1)
+	g.results[g.n] = ringLost
+	g.n++
+}
+
+// run has the kernel make the calls, and waits for all of them: by MSG_DONTWAIT each is
+// answered where it is submitted, so nothing blocks and nothing outlives the call.
+func (g *ring) run() bool {
+	submit, missing := uint32(g.n), g.n
+	g.n = 0
+	for tries := 0; missing > 0; tries++ {
+		n, errno := g.calls.Enter(g.fd, submit, uint32(missing), ringGetEvents)
+		if errno == 0 {
+			submit -= uint32(n)
+		}
+		head, tail := *g.cqHead, atomic.LoadUint32(g.cqTail)
+		for ; head != tail; head++ {
+			c := &g.answers[head&g.cqMask]
+			g.results[c.userData] = c.result
+			missing--
+		}
+		atomic.StoreUint32(g.cqHead, head)
+		switch errno {
+		case 0, syscall.EINTR:
+		case syscall.EAGAIN, syscall.EBUSY: // the kernel is short of memory
+			if tries > ringTries {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}

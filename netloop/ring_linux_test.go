@@ -1,0 +1,431 @@
+package netloop
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// needsRing skips a test where the kernel, or what watches over it, refuses a ring.
+func needsRing(t testing.TB) {
+	t.Helper()
+	var g ring
+	calls := systemRingCalls()
+	if g.open(&calls) != ringOpen {
+		t.Skip("there is no io_uring here")
+	}
+	g.close()
+}
+
+// exchange lets each peer say a piece, which its stream gets, and each stream a piece,
+// which its peer gets; it returns the completions beside those.
+func exchange(t testing.TB, l *loop, streams []stream, size func(i int) int) []done {
+	t.Helper()
+	var others []done
+	want, got := map[uint32][]byte{}, map[uint32][]byte{}
+	answers := map[int][]byte{}
+	missing := 0
+	for i, s := range streams {
+		piece := bytes.Repeat([]byte{byte(i), byte(i >> 8), 'q'}, size(i))
+		answer := bytes.Repeat([]byte{'a', byte(i), byte(i >> 8)}, size(i))
+		say(t, s.peer, piece)
+		l.write(s, inC(t, answer))
+		want[s.id], answers[s.peer] = piece, answer
+		missing += len(piece)
+	}
+	for turns := 0; missing > 0; turns++ {
+		if turns == 10_000 {
+			t.Fatalf("%d bytes never came", missing)
+		}
+		for _, d := range l.turn(-1) {
+			switch d.Kind {
+			case CmpData:
+				got[d.ID] = append(got[d.ID], d.data...)
+				missing -= len(d.data)
+			case CmpWrote:
+			default:
+				others = append(others, d)
+			}
+		}
+	}
+	for _, s := range streams {
+		if !bytes.Equal(got[s.id], want[s.id]) {
+			t.Fatalf("a stream got %d bytes that are not the %d that were said", len(got[s.id]), len(want[s.id]))
+		}
+		if heard := hear(t, s.peer); !bytes.Equal(heard, answers[s.peer]) {
+			t.Fatalf("a peer heard %d bytes that are not the %d that were written", len(heard), len(answers[s.peer]))
+		}
+	}
+	return others
+}
+
+func manyStreams(l *loop, n int) []stream {
+	streams := make([]stream, n)
+	for i := range streams {
+		streams[i] = l.stream(0)
+	}
+	return streams
+}
+
+func TestBatchesCarryWhatCallsWould(t *testing.T) {
+	needsRing(t)
+	for _, size := range []sizes{usual, {minCompletions, minArena}, {64, 16 << 10}} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			l := newLoop(t, size, SystemCalls())
+			streams := manyStreams(l, 300)
+			rng := rand.New(rand.NewPCG(5, 6))
+			for range 20 {
+				exchange(t, l, streams, func(int) int { return 1 + rng.IntN(700) })
+			}
+			if l.r.Facts().Batches < 20 {
+				t.Errorf("there were %d batches", l.r.Facts().Batches)
+			}
+			l.quiet()
+		})
+	}
+}
+
+// A stream whose piece does not fit into what a batch has for it gets the rest after.
+func TestMoreThanABatchHasRoomFor(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	streams := manyStreams(l, 20)
+	for _, size := range []int{1, 3000, 1, 10, 30_000, 2} {
+		exchange(t, l, streams, func(int) int { return size })
+	}
+	l.quiet()
+}
+
+func TestFewCallsAreNoBatch(t *testing.T) {
+	l := usualLoop(t)
+	streams := manyStreams(l, ringLeast-1)
+	for range 5 {
+		exchange(t, l, streams, func(int) int { return 10 })
+	}
+	if f := l.r.Facts(); f.Batches != 0 || l.r.batch.state != ringUnknown {
+		t.Errorf("there were %d batches; the ring is in state %d", f.Batches, l.r.batch.state)
+	}
+}
+
+// The kernel takes a part of each piece; the rest goes when there is room.
+func TestBatchOfShortSends(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	streams := make([]stream, 10)
+	want := map[int][]byte{}
+	for i := range streams {
+		a, b := pair(t)
+		small(t, a)
+		t.Cleanup(func() { _ = unix.Close(b) })
+		streams[i] = l.open(a, 0)
+		streams[i].peer = b
+		// The second piece waits behind the rest of the first.
+		first := bytes.Repeat([]byte{byte(i), 1, 2, 3, 4}, ringSendMax/5)
+		l.write(streams[i], inC(t, first))
+		want[b] = first
+	}
+	l.turn(0)
+	if l.r.Facts().Batches != 1 {
+		t.Errorf("there were %d batches", l.r.Facts().Batches)
+	}
+	heard := map[int][]byte{}
+	for i, s := range streams {
+		if !l.r.registry.find(s.id, s.gen).stream.Blocked() {
+			t.Fatal("the kernel took all at once: the test proves nothing")
+		}
+		second := bytes.Repeat([]byte{9, byte(i)}, 100)
+		l.write(s, inC(t, second))
+		want[s.peer] = append(want[s.peer], second...)
+	}
+	for complete := 0; complete < len(streams); {
+		l.turn(0)
+		complete = 0
+		for _, s := range streams {
+			heard[s.peer] = append(heard[s.peer], hear(t, s.peer)...)
+			if len(heard[s.peer]) == len(want[s.peer]) {
+				complete++
+			}
+		}
+	}
+	for _, s := range streams {
+		if !bytes.Equal(heard[s.peer], want[s.peer]) {
+			t.Error("a peer heard something else")
+		}
+	}
+	l.turn(0)
+	l.quiet()
+}
+
+// Ends and errors in a batch are those of their own stream.
+func TestEndsAndErrorsInABatch(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	streams := manyStreams(l, 12)
+	exchange(t, l, streams, func(int) int { return 5 })
+	batches := l.r.Facts().Batches
+	ends := func(i int) bool { return i%3 == 0 }
+	for i, s := range streams {
+		if ends(i) {
+			if err := unix.Shutdown(s.peer, unix.SHUT_RDWR); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			say(t, s.peer, []byte("data"))
+		}
+		l.write(s, inC(t, []byte("more")))
+	}
+	completed := l.turn(0)
+	if l.r.Facts().Batches != batches+1 {
+		t.Errorf("%d batches", l.r.Facts().Batches-batches)
+	}
+	kinds := map[uint32][]CompletionKind{}
+	for _, d := range append(completed, l.turn(0)...) {
+		kinds[d.ID] = append(kinds[d.ID], d.Kind)
+		if d.Kind == CmpWriteError && syscall.Errno(d.Res) != syscall.EPIPE {
+			t.Errorf("a write to a closed peer: %v", syscall.Errno(d.Res))
+		}
+	}
+	for i, s := range streams {
+		want := []CompletionKind{CmpWrote, CmpData}
+		if ends(i) {
+			want = []CompletionKind{CmpWriteError, CmpEOF}
+		} else if heard := hear(t, s.peer); string(heard) != "more" {
+			t.Errorf("a living peer heard %q", heard)
+		}
+		if fmt.Sprint(kinds[s.id]) != fmt.Sprint(want) {
+			t.Errorf("stream %d: completions %v, want %v", i, kinds[s.id], want)
+		}
+	}
+}
+
+// The peer's half-close is the end of each stream, found in a batch.
+func TestEndsInABatch(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	streams := manyStreams(l, 12)
+	exchange(t, l, streams, func(int) int { return 5 })
+	batches := l.r.Facts().Batches
+	for _, s := range streams {
+		if err := unix.Shutdown(s.peer, unix.SHUT_WR); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range l.turn(0) {
+		if d.Kind != CmpEOF {
+			t.Errorf("%+v", d.Completion)
+		}
+	}
+	if l.r.Facts().Batches != batches+1 {
+		t.Errorf("%d batches", l.r.Facts().Batches-batches)
+	}
+	l.quiet() // an end is told once
+}
+
+// A pipe is told from a socket by its first call, in a batch too.
+func TestPipesInABatch(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	for i := range 6 {
+		var ends [2]int
+		if err := unix.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(ends[0]) })
+		s := l.open(ends[1], OpenWatchEnd)
+		s.peer = ends[0]
+		piece := bytes.Repeat([]byte{byte(i)}, 10)
+		l.write(s, inC(t, piece))
+		t.Cleanup(func() {
+			if heard := hear(t, s.peer); !bytes.Equal(heard, piece) {
+				t.Errorf("heard %v", heard)
+			}
+		})
+	}
+	for _, d := range l.turn(0) {
+		if d.Kind != CmpWrote {
+			t.Errorf("%+v", d.Completion)
+		}
+	}
+}
+
+func TestAShutdownFollowsTheBatch(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	streams := manyStreams(l, 8)
+	for _, s := range streams {
+		l.write(s, inC(t, []byte("last")))
+		l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+	}
+	l.turn(0)
+	for _, s := range streams {
+		buf := make([]byte, 10)
+		if n, err := unix.Read(s.peer, buf); n != 4 || err != nil {
+			t.Fatal(n, err)
+		}
+		if n, err := unix.Read(s.peer, buf); n != 0 || err != nil {
+			t.Errorf("after the last bytes: %d, %v", n, err)
+		}
+	}
+}
+
+// ringFaults fails calls of a ring as often as it is told.
+type ringFaults struct {
+	fail  map[string][]error
+	asked map[string]int
+}
+
+func (f *ringFaults) take(name string) error {
+	f.asked[name]++
+	if queue := f.fail[name]; len(queue) > 0 {
+		f.fail[name] = queue[1:]
+		return queue[0]
+	}
+	return nil
+}
+
+func (f *ringFaults) calls() Calls {
+	calls, real := SystemCalls(), systemRingCalls()
+	f.asked = map[string]int{}
+	errno := func(err error) syscall.Errno {
+		if err == nil {
+			return 0
+		}
+		return err.(syscall.Errno)
+	}
+	calls.Ring.Setup = func(entries uint32, p *RingParams) (int, syscall.Errno) {
+		if e := errno(f.take("setup")); e != 0 {
+			return -1, e
+		}
+		fd, e := real.Setup(entries, p)
+		if f.take("features") != nil {
+			p.Features = 0
+		}
+		return fd, e
+	}
+	calls.Ring.Map = func(fd int, offset int64, size int) ([]byte, error) {
+		if err := f.take("map"); err != nil {
+			return nil, err
+		}
+		return real.Map(fd, offset, size)
+	}
+	calls.Ring.Enter = func(fd int, submit, complete, flags uint32) (int, syscall.Errno) {
+		if e := errno(f.take("enter")); e != 0 {
+			return -1, e
+		}
+		return real.Enter(fd, submit, complete, flags)
+	}
+	return calls
+}
+
+func TestWhereARingIsRefused(t *testing.T) {
+	needsRing(t)
+	repeat := func(e error, n int) (all []error) {
+		for range n {
+			all = append(all, e)
+		}
+		return
+	}
+	for _, c := range []struct {
+		name  string
+		fail  map[string][]error
+		state ringState
+	}{
+		{"a kernel without", map[string][]error{"setup": {syscall.ENOSYS}}, ringRefused},
+		{"a sandbox", map[string][]error{"setup": {syscall.EPERM}}, ringRefused},
+		{"no memory", map[string][]error{"setup": {syscall.ENOMEM}}, ringRefused},
+		{"an old kernel", map[string][]error{"features": {syscall.ENOSYS}}, ringRefused},
+		{"no first mapping", map[string][]error{"map": {syscall.ENOMEM}}, ringRefused},
+		{"no second mapping", map[string][]error{"map": {nil, syscall.ENOMEM}}, ringRefused},
+		{"no descriptor for a while", map[string][]error{"setup": repeat(syscall.EMFILE, 3)}, ringOpen},
+		{"no descriptor at all", map[string][]error{"setup": repeat(syscall.ENFILE, 1000)}, ringUnknown},
+		{"a broken ring", map[string][]error{"enter": {nil, nil, syscall.EBADF}}, ringRefused},
+		{"interruptions", map[string][]error{"enter": repeat(syscall.EINTR, 50)}, ringOpen},
+		{"memory that comes back", map[string][]error{"enter": repeat(syscall.EAGAIN, 50)}, ringOpen},
+		{"memory that does not", map[string][]error{"enter": repeat(syscall.EBUSY, 1000)}, ringRefused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &ringFaults{fail: c.fail}
+			l := newLoop(t, usual, f.calls())
+			streams := manyStreams(l, 20)
+			for range 10 {
+				if others := exchange(t, l, streams, func(i int) int { return 1 + i }); len(others) != 0 {
+					t.Errorf("%v", others)
+				}
+			}
+			if l.r.batch.state != c.state {
+				t.Errorf("the ring is in state %d, not %d", l.r.batch.state, c.state)
+			}
+			if c.state == ringRefused && f.asked["setup"] != 1 {
+				t.Errorf("the ring was asked for %d times", f.asked["setup"])
+			}
+		})
+	}
+}
+
+func TestNoRingWhereItIsSwitchedOff(t *testing.T) {
+	f := &ringFaults{}
+	l := newLoop(t, usual, f.calls())
+	l.sh.Flags = NoRing
+	exchange(t, l, manyStreams(l, 20), func(int) int { return 10 })
+	if f.asked["setup"] != 0 || l.r.Facts().Batches != 0 {
+		t.Errorf("a ring was made %d times", f.asked["setup"])
+	}
+}
+
+func TestBatchesDoNotAllocate(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	streams := manyStreams(l, 20)
+	message, back := inC(t, bytes.Repeat([]byte("m"), 1024)), make([]byte, 2048)
+	step := func() { batchStep(t, l, streams, message, back) }
+	for range 100 {
+		step()
+	}
+	before := l.r.Facts().Batches
+	if allocs := testing.AllocsPerRun(500, step); allocs != 0 {
+		t.Errorf("%v allocations a turn", allocs)
+	}
+	if l.r.Facts().Batches < before+1000 {
+		t.Error("there were no batches")
+	}
+}
+
+// batchStep is an echo of each stream, as C drives it: what came is sent by the next turn.
+func batchStep(tb testing.TB, l *loop, streams []stream, message, back []byte) {
+	for _, s := range streams {
+		if n, err := unix.Write(s.peer, message); n != len(message) || err != nil {
+			tb.Fatal(n, err)
+		}
+	}
+	if _, err := l.r.Turn(-1); err != nil {
+		tb.Fatal(err)
+	}
+	for _, s := range streams {
+		l.submit(SubWrite, s.id, s.gen, address(message), int64(len(message)), WriteQuiet)
+	}
+	l.r.Flush()
+	for _, s := range streams {
+		if n, err := unix.Read(s.peer, back); n != len(message) || err != nil {
+			tb.Fatal(n, err)
+		}
+	}
+}
+
+func BenchmarkEchoOf20(b *testing.B) {
+	for _, flags := range []uint32{0, NoRing} {
+		b.Run(map[uint32]string{0: "batches", NoRing: "calls"}[flags], func(b *testing.B) {
+			l := usualLoop(b)
+			l.sh.Flags = flags
+			streams := manyStreams(l, 20)
+			message, back := inC(b, bytes.Repeat([]byte("m"), 1024)), make([]byte, 2048)
+			b.ReportAllocs()
+			for b.Loop() {
+				batchStep(b, l, streams, message, back)
+			}
+		})
+	}
+}

@@ -1,0 +1,206 @@
+"""Many connections' calls made together, on io_uring, or one by one: the same to see."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import Recorder, until
+
+import goloop
+
+Loop = asyncio.AbstractEventLoop
+STREAMS = 40
+
+# A program whose loop answers many clients, and then tells how.
+PROGRAM = """
+import asyncio, json, goloop
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        self.transport.write(data)
+
+async def client(port, number):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for turn in range(20):
+        message = b"%d %d\\n" % (number, turn)
+        writer.write(message)
+        assert await reader.readline() == message
+    writer.close()
+    await writer.wait_closed()
+
+async def main():
+    server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await asyncio.gather(*(client(port, number) for number in range(40)))
+    server.close()
+    print(json.dumps(goloop.diagnostics()["runtime"]))
+
+goloop.run(main())
+"""
+
+
+def io_uring_is_there() -> bool:
+    """Whether this kernel, and what watches over it, lets the process have a ring."""
+    if platform.machine() not in ("x86_64", "aarch64"):
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    parameters = (ctypes.c_uint32 * 30)()
+    fd: int = libc.syscall(425, 8, parameters)
+    if fd < 0:
+        assert ctypes.get_errno() in (errno.ENOSYS, errno.EPERM, errno.ENOMEM, errno.EACCES)
+        return False
+    os.close(fd)
+    return bool(parameters[5] & 1 << 9)  # IORING_FEAT_NATIVE_WORKERS
+
+
+def told_by_a_program(**environ: str) -> dict[str, Any]:
+    inherited = {name: value for name, value in os.environ.items() if name != "GOLOOP_IO_URING"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**inherited, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.skipif(not io_uring_is_there(), reason="the kernel gives no io_uring here")
+def test_many_connections_are_served_in_batches() -> None:
+    told = told_by_a_program()
+    assert told["poller"].endswith(", io_uring")
+    assert told["batches"] > 0
+    assert told_by_a_program(GOLOOP_IO_URING="1")["batches"] > 0
+
+
+def test_the_environment_switches_batches_off() -> None:
+    told = told_by_a_program(GOLOOP_IO_URING="0")
+    assert "io_uring" not in told["poller"]
+    assert told["batches"] == 0
+
+
+async def test_all_bytes_of_many_streams_arrive_in_order(loop: Loop) -> None:
+    """Pieces of all sizes, each stream's own, both ways at once."""
+    rng = random.Random(7)
+    pairs: list[tuple[Recorder, Recorder]] = []
+    for _ in range(STREAMS):
+        near, far = tcp_pair()
+        _, left = await loop.create_connection(Recorder, sock=near)
+        _, right = await loop.create_connection(Recorder, sock=far)
+        pairs.append((left, right))
+    sent: dict[Recorder, Any] = {each: hashlib.sha256() for pair in pairs for each in pair}
+    sizes = dict.fromkeys(sent, 0)
+    for turn in range(60):
+        for side in sent:
+            if rng.random() < 0.8:
+                size = rng.choice((1, 100, 1000, 1024, 5000)) if turn % 10 else 70_000
+                piece = rng.randbytes(size)
+                side.transport.write(piece)
+                sent[side].update(piece)
+                sizes[side] += size
+        for _ in range(rng.randrange(4)):
+            await asyncio.sleep(0)
+    for left, right in pairs:
+        for side, other in ((left, right), (right, left)):
+            await until(lambda side=side, other=other: len(other.data) == sizes[side])
+            assert hashlib.sha256(other.data).digest() == sent[side].digest()
+    for left, right in pairs:
+        left.transport.close()
+        assert await left.lost is None
+        assert await right.lost is None
+
+
+async def test_what_a_batch_tells_comes_before_what_follows(loop: Loop) -> None:
+    """Some of the streams end or break amid the others; each gets its own end."""
+    pairs = []
+    for _ in range(STREAMS):
+        near, far = tcp_pair()
+        _, protocol = await loop.create_connection(Recorder, sock=near)
+        far.send(b"first ")
+        pairs.append((protocol, far))
+    for protocol, _ in pairs:
+        await until(lambda protocol=protocol: protocol.data)
+    for number, (protocol, far) in enumerate(pairs):
+        protocol.transport.write(b"answer")
+        far.send(b"last")
+        if number % 3 == 0:
+            far.close()
+    for number, (protocol, far) in enumerate(pairs):
+        if number % 3 == 0:
+            # "answer" met a closed socket, which sends a reset, or was there before.
+            assert isinstance(await protocol.lost, (ConnectionError, type(None)))
+        else:
+            await until(lambda protocol=protocol: protocol.data == b"first last")
+            assert await loop.sock_recv(far, 100) == b"answer"
+            far.close()
+            assert await protocol.lost is None
+        assert bytes(protocol.data) in (b"first last", b"first ")
+
+
+def test_loops_side_by_side_and_one_after_the_other() -> None:
+    """A ring belongs to its loop, whichever thread runs it."""
+
+    async def talk() -> int:
+        served = 0
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal served
+            while data := await reader.read(1000):
+                writer.write(data)
+                served += 1
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+
+        async def client() -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(10):
+                writer.write(b"x" * 100)
+                assert await reader.readexactly(100) == b"x" * 100
+            writer.close()
+            await writer.wait_closed()
+
+        await asyncio.gather(*(client() for _ in range(20)))
+        server.close()
+        await server.wait_closed()
+        return served
+
+    loop = goloop.new_event_loop()
+
+    async def elsewhere() -> list[int]:
+        # The outer loop goes on while others run in threads.
+        return await asyncio.gather(
+            *(asyncio.to_thread(lambda: goloop.run(talk())) for _ in range(3)), talk()
+        )
+
+    try:
+        assert all(served >= 200 for served in loop.run_until_complete(elsewhere()))
+        # The same loop in another thread.
+        outcome: list[int] = []
+
+        thread = threading.Thread(target=lambda: outcome.append(loop.run_until_complete(talk())))
+        thread.start()
+        thread.join()
+        assert outcome[0] >= 200
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
