@@ -55,6 +55,16 @@ LOOPS = (
         {"GOLOOP_TASKS": "stdlib"},
         variant_of="goloop",
     ),
+    # What calls in batches bring: the same loop with each call made alone.
+    Loop(
+        "goloop-single-calls",
+        "goloop:new_event_loop",
+        ("goloop",),
+        ("protocol-1k-x10", "protocol-1k-x100", "protocol-10k-x100", "streams-1k-x100",
+         "tls-1k-x100", "unix-1k-x100"),
+        {"GOLOOP_IO_URING": "0"},
+        variant_of="goloop",
+    ),
 )  # fmt: skip
 
 BY_NAME = {loop.name: loop for loop in LOOPS}

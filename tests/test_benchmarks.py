@@ -488,7 +488,7 @@ def test_churn_and_http_are_understood() -> None:
     assert run.samples["aiohttp-x100"]["asyncio"][0]["messages"] > 0
 
 
-OURS = ("goloop", "goloop-stdlib-tasks", "asyncio")
+OURS = ("goloop", "goloop-stdlib-tasks", "goloop-single-calls", "asyncio")
 INSTALLED = [
     name
     for name, entry in child.describe(
