@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -111,6 +112,101 @@ func TestFewCallsAreNoBatch(t *testing.T) {
 	}
 }
 
+// What a batch is not for is not counted towards it.
+func TestWhatIsNoMatterForABatch(t *testing.T) {
+	l := usualLoop(t)
+	streams := manyStreams(l, ringLeast+4)
+	for i, s := range streams {
+		switch {
+		case i < ringLeast-1: // a small piece
+			l.write(s, inC(t, []byte("one")))
+		case i < ringLeast: // several: one call with all of them
+			l.write(s, inC(t, []byte("two")))
+			l.write(s, inC(t, []byte("three")))
+		case i < ringLeast+1: // a large one
+			l.write(s, inC(t, make([]byte, ringSendMax+1)))
+		default:
+			l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+		}
+	}
+	l.turn(0)
+	if f := l.r.Facts(); f.Batches != 0 || l.sh.Sends != ringLeast+1 {
+		t.Errorf("there were %d batches and %d sends", f.Batches, l.sh.Sends)
+	}
+}
+
+// What left before an end is told before it, however short the completion queue.
+func TestProgressIsToldBeforeAnEnd(t *testing.T) {
+	needsRing(t)
+	// Half of the queue is for reports: they are of the streams that wrote first, and
+	// those that the poller tells of first are others.
+	l := newLoop(t, sizes{40, 1 << 16}, SystemCalls())
+	streams := manyStreams(l, 60)
+	exchange(t, l, streams, func(int) int { return 5 })
+	batches := l.r.Facts().Batches
+	for _, s := range slices.Backward(streams) {
+		l.write(s, inC(t, []byte("more")))
+	}
+	for _, s := range streams {
+		if err := unix.Shutdown(s.peer, unix.SHUT_WR); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := map[uint32][]CompletionKind{}
+	note := func(completed []done) {
+		for _, d := range completed {
+			told[d.ID] = append(told[d.ID], d.Kind)
+		}
+	}
+	note(l.turn(0))
+	if l.r.Facts().Batches < batches+2 {
+		t.Fatalf("%d batches: the test proves nothing", l.r.Facts().Batches-batches)
+	}
+	for range streams {
+		note(l.turn(0))
+	}
+	for i, s := range streams {
+		if fmt.Sprint(told[s.id]) != fmt.Sprint([]CompletionKind{CmpWrote, CmpEOF}) {
+			t.Errorf("stream %d: %v", i, told[s.id])
+		}
+	}
+}
+
+// A stream that is paused while it waits for its turn keeps what has come.
+func TestAPauseBeforeTheTurn(t *testing.T) {
+	needsRing(t)
+	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	streams := manyStreams(l, 40)
+	exchange(t, l, streams, func(int) int { return 5 })
+	for _, s := range streams {
+		say(t, s.peer, []byte("data"))
+	}
+	got := map[uint32]bool{}
+	for _, d := range l.turn(0) {
+		got[d.ID] = true
+	}
+	if len(got) == 0 || len(got) == len(streams) {
+		t.Fatalf("%d of the streams had their turn: the test proves nothing", len(got))
+	}
+	for i, s := range streams {
+		if !got[s.id] && i%2 == 0 {
+			l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+		}
+	}
+	first := len(got)
+	for range streams {
+		for _, d := range l.turn(0) {
+			if slices.IndexFunc(streams, func(s stream) bool { return s.id == d.ID })%2 == 0 {
+				t.Error("a paused stream got data")
+			}
+			got[d.ID] = true
+		}
+	}
+	if len(got) == first {
+		t.Error("the others got nothing")
+	}
+}
+
 // The kernel takes a part of each piece; the rest goes when there is room.
 func TestBatchOfShortSends(t *testing.T) {
 	needsRing(t)
@@ -123,7 +219,6 @@ func TestBatchOfShortSends(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Close(b) })
 		streams[i] = l.open(a, 0)
 		streams[i].peer = b
-		// The second piece waits behind the rest of the first.
 		first := bytes.Repeat([]byte{byte(i), 1, 2, 3, 4}, ringSendMax/5)
 		l.write(streams[i], inC(t, first))
 		want[b] = first
@@ -133,10 +228,19 @@ func TestBatchOfShortSends(t *testing.T) {
 		t.Errorf("there were %d batches", l.r.Facts().Batches)
 	}
 	heard := map[int][]byte{}
-	for i, s := range streams {
+	for _, s := range streams {
 		if !l.r.registry.find(s.id, s.gen).stream.Blocked() {
 			t.Fatal("the kernel took all at once: the test proves nothing")
 		}
+		l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	}
+	sends := l.sh.Sends
+	l.turn(0)
+	if l.sh.Sends != sends {
+		t.Errorf("%d sends to peers that have no room", l.sh.Sends-sends)
+	}
+	for i, s := range streams {
+		// It waits behind the rest of the first.
 		second := bytes.Repeat([]byte{9, byte(i)}, 100)
 		l.write(s, inC(t, second))
 		want[s.peer] = append(want[s.peer], second...)
