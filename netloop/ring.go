@@ -5,7 +5,7 @@ import "syscall"
 // Where many streams send or receive in one turn, the calls are made together, by one
 // system call, on a ring (io_uring). It spares each of them the entry into the kernel,
 // the look-up of the descriptor, which costs two atomic operations in a process with
-// threads, and Go's wrapper: 10 to 15 % of the processor time of an echo of 1 KiB.
+// threads, and Go's wrapper. docs/performance.md has the figures.
 //
 // The contract of a ring. A backend is one file (ring_linux.go, ring_other.go) that
 // defines a type `ring`, which embeds ringBatch, and RingCalls with its system calls:
