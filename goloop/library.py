@@ -6,6 +6,7 @@ docs/fork.md.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 
@@ -25,3 +26,5 @@ LIBRARY = os.path.join(FOLDER, "libgoloop.so")
 
 _core.set_library_path(LIBRARY)
 os.register_at_fork(before=_core._before_fork)
+# What a loop of a daemon thread has written last.
+atexit.register(_core._flush_loops)

@@ -39,11 +39,12 @@ class _Occupied(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._lost = False
 
-    async def until_writable(self, fd: int) -> None:
+    async def until_writable(self, sock: socket.socket) -> None:
         """Waits for a duplicate of the transport's fd, or for the end of the connection."""
         if self._lost:
             raise ConnectionError("Connection is closed by peer")
-        self._waiter = self._loop._wait_writable(fd)
+        fd = sock.fileno()
+        self._waiter = self._loop._wait_writable(sock)
         try:
             await self._waiter
         except BaseException:
@@ -107,7 +108,7 @@ class Sendfile(Sockets):
         file: Any,
         offset: int,
         count: int | None,
-        until_writable: Callable[[int], Awaitable[None]],
+        until_writable: Callable[[socket.socket], Awaitable[None]],
     ) -> int:
         try:
             source = file.fileno()
@@ -137,7 +138,7 @@ class Sendfile(Sockets):
                     break
                 sent += max(n, 0)
                 # Also after a success: a fast peer must not keep everybody else waiting.
-                await until_writable(sock.fileno())
+                await until_writable(sock)
         finally:
             if sent:
                 os.lseek(source, offset + sent, os.SEEK_SET)

@@ -35,19 +35,21 @@ class Sockets(CoreLoop):
         if self._debug and sock.gettimeout() != 0:
             raise ValueError("the socket must be non-blocking")
 
-    async def _until_readable(self, fd: int) -> None:
+    async def _until_readable(self, sock: socket.socket) -> None:
         """Waits; leaves no trace on the fd when cancelled, for it may be closed next."""
+        fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
-        waiter = self._wait_readable(fd)
+        waiter = self._wait_readable(sock)
         try:
             await waiter
         except BaseException:
             self._forget_wait(fd, waiter)
             raise
 
-    async def _until_writable(self, fd: int) -> None:
+    async def _until_writable(self, sock: socket.socket) -> None:
+        fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
-        waiter = self._wait_writable(fd)
+        waiter = self._wait_writable(sock)
         try:
             await waiter
         except BaseException:
@@ -61,7 +63,7 @@ class Sockets(CoreLoop):
             try:
                 connection, address = sock.accept()
             except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock.fileno())
+                await self._until_readable(sock)
             else:
                 connection.setblocking(False)
                 return connection, address
@@ -86,7 +88,7 @@ class Sockets(CoreLoop):
                 break
             return
         while True:
-            await self._until_writable(sock.fileno())
+            await self._until_writable(sock)
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error == 0:
                 return
@@ -102,7 +104,7 @@ class Sockets(CoreLoop):
             try:
                 return sock.recvfrom(bufsize)
             except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock.fileno())
+                await self._until_readable(sock)
 
     async def sock_recvfrom_into(
         self, sock: socket.socket, buf: Any, nbytes: int = 0
@@ -115,7 +117,7 @@ class Sockets(CoreLoop):
             try:
                 return sock.recvfrom_into(buf, nbytes)
             except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock.fileno())
+                await self._until_readable(sock)
 
     async def sock_sendto(self, sock: socket.socket, data: Any, address: Any) -> int:
         """Send a datagram; returns the number of bytes sent."""
@@ -124,4 +126,4 @@ class Sockets(CoreLoop):
             try:
                 return sock.sendto(data, address)
             except (BlockingIOError, InterruptedError):
-                await self._until_writable(sock.fileno())
+                await self._until_writable(sock)

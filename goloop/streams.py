@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import socket
 import ssl
+import weakref
 from asyncio import constants
 from asyncio.log import logger
 from collections.abc import Callable
@@ -34,9 +35,24 @@ class Streams(CoreLoop):
 
     # By listening socket.
     _listeners: dict[socket.socket, _core.Listener]
+    # Sockets that create_connection has made and nobody else has.
+    _own_sockets: weakref.WeakSet[socket.socket]
 
     def _init_streams(self) -> None:
         self._listeners = {}
+        self._own_sockets = weakref.WeakSet()
+
+    async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
+        connect: Any = super()
+        sock: socket.socket = await connect._connect_sock(*args, **kwargs)
+        self._own_sockets.add(sock)
+        return sock
+
+    def _is_exposed(self, sock: socket.socket) -> bool:
+        """Whether others have the socket, and may use it behind the transport's back."""
+        exposed = sock not in self._own_sockets
+        self._own_sockets.discard(sock)
+        return exposed
 
     def _make_socket_transport(
         self,
@@ -48,7 +64,9 @@ class Streams(CoreLoop):
         server: Any = None,
     ) -> _core.StreamTransport:
         self._ensure_fd_no_transport(sock)
-        return _core.StreamTransport(self, sock, protocol, waiter, extra, server)
+        return _core.StreamTransport(
+            self, sock, protocol, waiter, extra, server, exposed=self._is_exposed(sock)
+        )
 
     def _make_ssl_transport(
         self,
@@ -75,7 +93,8 @@ class Streams(CoreLoop):
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        _core.StreamTransport(self, rawsock, tls, None, extra, server)
+        exposed = server is None and self._is_exposed(rawsock)
+        _core.StreamTransport(self, rawsock, tls, None, extra, server, exposed=exposed)
         transport: asyncio.Transport = tls._app_transport
         return transport
 

@@ -72,7 +72,7 @@ func (l *loop) udp(want interest) (e endpoint, peerPort int) {
 
 func (l *loop) datagramsOver(fd, peer int, want interest) endpoint {
 	l.t.Helper()
-	id, gen, err := l.r.DatagramOpen(int32(fd), uint32(want))
+	id, gen, err := l.r.DatagramOpen(int32(fd), nil, uint32(want))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -390,7 +390,7 @@ func TestClosedEndpointIsSilent(t *testing.T) {
 func TestDatagramOpenReportsWhatFailed(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, usual, f.calls)
-	if _, _, err := l.r.DatagramOpen(-1, uint32(readable)); ErrnoOf(err) != syscall.EBADF {
+	if _, _, err := l.r.DatagramOpen(-1, nil, uint32(readable)); ErrnoOf(err) != syscall.EBADF {
 		t.Errorf("a negative descriptor: %v", err)
 	}
 	f.fail("add", syscall.ENOSPC)
@@ -400,7 +400,7 @@ func TestDatagramOpenReportsWhatFailed(t *testing.T) {
 	}
 	f.fail("add", syscall.ENOMEM)
 	g := l.datagrams(0)
-	if _, _, err := l.r.DatagramOpen(int32(g.fd), uint32(readable)); ErrnoOf(err) != syscall.ENOMEM {
+	if _, _, err := l.r.DatagramOpen(int32(g.fd), nil, uint32(readable)); ErrnoOf(err) != syscall.ENOMEM {
 		t.Errorf("open: %v", err)
 	}
 	if n := l.r.registry.live; n != 2 {

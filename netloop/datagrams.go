@@ -10,7 +10,8 @@ import (
 // DatagramOpen registers a non-blocking datagram socket; want are the directions
 // to hear of: readable receives, writable is told once in each turn that finds
 // room to send.
-func (r *Reactor) DatagramOpen(fd int32, want uint32) (id, gen uint32, err error) {
+// owner is of transports.Lease.
+func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, failed("datagram_open", syscall.EBADF)
 	}
@@ -18,7 +19,7 @@ func (r *Reactor) DatagramOpen(fd int32, want uint32) (id, gen uint32, err error
 	if s.datagram == nil {
 		s.datagram = new(transports.Datagram)
 	}
-	s.datagram.Open(fd, 0)
+	s.datagram.Open(transports.NewLease(fd, owner), 0)
 	if errno := r.setDatagram(id, s, want); errno != 0 {
 		r.registry.release(id, s)
 		return 0, 0, failed("epoll_ctl", errno)

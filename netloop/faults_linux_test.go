@@ -108,7 +108,7 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 		l.quiet()
 		a, b := pair(t)
 		f.fail("add", errno)
-		if _, _, err := l.r.StreamOpen(int32(a), 0); ErrnoOf(err) != errno {
+		if _, _, err := l.r.StreamOpen(int32(a), nil, 0); ErrnoOf(err) != errno {
 			t.Errorf("open: %v", err)
 		}
 		f.fail("add", errno)

@@ -209,7 +209,7 @@ func (l *loop) stream(flags uint32) stream {
 
 func (l *loop) open(fd int, flags uint32) stream {
 	l.t.Helper()
-	id, gen, err := l.r.StreamOpen(int32(fd), flags)
+	id, gen, err := l.r.StreamOpen(int32(fd), nil, flags)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (l *loop) listen(backlog int32) listening {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	id, gen, err := l.r.ListenerOpen(int32(fd), backlog)
+	id, gen, err := l.r.ListenerOpen(int32(fd), nil, backlog)
 	if err != nil {
 		l.t.Fatal(err)
 	}

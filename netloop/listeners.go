@@ -9,12 +9,13 @@ import (
 
 // ListenerOpen registers a listening, non-blocking socket; at most backlog
 // connections are accepted in a turn.
-func (r *Reactor) ListenerOpen(fd, backlog int32) (id, gen uint32, err error) {
+// owner is of transports.Lease.
+func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, failed("listener_open", syscall.EBADF)
 	}
 	id, s := r.registry.open(kindListener, fd)
-	s.listener = transports.NewListener(fd, backlog)
+	s.listener = transports.NewListener(transports.NewLease(fd, owner), backlog)
 	if errno := r.setHeld(id, s, readable); errno != 0 {
 		r.registry.release(id, s)
 		return 0, 0, failed("epoll_ctl", errno)

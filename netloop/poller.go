@@ -21,6 +21,9 @@ import "syscall"
 //	remove(fd int32, held interest) syscall.Errno
 //	    ends a registration. Always before close(2): another process may hold a
 //	    copy of the descriptor, and then its events would go on for ever.
+//	knows(fd int32) bool
+//	    tells whether the kernel has a registration of this descriptor: none where the
+//	    number has been used again. True where that can't be found out.
 //	addWakeup(fd int, t token) error
 //	    registers the descriptor of the wakeup, for reading. The backend may do
 //	    this edge-triggered.

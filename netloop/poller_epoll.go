@@ -157,6 +157,14 @@ func (p *poller) remove(fd int32, _ interest) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_DEL, fd, 0, 0)
 }
 
+func (p *poller) knows(fd int32) bool {
+	// Silent: no event is asked for but errors, and those once.
+	if p.ctl(unix.EPOLL_CTL_ADD, fd, wakeToken, unix.EPOLLONESHOT) != 0 {
+		return true
+	}
+	return p.remove(fd, 0) != 0
+}
+
 func (p *poller) addWakeup(fd int, t token) error {
 	// Edge-triggered: every write to an eventfd is an event of its own, so
 	// that the turn need not read it.

@@ -74,7 +74,32 @@ type registry struct {
 	// belongs to (id+1, 0: none): the one whose held is not 0. Numbers are used
 	// again: a watch whose descriptor was closed by its owner must not take the
 	// registration of its successor out of the poller.
-	owners []uint32
+	owners owners
+}
+
+// owners maps numbers of descriptors to slots. It is cut into blocks, so that it
+// grows by what is open and not by the highest number.
+type owners struct{ blocks []*[ownersBlock]uint32 }
+
+const ownersBlock = 1024
+
+func (o *owners) get(fd int32) uint32 {
+	b := int(fd) / ownersBlock
+	if b >= len(o.blocks) || o.blocks[b] == nil {
+		return 0
+	}
+	return o.blocks[b][int(fd)%ownersBlock]
+}
+
+func (o *owners) set(fd int32, owner uint32) {
+	b := int(fd) / ownersBlock
+	if b >= len(o.blocks) {
+		o.blocks = append(o.blocks, make([]*[ownersBlock]uint32, b+1-len(o.blocks))...)
+	}
+	if o.blocks[b] == nil {
+		o.blocks[b] = new([ownersBlock]uint32)
+	}
+	o.blocks[b][int(fd)%ownersBlock] = owner
 }
 
 // open takes a free slot.
@@ -128,22 +153,29 @@ func (g *registry) findKind(id, gen uint32, k kind) *slot {
 // setOwner makes the slot the owner of its fd; an owner before it has lost its
 // registration to this one.
 func (g *registry) setOwner(id uint32, fd int32) {
-	for int(fd) >= len(g.owners) {
-		g.owners = append(g.owners, 0)
-	}
-	if before := g.owners[fd]; before != 0 && before != id+1 {
+	if before := g.owners.get(fd); before != 0 && before != id+1 {
 		g.slots[before-1].held, g.slots[before-1].ready = 0, 0
 	}
-	g.owners[fd] = id + 1
+	g.owners.set(fd, id+1)
 }
 
-// taken tells whether a transport or listener holds the poller's registration of fd.
+// taken tells whether a transport or listener holds the poller's registration of fd,
+// and the descriptor is still its owner's.
 func (g *registry) taken(fd int32) bool {
-	if int(fd) >= len(g.owners) || g.owners[fd] == 0 {
+	id := g.owners.get(fd)
+	if id == 0 {
 		return false
 	}
-	k := g.slots[g.owners[fd]-1].kind
-	return k == kindStream || k == kindListener || k == kindDatagram
+	switch s := &g.slots[id-1]; s.kind {
+	case kindStream:
+		return s.stream.Held()
+	case kindListener:
+		return s.listener.Held()
+	case kindDatagram:
+		return s.datagram.Held()
+	default:
+		return false
+	}
 }
 
-func (g *registry) dropOwner(fd int32) { g.owners[fd] = 0 }
+func (g *registry) dropOwner(fd int32) { g.owners.set(fd, 0) }

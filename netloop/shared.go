@@ -22,6 +22,7 @@ const (
 	SubReadStop
 	SubReadStart
 	SubReadDirect
+	SubOwner
 )
 
 // SubmissionSize is the length of a Submission in bytes.

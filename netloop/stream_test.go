@@ -565,11 +565,11 @@ func TestOpenRefusesWhatCannotBePolled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if _, _, err := l.r.StreamOpen(int32(fd), 0); ErrnoOf(err) != syscall.EPERM {
+	if _, _, err := l.r.StreamOpen(int32(fd), nil, 0); ErrnoOf(err) != syscall.EPERM {
 		t.Errorf("a regular file: %v", err)
 	}
 	for _, bad := range []int32{-1, 1 << 30} {
-		if _, _, err := l.r.StreamOpen(bad, 0); ErrnoOf(err) != syscall.EBADF {
+		if _, _, err := l.r.StreamOpen(bad, nil, 0); ErrnoOf(err) != syscall.EBADF {
 			t.Errorf("descriptor %d: %v", bad, err)
 		}
 	}

@@ -12,7 +12,8 @@ const OpenWatchEnd = 2
 // StreamOpen registers a connected, non-blocking descriptor and receives from it
 // at once, unless flags has OpenPaused. With OpenWatchEnd nothing is ever received:
 // the first readiness to read is reported as the end.
-func (r *Reactor) StreamOpen(fd int32, flags uint32) (id, gen uint32, err error) {
+// owner is of transports.Lease.
+func (r *Reactor) StreamOpen(fd int32, owner *int32, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, failed("stream_open", syscall.EBADF)
 	}
@@ -20,7 +21,7 @@ func (r *Reactor) StreamOpen(fd int32, flags uint32) (id, gen uint32, err error)
 	if s.stream == nil {
 		s.stream = new(transports.Stream)
 	}
-	s.stream.Open(fd, flags&OpenPaused == 0)
+	s.stream.Open(transports.NewLease(fd, owner), flags&OpenPaused == 0)
 	if flags&OpenWatchEnd != 0 {
 		s.stream.WatchEnd()
 	}

@@ -25,7 +25,7 @@ func (r *Reactor) decode() {
 			}
 		case SubTimerCancel:
 			r.wheel.Cancel(sub.ID)
-		case SubWrite, SubShutWrite, SubReadStop, SubReadStart, SubReadDirect:
+		case SubWrite, SubShutWrite, SubReadStop, SubReadStart, SubReadDirect, SubOwner:
 			s := r.registry.findKind(sub.ID, sub.Gen, kindStream)
 			if s == nil {
 				r.ignored++
@@ -61,5 +61,8 @@ func (r *Reactor) decodeStream(s *slot, sub *Submission) {
 		s.stream.ResumeReading()
 	case SubReadDirect:
 		s.direct = sub.Arg != 0
+	case SubOwner:
+		// Memory of C, which the field holds as a number.
+		s.stream.SetOwner(*(**int32)(unsafe.Pointer(&sub.Ptr)))
 	}
 }

@@ -50,7 +50,7 @@ func (r *Reactor) WatchClose(id, gen uint32) error {
 }
 
 func (r *Reactor) setWatch(id uint32, s *slot, want, once interest) syscall.Errno {
-	if r.registry.taken(s.fd) {
+	if r.registry.taken(s.fd) && r.poller.knows(s.fd) {
 		// The number belongs to a transport now, which must not go deaf.
 		return syscall.EEXIST
 	}

@@ -23,7 +23,7 @@
 
 #include <stdint.h>
 
-#define GL_ABI_VERSION 3
+#define GL_ABI_VERSION 4
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -40,6 +40,7 @@ enum gl_submission_op {
     GL_SUB_READ_START = 6,   /* id, gen: receive (again) */
     GL_SUB_READ_DIRECT = 7,  /* id, gen: stream; arg: 1 where C receives by itself when a
                               * GL_CMP_READY says so, 0 where Go receives again */
+    GL_SUB_OWNER = 8,        /* id, gen: stream; ptr: its `owner` from now on, see stream_open */
 };
 
 /* Nobody waits for the report of these bytes: it may come with whatever turn
@@ -193,7 +194,11 @@ typedef struct gl_table {
      * reports follow with the next turn. */
     int32_t (*flush)(int32_t reactor);
 
-    int32_t (*stream_open)(int32_t reactor, int32_t fd, uint32_t flags,
+    /* `owner`, of a stream, datagram socket or listener, may be NULL: where the object that
+     * owns the descriptor keeps its number.  Go compares the two before each call on the
+     * descriptor, and takes a difference for EBADF: its owner has closed it or given it away,
+     * and the number may be a stranger's.  C keeps the memory until the registration is closed. */
+    int32_t (*stream_open)(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t flags,
                            uint32_t *id, uint32_t *gen);
     /* Drops the queue (unflushed writes are lost: call flush_stream first to
      * keep them), leaves the poller, closes the fd if asked. */
@@ -202,13 +207,13 @@ typedef struct gl_table {
     /* A datagram socket.  `want`: GL_READABLE receives, GL_WRITABLE reports GL_CMP_READY
      * in each turn while the kernel has room; datagram_set replaces both (0 leaves the
      * poller).  Sending is C's own. */
-    int32_t (*datagram_open)(int32_t reactor, int32_t fd, uint32_t want,
+    int32_t (*datagram_open)(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want,
                              uint32_t *id, uint32_t *gen);
     int32_t (*datagram_set)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want);
     int32_t (*datagram_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
 
     /* `backlog`: at most so many accepts per turn. Listening starts at once. */
-    int32_t (*listener_open)(int32_t reactor, int32_t fd, int32_t backlog,
+    int32_t (*listener_open)(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
                              uint32_t *id, uint32_t *gen);
     int32_t (*listener_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
 

@@ -961,7 +961,7 @@ async def test_extra_info_of_an_accepted_connection(loop: Loop) -> None:
     assert transport.get_extra_info("peername") == client.getsockname()
     assert transport.get_extra_info("sockname") == client.getpeername()
     sock = transport.get_extra_info("socket")
-    assert type(sock) is asyncio.trsock.TransportSocket
+    assert isinstance(sock, asyncio.trsock.TransportSocket)
     assert transport.get_extra_info("socket") is sock
     assert (sock.family, sock.type) == (socket.AF_INET, socket.SOCK_STREAM)
     assert sock.gettimeout() == 0
@@ -1152,9 +1152,7 @@ def test_a_transport_without_a_socket(loop_factory: LoopFactory) -> None:
     transport._maybe_pause_protocol()
     transport._maybe_resume_protocol()
     transport._reset_empty_waiter()
-    transport._step_in()
-    with pytest.raises(RuntimeError):
-        transport._step_out()
+    transport._flush()
     with pytest.raises(RuntimeError):
         transport._make_empty_waiter()
     assert transport.is_closing()

@@ -23,15 +23,18 @@ const DatagramsPerTurn = 64
 // Datagram receives the datagrams of one socket. It is kept in a slot of its
 // reactor and reused: Open begins a new life.
 type Datagram struct {
-	fd   int32
-	want Interest
+	lease Lease
+	want  Interest
 }
 
 // Open begins the life of an endpoint on a non-blocking datagram socket.
-func (d *Datagram) Open(fd int32, want Interest) { *d = Datagram{fd, want} }
+func (d *Datagram) Open(l Lease, want Interest) { *d = Datagram{l, want} }
+
+// Held tells whether the descriptor is still its owner's.
+func (d *Datagram) Held() bool { return d.lease.Held() }
 
 // Discard ends that life.
-func (d *Datagram) Discard() { d.Open(-1, 0) }
+func (d *Datagram) Discard() { d.Open(Lease{fd: -1}, 0) }
 
 // Want says what its owner wants to hear of.
 func (d *Datagram) Want(want Interest) { d.want = want }
@@ -44,7 +47,10 @@ func (d *Datagram) Interest() Interest { return d.want }
 // beforehand, are at addr and addrLen in C memory. The length of a datagram may
 // be 0. Nothing means that none is there, Told that an error was.
 func (d *Datagram) Receive(c *Calls, base, size, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
-	n, errno := c.RecvFrom(int(d.fd), base, size, addr, addrLen)
+	if !d.lease.Held() {
+		return 0, Told, syscall.EBADF
+	}
+	n, errno := c.RecvFrom(int(d.lease.fd), base, size, addr, addrLen)
 	switch errno {
 	case 0:
 		return n, Got, 0

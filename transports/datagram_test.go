@@ -23,7 +23,7 @@ func TestDatagramOutcomes(t *testing.T) {
 				return length, errno
 			}}
 			var d Datagram
-			d.Open(3, Readable)
+			d.Open(NewLease(3, nil), Readable)
 			n, outcome, got := d.Receive(&c, 1, 2, 4, 5)
 			if outcome != want || want == Got && n != length || want == Told && got != errno {
 				t.Errorf("%v: %d, outcome %d, %v", errno, n, outcome, got)
@@ -44,7 +44,7 @@ func TestDatagramInterestIsWhatIsWanted(t *testing.T) {
 			t.Errorf("wanted %d, is %d", want, d.Interest())
 		}
 	}
-	d.Open(3, Writable)
+	d.Open(NewLease(3, nil), Writable)
 	if d.Interest() != Writable {
 		t.Error("Open has no effect")
 	}

@@ -28,7 +28,7 @@ const (
 
 // Listener accepts the connections of one listening socket.
 type Listener struct {
-	fd       int32
+	lease    Lease
 	perTurn  int32
 	state    listenerState
 	resumeAt int64
@@ -36,9 +36,12 @@ type Listener struct {
 
 // NewListener makes a machine for a non-blocking listening socket, which is to
 // be asked for at most perTurn connections in one turn.
-func NewListener(fd, perTurn int32) *Listener {
-	return &Listener{fd: fd, perTurn: max(perTurn, 1)}
+func NewListener(l Lease, perTurn int32) *Listener {
+	return &Listener{lease: l, perTurn: max(perTurn, 1)}
 }
+
+// Held tells whether the descriptor is still its owner's.
+func (l *Listener) Held() bool { return l.lease.Held() }
 
 // PerTurn is the most connections to accept in one turn.
 func (l *Listener) PerTurn() int { return int(l.perTurn) }
@@ -75,7 +78,11 @@ func (l *Listener) Stop() { l.state = stopped }
 // the room for it beforehand, are at addr and addrLen in C memory. After Resting
 // the caller calls Rest; after Failed the listener has stopped.
 func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
-	fd, errno := c.Accept(int(l.fd), addr, addrLen)
+	if !l.lease.Held() {
+		l.Stop()
+		return -1, Failed, syscall.EBADF
+	}
+	fd, errno := c.Accept(int(l.lease.fd), addr, addrLen)
 	switch errno {
 	case 0:
 		return fd, Got, 0

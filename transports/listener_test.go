@@ -23,7 +23,7 @@ func TestAcceptOutcomes(t *testing.T) {
 		syscall.ENOTSOCK:     Failed,
 	} {
 		c := Calls{Accept: func(int, uintptr, uintptr) (int, syscall.Errno) { return 9, errno }}
-		l := NewListener(3, 100)
+		l := NewListener(NewLease(3, nil), 100)
 		fd, outcome, got := l.Accept(&c, 0, 0)
 		if outcome != want || want != Nothing && got != errno || (fd == 9) != (want == Got) {
 			t.Errorf("%v: %d, outcome %d, %v", errno, fd, outcome, got)
@@ -35,7 +35,7 @@ func TestAcceptOutcomes(t *testing.T) {
 }
 
 func TestRest(t *testing.T) {
-	l := NewListener(3, 0)
+	l := NewListener(NewLease(3, nil), 0)
 	if l.PerTurn() != 1 || l.Interest() != Readable {
 		t.Errorf("%d accepts a turn, interest %d", l.PerTurn(), l.Interest())
 	}

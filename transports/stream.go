@@ -45,7 +45,7 @@ const (
 // Stream moves the bytes of one connected socket or pipe end. It is embedded in
 // a slot of its reactor and reused: Open begins a new life.
 type Stream struct {
-	fd    int32
+	lease Lease
 	state uint8
 
 	// queue[head:] are the pieces to send; the first may be sent in part.
@@ -58,13 +58,19 @@ type Stream struct {
 }
 
 // Open begins the life of a stream on a non-blocking descriptor.
-func (s *Stream) Open(fd int32, reading bool) {
+func (s *Stream) Open(l Lease, reading bool) {
 	s.drop()
-	s.fd, s.state, s.progress = fd, 0, 0
+	s.lease, s.state, s.progress = l, 0, 0
 	if reading {
 		s.state = streamReading
 	}
 }
+
+// SetOwner says where the descriptor's owner keeps its number from now on.
+func (s *Stream) SetOwner(owner *int32) { s.lease.owner = owner }
+
+// Held tells whether the descriptor is still its owner's.
+func (s *Stream) Held() bool { return s.lease.Held() }
 
 // WatchEnd makes readiness to read mean the end of the stream, and leaves unread
 // what there may be: so the writing end of a pipe learns that the reader has gone.
@@ -79,7 +85,7 @@ func (s *Stream) IsPipe() bool { return s.has(streamPipe) }
 // Discard ends that life: what is queued is forgotten, and so is where it was.
 func (s *Stream) Discard() {
 	s.drop()
-	s.fd, s.state, s.progress = -1, streamFinished|streamDead, 0
+	s.lease, s.state, s.progress = Lease{fd: -1}, streamFinished|streamDead, 0
 }
 
 func (s *Stream) drop() {
@@ -149,9 +155,12 @@ func (s *Stream) CloseWriting(c *Calls) {
 func (s *Stream) shutIfDrained(c *Calls) {
 	if s.pending == 0 && s.state&(streamShutAsked|streamShut|streamDead) == streamShutAsked {
 		s.state |= streamShut
+		if !s.lease.Held() {
+			return
+		}
 		// An error means that the peer or the network was first, and then
 		// reading reports it. asyncio's write_eof lets it pass too.
-		_ = c.Shutdown(int(s.fd))
+		_ = c.Shutdown(int(s.lease.fd))
 	}
 }
 
@@ -218,7 +227,7 @@ func (s *Stream) account(v []Vector, n int, errno syscall.Errno) (again bool, fa
 // Single returns what there is to send where one plain send does it: one piece on a
 // socket that takes bytes, as far as is known.
 func (s *Stream) Single() (Vector, bool) {
-	if len(s.queue)-s.head != 1 || s.has(streamBlocked|streamPipe) {
+	if len(s.queue)-s.head != 1 || s.has(streamBlocked|streamPipe) || !s.lease.Held() {
 		return Vector{}, false
 	}
 	return s.queue[s.head], true
@@ -241,13 +250,16 @@ func (s *Stream) FailWriting() {
 }
 
 func (s *Stream) send(c *Calls, v []Vector, scratch *Scratch) (int, syscall.Errno) {
+	fd := int(s.lease.fd)
 	switch {
+	case !s.lease.Held():
+		return 0, syscall.EBADF
 	case s.has(streamPipe):
-		return c.Writev(int(s.fd), v)
+		return c.Writev(fd, v)
 	case len(v) == 1:
-		return c.Send(int(s.fd), v[0].Base, v[0].Len)
+		return c.Send(fd, v[0].Base, v[0].Len)
 	default:
-		return c.SendVectors(int(s.fd), v, scratch)
+		return c.SendVectors(fd, v, scratch)
 	}
 }
 
@@ -282,23 +294,26 @@ func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Er
 		s.FinishReading()
 		return 0, End, 0
 	}
+	if !s.lease.Held() {
+		return s.Received(0, syscall.EBADF)
+	}
 	var n int
 	var errno syscall.Errno
 	if !s.has(streamPipe) {
-		n, errno = c.Recv(int(s.fd), base, size)
+		n, errno = c.Recv(int(s.lease.fd), base, size)
 		if errno == syscall.ENOTSOCK {
 			s.state |= streamPipe
 		}
 	}
 	if s.has(streamPipe) {
-		n, errno = c.Read(int(s.fd), base, size)
+		n, errno = c.Read(int(s.lease.fd), base, size)
 	}
 	return s.Received(n, errno)
 }
 
 // ReceivesPlainly tells whether a recv is what Receive would make.
 func (s *Stream) ReceivesPlainly() bool {
-	return s.Reading() && !s.has(streamWatchEnd|streamPipe)
+	return s.Reading() && !s.has(streamWatchEnd|streamPipe) && s.lease.Held()
 }
 
 // Received notes what a recv came to, which Receive or somebody else made.

@@ -69,7 +69,7 @@ func TestQueueGoesOutInOrder(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		w := newWire()
 		var s Stream
-		s.Open(1, true)
+		s.Open(NewLease(1, nil), true)
 		next, pushed, progress := uintptr(1<<20), int64(0), int64(0)
 		for range 2000 {
 			for range rng.IntN(6) {
@@ -111,7 +111,7 @@ func TestQueueGoesOutInOrder(t *testing.T) {
 func TestShortWriteIsNotTriedAgain(t *testing.T) {
 	w := newWire()
 	var s Stream
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	s.Push(1000, 100)
 	s.Push(2000, 100)
 	w.room = 150
@@ -124,7 +124,7 @@ func TestShortWriteIsNotTriedAgain(t *testing.T) {
 func TestFlushIsBounded(t *testing.T) {
 	w := newWire()
 	var s Stream
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	for i := range uintptr(3 * maxRounds * MaxVectors) {
 		s.Push(1000+i, 1)
 	}
@@ -138,7 +138,7 @@ func TestFlushIsBounded(t *testing.T) {
 func TestMemoryOfALongQueueIsGivenBack(t *testing.T) {
 	w := newWire()
 	var s Stream
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	for i := range uintptr(10 * keptQueue) {
 		s.Push(1000+i, 1)
 	}
@@ -162,7 +162,7 @@ func TestMemoryOfALongQueueIsGivenBack(t *testing.T) {
 func TestCloseWriting(t *testing.T) {
 	w := newWire()
 	var s Stream
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	s.CloseWriting(&w.Calls)
 	s.CloseWriting(&w.Calls)
 	if w.shut != 1 {
@@ -173,7 +173,7 @@ func TestCloseWriting(t *testing.T) {
 		t.Error("a shut stream takes writes")
 	}
 
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	s.Push(1000, 100)
 	s.CloseWriting(&w.Calls)
 	if w.shut != 1 {
@@ -194,7 +194,7 @@ func TestCloseWriting(t *testing.T) {
 func TestWriteErrorIsFinal(t *testing.T) {
 	w := newWire()
 	var s Stream
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	s.Push(1000, 100)
 	w.room = 30
 	flush(&s, w)
@@ -217,7 +217,7 @@ func TestReceive(t *testing.T) {
 		_, o, _ := s.Receive(&w.Calls, 1000, 10)
 		return o
 	}
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	if o := outcome(5, 0); o != Got || !s.Reading() {
 		t.Errorf("outcome %d", o)
 	}
@@ -233,7 +233,7 @@ func TestReceive(t *testing.T) {
 	if s.Reading() {
 		t.Error("reading goes on after the end")
 	}
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	if o := outcome(-1, syscall.ECONNRESET); o != Failed || s.Reading() || s.Interest() != 0 {
 		t.Errorf("outcome %d", o)
 	}
@@ -242,14 +242,14 @@ func TestReceive(t *testing.T) {
 func TestNotASocket(t *testing.T) {
 	w := newWire()
 	var s Stream
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	w.Recv = func(int, uintptr, uintptr) (int, syscall.Errno) { return -1, syscall.ENOTSOCK }
 	w.Send = w.Recv
 	w.recv = func() (int, syscall.Errno) { return 7, 0 }
 	if n, o, _ := s.Receive(&w.Calls, 1000, 10); n != 7 || o != Got {
 		t.Errorf("received %d, outcome %d", n, o)
 	}
-	s.Open(1, true) // what is known of one descriptor is not believed of the next
+	s.Open(NewLease(1, nil), true) // what is known of one descriptor is not believed of the next
 	if s.has(streamPipe) {
 		t.Error("the next descriptor is taken for a pipe")
 	}
@@ -263,7 +263,7 @@ func TestNotASocket(t *testing.T) {
 func TestDiscard(t *testing.T) {
 	w := newWire()
 	var s Stream
-	s.Open(1, true)
+	s.Open(NewLease(1, nil), true)
 	s.Push(1000, 10)
 	s.Discard()
 	w.room = 100

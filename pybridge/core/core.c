@@ -20,6 +20,7 @@ static int gl_run_timed(gl_loop *loop, PyObject *handle);
 static PyObject *gl_new_future(gl_loop *loop);
 static int gl_future_set_none(PyObject *fut);
 static int gl_loop_check_own_thread(gl_loop *self);
+static PyObject *gl_wait_fd(gl_loop *loop, int fd, int which, PyObject *sock);
 static void gl_submissions_trim(gl_loop *loop);
 static int gl_submissions_join_late(gl_loop *loop);
 
@@ -31,6 +32,8 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "ready.c"
 #include "handle.c"
 #include "timers.c"
+#include "calls.c"
+#include "lease.c"
 #include "registry.c"
 #include "watch.c"
 #include "sockop.c"
@@ -63,6 +66,7 @@ static int gl_submissions_join_late(gl_loop *loop);
 #include "tls.c"
 #include "resolve.c"
 #include "signal_notes.c"
+#include "loops.c"
 
 static PyObject *
 core_set_library_path(PyObject *Py_UNUSED(module), PyObject *path)
@@ -89,6 +93,7 @@ core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 static PyObject *
 core_before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
+    gl_loops_flush();
     gl_library_before_fork();
     Py_RETURN_NONE;
 }
@@ -117,6 +122,11 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
     {"tls_fallback_reason", core_tls_fallback_reason, METH_NOARGS,
      PyDoc_STR("tls_fallback_reason(): why OpenSSL is not called directly, or None.")},
+    {"_fail_call", (PyCFunction)(void (*)(void))core_fail_call, METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("_fail_call(call, errno, after=0, times=1): the next such system calls on "
+               "connections fail; for tests.")},
+    {"_flush_loops", core_flush_loops, METH_NOARGS,
+     PyDoc_STR("Sends what the transports of all loops have queued; for atexit.")},
     {"_before_fork", core_before_fork, METH_NOARGS,
      PyDoc_STR("For os.register_at_fork(before=...).")},
     GL_TASK_MODULE_METHODS,
@@ -147,7 +157,7 @@ core_exec(PyObject *module)
 {
     if (core_refuse_again() < 0)
         return -1;
-    if (gl_names_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
+    if (gl_names_init() < 0 || gl_lease_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
         gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
         gl_stream_init_type(module) < 0 || gl_pipe_init_types(module) < 0 ||
         gl_listener_init_type(module) < 0 || gl_datagram_init_type(module) < 0 ||

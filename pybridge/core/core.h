@@ -41,6 +41,7 @@
 #include <stdint.h>
 
 #include "abi.h"
+#include "lease.h"
 
 /* ---- objects that are made once, at import (names.c) ---------------------- */
 
@@ -62,7 +63,7 @@
     X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
     X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)                \
     X(_maybe_pause_protocol) X(datagram_received) X(error_received) X(sendto) \
-    X(_wake_waiter) X(pipe)
+    X(_wake_waiter) X(pipe) X(_decref_socketios) X(raw)
 
 struct gl_globals {
 #define X(n) PyObject *s_##n;
@@ -173,14 +174,44 @@ typedef struct gl_reg {       /* registry.c: by id */
     int fd;                   /* watch: index in fds */
 } gl_reg;
 
-typedef struct gl_fd {        /* registry.c: by fd number */
-    PyObject *transport;      /* borrowed: the transport that uses the fd, or NULL */
-    PyObject *reader, *writer;/* owned: a Handle, or a Future that waits once */
+/* One direction of a watched fd (watch.c). */
+typedef struct gl_place {
+    PyObject *waiter;         /* owned: a Handle, or a Future that waits once; or NULL */
+    PyObject *sock;           /* owned: the socket that a Future's owner waits for, or NULL */
+    uint64_t turn;            /* in which it was taken: what that turn found is not for it */
+    bool once;
+} gl_place;
+
+enum { GL_READING, GL_WRITING };
+
+typedef struct gl_watch {
+    gl_place place[2];
     PyObject *file;           /* owned: the object that add_reader/_writer got, or NULL */
-    uint32_t id, gen;         /* the watch */
-    bool watched;             /* id and gen are valid */
-    bool reader_once, writer_once;
+    uint32_t id, gen;         /* of the registration, while `watched` */
+    int fd;
+    bool watched;
+    bool late;                /* in the loop's late_watches */
+} gl_watch;
+
+typedef struct gl_fd {        /* registry.c: what uses a number */
+    PyObject *transport;      /* borrowed: a gl_stream or gl_datagram, or NULL */
+    gl_watch *watch;          /* owned, kept until the loop closes; or NULL */
 } gl_fd;
+
+/* The table of numbers is a tree, which grows by what is open, not by the highest number.
+ * Entries stay where they are until the loop closes. */
+#define GL_FD_LEAF 64
+#define GL_FD_BRANCH 512
+typedef struct gl_fd_leaf {
+    gl_fd fd[GL_FD_LEAF];
+} gl_fd_leaf;
+typedef struct gl_fd_branch {
+    gl_fd_leaf *leaf[GL_FD_BRANCH];
+} gl_fd_branch;
+typedef struct gl_fds {
+    gl_fd_branch **branch;
+    int branches;
+} gl_fds;
 
 typedef struct gl_timer_chunk gl_timer_chunk;
 typedef struct gl_timers {    /* timers.c */
@@ -197,6 +228,7 @@ typedef struct gl_timers {    /* timers.c */
 typedef struct gl_loop {
     PyObject_HEAD
     PyObject *weakrefs;
+    struct gl_loop *next_loop, *prev_loop; /* loops.c */
     const gl_table *go;       /* NULL once closed */
     gl_shared *shared;
     int32_t reactor;
@@ -207,6 +239,7 @@ typedef struct gl_loop {
     char in_turn;             /* Go is running (the GIL is released) */
     char sleeping;            /* ... and may block: a push must wake it */
     char dirty;               /* submissions wait that must not wait long (writes) */
+    char releasing;           /* loop_release() is on a stack */
     char replaced;            /* somebody has set call_soon on the instance */
     char lingering;           /* current_task.c: an entry without a task is left */
     PyObject *task_factory;   /* or NULL, or None */
@@ -217,8 +250,11 @@ typedef struct gl_loop {
     gl_timers timers;
     gl_reg *regs;
     uint32_t regs_cap;
-    gl_fd *fds;
-    int fds_cap;
+    gl_fds fds;
+    gl_watch **late_watches;  /* to be told to Go in the loop's own thread */
+    uint32_t late_watches_len, late_watches_cap;
+    PyObject **held;          /* sockets kept open until who waited for them has run */
+    uint32_t held_len, held_cap;
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into */
     bool large_wanted;
     uint32_t large_idle;      /* turns since one was of use */
@@ -284,14 +320,45 @@ static int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind,
                       PyObject *owner, int fd);
 /* Forgets it (drops the reference).  Any later completion of it is ignored. */
 static void gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen);
-/* The entry for an fd, made if need be; NULL with MemoryError. fd >= 0.  The
- * pointer is valid until the next call. */
+/* The entry of a number, or NULL where there is none. */
+static inline gl_fd *gl_fd_find(gl_loop *loop, int fd);
+/* The same, made if need be; NULL with OSError (EBADF: nothing is open) or MemoryError. */
 static gl_fd *gl_fd_get(gl_loop *loop, int fd);
-/* Drops a silent watch that was left on the number; before an fd is opened as stream. */
-static int gl_fd_release_watch(gl_loop *loop, int fd);
-/* RuntimeError if a live transport uses the fd (asyncio's words). */
-static int gl_fd_ensure_no_transport(gl_loop *loop, int fd);
-static void gl_fd_set_transport(gl_loop *loop, int fd, PyObject *transport /* or NULL */);
+/* The fd of an int or of an object with fileno(), as asyncio's selectors find it;
+ * -1 with ValueError. */
+static int gl_fd_from_object(PyObject *o);
+/* RuntimeError if a live transport uses the number (asyncio's words). `named` is what the
+ * user passed, for the message; NULL: the number. */
+static int gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named);
+/* Notes who uses a number, or with NULL forgets `transport` there if it is still noted. */
+static int gl_fd_set_transport(gl_loop *loop, int fd, PyObject *transport);
+static void gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport);
+/* Whether a transport keeps others from its number: it is open, and the number is its. */
+static bool gl_transport_blocks(PyObject *transport);
+/* True where the caller must not enter Go: another thread runs the loop. */
+static inline bool gl_loop_is_elsewhere(gl_loop *loop);
+
+/* Makes a blocked turn return; any thread that has the GIL (turn.c). */
+static void gl_wake(gl_loop *loop);
+
+/* ---- watch.c ------------------------------------------------------------------- */
+
+/* Takes the number away from its watch before a transport or listener is registered.  What
+ * it held is put in `out`, to be given to gl_watch_drop once no state is half-way. */
+static void gl_watch_release(gl_loop *loop, int fd, gl_watch *out);
+static void gl_watch_drop(gl_watch *out);
+/* Tells Go what other threads have asked for. */
+static void gl_watches_join_late(gl_loop *loop);
+/* Ends the hold on the sockets that were ready in the last turn. */
+static void gl_held_release(gl_loop *loop);
+
+/* ---- loops.c --------------------------------------------------------------------- */
+
+/* Which loops have a reactor. */
+static void gl_loops_add(gl_loop *loop);
+static void gl_loops_remove(gl_loop *loop);
+/* Sends what all of them have queued. */
+static void gl_loops_flush(void);
 
 /* ---- stream.c, datagram.c, listener.c: called by turn.c --------------------------- */
 

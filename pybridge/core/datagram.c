@@ -7,6 +7,8 @@
  */
 #include "datagram.h"
 
+#include <errno.h>
+
 static int
 datagram_call_soon(gl_datagram *d, PyObject *name, PyObject *arg)
 {
@@ -26,25 +28,41 @@ datagram_reading_wanted(gl_datagram *d)
     return d->started && !d->paused && !d->closing && d->held == NULL;
 }
 
+/* Makes the registration; 0 or an errno.  Runs no Python. */
 static int
-datagram_open(gl_datagram *d, uint32_t want)
+datagram_register(gl_datagram *d, int fd, uint32_t want)
 {
     gl_loop *loop = d->loop;
-    if (gl_loop_check_usable(loop) < 0 || gl_fd_release_watch(loop, d->fd) < 0)
-        return -1;
     uint32_t id = 0, gen = 0;
-    int32_t rc = loop->go->datagram_open(loop->reactor, d->fd, want, &id, &gen);
+    int32_t rc = loop->go->datagram_open(loop->reactor, fd, gl_lease_word(&d->lease), want, &id,
+                                         &gen);
     if (rc < 0)
-        return gl_set_oserror(-rc);
-    if (gl_reg_set(loop, id, gen, GL_REG_DATAGRAM, (PyObject *)d, d->fd) < 0) {
+        return -rc;
+    if (gl_reg_set(loop, id, gen, GL_REG_DATAGRAM, (PyObject *)d, fd) < 0) {
+        PyErr_Clear();
         loop->go->datagram_close(loop->reactor, id, gen, 0);
-        return -1;
+        return ENOMEM;
     }
     d->id = id;
     d->gen = gen;
     d->want = want;
     d->open = true;
     return 0;
+}
+
+static int
+datagram_open(gl_datagram *d, uint32_t want)
+{
+    if (gl_loop_check_usable(d->loop) < 0)
+        return -1;
+    int fd = gl_lease_fd(&d->lease);
+    if (fd < 0)
+        return gl_set_oserror(EBADF);
+    gl_watch left;
+    gl_watch_release(d->loop, fd, &left);
+    int err = datagram_register(d, fd, want);
+    gl_watch_drop(&left);
+    return err != 0 ? gl_set_oserror(err) : 0;
 }
 
 static int
@@ -62,6 +80,7 @@ datagram_sync(gl_datagram *d)
         if (datagram_call_soon(d, G.s__sync, NULL) < 0)
             return -1;
         d->sync_scheduled = true;
+        gl_wake(loop);
         return 0;
     }
     if (!d->open)
@@ -121,7 +140,8 @@ datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
     gl_datagram *d = (gl_datagram *)type->tp_alloc(type, 0);
     if (d == NULL)
         return NULL;
-    d->fd = d->fd_shown = -1;
+    d->lease = GL_NO_LEASE;
+    d->fd_shown = -1;
     d->closing = true;
     d->conn_lost = 1;
     d->high_water = Py_NewRef(gl_stream_globals.high_default);
@@ -136,92 +156,123 @@ datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
 static void
 datagram_forget_fd(gl_datagram *d)
 {
-    gl_loop *loop = d->loop;
-    if (loop != NULL && d->fd_shown >= 0 && d->fd_shown < loop->fds_cap &&
-        loop->fds[d->fd_shown].transport == (PyObject *)d)
-        gl_fd_set_transport(loop, d->fd_shown, NULL);
+    if (d->loop != NULL)
+        gl_fd_forget_transport(d->loop, d->fd_shown, (PyObject *)d);
 }
 
-/* The names of the socket, and what follows from them for sending. */
-static int
-datagram_learn(gl_datagram *d, PyObject *sock, PyObject *address)
+static bool
+gl_transport_blocks(PyObject *transport)
 {
+    if (Py_REFCNT(transport) == 0) /* on its way to its dealloc */
+        return false;
+    if (!PyObject_TypeCheck(transport, gl_datagram_type))
+        return stream_blocks_number((gl_stream *)transport);
+    gl_datagram *d = (gl_datagram *)transport;
+    return !d->closing && gl_lease_fd(&d->lease) >= 0;
+}
+
+/* What the constructor was given, converted. */
+typedef struct {
+    PyObject *loop, *sock, *protocol, *address, *waiter, *extra; /* borrowed */
+    PyObject *entries;            /* owned: `extra`, or a dict */
+    gl_lease lease;
+    int family, connected, fixed;
+} datagram_arguments;
+
+/* Everything that may run Python. */
+static int
+datagram_convert(datagram_arguments *a)
+{
+    gl_loop *loop = (gl_loop *)a->loop;
     long family;
-    if (gl_note_names(sock, d->extra) < 0 || socket_number(sock, G.s_family, &family) < 0)
+    if (gl_loop_check_usable(loop) < 0 || gl_lease_take(&a->lease, a->sock, true) < 0)
         return -1;
-    d->family = (int)family;
-    PyObject *peer = PyObject_GetItem(d->extra, G.s_peername);
-    int connected = peer ? PyObject_IsTrue(peer) : -1;
+    a->entries = a->extra == Py_None ? PyDict_New() : Py_NewRef(a->extra);
+    if (a->entries == NULL || gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0 ||
+        gl_note_names(a->sock, a->entries, NULL) < 0 ||
+        socket_number(a->sock, G.s_family, &family) < 0)
+        return -1;
+    a->family = (int)family;
+    PyObject *peer = PyObject_GetItem(a->entries, G.s_peername);
+    a->connected = peer ? PyObject_IsTrue(peer) : -1;
     Py_XDECREF(peer);
-    int fixed = PyObject_IsTrue(address);
-    if (connected < 0 || fixed < 0)
-        return -1;
-    d->connected = connected;
-    d->fixed = fixed;
-    return 0;
+    a->fixed = PyObject_IsTrue(a->address);
+    return a->connected < 0 || a->fixed < 0 ? -1 : 0;
 }
 
 /* Schedules the first calls of the protocol. */
 static int
-datagram_begin(gl_datagram *d, gl_loop *loop, PyObject *protocol, PyObject *waiter)
+datagram_begin(gl_datagram *d, PyObject *waiter)
 {
-    if ((d->context = PyContext_CopyCurrent()) == NULL)
+    if (gl_fd_set_transport(d->loop, d->fd_shown, (PyObject *)d) < 0)
         return -1;
-    d->loop = (gl_loop *)Py_NewRef(loop);
-    Py_XSETREF(d->slot_loop, Py_NewRef(loop));
-    d->protocol = Py_NewRef(protocol);
-    d->closing = false;
-    d->conn_lost = 0;
-    gl_fd_set_transport(loop, d->fd, (PyObject *)d);
-    PyObject *made = PyObject_GetAttr(protocol, G.s_connection_made);
-    int rc = made ? gl_call_soon(loop, made, (PyObject *)d, d->context) : -1;
+    PyObject *made = PyObject_GetAttr(d->protocol, G.s_connection_made);
+    int rc = made ? gl_call_soon(d->loop, made, (PyObject *)d, d->context) : -1;
     Py_XDECREF(made);
     return rc < 0 ? -1 : datagram_call_soon(d, G.s__start, waiter);
+}
+
+static int
+datagram_begin_with(gl_datagram *d, datagram_arguments *a)
+{
+    gl_loop *loop = (gl_loop *)a->loop;
+    PyObject *context = PyContext_CopyCurrent();
+    if (context == NULL)
+        return -1;
+    if (d->fd_shown >= 0)
+        PyErr_SetString(PyExc_RuntimeError, "the transport has a socket already");
+    if (d->fd_shown >= 0 || gl_loop_check_usable(loop) < 0 ||
+        gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0 ||
+        gl_lease_nonblocking(&a->lease) < 0) {
+        Py_DECREF(context);
+        return -1;
+    }
+    PyObject *before[3] = {d->extra, d->address, d->slot_loop};
+    d->lease = a->lease;
+    a->lease = GL_NO_LEASE;
+    d->fd_shown = d->lease.number;
+    d->extra = Py_NewRef(a->entries);
+    d->address = Py_NewRef(a->address);
+    d->family = a->family;
+    d->connected = a->connected;
+    d->fixed = a->fixed;
+    d->context = context;
+    d->loop = (gl_loop *)Py_NewRef(loop);
+    d->slot_loop = Py_NewRef(loop);
+    d->protocol = Py_NewRef(a->protocol);
+    d->closing = false;
+    d->conn_lost = 0;
+    for (int i = 0; i < 3; i++)
+        Py_XDECREF(before[i]);
+    if (datagram_begin(d, a->waiter) == 0)
+        return 0;
+    PyObject *exc = gl_take_exception();
+    d->closing = true;
+    d->conn_lost = 1;
+    datagram_forget_fd(d);
+    gl_lease_return(&d->lease); /* the socket stays its owner's */
+    Py_CLEAR(d->protocol);
+    Py_CLEAR(d->loop);
+    gl_restore_exception(exc);
+    return -1;
 }
 
 static int
 datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"loop", "sock", "protocol", "address", "waiter", "extra", NULL};
-    gl_datagram *d = (gl_datagram *)self;
-    PyObject *loop, *sock, *protocol;
-    PyObject *address = Py_None, *waiter = Py_None, *extra = Py_None;
+    datagram_arguments a = {
+        .address = Py_None, .waiter = Py_None, .extra = Py_None, .lease = GL_NO_LEASE};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOO:DatagramTransport", names,
-                                     gl_loop_type, &loop, &sock, &protocol, &address, &waiter,
-                                     &extra))
+                                     gl_loop_type, &a.loop, &a.sock, &a.protocol, &a.address,
+                                     &a.waiter, &a.extra))
         return -1;
-    if (d->fd_shown >= 0) {
-        PyErr_SetString(PyExc_RuntimeError, "the transport has a socket already");
-        return -1;
-    }
-    if (gl_loop_check_usable((gl_loop *)loop) < 0)
-        return -1;
-    int fd = gl_fd_from_object(sock);
-    if (fd < 0 || gl_fd_ensure_no_transport((gl_loop *)loop, fd) < 0 ||
-        stream_make_nonblocking(fd) < 0)
-        return -1;
-    extra = extra == Py_None ? PyDict_New() : Py_NewRef(extra);
-    if (extra == NULL)
-        return -1;
-    Py_XSETREF(d->extra, extra);
-    Py_XSETREF(d->address, Py_NewRef(address));
-    if (datagram_learn(d, sock, address) < 0)
-        return -1;
-    d->sock = Py_NewRef(sock);
-    d->fd = d->fd_shown = fd;
-    if (datagram_begin(d, (gl_loop *)loop, protocol, waiter) == 0)
-        return 0;
-    /* The socket stays its owner's. */
-    PyObject *exc = gl_take_exception();
-    d->closing = true;
-    d->conn_lost = 1;
-    datagram_forget_fd(d);
-    d->fd = -1;
-    Py_CLEAR(d->sock);
-    Py_CLEAR(d->protocol);
-    Py_CLEAR(d->loop);
-    gl_restore_exception(exc);
-    return -1;
+    int rc = datagram_convert(&a);
+    if (rc == 0)
+        rc = datagram_begin_with((gl_datagram *)self, &a);
+    gl_lease_return(&a.lease);
+    Py_XDECREF(a.entries);
+    return rc;
 }
 
 /* Runs behind connection_made, in the same iteration: receiving starts, and who
@@ -314,13 +365,7 @@ static int
 datagram_close_fd(gl_datagram *d)
 {
     datagram_forget_fd(d);
-    PyObject *sock = d->sock;
-    d->sock = NULL;
-    d->fd = -1;
-    PyObject *r = sock ? PyObject_CallMethodNoArgs(sock, G.s_close) : Py_NewRef(Py_None);
-    Py_XDECREF(sock);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return gl_lease_close(&d->lease);
 }
 
 static int
@@ -364,7 +409,7 @@ static void
 datagram_finalize(PyObject *self)
 {
     gl_datagram *d = (gl_datagram *)self;
-    if (d->sock == NULL)
+    if (d->lease.number < 0)
         return;
     PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
     if (!d->warned) {
@@ -396,7 +441,8 @@ datagram_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(d->dict);
     Py_VISIT(d->loop);
     Py_VISIT(d->protocol);
-    Py_VISIT(d->sock);
+    Py_VISIT(d->lease.owner);
+    Py_VISIT(d->lease.backing);
     Py_VISIT(d->address);
     Py_VISIT(d->context);
     Py_VISIT(d->held);
@@ -409,6 +455,11 @@ static int
 datagram_clear(PyObject *self)
 {
     gl_datagram *d = (gl_datagram *)self;
+    /* The reactor looks into the lease's owner as long as it knows the transport. */
+    if (d->open && d->loop != NULL)
+        datagram_leave(d);
+    if (!d->open)
+        gl_lease_return(&d->lease);
     Py_CLEAR(d->extra);
     Py_CLEAR(d->high_water);
     Py_CLEAR(d->slot_loop);
@@ -416,7 +467,6 @@ datagram_clear(PyObject *self)
     Py_CLEAR(d->slot_protocol_paused);
     Py_CLEAR(d->dict);
     Py_CLEAR(d->protocol);
-    Py_CLEAR(d->sock);
     Py_CLEAR(d->address);
     Py_CLEAR(d->context);
     Py_CLEAR(d->held);
@@ -436,9 +486,9 @@ datagram_dealloc(PyObject *self)
     if (PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
     PyObject_GC_UnTrack(self);
+    datagram_forget_fd(d); /* before a weak reference's callback looks for who has the number */
     if (d->weakrefs != NULL)
         PyObject_ClearWeakRefs(self);
-    datagram_forget_fd(d);
     d->open = false;
     datagram_clear(self);
     Py_CLEAR(d->target);

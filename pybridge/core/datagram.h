@@ -66,11 +66,11 @@ typedef struct gl_datagram {
     PyObject *weakrefs;
     gl_loop *loop;                /* NULL once the transport is lost */
     PyObject *protocol;           /* likewise */
-    PyObject *sock;               /* socket.socket; NULL once it is closed */
+    gl_lease lease;               /* the descriptor; its owner is the socket.  Empty once it
+                                   * is closed */
     PyObject *address;            /* remote_addr, or None */
     PyObject *context;            /* what the protocol's callbacks run in */
 
-    int fd;                       /* -1 once closed */
     int fd_shown;                 /* the number for repr, kept after closing */
     int family;
     uint32_t id, gen;             /* valid while open */

@@ -154,7 +154,7 @@ sent_exception(void)
 static enum gl_sent
 sent_by_socket(gl_datagram *d, PyObject *data, PyObject *addr)
 {
-    PyObject *sock = Py_NewRef(d->sock ? d->sock : Py_None);
+    PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
     PyObject *r = PyObject_CallMethodObjArgs(sock, G.s_sendto, data, addr, NULL);
     Py_DECREF(sock);
     if (r == NULL)
@@ -163,22 +163,43 @@ sent_by_socket(gl_datagram *d, PyObject *data, PyObject *addr)
     return GL_SENT;
 }
 
+/* Sends the bytes of a view.  The address is looked up last: __buffer__ and audit hooks
+ * may have sent to another, or closed the transport. */
+static enum gl_sent
+sent_by_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObject *addr)
+{
+    const uint8_t *raw = NULL;
+    uint32_t len = 0;
+    if (d->lease.number < 0)
+        return GL_SENT;
+    if (!d->connected && !datagram_target(d, addr, &raw, &len))
+        return sent_by_socket(d, data, addr);
+    ssize_t n;
+    do {
+        n = gl_call_sendto(&d->lease, view->buf, (size_t)view->len, SEND_FLAGS, raw, len);
+    } while (n < 0 && errno == EINTR);
+    if (n >= 0)
+        return GL_SENT;
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+        return GL_NO_ROOM;
+    gl_set_oserror(errno);
+    return sent_exception();
+}
+
 /* Sends one datagram, now. */
 static enum gl_sent
 datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
 {
-    const uint8_t *raw = NULL;
-    uint32_t len = 0;
     if (!d->connected) {
+        const uint8_t *raw;
+        uint32_t len;
         if (!datagram_target(d, addr, &raw, &len))
             return sent_by_socket(d, data, addr);
-        if (PySys_Audit("socket.sendto", "OO", d->sock, addr) < 0)
+        PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
+        int refused = PySys_Audit("socket.sendto", "OO", sock, addr);
+        Py_DECREF(sock);
+        if (refused < 0)
             return sent_exception();
-        /* An audit hook may have sent to another address, or closed the transport. */
-        if (d->fd < 0)
-            return GL_SENT;
-        if (!datagram_target(d, addr, &raw, &len))
-            return sent_by_socket(d, data, addr);
     }
     Py_buffer view = {.obj = NULL};
     if (PyBytes_CheckExact(data)) {
@@ -187,19 +208,9 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
     } else if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
         return sent_exception();
     }
-    ssize_t n;
-    do {
-        n = sendto(d->fd, view.buf, (size_t)view.len, SEND_FLAGS,
-                   (const struct sockaddr *)(const void *)raw, len);
-    } while (n < 0 && errno == EINTR);
-    int err = n < 0 ? errno : 0;
+    enum gl_sent what = sent_by_call(d, &view, data, addr);
     PyBuffer_Release(&view);
-    if (err == 0)
-        return GL_SENT;
-    if (err == EAGAIN || err == EWOULDBLOCK)
-        return GL_NO_ROOM;
-    gl_set_oserror(err);
-    return sent_exception();
+    return what;
 }
 
 /* What follows GL_TOLD and GL_BROKEN. */
@@ -224,10 +235,14 @@ datagram_pause(gl_datagram *d, PyObject *method)
 static int
 datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
-    if (d->conn_lost || d->loop == NULL)
-        return 0; /* nobody would send it any more */
     PyObject *bytes = PyBytes_CheckExact(data) ? Py_NewRef(data) : PyBytes_FromObject(data);
-    if (bytes == NULL || parcel_push(d, (gl_parcel){bytes, Py_NewRef(addr)}) < 0)
+    if (bytes == NULL)
+        return -1;
+    if (d->conn_lost || d->loop == NULL) { /* nobody would send it any more */
+        Py_DECREF(bytes);
+        return 0;
+    }
+    if (parcel_push(d, (gl_parcel){bytes, Py_NewRef(addr)}) < 0)
         return -1;
     return datagram_pause(d, G.s__maybe_pause_protocol);
 }

@@ -195,7 +195,7 @@ static PyGetSetDef datagram_getset[] = {
     {"_conn_lost", (getter)datagram_conn_lost_getter, NULL, NULL, NULL},
     DATAGRAM_FLAG("_closing", closing),
     DATAGRAM_FLAG("_paused", paused),
-    DATAGRAM_OBJECT("_sock", sock),
+    DATAGRAM_OBJECT("_sock", lease.owner),
     DATAGRAM_OBJECT("_protocol", protocol),
     DATAGRAM_OBJECT("_address", address),
     {NULL, NULL, NULL, NULL, NULL},
@@ -213,7 +213,7 @@ static PyObject *
 datagram_repr(PyObject *self)
 {
     gl_datagram *d = (gl_datagram *)self;
-    const char *state = d->sock == NULL ? " closed" : d->closing ? " closing" : "";
+    const char *state = d->lease.number < 0 ? " closed" : d->closing ? " closing" : "";
     PyObject *name = PyType_GetName(Py_TYPE(self)), *text = NULL;
     if (name == NULL)
         return NULL;

@@ -1,7 +1,6 @@
 /*
  * endpoints.c: raw socket addresses as the values that Python's socket module
- * would give for them, and back; and the one option that asyncio sets on each TCP
- * socket.
+ * would give for them, and back; and which sockets are TCP's.
  *
  * An accepted connection brings its addresses as the kernel wrote them.  Most
  * programs never ask for them, so they are converted when they are asked for.
@@ -10,7 +9,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -178,9 +176,3 @@ gl_socket_is_tcp(PyObject *sock)
     return type == SOCK_STREAM && proto == IPPROTO_TCP;
 }
 
-static int
-gl_set_nodelay(int fd)
-{
-    int one = 1;
-    return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-}

@@ -16,12 +16,12 @@
  */
 #include "stream.h"
 
-#include <unistd.h>
+#include <errno.h>
 
 typedef struct gl_listener {
     PyObject_HEAD
     gl_loop *loop;
-    PyObject *sock;
+    gl_lease lease;               /* of the socket, whose owner may close it under us */
     PyObject *protocol_factory;
     PyObject *on_accept;          /* or NULL */
     PyObject *server;
@@ -32,6 +32,62 @@ typedef struct gl_listener {
 } gl_listener;
 
 static PyTypeObject *gl_listener_type;
+
+static PyObject *
+listener_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    gl_listener *l = (gl_listener *)type->tp_alloc(type, 0);
+    if (l != NULL)
+        l->lease = GL_NO_LEASE;
+    return (PyObject *)l;
+}
+
+/* What asyncio accepts in one iteration. */
+static int
+accepts_per_turn(int backlog)
+{
+#if PY_VERSION_HEX >= 0x030E0000
+    /* asyncio tries one accept more than `backlog` in a turn since 3.14. */
+    if (backlog < INT_MAX)
+        backlog++;
+#endif
+    return backlog < 1 ? 1 : backlog;
+}
+
+/* Begins to listen; 0 or an errno.  Runs no Python. */
+static int
+listener_register(gl_listener *l, gl_loop *loop, int backlog)
+{
+    int fd = gl_lease_fd(&l->lease);
+    if (fd < 0)
+        return EBADF;
+    int32_t rc = loop->go->listener_open(loop->reactor, fd, gl_lease_word(&l->lease),
+                                         accepts_per_turn(backlog), &l->id, &l->gen);
+    if (rc < 0)
+        return -rc;
+    if (gl_reg_set(loop, l->id, l->gen, GL_REG_LISTENER, (PyObject *)l, fd) < 0) {
+        PyErr_Clear();
+        loop->go->listener_close(loop->reactor, l->id, l->gen, 0);
+        return ENOMEM;
+    }
+    l->open = true;
+    return 0;
+}
+
+/* Whether the listener may begin on the leased socket. */
+static int
+listener_check(gl_listener *l, gl_loop *loop, const gl_lease *lease)
+{
+    if (l->loop != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the listener has a socket already");
+        return -1;
+    }
+    return gl_loop_check_usable(loop) < 0 || gl_loop_check_own_thread(loop) < 0 ||
+                   gl_fd_ensure_no_transport(loop, lease->number, NULL) < 0 ||
+                   gl_lease_nonblocking(lease) < 0
+               ? -1
+               : 0;
+}
 
 static int
 listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -45,39 +101,27 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
                                      &loop, &sock, &factory, &server, &backlog,
                                      &PyContext_Type, &context, &on_accept))
         return -1;
-    if (l->loop != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the listener has a socket already");
+    gl_loop *g = (gl_loop *)loop;
+    gl_lease lease = GL_NO_LEASE;
+    int tcp = on_accept == Py_None ? gl_socket_is_tcp(sock) : 0;
+    if (tcp < 0 || gl_lease_take(&lease, sock, false) < 0)
+        return -1;
+    if (listener_check(l, g, &lease) < 0) {
+        gl_lease_return(&lease);
         return -1;
     }
-    gl_loop *g = (gl_loop *)loop;
-    int fd, tcp = on_accept == Py_None ? gl_socket_is_tcp(sock) : 0;
-    if (tcp < 0 || gl_loop_check_usable(g) < 0 || gl_loop_check_own_thread(g) < 0 ||
-        (fd = gl_fd_from_object(sock)) < 0 || gl_fd_ensure_no_transport(g, fd) < 0 ||
-        stream_make_nonblocking(fd) < 0 || gl_fd_release_watch(g, fd) < 0)
-        return -1;
-#if PY_VERSION_HEX >= 0x030E0000
-    /* asyncio tries one accept more than `backlog` in a turn since 3.14. */
-    if (backlog < INT_MAX)
-        backlog++;
-#endif
-    if (backlog < 1)
-        backlog = 1;
     l->loop = (gl_loop *)Py_NewRef(loop);
-    l->sock = Py_NewRef(sock);
+    l->lease = lease;
     l->protocol_factory = Py_NewRef(factory);
     l->on_accept = on_accept == Py_None ? NULL : Py_NewRef(on_accept);
     l->server = Py_NewRef(server);
     l->context = Py_NewRef(context);
     l->nodelay = tcp;
-    int32_t rc = g->go->listener_open(g->reactor, fd, backlog, &l->id, &l->gen);
-    if (rc < 0)
-        return gl_set_oserror(-rc);
-    if (gl_reg_set(g, l->id, l->gen, GL_REG_LISTENER, self, fd) < 0) {
-        g->go->listener_close(g->reactor, l->id, l->gen, 0);
-        return -1;
-    }
-    l->open = true;
-    return 0;
+    gl_watch left;
+    gl_watch_release(g, lease.number, &left);
+    int err = listener_register(l, g, backlog);
+    gl_watch_drop(&left);
+    return err != 0 ? gl_set_oserror(err) : 0;
 }
 
 /* Leaves the reactor. Keep a reference. */
@@ -182,7 +226,7 @@ listener_accept_protocol(gl_listener *l, gl_loop *loop, int fd, const gl_endpoin
         transport = gl_stream_accepted(loop, fd, ends, l->nodelay, protocol, server, context);
     }
     if (owned)
-        close(fd);
+        gl_call_close(fd);
     int rc = transport == NULL ? listener_report(loop, protocol) : 0;
     Py_XDECREF(transport);
     Py_XDECREF(protocol);
@@ -197,7 +241,7 @@ listener_accept_callable(gl_listener *l, gl_loop *loop, int fd, const gl_endpoin
     PyObject *callable = Py_NewRef(l->on_accept);
     PyObject *sock = gl_socket_from_fd(fd);
     if (sock == NULL)
-        close(fd);
+        gl_call_close(fd);
     PyObject *peer = sock ? listener_peer(sock, ends) : NULL, *r = NULL;
     if (peer != NULL)
         r = PyObject_CallFunctionObjArgs(callable, sock, peer, NULL);
@@ -218,7 +262,7 @@ listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
     PyObject *context = PyContext_Copy(l->context);
     if (context == NULL || PyContext_Enter(context) < 0) {
         Py_XDECREF(context);
-        close(c->res);
+        gl_call_close(c->res);
         return listener_report(loop, NULL);
     }
     int rc = l->on_accept != NULL ? listener_accept_callable(l, loop, c->res, ends)
@@ -237,7 +281,7 @@ listener_failed(gl_listener *l, gl_loop *loop, int err, bool goes_on)
         return -1;
     if (goes_on) {
         message = PyUnicode_FromString("socket.accept() out of system resource");
-        sock = PyObject_CallOneArg(G.TransportSocket, l->sock);
+        sock = PyObject_CallOneArg(G.TransportSocket, l->lease.owner ? l->lease.owner : Py_None);
         if (message != NULL && sock != NULL)
             rc = gl_report(loop, message, exc, G.s_socket, sock, NULL, NULL, NULL);
     } else {
@@ -275,7 +319,7 @@ listener_repr(PyObject *self)
 {
     gl_listener *l = (gl_listener *)self;
     return PyUnicode_FromFormat("<Listener %s %R>", l->open ? "on" : "stopped, of",
-                                l->sock ? l->sock : Py_None);
+                                l->lease.owner ? l->lease.owner : Py_None);
 }
 
 static int
@@ -284,25 +328,12 @@ listener_traverse(PyObject *self, visitproc visit, void *arg)
     gl_listener *l = (gl_listener *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(l->loop);
-    Py_VISIT(l->sock);
+    Py_VISIT(l->lease.owner);
+    Py_VISIT(l->lease.backing);
     Py_VISIT(l->protocol_factory);
     Py_VISIT(l->on_accept);
     Py_VISIT(l->server);
     Py_VISIT(l->context);
-    return 0;
-}
-
-static int
-listener_clear(PyObject *self)
-{
-    gl_listener *l = (gl_listener *)self;
-    Py_CLEAR(l->sock);
-    Py_CLEAR(l->protocol_factory);
-    Py_CLEAR(l->on_accept);
-    Py_CLEAR(l->server);
-    Py_CLEAR(l->context);
-    if (!l->open)
-        Py_CLEAR(l->loop);
     return 0;
 }
 
@@ -320,6 +351,22 @@ listener_finalize(PyObject *self)
     gl_reg_clear(l->loop, id, gen);
     if (saved != NULL)
         gl_restore_exception(saved);
+}
+
+static int
+listener_clear(PyObject *self)
+{
+    gl_listener *l = (gl_listener *)self;
+    /* The reactor looks into the lease's owner as long as it knows the listener. */
+    if (l->open)
+        listener_finalize(self);
+    gl_lease_return(&l->lease);
+    Py_CLEAR(l->protocol_factory);
+    Py_CLEAR(l->on_accept);
+    Py_CLEAR(l->server);
+    Py_CLEAR(l->context);
+    Py_CLEAR(l->loop);
+    return 0;
 }
 
 static void
@@ -342,7 +389,7 @@ static PyMethodDef listener_methods[] = {
 
 static PyType_Slot listener_slots[] = {
     {Py_tp_doc, PyDoc_STR("Accepts the connections of one listening socket.")},
-    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_new, listener_new},
     {Py_tp_init, listener_init},
     {Py_tp_repr, listener_repr},
     {Py_tp_traverse, listener_traverse},

@@ -419,8 +419,11 @@ static void
 loop_release(gl_loop *self)
 {
     gl_shared *sh = self->shared;
-    if (sh == NULL)
+    /* Closing a descriptor gives up the GIL, and destructors run: others may come here. */
+    if (sh == NULL || self->releasing)
         return;
+    self->releasing = 1;
+    gl_loops_remove(self);
     bool foreign = gl_loop_is_foreign(self);
     for (uint32_t i = 0; i < self->regs_cap; i++) {
         PyObject *owner = self->regs[i].owner;
@@ -434,8 +437,6 @@ loop_release(gl_loop *self)
         else if (self->regs[i].kind == GL_REG_DATAGRAM)
             gl_datagram_orphan(owner);
         Py_DECREF(owner);
-        if (self->shared == NULL)
-            return; /* a destructor closed us */
     }
     gl_dispatch_drop(self);
     gl_large_drop(self);
@@ -458,6 +459,7 @@ loop_release(gl_loop *self)
     PyMem_RawFree(self->scratch);
     self->scratch = NULL;
     PyMem_RawFree(sh);
+    self->releasing = 0;
 }
 
 static PyObject *
@@ -541,6 +543,7 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
     self->shared = sh;
     self->reactor = r;
     self->epoch = gl_library_epoch();
+    gl_loops_add(self);
     return 0;
 nomem:
     PyErr_NoMemory();

@@ -16,35 +16,25 @@
  *
  * One fd number can be in the poller once.  A terminal that is opened for both
  * directions has two transports, and loop.add_reader may have the number too: who comes
- * second gets a duplicate for the reactor (own_fd).
+ * second gets a duplicate for the reactor.
  */
 #include "stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- the reactor ------------------------------------------------------------------ */
 
 static bool
 pipe_number_is_taken(gl_stream *s)
 {
-    if (s->fd >= s->loop->fds_cap)
+    gl_fd *f = gl_fd_find(s->loop, s->lease.number);
+    if (f == NULL)
         return false;
-    gl_fd *f = &s->loop->fds[s->fd];
+    gl_watch *w = f->watch;
     return (f->transport != NULL && f->transport != (PyObject *)s) ||
-           (f->watched && (f->reader != NULL || f->writer != NULL));
-}
-
-static int
-pipe_reactor_fd(gl_stream *s)
-{
-    if (!pipe_number_is_taken(s))
-        return s->fd;
-    if (s->own_fd < 0 && (s->own_fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 3)) < 0)
-        PyErr_SetFromErrno(PyExc_OSError);
-    return s->own_fd;
+           (w != NULL && w->watched && (w->place[0].waiter != NULL || w->place[1].waiter != NULL));
 }
 
 /* Through a pipe of 64 KiB its two sides put each other to sleep and wake each other for
@@ -57,9 +47,10 @@ static void
 pipe_enlarge(gl_stream *s)
 {
 #ifdef F_SETPIPE_SZ
-    int size = fcntl(s->fd, F_GETPIPE_SZ); /* -1 for a socket or a terminal */
+    int fd = gl_lease_fd(&s->lease);
+    int size = fd < 0 ? -1 : fcntl(fd, F_GETPIPE_SZ); /* -1 for a socket or a terminal */
     if (size > 0 && size < GL_PIPE_LARGE)
-        (void)fcntl(s->fd, F_SETPIPE_SZ, GL_PIPE_LARGE);
+        (void)fcntl(fd, F_SETPIPE_SZ, GL_PIPE_LARGE);
 #else
     (void)s;
 #endif
@@ -117,6 +108,46 @@ pipe_begin(gl_stream *s, PyObject *waiter)
     return waiter == Py_None ? 0 : stream_call_soon(s, G.s__wake_waiter, waiter);
 }
 
+/* The constructor behind the lease, which it takes over where it succeeds. */
+static int
+pipe_begin_with(gl_stream *s, gl_loop *loop, gl_lease *lease, PyObject *protocol,
+                PyObject *waiter)
+{
+    if (gl_loop_check_usable(loop) < 0 || pipe_check_mode(s, lease->number) < 0 ||
+        gl_lease_nonblocking(lease) < 0)
+        return -1;
+    PyObject *context = PyContext_CopyCurrent();
+    if (context == NULL)
+        return -1;
+    if (gl_loop_check_usable(loop) < 0 || s->fd_shown >= 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_RuntimeError, "the transport has a pipe already");
+        Py_DECREF(context);
+        return -1;
+    }
+    s->lease = *lease;
+    *lease = GL_NO_LEASE;
+    s->fd_shown = s->lease.number;
+    s->context = context;
+    s->loop = (gl_loop *)Py_NewRef(loop);
+    s->protocol = Py_NewRef(protocol);
+    s->closing = false;
+    s->conn_lost = 0;
+    if ((pipe_number_is_taken(s) || gl_fd_set_transport(loop, s->fd_shown, (PyObject *)s) == 0) &&
+        pipe_begin(s, waiter) == 0)
+        return 0;
+    /* The pipe stays its owner's. */
+    PyObject *exc = gl_take_exception();
+    stream_forget_fd(s);
+    s->closing = true;
+    s->conn_lost = 1;
+    gl_lease_return(&s->lease);
+    Py_CLEAR(s->protocol);
+    Py_CLEAR(s->loop);
+    gl_restore_exception(exc);
+    return -1;
+}
+
 static int
 pipe_init(PyObject *self, PyObject *args, PyObject *kwargs, enum gl_stream_kind kind)
 {
@@ -133,40 +164,17 @@ pipe_init(PyObject *self, PyObject *args, PyObject *kwargs, enum gl_stream_kind 
     if (gl_loop_check_usable((gl_loop *)loop) < 0)
         return -1;
     extra = extra == Py_None ? PyDict_New() : Py_NewRef(extra);
-    if (extra == NULL)
-        return -1;
-    Py_XSETREF(s->extra, extra);
-    if (PyObject_SetItem(extra, G.s_pipe, pipe) < 0)
-        return -1;
-    s->kind = (uint8_t)kind;
-    int fd = gl_fd_from_object(pipe);
-    if (fd < 0 || pipe_check_mode(s, fd) < 0 || stream_make_nonblocking(fd) < 0)
-        return -1;
-    PyObject *context = PyContext_CopyCurrent();
-    if (context == NULL)
-        return -1;
-    Py_XSETREF(s->context, context);
-    Py_XSETREF(s->loop, (gl_loop *)Py_NewRef(loop));
-    Py_XSETREF(s->protocol, Py_NewRef(protocol));
-    Py_XSETREF(s->sock, Py_NewRef(pipe));
-    s->fd = s->fd_shown = fd;
-    s->closing = false;
-    s->conn_lost = 0;
-    if (!pipe_number_is_taken(s))
-        gl_fd_set_transport(s->loop, fd, self);
-    if (pipe_begin(s, waiter) == 0)
-        return 0;
-    /* The pipe stays its owner's. */
-    PyObject *exc = gl_take_exception();
-    stream_forget_fd(s);
-    s->closing = true;
-    s->conn_lost = 1;
-    s->fd = -1;
-    Py_CLEAR(s->sock);
-    Py_CLEAR(s->protocol);
-    Py_CLEAR(s->loop);
-    gl_restore_exception(exc);
-    return -1;
+    gl_lease lease = GL_NO_LEASE;
+    int rc = -1;
+    if (extra != NULL && PyObject_SetItem(extra, G.s_pipe, pipe) == 0 &&
+        gl_lease_take(&lease, pipe, false) == 0) {
+        s->kind = (uint8_t)kind;
+        Py_XSETREF(s->extra, Py_NewRef(extra));
+        rc = pipe_begin_with(s, (gl_loop *)loop, &lease, protocol, waiter);
+    }
+    gl_lease_return(&lease);
+    Py_XDECREF(extra);
+    return rc;
 }
 
 static int
@@ -186,7 +194,9 @@ static PyObject *
 pipe_start_method(gl_stream *s, PyObject *Py_UNUSED(none))
 {
     s->started = true;
-    if (s->loop != NULL && !s->conn_lost && (s->open ? stream_sync(s) : stream_open(s)) < 0)
+    /* A number is missing where somebody has set _pipe to None. */
+    if (s->loop != NULL && !s->conn_lost && s->lease.number >= 0 &&
+        (s->open ? stream_sync(s) : stream_open(s)) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -297,11 +307,11 @@ write_pipe_take(gl_stream *s, PyObject *data)
         s->late_writes++;
         return stream_fatal_current(s, GL_WRITE_FAILED(s));
     }
-    if (s->loop == NULL || s->closing) { /* the object's __buffer__ closed the transport */
+    if (s->closing) { /* the object's __buffer__ closed the transport */
         Py_DECREF(c.owner);
         return 0;
     }
-    return chunk_push(s, c.owner, c.ptr, c.len) < 0 ? -1 : stream_appended(s);
+    return stream_take_chunk(s, c);
 }
 
 static PyObject *
@@ -343,12 +353,13 @@ pipe_repr(PyObject *self)
     PyObject *name = PyType_GetName(Py_TYPE(self)), *text;
     if (name == NULL)
         return NULL;
-    const char *state = s->sock == NULL ? " closed" : s->closing ? " closing" : "";
+    bool closed = s->lease.number < 0;
+    const char *state = closed ? " closed" : s->closing ? " closing" : "";
     if (s->fd_shown < 0)
         text = PyUnicode_FromFormat("<%U%s fd=None closed>", name, state);
-    else if (s->sock == NULL || s->loop == NULL || s->loop->closed)
+    else if (closed || s->loop == NULL || s->loop->closed)
         text = PyUnicode_FromFormat("<%U%s fd=%d %s>", name, state, s->fd_shown,
-                                    s->sock == NULL ? "closed" : "open");
+                                    closed ? "closed" : "open");
     else if (s->kind == GL_KIND_READ_PIPE)
         text = PyUnicode_FromFormat("<%U%s fd=%d %s>", name, state, s->fd_shown,
                                     stream_reading_wanted(s) ? "polling" : "idle");
@@ -369,12 +380,13 @@ pipe_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
     }
     if (s->loop != NULL && gl_loop_is_foreign(s->loop))
         return gl_loop_check_usable(s->loop);
+    if (s->loop != NULL && s->open && gl_loop_check_own_thread(s->loop) < 0)
+        return -1;
     s->closing = true;
     if (s->loop != NULL)
         stream_leave(s);
     stream_forget_fd(s);
-    s->fd = -1;
-    Py_CLEAR(s->sock);
+    gl_lease_return(&s->lease);
     return 0;
 }
 

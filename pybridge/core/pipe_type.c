@@ -89,7 +89,7 @@ static PyMemberDef pipe_members[] = {
         {"_extra", (getter)stream_extra_getter, (setter)stream_extra_setter, NULL, NULL}, \
         {"_fileno", (getter)pipe_fileno_getter, NULL, NULL, NULL},                      \
         {"_pipe", (getter)stream_object_getter, (setter)pipe_setter, NULL,              \
-         (void *)offsetof(gl_stream, sock)},                                            \
+         (void *)offsetof(gl_stream, lease.owner)},                                            \
         STREAM_OBJECT("_loop", loop),                     \
         STREAM_OBJECT("_protocol", protocol), STREAM_FLAG("_closing", closing)
 

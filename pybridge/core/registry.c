@@ -4,12 +4,14 @@
  * regs is indexed by the id that Go chose.  The generation is compared before a
  * completion is handed on, so nothing of a registration that is gone is delivered.
  *
- * fds is indexed by fd number and says what uses the number now: a transport, or
- * readers and writers (add_reader, sock_recv).  A number whose watch has fired
- * stays registered but silent, so that the next wait costs one epoll_ctl; the entry
- * is dropped when a transport takes the number.
+ * fds says what uses a number now: a transport, or readers and writers (watch.c).  It is a
+ * tree of three levels whose entries stay where they are until the loop closes, so that a
+ * pointer to one outlives a call that runs Python.
  */
 #include "core.h"
+
+#include <errno.h>
+#include <fcntl.h>
 
 static int
 gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner, int fd)
@@ -49,58 +51,75 @@ gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
     Py_XDECREF(owner);
 }
 
-static gl_fd *
-gl_fd_get(gl_loop *loop, int fd)
+/* ---- the table of numbers ------------------------------------------------------ */
+
+static inline gl_fd *
+gl_fd_find(gl_loop *loop, int fd)
 {
-    if (fd >= loop->fds_cap) {
-        int cap = loop->fds_cap ? loop->fds_cap : 64;
-        while (cap <= fd)
-            cap *= 2;
-        gl_fd *p = PyMem_Realloc(loop->fds, (size_t)cap * sizeof(*p));
-        if (p == NULL) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-        memset(p + loop->fds_cap, 0, (size_t)(cap - loop->fds_cap) * sizeof(*p));
-        loop->fds = p;
-        loop->fds_cap = cap;
-    }
-    return &loop->fds[fd];
+    int i = fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
+    if (fd < 0 || branch >= loop->fds.branches || loop->fds.branch[branch] == NULL)
+        return NULL;
+    gl_fd_leaf *leaf = loop->fds.branch[branch]->leaf[i % GL_FD_BRANCH];
+    return leaf ? &leaf->fd[fd % GL_FD_LEAF] : NULL;
 }
 
 static int
-gl_fd_release_watch(gl_loop *loop, int fd)
+fds_grow(gl_fds *fds, int branch)
 {
-    if (fd < 0 || fd >= loop->fds_cap || !loop->fds[fd].watched)
-        return 0;
-    gl_fd *f = &loop->fds[fd];
-    uint32_t id = f->id, gen = f->gen;
-    f->watched = false;
-    PyObject *reader = f->reader, *writer = f->writer, *file = f->file;
-    f->reader = f->writer = f->file = NULL;
-    gl_reg_clear(loop, id, gen);
-    if (loop->go)
-        loop->go->watch_close(loop->reactor, id, gen);
-    Py_XDECREF(reader);
-    Py_XDECREF(writer);
-    Py_XDECREF(file);
+    gl_fd_branch **p = PyMem_Realloc(fds->branch, ((size_t)branch + 1) * sizeof(*p));
+    if (p == NULL)
+        return -1;
+    fds->branch = p;
+    while (fds->branches <= branch)
+        p[fds->branches++] = NULL;
+    return 0;
+}
+
+static gl_fd *
+gl_fd_get(gl_loop *loop, int fd)
+{
+    gl_fd *f = gl_fd_find(loop, fd);
+    if (f != NULL)
+        return f;
+    /* Only what is open takes memory here. */
+    if (fd < 0 || fcntl(fd, F_GETFD) < 0) {
+        gl_set_oserror(EBADF);
+        return NULL;
+    }
+    gl_fds *fds = &loop->fds;
+    int i = fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
+    if (branch < fds->branches || fds_grow(fds, branch) == 0) {
+        gl_fd_branch **b = &fds->branch[branch];
+        if (*b == NULL)
+            *b = PyMem_Calloc(1, sizeof(**b));
+        if (*b != NULL)
+            (*b)->leaf[i % GL_FD_BRANCH] = PyMem_Calloc(1, sizeof(gl_fd_leaf));
+        f = gl_fd_find(loop, fd);
+    }
+    if (f == NULL)
+        PyErr_NoMemory();
+    return f;
+}
+
+static int
+gl_fd_set_transport(gl_loop *loop, int fd, PyObject *transport)
+{
+    gl_fd *f = gl_fd_get(loop, fd);
+    if (f == NULL)
+        return -1;
+    f->transport = transport;
     return 0;
 }
 
 static void
-gl_fd_set_transport(gl_loop *loop, int fd, PyObject *transport)
+gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport)
 {
-    if (fd < 0)
-        return;
-    if (transport == NULL && fd >= loop->fds_cap)
-        return;
-    gl_fd *f = gl_fd_get(loop, fd);
-    if (f == NULL) {
-        PyErr_Clear(); /* only the check for a doubly used fd is lost */
-        return;
-    }
-    f->transport = transport;
+    gl_fd *f = gl_fd_find(loop, fd);
+    if (f != NULL && f->transport == transport)
+        f->transport = NULL;
 }
+
+/* ---- numbers as Python has them --------------------------------------------------- */
 
 /* The number that an int is or that an object's fileno() gives, which may be no fd's
  * (a closed socket says -1); false with ValueError. */
@@ -143,35 +162,54 @@ gl_fd_from_object(PyObject *o)
     return (int)fd;
 }
 
-/* `named` is what the user passed, for the message; NULL: the number. */
 static int
-fd_ensure_no_transport_named(gl_loop *loop, int fd, PyObject *named)
+gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 {
-    if (fd < 0 || fd >= loop->fds_cap || loop->fds[fd].transport == NULL)
+    gl_fd *f = gl_fd_find(loop, fd);
+    if (f == NULL || f->transport == NULL || !gl_transport_blocks(f->transport))
         return 0;
-    PyObject *transport = Py_NewRef(loop->fds[fd].transport);
-    PyObject *closing = PyObject_CallMethod(transport, "is_closing", NULL);
-    int r = closing ? PyObject_IsTrue(closing) : -1;
-    Py_XDECREF(closing);
-    if (r == 0) {
-        if (named)
-            PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R",
-                         named, transport);
-        else
-            PyErr_Format(PyExc_RuntimeError, "File descriptor %d is used by transport %R", fd,
-                         transport);
-        r = -1;
-    } else if (r == 1) {
-        r = 0;
-    }
+    PyObject *transport = Py_NewRef(f->transport);
+    if (named)
+        PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", named,
+                     transport);
+    else
+        PyErr_Format(PyExc_RuntimeError, "File descriptor %d is used by transport %R", fd,
+                     transport);
     Py_DECREF(transport);
-    return r;
+    return -1;
+}
+
+/* ---- the collector, and the end ---------------------------------------------------- */
+
+/* Calls `each` for every entry in the table, while it returns 0. */
+static int
+fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visit, void *arg)
+{
+    for (int b = 0; b < fds->branches; b++) {
+        for (int i = 0; fds->branch[b] != NULL && i < GL_FD_BRANCH; i++) {
+            gl_fd_leaf *leaf = fds->branch[b]->leaf[i];
+            for (int k = 0; leaf != NULL && k < GL_FD_LEAF; k++) {
+                int r = each(&leaf->fd[k], visit, arg);
+                if (r)
+                    return r;
+            }
+        }
+    }
+    return 0;
 }
 
 static int
-gl_fd_ensure_no_transport(gl_loop *loop, int fd)
+fd_traverse(gl_fd *f, visitproc visit, void *arg)
 {
-    return fd_ensure_no_transport_named(loop, fd, NULL);
+    gl_watch *w = f->watch;
+    if (w == NULL)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        Py_VISIT(w->place[i].waiter);
+        Py_VISIT(w->place[i].sock);
+    }
+    Py_VISIT(w->file);
+    return 0;
 }
 
 static int
@@ -179,10 +217,19 @@ gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg)
 {
     for (uint32_t i = 0; i < loop->regs_cap; i++)
         Py_VISIT(loop->regs[i].owner);
-    for (int i = 0; i < loop->fds_cap; i++) {
-        Py_VISIT(loop->fds[i].reader);
-        Py_VISIT(loop->fds[i].writer);
-        Py_VISIT(loop->fds[i].file);
+    for (uint32_t i = 0; i < loop->held_len; i++)
+        Py_VISIT(loop->held[i]);
+    return fds_each(&loop->fds, fd_traverse, visit, arg);
+}
+
+static int
+fd_drop(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
+{
+    gl_watch *w = f->watch;
+    f->watch = NULL;
+    if (w != NULL) {
+        gl_watch_drop(w);
+        PyMem_Free(w);
     }
     return 0;
 }
@@ -193,19 +240,25 @@ gl_registry_clear(gl_loop *loop)
 {
     gl_reg *regs = loop->regs;
     uint32_t regs_cap = loop->regs_cap;
-    gl_fd *fds = loop->fds;
-    int fds_cap = loop->fds_cap;
+    gl_fds fds = loop->fds;
     loop->regs = NULL;
     loop->regs_cap = 0;
-    loop->fds = NULL;
-    loop->fds_cap = 0;
-    for (int i = 0; i < fds_cap; i++) {
-        Py_XDECREF(fds[i].reader);
-        Py_XDECREF(fds[i].writer);
-        Py_XDECREF(fds[i].file);
+    loop->fds = (gl_fds){NULL, 0};
+    PyMem_Free(loop->late_watches);
+    loop->late_watches = NULL;
+    loop->late_watches_len = loop->late_watches_cap = 0;
+    gl_held_release(loop);
+    PyMem_Free(loop->held);
+    loop->held = NULL;
+    loop->held_cap = 0;
+    (void)fds_each(&fds, fd_drop, NULL, NULL);
+    for (int b = 0; b < fds.branches; b++) {
+        for (int i = 0; fds.branch[b] != NULL && i < GL_FD_BRANCH; i++)
+            PyMem_Free(fds.branch[b]->leaf[i]);
+        PyMem_Free(fds.branch[b]);
     }
+    PyMem_Free(fds.branch);
     for (uint32_t i = 0; i < regs_cap; i++)
         Py_XDECREF(regs[i].owner);
-    PyMem_Free(fds);
     PyMem_Free(regs);
 }

@@ -14,11 +14,12 @@
  * socket that somebody set to blocking does not stop the loop.
  *
  * Only a plain socket.socket is driven by its fd; any other object (a subclass, a
- * stand-in) by its own recv, recv_into and send methods, as asyncio does.
+ * stand-in) by its own recv, recv_into and send methods, as asyncio does.  The fd is the one
+ * that the socket has when a call is made, none where it was closed while we waited: then
+ * the call fails with EBADF.  The buffer of recv_into is taken for each try anew, so a
+ * bytearray can be resized while nothing has come.
  */
 #include "core.h"
-
-#include <sys/socket.h>
 
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
 enum sockop_state { OP_CREATED, OP_WAITING, OP_RUNNING, OP_FINISHED };
@@ -32,9 +33,9 @@ typedef struct {
     PyObject *sock;
     PyObject *arg;       /* n, the buffer, or the data */
     PyObject *wait;      /* the Future that we wait for */
-    Py_buffer view;      /* recv_into, sendall; view.obj is NULL before the first step */
+    Py_buffer view;      /* sendall; view.obj is NULL before the first step */
     Py_ssize_t done;     /* sendall: bytes sent */
-    int fd;
+    int fd;              /* the number that `wait` is about */
     uint8_t kind, state;
     bool plain;          /* driven by fd */
 } sockop;
@@ -68,6 +69,15 @@ would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
+/* The socket's descriptor as it is now; borrowed. */
+static inline gl_lease
+sockop_lease(sockop *op)
+{
+    gl_lease lease = GL_NO_LEASE;
+    lease.number = gl_socket_number(op->sock);
+    return lease;
+}
+
 static int
 try_recv(sockop *op, PyObject **result)
 {
@@ -89,7 +99,8 @@ try_recv(sockop *op, PyObject **result)
     }
     if (n > GL_SCRATCH_SIZE)
         n = GL_SCRATCH_SIZE;
-    ssize_t got = recv(op->fd, loop->scratch, (size_t)n, MSG_DONTWAIT);
+    gl_lease lease = sockop_lease(op);
+    ssize_t got = gl_call_recv(&lease, loop->scratch, (size_t)n, MSG_DONTWAIT);
     if (got < 0)
         return would_block() ? 0 : gl_set_oserror(errno);
     *result = PyBytes_FromStringAndSize((const char *)loop->scratch, got);
@@ -101,14 +112,19 @@ try_recv_into(sockop *op, PyObject **result)
 {
     if (!op->plain)
         return try_method(op->sock, G.s_recv_into, op->arg, result);
-    if (op->view.obj == NULL && PyObject_GetBuffer(op->arg, &op->view, PyBUF_WRITABLE) < 0) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(op->arg, &view, PyBUF_WRITABLE) < 0) {
         /* The words are those of the socket's own method. */
         PyErr_Clear();
         return try_method(op->sock, G.s_recv_into, op->arg, result);
     }
-    ssize_t got = recv(op->fd, op->view.buf, (size_t)op->view.len, MSG_DONTWAIT);
+    gl_lease lease = sockop_lease(op);
+    ssize_t got = gl_call_recv(&lease, view.buf, (size_t)view.len, MSG_DONTWAIT);
+    int err = errno;
+    PyBuffer_Release(&view);
+    errno = err;
     if (got < 0)
-        return would_block() ? 0 : gl_set_oserror(errno);
+        return would_block() ? 0 : gl_set_oserror(err);
     *result = PyLong_FromSsize_t(got);
     return *result ? 1 : -1;
 }
@@ -122,8 +138,9 @@ try_send(sockop *op, PyObject **result)
     do {
         ssize_t sent;
         if (op->plain) {
-            sent = send(op->fd, (char *)op->view.buf + op->done,
-                        (size_t)(op->view.len - op->done), MSG_DONTWAIT | MSG_NOSIGNAL);
+            gl_lease lease = sockop_lease(op);
+            sent = gl_call_send(&lease, (char *)op->view.buf + op->done,
+                                (size_t)(op->view.len - op->done), MSG_DONTWAIT | MSG_NOSIGNAL);
             if (sent < 0)
                 return would_block() ? 0 : gl_set_oserror(errno);
         } else {
@@ -187,14 +204,6 @@ sockop_begin(sockop *op)
             return -1;
         }
     }
-    PyObject *fd = PyObject_CallMethodNoArgs(sock, G.s_fileno);
-    if (fd == NULL)
-        return -1;
-    long n = PyLong_AsLong(fd);
-    Py_DECREF(fd);
-    if (n == -1 && PyErr_Occurred())
-        return -1;
-    op->fd = (int)n;
     return 0;
 }
 
@@ -202,14 +211,23 @@ sockop_begin(sockop *op)
 static int
 sockop_wait(sockop *op)
 {
-    bool write = op->kind == OP_SENDALL;
-    if (gl_fd_ensure_no_transport(op->loop, op->fd) < 0)
-        return -1;
-    if (op->fd < 0) {
-        gl_set_oserror(EBADF);
-        return -1;
+    int which = op->kind == OP_SENDALL ? GL_WRITING : GL_READING;
+    long number;
+    if (op->plain) {
+        number = gl_socket_number(op->sock);
+    } else {
+        PyObject *told = PyObject_CallMethodNoArgs(op->sock, G.s_fileno);
+        number = told ? PyLong_AsLong(told) : -1;
+        Py_XDECREF(told);
+        if (number == -1 && PyErr_Occurred())
+            return -1;
     }
-    PyObject *fut = gl_wait_fd(op->loop, op->fd, write);
+    op->fd = number < 0 || number > INT_MAX ? -1 : (int)number;
+    if (op->fd < 0)
+        return gl_set_oserror(EBADF);
+    if (gl_fd_ensure_no_transport(op->loop, op->fd, NULL) < 0)
+        return -1;
+    PyObject *fut = gl_wait_fd(op->loop, op->fd, which, op->plain ? op->sock : NULL);
     if (fut == NULL)
         return -1;
     /* What Future.__await__ does before it yields itself. */
@@ -247,7 +265,7 @@ sockop_step(sockop *op, PyObject **result)
     }
     bool first = op->state == OP_CREATED;
     op->state = OP_RUNNING;
-    if (gl_loop_check_usable(op->loop) < 0 || (first && sockop_begin(op) < 0)) {
+    if ((first && sockop_begin(op) < 0) || gl_loop_check_usable(op->loop) < 0) {
         sockop_finish(op);
         return PYGEN_ERROR;
     }
@@ -319,14 +337,12 @@ sockop_send(PyObject *self, PyObject *value)
 }
 
 /* Gives up the wait: the place at the fd is emptied if it is still ours. */
-static int
+static void
 sockop_give_up(sockop *op)
 {
-    if (op->wait && !op->loop->closed && op->loop->shared) {
-        if (watch_unplace(op->loop, op->fd, op->kind == OP_SENDALL, op->wait) < 0)
-            return -1;
-    }
-    return 0;
+    if (op->wait && !op->loop->closed && op->loop->shared)
+        (void)watch_unplace(op->loop, op->fd, op->kind == OP_SENDALL ? GL_WRITING : GL_READING,
+                            op->wait);
 }
 
 static PyObject *
@@ -346,8 +362,7 @@ sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     Py_INCREF(op);
-    (void)sockop_give_up(op);
-    PyErr_Clear();
+    sockop_give_up(op);
     sockop_finish(op);
     Py_DECREF(op);
     PyObject *type = args[0], *value = nargs > 1 ? args[1] : NULL;
@@ -387,8 +402,7 @@ sockop_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     }
     if (op->state != OP_FINISHED) {
         Py_INCREF(op);
-        (void)sockop_give_up(op);
-        PyErr_Clear();
+        sockop_give_up(op);
         sockop_finish(op);
         Py_DECREF(op);
     }
@@ -474,8 +488,7 @@ sockop_finalize(PyObject *self)
                              sockop_names[op->kind]) < 0)
             PyErr_WriteUnraisable(self);
     } else {
-        (void)sockop_give_up(op);
-        PyErr_Clear();
+        sockop_give_up(op);
     }
     sockop_finish(op);
     if (exc)

@@ -9,14 +9,13 @@
 #include "stream.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 static inline bool
 stream_go_ready(gl_stream *s)
 {
     gl_loop *loop = s->loop;
-    return loop != NULL && loop->go != NULL && !loop->in_turn && !gl_loop_is_foreign(loop);
+    return loop != NULL && loop->go != NULL && !gl_loop_is_elsewhere(loop) &&
+           !gl_loop_is_foreign(loop);
 }
 
 static int
@@ -52,13 +51,30 @@ stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
 
 /* ---- the reactor ------------------------------------------------------------- */
 
-/* Only once the reactor has forgotten it. */
-static void
-stream_close_own_fd(gl_stream *s)
+/* Makes the registration; 0 or an errno.  Runs no Python. */
+static int
+stream_register(gl_stream *s, int fd)
 {
-    if (s->own_fd >= 0)
-        close(s->own_fd);
-    s->own_fd = -1;
+    gl_loop *loop = s->loop;
+    bool reading = stream_reading_wanted(s);
+    uint32_t flags = reading ? 0 : GL_OPEN_PAUSED, id = 0, gen = 0;
+    if (s->kind == GL_KIND_WRITE_PIPE)
+        flags |= GL_OPEN_WATCH_END;
+    int32_t rc = loop->go->stream_open(loop->reactor, fd, gl_lease_word(&s->lease), flags, &id,
+                                       &gen);
+    if (rc < 0)
+        return -rc;
+    if (gl_reg_set(loop, id, gen, GL_REG_STREAM, (PyObject *)s, fd) < 0) {
+        PyErr_Clear();
+        loop->go->stream_close(loop->reactor, id, gen, 0);
+        return ENOMEM;
+    }
+    s->id = id;
+    s->gen = gen;
+    s->open = true;
+    s->rd_on = reading;
+    s->rd_direct = false;
+    return 0;
 }
 
 static int
@@ -67,29 +83,20 @@ stream_open(gl_stream *s)
     gl_loop *loop = s->loop;
     if (gl_loop_check_usable(loop) < 0)
         return -1;
-    int fd = s->kind ? pipe_reactor_fd(s) : s->fd;
-    if (fd < 0 || gl_fd_release_watch(loop, fd) < 0)
+    if (s->kind && pipe_number_is_taken(s) && gl_lease_duplicate(&s->lease) < 0)
         return -1;
-    bool reading = stream_reading_wanted(s);
-    uint32_t flags = reading ? 0 : GL_OPEN_PAUSED, id = 0, gen = 0;
-    if (s->kind == GL_KIND_WRITE_PIPE)
-        flags |= GL_OPEN_WATCH_END;
-    int32_t rc = loop->go->stream_open(loop->reactor, fd, flags, &id, &gen);
-    if (rc < 0) {
-        stream_close_own_fd(s);
-        return gl_set_oserror(-rc);
-    }
-    if (gl_reg_set(loop, id, gen, GL_REG_STREAM, (PyObject *)s, fd) < 0) {
-        loop->go->stream_close(loop->reactor, id, gen, 0);
-        stream_close_own_fd(s);
-        return -1;
-    }
-    s->id = id;
-    s->gen = gen;
-    s->open = true;
-    s->rd_on = reading;
-    s->rd_direct = false;
-    return stream_submit_writes(s);
+    int fd = gl_lease_fd(&s->lease);
+    if (fd < 0)
+        return gl_set_oserror(EBADF);
+    gl_watch left;
+    gl_watch_release(loop, fd, &left);
+    int err = stream_register(s, fd);
+    int rc = err == 0 ? stream_submit_writes(s) : -1;
+    PyObject *exc = err != 0 ? gl_oserror(err) : rc < 0 ? gl_take_exception() : NULL;
+    gl_watch_drop(&left);
+    if (exc != NULL)
+        gl_restore_exception(exc);
+    return rc;
 }
 
 static void
@@ -104,7 +111,6 @@ stream_leave(gl_stream *s)
         s->rd_on = false;
         if (!foreign && loop->go != NULL)
             loop->go->stream_close(loop->reactor, s->id, s->gen, 0);
-        stream_close_own_fd(s);
         stream_drop_queue(s);
         gl_reg_clear(loop, s->id, s->gen);
         return;
@@ -122,7 +128,10 @@ stream_sync(gl_stream *s)
         if (s->sync_scheduled)
             return 0;
         s->sync_scheduled = true;
-        return stream_call_soon(s, G.s__sync, NULL);
+        if (stream_call_soon(s, G.s__sync, NULL) < 0)
+            return -1;
+        gl_wake(loop);
+        return 0;
     }
     if (!s->open)
         return 0; /* _start tells everything */
@@ -141,7 +150,6 @@ gl_stream_orphan(PyObject *owner)
     s->rd_on = false;
     if (s->loop != NULL && s->loop->go != NULL && !gl_loop_is_foreign(s->loop))
         s->loop->go->stream_close(s->loop->reactor, s->id, s->gen, 0);
-    stream_close_own_fd(s);
     /* The queue is kept: asyncio's transport would still show its size. */
     s->submitted = 0;
 }
@@ -167,7 +175,8 @@ stream_alloc(PyTypeObject *type)
     gl_stream *s = (gl_stream *)type->tp_alloc(type, 0);
     if (s == NULL)
         return NULL;
-    s->fd = s->fd_shown = s->own_fd = -1;
+    s->lease = GL_NO_LEASE;
+    s->fd_shown = -1;
     s->closing = true;
     s->conn_lost = 1;
     s->high = GL_HIGH_WATER;
@@ -183,14 +192,18 @@ stream_alloc(PyTypeObject *type)
 static void
 stream_forget_fd(gl_stream *s)
 {
-    gl_loop *loop = s->loop;
-    if (loop != NULL && s->fd_shown >= 0 && s->fd_shown < loop->fds_cap &&
-        loop->fds[s->fd_shown].transport == (PyObject *)s)
-        gl_fd_set_transport(loop, s->fd_shown, NULL);
+    if (s->loop != NULL)
+        gl_fd_forget_transport(s->loop, s->fd_shown, (PyObject *)s);
 }
 
-/* The half of the constructor that both kinds of birth share.  The names, the
- * fd and the socket are in place. */
+static bool
+stream_blocks_number(gl_stream *s)
+{
+    return !s->closing && gl_lease_fd(&s->lease) >= 0;
+}
+
+/* The half of the constructor that both kinds of birth share.  The names and the lease
+ * are in place. */
 static int
 stream_begin(gl_stream *s, gl_loop *loop, PyObject *protocol, PyObject *waiter,
              PyObject *server, PyObject *context, bool nodelay)
@@ -211,8 +224,10 @@ stream_begin(gl_stream *s, gl_loop *loop, PyObject *protocol, PyObject *waiter,
         attached = true;
         s->server = Py_NewRef(server);
     }
-    gl_fd_set_transport(loop, s->fd, (PyObject *)s);
-    if (nodelay && gl_set_nodelay(s->fd) < 0) {
+    if (gl_loop_check_usable(loop) < 0 ||
+        gl_fd_set_transport(loop, s->lease.number, (PyObject *)s) < 0)
+        goto failed;
+    if (nodelay && gl_call_nodelay(&s->lease) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
         goto failed;
     }
@@ -245,18 +260,16 @@ gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay
 {
     gl_stream *s = stream_alloc(gl_stream_type);
     if (s == NULL) {
-        close(fd);
+        gl_call_close(fd);
         return NULL;
     }
-    s->fd = s->fd_shown = fd;
+    s->lease.number = s->fd_shown = fd;
     s->lazy_socket = s->lazy_peername = s->lazy_sockname = true;
     if (stream_note_raw(s, ends) < 0 ||
         stream_begin(s, loop, protocol, NULL, server, context, nodelay) < 0) {
         /* A socket object that a hook of the server asked for owns the fd. */
-        if (s->sock == NULL) {
-            close(s->fd);
-            s->fd = -1;
-        }
+        if (s->lease.owner == NULL)
+            (void)gl_lease_close(&s->lease);
         Py_DECREF(s);
         return NULL;
     }
@@ -275,12 +288,26 @@ stream_ask_name(PyObject *sock, PyObject *method)
     return name;
 }
 
+/* What get_extra_info('socket') gives.  Of a stream (`transport`, else NULL) it sends what
+ * waits before it is used. */
+static PyObject *
+gl_transport_socket(PyObject *sock, PyObject *transport)
+{
+    if (transport == NULL)
+        return PyObject_CallOneArg(G.TransportSocket, sock);
+    if (gl_stream_globals.TransportSocket == NULL &&
+        (gl_stream_globals.TransportSocket =
+             import_attr("goloop.transport_socket", "TransportSocket")) == NULL)
+        return NULL;
+    return PyObject_CallFunctionObjArgs(gl_stream_globals.TransportSocket, sock, transport, NULL);
+}
+
 /* extra gets its three entries, in asyncio's order; a peername that the caller
  * put there stays. */
 static int
-gl_note_names(PyObject *sock, PyObject *extra)
+gl_note_names(PyObject *sock, PyObject *extra, PyObject *transport)
 {
-    PyObject *value = PyObject_CallOneArg(G.TransportSocket, sock);
+    PyObject *value = gl_transport_socket(sock, transport);
     int rc = value ? PyObject_SetItem(extra, G.s_socket, value) : -1;
     Py_XDECREF(value);
     if (rc < 0)
@@ -305,67 +332,78 @@ stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw
     return (PyObject *)stream_alloc(type);
 }
 
-/* The reactor reads and writes without looking at O_NONBLOCK first; a blocking
- * socket would stop the whole loop. */
+/* What the constructor was given, converted. */
+typedef struct {
+    PyObject *loop, *sock, *protocol, *waiter, *extra, *server, *context; /* borrowed */
+    PyObject *entries;            /* owned: `extra`, or a dict */
+    int exposed, nodelay;
+    gl_lease lease;
+} stream_arguments;
+
+/* Everything that may run Python. */
 static int
-stream_make_nonblocking(int fd)
+stream_convert(stream_arguments *a, PyObject *self)
 {
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)) {
-        PyErr_SetFromErrno(PyExc_OSError);
+    gl_loop *loop = (gl_loop *)a->loop;
+    if (gl_loop_check_usable(loop) < 0 || gl_lease_take(&a->lease, a->sock, true) < 0)
         return -1;
-    }
-    return 0;
+    a->entries = a->extra == Py_None ? PyDict_New() : Py_NewRef(a->extra);
+    if (a->entries == NULL || gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0 ||
+        gl_note_names(a->sock, a->entries, self) < 0)
+        return -1;
+    a->nodelay = gl_socket_is_tcp(a->sock);
+    return a->nodelay < 0 ? -1 : 0;
 }
 
 static int
-stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
+stream_begin_with(gl_stream *s, stream_arguments *a)
 {
-    static char *names[] = {"loop",  "sock",   "protocol", "waiter",
-                            "extra", "server", "context",  NULL};
-    gl_stream *s = (gl_stream *)self;
-    PyObject *loop, *sock, *protocol;
-    PyObject *waiter = Py_None, *extra = Py_None, *server = Py_None, *context = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOO:StreamTransport", names,
-                                     gl_loop_type, &loop, &sock, &protocol, &waiter, &extra,
-                                     &server, &context))
+    gl_loop *loop = (gl_loop *)a->loop;
+    if (gl_loop_check_usable(loop) < 0 ||
+        gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0 ||
+        gl_lease_nonblocking(&a->lease) < 0)
         return -1;
     if (s->fd_shown >= 0) {
         PyErr_SetString(PyExc_RuntimeError, "the transport has a socket already");
         return -1;
     }
-    if (context == Py_None) {
-        context = NULL;
-    } else if (!PyContext_CheckExact(context)) {
-        PyErr_Format(PyExc_TypeError, "context must be a contextvars.Context, not %.100s",
-                     Py_TYPE(context)->tp_name);
-        return -1;
-    }
-    if (gl_loop_check_usable((gl_loop *)loop) < 0)
-        return -1;
-    int fd = gl_fd_from_object(sock);
-    if (fd < 0 || gl_fd_ensure_no_transport((gl_loop *)loop, fd) < 0 ||
-        stream_make_nonblocking(fd) < 0)
-        return -1;
-    extra = extra == Py_None ? PyDict_New() : Py_NewRef(extra);
-    if (extra == NULL)
-        return -1;
-    Py_XSETREF(s->extra, extra);
-    Py_XSETREF(s->sock, Py_NewRef(sock));
-    int nodelay = -1;
-    if (gl_note_names(sock, s->extra) == 0)
-        nodelay = gl_socket_is_tcp(sock);
-    if (nodelay >= 0) {
-        s->fd = s->fd_shown = fd;
-        if (stream_begin(s, (gl_loop *)loop, protocol, waiter, server, context, nodelay) == 0)
-            return 0;
-    }
-    /* The socket stays its owner's. */
-    s->fd = -1;
-    PyObject *exc = gl_take_exception();
-    Py_CLEAR(s->sock);
-    gl_restore_exception(exc);
+    PyObject *before = s->extra;
+    s->extra = Py_NewRef(a->entries);
+    s->lease = a->lease;
+    a->lease = GL_NO_LEASE;
+    s->fd_shown = s->lease.number;
+    s->exposed = a->exposed;
+    Py_XDECREF(before);
+    if (stream_begin(s, loop, a->protocol, a->waiter, a->server, a->context, a->nodelay) == 0)
+        return 0;
+    gl_lease_return(&s->lease); /* the socket stays its owner's */
     return -1;
+}
+
+static int
+stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"loop",   "sock",    "protocol", "waiter", "extra",
+                            "server", "context", "exposed",  NULL};
+    stream_arguments a = {.waiter = Py_None, .extra = Py_None, .server = Py_None,
+                          .context = Py_None, .lease = GL_NO_LEASE};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOp:StreamTransport", names,
+                                     gl_loop_type, &a.loop, &a.sock, &a.protocol, &a.waiter,
+                                     &a.extra, &a.server, &a.context, &a.exposed))
+        return -1;
+    if (a.context == Py_None) {
+        a.context = NULL;
+    } else if (!PyContext_CheckExact(a.context)) {
+        PyErr_Format(PyExc_TypeError, "context must be a contextvars.Context, not %.100s",
+                     Py_TYPE(a.context)->tp_name);
+        return -1;
+    }
+    int rc = stream_convert(&a, self);
+    if (rc == 0)
+        rc = stream_begin_with((gl_stream *)self, &a);
+    gl_lease_return(&a.lease);
+    Py_XDECREF(a.entries);
+    return rc;
 }
 
 /* waiter.set_result(None) unless it was cancelled. */
@@ -492,24 +530,11 @@ stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* Closes the fd, through the socket object where there is one: it must know. */
 static int
 stream_close_fd(gl_stream *s)
 {
     stream_forget_fd(s);
-    PyObject *sock = s->sock;
-    int fd = s->fd;
-    s->sock = NULL;
-    s->fd = -1;
-    if (sock == NULL) {
-        if (fd >= 0)
-            close(fd);
-        return 0;
-    }
-    PyObject *r = PyObject_CallMethodNoArgs(sock, G.s_close);
-    Py_DECREF(sock);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return gl_lease_close(&s->lease);
 }
 
 /* The empty waiter learns that its bytes will never leave. */
@@ -589,7 +614,7 @@ static void
 stream_finalize(PyObject *self)
 {
     gl_stream *s = (gl_stream *)self;
-    if (s->fd < 0 && s->sock == NULL)
+    if (s->lease.number < 0)
         return;
     PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
     if (!s->warned) {
@@ -628,7 +653,8 @@ stream_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(s->dict);
     Py_VISIT(s->loop);
     Py_VISIT(s->protocol);
-    Py_VISIT(s->sock);
+    Py_VISIT(s->lease.owner);
+    Py_VISIT(s->lease.backing);
     Py_VISIT(s->server);
     Py_VISIT(s->context);
     Py_VISIT(s->empty_waiter);
@@ -640,6 +666,11 @@ static int
 stream_clear(PyObject *self)
 {
     gl_stream *s = (gl_stream *)self;
+    /* The reactor looks into the lease's owner as long as it knows the stream. */
+    if (s->open && s->loop != NULL)
+        stream_leave(s);
+    if (!s->open)
+        gl_lease_return(&s->lease);
     Py_CLEAR(s->extra);
     Py_CLEAR(s->high_water);
     Py_CLEAR(s->slot_loop);
@@ -647,10 +678,6 @@ stream_clear(PyObject *self)
     Py_CLEAR(s->slot_protocol_paused);
     Py_CLEAR(s->dict);
     Py_CLEAR(s->protocol);
-    if (s->sock != NULL) {
-        s->fd = -1; /* the object closes it */
-        Py_CLEAR(s->sock);
-    }
     Py_CLEAR(s->server);
     Py_CLEAR(s->context);
     Py_CLEAR(s->empty_waiter);
@@ -670,13 +697,12 @@ stream_dealloc(PyObject *self)
     if (PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
     PyObject_GC_UnTrack(self);
+    stream_forget_fd(s); /* before a weak reference's callback looks for who has the number */
     if (s->weakrefs != NULL)
         PyObject_ClearWeakRefs(self);
     /* A subclass may have a __del__ that does not call ours. */
-    if (s->fd >= 0 && s->sock == NULL)
-        close(s->fd);
-    stream_forget_fd(s);
-    stream_close_own_fd(s);
+    if (s->lease.owner == NULL)
+        (void)gl_lease_close(&s->lease);
     stream_drop_queue(s);
     if (s->chunk != s->inline_chunk)
         PyMem_Free(s->chunk);

@@ -87,13 +87,13 @@ typedef struct gl_stream {
     PyObject *weakrefs;
     gl_loop *loop;                /* NULL once the connection is lost */
     PyObject *protocol;           /* likewise */
-    PyObject *sock;               /* socket.socket; NULL: none was made, or it is closed.
-                                   * Of a pipe: the file object */
+    gl_lease lease;               /* the descriptor.  Its owner is a socket.socket, NULL where
+                                   * none was made; of a pipe the file object.  Empty once
+                                   * the stream is closed */
     PyObject *server;
     PyObject *context;            /* what the protocol's callbacks run in */
     PyObject *empty_waiter;       /* future of _make_empty_waiter */
 
-    int fd;                       /* -1 once closed */
     int fd_shown;                 /* the number for repr, kept after closing */
     uint32_t id, gen;             /* valid while open */
     uint32_t conn_lost;           /* asyncio's _conn_lost: > 0 once connection_lost is
@@ -102,8 +102,6 @@ typedef struct gl_stream {
     uint8_t kind;                 /* gl_stream_kind */
     bool watch_end;               /* GL_KIND_WRITE_PIPE: the reactor tells when the reader
                                    * has gone */
-    int own_fd;                   /* a pipe's duplicate of fd that the reactor has instead
-                                   * of it, where another uses the number; -1 */
     uint8_t busy;                 /* of a pipe: twice how often it was full, less how often not */
     uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
                                    * it was closing */
@@ -112,6 +110,8 @@ typedef struct gl_stream {
     bool started;                 /* connection_made was called: reading may begin */
     bool closing;
     bool paused;                  /* by pause_reading */
+    bool exposed;                 /* others have the socket object: what is written is sent
+                                   * at once, for they may send or shut down next */
     bool buffered;                /* the protocol is a BufferedProtocol */
     bool tls;                     /* ... namely the engine of tls.c */
     bool eof;                     /* write_eof was called */
@@ -159,6 +159,7 @@ static PyTypeObject *gl_stream_type;
 /* What the stream's files need of other modules, made by stream_type.c. */
 static struct {
     PyObject *constants;          /* the module asyncio.constants */
+    PyObject *TransportSocket;    /* goloop.transport_socket's; NULL until it is wanted */
     PyObject *high_default, *low_default;
 } gl_stream_globals;
 
@@ -173,6 +174,8 @@ static PyObject *gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *e
 static inline bool stream_go_ready(gl_stream *s);
 /* Registers with the reactor. -1 with an exception. */
 static int stream_open(gl_stream *s);
+/* Sends what waits, for somebody is about to see the socket. */
+static void stream_flush_visible(gl_stream *s);
 /* Leaves the reactor; drops the write queue if it could. Keep a reference. */
 static void stream_leave(gl_stream *s);
 /* asyncio's methods of these names.  `exc` may be NULL for None. */
@@ -192,8 +195,9 @@ static int stream_call_soon(gl_stream *s, PyObject *name, PyObject *arg);
 
 /* ---- pipe.c ---------------------------------------------------------------------- */
 
-/* The fd that the reactor gets for a pipe. -1 with an exception. */
-static int pipe_reactor_fd(gl_stream *s);
+/* Whether another transport or a reader has the pipe's number: one number can be in the
+ * poller once. */
+static bool pipe_number_is_taken(gl_stream *s);
 /* The end of a pipe was read, or its reader has gone. */
 static int pipe_ended(gl_stream *s);
 /* n bytes have gone through a pipe at once, which was full if `full`. */

@@ -7,7 +7,6 @@
  */
 #include "stream.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 /* ---- the raw names ------------------------------------------------------------- */
@@ -61,19 +60,30 @@ gl_socket_from_fd(int fd)
     return sock;
 }
 
+/* From now on Go compares, too. */
+static void
+stream_tell_owner(gl_stream *s)
+{
+    if (s->open && !gl_loop_is_foreign(s->loop) &&
+        gl_submit(s->loop, GL_SUB_OWNER, s->id, s->gen, gl_lease_word(&s->lease), 0) < 0)
+        PyErr_Clear(); /* no memory: the count of users still keeps the socket open */
+}
+
 static PyObject *
 stream_socket(gl_stream *s)
 {
-    if (s->sock != NULL)
-        return s->sock;
-    if (s->fd < 0)
-        return Py_None;
-    int fd = s->fd;
+    if (s->lease.owner != NULL)
+        return s->lease.owner;
+    if (s->lease.number < 0)
+        return Py_None; /* lint: allow return-singleton: borrowed, as the owner is */
+    int fd = s->lease.number;
     PyObject *sock = gl_socket_from_fd(fd);
     if (sock == NULL)
         return NULL;
-    if (s->sock == NULL && s->fd == fd) {
-        s->sock = sock;
+    if (s->lease.owner == NULL && s->lease.number == fd) {
+        gl_lease_found_owner(&s->lease, sock);
+        Py_DECREF(sock); /* the lease has it */
+        stream_tell_owner(s);
         return sock;
     }
     /* Another thread was faster, or closed the stream: this one must not close. */
@@ -82,7 +92,7 @@ stream_socket(gl_stream *s)
     if (r == NULL)
         return NULL;
     Py_DECREF(r);
-    return s->sock != NULL ? s->sock : Py_None;
+    return s->lease.owner != NULL ? s->lease.owner : Py_None;
 }
 
 /* A closed socket of the right family, for who asks a lost connection for it. */
@@ -113,7 +123,7 @@ stream_make_socket_entry(gl_stream *s)
     }
     if (sock == NULL)
         return NULL;
-    PyObject *entry = PyObject_CallOneArg(G.TransportSocket, sock);
+    PyObject *entry = gl_transport_socket(sock, (PyObject *)s);
     Py_DECREF(sock);
     return entry;
 }
@@ -193,12 +203,19 @@ stream_extra_info(gl_stream *s, PyObject *name, PyObject *fallback)
         return NULL;
     if (s->extra == NULL && (s->extra = PyDict_New()) == NULL)
         return NULL;
-    if (!PyDict_CheckExact(s->extra))
-        return PyObject_CallMethod(s->extra, "get", "OO", name, fallback);
-    PyObject *value = PyDict_GetItemWithError(s->extra, name);
-    if (value == NULL && PyErr_Occurred())
-        return NULL;
-    return Py_NewRef(value ? value : fallback);
+    /* The name's __eq__ may put another dict in its place, or take the value out. */
+    PyObject *extra = Py_NewRef(s->extra), *value;
+    if (PyDict_CheckExact(extra)) {
+        value = Py_XNewRef(PyDict_GetItemWithError(extra, name));
+        if (value == NULL && !PyErr_Occurred())
+            value = Py_NewRef(fallback);
+    } else {
+        value = PyObject_CallMethod(extra, "get", "OO", name, fallback);
+    }
+    Py_DECREF(extra);
+    if (value != NULL && is_key(name, G.s_socket))
+        stream_flush_visible(s);
+    return value;
 }
 
 static PyObject *
@@ -233,10 +250,15 @@ stream_extra_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
 
 /* ---- attributes that other code reads --------------------------------------------------- */
 
+/* Whoever has the socket itself may send on it, or shut it down, as soon as write() has
+ * returned. */
 static PyObject *
 stream_sock_getter(gl_stream *s, void *Py_UNUSED(closure))
 {
-    return Py_XNewRef(stream_socket(s));
+    PyObject *sock = Py_XNewRef(stream_socket(s));
+    s->exposed = true;
+    stream_flush_visible(s);
+    return sock;
 }
 
 static PyObject *
@@ -294,7 +316,7 @@ static PyObject *
 stream_repr(PyObject *self)
 {
     gl_stream *s = (gl_stream *)self;
-    const char *state = s->sock == NULL && s->fd < 0 ? " closed" : s->closing ? " closing" : "";
+    const char *state = s->lease.number < 0 ? " closed" : s->closing ? " closing" : "";
     PyObject *name = PyType_GetName(Py_TYPE(self)), *text = NULL;
     if (name == NULL)
         return NULL;

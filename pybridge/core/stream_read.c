@@ -318,7 +318,7 @@ stream_feed_direct(gl_stream *s)
     ssize_t n = -1;
     int err = EAGAIN;
     if (s->open) { /* get_buffer() may have ended it */
-        n = recv(s->fd, view.buf, (size_t)view.len, 0);
+        n = gl_call_recv(&s->lease, view.buf, (size_t)view.len, 0);
         err = errno;
         s->loop->shared->recvs++;
     }

@@ -109,32 +109,11 @@ stream_lost_method(gl_stream *s, PyObject *exc)
     Py_RETURN_NONE;
 }
 
-/* loop.sendfile waits for the fd's writability itself, and an fd can be in the
- * poller once: the transport, paused and with an empty queue, steps out for that
- * time. */
+/* For whoever has the socket and is about to use it. */
 static PyObject *
-stream_step_out_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+stream_flush_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (s->queued > 0 || !s->paused) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "the transport must be paused and have nothing to send");
-        return NULL;
-    }
-    if (s->open && stream_go_ready(s))
-        stream_leave(s);
-    stream_forget_fd(s);
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-stream_step_in_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
-{
-    if (s->conn_lost || s->loop == NULL)
-        Py_RETURN_NONE;
-    gl_fd_set_transport(s->loop, s->fd, (PyObject *)s);
-    if (s->started && !s->open && stream_open(s) < 0 &&
-        stream_fatal_current(s, "Fatal error on transport") < 0)
-        return NULL;
+    stream_flush_visible(s);
     Py_RETURN_NONE;
 }
 
@@ -194,9 +173,7 @@ static PyMethodDef stream_methods[] = {
            "Return a future that is done when all written bytes are in the kernel; "
            "writing is refused until _reset_empty_waiter()."),
     STREAM_NOARGS("_reset_empty_waiter", stream_reset_empty_waiter, ""),
-    STREAM_NOARGS("_step_out", stream_step_out_method,
-           "Leave the fd to loop.sendfile: paused, nothing to send, not in the poller."),
-    STREAM_NOARGS("_step_in", stream_step_in_method, "Take the fd back."),
+    STREAM_NOARGS("_flush", stream_flush_method, "Send now what waits to be sent."),
     {"_start", (PyCFunction)stream_start_method, METH_O, NULL},
     STREAM_NOARGS("_close_if_sent", stream_close_if_sent_method, ""),
     STREAM_NOARGS("_sync", stream_sync_method, ""),

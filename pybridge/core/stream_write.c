@@ -178,6 +178,18 @@ stream_flush_now(gl_stream *s)
     return 0;
 }
 
+static void
+stream_flush_visible(gl_stream *s)
+{
+    if (s->queued == 0 || s->blocked || s->conn_lost)
+        return;
+    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
+    if (stream_flush_now(s) < 0)
+        PyErr_Clear(); /* the next turn finds the same, and reports it */
+    if (exc != NULL)
+        gl_restore_exception(exc);
+}
+
 /* ---- flow control ------------------------------------------------------------------ */
 
 static int
@@ -251,7 +263,8 @@ stream_appended(gl_stream *s)
     }
     bool due = s->queued > s->high ||
                s->deferred > (s->kind ? GL_DEFER_MAX_PIPE : GL_DEFER_MAX);
-    if (loop->thread_id == 0 || (due && !s->blocked && !s->protocol_paused)) {
+    bool seen = due || s->exposed;
+    if (loop->thread_id == 0 || (seen && !s->blocked && !s->protocol_paused)) {
         if (stream_flush_now(s) < 0)
             return stream_fatal_current(s, GL_WRITE_FAILED(s));
     }
@@ -404,6 +417,22 @@ chunk_from_object(PyObject *data, gl_chunk *c)
     return 0;
 }
 
+/* Queues a piece; takes over the reference.  An object's __buffer__ may have closed the
+ * stream, or given nothing. */
+static int
+stream_take_chunk(gl_stream *s, gl_chunk c)
+{
+    if (c.len == 0 || s->conn_lost || s->eof || s->loop == NULL) {
+        Py_DECREF(c.owner);
+        return 0;
+    }
+    if (stream_check_usable(s) < 0) {
+        Py_DECREF(c.owner);
+        return -1;
+    }
+    return chunk_push(s, c.owner, c.ptr, c.len) < 0 ? -1 : stream_appended(s);
+}
+
 static PyObject *
 stream_write_object(gl_stream *s, PyObject *data)
 {
@@ -447,7 +476,7 @@ stream_write_object(gl_stream *s, PyObject *data)
             return NULL;
         Py_RETURN_NONE;
     }
-    if (chunk_push(s, c.owner, c.ptr, c.len) < 0 || stream_appended(s) < 0)
+    if (stream_take_chunk(s, c) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -519,7 +548,7 @@ stream_writelines_object(gl_stream *s, PyObject *list)
     }
     bool good = taken == n;
     /* Python code ran (__buffer__, an iterator): is the stream still there? */
-    if (good && !s->conn_lost) {
+    if (good && !s->conn_lost && !s->eof) {
         Py_ssize_t i = 0;
         while (i < taken) {
             gl_chunk c = chunks[i++];
@@ -560,7 +589,7 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
         return NULL;
     s->eof = true;
     if (s->queued == 0) {
-        if (shutdown(s->fd, SHUT_WR) < 0)
+        if (gl_call_shutdown(&s->lease, SHUT_WR) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);
         Py_RETURN_NONE;
     }

@@ -166,7 +166,7 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
     gl_reg *reg = c->id < loop->regs_cap ? &loop->regs[c->id] : NULL;
     if (reg == NULL || reg->kind == GL_REG_FREE || reg->gen != c->gen) {
         if (c->kind == GL_CMP_ACCEPT)
-            close(c->res); /* the listener went between accept and now */
+            gl_call_close(c->res); /* the listener went between accept and now */
         return 0;
     }
     if (reg->kind == GL_REG_WATCH)
@@ -197,7 +197,7 @@ gl_dispatch_drop(gl_loop *loop)
     while (loop->cmp_pos < loop->shared->cmp_len) {
         const gl_completion *c = &loop->shared->cmp[loop->cmp_pos++];
         if (c->kind == GL_CMP_ACCEPT)
-            close(c->res);
+            gl_call_close(c->res);
         else if (c->kind == GL_CMP_RESOLVED && c->ptr)
             freeaddrinfo(c->ptr);
     }
@@ -214,6 +214,8 @@ turn(gl_loop *loop, int64_t timeout)
     }
     if (loop->large_wanted)
         gl_large_refill(loop);
+    if (loop->late_watches_len)
+        gl_watches_join_late(loop);
     int32_t n;
     uint32_t limbo = loop->timers.limbo_len;
     loop->in_turn = 1;
@@ -228,6 +230,8 @@ turn(gl_loop *loop, int64_t timeout)
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
     gl_timers_turned(&loop->timers, limbo);
+    if (loop->late_watches_len)
+        gl_watches_join_late(loop);
     if (loop->late_len && gl_submissions_join_late(loop) < 0)
         return -1;
     if (n < 0)
@@ -283,6 +287,8 @@ gl_iterate(gl_loop *loop)
     }
     if (loop->lingering)
         gl_current_flush(loop);
+    if (loop->held_len)
+        gl_held_release(loop);
     if (gl_dispatch(loop) < 0)
         return -1;
     gl_ready_trim(&loop->ready);

@@ -191,12 +191,12 @@ func opened(id, gen uint32, err error, outID, outGen *C.uint32_t) C.int32_t {
 }
 
 //export goloop_stream_open
-func goloop_stream_open(reactor, fd C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
+func goloop_stream_open(reactor, fd C.int32_t, owner *C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
 		return badReactor
 	}
-	id, gen, err := r.StreamOpen(int32(fd), uint32(flags))
+	id, gen, err := r.StreamOpen(int32(fd), (*int32)(owner), uint32(flags))
 	return opened(id, gen, err, outID, outGen)
 }
 
@@ -210,12 +210,12 @@ func goloop_stream_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t
 }
 
 //export goloop_datagram_open
-func goloop_datagram_open(reactor, fd C.int32_t, want C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
+func goloop_datagram_open(reactor, fd C.int32_t, owner *C.int32_t, want C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
 		return badReactor
 	}
-	id, gen, err := r.DatagramOpen(int32(fd), uint32(want))
+	id, gen, err := r.DatagramOpen(int32(fd), (*int32)(owner), uint32(want))
 	return opened(id, gen, err, outID, outGen)
 }
 
@@ -238,12 +238,12 @@ func goloop_datagram_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32
 }
 
 //export goloop_listener_open
-func goloop_listener_open(reactor, fd, backlog C.int32_t, outID, outGen *C.uint32_t) C.int32_t {
+func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
 		return badReactor
 	}
-	id, gen, err := r.ListenerOpen(int32(fd), int32(backlog))
+	id, gen, err := r.ListenerOpen(int32(fd), (*int32)(owner), int32(backlog))
 	return opened(id, gen, err, outID, outGen)
 }
 

@@ -22,6 +22,27 @@ resolve(int32_t reactor, uint32_t request, const char *host, const char *service
                           flags, family, socktype, protocol);
 }
 
+static int32_t
+stream_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t flags, uint32_t *id,
+            uint32_t *gen)
+{
+    return goloop_stream_open(reactor, fd, (int32_t *)owner, flags, id, gen);
+}
+
+static int32_t
+datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want, uint32_t *id,
+              uint32_t *gen)
+{
+    return goloop_datagram_open(reactor, fd, (int32_t *)owner, want, id, gen);
+}
+
+static int32_t
+listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog, uint32_t *id,
+              uint32_t *gen)
+{
+    return goloop_listener_open(reactor, fd, (int32_t *)owner, backlog, id, gen);
+}
+
 static const gl_table table = {
     .abi_version = GL_ABI_VERSION,
     .table_size = sizeof(gl_table),
@@ -35,12 +56,12 @@ static const gl_table table = {
     .turn = goloop_turn,
     .flush_stream = goloop_flush_stream,
     .flush = goloop_flush,
-    .stream_open = goloop_stream_open,
+    .stream_open = stream_open,
     .stream_close = goloop_stream_close,
-    .datagram_open = goloop_datagram_open,
+    .datagram_open = datagram_open,
     .datagram_set = goloop_datagram_set,
     .datagram_close = goloop_datagram_close,
-    .listener_open = goloop_listener_open,
+    .listener_open = listener_open,
     .listener_close = goloop_listener_close,
     .watch_open = goloop_watch_open,
     .watch_set = goloop_watch_set,
