@@ -1,0 +1,297 @@
+"""Whoever can look at a connection finds the bytes sent that were written before.
+
+goloop collects the small writes of an iteration.  Here is what must not notice: the user
+of the socket that a transport gives out or was given, a forked process, the end of a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+from conftest import LoopFactory, tcp_pair
+from protocols import Recorder, turns
+
+Loop = asyncio.AbstractEventLoop
+Pair = tuple[socket.socket, socket.socket]
+
+
+class Accepted:
+    """A server's transport, and its client's socket."""
+
+    def __init__(self, server: Any, client: socket.socket, protocol: Recorder) -> None:
+        self.server, self.client, self.protocol = server, client, protocol
+        self.transport = protocol.transport
+
+    async def close(self) -> None:
+        self.transport.abort()
+        await self.protocol.lost
+        self.client.close()
+        self.server.close()
+        await self.server.wait_closed()
+
+
+async def accept(loop: Loop) -> Accepted:
+    """A connection whose socket nobody has seen yet."""
+    protocols: list[Recorder] = []
+
+    def factory() -> Recorder:
+        protocols.append(Recorder())
+        return protocols[0]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    while not protocols:
+        await asyncio.sleep(0)
+    await protocols[0].made
+    await turns(2)
+    client.settimeout(60)
+    return Accepted(server, client, protocols[0])
+
+
+def has(sock: socket.socket) -> bytes:
+    """What has come, with no more waiting than the loopback takes."""
+    sock.settimeout(60)
+    return sock.recv(1000)
+
+
+async def test_shutdown_by_the_socket_that_is_asked_for(loop: Loop) -> None:
+    made = await accept(loop)
+    made.transport.write(b"last words")
+    made.transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+    assert has(made.client) == b"last words"
+    await made.close()
+
+
+async def test_shutdown_by_the_socket_that_was_asked_for(loop: Loop) -> None:
+    made = await accept(loop)
+    sock = made.transport.get_extra_info("socket")
+    made.transport.write(b"last words")
+    sock.shutdown(socket.SHUT_WR)
+    assert has(made.client) == b"last words"
+    await made.close()
+
+
+async def test_a_duplicate_sends_behind_what_was_written(loop: Loop) -> None:
+    made = await accept(loop)
+    sock = made.transport.get_extra_info("socket")
+    made.transport.write(b"first ")
+    with sock.dup() as duplicate:
+        duplicate.send(b"second")
+        got = has(made.client)
+        while len(got) < 12:
+            got += has(made.client)
+    assert got == b"first second"
+    await made.close()
+
+
+async def test_the_number_of_the_socket(loop: Loop) -> None:
+    made = await accept(loop)
+    made.transport.write(b"first ")
+    os.write(made.transport.get_extra_info("socket").fileno(), b"second")
+    got = has(made.client)
+    while len(got) < 12:
+        got += has(made.client)
+    assert got == b"first second"
+    await made.close()
+
+
+async def test_the_transports_own_socket(loop: Loop) -> None:
+    made = await accept(loop)
+    raw = made.transport._sock
+    made.transport.write(b"last words")
+    raw.shutdown(socket.SHUT_WR)
+    assert has(made.client) == b"last words"
+    await made.close()
+
+
+async def test_the_socket_that_the_transport_was_given(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    transport, protocol = await loop.create_connection(Recorder, sock=near)
+    transport.write(b"last words")
+    near.shutdown(socket.SHUT_WR)
+    assert has(far) == b"last words"
+    transport.abort()
+    await protocol.lost
+
+
+async def test_a_blocking_peer_of_a_given_socket(loop: Loop, pair: Pair) -> None:
+    """In the same thread, which a loop that sends later would wait for for ever."""
+    near, far = pair
+    transport, protocol = await loop.create_connection(Recorder, sock=near)
+    transport.writelines([b"here", b" and now"])
+    assert has(far) == b"here and now"
+    transport.abort()
+    await protocol.lost
+
+
+async def test_under_tls(loop: Loop) -> None:
+    from tls_tools import client_context, server_context
+
+    protocols: list[Recorder] = []
+
+    def factory() -> Recorder:
+        protocols.append(Recorder())
+        return protocols[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0, ssl=server_context())
+    address = server.sockets[0].getsockname()
+    transport, client = await loop.create_connection(
+        Recorder, *address[:2], ssl=client_context(), server_hostname="localhost"
+    )
+    while not protocols:
+        await asyncio.sleep(0)
+    await protocols[0].made
+    protocols[0].transport.write(b"last words")
+    protocols[0].transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+    await client.eof
+    assert client.data == b"last words"
+    transport.abort()
+    protocols[0].transport.abort()
+    await client.lost
+    await protocols[0].lost
+    server.close()
+    await server.wait_closed()
+
+
+# ---- forks ------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+async def test_a_fork_finds_the_bytes_sent(loop: Loop) -> None:
+    """The child looks, while the parent's loop stands still."""
+    made = await accept(loop)
+    made.transport.write(b"before the fork")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if has(made.client) == b"before the fork" else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    await made.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+async def test_a_fork_within_connection_made(loop: Loop) -> None:
+    """The transport is not registered yet."""
+    statuses: list[int] = []
+
+    class Forks(Recorder):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            transport.write(b"hello")
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os._exit(0 if has(client) == b"hello" else 1)
+                finally:
+                    os._exit(2)
+            statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    server = await loop.create_server(Forks, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    while not statuses:
+        await asyncio.sleep(0)
+    assert statuses == [0]
+    client.close()
+    server.close()
+    await server.wait_closed()
+    await asyncio.sleep(0.05)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_of_a_loop_that_is_between_two_runs(loop_factory: LoopFactory) -> None:
+    near, far = tcp_pair()
+    loop = loop_factory()
+    transport, protocol = loop.run_until_complete(loop.create_connection(Recorder, sock=near))
+    transport.write(b"between")
+    assert has(far) == b"between"
+    transport.abort()
+    loop.run_until_complete(protocol.lost)
+    loop.close()
+    far.close()
+
+
+# ---- the end of a run, and of a process ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "end", ["loop.stop()", "raise SystemExit", "raise KeyboardInterrupt", "task.cancel()"]
+)
+def test_whatever_ends_the_run(loop_name: str, end: str) -> None:
+    """In a process of its own, which ends without another run of the loop."""
+    program = f"""
+        import asyncio, os, socket, sys
+        if {loop_name!r} == "goloop":
+            from goloop import new_event_loop
+        else:
+            from asyncio import new_event_loop
+        loop = new_event_loop()
+        listening = socket.create_server(("127.0.0.1", 0))
+        client = socket.create_connection(listening.getsockname())
+        sock, _ = listening.accept()
+        sock.setblocking(False)
+        async def main():
+            transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, sock)
+            task = asyncio.current_task()
+            def last():
+                transport.write(b"last words")
+                {end}
+            loop.call_soon(last)
+            await loop.create_future()
+        task = loop.create_task(main())
+        try:
+            loop.run_forever() if "stop" in {end!r} else loop.run_until_complete(task)
+        except BaseException:
+            pass
+        client.settimeout(60)
+        print(client.recv(100).decode(), flush=True)
+        os._exit(0)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout == "last words\n", done.stderr
+
+
+def test_a_loop_in_a_daemon_thread_at_exit(loop_name: str) -> None:
+    """The interpreter ends while a callback of another thread's loop goes on."""
+    program = f"""
+        import asyncio, os, socket, sys, threading, time
+        if {loop_name!r} == "goloop":
+            from goloop import new_event_loop
+        else:
+            from asyncio import new_event_loop
+        listening = socket.create_server(("127.0.0.1", 0))
+        if os.fork() == 0:
+            client = socket.create_connection(listening.getsockname())
+            client.settimeout(60)
+            print(client.recv(100).decode(), flush=True)
+            os._exit(0)
+        written = threading.Event()
+        class Server(asyncio.Protocol):
+            def connection_made(self, transport):
+                asyncio.get_running_loop().call_soon(self.write, transport)
+            def write(self, transport):
+                transport.write(b"last words")
+                written.set()
+                time.sleep(1000)
+        async def main():
+            await asyncio.get_running_loop().create_server(Server, sock=listening)
+            await asyncio.get_running_loop().create_future()
+        loop = new_event_loop()
+        threading.Thread(target=lambda: loop.run_until_complete(main()), daemon=True).start()
+        written.wait()
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.stdout == "last words\n", done.stderr
