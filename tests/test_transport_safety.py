@@ -1,0 +1,239 @@
+"""Objects that run Python at the wrong moment, given to transports."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import sys
+import weakref
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import Recorder, turns, until
+
+Loop = asyncio.AbstractEventLoop
+Pair = tuple[socket.socket, socket.socket]
+
+with_buffers = pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="classes have __buffer__ from Python 3.12 on"
+)
+
+
+async def connect(loop: Loop, near: socket.socket) -> tuple[Any, Any]:
+    return await loop.create_connection(Recorder, sock=near)
+
+
+# ---- __buffer__ (row 12) ----------------------------------------------------------------
+
+
+@with_buffers
+@pytest.mark.parametrize("what", ["abort", "close", "write_eof", "_call_connection_lost"])
+@pytest.mark.parametrize("size", [10, 200_000])
+async def test_a_buffer_that_ends_its_transport(
+    loop: Loop, loop_name: str, pair: Pair, what: str, size: int
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio sends it, or fails with AttributeError")
+    near, far = pair
+    transport, protocol = await connect(loop, near)
+
+    class Evil(bytes):
+        def __buffer__(self, flags: int) -> memoryview:
+            getattr(transport, what)(*([None] if what.startswith("_") else []))
+            return memoryview(b"q" * size)
+
+    transport.write(Evil(b"x" * size))
+    transport.abort()
+    assert await protocol.lost is None
+    assert transport.get_write_buffer_size() == 0
+
+
+@with_buffers
+async def test_a_buffer_that_is_empty_after_all(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    transport, protocol = await connect(loop, near)
+
+    class Evil(bytes):
+        def __buffer__(self, flags: int) -> memoryview:
+            return memoryview(b"")
+
+    transport.write(Evil(b"xxxxx"))
+    transport.write(b"after")
+    assert await loop.sock_recv(far, 100) == b"after"
+    transport.close()
+    await protocol.lost
+
+
+@with_buffers
+async def test_a_buffer_that_writes(loop: Loop, loop_name: str, pair: Pair) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio asks for the buffer twice")
+    near, far = pair
+    transport, protocol = await connect(loop, near)
+
+    class Evil(bytes):
+        def __buffer__(self, flags: int) -> memoryview:
+            transport.write(b"inner ")
+            return memoryview(b"outer")
+
+    transport.write(Evil(b"xxxxx"))
+    got = b""
+    while len(got) < 11:
+        got += await loop.sock_recv(far, 100)
+    assert got == b"inner outer"
+    transport.close()
+    await protocol.lost
+
+
+@with_buffers
+async def test_pieces_that_end_their_transport(loop: Loop, loop_name: str, pair: Pair) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio sends what it has, or fails")
+    near, far = pair
+    transport, protocol = await connect(loop, near)
+
+    class Evil(bytes):
+        def __buffer__(self, flags: int) -> memoryview:
+            transport.write_eof()
+            return memoryview(b"late")
+
+    transport.writelines([b"first", Evil(b"xxxxx"), b"last"])
+    assert await loop.sock_recv(far, 100) == b""
+    transport.close()
+    await protocol.lost
+
+
+@with_buffers
+async def test_a_datagram_whose_buffer_sends_another(loop: Loop) -> None:
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    for sock in sockets:
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+    first, second = (sock.getsockname() for sock in sockets)
+    transport, _ = await loop.create_datagram_endpoint(
+        asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0)
+    )
+
+    class Evil(bytes):
+        def __buffer__(self, flags: int) -> memoryview:
+            transport.sendto(b"to the second", second)
+            return memoryview(b"to the first")
+
+    transport.sendto(Evil(b"xxxxxxxxxxxx"), first)
+    assert await loop.sock_recv(sockets[0], 100) == b"to the first"
+    assert await loop.sock_recv(sockets[1], 100) == b"to the second"
+    transport.abort()
+    await turns(3)
+    for sock in sockets:
+        sock.close()
+
+
+@with_buffers
+@pytest.mark.parametrize("what", ["abort", "_call_connection_lost"])
+@pytest.mark.parametrize("connected", [False, True])
+async def test_a_datagram_whose_buffer_ends_its_transport(
+    loop: Loop, loop_name: str, what: str, connected: bool
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio fails with AttributeError")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as target:
+        target.bind(("127.0.0.1", 0))
+        remote = target.getsockname()
+        transport, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol,
+            local_addr=("127.0.0.1", 0),
+            remote_addr=remote if connected else None,
+        )
+
+        class Evil(bytes):
+            def __buffer__(self, flags: int) -> memoryview:
+                getattr(transport, what)(*([None] if what.startswith("_") else []))
+                return memoryview(b"data")
+
+        transport.sendto(Evil(b"xxxx"), None if connected else remote)
+        transport.abort()
+        await turns(3)
+
+
+# ---- extra info (row 13) -----------------------------------------------------------------------
+
+
+async def test_a_key_that_replaces_the_entries(loop: Loop, pair: Pair) -> None:
+    near, _ = pair
+    transport, protocol = await connect(loop, near)
+
+    class Evil(str):
+        def __hash__(self) -> int:
+            return hash("socket")
+
+        def __eq__(self, other: object) -> bool:
+            transport._extra = {}
+            gc.collect()
+            return False
+
+    assert transport.get_extra_info(Evil("zz"), "default") == "default"
+    transport.abort()
+    await protocol.lost
+
+
+async def test_entries_that_are_replaced_while_names_are_asked_for(
+    loop: Loop, loop_name: str
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("goloop's constructor")
+    from goloop import _core
+
+    made: Any = _core.StreamTransport.__new__(_core.StreamTransport)
+
+    class Evil(socket.socket):
+        def getsockname(self) -> Any:
+            made._extra = {}
+            gc.collect()
+            return super().getsockname()
+
+    near, far = tcp_pair()
+    evil = Evil(fileno=near.detach())
+    made.__init__(loop, evil, Recorder(), None, {"given": 1})
+    assert made.get_extra_info("given") == 1
+    assert made.get_extra_info("sockname") == evil.getsockname()
+    made.abort()
+    await turns(3)
+    far.close()
+
+
+# ---- a dying transport's number --------------------------------------------------------------------
+
+
+async def test_the_number_of_a_transport_that_is_being_freed(
+    loop: Loop, loop_name: str
+) -> None:
+    """Its weak reference's callback looks for who has the number."""
+    if loop_name == "asyncio":
+        pytest.skip("goloop's constructor")
+    from goloop import _core
+
+    near, far = tcp_pair()
+    number = near.fileno()
+    seen: list[object] = []
+
+    def look(_: object) -> None:
+        try:
+            loop.add_reader(number, print)
+            loop.remove_reader(number)
+            seen.append("free")
+        except (RuntimeError, OSError) as error:
+            seen.append(error)
+
+    transport: Any = _core.StreamTransport(loop, near, Recorder())  # type: ignore[arg-type]
+    reference = weakref.ref(transport, look)
+    await turns(3)
+    transport.abort()
+    del transport
+    await turns(3)
+    gc.collect()
+    await until(lambda: bool(seen))
+    assert reference() is None
+    near.close()
+    far.close()
