@@ -219,7 +219,8 @@ class Common(asyncio.BaseProtocol):
 
     def take(self, data: Any) -> None:
         if bytes(data) != expected(self.tag, self.count, len(data)):
-            self.storm.wrong("foreign bytes", f"{self.name}: {bytes(data[:64])!r}, not {self.tag!r}")
+            text = f"{self.name}: {bytes(data[:64])!r}, not {self.tag!r}"
+            self.storm.wrong("foreign bytes", text)
             self.transport.abort()
         self.count += len(data)
         if not self.some.done():
@@ -336,6 +337,7 @@ class Storm:
         self.done: collections.Counter[str] = collections.Counter()
         self.faults: collections.Counter[str] = collections.Counter()
         self.running: dict[int, tuple[float, str]] = {}
+        self.late: set[asyncio.Task[None]] = set()
         self.of_asyncio = options.loop == "asyncio"
         self.rounds = self.table()
 
@@ -503,8 +505,9 @@ class Storm:
             self.end_by_eof(transport)
         elif end in ("owner", "owner-full", "detach"):
             protocol.disturbed = True
-            loop = asyncio.get_running_loop()
-            loop.create_task(self.end_late(choice, transport))
+            late = asyncio.get_running_loop().create_task(self.end_late(choice, transport))
+            self.late.add(late)
+            late.add_done_callback(self.late.discard)
         if end in ("both", "both-full", "abort-close", "owner", "owner-full"):
             assert sock is not None
             protocol.disturbed = True
