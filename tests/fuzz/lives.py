@@ -104,7 +104,9 @@ class Side:
         self.run.open.add(self)
         self.transport = transport
         self.loop.call_soon(self.tick)
-        self.act()
+        # asyncio begins to watch the writing end of a pipe after this, even if it is closed.
+        if not (self.run.of_asyncio and self.life.kind == "pipe"):
+            self.act()
 
     def on_data(self, data: Any) -> None:
         self.must(self.made and not self.lost, "data before connection_made or after its end")
@@ -140,7 +142,9 @@ class Side:
         self.must(self.made and not self.lost, "resume_writing at a wrong time")
         self.must(self.paused, "resume_writing without pause_writing")
         self.paused = False
-        self.act()
+        # asyncio closes a pipe that is closed in here, but still watches its number.
+        if not (self.run.of_asyncio and self.life.kind == "pipe"):
+            self.act()
 
     def on_lost(self, exc: BaseException | None) -> None:
         self.note(f"lost {exc!r}")
@@ -551,7 +555,7 @@ class Life:
         self.calm = self.random.random() < 0.33 and self.kind != "datagram"
         # Exceptions and interrupts leave asyncio's own TLS in a state without an end.
         self.gentle = self.secure and run.of_asyncio
-        self.interrupts = not self.secure and self.random.random() < 0.3
+        self.interrupts = not (self.secure or run.of_asyncio) and self.random.random() < 0.3
         self.actions = STREAM_ACTIONS if self.calm else WILD_ACTIONS
         self.events: collections.deque[str] = collections.deque(maxlen=200)
         self.arrived: set[Side] = set()
@@ -584,8 +588,10 @@ class Life:
         # Its TLS has no protocol and no transport any more once it closes.
         if side.tls or self.kind == "upgrade":
             return side.transport.is_closing() or action == "write_eof"
-        # Its transport of a pipe has no loop any more when the end has come.
-        return side.lost and action in ("pause_reading", "resume_reading", "repr", "write_eof")
+        # Its transport that closes with a full buffer sends what connection_lost writes, and
+        # that of a pipe has no loop any more when the end has come.
+        late = ("pause_reading", "resume_reading", "repr", "write_eof", "write_late")
+        return side.lost and action in late
 
     def may_buffer(self, side: Side) -> bool:
         """asyncio's TLS loses bytes in the buffer of a protocol, and pipes have none."""
@@ -659,9 +665,10 @@ class Life:
         mine: dict[str, Any] = {}
         if self.kind == "tls":
             server_context, client_context = contexts()
-            options = {"ssl": server_context, "ssl_shutdown_timeout": 0.5}
-            mine = {"ssl": client_context, "ssl_shutdown_timeout": 0.5}
-            mine["server_hostname"] = "localhost"
+            # A wild end of asyncio's TLS may be that nothing more happens.
+            limits = {"ssl_shutdown_timeout": 0.5, "ssl_handshake_timeout": HANG if self.calm else 5}
+            options = {"ssl": server_context, **limits}
+            mine = {"ssl": client_context, "server_hostname": "localhost", **limits}
         server = await loop.create_server(self.left.protocol, "127.0.0.1", 0, **options)
         try:
             address = server.sockets[0].getsockname()[:2]
