@@ -1,0 +1,42 @@
+"""The fuzzers of this folder, with some seeds; GOLOOP_FUZZ_SEEDS=100 by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzz import trail
+
+HERE = Path(__file__).parent
+SEEDS = int(os.environ.get("GOLOOP_FUZZ_SEEDS", "6"))
+LIMIT = 500
+
+
+def run(program: str, path: Path, *words: object) -> None:
+    """Runs a fuzzer; tells what it did last if it failed, or its interpreter died."""
+    command = [sys.executable, str(HERE / program), "--trail", str(path / "trail")]
+    done = subprocess.run(
+        [*command, *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=LIMIT,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = "\n".join(trail.read(path / "trail"))
+        pytest.fail(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}\nlast:\n{last}")
+
+
+@pytest.mark.timeout(LIMIT + 60)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_lives(loop_name: str, seed: int, tmp_path: Path) -> None:
+    # Each third seed collects at each allocation, which takes its time.
+    often = seed % 3 == 2
+    steps = 60 if often else 150
+    run("lives.py", tmp_path, "--seed", seed, "--steps", steps, "--loop", loop_name, "--gc", +often)
