@@ -41,6 +41,7 @@
 #include "library.h"
 
 #include "library_signals.c"
+#include "library_limits.c"
 #include "library_image.c"
 #include "library_exit.c"
 
@@ -278,7 +279,9 @@ gl_library_open(void)
 
     gl_instance instance;
     gl_signals signals;
+    gl_file_limit files;
     gl_signals_save(&signals);
+    gl_file_limit_save(&files);
     /* From here on a child must not take the file for one that was never loaded. */
     bool first = gl_lib.instances++ == 0;
     const char *failed = first ? gl_library_open_first(&instance)
@@ -295,6 +298,7 @@ gl_library_open(void)
         else
             atomic_store(&gl_here->unfit, 1);
     }
+    gl_file_limit_restore(&files);
     gl_signals_restore(&signals);
     if (failed != NULL)
         return failed;
