@@ -42,8 +42,10 @@
 
 #include "library_signals.c"
 #include "library_limits.c"
+#include "library_stack.c"
 #include "library_image.c"
 #include "library_exit.c"
+#include "library_visit.c"
 
 /* Before the page is mapped, and where mapping it failed. */
 static gl_process gl_here_unmapped;
@@ -177,6 +179,18 @@ gl_library_enter(const gl_table *table)
     (void)table->describe(-1, NULL, 0);
 }
 
+/* Where a thread has no signal stack Go installs one of its own at the thread's first
+ * call; this takes it away again. */
+static void
+gl_library_meet(const gl_table *table)
+{
+    stack_t before;
+    bool none = sigaltstack(NULL, &before) == 0 && (before.ss_flags & SS_DISABLE);
+    gl_library_enter(table);
+    if (none)
+        sigaltstack(&before, NULL);
+}
+
 /* The first call into a new instance: waits until its runtime has started, and makes
  * this thread known to it.  Go keeps a thread by a pthread key, which it tells
  * nobody; it is the one that has a value only afterwards. */
@@ -185,7 +199,7 @@ gl_library_enter_first(const gl_table *table)
 {
     uint8_t before[GL_KEYS], after[GL_KEYS];
     gl_library_keys(before);
-    gl_library_enter(table);
+    gl_library_meet(table);
     gl_library_keys(after);
     gl_lib.live_key_known = false;
     for (unsigned key = 0; key < GL_KEYS && !gl_lib.live_key_known; key++)
@@ -321,11 +335,8 @@ gl_library_try_lock(void)
 static const gl_table *
 gl_library(const char **message)
 {
-    const gl_table *table = atomic_load_explicit(&gl_here->table, memory_order_acquire);
-    if (table != NULL) {
-        gl_library_bind_thread();
-        return table;
-    }
+    if (atomic_load_explicit(&gl_here->table, memory_order_acquire) != NULL)
+        return &gl_visits;
     while (!gl_library_try_lock())
         sched_yield(); /* another interpreter opens it; a matter of milliseconds */
     const char *failed = NULL;
@@ -338,8 +349,7 @@ gl_library(const char **message)
         *message = failed;
         return NULL;
     }
-    gl_library_bind_thread();
-    return atomic_load(&gl_here->table);
+    return &gl_visits;
 }
 
 static void
@@ -350,12 +360,32 @@ gl_library_bind_thread(void)
     if (gl_thread_epoch == epoch || table == NULL)
         return;
     /* Go unblocks SIGCHLD, SIGPROF and the fault signals in a thread that it meets,
-     * for as long as the thread lives. */
-    sigset_t mask;
-    pthread_sigmask(SIG_SETMASK, NULL, &mask);
-    gl_library_enter(table);
+     * for as long as the thread lives.  No other comes while Go's small signal stack
+     * may be in place. */
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    gl_library_meet(table);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     gl_thread_epoch = epoch;
+}
+
+static const char *
+gl_library_run_begins(void)
+{
+    int err = gl_stack_enter();
+    if (err != 0)
+        return gl_library_fail("goloop could not give this thread a stack for signal handlers, "
+                               "which running a loop needs: %s.",
+                               strerror(err));
+    gl_library_bind_thread();
+    return NULL;
+}
+
+static void
+gl_library_run_ends(void)
+{
+    gl_stack_leave();
 }
 
 /* ---- before a fork --------------------------------------------------------------- */

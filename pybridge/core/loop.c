@@ -531,7 +531,6 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         goto nomem;
     if (gl_ready_init(&self->ready) < 0)
         goto fail;
-    gl_library_bind_thread();
     int32_t r = go->reactor_new(sh);
     if (r < 0) {
         gl_set_oserror(-r);
