@@ -92,3 +92,87 @@ assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
 """,
         loop_name,
     )
+
+
+# ---- the stack of a thread ---------------------------------------------------------
+
+# A thread with CPython's least stack, of which `deep` calls take some 500 bytes each.
+SMALL_STACK = """
+import threading
+
+async def echo(reader, writer):
+    writer.write(await reader.read(10))
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"question")
+    assert await reader.read() == b"question"
+    writer.close()
+    server.close()
+
+def body():
+    loop = new_loop()
+    loop.run_until_complete(main())
+    loop.close()
+
+def call(deep, function):
+    return next(map(call, [deep - 1], [function])) if deep else function()
+
+def in_small_thread(deep, function):
+    outcome = []
+    def guarded():
+        try:
+            outcome.append(function())
+        except Exception as exc:
+            outcome.append(f"{type(exc).__name__}: {exc}")
+    old = threading.stack_size(32768)
+    thread = threading.Thread(target=call, args=(deep, guarded))
+    thread.start()
+    thread.join()
+    threading.stack_size(old)
+    return outcome[0]
+
+deep = int(sys.argv[2])
+if LOOP == "goloop":
+    import goloop  # which takes more stack than a loop does
+if sys.argv[3] == "opened":
+    new_loop().close()
+"""
+
+
+@pytest.mark.parametrize("when", ["first", "opened"])
+def test_a_loop_in_a_thread_of_32_kib(loop_name: str, when: str) -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("CPython keeps more than that in reserve")
+    passes(SMALL_STACK + "print(in_small_thread(0, body))", loop_name, "0", when)
+
+
+@pytest.mark.parametrize("when", ["first", "opened"])
+@pytest.mark.parametrize("deep", [8, 16, 24, 32])
+def test_a_stack_that_is_too_small_is_refused(deep: int, when: str) -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("CPython keeps more than that in reserve")
+    program = SMALL_STACK + "print(in_small_thread(deep, body))"
+    code, output = run(program, "goloop", str(deep), when)
+    assert code == 0, f"ended with {code}\n{output}"
+    assert output == "None\n" or output.startswith("RuntimeError: This thread has too little stack")
+
+
+def test_a_run_on_a_stack_that_is_too_small_is_refused() -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("CPython keeps more than that in reserve")
+    passes(
+        SMALL_STACK
+        + """
+loop = new_loop()
+wrong = in_small_thread(deep, lambda: loop.run_forever())
+assert wrong.startswith("RuntimeError: This thread has too little stack"), wrong
+loop.run_until_complete(main())
+loop.close()
+""",
+        "goloop",
+        "30",
+        "first",
+    )

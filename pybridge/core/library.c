@@ -165,11 +165,14 @@ gl_library_fail(const char *format, ...)
 #else
 #define GL_KEYS 512
 #endif
+#define GL_KEY_WORDS ((GL_KEYS + 63) / 64)
 static void
-gl_library_keys(uint8_t set[GL_KEYS])
+gl_library_keys(uint64_t set[GL_KEY_WORDS])
 {
+    memset(set, 0, GL_KEY_WORDS * sizeof *set);
     for (unsigned key = 0; key < GL_KEYS; key++)
-        set[key] = pthread_getspecific((pthread_key_t)key) != NULL;
+        if (pthread_getspecific((pthread_key_t)key) != NULL)
+            set[key / 64] |= (uint64_t)1 << key % 64;
 }
 
 /* A call that reaches Go and does nothing there: no reactor has the number -1. */
@@ -197,13 +200,13 @@ gl_library_meet(const gl_table *table)
 static void
 gl_library_enter_first(const gl_table *table)
 {
-    uint8_t before[GL_KEYS], after[GL_KEYS];
+    uint64_t before[GL_KEY_WORDS], after[GL_KEY_WORDS];
     gl_library_keys(before);
     gl_library_meet(table);
     gl_library_keys(after);
     gl_lib.live_key_known = false;
     for (unsigned key = 0; key < GL_KEYS && !gl_lib.live_key_known; key++)
-        if (after[key] && !before[key]) {
+        if ((after[key / 64] & ~before[key / 64]) >> key % 64 & 1) {
             gl_lib.live_key = (pthread_key_t)key;
             gl_lib.live_key_known = true;
         }
@@ -292,7 +295,7 @@ gl_library_open(void)
     gl_exit_watch();
 
     gl_instance instance;
-    gl_signals signals;
+    static gl_signals signals; /* 10 KiB, and a thread may have 32 in all */
     gl_file_limit files;
     gl_signals_save(&signals);
     gl_file_limit_save(&files);
@@ -371,8 +374,20 @@ gl_library_bind_thread(void)
 }
 
 static const char *
+gl_library_stack_short(void)
+{
+    return gl_stack_suffices()
+               ? NULL
+               : "This thread has too little stack left for a loop of goloop, which wants 16 KiB; "
+                 "give the thread more by threading.stack_size().";
+}
+
+static const char *
 gl_library_run_begins(void)
 {
+    const char *failed = gl_library_stack_short();
+    if (failed != NULL)
+        return failed;
     int err = gl_stack_enter();
     if (err != 0)
         return gl_library_fail("goloop could not give this thread a stack for signal handlers, "

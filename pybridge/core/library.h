@@ -56,6 +56,10 @@ gl_library_epoch(void)
  * call in a thread does anything. */
 static void gl_library_bind_thread(void);
 
+/* NULL, or a message where so little is left of this thread's stack that Go must not be
+ * entered.  Before making a loop; run_begins looks by itself. */
+static const char *gl_library_stack_short(void);
+
 /* Stand round a run of a loop, in the thread that runs it: give it a stack for signal
  * handlers (library_stack.c) and take it away again.  Runs may nest.  NULL, or why
  * the run can't be. */

@@ -21,6 +21,9 @@
  * Go never learns of this: no handler of Go is installed (library_signals.c), and
  * nobody else asks Go for the bounds of the signal stack.
  *
+ * And the stack of the thread itself: Go works on it too, and ends the process where
+ * it is too small, so that is looked at before.
+ *
  * Used by library.c only.
  */
 #include <errno.h>
@@ -28,10 +31,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #if defined(__linux__)
+#include <pthread.h>
 #include <sys/auxv.h>
+#include <sys/syscall.h>
 #endif
 
 /* What a handler itself may take, and what is left when all of them have. */
@@ -155,4 +161,38 @@ gl_stack_leave(void)
         gl_stack_give(stack);
     else
         sigaltstack(&now, NULL);
+}
+
+/* ---- the thread's own ---------------------------------------------------------- */
+
+/* Go's own threads have as much for the same work, and C some on top. */
+#define GL_STACK_LEAST (16u * 1024u)
+
+/* Where the calling thread's stack ends, 0 where that can't be told or is far. */
+static uintptr_t
+gl_stack_lowest(void)
+{
+    uintptr_t lowest = 0;
+#if defined(__linux__)
+    pthread_attr_t attributes;
+    void *address;
+    size_t size;
+    if (syscall(SYS_gettid) == getpid() || pthread_getattr_np(pthread_self(), &attributes) != 0)
+        return 0; /* the first thread's grows up to the limit */
+    if (pthread_attr_getstack(&attributes, &address, &size) == 0)
+        lowest = (uintptr_t)address;
+    pthread_attr_destroy(&attributes);
+#endif
+    return lowest;
+}
+
+/* True if Go may be entered from here. */
+static bool
+gl_stack_suffices(void)
+{
+    static _Thread_local uintptr_t lowest = UINTPTR_MAX;
+    if (lowest == UINTPTR_MAX)
+        lowest = gl_stack_lowest();
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    return lowest == 0 || here < lowest || here - lowest >= GL_STACK_LEAST;
 }

@@ -507,7 +507,11 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_RuntimeError, "the event loop is initialised already");
         return -1;
     }
-    const char *message = NULL;
+    const char *message = gl_library_stack_short();
+    if (message != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, message);
+        return -1;
+    }
     const gl_table *go = gl_library(&message);
     if (go == NULL) {
         PyErr_SetString(PyExc_ImportError, message ? message : "goloop: no Go library");
