@@ -41,8 +41,11 @@
 #include "library.h"
 
 #include "library_signals.c"
+#include "library_limits.c"
+#include "library_stack.c"
 #include "library_image.c"
 #include "library_exit.c"
+#include "library_visit.c"
 
 /* Before the page is mapped, and where mapping it failed. */
 static gl_process gl_here_unmapped;
@@ -162,11 +165,14 @@ gl_library_fail(const char *format, ...)
 #else
 #define GL_KEYS 512
 #endif
+#define GL_KEY_WORDS ((GL_KEYS + 63) / 64)
 static void
-gl_library_keys(uint8_t set[GL_KEYS])
+gl_library_keys(uint64_t set[GL_KEY_WORDS])
 {
+    memset(set, 0, GL_KEY_WORDS * sizeof *set);
     for (unsigned key = 0; key < GL_KEYS; key++)
-        set[key] = pthread_getspecific((pthread_key_t)key) != NULL;
+        if (pthread_getspecific((pthread_key_t)key) != NULL)
+            set[key / 64] |= (uint64_t)1 << key % 64;
 }
 
 /* A call that reaches Go and does nothing there: no reactor has the number -1. */
@@ -176,19 +182,31 @@ gl_library_enter(const gl_table *table)
     (void)table->describe(-1, NULL, 0);
 }
 
+/* Where a thread has no signal stack Go installs one of its own at the thread's first
+ * call; this takes it away again. */
+static void
+gl_library_meet(const gl_table *table)
+{
+    stack_t before;
+    bool none = sigaltstack(NULL, &before) == 0 && (before.ss_flags & SS_DISABLE);
+    gl_library_enter(table);
+    if (none)
+        sigaltstack(&before, NULL);
+}
+
 /* The first call into a new instance: waits until its runtime has started, and makes
  * this thread known to it.  Go keeps a thread by a pthread key, which it tells
  * nobody; it is the one that has a value only afterwards. */
 static void
 gl_library_enter_first(const gl_table *table)
 {
-    uint8_t before[GL_KEYS], after[GL_KEYS];
+    uint64_t before[GL_KEY_WORDS], after[GL_KEY_WORDS];
     gl_library_keys(before);
-    gl_library_enter(table);
+    gl_library_meet(table);
     gl_library_keys(after);
     gl_lib.live_key_known = false;
     for (unsigned key = 0; key < GL_KEYS && !gl_lib.live_key_known; key++)
-        if (after[key] && !before[key]) {
+        if ((after[key / 64] & ~before[key / 64]) >> key % 64 & 1) {
             gl_lib.live_key = (pthread_key_t)key;
             gl_lib.live_key_known = true;
         }
@@ -277,8 +295,10 @@ gl_library_open(void)
     gl_exit_watch();
 
     gl_instance instance;
-    gl_signals signals;
+    static gl_signals signals; /* 10 KiB, and a thread may have 32 in all */
+    gl_file_limit files;
     gl_signals_save(&signals);
+    gl_file_limit_save(&files);
     /* From here on a child must not take the file for one that was never loaded. */
     bool first = gl_lib.instances++ == 0;
     const char *failed = first ? gl_library_open_first(&instance)
@@ -295,6 +315,7 @@ gl_library_open(void)
         else
             atomic_store(&gl_here->unfit, 1);
     }
+    gl_file_limit_restore(&files);
     gl_signals_restore(&signals);
     if (failed != NULL)
         return failed;
@@ -317,11 +338,8 @@ gl_library_try_lock(void)
 static const gl_table *
 gl_library(const char **message)
 {
-    const gl_table *table = atomic_load_explicit(&gl_here->table, memory_order_acquire);
-    if (table != NULL) {
-        gl_library_bind_thread();
-        return table;
-    }
+    if (atomic_load_explicit(&gl_here->table, memory_order_acquire) != NULL)
+        return &gl_visits;
     while (!gl_library_try_lock())
         sched_yield(); /* another interpreter opens it; a matter of milliseconds */
     const char *failed = NULL;
@@ -334,8 +352,7 @@ gl_library(const char **message)
         *message = failed;
         return NULL;
     }
-    gl_library_bind_thread();
-    return atomic_load(&gl_here->table);
+    return &gl_visits;
 }
 
 static void
@@ -346,12 +363,44 @@ gl_library_bind_thread(void)
     if (gl_thread_epoch == epoch || table == NULL)
         return;
     /* Go unblocks SIGCHLD, SIGPROF and the fault signals in a thread that it meets,
-     * for as long as the thread lives. */
-    sigset_t mask;
-    pthread_sigmask(SIG_SETMASK, NULL, &mask);
-    gl_library_enter(table);
+     * for as long as the thread lives.  No other comes while Go's small signal stack
+     * may be in place. */
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    gl_library_meet(table);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     gl_thread_epoch = epoch;
+}
+
+static const char *
+gl_library_stack_short(void)
+{
+    return gl_stack_suffices()
+               ? NULL
+               : "This thread has too little stack left for a loop of goloop, which wants 16 KiB; "
+                 "give the thread more by threading.stack_size().";
+}
+
+static const char *
+gl_library_run_begins(void)
+{
+    const char *failed = gl_library_stack_short();
+    if (failed != NULL)
+        return failed;
+    int err = gl_stack_enter();
+    if (err != 0)
+        return gl_library_fail("goloop could not give this thread a stack for signal handlers, "
+                               "which running a loop needs: %s.",
+                               strerror(err));
+    gl_library_bind_thread();
+    return NULL;
+}
+
+static void
+gl_library_run_ends(void)
+{
+    gl_stack_leave();
 }
 
 /* ---- before a fork --------------------------------------------------------------- */

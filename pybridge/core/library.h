@@ -9,7 +9,7 @@
  *   os.register_at_fork      before=gl_library_before_fork, once, at import
  *   a new Loop               gl_library, then keep gl_library_epoch()
  *   every entry of a Loop    epoch != gl_library_epoch(): the parent's loop
- *   run_forever, first act   gl_library_bind_thread
+ *   a run of a Loop          between gl_library_run_begins and gl_library_run_ends
  *
  * What happens at a fork is drawn in docs/fork.md.
  */
@@ -37,9 +37,10 @@ typedef struct gl_process {
 
 static gl_process *gl_here;              /* never NULL once _core is loaded */
 
-/* The table of this process's live Go runtime.  The first call opens the library,
- * and so does the first call in a forked child.  NULL, with *message set, where
- * that fails; a later call tries again.  Needs the GIL. */
+/* The table of this process's live Go runtime, of which any thread may call any
+ * function but `turn`, which is for a thread that runs a loop.  The first call opens
+ * the library, and so does the first call in a forked child.  NULL, with *message
+ * set, where that fails; a later call tries again.  Needs the GIL. */
 static const gl_table *gl_library(const char **message);
 
 /* Which Go runtime is live: 0 before the first, another number in every forked
@@ -51,9 +52,19 @@ gl_library_epoch(void)
 }
 
 /* Makes the calling thread known to the Go runtime, under which Go changes the
- * thread's signal mask; this puts the mask back.  Only the first call in a thread
- * does anything.  Call it before the first call of the table in a thread. */
+ * thread's signal mask and its signal stack; this puts both back.  Only the first
+ * call in a thread does anything. */
 static void gl_library_bind_thread(void);
+
+/* NULL, or a message where so little is left of this thread's stack that Go must not be
+ * entered.  Before making a loop; run_begins looks by itself. */
+static const char *gl_library_stack_short(void);
+
+/* Stand round a run of a loop, in the thread that runs it: give it a stack for signal
+ * handlers (library_stack.c) and take it away again.  Runs may nest.  NULL, or why
+ * the run can't be. */
+static const char *gl_library_run_begins(void);
+static void gl_library_run_ends(void);
 
 /* Where libgoloop.so lies; copied.  Before the first gl_library. */
 static void gl_library_set_path(const char *path);

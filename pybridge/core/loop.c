@@ -509,7 +509,11 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_RuntimeError, "the event loop is initialised already");
         return -1;
     }
-    const char *message = NULL;
+    const char *message = gl_library_stack_short();
+    if (message != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, message);
+        return -1;
+    }
     const gl_table *go = gl_library(&message);
     if (go == NULL) {
         PyErr_SetString(PyExc_ImportError, message ? message : "goloop: no Go library");
@@ -533,7 +537,6 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         goto nomem;
     if (gl_ready_init(&self->ready) < 0)
         goto fail;
-    gl_library_bind_thread();
     int32_t r = go->reactor_new(sh);
     if (r < 0) {
         gl_set_oserror(-r);

@@ -305,7 +305,11 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
         PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
         return NULL;
     }
-    gl_library_bind_thread();
+    const char *message = gl_library_run_begins();
+    if (message != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, message);
+        return NULL;
+    }
     self->running = 1;
     /* Python's set-up has noted the thread already; a bare _run() has not. */
     unsigned long outer = self->thread_id;
@@ -325,6 +329,7 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
         self->dirty = 0;
         self->go->flush(self->reactor);
     }
+    gl_library_run_ends();
     if (r < 0)
         return NULL;
     Py_RETURN_NONE;

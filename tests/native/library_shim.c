@@ -11,8 +11,13 @@
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT const gl_table *shim_library(const char **message) { return gl_library(message); }
+/* Inside of the live runtime. */
+EXPORT const void *shim_table(void) { return gl_here->table; }
 EXPORT uint64_t shim_epoch(void) { return gl_library_epoch(); }
 EXPORT void shim_bind_thread(void) { gl_library_bind_thread(); }
+EXPORT const char *shim_run_begins(void) { return gl_library_run_begins(); }
+EXPORT const char *shim_stack_short(void) { return gl_library_stack_short(); }
+EXPORT void shim_run_ends(void) { gl_library_run_ends(); }
 EXPORT void shim_set_path(const char *path) { gl_library_set_path(path); }
 EXPORT void shim_before_fork(void) { gl_library_before_fork(); }
 EXPORT void shim_describe(gl_library_facts *facts) { gl_library_describe(facts); }

@@ -33,6 +33,7 @@ class Facts(ctypes.Structure):
     ]
 
 shim.shim_library.restype = ctypes.c_void_p
+shim.shim_table.restype = ctypes.c_void_p
 shim.shim_epoch.restype = ctypes.c_uint64
 libc.signal.restype = ctypes.c_void_p
 libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
@@ -621,8 +622,8 @@ for number in (signal.SIGURG, signal.SIGUSR1):
 def test_handler_in_the_dead_runtime_is_reset(shim: Path, golib: Path, fork: str) -> None:
     passes(
         f"""
-inside = library()
-libc.signal(signal.SIGUSR2, inside)
+library()
+libc.signal(signal.SIGUSR2, shim.shim_table())
 libc.signal(signal.SIGUSR1, 1)
 def body():
     library()
