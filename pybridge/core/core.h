@@ -138,8 +138,6 @@ typedef struct {
                                * is still there */
 } gl_timer_handle;
 
-#define GL_NO_TIMER UINT32_MAX
-
 typedef struct gl_handle_gate gl_handle_gate;
 
 typedef struct {
