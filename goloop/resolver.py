@@ -78,9 +78,15 @@ class Resolver(CoreLoop):
             if exc.errno != socket.EAI_NONAME or host is None or flags & socket.AI_NUMERICHOST:
                 raise
         name = host if isinstance(host, bytes) else host.encode("idna")
-        answer: list[AddressInfo] = await self._resolve(
-            name, _as_bytes(port), flags, family, type, proto
-        )
+        service = _as_bytes(port)
+        # The C library would see the text before a NUL, and look up another name.
+        if b"\0" in name:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        if service is not None and b"\0" in service:
+            raise socket.gaierror(
+                socket.EAI_SERVICE, "Servname not supported for ai_socktype"
+            )
+        answer: list[AddressInfo] = await self._resolve(name, service, flags, family, type, proto)
         return answer
 
     async def getnameinfo(

@@ -508,7 +508,7 @@ func TestDecoderIgnoresAndCounts(t *testing.T) {
 	l.submit(SubWrite, s.id, s.gen, address(b), 1<<62, 0)
 	l.submit(SubWrite, s.id+1000, s.gen, address(b), 1, 0)
 	l.submit(SubWrite, s.id, s.gen+1, address(b), 1, 0)
-	l.submit(SubTimerArm, 1<<30, 0, 0, 1, 0)
+	l.submit(SubTimerArm, 1<<32-1, 0, 0, 1, 0)
 	l.quiet()
 	if got := l.r.Facts().Ignored; got != 8 {
 		t.Errorf("%d submissions were ignored, want 8", got)

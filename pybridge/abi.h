@@ -27,6 +27,8 @@
 
 /* ---- submissions ------------------------------------------------------- */
 
+#define GL_NO_TIMER 0xFFFFFFFFu /* no timer's id; every other one can be armed */
+
 enum gl_submission_op {
     GL_SUB_NOP = 0,          /* annihilated before it was seen */
     GL_SUB_TIMER_ARM = 1,    /* id: timer; arg: deadline, ns of CLOCK_MONOTONIC */

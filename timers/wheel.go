@@ -58,10 +58,11 @@ const (
 	// None is what Next returns when no timer is armed.
 	None = math.MaxInt64
 
-	// MaxID is the largest timer id; ids are expected to be dense from 0,
-	// since memory is held by ranges of ids. It bounds what a stray id costs
-	// to 0.5 MB of chunk pointers.
-	MaxID = 1<<26 - 1
+	// MaxID is the largest timer id: C gives out every id but the one that
+	// stands for none (GL_NO_TIMER), so that no timer of a program is ever
+	// refused here. Ids are expected to be dense from 0, since memory is held by
+	// ranges of ids; a stray one costs up to 32 MB of chunk pointers.
+	MaxID = math.MaxUint32 - 1
 
 	levelBits = 6
 	topLevel  = 10

@@ -85,14 +85,17 @@ struct gl_globals {
     PyObject *AddressFamily, *SocketKind; /* socket's enums */
     PyObject *format_callback_source; /* asyncio.format_helpers._format_callback_source */
     PyObject *format_handle;      /* asyncio.base_events._format_handle */
+    PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
     bool format_takes_debug;
 };
 static struct gl_globals G;
 
 /* ---- Handle and TimerHandle (handle.c) ------------------------------------ */
 
-/* The head of both is asyncio.Handle's own slots, so that asyncio's methods and
- * anybody's attribute access work on them; names.c checks the offsets. */
+/* The head of all is asyncio.Handle's own slots, so that asyncio's methods and anybody's
+ * attribute access work on them; names.c checks the offsets.  Python can write or delete
+ * them: C takes from them objects, of any kind or NULL, and never more (handle.c).  Only
+ * the fields behind the slots are ours alone. */
 #if PY_VERSION_HEX < 0x030C0000
 #define GL_HANDLE_WEAKREFS PyObject *weakrefs; /* later versions keep it before the object */
 #else
@@ -100,12 +103,12 @@ static struct gl_globals G;
 #endif
 #define GL_HANDLE_HEAD                                                         \
     PyObject_HEAD                                                              \
-    PyObject *args;          /* a tuple, or NULL where arg[] holds them */     \
+    PyObject *args;          /* unless arg[] holds them */                     \
     PyObject *callback;                                                        \
-    PyObject *cancelled;     /* Py_True or Py_False */                         \
+    PyObject *cancelled;                                                       \
     PyObject *context;                                                         \
     PyObject *loop;                                                            \
-    PyObject *repr;                                                            \
+    PyObject *repr;          /* of these two NULL reads as None */             \
     PyObject *source_traceback;                                                \
     GL_HANDLE_WEAKREFS
 
@@ -115,7 +118,7 @@ typedef struct {
 
 #define GL_INLINE_ARGS 2
 typedef struct {
-    int8_t nargs;             /* -1: the arguments are the tuple in the head */
+    int8_t nargs;             /* -1: the arguments are those in the head */
     PyObject *arg[GL_INLINE_ARGS];
 } gl_handle_args;
 
@@ -126,16 +129,15 @@ typedef struct {
 
 typedef struct {
     GL_HANDLE_HEAD
-    PyObject *scheduled;      /* asyncio.TimerHandle's slots */
+    PyObject *scheduled;      /* asyncio.TimerHandle's slots; this one is not used */
     PyObject *when;
     gl_handle_args inl;
     int64_t deadline;         /* ns of CLOCK_MONOTONIC */
+    struct gl_loop *armed_by; /* borrowed; valid while `timer` is an id */
     uint32_t timer;           /* id in timers.c, or GL_NO_TIMER */
     uint32_t submission;      /* where its arming lies in the submission queue, if it
                                * is still there */
 } gl_timer_handle;
-
-#define GL_NO_TIMER UINT32_MAX
 
 typedef struct gl_handle_gate gl_handle_gate;
 
@@ -151,11 +153,33 @@ static PyTypeObject *gl_handle_type, *gl_timer_handle_type;
 /* What call_soon_threadsafe returns since CPython 3.14; NULL before. */
 static PyTypeObject *gl_threadsafe_handle_type;
 
+/* ---- deep nesting -------------------------------------------------------------- */
+
+#define GL_DEALLOC_DIRECT 32
+static int gl_dealloc_depth; /* of any thread: it only says when to be careful */
+
+/* Frees `self`, untracked, by `free_it` (what `dealloc`, its type's own, does): at once,
+ * and far down in a chain of such objects by way of CPython's trashcan, so that a long
+ * chain does not overflow the stack.  The trashcan costs four calls, this two additions. */
+static inline void
+gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
+{
+    if (gl_dealloc_depth < GL_DEALLOC_DIRECT) {
+        gl_dealloc_depth++;
+        free_it(self);
+        gl_dealloc_depth--;
+        return;
+    }
+    Py_TRASHCAN_BEGIN(self, dealloc)
+    free_it(self);
+    Py_TRASHCAN_END
+}
+
 /* ---- tables ----------------------------------------------------------------- */
 
 typedef struct gl_ready {     /* ready.c: a ring of owned references */
-    PyObject **slot;
-    size_t mask;              /* capacity - 1 */
+    PyObject **slot;          /* NULL once closed */
+    size_t capacity;          /* a power of two; 0 once closed */
     size_t head, count;
 } gl_ready;
 

@@ -95,6 +95,18 @@ schedule_first(gl_future *f, PyObject *callback, PyObject *context)
     return r;
 }
 
+/* The (callback, context) at i, owned.  asyncio's own `_callbacks`, called unbound, hands
+ * out the very list, so anything may be in it. */
+static PyObject *
+callback_pair(PyObject *list, Py_ssize_t i)
+{
+    PyObject *pair = PyList_GET_ITEM(list, i);
+    if (PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2)
+        return Py_NewRef(pair);
+    PyErr_SetString(PyExc_RuntimeError, "corrupted list of a future's callbacks");
+    return NULL;
+}
+
 static int
 gl_future_schedule(gl_future *f)
 {
@@ -115,12 +127,11 @@ gl_future_schedule(gl_future *f)
     f->callbacks = NULL;
     int r = 0;
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(list); i++) {
-        PyObject *pair = PyList_GET_ITEM(list, i); /* the list is only ours now */
-        if (ensure_alive(f) < 0)
-            r = -1;
-        else
-            r = gl_soon(f->loop, PyTuple_GET_ITEM(pair, 0), (PyObject *)f,
-                        PyTuple_GET_ITEM(pair, 1));
+        PyObject *pair = callback_pair(list, i);
+        r = pair == NULL ? -1
+                         : gl_soon(f->loop, PyTuple_GET_ITEM(pair, 0), (PyObject *)f,
+                                   PyTuple_GET_ITEM(pair, 1));
+        Py_XDECREF(pair);
     }
     Py_DECREF(list);
     return r;
@@ -144,11 +155,15 @@ gl_future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
     PyObject *pair = PyTuple_Pack(2, fn, context);
     if (pair == NULL)
         return -1;
-    if (f->callbacks == NULL && (f->callbacks = PyList_New(0)) == NULL) {
-        Py_DECREF(pair);
-        return -1;
+    int r = -1;
+    PyObject *list = f->callbacks ? NULL : PyList_New(0);
+    if (f->callbacks == NULL) { /* still: making a list may run the collector */
+        f->callbacks = list;
+        list = NULL;
     }
-    int r = PyList_Append(f->callbacks, pair);
+    if (f->callbacks != NULL)
+        r = PyList_Append(f->callbacks, pair);
+    Py_XDECREF(list);
     Py_DECREF(pair);
     return r;
 }
@@ -232,7 +247,9 @@ gl_future_method_remove(PyObject *self, PyObject *fn)
     if (kept == NULL)
         goto done;
     for (Py_ssize_t i = 0; f->callbacks == list && i < PyList_GET_SIZE(list); i++) {
-        PyObject *pair = Py_NewRef(PyList_GET_ITEM(list, i));
+        PyObject *pair = callback_pair(list, i);
+        if (pair == NULL)
+            goto done;
         int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), fn, Py_EQ);
         if (same == 0)
             same = PyList_Append(kept, pair);
@@ -298,8 +315,8 @@ gl_future_set_result(gl_future *f, PyObject *result)
 {
     if (ensure_pending(f) < 0)
         return -1;
-    Py_XSETREF(f->result, Py_NewRef(result));
     f->state = GL_FINISHED;
+    Py_XSETREF(f->result, Py_NewRef(result));
     return gl_future_schedule(f);
 }
 
@@ -354,9 +371,10 @@ gl_future_set_exception(gl_future *f, PyObject *given)
     PyObject *exc = exception_object(f, given);
     if (exc == NULL)
         return -1;
-    Py_XSETREF(f->exception, exc);
-    Py_XSETREF(f->exception_tb, PyException_GetTraceback(exc));
     f->state = GL_FINISHED;
+    PyObject *tb = PyException_GetTraceback(exc);
+    Py_XSETREF(f->exception, exc);
+    Py_XSETREF(f->exception_tb, tb);
     if (gl_future_schedule(f) < 0)
         return -1;
     if (f->exception != NULL)
@@ -534,7 +552,17 @@ gl_future_clear(PyObject *self)
 }
 
 static void
-future_dealloc(PyObject *self)
+future_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_ClearWeakRefs(self);
+    (void)gl_future_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static void
+future_dealloc(PyObject *self) /* lint: allow dealloc-type: future_free() releases it */
 {
     PyTypeObject *type = Py_TYPE(self);
     /* A subclass in Python has called the finalizer already.  It only reports an
@@ -543,10 +571,7 @@ future_dealloc(PyObject *self)
         PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
     PyObject_GC_UnTrack(self);
-    PyObject_ClearWeakRefs(self);
-    (void)gl_future_clear(self);
-    type->tp_free(self);
-    Py_DECREF(type);
+    gl_dealloc_nested(self, future_dealloc, future_free);
 }
 
 #define GL_CALLBACK_METHODS                                                                   \

@@ -1,10 +1,16 @@
 /*
  * handle.c: Handle, TimerHandle and ThreadSafeHandle.
  *
- * Both subclass asyncio's and keep callback, context, loop and so on in asyncio's
- * own slots, so that asyncio's Python methods (repr, get_context, when, the
- * comparisons) serve unchanged.  Up to GL_INLINE_ARGS arguments are kept without
- * a tuple; `_args` makes one when somebody looks.
+ * They subclass asyncio's classes and keep callback, context, loop and so on in asyncio's
+ * own slots, so that asyncio's Python methods (repr, get_context, when, the comparisons,
+ * even _run called unbound) serve unchanged.  Python can write these slots, and delete
+ * what is in them.  So C looks at them before each use: a handle that is not as C has
+ * filled it is `odd`, and asyncio's own _run and cancel are called for it, which meet
+ * what asyncio would have met.  What C has to rely on (inline arguments, a timer's id and
+ * deadline) lies behind the slots, out of Python's reach.
+ *
+ * Up to GL_INLINE_ARGS arguments are kept without a tuple; `_args` makes one when
+ * somebody looks.
  *
  * Life of a handle:
  *
@@ -22,8 +28,9 @@
  * unknown to the garbage collector as long as only the ready queue has it: most are
  * dropped by the caller at once and live for one iteration.  The loop's traverse then
  * visits what such a handle holds as if it were the loop's own (ready.c), so that a
- * loop dropped with work in its queue is collected; a handle that somebody kept is
- * tracked before it runs, so that the cycle through its callback is.
+ * loop dropped with work in its queue is collected.  A handle that somebody kept may be
+ * in a cycle, and is tracked before it can be garbage: after it ran, when the loop stops
+ * with it in the queue, or at once where the loop does not run (push_handle in loop.c).
  */
 #include "core.h"
 
@@ -37,7 +44,7 @@ typedef struct {
 
 static gl_handle_pool handle_pool, timer_pool, threadsafe_pool;
 
-static void gl_timers_cancel(gl_loop *loop, gl_timer_handle *h);
+static void gl_timers_cancel(gl_timer_handle *h);
 
 static inline gl_handle_args *
 handle_inline(PyObject *h)
@@ -70,8 +77,8 @@ caller_stack(void)
     return PyObject_CallOneArg(G.extract_stack, frame ? (PyObject *)frame : Py_None);
 }
 
-/* Fills what both kinds share.  `h` is fresh or from the free list: all slots NULL. */
-static int
+/* Fills what all kinds share.  `h` is fresh or from the free list: all fields are NULL. */
+static inline int
 handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
             PyObject *const *args, Py_ssize_t nargs, PyObject *context)
 {
@@ -102,10 +109,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
         head->source_traceback = caller_stack();
         if (head->source_traceback == NULL)
             return -1;
-    } else {
-        head->source_traceback = Py_NewRef(Py_None);
     }
-    head->repr = Py_NewRef(Py_None);
     return 0;
 }
 
@@ -118,8 +122,12 @@ handle_alloc(PyTypeObject *type, gl_handle_pool *pool)
         h = pool->item[--pool->len];
         Py_INCREF(type);
         _Py_NewReference(h);
-    } else if ((h = type->tp_alloc(type, 0)) != NULL) {
-        PyObject_GC_UnTrack(h);
+    } else {
+        /* lint: allow gc-new-untracked: tracked later, and only if it is kept */
+        h = PyObject_GC_New(PyObject, type);
+        if (h == NULL)
+            return NULL;
+        memset(h + 1, 0, (size_t)type->tp_basicsize - sizeof *h);
     }
     return h;
 }
@@ -128,24 +136,28 @@ static inline void
 handle_release(PyObject *h, gl_handle_pool *pool)
 {
     if (pool->len < GL_HANDLE_FREELIST)
-        pool->item[pool->len++] = h;
+        pool->item[pool->len++] = h; /* all fields but nargs are NULL */
     else
         Py_TYPE(h)->tp_free(h);
 }
 
+/* A filled handle of one of the types; untracked. */
+static inline PyObject *
+handle_make(PyTypeObject *type, gl_handle_pool *pool, gl_loop *loop, PyObject *callback,
+            PyObject *const *args, Py_ssize_t nargs, PyObject *context)
+{
+    PyObject *h = handle_alloc(type, pool);
+    if (h != NULL && handle_fill(loop, h, handle_inline(h), callback, args, nargs, context) < 0)
+        Py_CLEAR(h);
+    return h;
+}
+
 /* Untracked. */
 static PyObject *
-gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
-              Py_ssize_t nargs, PyObject *context)
+gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *context)
 {
-    gl_handle *h = (gl_handle *)handle_alloc(gl_handle_type, &handle_pool);
-    if (h == NULL)
-        return NULL;
-    if (handle_fill(loop, (PyObject *)h, &h->inl, callback, args, nargs, context) < 0) {
-        Py_DECREF(h);
-        return NULL;
-    }
-    return (PyObject *)h;
+    return handle_make(gl_handle_type, &handle_pool, loop, callback, args, nargs, context);
 }
 
 /* The handle of call_soon_threadsafe; untracked too. */
@@ -153,37 +165,32 @@ static PyObject *
 gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
                          Py_ssize_t nargs, PyObject *context)
 {
-    PyTypeObject *type = gl_threadsafe_handle_type;
-    if (type == NULL)
+    if (gl_threadsafe_handle_type == NULL)
         return gl_handle_new(loop, callback, args, nargs, context);
-    gl_threadsafe_handle *h = (gl_threadsafe_handle *)handle_alloc(type, &threadsafe_pool);
-    if (h == NULL)
-        return NULL;
-    if (handle_fill(loop, (PyObject *)h, &h->inl, callback, args, nargs, context) < 0) {
-        Py_DECREF(h);
-        return NULL;
-    }
-    return (PyObject *)h;
+    return handle_make(gl_threadsafe_handle_type, &threadsafe_pool, loop, callback, args, nargs,
+                       context);
 }
 
 static PyObject *
 gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, PyObject *callback,
                     PyObject *const *args, Py_ssize_t nargs, PyObject *context)
 {
-    gl_timer_handle *h = (gl_timer_handle *)handle_alloc(gl_timer_handle_type, &timer_pool);
+    PyObject *h = handle_make(gl_timer_handle_type, &timer_pool, loop, callback, args, nargs,
+                              context);
     if (h == NULL)
         return NULL;
-    h->timer = GL_NO_TIMER;
-    h->deadline = deadline;
-    h->when = Py_NewRef(when);
-    h->scheduled = Py_NewRef(Py_False);
-    if (handle_fill(loop, (PyObject *)h, &h->inl, callback, args, nargs, context) < 0) {
-        PyObject_GC_Track(h);
-        Py_DECREF(h);
-        return NULL;
-    }
+    gl_timer_handle *timer = (gl_timer_handle *)h;
+    timer->timer = GL_NO_TIMER;
+    timer->deadline = deadline;
+    timer->when = Py_NewRef(when);
     PyObject_GC_Track(h);
-    return (PyObject *)h;
+    return h;
+}
+
+static inline bool
+handle_has_weakrefs(PyObject *h)
+{
+    return *(PyObject **)((char *)h + Py_TYPE(h)->tp_weaklistoffset) != NULL;
 }
 
 static int
@@ -193,32 +200,41 @@ handle_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(h->args);
     Py_VISIT(h->callback);
+    Py_VISIT(h->cancelled);
     Py_VISIT(h->context);
     Py_VISIT(h->loop);
+    Py_VISIT(h->repr);
     Py_VISIT(h->source_traceback);
     gl_handle_args *inl = handle_inline(self);
     for (int i = 0; i < inl->nargs; i++)
         Py_VISIT(inl->arg[i]);
+    if (Py_TYPE(self) == gl_timer_handle_type) {
+        Py_VISIT(((gl_timer_handle *)self)->scheduled);
+        Py_VISIT(((gl_timer_handle *)self)->when);
+    } else if (Py_TYPE(self) == gl_threadsafe_handle_type) {
+        Py_VISIT(((gl_threadsafe_handle *)self)->lock);
+    }
     return 0;
 }
 
-/* Drops callback and arguments; the slots become NULL. */
-static void
-handle_drop_call(PyObject *self)
+/* Puts other objects (owned, or NULL) in the place of callback and arguments. */
+static inline void
+handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     gl_handle_args *inl = handle_inline(self);
-    PyObject *callback = h->callback, *args = h->args;
+    PyObject *old_callback = h->callback, *old_args = h->args;
     PyObject *inline_args[GL_INLINE_ARGS];
     int n = inl->nargs;
-    h->callback = h->args = NULL;
-    inl->nargs = 0;
+    h->callback = callback;
+    h->args = args;
+    inl->nargs = -1;
     for (int i = 0; i < n; i++) {
         inline_args[i] = inl->arg[i];
         inl->arg[i] = NULL;
     }
-    Py_XDECREF(callback);
-    Py_XDECREF(args);
+    Py_XDECREF(old_callback);
+    Py_XDECREF(old_args);
     for (int i = 0; i < n; i++)
         Py_DECREF(inline_args[i]);
 }
@@ -227,51 +243,120 @@ static int
 handle_clear(PyObject *self)
 {
     gl_handle_head *h = (gl_handle_head *)self;
-    handle_drop_call(self);
+    handle_replace_call(self, NULL, NULL);
     Py_CLEAR(h->context);
     Py_CLEAR(h->loop);
     Py_CLEAR(h->source_traceback);
     Py_CLEAR(h->cancelled);
     Py_CLEAR(h->repr);
+    if (Py_TYPE(self) == gl_timer_handle_type) {
+        Py_CLEAR(((gl_timer_handle *)self)->scheduled);
+        Py_CLEAR(((gl_timer_handle *)self)->when);
+    } else if (Py_TYPE(self) == gl_threadsafe_handle_type) {
+        Py_CLEAR(((gl_threadsafe_handle *)self)->lock);
+    }
     return 0;
 }
 
 static void
-handle_dealloc(PyObject *self)
+handle_free(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    PyObject_ClearWeakRefs(self);
+    if (handle_has_weakrefs(self))
+        PyObject_ClearWeakRefs(self);
     (void)handle_clear(self);
-    gl_handle_pool *pool = &handle_pool;
-    if (type == gl_threadsafe_handle_type) {
-        Py_CLEAR(((gl_threadsafe_handle *)self)->lock);
-        pool = &threadsafe_pool;
-    } else if (type == gl_timer_handle_type) {
-        gl_timer_handle *t = (gl_timer_handle *)self;
-        Py_CLEAR(t->when);
-        Py_CLEAR(t->scheduled);
-        pool = &timer_pool;
-    }
-    handle_release(self, pool);
+    handle_release(self, type == gl_handle_type         ? &handle_pool
+                         : type == gl_timer_handle_type ? &timer_pool
+                                                        : &threadsafe_pool);
     Py_DECREF(type);
 }
+
+static void
+handle_dealloc(PyObject *self) /* lint: allow dealloc-type: handle_free() releases it */
+{
+    PyObject_GC_UnTrack(self);
+    gl_dealloc_nested(self, handle_dealloc, handle_free);
+}
+
+/* ---- attributes ------------------------------------------------------------------- */
 
 static PyObject *
 handle_get_args(PyObject *self, void *Py_UNUSED(closure))
 {
-    gl_handle_head *h = (gl_handle_head *)self;
     gl_handle_args *inl = handle_inline(self);
-    if (inl->nargs < 0 && h->args)
-        return Py_NewRef(h->args);
-    if (h->callback == NULL || h->callback == Py_None)
-        Py_RETURN_NONE;
-    PyObject *tuple = PyTuple_New(inl->nargs);
-    if (tuple == NULL)
-        return NULL;
-    for (int i = 0; i < inl->nargs; i++)
-        PyTuple_SET_ITEM(tuple, i, Py_NewRef(inl->arg[i]));
+    int n = inl->nargs;
+    if (n < 0) {
+        PyObject *args = ((gl_handle_head *)self)->args;
+        if (args == NULL)
+            PyErr_SetString(PyExc_AttributeError, "'Handle' object has no attribute '_args'");
+        return Py_XNewRef(args);
+    }
+    PyObject *arg[GL_INLINE_ARGS]; /* making the tuple may run the collector */
+    for (int i = 0; i < n; i++)
+        arg[i] = Py_NewRef(inl->arg[i]);
+    PyObject *tuple = PyTuple_New(n);
+    for (int i = 0; i < n; i++) {
+        if (tuple)
+            PyTuple_SET_ITEM(tuple, i, arg[i]);
+        else
+            Py_DECREF(arg[i]);
+    }
     return tuple;
+}
+
+static int
+handle_set_args(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    handle_replace_call(self, Py_XNewRef(((gl_handle_head *)self)->callback),
+                        Py_XNewRef(value));
+    return 0;
+}
+
+/* Two of asyncio's slots, which read as None until something is stored. */
+static PyObject *
+handle_get_slot(PyObject *self, void *offset)
+{
+    PyObject *value = *(PyObject **)((char *)self + (intptr_t)offset);
+    return Py_NewRef(value ? value : Py_None);
+}
+
+static int
+handle_set_slot(PyObject *self, PyObject *value, void *offset)
+{
+    PyObject **slot = (PyObject **)((char *)self + (intptr_t)offset);
+    Py_XSETREF(*slot, Py_XNewRef(value));
+    return 0;
+}
+
+static PyObject *
+timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((gl_timer_handle *)self)->timer != GL_NO_TIMER);
+}
+
+/* ---- cancelling and running ----------------------------------------------------- */
+
+/* Does a slot of a handle on `loop` hold what C would not have put there? */
+static inline bool
+handle_is_odd(gl_loop *loop, PyObject *self, gl_handle_args *inl)
+{
+    gl_handle_head *h = (gl_handle_head *)self;
+    return h->callback == NULL || h->cancelled != Py_False || h->loop != (PyObject *)loop ||
+           h->context == NULL || !PyContext_CheckExact(h->context) ||
+           (inl->nargs < 0 && (h->args == NULL || !PyTuple_CheckExact(h->args)));
+}
+
+/* The loop that `_loop` names, or NULL where that is no goloop loop. */
+static inline gl_loop *
+handle_loop(PyObject *self)
+{
+    PyObject *loop = ((gl_handle_head *)self)->loop;
+    if (Py_TYPE(self) == gl_timer_handle_type) {
+        gl_timer_handle *timer = (gl_timer_handle *)self;
+        if (timer->timer != GL_NO_TIMER && loop == (PyObject *)timer->armed_by)
+            return timer->armed_by; /* for speed */
+    }
+    return loop != NULL && gl_loop_check(loop) ? (gl_loop *)loop : NULL;
 }
 
 static PyObject *
@@ -280,26 +365,32 @@ handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
     gl_handle_head *h = (gl_handle_head *)self;
     if (h->cancelled == Py_True)
         Py_RETURN_NONE;
+    bool is_timer = Py_TYPE(self) == gl_timer_handle_type;
+    gl_loop *loop = handle_loop(self);
+    if (loop == NULL || h->cancelled != Py_False)
+        return PyObject_CallOneArg(is_timer ? G.TimerHandle_cancel : G.Handle_cancel, self);
     Py_SETREF(h->cancelled, Py_NewRef(Py_True));
-    gl_loop *loop = (gl_loop *)h->loop;
-    if (Py_TYPE(self) == gl_timer_handle_type && loop)
-        gl_timers_cancel(loop, (gl_timer_handle *)self);
-    if (loop && loop->debug) {
+    bool debug = loop->debug;
+    if (is_timer)
+        gl_timers_cancel((gl_timer_handle *)self);
+    if (debug) {
         /* Keep a representation that still names the callback. */
         PyObject *repr = PyObject_Repr(self);
         if (repr == NULL)
             return NULL;
         Py_XSETREF(h->repr, repr);
     }
-    handle_drop_call(self);
-    h->callback = Py_NewRef(Py_None);
+    handle_replace_call(self, Py_NewRef(Py_None), Py_NewRef(Py_None));
     Py_RETURN_NONE;
 }
 
 static PyObject *
 handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(gl_handle_is_cancelled(self));
+    PyObject *cancelled = ((gl_handle_head *)self)->cancelled;
+    if (cancelled == NULL)
+        PyErr_SetString(PyExc_AttributeError, "'Handle' object has no attribute '_cancelled'");
+    return Py_XNewRef(cancelled);
 }
 
 /* Makes a handle known to the garbage collector. */
@@ -318,11 +409,11 @@ handle_report(gl_loop *loop, PyObject *self)
     if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
         PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
         return -1;
-    gl_handle_head *h = (gl_handle_head *)self;
     PyObject *exc = gl_take_exception();
     PyObject *message = NULL, *source = NULL, *kwargs = NULL, *pos = NULL;
-    PyObject *callback = h->callback ? Py_NewRef(h->callback) : Py_NewRef(Py_None);
-    PyObject *args = handle_get_args(self, NULL);
+    PyObject *callback = PyObject_GetAttr(self, G.s__callback);
+    PyObject *args = callback ? handle_get_args(self, NULL) : NULL;
+    PyObject *stack = Py_XNewRef(((gl_handle_head *)self)->source_traceback);
     int result = -1;
     if (exc == NULL || args == NULL)
         goto done;
@@ -340,17 +431,31 @@ handle_report(gl_loop *loop, PyObject *self)
     message = PyUnicode_FromFormat("Exception in callback %U", source);
     if (message == NULL)
         goto done;
-    result = gl_report(loop, message, exc, G.s_handle, self, NULL, NULL,
-                       h->source_traceback);
+    result = gl_report(loop, message, exc, G.s_handle, self, NULL, NULL, stack);
 done:
     Py_XDECREF(message);
     Py_XDECREF(source);
     Py_XDECREF(kwargs);
     Py_XDECREF(pos);
+    Py_XDECREF(stack);
     Py_XDECREF(args);
-    Py_DECREF(callback);
+    Py_XDECREF(callback);
     Py_XDECREF(exc);
     return result;
+}
+
+/* As asyncio's loop would do it. */
+static int
+handle_call_odd(PyObject *self)
+{
+    PyObject *r = handle_cancelled(self, NULL);
+    int cancelled = r ? PyObject_IsTrue(r) : -1;
+    Py_XDECREF(r);
+    if (cancelled)
+        return cancelled < 0 ? -1 : 0;
+    r = PyObject_CallOneArg(G.Handle_run, self);
+    Py_XDECREF(r);
+    return r ? 0 : -1;
 }
 
 static int
@@ -358,6 +463,8 @@ handle_call(gl_loop *loop, PyObject *self)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     gl_handle_args *inl = handle_inline(self);
+    if (handle_is_odd(loop, self, inl))
+        return handle_call_odd(self);
     /* cancel() from within the callback drops these; hold them. */
     PyObject *context = Py_NewRef(h->context);
     PyObject *callback = Py_NewRef(h->callback);
@@ -451,7 +558,7 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
 {
     if (handle_wait_for_others(h) < 0)
         return -1;
-    if (h->cancelled == Py_True)
+    if (gl_handle_is_cancelled((PyObject *)h))
         return 0;
     unsigned long outer = h->running; /* the callback may call _run() itself */
     h->running = PyThread_get_thread_ident();
@@ -494,10 +601,12 @@ gl_handle_run(gl_loop *loop, PyObject *self)
 static PyObject *
 handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    gl_handle_head *h = (gl_handle_head *)self;
-    if (h->cancelled == Py_True || h->loop == NULL)
+    gl_loop *loop = handle_loop(self);
+    if (gl_handle_is_cancelled(self))
         Py_RETURN_NONE;
-    gl_loop *loop = (gl_loop *)Py_NewRef(h->loop);
+    if (loop == NULL)
+        return PyObject_CallOneArg(G.Handle_run, self);
+    Py_INCREF(loop);
     int r = gl_handle_run(loop, self);
     Py_DECREF(loop);
     if (r < 0)
@@ -523,9 +632,24 @@ static PyMethodDef threadsafe_handle_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+#define HANDLE_VIEWS                                                                          \
+    {"_args", handle_get_args, handle_set_args,                                               \
+     PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL},                        \
+    {"_repr", handle_get_slot, handle_set_slot,                                               \
+     PyDoc_STR("In debug mode what repr() said before it was cancelled."),                    \
+     (void *)offsetof(gl_handle_head, repr)},                                                 \
+    {"_source_traceback", handle_get_slot, handle_set_slot,                                   \
+     PyDoc_STR("In debug mode the stack of whoever scheduled it."),                           \
+     (void *)offsetof(gl_handle_head, source_traceback)}
+
 static PyGetSetDef handle_getset[] = {
-    {"_args", handle_get_args, NULL, PyDoc_STR("The arguments, a tuple; None once cancelled."),
-     NULL},
+    HANDLE_VIEWS,
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyGetSetDef timer_handle_getset[] = {
+    HANDLE_VIEWS,
+    {"_scheduled", timer_get_scheduled, NULL, PyDoc_STR("Is it armed?  Not writable."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -545,7 +669,7 @@ static PyType_Slot timer_handle_slots[] = {
     {Py_tp_clear, handle_clear},
     {Py_tp_dealloc, handle_dealloc},
     {Py_tp_methods, handle_methods},
-    {Py_tp_getset, handle_getset},
+    {Py_tp_getset, timer_handle_getset},
     {0, NULL},
 };
 

@@ -190,6 +190,25 @@ debug_checks(gl_loop *self, PyObject *callback, const char *name, bool thread)
     return r ? 0 : -1;
 }
 
+/* Puts a fresh handle (stolen) on the queue and gives it out.  What was run since the
+ * loop was checked (debug mode's checks, the collector) may have closed it: then the
+ * push raises.  While the loop does not run it can become garbage together with a handle
+ * that the caller keeps, so the collector has to know the handle until it shows, at the
+ * next push, that nobody kept it. */
+static inline PyObject *
+push_handle(gl_loop *self, PyObject *h)
+{
+    if (!self->running)
+        gl_ready_untrack_last(&self->ready);
+    if (gl_ready_push(&self->ready, h) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    if (!self->running)
+        PyObject_GC_Track(h);
+    return Py_NewRef(h);
+}
+
 static inline PyObject *
 schedule(gl_loop *self, const char *name, bool thread, PyObject *const *args, Py_ssize_t nargs,
          PyObject *kwnames)
@@ -216,22 +235,20 @@ schedule(gl_loop *self, const char *name, bool thread, PyObject *const *args, Py
      * task as it is stored (future.c). */
     PyObject *wakeup = NULL;
     if (gl_is_task(callback) && nrest == 1 && gl_awaits(callback, rest[0])) {
-        callback = wakeup = gl_wakeup_of(callback, &context);
+        wakeup = gl_wakeup_of(callback, &context);
         if (wakeup == NULL)
             return NULL;
+        callback = wakeup;
     }
     PyObject *h = NULL;
     if (!self->debug || debug_checks(self, callback, name, thread) == 0)
         h = thread ? gl_handle_new(self, callback, rest, nrest, context)
                    : gl_threadsafe_handle_new(self, callback, rest, nrest, context);
-    Py_XDECREF(wakeup);
-    if (h == NULL)
-        return NULL;
-    if (gl_ready_push(&self->ready, h) < 0) {
-        Py_DECREF(h);
-        return NULL;
+    if (wakeup != NULL) {
+        Py_DECREF(wakeup);
+        Py_XDECREF(context);
     }
-    return Py_NewRef(h);
+    return h ? push_handle(self, h) : NULL;
 }
 
 static PyObject *
@@ -277,8 +294,7 @@ loop_time(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
     return PyFloat_FromDouble(loop_now());
 }
 
-/* The first nanosecond that is not before `when`; NaN is due at once, as it is for
- * asyncio's heap. */
+/* The first nanosecond that is not before `when`, which is not NaN. */
 static int64_t
 deadline_of(double when)
 {
@@ -290,11 +306,46 @@ deadline_of(double when)
     return (int64_t)ns;
 }
 
-/* Arms a timer for `when` (an object, kept as it is for when()). */
+/* `first` as the time to run at: an object (owned), kept as it is for when(), and in
+ * seconds.  NULL with an exception; for NaN too, which no order of timers has a place for. */
+static PyObject *
+convert_when(bool relative, PyObject *first, double *seconds)
+{
+    PyObject *when;
+    if (!relative) {
+        when = Py_NewRef(first);
+        *seconds = PyFloat_AsDouble(first);
+    } else if (PyFloat_CheckExact(first)) {
+        *seconds = loop_now() + PyFloat_AS_DOUBLE(first);
+        when = PyFloat_FromDouble(*seconds);
+    } else {
+        PyObject *now = PyFloat_FromDouble(loop_now());
+        when = now ? PyNumber_Add(now, first) : NULL;
+        Py_XDECREF(now);
+        *seconds = when ? PyFloat_AsDouble(when) : -1.0;
+    }
+    if (when == NULL || (*seconds == -1.0 && PyErr_Occurred())) {
+        Py_XDECREF(when);
+        return NULL;
+    }
+    if (isnan(*seconds)) {
+        Py_DECREF(when);
+        PyErr_Format(PyExc_ValueError, "Invalid %s: NaN (not a number)",
+                     relative ? "delay" : "when");
+        return NULL;
+    }
+    return when;
+}
+
+/* Arms a timer; gl_timers_arm() looks once more whether the loop is open. */
 static PyObject *
 arm(gl_loop *self, PyObject *when, double seconds, PyObject *callback, PyObject *const *args,
     Py_ssize_t nargs, PyObject *context)
 {
+    if (gl_loop_check_usable(self) < 0)
+        return NULL;
+    if (self->debug && debug_checks(self, callback, "call_at", true) < 0)
+        return NULL;
     PyObject *h = gl_timer_handle_new(self, when, deadline_of(seconds), callback, args, nargs,
                                       context);
     if (h == NULL)
@@ -325,29 +376,11 @@ loop_call_timer(gl_loop *self, bool relative, PyObject *const *args, Py_ssize_t 
                         relative ? "delay must not be None" : "when cannot be None");
         return NULL;
     }
-    if (gl_loop_check_usable(self) < 0)
-        return NULL;
-    if (self->debug && debug_checks(self, callback, "call_at", true) < 0)
-        return NULL;
-    PyObject *when;
     double seconds;
-    if (!relative) {
-        when = Py_NewRef(first);
-        seconds = PyFloat_AsDouble(first);
-    } else if (PyFloat_CheckExact(first)) {
-        seconds = loop_now() + PyFloat_AS_DOUBLE(first);
-        when = PyFloat_FromDouble(seconds);
-    } else {
-        PyObject *now = PyFloat_FromDouble(loop_now());
-        when = now ? PyNumber_Add(now, first) : NULL;
-        Py_XDECREF(now);
-        seconds = when ? PyFloat_AsDouble(when) : -1.0;
-    }
+    PyObject *when = convert_when(relative, first, &seconds);
     if (when == NULL)
         return NULL;
-    PyObject *h = NULL;
-    if (!(seconds == -1.0 && PyErr_Occurred()))
-        h = arm(self, when, seconds, callback, args + 2, nargs > 2 ? nargs - 2 : 0, context);
+    PyObject *h = arm(self, when, seconds, callback, args + 2, nargs > 2 ? nargs - 2 : 0, context);
     Py_DECREF(when);
     return h;
 }
@@ -440,8 +473,9 @@ loop_release(gl_loop *self)
     }
     gl_dispatch_drop(self);
     gl_large_drop(self);
+    self->closed = 1; /* where the collector has come before close() */
     self->shared = NULL;
-    gl_ready_clear(&self->ready);
+    gl_ready_close(&self->ready);
     gl_timers_clear(&self->timers);
     gl_registry_clear(self);
     Py_CLEAR(self->resolving);
@@ -492,7 +526,7 @@ loop__diagnostics(gl_loop *self, PyObject *Py_UNUSED(ignored))
         (unsigned long long)sh->turns, "polls", (unsigned long long)sh->polls, "recvs",
         (unsigned long long)sh->recvs, "sends", (unsigned long long)sh->sends, "accepts",
         (unsigned long long)sh->accepts, "wakeups", (unsigned long long)sh->wakeups, "ready",
-        (unsigned long)self->ready.count, "ready_capacity", (unsigned long)self->ready.mask + 1,
+        (unsigned long)self->ready.count, "ready_capacity", (unsigned long)self->ready.capacity,
         "timers", self->timers.armed, "runtime", text);
 }
 
@@ -557,7 +591,7 @@ fail:
         PyMem_RawFree(sh->arena);
         PyMem_RawFree(sh);
     }
-    gl_ready_free(&self->ready);
+    gl_ready_close(&self->ready);
     return -1;
 }
 
@@ -596,7 +630,7 @@ loop_dealloc(gl_loop *self)
         PyObject_ClearWeakRefs((PyObject *)self);
     loop_release(self);
     Py_CLEAR(self->task_factory);
-    gl_ready_free(&self->ready);
+    gl_ready_close(&self->ready);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }

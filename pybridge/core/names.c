@@ -108,5 +108,10 @@ gl_names_init(void)
     G.format_takes_debug =
         PyDict_Check(kwdefaults) && PyDict_GetItemString(kwdefaults, "debug") != NULL;
     Py_DECREF(kwdefaults);
-    return check_handle_layout();
+    if (check_handle_layout() < 0)
+        return -1;
+    G.Handle_run = PyObject_GetAttrString(G.asyncio_Handle, "_run");
+    G.Handle_cancel = PyObject_GetAttrString(G.asyncio_Handle, "cancel");
+    G.TimerHandle_cancel = PyObject_GetAttrString(G.asyncio_TimerHandle, "cancel");
+    return G.Handle_run && G.Handle_cancel && G.TimerHandle_cancel ? 0 : -1;
 }

@@ -47,6 +47,8 @@ native_class_check(PyTypeObject *type)
 static inline gl_loop *
 gl_native_loop(PyObject *loop)
 {
+    if (loop == NULL) /* a future that somebody is initialising anew */
+        return NULL;
     PyTypeObject *type = Py_TYPE(loop);
     if (type != native_class.type || type->tp_version_tag != native_class.tag ||
         native_class.tag == 0) {
@@ -60,20 +62,24 @@ gl_native_loop(PyObject *loop)
     return self;
 }
 
+/* The caller owns what it passes but for the loop. */
 static int
 gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
     gl_loop *native = gl_native_loop(loop);
     PyObject *handle;
     if (native) {
+        Py_INCREF(native); /* making a handle may run the collector */
         handle = gl_handle_new(native, callable, &arg, arg ? 1 : 0, context);
-        if (handle == NULL)
-            return -1;
-        if (gl_ready_push(&native->ready, handle) < 0) {
-            Py_DECREF(handle);
-            return -1;
-        }
-        return 0;
+        int r = handle ? gl_ready_push(&native->ready, handle) : -1;
+        if (r < 0)
+            Py_XDECREF(handle);
+        Py_DECREF(native);
+        return r;
+    }
+    if (loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
+        return -1;
     }
     /* An evil call_soon may drop what we were given. */
     PyObject *stack[4] = {Py_NewRef(loop), Py_NewRef(callable), NULL, NULL};

@@ -7,7 +7,7 @@
  *     _ssl._SSLSocket   head, Socket (weak reference or NULL), SSL *, context, ...
  *     _ssl.MemoryBIO    head, BIO *, eof_written
  *
- * and that is checked at first use on objects of which we know the answers: the word
+ * and that is checked for each connection, on objects of exactly these classes: the word
  * behind the SSL * must be the context that made the socket, and the BIO that the SSL
  * names must be the one in the MemoryBIO.  The functions are looked up in the _ssl
  * module's own file (and thereby in what it was linked to), never by name in the whole
@@ -38,6 +38,7 @@ static struct {
     int (*BIO_write)(BIO *, const void *, int);
     long (*BIO_ctrl)(BIO *, int, long, void *);
     void (*ERR_clear_error)(void);
+    PyTypeObject *socket_type, *bio_type; /* _ssl._SSLSocket and _ssl.MemoryBIO */
 } openssl = {.reason = "not tried yet"};
 
 static inline size_t
@@ -53,18 +54,20 @@ object_word(PyObject *o, size_t index)
     return ((void **)o)[index];
 }
 
-/* The SSL * and the two BIO * behind an ssl.SSLObject and its MemoryBIOs; false where
- * they are not found where they should be. */
-static bool
+/* The _ssl._SSLSocket behind an ssl.SSLObject, owned, with its SSL * and the two BIO *, all
+ * of which live as long as it does; NULL, without an exception, where they are not found
+ * where they should be. */
+static PyObject *
 openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **ssl, BIO **in,
                BIO **out)
 {
     PyObject *inner = PyObject_GetAttrString(sslobj, "_sslobj");
-    PyObject *context = inner ? PyObject_GetAttrString(inner, "context") : NULL;
-    bool good = context != NULL && Py_TYPE(inner)->tp_basicsize >= 6 * (Py_ssize_t)sizeof(void *) &&
-                Py_TYPE(incoming)->tp_basicsize == 4 * (Py_ssize_t)sizeof(void *) &&
-                Py_TYPE(outgoing)->tp_basicsize == 4 * (Py_ssize_t)sizeof(void *) &&
-                object_word(inner, 2) == NULL && object_word(inner, 4) == context;
+    bool good = inner != NULL && Py_TYPE(inner) == openssl.socket_type &&
+                Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
+                Py_TYPE(inner)->tp_basicsize >= 6 * (Py_ssize_t)sizeof(void *) &&
+                Py_TYPE(incoming)->tp_basicsize == 4 * (Py_ssize_t)sizeof(void *);
+    PyObject *context = good ? PyObject_GetAttrString(inner, "context") : NULL;
+    good = context != NULL && object_word(inner, 2) == NULL && object_word(inner, 4) == context;
     if (good) {
         *ssl = object_word(inner, 3);
         *in = object_word(incoming, 2);
@@ -74,8 +77,9 @@ openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **s
     }
     PyErr_Clear();
     Py_XDECREF(context);
-    Py_XDECREF(inner);
-    return good;
+    if (!good)
+        Py_CLEAR(inner);
+    return inner;
 }
 
 static const char *
@@ -89,6 +93,8 @@ openssl_load(void)
     const char *path = file ? PyUnicode_AsUTF8(file) : NULL;
     /* The handle is never closed: _ssl stays loaded as long as the process lives. */
     void *lib = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    openssl.socket_type = mod ? (PyTypeObject *)PyObject_GetAttrString(mod, "_SSLSocket") : NULL;
+    openssl.bio_type = mod ? (PyTypeObject *)PyObject_GetAttrString(mod, "MemoryBIO") : NULL;
     PyErr_Clear();
     Py_XDECREF(file);
     Py_XDECREF(mod);

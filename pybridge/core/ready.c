@@ -11,6 +11,7 @@
 
 static inline bool gl_is_handle(PyObject *o);
 static inline void gl_handle_track(PyObject *h);
+static inline bool handle_has_weakrefs(PyObject *h);
 static int handle_traverse(PyObject *self, visitproc visit, void *arg);
 
 static int
@@ -21,7 +22,7 @@ gl_ready_init(gl_ready *q)
         PyErr_NoMemory();
         return -1;
     }
-    q->mask = GL_READY_INITIAL - 1;
+    q->capacity = GL_READY_INITIAL;
     q->head = q->count = 0;
     return 0;
 }
@@ -36,21 +37,33 @@ ready_resize(gl_ready *q, size_t capacity)
         return -1;
     }
     for (size_t i = 0; i < q->count; i++)
-        slot[i] = q->slot[(q->head + i) & q->mask];
+        slot[i] = q->slot[(q->head + i) & (q->capacity - 1)];
     PyMem_Free(q->slot);
     q->slot = slot;
-    q->mask = capacity - 1;
+    q->capacity = capacity;
     q->head = 0;
     return 0;
+}
+
+/* The ring is full, or it is closed: whoever pushes has checked the loop, and then
+ * something ran (a collection, say) that closed it. */
+static int
+ready_grow(gl_ready *q)
+{
+    if (q->slot == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
+        return -1;
+    }
+    return ready_resize(q, q->capacity * 2);
 }
 
 /* Appends; takes over the reference in case of success. */
 static inline int
 gl_ready_push(gl_ready *q, PyObject *entry)
 {
-    if (q->count > q->mask && ready_resize(q, (q->mask + 1) * 2) < 0)
+    if (q->count == q->capacity && ready_grow(q) < 0)
         return -1;
-    q->slot[(q->head + q->count) & q->mask] = entry;
+    q->slot[(q->head + q->count) & (q->capacity - 1)] = entry;
     q->count++;
     return 0;
 }
@@ -61,7 +74,7 @@ gl_ready_pop(gl_ready *q)
 {
     PyObject *entry = q->slot[q->head];
     q->slot[q->head] = NULL;
-    q->head = (q->head + 1) & q->mask;
+    q->head = (q->head + 1) & (q->capacity - 1);
     q->count--;
     return entry;
 }
@@ -70,7 +83,7 @@ gl_ready_pop(gl_ready *q)
 static inline void
 gl_ready_trim(gl_ready *q)
 {
-    if (q->count == 0 && q->mask + 1 > 64 * GL_READY_INITIAL) {
+    if (q->count == 0 && q->capacity > 64 * GL_READY_INITIAL) {
         if (ready_resize(q, GL_READY_INITIAL) < 0)
             PyErr_Clear(); /* the larger ring goes on serving */
     }
@@ -80,7 +93,7 @@ static int
 gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
 {
     for (size_t i = 0; i < q->count; i++) {
-        PyObject *entry = q->slot[(q->head + i) & q->mask];
+        PyObject *entry = q->slot[(q->head + i) & (q->capacity - 1)];
         if (gl_is_handle(entry) && Py_REFCNT(entry) == 1 && !PyObject_GC_IsTracked(entry)) {
             /* Nobody else has it: what it refers to is as good as ours. */
             int r = handle_traverse(entry, visit, arg);
@@ -93,23 +106,40 @@ gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
     return 0;
 }
 
-/* Drops all entries; what their destructors push is dropped as well. */
-static void
-gl_ready_clear(gl_ready *q)
+/* The collector need not know the newest entry if by now nobody but the ring has it. */
+static inline void
+gl_ready_untrack_last(gl_ready *q)
 {
-    while (q->count) {
-        PyObject *entry = gl_ready_pop(q);
+    if (q->count == 0)
+        return;
+    PyObject *entry = q->slot[(q->head + q->count - 1) & (q->capacity - 1)];
+    if (Py_REFCNT(entry) == 1 && gl_is_handle(entry) && !handle_has_weakrefs(entry))
+        PyObject_GC_UnTrack(entry);
+}
+
+/* The loop stops: an entry that somebody kept may be in a cycle with the loop, which
+ * only now can become garbage.  A weak reference can turn into such a somebody. */
+static void
+gl_ready_track_kept(gl_ready *q)
+{
+    for (size_t i = 0; i < q->count; i++) {
+        PyObject *entry = q->slot[(q->head + i) & (q->capacity - 1)];
+        if (gl_is_handle(entry) && (Py_REFCNT(entry) > 1 || handle_has_weakrefs(entry)))
+            gl_handle_track(entry);
+    }
+}
+
+/* Drops all entries and the ring: from now on a push is an error.  Idempotent. */
+static void
+gl_ready_close(gl_ready *q)
+{
+    gl_ready old = *q;
+    memset(q, 0, sizeof(*q));
+    while (old.count) {
+        PyObject *entry = gl_ready_pop(&old);
         if (gl_is_handle(entry) && Py_REFCNT(entry) > 1)
             gl_handle_track(entry); /* somebody keeps it, perhaps in a cycle */
         Py_DECREF(entry);
     }
-}
-
-static void
-gl_ready_free(gl_ready *q)
-{
-    gl_ready_clear(q);
-    PyMem_Free(q->slot);
-    q->slot = NULL;
-    q->mask = 0;
+    PyMem_Free(old.slot);
 }

@@ -121,6 +121,21 @@ gl_resolved(gl_loop *loop, const gl_completion *c)
     return r;
 }
 
+/* Hands a request to Go and notes who waits for it; runs no Python. */
+static int
+resolve_start(gl_loop *loop, PyObject *key, PyObject *fut, uint32_t request,
+              const char *const *text, const int *number)
+{
+    if (PyDict_SetItem(loop->resolving, key, fut) < 0)
+        return -1;
+    int32_t r = loop->go->resolve(loop->reactor, request, text[0], text[1], number[0], number[1],
+                                  number[2], number[3]);
+    if (r >= 0)
+        return 0;
+    PyDict_DelItem(loop->resolving, key);
+    return gl_set_oserror(-r);
+}
+
 /* _resolve(host, port, flags, family, type, proto): host and port are bytes or None. */
 static PyObject *
 loop__resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
@@ -133,10 +148,8 @@ loop__resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     for (int i = 0; i < 2; i++) {
         if (args[i] == Py_None)
             continue;
-        Py_ssize_t len;
         if (PyBytes_AsStringAndSize(args[i], (char **)&text[i], NULL) < 0)
             return NULL;
-        (void)len;
     }
     int number[4];
     for (int i = 0; i < 4; i++) {
@@ -145,25 +158,22 @@ loop__resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
             return NULL;
         number[i] = (int)n;
     }
-    if (gl_loop_check_usable(self) < 0 || gl_loop_check_own_thread(self) < 0)
+    if (gl_loop_check_usable(self) < 0)
         return NULL;
-    if (self->resolving == NULL && (self->resolving = PyDict_New()) == NULL)
-        return NULL;
-    PyObject *fut = gl_new_future(self);
     uint32_t request = self->next_request++;
-    PyObject *key = fut ? PyLong_FromUnsignedLong(request) : NULL;
-    if (key == NULL || PyDict_SetItem(self->resolving, key, fut) < 0) {
-        Py_XDECREF(key);
-        Py_XDECREF(fut);
-        return NULL;
-    }
-    int32_t r = self->go->resolve(self->reactor, request, text[0], text[1], number[0], number[1],
-                                  number[2], number[3]);
-    if (r < 0) {
-        PyDict_DelItem(self->resolving, key);
-        gl_set_oserror(-r);
+    PyObject *fut = gl_new_future(self), *dict = PyDict_New();
+    PyObject *key = PyLong_FromUnsignedLong(request);
+    /* Making these may have run Python: only now is it the loop's turn to be looked at. */
+    if (fut == NULL || dict == NULL || key == NULL || gl_loop_check_usable(self) < 0 ||
+        gl_loop_check_own_thread(self) < 0) {
         Py_CLEAR(fut);
+    } else {
+        if (self->resolving == NULL)
+            self->resolving = Py_NewRef(dict);
+        if (resolve_start(self, key, fut, request, text, number) < 0)
+            Py_CLEAR(fut);
     }
-    Py_DECREF(key);
+    Py_XDECREF(key);
+    Py_XDECREF(dict);
     return fut;
 }

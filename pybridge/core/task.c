@@ -104,7 +104,7 @@ step_entered(gl_task *task, PyObject *exc)
     Py_CLEAR(task->fut_waiter);
     if (task->coro == NULL) {
         Py_XDECREF(thrown);
-        PyErr_SetString(PyExc_RuntimeError, "uninitialized Task object");
+        raise_uninitialized();
         return -1;
     }
     PyObject *coro = Py_NewRef(task->coro), *result = NULL;
@@ -148,7 +148,7 @@ static int
 gl_task_step(gl_task *task, PyObject *exc)
 {
     if (task->loop == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "uninitialized Task object");
+        raise_uninitialized();
         return -1;
     }
     PyObject *loop = Py_NewRef(task->loop);
@@ -183,9 +183,10 @@ report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
     PyObject *exc = gl_take_exception();
     PyObject *callable =
         waited_for ? gl_wakeup_callable(task) : gl_step_callable(task, NULL);
-    PyObject *handle = NULL;
+    PyObject *handle = NULL, *context = Py_XNewRef(task->context);
     if (callable)
-        handle = gl_handle_new(loop, callable, &waited_for, waited_for ? 1 : 0, task->context);
+        handle = gl_handle_new(loop, callable, &waited_for, waited_for ? 1 : 0, context);
+    Py_XDECREF(context);
     Py_XDECREF(callable);
     if (handle == NULL) {
         Py_XDECREF(exc);
@@ -193,6 +194,8 @@ report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
     }
     gl_restore_exception(exc);
     int r = handle_report(loop, handle);
+    if (Py_REFCNT(handle) > 1)
+        gl_handle_track(handle);
     Py_DECREF(handle);
     return r;
 }
@@ -222,7 +225,7 @@ gl_task_run(gl_loop *loop, gl_task *task)
     PyObject *context = task->context, *fut = Py_XNewRef(task->fut_waiter);
     int r = -1;
     if (context == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "uninitialized Task object");
+        raise_uninitialized();
     } else {
         Py_INCREF(context);
         if (PyContext_Enter(context) == 0) {
@@ -473,6 +476,7 @@ static int
 task_clear(PyObject *self)
 {
     gl_task *t = (gl_task *)self;
+    gl_task_unregister(t); /* garbage: all_tasks() must not bring it back half cleared */
     (void)gl_future_clear(self);
     Py_CLEAR(t->fut_waiter);
     Py_CLEAR(t->coro);
@@ -493,7 +497,17 @@ task_finalize(PyObject *self)
 #endif
 
 static void
-task_dealloc(PyObject *self)
+task_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_ClearWeakRefs(self);
+    (void)task_clear(self); /* and what the report ran may have listed us again */
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static void
+task_dealloc(PyObject *self) /* lint: allow dealloc-type: task_free() releases it */
 {
     gl_task *t = (gl_task *)self;
     PyTypeObject *type = Py_TYPE(self);
@@ -504,12 +518,8 @@ task_dealloc(PyObject *self)
         PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
     PyObject_GC_UnTrack(self);
-    PyObject_ClearWeakRefs(self);
-    /* What the report ran may have listed us again. */
     gl_task_unregister(t);
-    (void)task_clear(self);
-    type->tp_free(self);
-    Py_DECREF(type);
+    gl_dealloc_nested(self, task_dealloc, task_free);
 }
 
 static PyMethodDef task_methods[] = {

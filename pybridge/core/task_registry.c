@@ -57,6 +57,18 @@ gl_task_unregister(gl_task *task)
     node->next = node->prev = NULL;
 }
 
+#if !GL_LAYOUT_AWAITED_BY
+/* May a task of the list be given out?  Not one that nobody has any more: a subclass's
+ * dealloc runs Python (a finalizer, the destructors of its slots, what waits before it in
+ * the trashcan) before it comes to ours, which unlinks it.  Nor one that was finalized:
+ * asyncio's weak reference is gone by then, or the collector is about to clear it. */
+static inline bool
+task_is_live(PyObject *task)
+{
+    return Py_REFCNT(task) > 0 && !PyObject_GC_IsFinalized(task);
+}
+#endif
+
 /* _core._live_tasks(): the tasks of our own list, all loops. */
 static PyObject *
 core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
@@ -67,7 +79,7 @@ core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
         PyObject *task = (PyObject *)((char *)n - offsetof(gl_task, node));
         /* Growing the list may not run the collector, which could unlink `n`; from
          * 3.12 on it never does, and 3.11 only collects when objects are tracked. */
-        if (PyList_Append(list, task) < 0)
+        if (task_is_live(task) && PyList_Append(list, task) < 0)
             Py_CLEAR(list);
     }
 #endif

@@ -145,7 +145,7 @@ gl_awaits(PyObject *task, PyObject *fut)
 {
     return ((gl_task *)task)->fut_waiter == fut;
 }
-/* The callable and the task's context (borrowed) in the place of a stored Task. */
+/* The callable in the place of a stored Task, and the task's context or NULL; owned. */
 static PyObject *gl_wakeup_of(PyObject *task, PyObject **context);
 /* A callable that steps the task, throwing `exc` where not NULL. */
 static PyObject *gl_step_callable(gl_task *task, PyObject *exc);

@@ -16,6 +16,8 @@
 #include "core.h"
 
 #define GL_TIMER_CHUNK 1024
+/* Any id but GL_NO_TIMER can be armed; a chunk is given out as a whole. */
+#define GL_TIMER_CHUNKS (GL_NO_TIMER / GL_TIMER_CHUNK)
 
 struct gl_timer_chunk {
     PyObject *owner[GL_TIMER_CHUNK];
@@ -45,6 +47,8 @@ timers_id_alloc(gl_timers *t, uint32_t *id)
         t->first_free++;
     uint32_t c = t->first_free;
     if (c >= t->chunks) {
+        if (c >= GL_TIMER_CHUNKS)
+            goto nomem;
         gl_timer_chunk **p = PyMem_Realloc(t->chunk, (t->chunks + 1) * sizeof(*p));
         if (p == NULL)
             goto nomem;
@@ -96,6 +100,9 @@ static int
 gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
 {
     uint32_t id;
+    /* What made the handle may have closed the loop. */
+    if (loop->shared == NULL)
+        return gl_loop_check_usable(loop);
     if (timers_id_alloc(&loop->timers, &id) < 0)
         return -1;
     if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, NULL, h->deadline) < 0) {
@@ -103,9 +110,9 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
         return -1;
     }
     h->timer = id;
+    h->armed_by = loop;
     h->submission = loop->in_turn ? UINT32_MAX : loop->shared->sub_len - 1;
     *timers_owner(&loop->timers, id) = Py_NewRef((PyObject *)h);
-    Py_SETREF(h->scheduled, Py_NewRef(Py_True));
     loop->timers.armed++;
     if (!loop->in_turn && h->deadline < loop->shared->next_deadline)
         loop->shared->next_deadline = h->deadline;
@@ -114,13 +121,13 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
 
 /* Called by TimerHandle.cancel(); the handle is alive (the caller's reference). */
 static void
-gl_timers_cancel(gl_loop *loop, gl_timer_handle *h)
+gl_timers_cancel(gl_timer_handle *h)
 {
     uint32_t id = h->timer;
     if (id == GL_NO_TIMER)
         return;
+    gl_loop *loop = h->armed_by;
     h->timer = GL_NO_TIMER;
-    Py_SETREF(h->scheduled, Py_NewRef(Py_False));
     if (loop->shared == NULL) /* closed: the table is gone */
         return;
     PyObject **owner = timers_owner(&loop->timers, id);
@@ -172,7 +179,6 @@ gl_timers_take(gl_loop *loop, uint32_t id)
     loop->timers.armed--;
     timers_id_free(&loop->timers, id);
     h->timer = GL_NO_TIMER;
-    Py_SETREF(h->scheduled, Py_NewRef(Py_False));
     return (PyObject *)h;
 }
 

@@ -16,8 +16,9 @@
  * not plain data flow (errors above all), SSLProtocol's own methods are called: they
  * raise what they always raised.
  *
- * Any of the protocol's callbacks may close or abort the connection: own references
- * are held over each call and the state is looked at again after it.
+ * Any of the protocol's callbacks may close or abort the connection, or take the SSL
+ * objects away, and so may Python that OpenSSL calls (a key log, a message callback): own
+ * references are held over each call and the state is looked at again after it.
  */
 #include "core.h"
 #include "stream.h"
@@ -37,8 +38,9 @@ typedef struct gl_tls {
     Py_ssize_t incoming_high, incoming_low, outgoing_high, outgoing_low;
     char app_reading_paused, ssl_reading_paused, ssl_writing_paused, app_writing_paused;
     char is_buffer;
-    /* The objects behind sslobj and the BIOs, once they were looked up; they live as
-     * long as sslobj does. */
+    /* What is behind sslobj and the BIOs, once it was looked up.  `inner` is not ssl's
+     * but ours: whoever puts another object in its place takes nothing away from us. */
+    PyObject *inner;                 /* the _ssl._SSLSocket; keeps the three below alive */
     SSL *ssl;
     BIO *in, *out;
     char looked_up;
@@ -107,15 +109,47 @@ tls_py_init(void)
     return tls_py.s_append ? 0 : -1;
 }
 
-static bool
+/* Forgets what was found; whoever is inside of OpenSSL has a reference of its own. */
+static void
+tls_forget(gl_tls *t, bool look_again)
+{
+    t->looked_up = !look_again;
+    t->ssl = NULL;
+    t->in = t->out = NULL;
+    Py_CLEAR(t->inner);
+}
+
+static void
+tls_look_up(gl_tls *t)
+{
+    t->looked_up = 1;
+    if (!openssl_ready() || t->sslobj == NULL || t->incoming == NULL || t->outgoing == NULL)
+        return;
+    PyObject *sslobj = Py_NewRef(t->sslobj), *incoming = Py_NewRef(t->incoming),
+             *outgoing = Py_NewRef(t->outgoing);
+    SSL *ssl = NULL;
+    BIO *in = NULL, *out = NULL;
+    PyObject *inner = openssl_behind(sslobj, incoming, outgoing, &ssl, &in, &out);
+    /* Looking for it has run Python, which may have set other objects. */
+    if (inner != NULL && t->inner == NULL && t->sslobj == sslobj && t->incoming == incoming &&
+        t->outgoing == outgoing) {
+        t->inner = Py_NewRef(inner);
+        t->ssl = ssl;
+        t->in = in;
+        t->out = out;
+    }
+    Py_XDECREF(inner);
+    Py_DECREF(sslobj);
+    Py_DECREF(incoming);
+    Py_DECREF(outgoing);
+}
+
+/* True where ssl, in and out can be used, until Python runs again. */
+static inline bool
 tls_native(gl_tls *t)
 {
-    if (!t->looked_up) {
-        t->looked_up = 1;
-        if (!openssl_ready() || t->sslobj == NULL || t->incoming == NULL || t->outgoing == NULL ||
-            !openssl_behind(t->sslobj, t->incoming, t->outgoing, &t->ssl, &t->in, &t->out))
-            t->ssl = NULL;
-    }
+    if (!t->looked_up)
+        tls_look_up(t);
     return t->ssl != NULL;
 }
 
@@ -165,6 +199,8 @@ tls_process_outgoing(gl_tls *t)
                 return -1;
         }
     }
+    if (!tls_native(t))
+        return tls_call(PyObject_CallOneArg(tls_py.control_app_writing, (PyObject *)t));
     Py_ssize_t size = (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size;
     if ((size >= t->outgoing_high && !t->app_writing_paused) ||
         (size <= t->outgoing_low && t->app_writing_paused))
@@ -172,18 +208,21 @@ tls_process_outgoing(gl_tls *t)
     return 0;
 }
 
-/* Encrypts as much as OpenSSL takes; the number of bytes. */
+/* Encrypts as much as OpenSSL takes; the number of bytes.  tls_native() holds. */
 static Py_ssize_t
 tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len)
 {
     Py_ssize_t done = 0;
+    PyObject *inner = Py_NewRef(t->inner);
+    SSL *ssl = t->ssl;
     openssl.ERR_clear_error();
     while (done < len) {
         size_t n = 0;
-        if (openssl.SSL_write_ex(t->ssl, data + done, (size_t)(len - done), &n) != 1)
+        if (openssl.SSL_write_ex(ssl, data + done, (size_t)(len - done), &n) != 1)
             break;
         done += (Py_ssize_t)n;
     }
+    Py_DECREF(inner);
     return done;
 }
 
@@ -202,19 +241,35 @@ tls_backlog_append(gl_tls *t, PyObject *data, Py_ssize_t done, Py_ssize_t len)
     }
     if (rest == NULL)
         return -1;
-    int r = tls_call(PyObject_CallMethodOneArg(t->write_backlog, tls_py.s_append, rest));
+    PyObject *backlog = Py_NewRef(t->write_backlog ? t->write_backlog : Py_None);
+    int r = tls_call(PyObject_CallMethodOneArg(backlog, tls_py.s_append, rest));
+    Py_DECREF(backlog);
     Py_DECREF(rest);
     if (r == 0)
         t->write_buffer_size += len - done;
     return r;
 }
 
+/* The length of the backlog, or -1. */
+static Py_ssize_t
+tls_backlog_len(gl_tls *t)
+{
+    if (t->write_backlog == NULL)
+        return 0;
+    PyObject *backlog = Py_NewRef(t->write_backlog);
+    Py_ssize_t n = PyObject_Size(backlog);
+    Py_DECREF(backlog);
+    return n;
+}
+
 /* True if data can go to OpenSSL at once. */
 static bool
 tls_writable(gl_tls *t)
 {
-    return t->state == tls_py.wrapped && tls_native(t) && t->write_backlog &&
-           PyObject_Size(t->write_backlog) == 0;
+    Py_ssize_t waiting = t->write_backlog ? tls_backlog_len(t) : 1;
+    if (waiting < 0)
+        PyErr_Clear(); /* the Python method will meet it again */
+    return waiting == 0 && t->state == tls_py.wrapped && tls_native(t);
 }
 
 /* Encrypts one object; what OpenSSL does not take goes to the backlog. */
@@ -224,7 +279,8 @@ tls_write_one(gl_tls *t, PyObject *data)
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
         return -1;
-    Py_ssize_t len = view.len, done = tls_encrypt(t, view.buf, len);
+    /* Taking the buffer may have run Python: what it left is Python's to write to. */
+    Py_ssize_t len = view.len, done = tls_native(t) ? tls_encrypt(t, view.buf, len) : 0;
     PyBuffer_Release(&view);
     if (done == len)
         return 0;
@@ -251,7 +307,6 @@ static PyObject *
 tls_write_appdata(gl_tls *t, PyObject *list)
 {
     if (!tls_writable(t)) {
-        PyErr_Clear();
         return PyObject_CallFunctionObjArgs(tls_py.write_appdata, (PyObject *)t, list, NULL);
     }
     PyObject *items = PySequence_Fast(list, "writelines() takes an iterable of bytes");
@@ -293,7 +348,6 @@ tls_write(gl_tls *t, PyObject *data)
     if (len == 0)
         Py_RETURN_NONE;
     if (!tls_writable(t)) {
-        PyErr_Clear();
         PyObject *one = PyTuple_Pack(1, data);
         if (one == NULL)
             return NULL;
@@ -330,21 +384,23 @@ tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
 
 enum tls_read_end { TLS_MORE, TLS_DRY, TLS_CLOSED, TLS_BROKEN };
 
-/* Decrypts into [buf, buf + cap); *end says why it stopped. */
+/* Decrypts into [buf, buf + cap); *end says why it stopped.  tls_native() holds. */
 static Py_ssize_t
 tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, enum tls_read_end *end)
 {
     size_t done = 0;
+    PyObject *inner = Py_NewRef(t->inner);
+    SSL *ssl = t->ssl;
     openssl.ERR_clear_error();
     *end = TLS_MORE;
     while (done < cap) {
         size_t n = 0;
-        int r = openssl.SSL_read_ex(t->ssl, buf + done, cap - done, &n);
+        int r = openssl.SSL_read_ex(ssl, buf + done, cap - done, &n);
         if (r == 1) {
             done += n;
             continue;
         }
-        switch (openssl.SSL_get_error(t->ssl, r)) {
+        switch (openssl.SSL_get_error(ssl, r)) {
         case GL_SSL_ERROR_WANT_READ:
         case GL_SSL_ERROR_WANT_WRITE:
             *end = TLS_DRY;
@@ -357,6 +413,7 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, enum tls_read_end *end)
         }
         break;
     }
+    Py_DECREF(inner);
     return (Py_ssize_t)done;
 }
 
@@ -365,7 +422,9 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, enum tls_read_end *end)
 static int
 tls_raise_broken(gl_tls *t)
 {
-    PyObject *r = PyObject_CallMethod(t->sslobj, "read", "n", (Py_ssize_t)GL_TLS_CHUNK);
+    PyObject *sslobj = Py_NewRef(t->sslobj ? t->sslobj : Py_None);
+    PyObject *r = PyObject_CallMethod(sslobj, "read", "n", (Py_ssize_t)GL_TLS_CHUNK);
+    Py_DECREF(sslobj);
     if (r) {
         Py_DECREF(r);
         PyErr_SetString(PyExc_ConnectionError, "the TLS connection is broken");
@@ -398,6 +457,8 @@ tls_read_copied(gl_tls *t)
     while (end == TLS_MORE && tls_reads(t)) {
         if (t->is_buffer) /* data_received() has put a BufferedProtocol in its place */
             return tls_read_buffered(t);
+        if (!tls_native(t)) /* or taken the SSL objects away */
+            return tls_call(PyObject_CallOneArg(tls_py.do_read, (PyObject *)t));
         uint8_t *scratch = tls_scratch_take();
         if (scratch == NULL)
             return -1;
@@ -413,7 +474,7 @@ tls_read_copied(gl_tls *t)
         if (n > 0) {
             PyObject *r = NULL;
             if (bytes) {
-                PyObject *protocol = Py_NewRef(t->app_protocol);
+                PyObject *protocol = Py_NewRef(t->app_protocol ? t->app_protocol : Py_None);
                 r = PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes);
                 Py_DECREF(protocol);
                 Py_DECREF(bytes);
@@ -429,8 +490,10 @@ static int
 tls_read_buffered(gl_tls *t)
 {
     enum tls_read_end end = TLS_MORE;
+    if (!tls_native(t))
+        return tls_call(PyObject_CallOneArg(tls_py.do_read, (PyObject *)t));
     PyObject *hint = PyLong_FromSize_t(bio_pending(t->in));
-    PyObject *getter = Py_NewRef(t->get_buffer);
+    PyObject *getter = Py_NewRef(t->get_buffer ? t->get_buffer : Py_None);
     PyObject *buf = hint ? PyObject_CallOneArg(getter, hint) : NULL;
     Py_DECREF(getter);
     Py_XDECREF(hint);
@@ -441,7 +504,7 @@ tls_read_buffered(gl_tls *t)
     Py_DECREF(buf);
     if (r < 0)
         return -1;
-    if (!tls_reads(t) || t->ssl == NULL) { /* get_buffer() closed or paused */
+    if (!tls_reads(t) || !tls_native(t)) { /* get_buffer() closed or paused */
         PyBuffer_Release(&view);
         return 0;
     }
@@ -465,7 +528,7 @@ tls_read_buffered(gl_tls *t)
     }
     if (n > 0) {
         PyObject *count = PyLong_FromSsize_t(n);
-        PyObject *updated = Py_NewRef(t->buffer_updated);
+        PyObject *updated = Py_NewRef(t->buffer_updated ? t->buffer_updated : Py_None);
         PyObject *res = count ? PyObject_CallOneArg(updated, count) : NULL;
         Py_DECREF(updated);
         Py_XDECREF(count);
@@ -479,7 +542,7 @@ tls_read_buffered(gl_tls *t)
 static int
 tls_control_reading(gl_tls *t)
 {
-    if (t->transport == NULL || t->transport == Py_None)
+    if (t->transport == NULL || t->transport == Py_None || !tls_native(t))
         return 0;
     Py_ssize_t size = (Py_ssize_t)bio_pending(t->in);
     const char *method = NULL;
@@ -505,7 +568,7 @@ tls_read_all(gl_tls *t)
         int r = t->is_buffer ? tls_read_buffered(t) : tls_read_copied(t);
         if (r < 0)
             return -1;
-        Py_ssize_t backlog = t->write_backlog ? PyObject_Size(t->write_backlog) : 0;
+        Py_ssize_t backlog = tls_backlog_len(t);
         if (backlog < 0)
             return -1;
         if (backlog > 0)
@@ -554,8 +617,9 @@ gl_tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
         }
     } else {
         PyObject *bytes = PyBytes_FromStringAndSize(data, n);
-        PyObject *r =
-            bytes && t->incoming ? PyObject_CallMethod(t->incoming, "write", "O", bytes) : NULL;
+        PyObject *incoming = Py_NewRef(t->incoming ? t->incoming : Py_None);
+        PyObject *r = bytes ? PyObject_CallMethod(incoming, "write", "O", bytes) : NULL;
+        Py_DECREF(incoming);
         Py_XDECREF(bytes);
         if (tls_call(r) < 0)
             return -1;
@@ -583,6 +647,7 @@ tls_traverse(gl_tls *t, visitproc visit, void *arg)
     Py_VISIT(t->app_protocol);
     Py_VISIT(t->transport);
     Py_VISIT(t->sslobj);
+    Py_VISIT(t->inner);
     Py_VISIT(t->incoming);
     Py_VISIT(t->outgoing);
     Py_VISIT(t->write_backlog);
@@ -594,8 +659,7 @@ tls_traverse(gl_tls *t, visitproc visit, void *arg)
 static int
 tls_clear(gl_tls *t)
 {
-    t->ssl = NULL;
-    t->looked_up = 1;
+    tls_forget(t, false);
     Py_CLEAR(t->state);
     Py_CLEAR(t->app_protocol);
     Py_CLEAR(t->transport);
@@ -623,10 +687,9 @@ static int
 tls_set_ssl_part(gl_tls *t, PyObject *value, void *offset)
 {
     PyObject **field = (PyObject **)((char *)t + (intptr_t)offset);
-    t->looked_up = 0;
-    t->ssl = NULL;
     PyObject *old = *field;
     *field = Py_XNewRef(value);
+    tls_forget(t, true);
     Py_XDECREF(old);
     return 0;
 }

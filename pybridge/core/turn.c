@@ -95,7 +95,8 @@ log_slow(gl_loop *loop, PyObject *what, double seconds)
     return r ? 0 : -1;
 }
 
-/* Runs a handle that is not cancelled; the caller keeps it alive. */
+/* Runs a handle that is not cancelled; the caller keeps it alive, and tracks it
+ * afterwards where somebody else does too. */
 static int
 gl_run_timed(gl_loop *loop, PyObject *handle)
 {
@@ -277,9 +278,9 @@ gl_iterate(gl_loop *loop)
         } else {
             if (loop->lingering)
                 gl_current_flush(loop);
-            if (Py_REFCNT(entry) > 1)
-                gl_handle_track(entry);
             r = gl_handle_is_cancelled(entry) ? 0 : gl_run_timed(loop, entry);
+            if (Py_REFCNT(entry) > 1)
+                gl_handle_track(entry); /* by who scheduled it, or an exception handler */
             Py_DECREF(entry);
         }
         if (r < 0)
@@ -321,6 +322,7 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     } while (r == 0 && !self->stopping);
     if (self->lingering)
         gl_current_flush(self);
+    gl_ready_track_kept(&self->ready);
     self->thread_id = outer;
     self->running = 0;
     self->stopping = 0;

@@ -36,8 +36,11 @@ gl_wakeup_callable(gl_task *task)
 static PyObject *
 gl_wakeup_of(PyObject *task, PyObject **context)
 {
-    *context = ((gl_task *)task)->context;
-    return gl_wakeup_callable((gl_task *)task);
+    *context = Py_XNewRef(((gl_task *)task)->context);
+    PyObject *wakeup = gl_wakeup_callable((gl_task *)task);
+    if (wakeup == NULL)
+        Py_CLEAR(*context);
+    return wakeup;
 }
 
 /* ---- the step callable ----------------------------------------------------------------- */
@@ -139,6 +142,29 @@ gl_step_callable(gl_task *task, PyObject *exc)
     return (PyObject *)s;
 }
 
+/* Nothing was ever, or is no longer, in the task: Task.__init__ has not run or failed. */
+static void
+raise_uninitialized(void)
+{
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "uninitialized Task object");
+}
+
+/* Waits by a callable among the future's callbacks. */
+static int
+add_wakeup(gl_task *task, gl_future *fut)
+{
+    PyObject *wakeup = gl_wakeup_callable(task), *context = Py_XNewRef(task->context);
+    int r = -1;
+    if (context == NULL)
+        raise_uninitialized();
+    else if (wakeup != NULL)
+        r = gl_future_add_callback(fut, wakeup, context);
+    Py_XDECREF(context);
+    Py_XDECREF(wakeup);
+    return r;
+}
+
 static int
 gl_step_soon(gl_task *task, PyObject *exc)
 {
@@ -146,11 +172,14 @@ gl_step_soon(gl_task *task, PyObject *exc)
     if (exc == NULL && gl_is_task((PyObject *)task) &&
         (loop = gl_native_loop(task->loop)) != NULL)
         return gl_push_task(loop, task);
-    PyObject *step = gl_step_callable(task, exc);
-    if (step == NULL)
-        return -1;
-    int r = gl_soon(task->loop, step, NULL, task->context);
-    Py_DECREF(step);
+    PyObject *step = gl_step_callable(task, exc), *context = Py_XNewRef(task->context);
+    int r = -1;
+    if (context == NULL)
+        raise_uninitialized();
+    else if (step != NULL)
+        r = gl_soon(task->loop, step, NULL, context);
+    Py_XDECREF(context);
+    Py_XDECREF(step);
     return r;
 }
 
@@ -166,18 +195,22 @@ awaited_by_add(gl_future *fut, PyObject *task)
         fut->awaited_by = Py_NewRef(task);
         return 0;
     }
-    if (fut->awaited_by_is_set)
-        return PySet_Add(fut->awaited_by, task);
-    PyObject *set = PySet_New(NULL);
-    if (set == NULL)
-        return -1;
-    if (PySet_Add(set, task) < 0 || PySet_Add(set, fut->awaited_by) < 0) {
-        Py_DECREF(set);
-        return -1;
+    /* The hash of a subclass's instance runs Python, which may begin the future anew. */
+    PyObject *before = Py_NewRef(fut->awaited_by);
+    int r;
+    if (fut->awaited_by_is_set) {
+        r = PySet_Add(before, task);
+    } else {
+        PyObject *set = PySet_New(NULL);
+        r = set == NULL || PySet_Add(set, task) < 0 || PySet_Add(set, before) < 0 ? -1 : 0;
+        if (r == 0 && fut->awaited_by == before) {
+            fut->awaited_by_is_set = 1;
+            Py_SETREF(fut->awaited_by, Py_NewRef(set));
+        }
+        Py_XDECREF(set);
     }
-    Py_SETREF(fut->awaited_by, set);
-    fut->awaited_by_is_set = 1;
-    return 0;
+    Py_DECREF(before);
+    return r;
 }
 
 static inline int
@@ -190,7 +223,10 @@ awaited_by_discard(gl_future *fut, PyObject *task)
     }
     if (fut->awaited_by == NULL || !fut->awaited_by_is_set)
         return 0;
-    return PySet_Discard(fut->awaited_by, task) < 0 ? -1 : 0;
+    PyObject *set = Py_NewRef(fut->awaited_by);
+    int r = PySet_Discard(set, task) < 0 ? -1 : 0;
+    Py_DECREF(set);
+    return r;
 }
 
 #else
@@ -267,14 +303,8 @@ wait_exact(gl_task *task, PyObject *result)
         gl_is_future(result) && gl_is_task((PyObject *)task) && gl_native_loop(task->loop)) {
         fut->callback0 = Py_NewRef((PyObject *)task);
         fut->context0 = Py_NewRef(Py_None);
-    } else {
-        PyObject *wakeup = gl_wakeup_callable(task);
-        if (wakeup == NULL)
-            return -1;
-        int r = gl_future_add_callback(fut, wakeup, task->context);
-        Py_DECREF(wakeup);
-        if (r < 0)
-            return -1;
+    } else if (add_wakeup(task, fut) < 0) {
+        return -1;
     }
     Py_XSETREF(task->fut_waiter, Py_NewRef(result));
     return task->must_cancel ? pass_on_cancel(task, result) : 0;
@@ -316,15 +346,15 @@ wait_general(gl_task *task, PyObject *result, PyObject *blocking_attr)
         return -1;
     if (PyObject_SetAttr(result, G.s__asyncio_future_blocking, Py_False) < 0)
         return -1;
-    PyObject *wakeup = gl_wakeup_callable(task);
-    if (wakeup == NULL)
-        return -1;
-    PyObject *context = Py_XNewRef(task->context);
-    PyObject *stack[3] = {result, wakeup, context};
-    PyObject *r = PyObject_VectorcallMethod(G.s_add_done_callback, stack,
-                                            2 | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
+    PyObject *wakeup = gl_wakeup_callable(task), *context = Py_XNewRef(task->context);
+    PyObject *stack[3] = {result, wakeup, context}, *r = NULL;
+    if (context == NULL)
+        raise_uninitialized();
+    else if (wakeup != NULL)
+        r = PyObject_VectorcallMethod(G.s_add_done_callback, stack,
+                                      2 | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
     Py_XDECREF(context);
-    Py_DECREF(wakeup);
+    Py_XDECREF(wakeup);
     if (r == NULL)
         return -1;
     Py_DECREF(r);

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
+	"github.com/goloop/goloop/timers"
 )
 
 // The mirror in netloop must have C's layout. An array of one length cannot be
@@ -36,6 +37,7 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.wake_pending)]byte  = [unsafe.Offsetof(netloop.Shared{}.WakePending)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wake_fd)]byte       = [unsafe.Offsetof(netloop.Shared{}.WakeFD)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.flags)]byte         = [unsafe.Offsetof(netloop.Shared{}.Flags)]byte{}
+	_ [C.GL_NO_TIMER - timers.MaxID]byte                 = [1]byte{} // C gives out all below
 	_ [C.GL_NO_RING]byte                                 = [netloop.NoRing]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.turns)]byte         = [unsafe.Offsetof(netloop.Shared{}.Turns)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wakeups)]byte       = [unsafe.Offsetof(netloop.Shared{}.Wakeups)]byte{}
