@@ -76,16 +76,18 @@ static int32_t
 visit_flush(int32_t reactor) GL_VISIT(int32_t, flush(reactor))
 
 static int32_t
-visit_stream_open(int32_t reactor, int32_t fd, uint32_t flags, uint32_t *id, uint32_t *gen)
-    GL_VISIT(int32_t, stream_open(reactor, fd, flags, id, gen))
+visit_stream_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t flags, uint32_t *id,
+                  uint32_t *gen)
+    GL_VISIT(int32_t, stream_open(reactor, fd, owner, flags, id, gen))
 
 static int32_t
 visit_stream_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
     GL_VISIT(int32_t, stream_close(reactor, id, gen, flags))
 
 static int32_t
-visit_datagram_open(int32_t reactor, int32_t fd, uint32_t want, uint32_t *id, uint32_t *gen)
-    GL_VISIT(int32_t, datagram_open(reactor, fd, want, id, gen))
+visit_datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want,
+                    uint32_t *id, uint32_t *gen)
+    GL_VISIT(int32_t, datagram_open(reactor, fd, owner, want, id, gen))
 
 static int32_t
 visit_datagram_set(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want)
@@ -96,8 +98,9 @@ visit_datagram_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
     GL_VISIT(int32_t, datagram_close(reactor, id, gen, flags))
 
 static int32_t
-visit_listener_open(int32_t reactor, int32_t fd, int32_t backlog, uint32_t *id, uint32_t *gen)
-    GL_VISIT(int32_t, listener_open(reactor, fd, backlog, id, gen))
+visit_listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
+                    uint32_t *id, uint32_t *gen)
+    GL_VISIT(int32_t, listener_open(reactor, fd, owner, backlog, id, gen))
 
 static int32_t
 visit_listener_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)

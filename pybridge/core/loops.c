@@ -74,7 +74,6 @@ gl_loops_flush(void)
     stream_list unopened = {NULL, 0, 0};
     if (first_loop == NULL || gl_library_epoch() == 0)
         return;
-    gl_library_bind_thread();
     for (gl_loop *loop = first_loop; loop != NULL; loop = loop->next_loop) {
         if (loop->go == NULL || loop->in_turn || gl_loop_is_foreign(loop))
             continue;
