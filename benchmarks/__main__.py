@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import native, report, results, runner
+from benchmarks import compare, native, report, results, runner
 from benchmarks.cases import CASES, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
 
@@ -68,6 +68,21 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(do=_run)
 
     command = commands.add_parser(
+        "compare", help="two builds of goloop, before and after a change, interleaved"
+    )
+    command.add_argument(
+        "--before", required=True, metavar="PYTHON",
+        help="the interpreter of an environment that has the other goloop",
+    )  # fmt: skip
+    command.add_argument("--python", default=sys.executable, help="that of the goloop after")
+    command.add_argument("--cases", nargs="+", default=["all"], metavar="CASE")
+    usual = runner.Settings()
+    command.add_argument("--rounds", type=int, default=9)
+    command.add_argument("--seconds", type=float, default=usual.seconds)
+    command.add_argument("--warmup", type=float, default=usual.warmup)
+    command.set_defaults(do=_compare)
+
+    command = commands.add_parser(
         "report", help="write docs/performance.md, its plots and its data from the kept runs"
     )
     command.set_defaults(do=_report)
@@ -122,6 +137,16 @@ def _run_one(
     # A failed row is a result, and the report shows it; a goloop that can't be
     # loaded is none.
     return 1 if "error" in run.loops.get("goloop", {}) else 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    settings = runner.Settings(options.rounds, options.seconds, options.warmup)
+    print(
+        compare.compare(
+            options.before, options.python, select(options.cases), settings, runner.to_stderr
+        )
+    )
+    return 0
 
 
 def _drop() -> None:
