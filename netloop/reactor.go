@@ -7,8 +7,8 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// Reactor serves one event loop. It is used by one thread at a time; Wake and
-// Deliver may be called by any.
+// Reactor serves one event loop. It is used by one thread at a time; Wake may be
+// called by any.
 type Reactor struct {
 	shared   *Shared
 	calls    Calls
@@ -17,7 +17,7 @@ type Reactor struct {
 	wakeup   wakeup
 	registry registry
 	wheel    timers.Wheel
-	mailbox  mailbox
+	answers  answers
 	out      output
 	scratch  transports.Scratch
 	ring     ring
@@ -73,12 +73,12 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 }
 
 // Close gives the reactor's own descriptors back. Those that were registered are
-// left alone; answers that nobody collected are returned.
-func (r *Reactor) Close() []Answer {
+// left alone; answers that nobody collected are in Shared.Spent.
+func (r *Reactor) Close() {
 	r.wakeup.shut()
 	r.shared.WakeFD = -1
 	r.closeFDs()
-	return r.mailbox.shut()
+	r.leaveAnswers()
 }
 
 func (r *Reactor) closeFDs() {
@@ -148,7 +148,7 @@ func (r *Reactor) Now() int64 { return r.shared.Now }
 
 // leftovers tells whether there is work that needs no event.
 func (r *Reactor) leftovers() bool {
-	return r.ready.n > 0 || r.loud > 0 || len(r.listenerErrors) > 0 || r.mailbox.waiting.Load() > 0
+	return r.ready.n > 0 || r.loud > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()
 }
 
 // timeout bounds the wait by what is due and by what is left over.

@@ -1,5 +1,5 @@
 /*
- * resolve.c: getaddrinfo on Go's threads, through libc.
+ * resolve.c: getaddrinfo on threads of the library's, through libc.
  *
  * Loop._resolve makes a Future and a request number; the answer comes back as a
  * completion.  A cancelled Future lets its answer fall on the floor.
@@ -161,7 +161,10 @@ loop__resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
                                   number[2], number[3]);
     if (r < 0) {
         PyDict_DelItem(self->resolving, key);
-        gl_set_oserror(-r);
+        if (r == -EAGAIN) /* as asyncio's executor has it */
+            PyErr_SetString(PyExc_RuntimeError, "can't start new thread");
+        else
+            gl_set_oserror(-r);
         Py_CLEAR(fut);
     }
     Py_DECREF(key);
