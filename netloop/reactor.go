@@ -29,6 +29,9 @@ type Reactor struct {
 	ready   tokens  // what the poller told of and was not served yet
 
 	resting        []token // listeners
+	closesSeen     uint64  // of closes.count, while a listener rests
+	closedAt       uint64  // the turn before which a registration last ended
+	earlyTries     int     // turns in which they are tried before their time
 	listenerErrors []token // listeners that could not go on
 
 	due [256]uint32 // timers on their way into the completions
@@ -69,12 +72,14 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	shared.WakeFD = int32(r.wakeup.writeFD)
 	shared.NextDeadline = DeadlineNone
 	shared.Now = r.clock.now()
+	r.closedAt = shared.Turns - earlyTries
 	return r, nil
 }
 
 // Close gives the reactor's own descriptors back. Those that were registered are
 // left alone; answers that nobody collected are in Shared.Spent.
 func (r *Reactor) Close() {
+	closes.leave(r)
 	r.wakeup.shut()
 	r.shared.WakeFD = -1
 	r.closeFDs()
@@ -104,6 +109,10 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.decode()
 	r.flushDirty()
 
+	if len(r.resting) > 0 {
+		r.tryEarly()
+	}
+
 	sh.Polls++
 	events, errno := r.poller.wait(r.timeout(timeout))
 	sh.Now = r.clock.now()
@@ -126,7 +135,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.collectAnswers()
 	r.serve()
 	if len(r.resting) > 0 {
-		r.resume()
+		r.resume(sh.Now, false)
 	}
 	if len(r.listenerErrors) > 0 {
 		r.reportListeners()
