@@ -59,13 +59,15 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	if err = r.poller.open(&r.calls.Poll); err != nil {
 		return nil, err
 	}
+	r.wakeup.token = newWakeToken(r.clock.now())
 	var errno syscall.Errno
 	if r.wakeup.readFD, r.wakeup.writeFD, errno = r.calls.WakeOpen(); errno != 0 {
 		r.poller.close()
 		return nil, failed("eventfd", errno)
 	}
-	if err = r.poller.addWakeup(r.wakeup.readFD, wakeToken); err != nil {
-		r.closeFDs()
+	if err = r.poller.addWakeup(r.wakeup.readFD, r.wakeup.token); err != nil {
+		r.poller.close()
+		r.closeWakeup()
 		return nil, err
 	}
 	shared.WakePending = 0
@@ -87,13 +89,23 @@ func (r *Reactor) Close() {
 }
 
 func (r *Reactor) closeFDs() {
+	if !r.poller.isOurs() {
+		return // what the other numbers name now can't be told
+	}
+	if r.batch.state == ringOpen {
+		r.closeRing()
+	}
+	wakeup := r.poller.holds(r.wakeup.readFD)
+	r.poller.close()
+	if wakeup {
+		r.closeWakeup()
+	}
+}
+
+func (r *Reactor) closeWakeup() {
 	_ = r.calls.Close(r.wakeup.readFD)
 	if r.wakeup.writeFD != r.wakeup.readFD {
 		_ = r.calls.Close(r.wakeup.writeFD)
-	}
-	r.poller.close()
-	if r.batch.state == ringOpen {
-		r.ring.close()
 	}
 }
 
@@ -188,7 +200,7 @@ func (r *Reactor) nextDeadline() int64 {
 func (r *Reactor) note(events int) {
 	for i := range events {
 		t, in := r.poller.event(i)
-		if t == wakeToken {
+		if t == r.wakeup.token {
 			r.seenWakeup()
 			continue
 		}

@@ -363,3 +363,55 @@ print(outcome)
     )
     assert code == 0, f"ended with {code}\n{output}"
     assert threads < 11 or output == "fine\n", output
+
+
+# ---- descriptors of a loop that somebody closes --------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["anon_inode:[eventpoll]", "anon_inode:[eventfd]"])
+def test_a_loop_closes_no_number_that_is_somebody_elses(kind: str) -> None:
+    passes(
+        """
+def numbers():
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}") == sys.argv[2]:
+                found.add(int(name))
+        except FileNotFoundError:
+            pass
+    return found
+
+async def main():
+    await asyncio.sleep(0.001)
+
+new_loop().close()
+before = numbers()
+loop = new_loop()
+loop.run_until_complete(main())
+(lost,) = numbers() - before
+os.close(lost)
+
+def attempt():
+    coroutine = main()
+    try:
+        loop.run_until_complete(coroutine)
+    except OSError as exc:
+        print(exc)
+        coroutine.close()
+        return exc.errno
+    return 0
+
+if "eventpoll" in sys.argv[2]:
+    assert attempt() == 9
+other = os.open("/dev/null", os.O_RDONLY)
+os.dup2(other, lost)
+os.close(other) if other != lost else None
+if "eventpoll" in sys.argv[2]:
+    assert attempt() == 22
+loop.close()
+os.fstat(lost)
+""",
+        "goloop",
+        kind,
+    )
