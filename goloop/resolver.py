@@ -3,7 +3,7 @@
 Address literals and services are answered at once by socket.getaddrinfo itself,
 told to look up no host name (AI_NUMERICHOST): the answer, its errors, the encoding
 of names and the audit event are then the stdlib's.  What is left are host names,
-which go to the C library on a goroutine, never to the default executor.
+which go to the C library on threads of goloop's, never to the default executor.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@
 //
 // # Threads
 //
-// A reactor is used by one thread at a time and has no lock; only Wake and
-// Deliver may be called by any. There is no state outside of a reactor, so
-// any number of them may run side by side.
+// A reactor is used by one thread at a time and has no lock; only Wake may be
+// called by any. There is no state outside of a reactor but a count of closed
+// descriptors (closes.go), so any number of them may run side by side.
 package netloop

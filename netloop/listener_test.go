@@ -152,11 +152,11 @@ func TestListenerRestsAndGoesOn(t *testing.T) {
 			if f.count("accept") != accepts {
 				t.Error("a resting listener accepted")
 			}
-			if left := l.sh.NextDeadline - l.sh.Now; left <= 0 || left > 1_000_000_000 {
+			if left := l.sh.NextDeadline - l.sh.Now; left > 10_000_000 {
 				t.Errorf("the rest ends in %d ns", left)
 			}
-			// Let the second pass.
-			l.r.registry.find(ln.id, ln.gen).listener.Rest(l.sh.Now - 2_000_000_000)
+			// Let the rest pass.
+			l.r.registry.find(ln.id, ln.gen).listener.Hasten(0)
 			total := 0
 			for total < 2 {
 				total += accepted(t, l.turn(-1))
@@ -179,6 +179,69 @@ func TestRestingListenerEndsTheWaitItself(t *testing.T) {
 	total := 0
 	for total < 1 {
 		total += accepted(t, l.turn(-1))
+	}
+}
+
+// longRest makes the listener rest for a second, and keeps the reactor from trying early.
+func longRest(l *loop, ln listening) {
+	machine := l.r.registry.find(ln.id, ln.gen).listener
+	for range 7 {
+		until, _ := machine.Resting()
+		machine.Resume(until)
+		machine.Rest(until)
+	}
+}
+
+// A registration that ends lets the listener go on at once, a second before its time.
+func TestRestEndsWhenADescriptorIsClosed(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		f := newFaults()
+		l := newLoop(t, usual, f.calls)
+		closer := l
+		if others {
+			closer = usualLoop(t)
+		}
+		ln := l.listen(100)
+		near := closer.stream(0)
+		ln.dial(t, 1)
+		f.fail("accept", syscall.EMFILE)
+		l.until(CmpAcceptError)
+		longRest(l, ln)
+		until := l.sh.NextDeadline
+		_ = l.turn(0)
+		closer.close(near)
+		for total := 0; total < 1; {
+			total += accepted(t, l.turn(-1))
+		}
+		if l.sh.Now >= until+900_000_000 {
+			t.Error("the rest was slept through")
+		}
+		if l.sh.NextDeadline != DeadlineNone || closes.waiting.Load() != 0 {
+			t.Error("the reactor still waits for descriptors")
+		}
+	}
+}
+
+func TestFailingEarlyDoesNotSpin(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	ln := l.listen(100)
+	ln.dial(t, 1)
+	near := l.stream(0)
+	for range 1000 {
+		f.fail("accept", syscall.EMFILE)
+	}
+	l.until(CmpAcceptError)
+	longRest(l, ln)
+	accepts := f.count("accept")
+	l.close(near)
+	for range 20 {
+		if d := l.turn(0); len(d) != 0 {
+			t.Fatalf("completed %+v", d)
+		}
+	}
+	if tries := f.count("accept") - accepts; tries < 1 || tries > earlyTries+3 {
+		t.Errorf("%d tries", tries)
 	}
 }
 

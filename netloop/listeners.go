@@ -55,10 +55,11 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 		case transports.Nothing:
 			return true
 		case transports.Resting:
-			l.Rest(r.shared.Now)
-			r.resting = append(r.resting, t)
 			r.setHeld(t.id(), s, 0)
-			r.putAcceptError(t, errno, 1)
+			r.restListener(t, l)
+			if l.Rest(r.shared.Now) {
+				r.putAcceptError(t, errno, 1)
+			}
 			return true
 		case transports.Failed:
 			r.setHeld(t.id(), s, 0)
@@ -86,24 +87,58 @@ func (r *Reactor) putAcceptError(t token, errno syscall.Errno, resting int64) {
 	r.out.put(Completion{Kind: CmpAcceptError, ID: t.id(), Gen: t.gen(), Res: int32(errno), Arg: resting})
 }
 
-// resume lets listeners go on whose rest is over.
-func (r *Reactor) resume() {
+// restListener enters a listener into the list of those that rest.
+func (r *Reactor) restListener(t token, l *transports.Listener) {
+	if len(r.resting) == 0 {
+		seen := closes.enter(r)
+		if !l.Early() {
+			// What has just ended here has yet to be closed.
+			past := r.shared.Turns - r.closedAt
+			r.closesSeen, r.earlyTries = seen, int(earlyTries-min(past, earlyTries))
+		}
+	}
+	r.resting = append(r.resting, t)
+}
+
+// earlyTries is in how many turns the resting listeners are tried after a descriptor
+// was closed: C closes it for good up to two turns after its registration has ended.
+const earlyTries = 3
+
+// tryEarly lets the resting listeners go on where a descriptor has come free.
+func (r *Reactor) tryEarly() {
+	now := r.clock.now()
+	if n := closes.count.Load(); n != r.closesSeen {
+		r.closesSeen, r.earlyTries = n, earlyTries
+		for _, t := range r.resting {
+			if s := r.registry.find(t.id(), t.gen()); s != nil {
+				s.listener.Hasten(now)
+			}
+		}
+	}
+	if r.earlyTries > 0 {
+		r.earlyTries--
+		r.resume(now, true)
+	}
+}
+
+// resume lets listeners go on whose rest is over, or all of them.
+func (r *Reactor) resume(now int64, early bool) {
 	left := r.resting[:0]
 	for _, t := range r.resting {
 		s := r.registry.find(t.id(), t.gen())
 		if s == nil {
 			continue
 		}
-		if until, _ := s.listener.Resting(); until > r.shared.Now {
+		if until, _ := s.listener.Resting(); until > now && !early {
 			left = append(left, t)
 			continue
 		}
-		s.listener.Resume()
+		s.listener.Resume(now)
 		if errno := r.setHeld(t.id(), s, readable); errno != 0 {
 			// The poller has no memory or no room for it either: rest again,
 			// unless the descriptor itself is at fault.
 			if errno == syscall.ENOMEM || errno == syscall.ENOSPC {
-				s.listener.Rest(r.shared.Now)
+				s.listener.Rest(now)
 				left = append(left, t)
 				continue
 			}
@@ -113,6 +148,9 @@ func (r *Reactor) resume() {
 		}
 	}
 	r.resting = left
+	if len(left) == 0 {
+		closes.leave(r)
+	}
 }
 
 // reportListeners tells of listeners that could not go on after a rest.

@@ -11,6 +11,12 @@ import "syscall"
 //	    makes the kernel's object, close-on-exec.
 //	close()
 //	    gives it back.
+//	isOurs() bool
+//	    tells whether its number still names it; the wakeup has been added.
+//	hold(fd int) bool
+//	    notes a descriptor of the reactor's own, besides the wakeup, without polling it.
+//	holds(fd int) bool
+//	    tells whether the number still names what was given to hold or addWakeup.
 //	add(fd int32, t token, in interest) syscall.Errno
 //	    registers a descriptor that is not registered; EEXIST where it is, EPERM
 //	    where it cannot be polled. Level-triggered; with oneShot the registration
@@ -38,6 +44,11 @@ import "syscall"
 //	    directions: the call that is made next brings it to light.
 //	describe() string
 //	    the kernel's mechanism and the clock of its waits, in a few words.
+//
+// Somebody may close the reactor's own descriptors (os.closerange in a program that
+// makes itself a daemon), and the numbers then name what is opened next. So they are
+// looked at before they are closed: a stranger's is left alone. Where that can't be
+// told the descriptor is taken for ours.
 //
 // add, modify and remove are made through setHeld, which is the portable half.
 

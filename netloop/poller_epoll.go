@@ -3,6 +3,9 @@
 package netloop
 
 import (
+	"bytes"
+	"slices"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -22,6 +25,8 @@ type PollCalls struct {
 	TimerCreate func() (int, syscall.Errno)
 	TimerSet    func(fd int, spec *unix.ItimerSpec) syscall.Errno
 	Close       func(fd int) syscall.Errno
+	// Facts is what the kernel tells of a descriptor, in /proc.
+	Facts func(fd int) ([]byte, syscall.Errno)
 }
 
 func systemPollCalls() PollCalls {
@@ -64,6 +69,27 @@ func systemPollCalls() PollCalls {
 			_, _, e := unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
 			return e
 		},
+		Facts: readFacts,
+	}
+}
+
+func readFacts(fd int) ([]byte, syscall.Errno) {
+	file, err := unix.Open("/proc/self/fdinfo/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, ErrnoOf(err)
+	}
+	defer func() { _ = unix.Close(file) }()
+	var all []byte
+	for {
+		all = slices.Grow(all, 4096)
+		n, err := unix.Read(file, all[len(all):cap(all)])
+		if err != nil {
+			return nil, ErrnoOf(err)
+		}
+		if n == 0 {
+			return all, 0
+		}
+		all = all[:len(all)+n]
 	}
 }
 
@@ -80,6 +106,9 @@ const timerToken token = 1
 type poller struct {
 	calls *PollCalls
 	epfd  int
+
+	wakeFD int
+	wakeup token
 
 	// Arguments and results of the calls live here: as locals they would be
 	// allocated at each call, since they are passed to function variables.
@@ -118,10 +147,36 @@ func (p *poller) open(c *PollCalls) error {
 }
 
 func (p *poller) close() {
-	if p.timerfd >= 0 {
+	if p.timerfd >= 0 && p.holds(p.timerfd) {
 		_ = p.calls.Close(p.timerfd)
 	}
 	_ = p.calls.Close(p.epfd)
+}
+
+// isOurs tells whether the number of the epoll still names ours: whether the kernel
+// lists the wakeup in it, with the token that only this reactor has.
+func (p *poller) isOurs() bool {
+	list, errno := p.calls.Facts(p.epfd)
+	if errno == 0 {
+		return bytes.Contains(list, strconv.AppendUint(nil, uint64(p.wakeup), 16))
+	}
+	// The number names nothing, or there is no /proc: then it is at least an epoll
+	// that has what the number of the wakeup names.
+	return p.holds(p.wakeFD)
+}
+
+// hold adds a descriptor for no event but an error, which it does not have.
+func (p *poller) hold(fd int) bool {
+	return p.ctl(unix.EPOLL_CTL_ADD, int32(fd), timerToken, unix.EPOLLET) == 0
+}
+
+// holds relies on epoll knowing a descriptor by its number and by what it names: to
+// replace the registration of another than was added fails.
+func (p *poller) holds(fd int) bool {
+	if fd == p.wakeFD {
+		return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), p.wakeup, unix.EPOLLIN|unix.EPOLLET) == 0
+	}
+	return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), timerToken, unix.EPOLLET) == 0
 }
 
 func (p *poller) ctl(op int, fd int32, t token, mask uint32) syscall.Errno {
@@ -168,6 +223,7 @@ func (p *poller) knows(fd int32) bool {
 func (p *poller) addWakeup(fd int, t token) error {
 	// Edge-triggered: every write to an eventfd is an event of its own, so
 	// that the turn need not read it.
+	p.wakeFD, p.wakeup = fd, t
 	return failed("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLIN|unix.EPOLLET))
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// Reactor serves one event loop. It is used by one thread at a time; Wake and
-// Deliver may be called by any.
+// Reactor serves one event loop. It is used by one thread at a time; Wake may be
+// called by any.
 type Reactor struct {
 	shared   *Shared
 	calls    Calls
@@ -17,7 +17,7 @@ type Reactor struct {
 	wakeup   wakeup
 	registry registry
 	wheel    timers.Wheel
-	mailbox  mailbox
+	answers  answers
 	out      output
 	scratch  transports.Scratch
 	ring     ring
@@ -29,6 +29,9 @@ type Reactor struct {
 	ready   tokens  // what the poller told of and was not served yet
 
 	resting        []token // listeners
+	closesSeen     uint64  // of closes.count, while a listener rests
+	closedAt       uint64  // the turn before which a registration last ended
+	earlyTries     int     // turns in which they are tried before their time
 	listenerErrors []token // listeners that could not go on
 
 	due [256]uint32 // timers on their way into the completions
@@ -56,39 +59,53 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	if err = r.poller.open(&r.calls.Poll); err != nil {
 		return nil, err
 	}
+	r.wakeup.token = newWakeToken(r.clock.now())
 	var errno syscall.Errno
 	if r.wakeup.readFD, r.wakeup.writeFD, errno = r.calls.WakeOpen(); errno != 0 {
 		r.poller.close()
 		return nil, failed("eventfd", errno)
 	}
-	if err = r.poller.addWakeup(r.wakeup.readFD, wakeToken); err != nil {
-		r.closeFDs()
+	if err = r.poller.addWakeup(r.wakeup.readFD, r.wakeup.token); err != nil {
+		r.poller.close()
+		r.closeWakeup()
 		return nil, err
 	}
 	shared.WakePending = 0
 	shared.WakeFD = int32(r.wakeup.writeFD)
 	shared.NextDeadline = DeadlineNone
 	shared.Now = r.clock.now()
+	r.closedAt = shared.Turns - earlyTries
 	return r, nil
 }
 
 // Close gives the reactor's own descriptors back. Those that were registered are
-// left alone; answers that nobody collected are returned.
-func (r *Reactor) Close() []Answer {
+// left alone; answers that nobody collected are in Shared.Spent.
+func (r *Reactor) Close() {
+	closes.leave(r)
 	r.wakeup.shut()
 	r.shared.WakeFD = -1
 	r.closeFDs()
-	return r.mailbox.shut()
+	r.leaveAnswers()
 }
 
 func (r *Reactor) closeFDs() {
+	if !r.poller.isOurs() {
+		return // what the other numbers name now can't be told
+	}
+	if r.batch.state == ringOpen {
+		r.closeRing()
+	}
+	wakeup := r.poller.holds(r.wakeup.readFD)
+	r.poller.close()
+	if wakeup {
+		r.closeWakeup()
+	}
+}
+
+func (r *Reactor) closeWakeup() {
 	_ = r.calls.Close(r.wakeup.readFD)
 	if r.wakeup.writeFD != r.wakeup.readFD {
 		_ = r.calls.Close(r.wakeup.writeFD)
-	}
-	r.poller.close()
-	if r.batch.state == ringOpen {
-		r.ring.close()
 	}
 }
 
@@ -103,6 +120,10 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 
 	r.decode()
 	r.flushDirty()
+
+	if len(r.resting) > 0 {
+		r.tryEarly()
+	}
 
 	sh.Polls++
 	events, errno := r.poller.wait(r.timeout(timeout))
@@ -126,7 +147,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.collectAnswers()
 	r.serve()
 	if len(r.resting) > 0 {
-		r.resume()
+		r.resume(sh.Now, false)
 	}
 	if len(r.listenerErrors) > 0 {
 		r.reportListeners()
@@ -148,7 +169,7 @@ func (r *Reactor) Now() int64 { return r.shared.Now }
 
 // leftovers tells whether there is work that needs no event.
 func (r *Reactor) leftovers() bool {
-	return r.ready.n > 0 || r.loud > 0 || len(r.listenerErrors) > 0 || r.mailbox.waiting.Load() > 0
+	return r.ready.n > 0 || r.loud > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()
 }
 
 // timeout bounds the wait by what is due and by what is left over.
@@ -179,7 +200,7 @@ func (r *Reactor) nextDeadline() int64 {
 func (r *Reactor) note(events int) {
 	for i := range events {
 		t, in := r.poller.event(i)
-		if t == wakeToken {
+		if t == r.wakeup.token {
 			r.seenWakeup()
 			continue
 		}

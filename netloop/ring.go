@@ -12,8 +12,10 @@ import "syscall"
 //
 //	open(c *RingCalls) ringState
 //	    makes the kernel's object, close-on-exec.
-//	close()
-//	    gives it back.
+//	close(fd bool)
+//	    gives it back, but for its descriptor where fd is false.
+//	number() int
+//	    is its descriptor.
 //	send(fd int32, base, size uintptr), receive(...)
 //	    add a call to the batch, of at most ringSize, as Calls.Send and Calls.Recv
 //	    would make it.
@@ -70,6 +72,7 @@ func (b *ringBatch) result(i int) (int, syscall.Errno) {
 // batch remembers whose calls are in the ring, and where a receive puts what comes.
 type batch struct {
 	state ringState
+	held  bool // the poller knows the ring's descriptor
 	runs  uint64
 	token [ringSize]token
 	base  [ringSize]uintptr
@@ -80,6 +83,9 @@ type batch struct {
 func (r *Reactor) batches() bool {
 	if r.batch.state == ringUnknown && r.shared.Flags&NoRing == 0 {
 		r.batch.state = r.ring.open(&r.calls.Ring)
+		if r.batch.state == ringOpen {
+			r.batch.held = r.poller.hold(r.ring.number())
+		}
 	}
 	return r.batch.state == ringOpen
 }
@@ -88,9 +94,14 @@ func (r *Reactor) batches() bool {
 func (r *Reactor) runBatch() {
 	r.batch.runs++
 	if !r.ring.run() {
-		r.ring.close()
+		r.closeRing()
 		r.batch.state = ringRefused
 	}
+}
+
+// closeRing gives the ring back. Its descriptor may have become somebody else's.
+func (r *Reactor) closeRing() {
+	r.ring.close(!r.batch.held || r.poller.holds(r.ring.number()))
 }
 
 // sendBatches makes the first send of those dirty streams for which one plain send

@@ -123,7 +123,7 @@ func (g *ring) open(c *RingCalls) ringState {
 	g.calls, g.fd = c, fd
 	const wanted = ringSingleMap | ringNativeWork
 	if p.Features&wanted != wanted || !g.mapQueues(p) {
-		g.close()
+		g.close(true)
 		return ringRefused
 	}
 	return ringOpen
@@ -153,13 +153,17 @@ func (g *ring) mapQueues(p *RingParams) bool {
 	return true
 }
 
-func (g *ring) close() {
+func (g *ring) number() int { return g.fd }
+
+func (g *ring) close(fd bool) {
 	for _, m := range [][]byte{g.table, g.queues} {
 		if m != nil {
 			_ = g.calls.Unmap(m)
 		}
 	}
-	_ = g.calls.Close(g.fd)
+	if fd {
+		_ = g.calls.Close(g.fd)
+	}
 	*g = ring{ringBatch: g.ringBatch} // the results are still to be read
 }
 

@@ -19,7 +19,7 @@ func needsRing(t testing.TB) {
 	if g.open(&calls) != ringOpen {
 		t.Skip("there is no io_uring here")
 	}
-	g.close()
+	g.close(true)
 }
 
 // exchange lets each peer say a piece, which its stream gets, and each stream a piece,

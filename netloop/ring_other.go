@@ -12,7 +12,9 @@ type ring struct{ ringBatch }
 
 func (g *ring) open(*RingCalls) ringState { return ringRefused }
 
-func (g *ring) close() {}
+func (g *ring) close(bool) {}
+
+func (g *ring) number() int { return -1 }
 
 func (g *ring) send(int32, uintptr, uintptr) {}
 

@@ -127,6 +127,18 @@ type Shared struct {
 
 	Large     [LargeMax]uintptr
 	LargeSize uint64
+
+	Answers uintptr // atomic
+	Spent   uintptr
+}
+
+// Answer is gl_answer.
+type Answer struct {
+	Next    uintptr
+	List    uintptr
+	Error   int64
+	Request uint32
+	Code    int32
 }
 
 // NoRing is a flag of Shared: never hand calls to the kernel in batches.

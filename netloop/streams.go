@@ -56,6 +56,8 @@ func (r *Reactor) closeSlot(id uint32, s *slot, flags uint32) error {
 			return failed("close", errno)
 		}
 	}
+	r.closedAt = r.shared.Turns
+	closes.note(r)
 	return nil
 }
 

@@ -22,14 +22,22 @@ import (
 // file (wakeup_linux.go, wakeup_darwin.go) defines openWakeup, drainWakeup and
 // writeWakeup.
 
-// wakeToken names the wakeup in the poller. No generation is 0, so no
-// registration has this token.
-const wakeToken token = 0
+// wakeTokens counts the reactors of the process.
+var wakeTokens atomic.Uint32
+
+// newWakeToken makes the token that names a reactor's wakeup in its poller, and by which
+// its poller is known. No generation is 0, so no registration has it; nor has another
+// reactor, and hardly anybody else.
+func newWakeToken(now int64) token {
+	const odd = 0x9e3779b1 // spreads the bits
+	return makeToken((uint32(now)*odd)<<12|wakeTokens.Add(1)&0xfff|0x80000000, 0)
+}
 
 // wakeup also keeps the close of a reactor apart from wakes that are under way
 // in other threads: neither the descriptor nor the shared block may be touched
 // after Close.
 type wakeup struct {
+	token           token
 	readFD, writeFD int
 	users           atomic.Int32
 	closed          atomic.Bool

@@ -6,7 +6,8 @@
  * One loop has one reactor and one gl_shared block.  The block, the two queues
  * and the arena are allocated by C (never on Go's heap) and are touched by one
  * thread at a time: by C while Python runs, by Go during a call of the table.
- * The exception is wake_pending, which any thread may set.
+ * The exceptions are wake_pending, which any thread may set, and answers, to which
+ * the resolver's threads add.
  *
  * Submissions (C -> Go) are appended by C while callbacks run and decoded by Go
  * at the start of a turn, in order.  Completions (Go -> C) are filled by Go
@@ -76,9 +77,11 @@ enum gl_completion_kind {
                               * the queue is dropped, later writes are ignored */
     GL_CMP_ACCEPT = 6,       /* listener; res: the new fd (non-blocking, close-on-
                               * exec); ptr: gl_endpoints in the arena */
-    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener
-                              * backs off for a second and then goes on by itself
-                              * (EMFILE, ENFILE, ENOBUFS, ENOMEM), 0 where it stopped */
+    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener rests
+                              * and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+                              * when a registration of this process ends, and otherwise
+                              * after 10 ms, doubling to 1 s; reported once a second at
+                              * most; 0 where it stopped */
     GL_CMP_READY = 8,        /* watch; res: GL_READABLE | GL_WRITABLE, only directions
                               * that were asked for (an error or hang-up counts as both);
                               * datagram; res: GL_WRITABLE;
@@ -124,6 +127,17 @@ typedef struct gl_packet {
 #define GL_PACKET_MAX (256u * 1024u)
 #define GL_ARENA_SLACK (GL_PACKET_MAX + 256u)
 
+/* The answer of the resolver on its way to the loop, in memory of malloc: last come,
+ * first found in gl_shared.answers.  Go makes a GL_CMP_RESOLVED of it, sets list to
+ * NULL, and leaves the rest in gl_shared.spent, which resolve and reactor_close free. */
+typedef struct gl_answer {
+    struct gl_answer *next;
+    void *list;              /* struct addrinfo * or NULL */
+    int64_t error;           /* errno of EAI_SYSTEM */
+    uint32_t request;
+    int32_t code;            /* an EAI code, or 0 */
+} gl_answer;
+
 /* ---- the block of one loop ---------------------------------------------- */
 
 #define GL_DEADLINE_NONE INT64_MAX
@@ -156,6 +170,8 @@ typedef struct gl_shared {
      * which is C's again. */
     uint8_t *large[GL_LARGE_MAX];
     uint64_t large_size;
+    gl_answer *answers;      /* atomic: what the resolver has left */
+    gl_answer *spent;        /* answers that were handed out, to be freed */
 } gl_shared;
 
 /* ---- the functions ------------------------------------------------------- */
@@ -231,8 +247,9 @@ typedef struct gl_table {
                          uint32_t want, uint32_t once);
     int32_t (*watch_close)(int32_t reactor, uint32_t id, uint32_t gen);
 
-    /* getaddrinfo(3) on a goroutine; the strings are copied; NULL is allowed.
-     * The answer is a GL_CMP_RESOLVED with `request` as id. */
+    /* getaddrinfo(3) on a thread of the library's; the strings are copied; NULL is
+     * allowed.  The answer is a GL_CMP_RESOLVED with `request` as id.  -EAGAIN where
+     * no thread can be made. */
     int32_t (*resolve)(int32_t reactor, uint32_t request, const char *host,
                        const char *service, int32_t flags, int32_t family,
                        int32_t socktype, int32_t protocol);
@@ -248,5 +265,8 @@ typedef struct gl_table {
 /* The one function that the Go library exports. */
 typedef const gl_table *(*gl_table_fn)(void);
 #define GL_TABLE_SYMBOL "goloop_table"
+
+/* What Linux calls the resolver's threads. */
+#define RESOLVE_THREAD_NAME "goloop-resolve"
 
 #endif /* GOLOOP_ABI_H */

@@ -5,6 +5,8 @@ Each scenario is a program of its own, since it lowers a limit for good.
 
 from __future__ import annotations
 
+import os
+import platform
 import resource
 import subprocess
 import sys
@@ -175,4 +177,241 @@ loop.close()
         "goloop",
         "30",
         "first",
+    )
+
+
+# ---- what Go asks for when it starts -------------------------------------------------
+
+# Prints what came of a loop: "fine", or an exception of a kind that a program may expect.
+TRY = """
+async def main():
+    async def echo(reader, writer):
+        writer.write(await reader.read(10))
+        writer.close()
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"question")
+    assert await reader.read() == b"question"
+    writer.close()
+    server.close()
+    await asyncio.sleep(0.001)
+
+def attempt():
+    try:
+        loop = new_loop()
+        try:
+            loop.run_until_complete(main())
+        finally:
+            loop.close()
+    except (ImportError, MemoryError, OSError, RuntimeError) as exc:
+        return f"{type(exc).__name__}: {exc}"
+    return "fine"
+
+import goloop, ctypes, re, warnings
+warnings.simplefilter("ignore")  # of a coroutine that no loop has run
+"""
+
+
+def test_address_space(loop_name: str) -> None:
+    """A limit of any size is met by an exception, and lifting it helps."""
+    program = (
+        TRY
+        + """
+status = open("/proc/self/status").read()
+size = int(re.search(r"VmSize:\\s+(\\d+)", status).group(1)) << 10
+hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+resource.setrlimit(resource.RLIMIT_AS, (size + (int(sys.argv[2]) << 20), hard))
+outcome = attempt()
+resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+assert attempt() == "fine"
+print(outcome)
+"""
+    )
+    sizes = [1, 2, 3, 4, 8, 16, 40, 100, 300, 600, 700, 800, 1000, 1100, 1200, 1400, 1700, 2500]
+    outcomes = {}
+    for size in sizes:
+        code, outcomes[size] = run(program, loop_name, str(size))
+        assert code == 0, f"{size} MB: ended with {code}\n{outcomes[size]}"
+    assert outcomes[2500] == "fine\n", outcomes
+    if loop_name == "goloop":
+        assert "address space" in outcomes[300], outcomes
+
+
+SECCOMP = (
+    TRY
+    + """
+import struct
+
+def refuse(number, errno):
+    # A filter of the kernel's: this system call fails, all others are made.
+    instructions = [
+        (0x20, 0, 0, 0),                      # the number of the call
+        (0x15, 0, 1, number),                 # this one?
+        (0x06, 0, 0, 0x00050000 | errno),     # SECCOMP_RET_ERRNO
+        (0x06, 0, 0, 0x7FFF0000),             # SECCOMP_RET_ALLOW
+    ]
+    code = b"".join(struct.pack("HBBI", *each) for each in instructions)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+    program = Program(len(instructions), ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0, ctypes.get_errno()
+
+when, number, errno = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+if when == "later":
+    assert attempt() == "fine"
+refuse(number, errno)
+print(attempt())
+print(attempt())
+"""
+)
+
+# The numbers of x86-64.
+REFUSED = {
+    "sigaltstack": 131,
+    "clone3": 435,
+    "eventfd2": 290,
+    "epoll_create1": 291,
+    "epoll_pwait2": 441,
+    "io_uring_setup": 425,
+    "timerfd_create": 283,
+}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are x86-64's")
+@pytest.mark.parametrize("errno", [1, 38], ids=["EPERM", "ENOSYS"])
+@pytest.mark.parametrize("when", ["first", "later"])
+@pytest.mark.parametrize("call", REFUSED)
+def test_a_system_call_that_is_refused(call: str, when: str, errno: int) -> None:
+    code, output = run(SECCOMP, "goloop", when, str(REFUSED[call]), str(errno))
+    assert code == 0, f"ended with {code}\n{output}"
+    first, second = output.splitlines()
+    assert first == second, output
+    unharmed = {"epoll_pwait2", "io_uring_setup", "timerfd_create"}
+    if call in unharmed or (call == "clone3" and (errno == 38 or when == "later")):
+        assert first == "fine"
+    else:
+        assert first.startswith(("ImportError: ", "OSError: ", "RuntimeError: ", "PermissionError: "))
+
+
+@pytest.mark.parametrize("free", range(12))
+def test_few_descriptors(loop_name: str, free: int) -> None:
+    passes(
+        TRY
+        + """
+async def main():
+    await asyncio.sleep(0.001)
+
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+fd = os.dup(0)
+os.close(fd)
+resource.setrlimit(resource.RLIMIT_NOFILE, (fd + int(sys.argv[2]), hard))
+outcomes = [attempt(), attempt()]
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == (fd + int(sys.argv[2]), hard)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+assert attempt() == "fine"
+print(outcomes)
+""",
+        loop_name,
+        str(free),
+    )
+
+
+def test_no_memory_may_be_locked(loop_name: str) -> None:
+    passes(
+        TRY + "resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)); assert attempt() == 'fine'",
+        loop_name,
+    )
+
+
+NPROC = (
+    TRY
+    + """
+import threading
+# A user that nobody else is, for the limit counts all threads of a user; root has none.
+if os.geteuid() == 0:
+    goloop.library  # what is read from files of root's is read before
+    user = 1_000_000 + os.getpid()
+    os.setresuid(user, user, user)
+
+def limit(threads):
+    resource.setrlimit(resource.RLIMIT_NPROC, (threads, resource.getrlimit(resource.RLIMIT_NPROC)[1]))
+"""
+)
+
+
+@pytest.mark.parametrize("threads", range(1, 12))
+def test_few_threads(threads: int) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the limit counts all threads of a user: only root can be another user")
+    code, output = run(
+        NPROC
+        + """
+import socket
+limit(int(sys.argv[2]))
+outcome = attempt()
+if outcome != "fine":
+    assert outcome.startswith("ImportError: The Go library can't be started here: "), outcome
+    limit(100)
+    assert attempt() == "fine"
+print(outcome)
+""",
+        "goloop",
+        str(threads),
+    )
+    assert code == 0, f"ended with {code}\n{output}"
+    assert threads < 11 or output == "fine\n", output
+
+
+# ---- descriptors of a loop that somebody closes --------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["anon_inode:[eventpoll]", "anon_inode:[eventfd]"])
+def test_a_loop_closes_no_number_that_is_somebody_elses(kind: str) -> None:
+    passes(
+        """
+def numbers():
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}") == sys.argv[2]:
+                found.add(int(name))
+        except FileNotFoundError:
+            pass
+    return found
+
+async def main():
+    await asyncio.sleep(0.001)
+
+new_loop().close()
+before = numbers()
+loop = new_loop()
+loop.run_until_complete(main())
+(lost,) = numbers() - before
+os.close(lost)
+
+def attempt():
+    coroutine = main()
+    try:
+        loop.run_until_complete(coroutine)
+    except OSError as exc:
+        print(exc)
+        coroutine.close()
+        return exc.errno
+    return 0
+
+if "eventpoll" in sys.argv[2]:
+    assert attempt() == 9
+other = os.open("/dev/null", os.O_RDONLY)
+os.dup2(other, lost)
+os.close(other) if other != lost else None
+if "eventpoll" in sys.argv[2]:
+    assert attempt() == 22
+loop.close()
+os.fstat(lost)
+""",
+        "goloop",
+        kind,
     )

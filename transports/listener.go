@@ -7,16 +7,22 @@ import "syscall"
 //	            out of descriptors or memory
 //	  listening ----------------------------> resting
 //	      |     <----------------------------    |
-//	      |          RestTime has passed         |
+//	      |      the rest is over, or early:     |
+//	      |      a descriptor was closed         |
 //	      | any error of the listener itself     |
 //	      v                                      |
 //	   stopped                                   |
 //
 // A resting listener is not polled: the connection that could not be accepted
-// stays in the kernel's queue and would make the poller spin.
+// stays in the kernel's queue and would make the poller spin. Each rest is twice as
+// long as the one before, until a connection is accepted.
 
-// RestTime is how long a listener rests, in ns: asyncio's ACCEPT_RETRY_DELAY.
-const RestTime = 1_000_000_000
+// RestLeast and RestMost are how long a listener rests, in ns. The latter, asyncio's
+// ACCEPT_RETRY_DELAY, also lies between two reports.
+const (
+	RestLeast = 10_000_000
+	RestMost  = 1_000_000_000
+)
 
 type listenerState uint8
 
@@ -31,13 +37,17 @@ type Listener struct {
 	lease    Lease
 	perTurn  int32
 	state    listenerState
-	resumeAt int64
+	early    bool  // it went on before its rest was over
+	reported bool  // at reportAt
+	resumeAt int64 // when the rest is over
+	rest     int64 // the length of the next
+	reportAt int64
 }
 
 // NewListener makes a machine for a non-blocking listening socket, which is to
 // be asked for at most perTurn connections in one turn.
 func NewListener(l Lease, perTurn int32) *Listener {
-	return &Listener{lease: l, perTurn: max(perTurn, 1)}
+	return &Listener{lease: l, perTurn: max(perTurn, 1), rest: RestLeast}
 }
 
 // Held tells whether the descriptor is still its owner's.
@@ -59,16 +69,35 @@ func (l *Listener) Resting() (until int64, yes bool) {
 	return l.resumeAt, l.state == resting
 }
 
-// Rest stops accepting until RestTime after now.
-func (l *Listener) Rest(now int64) {
-	l.state, l.resumeAt = resting, now+RestTime
+// Early tells whether the listener went on before its rest was over.
+func (l *Listener) Early() bool { return l.early }
+
+// Rest stops accepting for a while, and tells whether that is to be reported. A try
+// that came early neither puts off the end of the rest nor lengthens the next.
+func (l *Listener) Rest(now int64) (report bool) {
+	l.state = resting
+	if !l.early || l.resumeAt <= now {
+		l.resumeAt = now + l.rest
+		l.rest = min(2*l.rest, RestMost)
+	}
+	l.early = false
+	if l.reported && now-l.reportAt < RestMost {
+		return false
+	}
+	l.reported, l.reportAt = true, now
+	return true
 }
 
 // Resume goes on after a rest.
-func (l *Listener) Resume() {
+func (l *Listener) Resume(now int64) {
 	if l.state == resting {
-		l.state = listening
+		l.state, l.early = listening, now < l.resumeAt
 	}
+}
+
+// Hasten makes the rest a short one: things may have changed.
+func (l *Listener) Hasten(now int64) {
+	l.resumeAt, l.rest = min(l.resumeAt, now+RestLeast), RestLeast
 }
 
 // Stop ends accepting for good.
@@ -85,6 +114,7 @@ func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscal
 	fd, errno := c.Accept(int(l.lease.fd), addr, addrLen)
 	switch errno {
 	case 0:
+		l.early, l.rest = false, RestLeast
 		return fd, Got, 0
 	case syscall.EAGAIN, syscall.EINTR:
 		return -1, Nothing, 0

@@ -41,8 +41,8 @@
 #include "library.h"
 
 #include "library_signals.c"
-#include "library_limits.c"
 #include "library_stack.c"
+#include "library_limits.c"
 #include "library_image.c"
 #include "library_exit.c"
 #include "library_visit.c"
@@ -276,6 +276,21 @@ gl_library_open_again(gl_instance *instance)
     return NULL;
 }
 
+static const char *
+gl_library_open_any(gl_instance *instance)
+{
+    char why[160];
+    if (!gl_limits_suffice(why, sizeof why))
+        return gl_library_fail("The Go library can't be started here: %s.", why);
+    /* From here on a child must not take the file for one that was never loaded. */
+    bool first = gl_lib.instances++ == 0;
+    const char *failed = first ? gl_library_open_first(instance)
+                               : gl_library_open_again(instance);
+    if (failed != NULL)
+        gl_lib.instances--;
+    return failed;
+}
+
 /* NULL, or why there is no runtime. */
 static const char *
 gl_library_open(void)
@@ -299,14 +314,9 @@ gl_library_open(void)
     gl_file_limit files;
     gl_signals_save(&signals);
     gl_file_limit_save(&files);
-    /* From here on a child must not take the file for one that was never loaded. */
-    bool first = gl_lib.instances++ == 0;
-    const char *failed = first ? gl_library_open_first(&instance)
-                               : gl_library_open_again(&instance);
+    const char *failed = gl_library_open_any(&instance);
     const gl_table *table = NULL;
-    if (failed != NULL) {
-        gl_lib.instances--;
-    } else {
+    if (failed == NULL) {
         gl_lib.live = instance;
         table = instance.table();
         failed = gl_library_check(table);

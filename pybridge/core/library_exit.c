@@ -9,7 +9,7 @@
  * other threads, Go's excepted, and calls exit(0).
  *
  * Go's threads are known by their signal mask: they start with everything blocked
- * (library_signals.c), of which Go unblocks a fixed set.
+ * (library_signals.c), of which Go unblocks a fixed set; the resolver's by their name.
  *
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.
@@ -33,7 +33,7 @@
 static pthread_key_t gl_exit_key;
 static bool gl_exit_key_made;
 
-/* True if the thread is of another's making than Go's, and still there. */
+/* True if the thread is of another's making than the library's, and still there. */
 static bool
 gl_exit_counts(const char *tid)
 {
@@ -45,9 +45,14 @@ gl_exit_counts(const char *tid)
     char line[256];
     bool found = false;
     unsigned long long mask = 0;
-    while (!found && fgets(line, sizeof line, file) != NULL)
+    bool resolver = false;
+    while (!found && fgets(line, sizeof line, file) != NULL) {
+        resolver |= strcmp(line, "Name:\t" RESOLVE_THREAD_NAME "\n") == 0;
         found = sscanf(line, "SigBlk: %llx", &mask) == 1;
+    }
     fclose(file);
+    if (resolver)
+        return false;
 #define GL_BIT(sig) (1ull << ((sig)-1))
     const unsigned long long blocked = GL_BIT(SIGHUP) | GL_BIT(SIGINT) | GL_BIT(SIGQUIT) |
                                        GL_BIT(SIGUSR1) | GL_BIT(SIGUSR2) | GL_BIT(SIGPIPE) |

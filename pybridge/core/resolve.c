@@ -1,5 +1,5 @@
 /*
- * resolve.c: getaddrinfo on Go's threads, through libc.
+ * resolve.c: getaddrinfo on threads of the library's, through libc.
  *
  * Loop._resolve makes a Future and a request number; the answer comes back as a
  * completion.  A cancelled Future lets its answer fall on the floor.
@@ -133,7 +133,10 @@ resolve_start(gl_loop *loop, PyObject *key, PyObject *fut, uint32_t request,
     if (r >= 0)
         return 0;
     PyDict_DelItem(loop->resolving, key);
-    return gl_set_oserror(-r);
+    if (r != -EAGAIN)
+        return gl_set_oserror(-r);
+    PyErr_SetString(PyExc_RuntimeError, "can't start new thread"); /* asyncio's executor's words */
+    return -1;
 }
 
 /* _resolve(host, port, flags, family, type, proto): host and port are bytes or None. */

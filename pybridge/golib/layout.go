@@ -20,6 +20,7 @@ var (
 	_ [C.sizeof_gl_endpoints]byte  = [unsafe.Sizeof(netloop.Endpoints{})]byte{}
 	_ [C.sizeof_gl_packet]byte     = [unsafe.Sizeof(netloop.Packet{})]byte{}
 	_ [C.sizeof_gl_shared]byte     = [unsafe.Sizeof(netloop.Shared{})]byte{}
+	_ [C.sizeof_gl_answer]byte     = [unsafe.Sizeof(netloop.Answer{})]byte{}
 
 	_ [unsafe.Offsetof(C.gl_submission{}.ptr)]byte  = [unsafe.Offsetof(netloop.Submission{}.Ptr)]byte{}
 	_ [unsafe.Offsetof(C.gl_submission{}.arg)]byte  = [unsafe.Offsetof(netloop.Submission{}.Arg)]byte{}
@@ -43,6 +44,10 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.wakeups)]byte       = [unsafe.Offsetof(netloop.Shared{}.Wakeups)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large)]byte         = [unsafe.Offsetof(netloop.Shared{}.Large)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large_size)]byte    = [unsafe.Offsetof(netloop.Shared{}.LargeSize)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.answers)]byte       = [unsafe.Offsetof(netloop.Shared{}.Answers)]byte{}
+	_ [unsafe.Offsetof(C.gl_answer{}.list)]byte          = [unsafe.Offsetof(netloop.Answer{}.List)]byte{}
+	_ [unsafe.Offsetof(C.gl_answer{}.error)]byte         = [unsafe.Offsetof(netloop.Answer{}.Error)]byte{}
+	_ [unsafe.Offsetof(C.gl_answer{}.request)]byte       = [unsafe.Offsetof(netloop.Answer{}.Request)]byte{}
 	_ [C.GL_LARGE_MAX]byte                               = [netloop.LargeMax]byte{}
 	_ [C.GL_PACKET_MAX]byte                              = [netloop.PacketMax]byte{}
 	_ [C.GL_ARENA_SLACK]byte                             = [netloop.ArenaSlack]byte{}

@@ -92,6 +92,13 @@ func enter(r *netloop.Reactor) C.int32_t {
 		all = append(all, place{l, int32(i)})
 	}
 	places.Store(&all)
+	live := 0
+	for _, p := range all {
+		if p.loop != nil {
+			live++
+		}
+	}
+	paceReactors(live)
 	return C.int32_t(all[i].number)
 }
 
@@ -138,9 +145,7 @@ func goloop_reactor_close(reactor C.int32_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
-	for _, a := range r.Close() {
-		freeAnswer(a)
-	}
+	r.Close()
 	return 0
 }
 

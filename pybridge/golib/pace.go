@@ -1,6 +1,9 @@
 package main
 
-import "runtime"
+import (
+	"runtime"
+	"sync"
+)
 
 // A thread that calls Go from C holds one of Go's processors (a P) also while it
 // is back in C, as if C were a long system call. Go's monitor thread takes a P
@@ -13,15 +16,49 @@ import "runtime"
 //
 // The monitor waits 10 ms instead of 20 µs (runtime.retake, Go 1.26) if
 //
-//   - another P is idle: so there are always two at least;
+//   - another P is idle: so there is one more than there are reactors;
 //   - a goroutine was scheduled on this P within the last 10 ms: so a busy
 //     reactor yields once in 8 ms. That costs two context switches.
 //
 // Where a later Go decides otherwise, this does no harm.
 
+//
+// More Ps than that would only be more threads: Go makes one when it has work and a
+// P to spare, which may be at any time, and ends the process where the system has
+// none to give. So the Ps follow the reactors, and the threads that two Ps want are
+// made with the library, whose start was preceded by a look whether there is room for
+// them (core/library_limits.c).
+
+// procs are what Go would have taken by itself.
+var procs = runtime.GOMAXPROCS(0)
+
+// threads are enough for two Ps, each with a thread that is about to sleep.
+const threads = 3
+
 func init() {
-	// Setting it also ends the look at the machine's limits once a second.
-	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
+	runtime.GOMAXPROCS(2)
+	// Goroutines that hold a thread each, all at one time. The threads stay idle.
+	var all, here sync.WaitGroup
+	all.Add(threads)
+	here.Add(threads)
+	for range threads {
+		go func() {
+			runtime.LockOSThread()
+			here.Done()
+			here.Wait()
+			runtime.UnlockOSThread()
+			all.Done()
+		}()
+	}
+	all.Wait()
+}
+
+// paceReactors is told how many reactors there are; with the lock of places.
+func paceReactors(n int) {
+	// Setting it stops the world, so it never goes down again.
+	if want := min(n+1, procs); want > runtime.GOMAXPROCS(0) {
+		runtime.GOMAXPROCS(want)
+	}
 }
 
 const (

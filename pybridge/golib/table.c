@@ -12,14 +12,28 @@
  * started, so the table may be used as soon as dlopen has returned.
  */
 #include "_cgo_export.h"
+#include "resolve.h"
 
-/* cgo has no const. */
+/* A reactor may ask for names from its beginning to its end. */
 static int32_t
-resolve(int32_t reactor, uint32_t request, const char *host, const char *service,
-        int32_t flags, int32_t family, int32_t socktype, int32_t protocol)
+reactor_new(gl_shared *shared)
 {
-    return goloop_resolve(reactor, request, (char *)host, (char *)service,
-                          flags, family, socktype, protocol);
+    int32_t reactor = goloop_reactor_new(shared);
+    int32_t rc = reactor < 0 ? 0 : resolve_reactor_opened(reactor, shared);
+    if (rc == 0)
+        return reactor;
+    goloop_reactor_close(reactor);
+    return rc;
+}
+
+static int32_t
+reactor_close(int32_t reactor)
+{
+    gl_shared *shared = resolve_reactor_closes(reactor);
+    int32_t rc = goloop_reactor_close(reactor);
+    if (shared != NULL)
+        resolve_reactor_closed(shared);
+    return rc;
 }
 
 static int32_t
@@ -51,8 +65,8 @@ static const gl_table table = {
     .shared_size = sizeof(gl_shared),
     .endpoints_size = sizeof(gl_endpoints),
     .packet_size = sizeof(gl_packet),
-    .reactor_new = goloop_reactor_new,
-    .reactor_close = goloop_reactor_close,
+    .reactor_new = reactor_new,
+    .reactor_close = reactor_close,
     .turn = goloop_turn,
     .flush_stream = goloop_flush_stream,
     .flush = goloop_flush,
@@ -66,7 +80,7 @@ static const gl_table table = {
     .watch_open = goloop_watch_open,
     .watch_set = goloop_watch_set,
     .watch_close = goloop_watch_close,
-    .resolve = resolve,
+    .resolve = resolve_name,
     .wake = goloop_wake,
     .describe = goloop_describe,
 };

@@ -1,0 +1,315 @@
+"""Names are looked up on few threads, which end, and without which there is an error.
+
+Each scenario is a program of its own, in which getaddrinfo(3) waits until it is told to go
+on: a library in front of libc (LD_PRELOAD) has it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+TIME_LIMIT = 100  # seconds
+
+SLOW = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <string.h>
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static int open_, inside, most, calls;
+
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                struct addrinfo **list)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
+        dlsym(RTLD_NEXT, "getaddrinfo");
+    if (host == NULL || strncmp(host, "slow", 4) != 0 || (hints->ai_flags & AI_NUMERICHOST))
+        return real(host, service, hints, list);
+    pthread_mutex_lock(&mutex);
+    calls++;
+    if (++inside > most)
+        most = inside;
+    pthread_cond_broadcast(&change);
+    while (!open_)
+        pthread_cond_wait(&change, &mutex);
+    inside--;
+    pthread_mutex_unlock(&mutex);
+    return real("127.0.0.1", service, hints, list);
+}
+
+void slow_open(int value)
+{
+    pthread_mutex_lock(&mutex);
+    open_ = value;
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&mutex);
+}
+
+void slow_wait_inside(int n)
+{
+    pthread_mutex_lock(&mutex);
+    while (inside < n)
+        pthread_cond_wait(&change, &mutex);
+    pthread_mutex_unlock(&mutex);
+}
+
+int slow_most(void) { return most; }
+int slow_calls(void) { return calls; }
+"""
+
+PRELUDE = """
+import asyncio, ctypes, gc, os, resource, signal, socket, sys, threading, time, warnings
+import goloop
+slow = ctypes.CDLL(os.environ["SLOW"])
+
+def resolvers():
+    # The resolver's threads, by their ids.
+    found = []
+    for tid in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{tid}/comm") as file:
+                if file.read() == "goloop-resolve\\n":
+                    found.append(int(tid))
+        except FileNotFoundError:
+            pass
+    return found
+
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+async def ask(n, port=80):
+    loop = asyncio.get_running_loop()
+    return await asyncio.gather(*(loop.getaddrinfo(f"slow{i}", port) for i in range(n)))
+
+def begin(loop, n, port=80):
+    # The look-ups are asked for when this returns.
+    task = loop.create_task(ask(n, port))
+    for _ in range(3):
+        loop.run_until_complete(asyncio.sleep(0))
+    return task
+
+"slow".encode("idna")  # read from files while they can be read
+MOST = min(32, (os.cpu_count() or 1) + 4)
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library in front of libc."""
+    folder = tmp_path_factory.mktemp("slow")
+    source, target = folder / "slow.c", folder / "slow.so"
+    source.write_text(SLOW)
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    command = [*shlex.split(compiler), "-fPIC", "-shared", "-pthread", str(source), "-ldl"]
+    subprocess.run([*command, "-o", str(target)], check=True)
+    folder.chmod(0o755)
+    return target
+
+
+def passes(program: str, library: Path) -> None:
+    """Runs a program that must end well."""
+    preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(library)]))
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + program],
+        env={**os.environ, "LD_PRELOAD": preload, "SLOW": str(library)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}"
+
+
+def test_many_look_ups_have_few_threads_that_end_with_the_loop(library: Path) -> None:
+    passes(
+        """
+def body():
+    loop = goloop.new_event_loop()
+    before = len(os.listdir("/proc/self/task"))
+    task = begin(loop, 200, 81)
+    slow.slow_wait_inside(MOST)
+    loop.run_until_complete(asyncio.sleep(0.05))
+    assert len(resolvers()) == MOST
+    assert len(os.listdir("/proc/self/task")) <= before + MOST
+    slow.slow_open(1)
+    answers = loop.run_until_complete(task)
+    assert len(answers) == 200
+    assert all(answer[0][4] == ("127.0.0.1", 81) for answer in answers)
+    assert slow.slow_most() == MOST and slow.slow_calls() == 200
+    loop.close()
+    until(lambda: not resolvers())
+    assert len(os.listdir("/proc/self/task")) <= before
+    slow.slow_open(0)
+
+body()
+""",
+        library,
+    )
+
+
+def test_the_last_loop_ends_them(library: Path) -> None:
+    passes(
+        """
+slow.slow_open(1)
+first, second = goloop.new_event_loop(), goloop.new_event_loop()
+first.run_until_complete(ask(1))
+assert len(resolvers()) == 1
+first.close()
+second.run_until_complete(ask(1))
+second.close()
+until(lambda: not resolvers())
+# And they come again.
+third = goloop.new_event_loop()
+third.run_until_complete(ask(3))
+third.close()
+until(lambda: not resolvers())
+""",
+        library,
+    )
+
+
+def test_a_loop_that_is_closed_meanwhile(library: Path) -> None:
+    passes(
+        """
+warnings.simplefilter("ignore")
+async def give_up():
+    futures = [asyncio.ensure_future(ask(50))]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    slow.slow_wait_inside(MOST)
+    for future in futures:
+        future.cancel()
+
+other = goloop.new_event_loop()
+loop = goloop.new_event_loop()
+loop.run_until_complete(give_up())
+loop.close()
+del loop
+gc.collect()
+slow.slow_open(1)
+assert len(other.run_until_complete(ask(2))) == 2
+assert slow.slow_calls() == MOST + 2, slow.slow_calls()
+other.close()
+until(lambda: not resolvers())
+""",
+        library,
+    )
+
+
+def test_they_take_no_signal(library: Path) -> None:
+    passes(
+        """
+loop = goloop.new_event_loop()
+task = begin(loop, 1)
+slow.slow_wait_inside(1)
+with open(f"/proc/self/task/{resolvers()[0]}/status") as file:
+    mask = next(int(line.split()[1], 16) for line in file if line.startswith("SigBlk"))
+blocked = {n for n in range(1, 65) if mask >> (n - 1) & 1}
+wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPROF, signal.SIGALRM}
+assert wanted <= blocked and signal.SIGSEGV not in blocked, blocked
+assert not {signal.SIGCHLD, signal.SIGPROF} & signal.pthread_sigmask(signal.SIG_BLOCK, [])
+slow.slow_open(1)
+loop.run_until_complete(task)
+loop.close()
+""",
+        library,
+    )
+
+
+def test_a_child_forked_meanwhile_has_threads_of_its_own(library: Path) -> None:
+    passes(
+        """
+loop = goloop.new_event_loop()
+task = begin(loop, 10)
+slow.slow_wait_inside(MOST)
+pid = os.fork()
+if pid == 0:
+    code = 1
+    try:
+        assert not resolvers()
+        child = goloop.new_event_loop()
+        answer = child.run_until_complete(child.getaddrinfo("localhost", 82))
+        assert answer[0][4][1] == 82
+        assert len(resolvers()) == 1
+        child.close()
+        until(lambda: not resolvers())
+        code = 0
+    finally:
+        os._exit(code)
+assert os.waitpid(pid, 0)[1] == 0
+slow.slow_open(1)
+assert len(loop.run_until_complete(task)) == 10
+loop.close()
+""",
+        library,
+    )
+
+
+LIMITED = """
+user = 1_000_000 + os.getpid()
+os.setresuid(user, user, user)
+loop = goloop.new_event_loop()
+loop.run_until_complete(asyncio.sleep(0))
+
+def limit(more):
+    now = len(os.listdir("/proc/self/task"))
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    resource.setrlimit(resource.RLIMIT_NPROC, (now + more, hard))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the limit counts all threads of a user")
+def test_no_thread_to_be_had(library: Path) -> None:
+    passes(
+        LIMITED
+        + """
+limit(0)
+for _ in range(3):
+    try:
+        loop.run_until_complete(ask(1))
+    except RuntimeError as exc:
+        assert str(exc) == "can't start new thread"
+    else:
+        raise AssertionError("a thread was started")
+limit(1)
+slow.slow_open(1)
+assert len(loop.run_until_complete(ask(20))) == 20
+loop.close()
+until(lambda: not resolvers())
+""",
+        library,
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the limit counts all threads of a user")
+def test_one_thread_does_it_all_where_there_is_no_other(library: Path) -> None:
+    passes(
+        LIMITED
+        + """
+limit(1)
+task = begin(loop, 20)
+slow.slow_wait_inside(1)
+loop.run_until_complete(asyncio.sleep(0.05))
+assert len(resolvers()) == 1
+slow.slow_open(1)
+assert len(loop.run_until_complete(task)) == 20
+assert slow.slow_most() == 1
+loop.close()
+""",
+        library,
+    )
