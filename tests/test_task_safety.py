@@ -17,8 +17,6 @@ DYING = """
 import asyncio, gc, sys, warnings
 warnings.simplefilter("ignore")
 import goloop
-loop = goloop.new_event_loop()
-loop.set_exception_handler(lambda loop, context: None)
 kept, seen = [], 0
 
 class Looks:
@@ -47,39 +45,37 @@ class Resurrected(goloop.Task):
 class WithDict(goloop.Task):
     pass
 
-async def waits(keep=None):
+async def waits():
     await loop.create_future()
 
 def make(cls):
+    # Only the caller has the task: it was never run, and its loop is closed.
+    global loop
+    loop = goloop.new_event_loop()
+    loop.set_exception_handler(lambda loop, context: None)
     task = cls(waits(), loop=loop)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    loop.close()
     task.looks = Looks()
     return task
 
 how, cls = sys.argv[1], globals()[sys.argv[2]]
-for depth in (1, 30, 60, 300):
+for depth in (0, 3, 30, 60, 120, 300, 3000):
     task = make(cls)
     if how == "cycle":
-        task = None
-        gc.collect()
-    else:
-        # The task and what looks are in one list, deep in others: the trashcan has them.
-        nested = [Looks(), task, Looks()]
-        coro = task.get_coro()
-        task = None
-        for _ in range(depth):
-            nested = [nested]
-        coro.close()
-        nested = None
-        coro = None
+        task.looks = [task, Looks()]
+    # What looks goes before the task and after it; deep down the trashcan has them all.
+    nested = [Looks(), task, Looks()]
+    task = None
+    for _ in range(depth):
+        nested = [nested]
+    nested = None
     gc.collect()
     for task in kept:
         repr(task), task.done(), task.cancel()
+    task = None
     kept.clear()
     gc.collect()
 assert seen
-loop.close()
 print("alive")
 """
 
