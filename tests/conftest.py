@@ -23,7 +23,9 @@ import inspect
 import os
 import signal
 import socket
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 import warnings
@@ -256,6 +258,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 # ---- tools -----------------------------------------------------------------------
+
+
+def isolated(program: str, *arguments: str) -> str:
+    """Runs a program that may crash the interpreter; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"ended with {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 @pytest.fixture

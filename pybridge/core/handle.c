@@ -602,9 +602,9 @@ static PyObject *
 handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     gl_loop *loop = handle_loop(self);
-    if (gl_handle_is_cancelled(self))
+    if (gl_handle_is_cancelled(self) && ((gl_handle_head *)self)->callback == Py_None)
         Py_RETURN_NONE;
-    if (loop == NULL)
+    if (loop == NULL || handle_is_odd(loop, self, handle_inline(self)))
         return PyObject_CallOneArg(G.Handle_run, self);
     Py_INCREF(loop);
     int r = gl_handle_run(loop, self);

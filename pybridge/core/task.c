@@ -485,16 +485,17 @@ task_clear(PyObject *self)
     return 0;
 }
 
-#if !GL_LAYOUT_AWAITED_BY
 /* Before 3.14 the collector takes a task out of all_tasks(), which holds it weakly,
  * before it is reported; it stays out even if the report keeps it. */
 static void
 task_finalize(PyObject *self)
 {
+#if !GL_LAYOUT_AWAITED_BY
     gl_task_unregister((gl_task *)self);
-    A.Task->tp_finalize(self);
-}
 #endif
+    if (((gl_task *)self)->loop != NULL) /* asyncio's does not look */
+        A.Task->tp_finalize(self);
+}
 
 static void
 task_free(PyObject *self)
@@ -549,9 +550,7 @@ static PyType_Slot task_slots[] = {
     {Py_tp_traverse, task_traverse},
     {Py_tp_clear, task_clear},
     {Py_tp_dealloc, task_dealloc},
-#if !GL_LAYOUT_AWAITED_BY
     {Py_tp_finalize, task_finalize},
-#endif
     {Py_tp_methods, task_methods},
     {Py_tp_getset, future_getset},
     {Py_tp_iter, gl_future_iter_new},

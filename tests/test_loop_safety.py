@@ -1,0 +1,297 @@
+"""Arguments and moments that close the loop under a call: an error, and never a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import math
+import socket
+from typing import Any
+
+import pytest
+from conftest import LoopFactory, isolated
+
+Loop = asyncio.AbstractEventLoop
+
+
+def callback(*args: Any) -> None: ...
+
+
+class Closes:
+    """Closes a loop whenever it is asked for anything."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+
+    def __add__(self, other: float) -> float:
+        self.loop.close()
+        return other
+
+    __radd__ = __add__
+
+    def __float__(self) -> float:
+        self.loop.close()
+        return 1.0
+
+    def __lt__(self, other: object) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        self.loop.close()
+        return "name"
+
+
+def test_a_delay_that_closes_the_loop(loop_factory: LoopFactory) -> None:
+    loop: Any = loop_factory()
+    with pytest.raises(RuntimeError, match="Event loop is closed"):
+        loop.call_later(Closes(loop), callback)
+
+
+def test_a_time_that_closes_the_loop() -> None:
+    # asyncio does not convert it.
+    program = """
+    import goloop
+    class Closes:
+        def __float__(self):
+            loop.close()
+            return 1.0
+    loop = goloop.new_event_loop()
+    try:
+        loop.call_at(Closes(), print)
+    except RuntimeError as exc:
+        print(exc)
+    """
+    assert isolated(program) == "Event loop is closed\n"
+
+
+@pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe", "call_later", "call_at"])
+def test_debug_checks_that_close_the_loop(method: str) -> None:
+    program = """
+    import sys, goloop
+    class Loop(goloop.Loop):
+        def _check_callback(self, callback, method):
+            self.close()
+    loop = Loop()
+    loop.set_debug(True)
+    arguments = (print,) if sys.argv[1].startswith("call_soon") else (0, print)
+    try:
+        getattr(loop, sys.argv[1])(*arguments)
+    except RuntimeError as exc:
+        print(exc)
+    """
+    assert isolated(program, method) == "Event loop is closed\n"
+
+
+ENTRIES: dict[str, str] = {
+    "call_soon": "loop.call_soon(print)",
+    "call_soon_threadsafe": "loop.call_soon_threadsafe(print)",
+    "call_later": "loop.call_later(0, print)",
+    "call_at": "loop.call_at(0, print)",
+    "call_at, many": "loop.call_at(0, print, 1, 2, 3)",
+    "create_task": "loop.create_task(coro)",
+    "create_task, named": "loop.create_task(coro, name='x')",
+    "create_future": "loop.create_future().add_done_callback(print)",
+    "set_result": "waiting.set_result(None)",
+    "cancel": "waiting.cancel()",
+    "_resolve": "loop._resolve(b'localhost', b'80', 0, 0, 0, 0)",
+    "step": "goloop.Task(coro, loop=loop)",
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_collection_that_closes_the_loop(entry: str, debug: bool) -> None:
+    """At each of the first collections within the call: some lie between check and use."""
+    program = """
+    import contextlib, gc, sys, warnings
+    import goloop
+    warnings.simplefilter("ignore")
+    async def nothing():
+        pass
+    entry, debug = sys.argv[1], sys.argv[2] == "True"
+    code = compile(entry, "entry", "exec")
+    for which in range(12):
+        loop = goloop.new_event_loop()
+        loop.set_debug(debug)
+        loop.set_exception_handler(lambda loop, context: None)
+        waiting = loop.create_future()
+        waiting.add_done_callback(print)
+        coro = nothing()
+        left = which
+        armed = False
+        def strike(phase, info):
+            global left, armed
+            if armed and phase == "start":
+                left -= 1
+                if left < 0:
+                    armed = False
+                    loop.close()
+        gc.callbacks.append(strike)
+        gc.set_threshold(1, 1, 1)
+        armed = True
+        with contextlib.suppress(RuntimeError):
+            exec(code)
+        armed = False
+        gc.set_threshold(700, 10, 10)
+        gc.callbacks.remove(strike)
+        coro.close()
+        loop.close()
+        waiting = coro = None
+        gc.collect()
+    print("alive")
+    """
+    assert isolated(program, ENTRIES[entry], str(debug)) == "alive\n"
+
+
+def test_two_threads_one_closes() -> None:
+    """Debug mode's checks run Python between a look at the loop and the use of it."""
+    program = """
+    import sys, threading, time, warnings
+    import goloop
+    warnings.simplefilter("ignore")
+    sys.setswitchinterval(1e-6)
+    current, stop = None, False
+    def use():
+        while not stop:
+            loop = current
+            if loop is None:
+                continue
+            try:
+                loop.call_later(100, int)
+                loop.call_soon(int)
+            except RuntimeError:
+                pass
+    thread = threading.Thread(target=use)
+    thread.start()
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        loop = goloop.new_event_loop()
+        loop.set_debug(True)
+        current = loop
+        for _ in range(300):
+            pass
+        loop.close()
+    stop = True
+    thread.join()
+    print("alive")
+    """
+    assert isolated(program) == "alive\n"
+
+
+def test_a_name_that_closes_the_loop(loop_factory: LoopFactory) -> None:
+    loop: Any = loop_factory()
+
+    async def nothing() -> None: ...
+
+    coro = nothing()
+    # asyncio asks for the name once the first step is scheduled, on some versions.
+    with contextlib.suppress(RuntimeError):
+        task = loop.create_task(coro, name=Closes(loop))
+        task._log_destroy_pending = False
+    assert loop.is_closed()
+    coro.close()
+    del coro
+    gc.collect()
+
+
+def test_a_closed_loop_keeps_nothing_that_was_queued(loop_factory: LoopFactory) -> None:
+    """What the destructors of the queue schedule is refused."""
+    loop = loop_factory()
+    refused: list[str] = []
+
+    class Schedules:
+        def __call__(self) -> None: ...
+
+        def __del__(self) -> None:
+            try:
+                loop.call_soon(callback)
+            except RuntimeError as exc:
+                refused.append(str(exc))
+
+    for _ in range(3):
+        loop.call_soon(Schedules())
+    loop.close()
+    gc.collect()
+    assert refused == ["Event loop is closed"] * 3
+
+
+# ---- values that are no time ------------------------------------------------------------
+
+
+def test_nan_is_refused() -> None:
+    """asyncio lets it fire at once, and lets it disturb the order of the others."""
+    import goloop
+
+    loop = goloop.new_event_loop()
+    with pytest.raises(ValueError, match="Invalid delay: NaN"):
+        loop.call_later(math.nan, callback)
+    with pytest.raises(ValueError, match="Invalid when: NaN"):
+        loop.call_at(math.nan, callback)
+
+    class Odd(float):
+        pass
+
+    with pytest.raises(ValueError, match="Invalid delay: NaN"):
+        loop.call_later(Odd("nan"), callback)
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="NaN"):
+            async with asyncio.timeout(math.nan):
+                await asyncio.sleep(0)
+        with pytest.raises(ValueError, match="NaN"):
+            await asyncio.sleep(math.nan)
+        waited = loop.create_future()
+        with pytest.raises(ValueError, match="NaN"):
+            await asyncio.wait_for(waited, math.nan)
+
+    loop.run_until_complete(main())
+    loop.close()
+
+
+def test_infinity_is_a_time(loop: Loop) -> None:
+    ran: list[str] = []
+    never = loop.call_later(math.inf, ran.append, "never")
+    assert never.when() == math.inf
+    loop.call_later(-math.inf, ran.append, "at once")
+    loop.call_at(-math.inf, ran.append, "at once")
+    loop.call_later(0.001, loop.stop)
+    loop.run_forever()
+    assert ran == ["at once", "at once"]
+    never.cancel()
+
+    async def main() -> str:
+        async with asyncio.timeout(math.inf):
+            return "done"
+
+    assert loop.run_until_complete(main()) == "done"
+
+
+# ---- names with a NUL ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["a\0b", b"a\0b"])
+def test_a_host_with_a_nul_is_no_name(loop: Loop, host: Any) -> None:
+    async def main() -> None:
+        with pytest.raises(socket.gaierror):
+            await loop.getaddrinfo(host, 80)
+
+    loop.run_until_complete(main())
+    loop.run_until_complete(loop.shutdown_default_executor())
+
+
+def test_nothing_is_looked_up_for_the_text_before_a_nul() -> None:
+    import goloop
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(socket.gaierror) as raised:
+            await loop.getaddrinfo("localhost\0x", 80)
+        assert raised.value.errno == socket.EAI_NONAME
+        with pytest.raises(socket.gaierror) as raised:
+            await loop.getaddrinfo("localhost", "80\0x")
+        assert raised.value.errno == socket.EAI_SERVICE
+
+    goloop.run(main())
+
+
