@@ -214,7 +214,7 @@ func (p *poller) remove(fd int32, _ interest) syscall.Errno {
 
 func (p *poller) knows(fd int32) bool {
 	// Silent: no event is asked for but errors, and those once.
-	if p.ctl(unix.EPOLL_CTL_ADD, fd, wakeToken, unix.EPOLLONESHOT) != 0 {
+	if p.ctl(unix.EPOLL_CTL_ADD, fd, timerToken, unix.EPOLLONESHOT) != 0 {
 		return true
 	}
 	return p.remove(fd, 0) != 0

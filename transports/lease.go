@@ -18,4 +18,3 @@ func NewLease(fd int32, owner *int32) Lease { return Lease{fd, owner} }
 
 // Held tells whether the owner still has that number: a call may be made on it.
 func (l *Lease) Held() bool { return l.owner == nil || atomic.LoadInt32(l.owner) == l.fd }
-
