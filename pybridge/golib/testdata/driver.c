@@ -101,7 +101,7 @@ case_echo(void)
     char text[] = "from the peer", back[64];
     loop_open(&l);
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-    EXPECT(go->stream_open(l.number, ends[0], 0, &id, &gen) == 0);
+    EXPECT(go->stream_open(l.number, ends[0], NULL, 0, &id, &gen) == 0);
     EXPECT(write(ends[1], text, sizeof text) == sizeof text);
     gl_completion c = await_kind(&l, GL_CMP_DATA);
     EXPECT(c.id == id && c.gen == gen && c.arg == sizeof text);
