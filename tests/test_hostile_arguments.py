@@ -1,0 +1,75 @@
+"""Arguments that do something in the middle of a call; hostile.py generates the calls.
+
+They run in processes of their own.  A call that kills its process is named, and the calls
+behind it are made by the next process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hostile
+import pytest
+from fuzz import trail
+
+PROGRAM = Path(__file__).parent / "hostile.py"
+LIMIT = 500
+# Each action with each value by default; a sanitized extension takes its time.
+EVERYTHING = [] if "GOLOOP_SANITIZE" in os.environ else ["--all"]
+DEATHS = 3
+
+
+@pytest.mark.timeout(LIMIT + 60)
+@pytest.mark.parametrize("kind", hostile.MAKERS)
+def test_hostile_arguments(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "trail"
+    told: list[str] = []
+    first = 0
+    for _ in range(DEATHS):
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), "--types", kind, *EVERYTHING]
+            + ["--trail", str(path), "--first", str(first)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=LIMIT,
+            check=False,
+        )
+        if done.returncode == 0:
+            break
+        last = trail.read(path, 1)[-1:]
+        told.append(f"status {done.returncode} at {last}\n{done.stdout[-6000:]}")
+        if " calls, " in done.stdout or not last:
+            break
+        first = int(last[0].split()[0]) + 1
+    assert not told, "\n".join(told)
+
+
+def test_every_type_is_made() -> None:
+    """A type that is added to the extension needs a maker in hostile.py."""
+    assert hostile.TYPES.keys() | {"module"} == hostile.MAKERS.keys()
+
+
+@pytest.mark.parametrize("kind", hostile.MAKERS)
+def test_every_name_is_called(kind: str) -> None:
+    """Each name of each table is called, or stands in SKIPPED with a reason."""
+    called = {call.name for call in hostile.generate([kind], everything=False)}
+    data = {
+        name
+        for name, value in hostile.table_of(kind).items()
+        if isinstance(value, hostile.PLAIN_DATA) or not hostile.is_entry(value)
+    }
+    skipped = {name.split(".")[1] for name in hostile.SKIPPED if name.startswith(f"{kind}.")}
+    assert called | data | skipped == set(hostile.table_of(kind))
+    assert not called & skipped
+
+
+def test_each_action_is_done_with_each_value() -> None:
+    calls = [call for call in hostile.generate(["Loop"], everything=False) if call.at == 0]
+    seen = {(call.value, call.action) for call in calls if call.value in hostile.VALUES}
+    assert seen == {(value, action) for value in hostile.VALUES for action in hostile.ACTIONS}
