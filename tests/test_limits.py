@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import subprocess
 import sys
 from typing import Any
@@ -84,8 +83,7 @@ assert os.waitpid(pid, 0)[1] == 0
     )
 
 
-def test_a_limit_without_bound_stays(loop_name: str) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+def test_the_limit_that_was_found_stays(loop_name: str) -> None:
     passes(
         """
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -293,7 +291,7 @@ def test_a_system_call_that_is_refused(call: str, when: str, errno: int) -> None
     if call in unharmed or (call == "clone3" and (errno == 38 or when == "later")):
         assert first == "fine"
     else:
-        assert first.startswith(("ImportError: ", "OSError: ", "RuntimeError: ", "PermissionError: "))
+        assert first.startswith(("ImportError", "OSError", "RuntimeError", "PermissionError"))
 
 
 @pytest.mark.parametrize("free", range(12))
@@ -337,7 +335,8 @@ if os.geteuid() == 0:
     os.setresuid(user, user, user)
 
 def limit(threads):
-    resource.setrlimit(resource.RLIMIT_NPROC, (threads, resource.getrlimit(resource.RLIMIT_NPROC)[1]))
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    resource.setrlimit(resource.RLIMIT_NPROC, (threads, hard))
 """
 )
 
