@@ -27,7 +27,10 @@ def compare(
     say: Callable[[str], None],
 ) -> str:
     """Measure both builds and return a table; a case that one can't run has a dash."""
-    runners = dict(zip(NAMES, (Runner(path, settings, say) for path in (before, after)), strict=True))
+    runners = {
+        name: Runner(path, settings, say)
+        for name, path in zip(NAMES, (before, after), strict=True)
+    }
     loop = BY_NAME["goloop"]
     run = runners["after"].new_run([loop], "", (), cases)
     for number, case in enumerate(cases, 1):

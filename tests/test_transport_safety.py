@@ -36,7 +36,7 @@ async def test_a_buffer_that_ends_its_transport(
 ) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio sends it, or fails with AttributeError")
-    near, far = pair
+    near, _ = pair
     transport, protocol = await connect(loop, near)
 
     class Evil(bytes):
@@ -203,7 +203,7 @@ async def test_entries_that_are_replaced_while_names_are_asked_for(
     far.close()
 
 
-# ---- a dying transport's number --------------------------------------------------------------------
+# ---- a dying transport's number ------------------------------------------------------------------
 
 
 async def test_the_number_of_a_transport_that_is_being_freed(

@@ -256,8 +256,9 @@ def test_whatever_ends_the_run(loop_name: str, end: str) -> None:
         os._exit(0)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100
-    )
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
     assert done.stdout == "last words\n", done.stderr
 
 
