@@ -529,3 +529,29 @@ async def test_a_stream_lets_go_of_its_socket(loop: Loop) -> None:
     gc.collect()
     assert gone() is None
     far.close()
+
+
+def test_a_connection_that_another_thread_ends_while_go_is_at_work(
+    loop: Loop, loop_name: str
+) -> None:
+    """The reactor looks at the socket object as long as it knows the stream."""
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's transport is closed under its own selector")
+    near, far = tcp_pair()
+    transport, protocol = loop.run_until_complete(loop.create_connection(Recorder, sock=near))
+    del near
+
+    def end() -> None:
+        for _ in range(100):
+            time.sleep(0.001)
+            transport._call_connection_lost(None)
+        gc.collect()
+
+    async def main() -> None:
+        await loop.run_in_executor(None, end)
+        await asyncio.wait_for(protocol.lost, 60)
+
+    loop.run_until_complete(main())
+    assert protocol.names().count("lost") == 1
+    loop.run_until_complete(loop.shutdown_default_executor())
+    far.close()

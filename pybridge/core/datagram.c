@@ -386,8 +386,13 @@ datagram_lost(gl_datagram *d, PyObject *exc)
         Py_XDECREF(r);
         Py_DECREF(protocol);
     }
-    if (d->loop != NULL) { /* else the protocol called _call_connection_lost again */
+    if (d->loop != NULL) /* else the protocol called _call_connection_lost again */
         datagram_leave(d);
+    if (d->loop != NULL && d->open) { /* another thread's call: Go is at work on the descriptor */
+        Py_CLEAR(d->protocol);
+        if (datagram_call_soon(d, G.s__call_connection_lost, Py_None) < 0)
+            Py_XSETREF(error, gl_take_exception());
+    } else if (d->loop != NULL) {
         if (datagram_close_fd(d) < 0)
             Py_XSETREF(error, gl_take_exception());
         Py_CLEAR(d->protocol);

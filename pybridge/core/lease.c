@@ -80,8 +80,10 @@ static void
 gl_socket_release(PyObject *sock)
 {
     PyObject **slot = socket_slot(sock, lease_types.io_refs);
-    if (*socket_slot(sock, lease_types.closed) == Py_False && *slot != NULL &&
-        PyLong_CheckExact(*slot)) {
+    PyObject *closed = *socket_slot(sock, lease_types.closed);
+    if (*slot == NULL || closed == NULL)
+        return; /* the collector has taken it apart */
+    if (closed == Py_False && PyLong_CheckExact(*slot)) {
         int overflow;
         long users = PyLong_AsLongAndOverflow(*slot, &overflow);
         PyObject *fewer = overflow || users < 1 ? NULL : PyLong_FromLong(users - 1);

@@ -577,6 +577,12 @@ stream_lost(gl_stream *s, PyObject *exc)
     if (s->loop == NULL) /* the protocol called _call_connection_lost again */
         goto done;
     stream_leave(s);
+    if (s->open) { /* another thread's call: Go is at work on the descriptor */
+        Py_CLEAR(s->protocol);
+        if (stream_call_soon(s, G.s__call_connection_lost, Py_None) < 0)
+            Py_XSETREF(error, gl_take_exception());
+        goto done;
+    }
     stream_drop_held(s);
     /* As in a chain of `finally`, a later exception takes the place of an earlier. */
     if (stream_close_fd(s) < 0)
