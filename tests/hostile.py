@@ -843,6 +843,10 @@ def generate(kinds: list[str], everything: bool) -> Iterator[Call]:
                     yield Call(kind, name, how, at, value, 0)
 
 
+def is_field(value: Any) -> bool:
+    return isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType)
+
+
 def is_entry(value: Any) -> bool:
     """Whether a value of a table is code or a field of the extension's; others are data."""
     fields = (types.GetSetDescriptorType, types.MemberDescriptorType, staticmethod, classmethod)
@@ -851,7 +855,7 @@ def is_entry(value: Any) -> bool:
 
 def positions(kind: str, name: str, entry: Any) -> list[tuple[str, int]]:
     """How an entry of a table is used: called with something in each position, or set."""
-    if isinstance(entry, types.GetSetDescriptorType | types.MemberDescriptorType):
+    if is_field(entry):
         return [("get", -1), ("set", 0), ("del", -1)]
     plain = PLAUSIBLE.get(f"{kind}.{name}", PLAUSIBLE.get(name))
     known = len(plain) if plain is not None else 1
@@ -975,13 +979,16 @@ class Runner:
         else:
             do()
 
-    def check_loop(self, call: Call, world: World) -> None:
+    def check_loop(self, call: object, world: World) -> None:
         """The loop goes on, or is closed."""
         loop = world.loop
-        if loop.is_closed() or call.kind == "Loop" or loop.is_running():
+        if loop.is_closed() or world.kind == "Loop" or loop.is_running():
             return
         done: list[int] = []
-        loop.call_soon(done.append, 1)
+        try:
+            loop.call_soon(done.append, 1)
+        except RuntimeError:
+            return  # what says that it is closed was taken away
         world.turns(2)
         if not done and not loop.is_closed():
             self.problem(call, "the loop does not go on")

@@ -37,6 +37,8 @@ def test_hostile_arguments(kind: str, tmp_path: Path) -> None:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            # Memory that was freed is filled, so that using it is noticed.
+            env={"PYTHONMALLOC": "debug", **os.environ},
             timeout=LIMIT,
             check=False,
         )

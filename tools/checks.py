@@ -147,7 +147,9 @@ def asan() -> bool:
         LD_PRELOAD=library,
         # CPython keeps much until the process ends, which is no leak to report here.
         # Go catches SIGSEGV itself and hands on what is not its own.
-        ASAN_OPTIONS="detect_leaks=0:allow_user_segv_handler=1:handle_segv=0",
+        # The interpreter's own look at freed memory is seen by what fills it.
+        ASAN_OPTIONS="detect_leaks=0:allow_user_segv_handler=1:handle_segv=0"
+        ":max_free_fill_size=4096:free_fill_byte=221",
         # Python's own allocator would hide the bounds of small objects.
         PYTHONMALLOC="malloc",
         GOLOOP_SANITIZE="address",

@@ -583,6 +583,8 @@ class Life:
         """What is not done, as asyncio's own transports don't stand it."""
         if action == "stop" and self.calm:
             return True
+        if side.tls and action == "limits":  # SSLProtocol calls a protocol that is gone
+            return bool(side.transport.is_closing())
         if not self.run.of_asyncio:
             return False
         # Its TLS has no protocol and no transport any more once it closes.

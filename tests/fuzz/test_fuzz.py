@@ -25,6 +25,8 @@ def run(program: str, path: Path, *words: object) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        # Memory that was freed is filled, so that using it is noticed.
+        env={"PYTHONMALLOC": "debug", **os.environ},
         timeout=LIMIT,
         check=False,
     )
@@ -40,3 +42,10 @@ def test_random_lives(loop_name: str, seed: int, tmp_path: Path) -> None:
     often = seed % 3 == 2
     steps = 60 if often else 150
     run("lives.py", tmp_path, "--seed", seed, "--steps", steps, "--loop", loop_name, "--gc", +often)
+
+
+@pytest.mark.timeout(LIMIT + 60)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_calls(seed: int, tmp_path: Path) -> None:
+    often = seed % 3 == 2
+    run("calls.py", tmp_path, "--seed", seed, "--steps", 500 if often else 3000, "--gc", +often)
