@@ -6,6 +6,7 @@ import ast
 import asyncio
 import gc
 import json
+import sys
 import weakref
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_a_deleted_attribute_is_an_attribute_error(
         loop.run_forever()
     else:
         loop.run_forever()
-    if attribute == "_context":
+    if attribute == "_context" and sys.version_info < (3, 12):  # later the report needs it too
         errors.expect(AttributeError, "Exception in callback")
 
 

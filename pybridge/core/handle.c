@@ -604,11 +604,12 @@ handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     gl_loop *loop = handle_loop(self);
     if (gl_handle_is_cancelled(self) && ((gl_handle_head *)self)->callback == Py_None)
         Py_RETURN_NONE;
-    if (loop == NULL || handle_is_odd(loop, self, handle_inline(self)))
+    bool odd = loop == NULL || handle_is_odd(loop, self, handle_inline(self));
+    if (odd && Py_TYPE(self) != gl_threadsafe_handle_type)
         return PyObject_CallOneArg(G.Handle_run, self);
-    Py_INCREF(loop);
-    int r = gl_handle_run(loop, self);
-    Py_DECREF(loop);
+    Py_XINCREF(loop);
+    int r = odd ? handle_call_odd(self) : gl_handle_run(loop, self);
+    Py_XDECREF(loop);
     if (r < 0)
         return NULL;
     Py_RETURN_NONE;
