@@ -292,3 +292,14 @@ async def test_results_are_bytes_of_their_own(loop: Loop, pair: Pair) -> None:
     two = await loop.sock_recv(first, 100)
     assert (one, two) == (b"one", b"two")
     assert type(one) is bytes
+
+
+async def test_a_step_before_the_future_is_done(loop: Loop, pair: Pair) -> None:
+    """As of any coroutine that is driven by hand: else it would yield for ever."""
+    near, far = pair
+    steps = loop.sock_recv(near, 10).__await__()
+    next(steps)
+    with pytest.raises(RuntimeError, match="await wasn't used with future"):
+        next(steps)
+    far.send(b"still there")
+    assert await loop.sock_recv(near, 20) == b"still there"

@@ -189,9 +189,8 @@ async def test_a_reader_that_took_a_place_in_the_same_turn(loop: Loop) -> None:
 
     def first(name: str, other: socket.socket) -> None:
         calls.append(name)
-        for sock in (a, b):
-            loop.remove_reader(sock)
-        # Nothing is there to read for this one: it was taken away.
+        loop.remove_reader({"a": a, "b": b}[name])
+        # Nothing is there to read for the new one: it was taken away.
         other.recv(10)
         loop.add_reader(other, calls.append, "called too early")
 

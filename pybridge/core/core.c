@@ -19,6 +19,7 @@ static PyObject *loop__resolve(gl_loop *self, PyObject *const *args, Py_ssize_t 
 static int gl_run_timed(gl_loop *loop, PyObject *handle);
 static PyObject *gl_new_future(gl_loop *loop);
 static int gl_future_set_none(PyObject *fut);
+static int gl_future_is_done(PyObject *fut);
 static int gl_loop_check_own_thread(gl_loop *self);
 static PyObject *gl_wait_fd(gl_loop *loop, int fd, int which, PyObject *sock);
 static void gl_submissions_trim(gl_loop *loop);

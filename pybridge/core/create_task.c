@@ -98,22 +98,27 @@ gl_new_future(gl_loop *loop)
     return PyObject_Vectorcall(type, args + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_loop);
 }
 
+/* fut.done(): 1, 0, or -1 with an exception. */
+static int
+gl_future_is_done(PyObject *fut)
+{
+    if (gl_future_type && Py_TYPE(fut) == gl_future_type)
+        return ((gl_future *)fut)->state != GL_PENDING;
+    PyObject *done = PyObject_CallMethodNoArgs(fut, G.s_done);
+    int is_done = done ? PyObject_IsTrue(done) : -1;
+    Py_XDECREF(done);
+    return is_done;
+}
+
 /* set_result(None) unless the future is done already. */
 static int
 gl_future_set_none(PyObject *fut)
 {
-    if (gl_future_type && Py_TYPE(fut) == gl_future_type) {
-        if (((gl_future *)fut)->state != GL_PENDING)
-            return 0;
-        return gl_future_set_result((gl_future *)fut, Py_None);
-    }
-    PyObject *done = PyObject_CallMethodNoArgs(fut, G.s_done);
-    if (done == NULL)
-        return -1;
-    int is_done = PyObject_IsTrue(done);
-    Py_DECREF(done);
+    int is_done = gl_future_is_done(fut);
     if (is_done)
         return is_done < 0 ? -1 : 0;
+    if (gl_future_type && Py_TYPE(fut) == gl_future_type)
+        return gl_future_set_result((gl_future *)fut, Py_None);
     PyObject *r = PyObject_CallMethodOneArg(fut, G.s_set_result, Py_None);
     Py_XDECREF(r);
     return r ? 0 : -1;

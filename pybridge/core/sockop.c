@@ -239,6 +239,31 @@ sockop_wait(sockop *op)
     return 0;
 }
 
+/* Gives up the wait: the place at the fd is emptied if it is still ours. */
+static void
+sockop_give_up(sockop *op)
+{
+    if (op->wait && !op->loop->closed && op->loop->shared)
+        (void)watch_unplace(op->loop, op->fd, op->kind == OP_SENDALL ? GL_WRITING : GL_READING,
+                            op->wait);
+}
+
+/* What Future.__await__ says to whoever goes on before it is done. */
+static int
+sockop_resume(sockop *op)
+{
+    int is_done = gl_future_is_done(op->wait);
+    if (is_done > 0)
+        return 0;
+    PyObject *exc = is_done < 0 ? gl_take_exception() : NULL;
+    sockop_give_up(op);
+    if (exc != NULL)
+        gl_restore_exception(exc);
+    else
+        PyErr_SetString(PyExc_RuntimeError, "await wasn't used with future");
+    return -1;
+}
+
 static void
 sockop_finish(sockop *op)
 {
@@ -265,7 +290,8 @@ sockop_step(sockop *op, PyObject **result)
     }
     bool first = op->state == OP_CREATED;
     op->state = OP_RUNNING;
-    if ((first && sockop_begin(op) < 0) || gl_loop_check_usable(op->loop) < 0) {
+    if ((first ? sockop_begin(op) : sockop_resume(op)) < 0 ||
+        gl_loop_check_usable(op->loop) < 0) {
         sockop_finish(op);
         return PYGEN_ERROR;
     }
@@ -334,15 +360,6 @@ sockop_send(PyObject *self, PyObject *value)
     PyObject *result;
     PySendResult r = sockop_am_send(self, value, &result);
     return send_result(r, result);
-}
-
-/* Gives up the wait: the place at the fd is emptied if it is still ours. */
-static void
-sockop_give_up(sockop *op)
-{
-    if (op->wait && !op->loop->closed && op->loop->shared)
-        (void)watch_unplace(op->loop, op->fd, op->kind == OP_SENDALL ? GL_WRITING : GL_READING,
-                            op->wait);
 }
 
 static PyObject *
