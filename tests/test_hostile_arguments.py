@@ -30,8 +30,10 @@ def test_hostile_arguments(kind: str, tmp_path: Path) -> None:
     first = 0
     for _ in range(DEATHS):
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), "--types", kind, *EVERYTHING]
-            + ["--trail", str(path), "--first", str(first)],
+            [
+                *(sys.executable, str(PROGRAM), "--types", kind, *EVERYTHING),
+                *("--trail", str(path), "--first", str(first)),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

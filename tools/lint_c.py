@@ -308,30 +308,258 @@ RULES: dict[str, Callable[[Source], Hits]] = {
 }
 
 
+# ---- convert, check, commit -----------------------------------------------------------
+#
+# This rule looks at all files at once.  Between the last check that loop and object are
+# usable and the commit that relies on it, no Python may run: it could close either.
+
+# The checks: calls of these names.
+_CHECKS = re.compile(r"\b(?:\w*_check_usable|\w*_check_own_thread|loop_check_closed)\s*\(")
+# The commits: a call of one of Go's functions that changes something, an entry for Go or
+# for the ready queue, a write to the shared memory.
+_COMMITS = re.compile(
+    r"->go->(?!turn\b|describe\b)(\w+)\s*\(|\b(gl_submit|gl_ready_push)\s*\("
+    r"|\b(shared->\w+(?:\[[^\]]*\])?(?:\.\w+)?)\s*=[^=]"
+)
+# What runs Python beside _RUNS_PYTHON: conversions, buffers, imports, warnings.
+_CONVERTS = re.compile(
+    r"\b(?:PyNumber_\w+|PyLong_As\w+|PyFloat_AsDouble|PyObject_(?:GetBuffer|AsFileDescriptor"
+    r"|IsInstance|IsSubclass|Bytes|ASCII|Format|Dir|GenericSetAttr|GenericGetAttr)"
+    r"|PyBuffer_Release|PySequence_(?!Fast_)\w+|PyMapping_\w+|PyArg_\w+|PyImport_\w+"
+    r"|PyDict_(?:GetItem\w*|Contains\w*|SetDefault|Update|Merge)|PySet_\w+"
+    r"|PyUnicode_From(?:Format|Object)|PyErr_(?:Warn\w*|ResourceWarning|CheckSignals)"
+    r"|PyBytes_From(?:Object)|PyByteArray_FromObject|_PyErr_ChainExceptions\w*|PyTuple_SetItem"
+    r"|PyGILState_Ensure|Py_EnterRecursiveCall|PyGC_Collect)\s*\("
+)
+# Before 3.12 an allocation may collect garbage, and a finaliser runs.  Nearly every
+# function would be meant, so these count by `--collector` only; what they can do to an
+# object that is held is no more than a callback does in the next turn.
+_ALLOCATES = re.compile(
+    r"\b(?:PyObject_GC_New\w*|PyType_GenericAlloc|\w*tp_alloc|PyTuple_(?:New|Pack)|PyList_New"
+    r"|PyDict_New|PyCFunction_New\w*|Py_BuildValue)\s*\("
+)
+# A function marked by this macro, which expands to nothing, is one that a commit may call.
+# The rule holds it to its word: no way leads from it to Python.
+NO_PYTHON = "GL_NO_PYTHON"
+
+# Function names that are words of the language.
+_WORDS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined", "_Alignof"})
+
+
+class Tree:
+    """All files together: who calls whom, and which functions may run Python."""
+
+    def __init__(self, sources: list[Source], collector: bool = False) -> None:
+        self.sources = sources
+        self.collector = collector
+        self.functions = {
+            function.name: (source, function) for source in sources for function in source.functions
+        }
+        self.calls = {
+            name: set(re.findall(r"\b(\w+)\s*\(", function.body)) & self.functions.keys()
+            for name, (_, function) in self.functions.items()
+        }
+        # For each function that may run Python, the callee by which it does.
+        self.runs = self._closure(self._direct)
+        # For each one that commits without a check of its own, how it does.
+        self.commits = self._closure(self._commit, lambda name: not self._checks(name))
+        marked = re.compile(rf"\b{NO_PYTHON}\b[^;{{}}()]*?\b(\w+)\s*\(")
+        self.marked = {name for source in sources for name in marked.findall(source.code)}
+
+    def _direct(self, name: str) -> str | None:
+        body = self.functions[name][1].body
+        for shape in (_RUNS_PYTHON, _CONVERTS, *([_ALLOCATES] if self.collector else [])):
+            for found in shape.finditer(body):
+                if not _gives_up(body, found):
+                    return found.group().rstrip("( \t\n")
+        return None
+
+    def _commit(self, name: str) -> str | None:
+        found = _COMMITS.search(self.functions[name][1].body)
+        return next(filter(None, found.groups())) if found else None
+
+    def _checks(self, name: str) -> bool:
+        return _CHECKS.search(self.functions[name][1].body) is not None
+
+    def _closure(
+        self,
+        direct: Callable[[str], str | None],
+        passes: Callable[[str], bool] = lambda name: True,
+    ) -> dict[str, str]:
+        """Functions that do a thing, or call one that does; each with the next step to it."""
+        found = {
+            name: how
+            for name in self.functions
+            if passes(name) and (how := direct(name)) is not None
+        }
+        grown = True
+        while grown:
+            grown = False
+            for name, callees in self.calls.items():
+                through = sorted(callees & found.keys())
+                if name not in found and through and passes(name):
+                    found[name] = through[0]
+                    grown = True
+        return found
+
+    def way(self, name: str) -> str:
+        """By which calls a function comes to run Python."""
+        steps = [name]
+        while steps[-1] in self.runs and len(steps) < 8:
+            steps.append(self.runs[steps[-1]])
+        return " > ".join(steps)
+
+
+def _gives_up(body: str, found: re.Match[str]) -> bool:
+    """Whether a release is followed by a return that says that the function failed.
+
+    Its caller returns as well, and there is no commit.
+    """
+    _, end = _block(body, found.start())
+    after = re.match(r"\([^;]*;(?:[^;{}]*;)*?\s*return\s+(?:NULL|-1)\s*;", body[found.end() : end])
+    return found.group().startswith(("Py_DECREF", "Py_XDECREF")) and after is not None
+
+
+def check_commit(tree: Tree) -> Iterator[tuple[Source, int, str]]:
+    """Python runs between a check and the commit that relies on it."""
+    for name, (source, function) in tree.functions.items():
+        if name in tree.marked and name in tree.runs:
+            yield source, function.start, f"{name} is marked {NO_PYTHON}: {tree.way(name)}"
+        checks = list(_CHECKS.finditer(function.body))
+        if checks:
+            hits = _between(tree, function, [check.start() for check in checks])
+        elif name in tree.commits and _called_after_check(tree, name):
+            hits = _between(tree, function, [0])
+        else:
+            continue
+        for offset, what in hits:
+            yield source, function.start + offset, f"{name}: {what}"
+
+
+def _called_after_check(tree: Tree, name: str) -> bool:
+    """Whether some function checks, and then calls this one."""
+    for _, caller in tree.functions.values():
+        check = _CHECKS.search(caller.body)
+        if check and re.compile(rf"\b{name}\s*\(").search(caller.body, check.end()):
+            return True
+    return False
+
+
+def _between(tree: Tree, function: Function, starts: list[int]) -> Hits:
+    """The calls that run Python between the last check and a commit, each once."""
+    body = function.body
+    commits = [(found.start(), found.group()) for found in _COMMITS.finditer(body)]
+    calls = list(re.finditer(r"\b(\w+)\b(?:\s*\()?", body))
+    for found in calls:
+        if found.group().endswith("(") and found[1] in tree.commits and found[1] != function.name:
+            commits.append((found.start(), found[1]))
+    seen = set()
+    for at, commit in sorted(commits):
+        start = max((check for check in starts if check <= at), default=None)
+        if start is None:
+            continue
+        for found in calls:
+            if not start < found.start() < at or found.start() in seen:
+                continue
+            how = _runs(tree, body, found)
+            if how is not None and _reaches(body, found.start(), at):
+                seen.add(found.start())
+                commit = commit.rstrip("( =")
+                yield found.start(), f"{how} between the check and the commit, {commit}"
+
+
+def _runs(tree: Tree, body: str, found: re.Match[str]) -> str | None:
+    name = found[1]
+    if name in _WORDS or _CHECKS.match(body, found.start()):
+        return None
+    if name in tree.runs and found.group().endswith("("):
+        return f"{tree.way(name)} runs Python"
+    direct = _RUNS_PYTHON.match(body, found.start()) or _CONVERTS.match(body, found.start())
+    if direct is None and tree.collector:
+        direct = _ALLOCATES.match(body, found.start())
+    return f"{name} runs Python" if direct else None
+
+
+def _reaches(body: str, call: int, commit: int) -> bool:
+    """Whether what follows a call may be the commit: its path does not leave before."""
+    line_start = max(body.rfind(mark, 0, call) for mark in ";{}") + 1
+    statement = body[line_start : call]
+    end = body.find(";", call)
+    if re.search(r"\b(?:return|goto)\b", statement) and not call < commit < end:
+        return False
+    block_start, block_end = _block(body, call)
+    while block_start > 0 and not block_start <= commit < block_end:
+        # The commit lies outside of this block: is the block left by its end?
+        if re.search(r"\b(?:return|goto|break|continue)\b[^;]*;\s*$", body[block_start:block_end]):
+            return False
+        rest = body[block_end + 1 : commit]
+        if re.match(r"\s*else\b", rest) and commit < _else_end(body, block_end + 1):
+            return False
+        block_start, block_end = _block(body, block_start - 1)
+    return True
+
+
+def _else_end(body: str, offset: int) -> int:
+    """The end of the chain of else branches that starts at an offset."""
+    while found := re.compile(r"\s*else\b[^;{]*(\{|;)").match(body, offset):
+        offset = closing(body, found.end() - 1) + 1 if found[1] == "{" else found.end()
+    return offset
+
+
+TREE_RULES: dict[str, Callable[[Tree], Iterator[tuple[Source, int, str]]]] = {
+    "check-commit": check_commit,
+}
+
+
+def lint_tree(texts: dict[str, str], collector: bool = False) -> list[Finding]:
+    """The findings of the rules that look at all files together."""
+    tree = Tree([parse(path, text) for path, text in texts.items()], collector)
+    findings = []
+    for rule, look in TREE_RULES.items():
+        for source, offset, what in look(tree):
+            line = source.line(offset)
+            if not _allowed(source.text, line, rule):
+                findings.append(Finding(source.path, line, rule, what))
+    return sorted(findings, key=lambda finding: (finding.path, finding.line))
+
+
 # ---- running ----------------------------------------------------------------------
+
+
+def _allowed(text: str, line: int, rule: str) -> bool:
+    """Whether a comment on the line or above says, with a reason, that this is right."""
+    near = "\n".join(text.split("\n")[max(0, line - 2) : line])
+    return re.search(rf"lint: allow {rule}: (?!\*/)\S", near) is not None
 
 
 def lint(path: str, text: str) -> list[Finding]:
     """All findings in one file's text, in the order of its lines."""
     source = parse(path, text)
-    lines = text.split("\n")
     findings = []
     for rule, look in RULES.items():
         for offset, what in look(source):
             line = source.line(offset)
-            near = "\n".join(lines[max(0, line - 2) : line])
-            if not re.search(rf"lint: allow {rule}: (?!\*/)\S", near):
+            if not _allowed(text, line, rule):
                 findings.append(Finding(path, line, rule, what))
     return sorted(findings, key=lambda finding: finding.line)
 
 
 def main(arguments: list[str]) -> int:
-    """Lints files and folders; the status is 1 where anything was found."""
+    """Lints files and folders; the status is 1 where anything was found.
+
+    `--commit` adds the rule check-commit, `--collector` counts allocations with it.
+    """
+    options = {argument for argument in arguments if argument.startswith("--")}
     files: list[Path] = []
     for argument in arguments:
+        if argument in options:
+            continue
         path = Path(argument)
         files += sorted(path.rglob("*.[ch]")) if path.is_dir() else [path]
     findings = [finding for path in files for finding in lint(str(path), path.read_text())]
+    if options & {"--commit", "--collector"}:
+        texts = {str(path): path.read_text() for path in files}
+        findings += lint_tree(texts, "--collector" in options)
     for finding in findings:
         print(finding)
     print(f"{len(files)} files, {len(findings)} findings")

@@ -668,7 +668,8 @@ class Life:
         if self.kind == "tls":
             server_context, client_context = contexts()
             # A wild end of asyncio's TLS may be that nothing more happens.
-            limits = {"ssl_shutdown_timeout": 0.5, "ssl_handshake_timeout": HANG if self.calm else 5}
+            limits = {"ssl_shutdown_timeout": 0.5}
+            limits["ssl_handshake_timeout"] = HANG if self.calm else 5
             options = {"ssl": server_context, **limits}
             mine = {"ssl": client_context, "server_hostname": "localhost", **limits}
         server = await loop.create_server(self.left.protocol, "127.0.0.1", 0, **options)
@@ -814,7 +815,7 @@ class Run:
         loop.set_debug(self.random.random() < 0.1)
         leaves = self.random.random() < 0.2 and self.options.life is None
         task = loop.create_task(self.some(indices))
-        task.add_done_callback(lambda _: loop.stop())
+        task.add_done_callback(lambda done: done.get_loop().stop())
         if leaves:
             loop.call_later(self.random.random() * 0.2, self.abandon)
         while not task.done() and not self.abandoned:
@@ -826,7 +827,8 @@ class Run:
         self.open.clear()
         self.started.clear()
         self.abandoned = True  # what is said from now on is of no interest
-        del task, loop, self.loop
+        del task, self.loop
+        loop = None  # type: ignore[assignment]
         self.check_descriptors(before)
 
     def abandon(self) -> None:
