@@ -83,9 +83,7 @@ class Resolver(CoreLoop):
         if b"\0" in name:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         if service is not None and b"\0" in service:
-            raise socket.gaierror(
-                socket.EAI_SERVICE, "Servname not supported for ai_socktype"
-            )
+            raise socket.gaierror(socket.EAI_SERVICE, "Servname not supported for ai_socktype")
         answer: list[AddressInfo] = await self._resolve(name, service, flags, family, type, proto)
         return answer
 

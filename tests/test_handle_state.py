@@ -104,7 +104,7 @@ print(json.dumps(found))
 
 def deliberate(case: tuple[Any, ...]) -> bool:
     """What a handle of goloop does otherwise than asyncio's."""
-    _kind, _arguments, way, name, value, how = case
+    _kind, _arguments, way, name, value, _how = case
     # asyncio's slot of arguments that are kept elsewhere: what it holds has no effect.
     if way == "slot" and name == "_args":
         return True
@@ -115,9 +115,7 @@ def deliberate(case: tuple[Any, ...]) -> bool:
     if value == "delete" and name in ("_repr", "_source_traceback"):
         return True
     # A heap is ordered by it in asyncio, and breaks.
-    if name == "_when":
-        return True
-    return False
+    return bool(name == "_when")
 
 
 def test_attributes_written_to_have_the_effect_that_they_have_in_asyncio() -> None:

@@ -293,5 +293,3 @@ def test_nothing_is_looked_up_for_the_text_before_a_nul() -> None:
         assert raised.value.errno == socket.EAI_SERVICE
 
     goloop.run(main())
-
-
