@@ -314,11 +314,15 @@ RULES: dict[str, Callable[[Source], Hits]] = {
 # usable and the commit that relies on it, no Python may run: it could close either.
 
 # The checks: calls of these names.
-_CHECKS = re.compile(r"\b(?:\w*_check_usable|\w*_check_own_thread|loop_check_closed)\s*\(")
-# The commits: a call of one of Go's functions that changes something, an entry for Go or
-# for the ready queue, a write to the shared memory.
+_CHECKS = re.compile(
+    r"\b(?:\w*_check_usable|\w*_check_own_thread|loop_check_closed|gl_loop_is_foreign"
+    r"|stream_go_ready)\s*\("
+)
+# The commits: a call of one of Go's functions that changes something, an entry for Go, a
+# write to the shared memory.  (An entry for the ready queue is none: gl_ready_push looks
+# by itself whether the loop was closed.)
 _COMMITS = re.compile(
-    r"->go->(?!turn\b|describe\b)(\w+)\s*\(|\b(gl_submit|gl_ready_push)\s*\("
+    r"->go->(?!turn\b|describe\b)(\w+)\s*\(|\b(gl_submit)\s*\("
     r"|\b(shared->\w+(?:\[[^\]]*\])?(?:\.\w+)?)\s*=[^=]"
 )
 # What runs Python beside _RUNS_PYTHON: conversions, buffers, imports, warnings.
@@ -356,7 +360,7 @@ class Tree:
             function.name: (source, function) for source in sources for function in source.functions
         }
         self.calls = {
-            name: set(re.findall(r"\b(\w+)\s*\(", function.body)) & self.functions.keys()
+            name: set(re.findall(r"(?<!->)\b(\w+)\s*\(", function.body)) & self.functions.keys()
             for name, (_, function) in self.functions.items()
         }
         # For each function that may run Python, the callee by which it does.
@@ -367,10 +371,13 @@ class Tree:
         self.marked = {name for source in sources for name in marked.findall(source.code)}
 
     def _direct(self, name: str) -> str | None:
-        body = self.functions[name][1].body
+        source, function = self.functions[name]
         for shape in (_RUNS_PYTHON, _CONVERTS, *([_ALLOCATES] if self.collector else [])):
-            for found in shape.finditer(body):
-                if not _gives_up(body, found):
+            for found in shape.finditer(function.body):
+                line = source.line(function.start + found.start())
+                if not _gives_up(function.body, found) and not _allowed(
+                    source.text, line, "check-commit"
+                ):
                     return found.group().rstrip("( \t\n")
         return None
 
@@ -421,10 +428,16 @@ def _gives_up(body: str, found: re.Match[str]) -> bool:
 
 
 def check_commit(tree: Tree) -> Iterator[tuple[Source, int, str]]:
-    """Python runs between a check and the commit that relies on it."""
+    """Python runs between a check and the commit that relies on it.
+
+    An `allow` beside a call says that this one runs no Python (an exact bytes object is
+    dropped, say), in the function's head comment that its commits rely on no check.
+    """
     for name, (source, function) in tree.functions.items():
         if name in tree.marked and name in tree.runs:
             yield source, function.start, f"{name} is marked {NO_PYTHON}: {tree.way(name)}"
+        if _allowed(source.text, source.line(function.start), "check-commit", reach=8):
+            continue
         checks = list(_CHECKS.finditer(function.body))
         if checks:
             hits = _between(tree, function, [check.start() for check in checks])
@@ -449,7 +462,8 @@ def _between(tree: Tree, function: Function, starts: list[int]) -> Hits:
     """The calls that run Python between the last check and a commit, each once."""
     body = function.body
     commits = [(found.start(), found.group()) for found in _COMMITS.finditer(body)]
-    calls = list(re.finditer(r"\b(\w+)\b(?:\s*\()?", body))
+    # Not a function of the table: Go runs no Python.
+    calls = list(re.finditer(r"(?<!->)\b(\w+)\b(?:\s*\()?", body))
     for found in calls:
         if found.group().endswith("(") and found[1] in tree.commits and found[1] != function.name:
             commits.append((found.start(), found[1]))
@@ -461,19 +475,24 @@ def _between(tree: Tree, function: Function, starts: list[int]) -> Hits:
         for found in calls:
             if not start < found.start() < at or found.start() in seen:
                 continue
-            how = _runs(tree, body, found)
+            how = _runs(tree, tree.functions[function.name][0], function.start, body, found)
             if how is not None and _reaches(body, found.start(), at):
                 seen.add(found.start())
                 commit = commit.rstrip("( =")
                 yield found.start(), f"{how} between the check and the commit, {commit}"
 
 
-def _runs(tree: Tree, body: str, found: re.Match[str]) -> str | None:
+def _runs(
+    tree: Tree, source: Source, start: int, body: str, found: re.Match[str]
+) -> str | None:
     name = found[1]
     if name in _WORDS or _CHECKS.match(body, found.start()):
         return None
     if name in tree.runs and found.group().endswith("("):
         return f"{tree.way(name)} runs Python"
+    line = source.line(start + found.start())
+    if _allowed(source.text, line, "check-commit"):
+        return None
     direct = _RUNS_PYTHON.match(body, found.start()) or _CONVERTS.match(body, found.start())
     if direct is None and tree.collector:
         direct = _ALLOCATES.match(body, found.start())
@@ -526,9 +545,10 @@ def lint_tree(texts: dict[str, str], collector: bool = False) -> list[Finding]:
 # ---- running ----------------------------------------------------------------------
 
 
-def _allowed(text: str, line: int, rule: str) -> bool:
+def _allowed(text: str, line: int, rule: str, reach: int = 2) -> bool:
     """Whether a comment on the line or above says, with a reason, that this is right."""
-    near = "\n".join(text.split("\n")[max(0, line - 2) : line])
+    near = "\n".join(text.split("\n")[max(0, line - reach) : line])
+    near = near[near.rfind("\n}") + 1 :]  # what belongs to the function before does not count
     return re.search(rf"lint: allow {rule}: (?!\*/)\S", near) is not None
 
 
@@ -547,7 +567,7 @@ def lint(path: str, text: str) -> list[Finding]:
 def main(arguments: list[str]) -> int:
     """Lints files and folders; the status is 1 where anything was found.
 
-    `--commit` adds the rule check-commit, `--collector` counts allocations with it.
+    `--collector` counts allocations, which may collect garbage, among what runs Python.
     """
     options = {argument for argument in arguments if argument.startswith("--")}
     files: list[Path] = []
@@ -557,9 +577,8 @@ def main(arguments: list[str]) -> int:
         path = Path(argument)
         files += sorted(path.rglob("*.[ch]")) if path.is_dir() else [path]
     findings = [finding for path in files for finding in lint(str(path), path.read_text())]
-    if options & {"--commit", "--collector"}:
-        texts = {str(path): path.read_text() for path in files}
-        findings += lint_tree(texts, "--collector" in options)
+    texts = {str(path): path.read_text() for path in files}
+    findings += lint_tree(texts, "--collector" in options)
     for finding in findings:
         print(finding)
     print(f"{len(files)} files, {len(findings)} findings")

@@ -43,6 +43,11 @@
 #include "abi.h"
 #include "lease.h"
 
+/* Marks a function from which no way leads to Python, so that it may stand between the check
+ * that a loop is usable and what relies on it.  tools/lint_c.py holds each to it; any other
+ * function may run Python. */
+#define GL_NO_PYTHON
+
 /* ---- objects that are made once, at import (names.c) ---------------------- */
 
 /* The interned strings: G.s_NAME is the str "NAME". */
@@ -342,7 +347,9 @@ static int gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *
 /* Notes a registration under the id that Go gave; takes a new reference to owner. */
 static int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind,
                       PyObject *owner, int fd);
-/* Forgets it (drops the reference).  Any later completion of it is ignored. */
+/* Forgets it (gives the reference, which may be NULL, to the caller, or drops it).  Any later
+ * completion of it is ignored. */
+static PyObject *gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen);
 static void gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen);
 /* The entry of a number, or NULL where there is none. */
 static inline gl_fd *gl_fd_find(gl_loop *loop, int fd);

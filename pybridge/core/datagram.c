@@ -28,8 +28,8 @@ datagram_reading_wanted(gl_datagram *d)
     return d->started && !d->paused && !d->closing && d->held == NULL;
 }
 
-/* Makes the registration; 0 or an errno.  Runs no Python. */
-static int
+/* Makes the registration; 0 or an errno. */
+GL_NO_PYTHON static int
 datagram_register(gl_datagram *d, int fd, uint32_t want)
 {
     gl_loop *loop = d->loop;
@@ -85,6 +85,8 @@ datagram_sync(gl_datagram *d)
     }
     if (!d->open)
         return datagram_open(d, want);
+    if (gl_loop_check_usable(loop) < 0)
+        return -1;
     int32_t rc = loop->go->datagram_set(loop->reactor, d->id, d->gen, want);
     if (rc < 0)
         return gl_set_oserror(-rc);
@@ -105,18 +107,19 @@ static void
 datagram_leave(gl_datagram *d)
 {
     gl_loop *loop = d->loop;
-    datagram_drop_queue(d);
-    Py_CLEAR(d->held); /* bytes, addresses and exceptions of ours: no Python runs */
-    if (!d->open)
-        return;
+    PyObject *owner = NULL;
     bool foreign = gl_loop_is_foreign(loop);
-    if (loop->in_turn && !foreign)
-        return; /* a stranger's thread; datagram_lost comes here again */
-    d->open = false;
-    d->want = 0;
-    if (!foreign && loop->go != NULL)
-        loop->go->datagram_close(loop->reactor, d->id, d->gen, 0);
-    gl_reg_clear(loop, d->id, d->gen);
+    /* From another thread's call during a turn: datagram_lost comes here again. */
+    if (d->open && (foreign || !loop->in_turn)) {
+        d->open = false;
+        d->want = 0;
+        if (!foreign && loop->go != NULL)
+            loop->go->datagram_close(loop->reactor, d->id, d->gen, 0);
+        owner = gl_reg_take(loop, d->id, d->gen);
+    }
+    datagram_drop_queue(d); /* addresses may be anybody's objects */
+    Py_CLEAR(d->held);
+    Py_XDECREF(owner);
 }
 
 static void

@@ -54,8 +54,8 @@ accepts_per_turn(int backlog)
     return backlog < 1 ? 1 : backlog;
 }
 
-/* Begins to listen; 0 or an errno.  Runs no Python. */
-static int
+/* Begins to listen; 0 or an errno. */
+GL_NO_PYTHON static int
 listener_register(gl_listener *l, gl_loop *loop, int backlog)
 {
     int fd = gl_lease_fd(&l->lease);

@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
-static int
+GL_NO_PYTHON static int
 gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner, int fd)
 {
     if (id >= loop->regs_cap) {
@@ -30,25 +30,30 @@ gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *ow
         loop->regs_cap = cap;
     }
     gl_reg *r = &loop->regs[id];
-    PyObject *old = r->owner;
+    assert(r->owner == NULL); /* whoever had the id has cleared its entry */
     r->owner = Py_XNewRef(owner);
     r->gen = gen;
     r->kind = kind;
     r->fd = fd;
-    Py_XDECREF(old);
     return 0;
+}
+
+GL_NO_PYTHON static PyObject *
+gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen)
+{
+    if (id >= loop->regs_cap || loop->regs[id].gen != gen)
+        return NULL;
+    gl_reg *r = &loop->regs[id];
+    PyObject *owner = r->owner;
+    r->owner = NULL;
+    r->kind = GL_REG_FREE;
+    return owner;
 }
 
 static void
 gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
 {
-    if (id >= loop->regs_cap || loop->regs[id].gen != gen)
-        return;
-    gl_reg *r = &loop->regs[id];
-    PyObject *owner = r->owner;
-    r->owner = NULL;
-    r->kind = GL_REG_FREE;
-    Py_XDECREF(owner);
+    Py_XDECREF(gl_reg_take(loop, id, gen));
 }
 
 /* ---- the table of numbers ------------------------------------------------------ */

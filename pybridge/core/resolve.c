@@ -126,6 +126,7 @@ static int
 resolve_start(gl_loop *loop, PyObject *key, PyObject *fut, uint32_t request,
               const char *const *text, const int *number)
 {
+    /* lint: allow check-commit: the keys are exact ints */
     if (PyDict_SetItem(loop->resolving, key, fut) < 0)
         return -1;
     int32_t r = loop->go->resolve(loop->reactor, request, text[0], text[1], number[0], number[1],

@@ -51,8 +51,8 @@ stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
 
 /* ---- the reactor ------------------------------------------------------------- */
 
-/* Makes the registration; 0 or an errno.  Runs no Python. */
-static int
+/* Makes the registration; 0 or an errno. */
+GL_NO_PYTHON static int
 stream_register(gl_stream *s, int fd)
 {
     gl_loop *loop = s->loop;
@@ -135,7 +135,7 @@ stream_sync(gl_stream *s)
     }
     if (!s->open)
         return 0; /* _start tells everything */
-    if (stream_submit_writes(s) < 0)
+    if (gl_loop_check_usable(loop) < 0 || stream_submit_writes(s) < 0)
         return -1;
     return stream_sync_reading(s);
 }
@@ -504,6 +504,8 @@ stream_close(gl_stream *s)
         s->closing = false;
         return stream_fatal_current(s, GL_WRITE_FAILED(s));
     }
+    if (s->conn_lost || s->loop == NULL) /* it was ended meanwhile */
+        return 0;
     if (s->queued > 0)
         return stream_sync(s); /* stops reading; connection_lost comes with the last byte */
     if (s->protocol_paused && !s->loop->closed) {

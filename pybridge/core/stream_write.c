@@ -99,7 +99,7 @@ chunk_consume(gl_stream *s, int64_t n)
         }
         n -= left;
         s->head_done = 0;
-        Py_CLEAR(c->owner);
+        Py_CLEAR(c->owner); /* lint: allow check-commit: exact bytes */
         s->chunk_head = (s->chunk_head + 1) & s->chunk_mask;
         s->chunk_count--;
         if (s->submitted > 0)
@@ -166,6 +166,9 @@ stream_flush_now(gl_stream *s)
     gl_loop *loop = s->loop;
     if ((s->open ? stream_submit_writes(s) : stream_open(s)) < 0)
         return -1;
+    /* What stream_open() has taken from a watch of the number may have run Python. */
+    if (!stream_go_ready(s) || !s->open)
+        return 0;
     int64_t n = loop->go->flush_stream(loop->reactor, s->id, s->gen);
     if (n < 0)
         return gl_set_oserror((int)-n);

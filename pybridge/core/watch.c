@@ -60,21 +60,21 @@ watch_sync_later(gl_loop *loop, gl_watch *w)
     return 0;
 }
 
-/* Forgets the registration.  Runs no Python. */
-static void
+/* Forgets the registration. */
+GL_NO_PYTHON static void
 watch_leave(gl_loop *loop, gl_watch *w)
 {
     if (!w->watched)
         return;
     w->watched = false;
-    gl_reg_clear(loop, w->id, w->gen);
+    (void)gl_reg_take(loop, w->id, w->gen); /* a watch has no owner */
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
         loop->go->watch_close(loop->reactor, w->id, w->gen);
 }
 
 /* Makes the registration what the places say.  `leave`: where both are empty it ends, else
- * it falls silent, so that the next wait costs one call.  0 or an errno; runs no Python. */
-static int
+ * it falls silent, so that the next wait costs one call.  0 or an errno. */
+GL_NO_PYTHON static int
 watch_sync(gl_loop *loop, gl_watch *w, bool leave)
 {
     uint32_t want = 0, once = 0, bits[2] = {GL_READABLE, GL_WRITABLE};
@@ -170,7 +170,7 @@ gl_watch_drop(gl_watch *out)
     Py_CLEAR(out->file);
 }
 
-static void
+GL_NO_PYTHON static void
 gl_watch_release(gl_loop *loop, int fd, gl_watch *out)
 {
     gl_fd *f = gl_fd_find(loop, fd);
