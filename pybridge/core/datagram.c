@@ -15,7 +15,8 @@ datagram_call_soon(gl_datagram *d, PyObject *name, PyObject *arg)
     PyObject *method = PyObject_GetAttr((PyObject *)d, name);
     if (method == NULL)
         return -1;
-    int rc = gl_call_soon(d->loop, method, arg, d->context);
+    /* Whatever ran since the caller looked may have ended the transport. */
+    int rc = d->loop != NULL ? gl_call_soon(d->loop, method, arg, d->context) : 0;
     Py_DECREF(method);
     return rc;
 }
@@ -210,7 +211,9 @@ datagram_begin(gl_datagram *d, PyObject *waiter)
     if (gl_fd_set_transport(d->loop, d->fd_shown, (PyObject *)d) < 0)
         return -1;
     PyObject *made = PyObject_GetAttr(d->protocol, G.s_connection_made);
-    int rc = made ? gl_call_soon(d->loop, made, (PyObject *)d, d->context) : -1;
+    int rc = made ? 0 : -1;
+    if (made != NULL && d->loop != NULL)
+        rc = gl_call_soon(d->loop, made, (PyObject *)d, d->context);
     Py_XDECREF(made);
     return rc < 0 ? -1 : datagram_call_soon(d, G.s__start, waiter);
 }

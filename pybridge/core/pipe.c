@@ -101,7 +101,7 @@ pipe_begin(gl_stream *s, PyObject *waiter)
     PyObject *made = PyObject_GetAttr(s->protocol, G.s_connection_made);
     if (made == NULL)
         return -1;
-    int rc = gl_call_soon(s->loop, made, (PyObject *)s, s->context);
+    int rc = s->loop != NULL ? gl_call_soon(s->loop, made, (PyObject *)s, s->context) : 0;
     Py_DECREF(made);
     if (rc < 0 || stream_call_soon(s, G.s__start, Py_None) < 0)
         return -1;
@@ -247,7 +247,7 @@ read_pipe_ended(gl_stream *s)
     PyObject *method = PyObject_GetAttr(s->protocol, G.s_eof_received);
     if (method == NULL)
         return -1;
-    int rc = gl_call_soon(s->loop, method, NULL, s->context);
+    int rc = s->loop != NULL ? gl_call_soon(s->loop, method, NULL, s->context) : 0;
     Py_DECREF(method);
     return rc < 0 ? -1 : stream_force_close(s, Py_None);
 }

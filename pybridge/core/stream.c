@@ -30,7 +30,8 @@ stream_call_soon(gl_stream *s, PyObject *name, PyObject *arg)
     PyObject *method = PyObject_GetAttr((PyObject *)s, name);
     if (method == NULL)
         return -1;
-    int rc = gl_call_soon(s->loop, method, arg, s->context);
+    /* Whatever ran since the caller looked may have ended the stream. */
+    int rc = s->loop != NULL ? gl_call_soon(s->loop, method, arg, s->context) : 0;
     Py_DECREF(method);
     return rc;
 }
@@ -232,7 +233,9 @@ stream_begin(gl_stream *s, gl_loop *loop, PyObject *protocol, PyObject *waiter,
         goto failed;
     }
     made = PyObject_GetAttr(protocol, G.s_connection_made);
-    if (made == NULL || gl_call_soon(loop, made, (PyObject *)s, s->context) < 0)
+    if (made == NULL)
+        goto failed;
+    if (s->loop != NULL && gl_call_soon(loop, made, (PyObject *)s, s->context) < 0)
         goto failed;
     Py_CLEAR(made);
     if (stream_call_soon(s, G.s__start, waiter ? waiter : Py_None) < 0)
