@@ -674,6 +674,11 @@ def settable(kind: type) -> list[str]:
 TYPES = types_of_extension()
 
 
+# Not called from another thread while the loop runs: they run the loop or end it, or make
+# another object.
+NOT_POLLING = {"_run", "_close_core", "__init__", "__new__", "__del__"}
+
+
 # ---- the calls ------------------------------------------------------------------------
 
 
@@ -768,13 +773,24 @@ KNOWN = (
 class Call:
     """One generated call: on what, by which name, with which hostile value where."""
 
-    def __init__(self, kind: str, name: str, how: str, at: int, value: str, action: int) -> None:
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        how: str,
+        at: int,
+        value: str,
+        action: int,
+        polling: bool = False,
+    ) -> None:
+        self.polling = polling  # called while the loop polls in another thread
         self.kind, self.name, self.how, self.at = kind, name, how, at
         self.value, self.action = value, ACTIONS[action]
 
     def __str__(self) -> str:
         where = f"{self.kind}.{self.name} {self.how} argument {self.at}"
-        return f"{where} {self.value} {self.action.__name__}"
+        when = " while the loop polls" if self.polling else ""
+        return f"{where} {self.value} {self.action.__name__}{when}"
 
     def arguments(self, world: World) -> list[Any]:
         plain = PLAUSIBLE.get(f"{self.kind}.{self.name}", PLAUSIBLE.get(self.name, ()))
@@ -831,6 +847,8 @@ def generate(kinds: list[str], everything: bool) -> Iterator[Call]:
                 continue
             for how, at in positions(kind, name, entry):
                 yield Call(kind, name, how, at, "None", 0)
+                if at < 1 and kind != "module" and name not in NOT_POLLING:
+                    yield Call(kind, name, how, at, "None", 0, polling=True)
                 if how in ("get", "del"):
                     continue
                 for value in VALUES:
@@ -973,11 +991,30 @@ class Runner:
             except (Exception, SystemError) as error:
                 self.problem(call, repr(error))
 
-        if inside and not world.loop.is_closed():
+        if call.polling:
+            self.while_polling(world, do)
+        elif inside and not world.loop.is_closed():
             world.loop.call_soon(do)
             world.turns(2)
         else:
             do()
+
+    def while_polling(self, world: World, do: Callable[[], None]) -> None:
+        """Calls from this thread while the loop waits, or works, in another."""
+        started = threading.Event()
+        loop = world.loop
+        loop.call_soon(started.set)
+
+        def run() -> None:
+            quietly(loop.run_forever)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        started.wait(SILENT)
+        do()
+        while thread.is_alive():
+            quietly(loop.call_soon_threadsafe, loop.stop)
+            thread.join(0.1)
 
     def check_loop(self, call: object, world: World) -> None:
         """The loop goes on, or is closed."""

@@ -246,6 +246,13 @@ class Side:
         if not self.lost and not self.run.abandoned:
             self.note("gives up")
             self.abort()
+            if self.run.of_asyncio and self.life.secure:
+                # Its transport forgets SSLProtocol at a second close(), and cannot abort it.
+                self.loop.call_later(1, self.forget)
+
+    def forget(self) -> None:
+        self.run.open.discard(self)
+        self.life.side_over(self)
 
     def piece(self) -> Any:
         size = self.random.choice([0, 1, 10, 1000, 65536, self.random.randrange(LARGEST)])
