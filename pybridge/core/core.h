@@ -11,9 +11,12 @@
  *   handle.c     Handle and TimerHandle
  *   ready.c      the ready queue
  *   timers.c     timer ids and who waits for them
+ *   lease.c      whose a descriptor is, and until when; lease.h draws it
+ *   calls.c      the system calls on leased descriptors, which a test can make fail
  *   registry.c   registrations (stream, listener, watch) by id, and what uses an fd
  *   loop.c       the Loop type
  *   turn.c       one iteration: turn, completions, ready queue
+ *   loops.c      all loops of the process, and what is sent before a fork and at exit
  *   watch.c      add_reader and its kin
  *   sockop.c     sock_recv, sock_recv_into, sock_sendall as coroutines
  *   stream*.c, pipe*.c, endpoints.c   the transports of streams and pipes; stream.h says
@@ -23,7 +26,7 @@
  *   listener.c   accepting connections
  *   openssl.c    the libssl behind Python's ssl module
  *   tls.c        the data path of TLS
- *   resolve.c    getaddrinfo on goroutines
+ *   resolve.c    getaddrinfo on threads of the Go library's C part
  *   signal_notes.c   what the wakeup fd's pipe says, and the handlers that are for it
  *   tasks.h      Task and Future, and the files that make them
  *
