@@ -134,7 +134,12 @@ class Signals(CoreLoop):
     def _take_wakeup_out(self) -> None:
         if self._signal_pipe is None:
             return
-        previous = _swap_wakeup_fd(-1)
+        try:
+            previous = _swap_wakeup_fd(-1)
+        except ValueError:
+            # Before 3.13 only the main thread may do this.  Another one closes or collects a
+            # loop that does not run and has no handlers, and so has its pipe out already.
+            return
         if previous not in (-1, self._signal_pipe[1]):
             with contextlib.suppress(ValueError, OSError):
                 _swap_wakeup_fd(previous)

@@ -43,8 +43,14 @@ class Streams(CoreLoop):
         self._own_sockets = weakref.WeakSet()
 
     async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
-        connect: Any = super()
-        sock: socket.socket = await connect._connect_sock(*args, **kwargs)
+        inherited: Any = super()
+        connecting = inherited._connect_sock(*args, **kwargs)
+        # As there: the frame of a traceback must not hold the exceptions that are among these.
+        del inherited, args, kwargs
+        try:
+            sock: socket.socket = await connecting
+        finally:
+            del connecting
         self._own_sockets.add(sock)
         return sock
 

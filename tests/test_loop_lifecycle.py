@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import subprocess
 import sys
+import textwrap
 import threading
 import weakref
 from typing import Any
@@ -460,3 +462,31 @@ def test_eager_task_factory(loop: Loop) -> None:
     loop.set_task_factory(asyncio.eager_task_factory)
     loop.run_until_complete(main())
     assert order == ["task", "main", "task again"]
+
+
+def test_a_loop_that_another_thread_collects(loop_name: str) -> None:
+    """Quietly, and its descriptors go with it."""
+    program = f"""
+        import asyncio, gc, os, threading, warnings
+        warnings.simplefilter("ignore")
+        if {loop_name!r} == "goloop":
+            from goloop import new_event_loop
+            new_event_loop().close()
+        else:
+            from asyncio import new_event_loop
+        before = len(os.listdir("/proc/self/fd"))
+        gc.disable()
+        loop = new_event_loop()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.myself = loop
+        del loop
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        thread.join()
+        print(len(os.listdir("/proc/self/fd")) - before)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("0\n", "")

@@ -130,6 +130,7 @@ NOT_SANITIZED = [
     "test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
     "test_lint_c.py",  # reads sources
     "test_packaging.py",  # builds extensions of its own
+    "test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]
 
 
