@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import checks
 import environments
@@ -97,23 +95,11 @@ def python_tests(made: Environment, *, together: bool = False) -> bool:
     first = [*pytest, "--cache-clear", "--durations=10", *environments.workers(), *asked]
     if succeeded(first, env=env, together=together):
         return True
-    failed = sorted(_cached(cache, "cache/lastfailed", {}))
-    if _cached(cache, "goloop/crashed", "") or not 0 < len(failed) <= FEW:
+    failed = environments.few_failures(cache)
+    if not failed:
         return False
     say(f"Python {made.interpreter.tag}: once more, alone: {', '.join(failed)}")
     return succeeded([*pytest, *failed], env=env, together=together)
-
-
-# So many failures may be the machine's fault.
-FEW = 3
-
-
-def _cached(cache: Path, key: str, default: Any) -> Any:
-    """What pytest's last run has kept under a key."""
-    try:
-        return json.loads((cache / "v" / key).read_text())
-    except FileNotFoundError:
-        return default
 
 
 def succeeded(

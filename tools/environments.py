@@ -25,6 +25,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -372,6 +373,23 @@ def workers() -> list[str]:
     # tests/conftest.py says which tests stay together.  A worker whose interpreter died ends
     # the run: xdist may wait for ever for what its successor was to do.
     return ["-n", str(count), "--dist=loadscope", "--max-worker-restart=0"] if count else []
+
+
+# So many failures may be the machine's fault.
+FEW = 3
+
+
+def few_failures(cache: Path) -> list[str]:
+    """The tests that failed in pytest's last run, if they are few and no interpreter crashed."""
+
+    def kept(key: str, default: Any) -> Any:
+        try:
+            return json.loads((cache / "v" / key).read_text())
+        except FileNotFoundError:
+            return default
+
+    failed = sorted(kept("cache/lastfailed", {}))
+    return [] if kept("goloop/crashed", "") or len(failed) > FEW else failed
 
 
 def _read(path: Path) -> str | None:
