@@ -1,6 +1,6 @@
 """Calls of the extension's entry points with arguments that do something in the middle.
 
-    python tests/hostile.py [--types StreamTransport ...] [--name write] [--all] [--first N]
+    python tests/fuzz/hostile.py [--types StreamTransport ...] [--name write] [--all] [--first N]
                             [--trail FILE]
 
 The calls are generated from the types' own tables: every method is called and every
@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    TESTS = Path(__file__).resolve().parent.parent
+    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import tls_tools
 from fuzz.trail import Trail

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "random_programs" / "run.py"
+SCRIPT = Path(__file__).parent / "run.py"
 COUNT = 300
 
 

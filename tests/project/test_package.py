@@ -26,7 +26,7 @@ import goloop
 from goloop import policy
 from goloop.diagnostics import diagnostics
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

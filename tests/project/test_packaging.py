@@ -20,7 +20,7 @@ import pytest
 
 import goloop
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BACKEND = ROOT / "build_backend"
 
 

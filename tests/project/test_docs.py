@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ["usage", "networking", "tls", "subprocesses", "deployment"]
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")

@@ -159,7 +159,7 @@ def test_the_environment_chooses_the_stdlibs_classes() -> None:
 
 
 def test_random_programs_agree_on_the_fallback() -> None:
-    script = Path(__file__).parent / "random_programs" / "run.py"
+    script = Path(__file__).parents[1] / "random_programs" / "run.py"
     done = subprocess.run(
         [sys.executable, str(script), "--count", "100"],
         env={**os.environ, "GOLOOP_TASKS": "stdlib"},

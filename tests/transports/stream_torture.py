@@ -1,6 +1,6 @@
 """Random lives of connections: seeded, on any loop, checked against what must always hold.
 
-    python tests/stream_torture.py [--loop NAME] [--seeds FIRST LAST]
+    python tests/transports/stream_torture.py [--loop NAME] [--seeds FIRST LAST]
 
 Each seed makes one connection (TCP, a Unix socket pair or TLS over TCP) between two
 protocols of one loop and lets both do random things at random moments, from inside
@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    TESTS = Path(__file__).resolve().parent.parent
+    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import tls_tools
 from conftest import LoopFactory, factory_of

@@ -1,4 +1,4 @@
-"""A storm of descriptors whose numbers are used again; fuzz/fd_storm.py says what must hold."""
+"""A storm of descriptors whose numbers are used again; fd_storm.py says what must hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-STORM = Path(__file__).parent / "fuzz" / "fd_storm.py"
+STORM = Path(__file__).parent / "fd_storm.py"
 
 # 100,000 by hand.
 ROUNDS = int(os.environ.get("GOLOOP_STORM_ROUNDS", "5000"))
