@@ -18,6 +18,7 @@ from conftest import tcp_pair
 from protocols import Recorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
+
 # More turns than any of the operations takes.
 MANY = 40
 
