@@ -42,7 +42,9 @@ class Upgrading(Recorder):
 
 @by_role
 @by_version
-async def test_start_tls(loop: Loop, role: str, version: ssl.TLSVersion) -> None:
+async def test_start_tls_upgrades_a_transport(
+    loop: Loop, role: str, version: ssl.TLSVersion
+) -> None:
     own, others = contexts(role, version)
     near, far = tcp_pair()
 
@@ -73,7 +75,7 @@ async def test_start_tls(loop: Loop, role: str, version: ssl.TLSVersion) -> None
     assert protocol.data == b"STARTTLS\nhello"
 
 
-async def test_start_tls_with_the_client_hello_waiting(loop: Loop) -> None:
+async def test_start_tls_takes_a_client_hello_that_waits_already(loop: Loop) -> None:
     """A client that does not wait for the answer: its hello has come before start_tls."""
     near, far = tcp_pair()
     _, protocol = await loop.connect_accepted_socket(Recorder, near)
@@ -101,7 +103,7 @@ async def test_start_tls_with_the_client_hello_waiting(loop: Loop) -> None:
     await protocol.lost
 
 
-async def test_start_tls_over_a_unix_socket(loop: Loop) -> None:
+async def test_start_tls_upgrades_a_unix_socket(loop: Loop) -> None:
     near, far = socket.socketpair()
 
     def run() -> bytes:
@@ -124,7 +126,9 @@ async def test_start_tls_over_a_unix_socket(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 100, None])
-async def test_streams_start_tls(loop: Loop, loop_name: str, size: int | None) -> None:
+async def test_a_stream_server_upgrades_with_start_tls(
+    loop: Loop, loop_name: str, size: int | None
+) -> None:
     """Bytes of the ClientHello that the reader has got already belong to the handshake."""
     if loop_name == "asyncio":
         pytest.skip("asyncio has left these bytes in the reader before 3.13.12 and 3.14.3")
@@ -162,7 +166,7 @@ async def test_streams_start_tls(loop: Loop, loop_name: str, size: int | None) -
     await server.wait_closed()
 
 
-async def test_streams_start_tls_as_client(loop: Loop) -> None:
+async def test_a_stream_client_upgrades_with_start_tls(loop: Loop) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.readline() == b"STARTTLS\n"
         writer.write(b"ready\n")
@@ -184,7 +188,7 @@ async def test_streams_start_tls_as_client(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "break"])
-async def test_tls_within_tls(loop: Loop, loop_name: str, errors: Errors, end: str) -> None:
+async def test_tls_runs_within_tls(loop: Loop, loop_name: str, errors: Errors, end: str) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio 3.11 can't end such a connection, and later ones warn")
     payload = random.Random(8).randbytes(500_000)
@@ -246,7 +250,7 @@ async def test_start_tls_that_fails_closes_the_transport(loop: Loop) -> None:
         await until(lambda: near.fileno() == -1)
 
 
-async def test_start_tls_that_stalls_or_is_cancelled(loop: Loop) -> None:
+async def test_start_tls_that_stalls_or_is_cancelled_leaves_nothing(loop: Loop) -> None:
     for cancel in (False, True):
         near, far = tcp_pair()
         _, protocol = await loop.create_connection(Recorder, sock=near)
@@ -281,7 +285,7 @@ async def test_start_tls_refuses_what_it_cannot_do(loop: Loop) -> None:
         await protocol.lost
 
 
-async def test_arguments_that_make_no_sense(loop: Loop) -> None:
+async def test_arguments_of_tls_that_make_no_sense_are_refused(loop: Loop) -> None:
     connect: Any = loop.create_connection
     with pytest.raises(ValueError, match="server_hostname is only meaningful with ssl"):
         await connect(Recorder, "127.0.0.1", 1, server_hostname="x")

@@ -80,7 +80,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize(("moment", "buffered"), MOMENTS)
-async def test_callbacks_that_end_the_connection(
+async def test_a_callback_may_end_the_connection_once(
     loop: Loop, loop_name: str, errors: Errors, moment: str, buffered: bool, action: str
 ) -> None:
     """One end, whoever calls for it and whenever; what was written before arrives."""
@@ -131,7 +131,7 @@ async def test_callbacks_that_end_the_connection(
 
 
 @pytest.mark.parametrize("moment", ["connection_made", "data_received"])
-async def test_a_callback_that_goes_over_to_another_protocol(loop: Loop, moment: str) -> None:
+async def test_a_callback_may_hand_the_rest_to_another_protocol(loop: Loop, moment: str) -> None:
     later: list[ViewRecorder] = []
 
     def switch(protocol: Any) -> None:
@@ -157,7 +157,9 @@ async def test_a_callback_that_goes_over_to_another_protocol(loop: Loop, moment:
 
 
 @pytest.mark.parametrize("buffered", [False, True])
-async def test_a_callback_that_raises(loop: Loop, errors: Errors, buffered: bool) -> None:
+async def test_an_exception_in_a_callback_ends_the_connection(
+    loop: Loop, errors: Errors, buffered: bool
+) -> None:
     def fail(protocol: Any) -> None:
         raise ZeroDivisionError("the protocol's own fault")
 
@@ -177,7 +179,7 @@ async def test_a_callback_that_raises(loop: Loop, errors: Errors, buffered: bool
     errors.expect(ZeroDivisionError, "Fatal error on SSL protocol")
 
 
-async def test_a_buffer_without_room(loop: Loop, errors: Errors) -> None:
+async def test_a_buffer_without_room_ends_the_connection(loop: Loop, errors: Errors) -> None:
     """asyncio takes the zero bytes that fit for the end of the stream."""
 
     class NoRoom(BufferedRecorder):

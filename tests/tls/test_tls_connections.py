@@ -42,7 +42,7 @@ class BufferedEcho(ViewRecorder):
 
 @by_version
 @pytest.mark.parametrize("factory", [Echo, BufferedEcho])
-async def test_a_client_and_a_server(
+async def test_a_client_and_a_server_exchange_a_megabyte(
     loop: Loop, version: ssl.TLSVersion, factory: Callable[[], Any]
 ) -> None:
     payload = random.Random(1).randbytes(1_000_000)
@@ -73,7 +73,7 @@ async def test_a_client_and_a_server(
 
 
 @by_version
-async def test_streams(loop: Loop, version: ssl.TLSVersion) -> None:
+async def test_streams_exchange_lines_over_tls(loop: Loop, version: ssl.TLSVersion) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             writer.write(line.upper())
@@ -98,7 +98,7 @@ async def test_streams(loop: Loop, version: ssl.TLSVersion) -> None:
         assert await reader.read() == b""
 
 
-async def test_unix_sockets(loop: Loop, tmp_path: Path) -> None:
+async def test_tls_runs_over_unix_sockets(loop: Loop, tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
     async with await loop.create_unix_server(Echo, path, ssl=server_context()):
         _, client = await loop.create_unix_connection(
@@ -111,7 +111,7 @@ async def test_unix_sockets(loop: Loop, tmp_path: Path) -> None:
 
 
 @by_role
-async def test_an_existing_socket(loop: Loop, role: str) -> None:
+async def test_tls_runs_over_an_existing_socket(loop: Loop, role: str) -> None:
     def peer_does(peer: Peer) -> bytes:
         peer.write(b"to the loop")
         received = peer.read_exactly(4)
@@ -128,7 +128,9 @@ async def test_an_existing_socket(loop: Loop, role: str) -> None:
 
 @by_role
 @by_version
-async def test_extra_info(loop: Loop, role: str, version: ssl.TLSVersion) -> None:
+async def test_extra_info_tells_context_certificate_and_addresses(
+    loop: Loop, role: str, version: ssl.TLSVersion
+) -> None:
     own, _ = contexts(role, version)
     protocol, working = await with_peer(loop, role, Peer.unwrap, version=version, own=own)
     info = protocol.transport.get_extra_info
@@ -196,7 +198,7 @@ async def test_sendfile_goes_through_the_fallback(loop: Loop, tmp_path: Path) ->
 # ---- the path ----------------------------------------------------------------------------
 
 
-def test_which_path_this_is(loop_name: str) -> None:
+def test_diagnostics_tell_which_path_tls_takes(loop_name: str) -> None:
     """GOLOOP_TLS decides, and what decides is told."""
     if loop_name == "asyncio":
         pytest.skip("asyncio has one path")

@@ -58,7 +58,9 @@ async def test_the_peers_close_notify_is_answered(
 
 @by_role
 @by_version
-async def test_truncation(loop: Loop, role: str, version: ssl.TLSVersion) -> None:
+async def test_a_truncated_stream_ends_like_an_end(
+    loop: Loop, role: str, version: ssl.TLSVersion
+) -> None:
     """The end without close_notify is reported as asyncio does: like an end."""
 
     def peer_does(peer: Peer) -> None:
@@ -76,7 +78,7 @@ async def test_truncation(loop: Loop, role: str, version: ssl.TLSVersion) -> Non
 
 
 @by_role
-async def test_a_reset(loop: Loop, role: str) -> None:
+async def test_a_reset_is_told_to_the_protocol(loop: Loop, role: str) -> None:
     def peer_does(peer: Peer) -> None:
         peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
@@ -101,7 +103,9 @@ async def test_abort_is_at_once(loop: Loop, role: str) -> None:
 
 
 @by_role
-async def test_the_shutdown_timeout(loop: Loop, role: str) -> None:
+async def test_a_peer_that_does_not_answer_close_is_left_after_the_timeout(
+    loop: Loop, role: str
+) -> None:
     """The peer does not answer; it is told and then left."""
 
     def peer_does(peer: Peer) -> tuple[bytes, bool]:
@@ -173,7 +177,9 @@ async def test_writes_after_the_end_are_dropped(
     assert protocol.names() == ["made", "eof", "lost"]
 
 
-async def test_a_flipped_bit(loop: Loop, errors: Errors) -> None:
+async def test_a_flipped_bit_ends_the_connection_with_an_ssl_error(
+    loop: Loop, errors: Errors
+) -> None:
     def peer_does(peer: Peer) -> None:
         peer.write(b"good")
         assert peer.read_exactly(4) == b"more"
@@ -194,7 +200,7 @@ async def test_a_flipped_bit(loop: Loop, errors: Errors) -> None:
     await working
 
 
-async def test_garbage_behind_good_records(loop: Loop) -> None:
+async def test_garbage_behind_good_records_is_an_ssl_error(loop: Loop) -> None:
     """The error keeps its name, whatever the protocol does with the records before."""
 
     def peer_does(peer: Peer) -> None:
@@ -278,7 +284,7 @@ async def test_the_handshake_ends_though_reading_is_paused(loop: Loop, loop_name
     await working
 
 
-async def test_close_where_the_peer_ended_during_a_pause(loop: Loop, loop_name: str) -> None:
+async def test_close_ends_where_the_peer_ended_during_a_pause(loop: Loop, loop_name: str) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio waits for a resume_reading() that cannot come")
 
@@ -297,7 +303,9 @@ async def test_close_where_the_peer_ended_during_a_pause(loop: Loop, loop_name: 
     assert protocol.data == b""
 
 
-async def test_abort_after_close_and_close(loop: Loop, loop_name: str) -> None:
+async def test_abort_ends_a_connection_that_waits_after_two_closes(
+    loop: Loop, loop_name: str
+) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio's transport forgets its protocol at the second close()")
     peer_may_end = threading.Event()
@@ -317,7 +325,7 @@ async def test_abort_after_close_and_close(loop: Loop, loop_name: str) -> None:
     await working
 
 
-async def test_abort_from_the_last_data(loop: Loop, loop_name: str) -> None:
+async def test_the_reader_of_the_last_data_may_abort(loop: Loop, loop_name: str) -> None:
     """Data held back by a pause comes after the end, and its reader may abort."""
     if loop_name == "asyncio":
         pytest.skip("asyncio goes on with the shutdown and reports that it cannot")
@@ -342,7 +350,7 @@ async def test_abort_from_the_last_data(loop: Loop, loop_name: str) -> None:
     assert protocol.data == b"last words"
 
 
-async def test_a_bytearray_as_buffer(loop: Loop, loop_name: str) -> None:
+async def test_a_bytearray_serves_as_buffer(loop: Loop, loop_name: str) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio loses what it reads into the slice of a bytearray")
 

@@ -16,7 +16,7 @@ from tls_tools import Peer
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_writing_to_a_peer_that_does_not_read(loop: Loop) -> None:
+async def test_writing_to_a_peer_that_does_not_read_pauses_and_loses_nothing(loop: Loop) -> None:
     release = threading.Event()
     digest: list[str] = []
 
@@ -122,7 +122,7 @@ async def test_a_paused_reader_holds_the_peer_up(loop: Loop) -> None:
     assert protocol.hash.hexdigest() == digest.hexdigest()
 
 
-async def test_pausing_within_each_batch(loop: Loop) -> None:
+async def test_pausing_within_each_batch_loses_nothing(loop: Loop) -> None:
     class Halting(Recorder):
         def data_received(self, data: bytes) -> None:
             super().data_received(data)

@@ -123,7 +123,7 @@ def test_a_thousand_stalled_handshakes_leave_nothing(loop: Loop, role: str) -> N
     assert not [ref for ref in refs if ref() is not None]
 
 
-async def test_an_untrusted_certificate(loop: Loop, errors: Errors) -> None:
+async def test_an_untrusted_certificate_is_refused(loop: Loop, errors: Errors) -> None:
     loop.set_debug(True)
     async with await loop.create_server(
         Recorder, "127.0.0.1", 0, ssl=server_context("other")
@@ -142,13 +142,15 @@ async def test_an_untrusted_certificate(loop: Loop, errors: Errors) -> None:
     errors.expect(ConnectionResetError, "Error on transport creation for incoming connection")
 
 
-async def test_a_certificate_for_another_name(loop: Loop) -> None:
+async def test_a_certificate_for_another_name_is_refused(loop: Loop) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         await with_peer(loop, "client", Peer.read_all, server_hostname="elsewhere")
 
 
 @by_version
-async def test_client_certificates(loop: Loop, version: ssl.TLSVersion) -> None:
+async def test_client_certificates_are_asked_for_and_sent(
+    loop: Loop, version: ssl.TLSVersion
+) -> None:
     protocol, working = await with_peer(
         loop,
         "server",
@@ -173,7 +175,7 @@ async def test_client_certificates(loop: Loop, version: ssl.TLSVersion) -> None:
 
 
 @by_version
-async def test_a_missing_client_certificate(loop: Loop, version: ssl.TLSVersion) -> None:
+async def test_a_missing_client_certificate_is_refused(loop: Loop, version: ssl.TLSVersion) -> None:
     """With 1.3 the client's handshake is over before the server has seen that."""
 
     def peer_does(peer: Peer) -> None:
@@ -210,7 +212,7 @@ async def test_a_refusal_after_the_handshake_reaches_the_client(loop: Loop, erro
     assert errors.contexts == []
 
 
-async def test_encrypted_keys(loop: Loop) -> None:
+async def test_encrypted_keys_are_opened_by_their_password(loop: Loop) -> None:
     own: Identity = identity()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.certificate, own.encrypted_key, password=lambda: PASSWORD)
@@ -220,7 +222,7 @@ async def test_encrypted_keys(loop: Loop) -> None:
 
 
 @by_role
-async def test_alpn(loop: Loop, role: str) -> None:
+async def test_alpn_chooses_the_common_protocol(loop: Loop, role: str) -> None:
     own, others = contexts(role)
     own.set_alpn_protocols(["h2", "http/1.1"])
     others.set_alpn_protocols(["http/1.1"])
@@ -263,7 +265,7 @@ async def test_sni_switches_the_context(loop: Loop, version: ssl.TLSVersion) -> 
     await protocol.lost
 
 
-async def test_sni_refuses(loop: Loop) -> None:
+async def test_a_name_that_the_server_refuses_fails_the_handshake(loop: Loop) -> None:
     context = server_context()
     context.sni_callback = lambda *args: ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME  # type: ignore[assignment]
     near, far = tcp_pair()
@@ -337,7 +339,7 @@ async def test_a_server_resumes_a_session(loop: Loop, version: ssl.TLSVersion) -
     assert reused == [False, True]
 
 
-async def test_post_handshake_authentication_asked_by_the_server(loop: Loop) -> None:
+async def test_a_server_may_ask_for_authentication_after_the_handshake(loop: Loop) -> None:
     own = server_context(version=VERSIONS[1], clients=["client"])
     own.verify_mode = ssl.CERT_OPTIONAL
     own.post_handshake_auth = True
@@ -360,7 +362,7 @@ async def test_post_handshake_authentication_asked_by_the_server(loop: Loop) -> 
     await protocol.lost
 
 
-async def test_post_handshake_authentication_asked_of_a_client(loop: Loop) -> None:
+async def test_a_client_answers_authentication_after_the_handshake(loop: Loop) -> None:
     own = client_context(version=VERSIONS[1], who="client")
     own.post_handshake_auth = True
     others = server_context(version=VERSIONS[1], clients=["client"])
@@ -384,7 +386,9 @@ async def test_post_handshake_authentication_asked_of_a_client(loop: Loop) -> No
 
 @by_role
 @by_version
-async def test_a_key_log(loop: Loop, role: str, version: ssl.TLSVersion, tmp_path: Path) -> None:
+async def test_a_key_log_gets_the_secrets(
+    loop: Loop, role: str, version: ssl.TLSVersion, tmp_path: Path
+) -> None:
     own, others = contexts(role, version)
     own.keylog_filename = str(tmp_path / "keys")
     protocol, working = await with_peer(loop, role, Peer.unwrap, own=own, others=others)
@@ -399,7 +403,7 @@ async def test_a_key_log(loop: Loop, role: str, version: ssl.TLSVersion, tmp_pat
     del own
 
 
-async def test_what_openssl_tells_python_while_data_flows(loop: Loop) -> None:
+async def test_openssls_callbacks_may_change_the_transport_while_data_flows(loop: Loop) -> None:
     """A message callback runs within OpenSSL's reads and writes, and lets threads run."""
     own, others = contexts("client")
     seen: list[Any] = []
@@ -431,7 +435,7 @@ async def test_what_openssl_tells_python_while_data_flows(loop: Loop) -> None:
     del protocols[:]
 
 
-async def test_garbage_instead_of_a_handshake(loop: Loop) -> None:
+async def test_garbage_instead_of_a_handshake_is_an_ssl_error(loop: Loop) -> None:
     near, far = tcp_pair()
     with far:
         far.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -440,7 +444,7 @@ async def test_garbage_instead_of_a_handshake(loop: Loop) -> None:
     assert caught.value.reason in ("WRONG_VERSION_NUMBER", RECORD_LAYER)
 
 
-async def test_the_end_instead_of_a_handshake(loop: Loop) -> None:
+async def test_the_end_instead_of_a_handshake_is_a_connection_reset(loop: Loop) -> None:
     near, far = tcp_pair()
     far.shutdown(socket.SHUT_WR)
     with far, pytest.raises(ConnectionResetError):

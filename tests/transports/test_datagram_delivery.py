@@ -29,7 +29,7 @@ async def test_a_flood_leaves_others_their_turn(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
-async def test_closing_in_the_middle(loop: Loop, how: str) -> None:
+async def test_nothing_is_delivered_after_closing_in_the_middle(loop: Loop, how: str) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
 
     def end(data: bytes, addr: Any) -> None:
@@ -44,7 +44,7 @@ async def test_closing_in_the_middle(loop: Loop, how: str) -> None:
     sender.close()
 
 
-async def test_another_protocol_in_the_middle(loop: Loop) -> None:
+async def test_another_protocol_gets_the_rest(loop: Loop) -> None:
     transport, first = await endpoint(loop, local_addr=("127.0.0.1", 0))
     second = Recorder()
 
@@ -64,7 +64,7 @@ async def test_another_protocol_in_the_middle(loop: Loop) -> None:
     assert first.calls[-1] == "datagram"
 
 
-async def test_pausing_in_the_middle(loop: Loop) -> None:
+async def test_pausing_in_the_middle_holds_the_rest_in_order(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
 
     def pause(data: bytes, addr: Any) -> None:
@@ -121,7 +121,7 @@ async def test_errors_wait_while_paused(loop: Loop) -> None:
     await close(transport)
 
 
-async def test_what_was_held_raises(loop: Loop, errors: Errors) -> None:
+async def test_an_exception_over_a_held_datagram_stops_no_other(loop: Loop, errors: Errors) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
 
     def pause(data: bytes, addr: Any) -> None:
@@ -141,7 +141,7 @@ async def test_what_was_held_raises(loop: Loop, errors: Errors) -> None:
     await close(transport)
 
 
-def test_an_interrupt_while_the_held_is_delivered(loop: Loop) -> None:
+def test_an_interrupt_while_the_held_is_delivered_loses_nothing(loop: Loop) -> None:
     async def prepare() -> tuple[Any, Recorder, socket.socket]:
         transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
 

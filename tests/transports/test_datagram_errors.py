@@ -15,7 +15,7 @@ from protocols import turns, until
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_nobody_listens(loop: Loop) -> None:
+async def test_a_datagram_that_nobody_listens_for_is_an_error_received(loop: Loop) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
         address = gone.getsockname()
@@ -37,7 +37,7 @@ async def test_nobody_listens(loop: Loop) -> None:
     assert len(protocol.errors) == 1
 
 
-async def test_errors_of_sending(loop: Loop) -> None:
+async def test_errors_of_sending_are_told_to_the_protocol(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     transport.sendto(b"x" * (LONGEST + 1), ("127.0.0.1", 9))
     assert [type(exc) for exc in protocol.errors] == [OSError]
@@ -56,7 +56,7 @@ async def test_errors_of_sending(loop: Loop) -> None:
     await close(transport)
 
 
-async def test_a_path_that_nobody_has(loop: Loop, tmp_path: Path) -> None:
+async def test_a_path_that_nobody_has_is_an_error_received(loop: Loop, tmp_path: Path) -> None:
     transport, protocol = await endpoint(
         loop, local_addr=str(tmp_path / "here"), family=socket.AF_UNIX
     )
@@ -67,7 +67,9 @@ async def test_a_path_that_nobody_has(loop: Loop, tmp_path: Path) -> None:
     await close(transport)
 
 
-async def test_datagram_received_raises(loop: Loop, errors: Errors) -> None:
+async def test_an_exception_of_datagram_received_is_reported_and_delivery_goes_on(
+    loop: Loop, errors: Errors
+) -> None:
     serving, server, asking, _ = await pair_of(loop)
 
     def fail(data: bytes, addr: Any) -> None:
@@ -83,7 +85,7 @@ async def test_datagram_received_raises(loop: Loop, errors: Errors) -> None:
     await close(serving, asking)
 
 
-async def test_error_received_raises(loop: Loop, errors: Errors) -> None:
+async def test_an_exception_of_error_received_is_reported(loop: Loop, errors: Errors) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
         address = gone.getsockname()
@@ -100,7 +102,9 @@ async def test_error_received_raises(loop: Loop, errors: Errors) -> None:
     await close(transport)
 
 
-async def test_connection_made_and_connection_lost_raise(loop: Loop, errors: Errors) -> None:
+async def test_exceptions_of_connection_made_and_connection_lost_are_reported(
+    loop: Loop, errors: Errors
+) -> None:
     class Failing(Recorder):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)

@@ -26,7 +26,7 @@ EMPTY_ARE_SENT = sys.version_info >= (3, 13)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_both_ways(loop: Loop, host: str) -> None:
+async def test_datagrams_go_both_ways(loop: Loop, host: str) -> None:
     serving, server, asking, client = await pair_of(loop, host)
     address = serving.get_extra_info("sockname")
     here = asking.get_extra_info("sockname")
@@ -43,7 +43,7 @@ async def test_both_ways(loop: Loop, host: str) -> None:
     assert server.calls == ["made", *["datagram"] * 20, "lost"]
 
 
-async def test_unix_datagrams_by_path(loop: Loop, tmp_path: Path) -> None:
+async def test_unix_datagrams_go_both_ways_by_path(loop: Loop, tmp_path: Path) -> None:
     there, here = str(tmp_path / "server"), str(tmp_path / "client")
     serving, server = await endpoint(loop, local_addr=there, family=socket.AF_UNIX)
     asking, client = await endpoint(loop, local_addr=here, remote_addr=there, family=socket.AF_UNIX)
@@ -63,7 +63,7 @@ async def test_unix_datagrams_by_path(loop: Loop, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
-async def test_unix_datagrams_by_abstract_name(loop: Loop) -> None:
+async def test_unix_datagrams_go_by_abstract_name(loop: Loop) -> None:
     there = f"\0goloop-{os.getpid()}"
     serving, server = await endpoint(loop, local_addr=there, family=socket.AF_UNIX)
     with unix_datagrams() as other:
@@ -78,7 +78,7 @@ async def test_unix_datagrams_by_abstract_name(loop: Loop) -> None:
     await close(serving)
 
 
-async def test_names(loop: Loop) -> None:
+async def test_host_names_are_resolved_for_binding_and_sending(loop: Loop) -> None:
     serving, server = await endpoint(loop, local_addr=("localhost", 0), family=socket.AF_INET)
     port = serving.get_extra_info("sockname")[1]
     asking, _ = await endpoint(loop, remote_addr=("localhost", port), family=socket.AF_INET)
@@ -92,7 +92,7 @@ async def test_names(loop: Loop) -> None:
     await close(free, asking, serving)
 
 
-async def test_a_given_socket(loop: Loop, udp: socket.socket) -> None:
+async def test_a_given_socket_is_used_and_closed(loop: Loop, udp: socket.socket) -> None:
     sock = udp.dup()
     transport, protocol = await endpoint(loop, sock=sock)
     assert sock.gettimeout() == 0
@@ -124,7 +124,7 @@ async def test_broadcast_is_not_connected(loop: Loop, udp: socket.socket) -> Non
     await close(transport)
 
 
-async def test_reuse_port(loop: Loop) -> None:
+async def test_two_endpoints_share_a_port_by_reuse_port(loop: Loop) -> None:
     first, one = await endpoint(loop, local_addr=("127.0.0.1", 0), reuse_port=True)
     address = first.get_extra_info("sockname")
     second, two = await endpoint(loop, local_addr=address, reuse_port=True)
@@ -140,7 +140,7 @@ async def test_reuse_port(loop: Loop) -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_NETLINK"), reason="netlink is Linux's")
-async def test_a_family_that_only_python_knows(loop: Loop) -> None:
+async def test_a_family_that_only_python_knows_exchanges_datagrams(loop: Loop) -> None:
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 0)
     transport, protocol = await endpoint(loop, sock=sock)
     assert isinstance(transport, asyncio.BaseTransport)
@@ -153,7 +153,7 @@ async def test_a_family_that_only_python_knows(loop: Loop) -> None:
     assert "closed" in repr(transport)
 
 
-async def test_many_peers(loop: Loop) -> None:
+async def test_each_of_many_peers_keeps_its_address(loop: Loop) -> None:
     """Each keeps its own address, however many there are."""
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     address = transport.get_extra_info("sockname")
@@ -175,7 +175,7 @@ async def test_many_peers(loop: Loop) -> None:
     await close(transport)
 
 
-async def test_lengths(loop: Loop, udp: socket.socket) -> None:
+async def test_datagrams_of_every_length_arrive_whole(loop: Loop, udp: socket.socket) -> None:
     transport, protocol = await endpoint(
         loop, local_addr=("127.0.0.1", 0), remote_addr=udp.getsockname()
     )
@@ -189,7 +189,7 @@ async def test_lengths(loop: Loop, udp: socket.socket) -> None:
     await close(transport)
 
 
-async def test_long_unix_datagrams(loop: Loop, tmp_path: Path) -> None:
+async def test_long_unix_datagrams_are_cut_as_asyncio_cuts_them(loop: Loop, tmp_path: Path) -> None:
     """asyncio asks for 256 KiB; of a longer one the rest is lost."""
     there = str(tmp_path / "server")
     transport, protocol = await endpoint(loop, local_addr=there, family=socket.AF_UNIX)
@@ -218,7 +218,7 @@ async def test_long_unix_datagrams(loop: Loop, tmp_path: Path) -> None:
 # ---- what sendto takes ------------------------------------------------------------------
 
 
-async def test_kinds_of_data(loop: Loop, udp: socket.socket) -> None:
+async def test_sendto_takes_every_kind_of_bytes(loop: Loop, udp: socket.socket) -> None:
     transport, _ = await endpoint(loop, remote_addr=udp.getsockname())
     numbers = array.array("H", [0x3130, 0x3332])
     for data in (b"0123", bytearray(b"0123"), memoryview(b"x0123")[1:], memoryview(numbers)):
@@ -238,7 +238,9 @@ async def test_kinds_of_data(loop: Loop, udp: socket.socket) -> None:
     await close(transport)
 
 
-async def test_empty_datagrams(loop: Loop, udp: socket.socket) -> None:
+async def test_empty_datagrams_are_sent_where_asyncio_sends_them(
+    loop: Loop, udp: socket.socket
+) -> None:
     transport, protocol = await endpoint(loop, remote_addr=udp.getsockname())
     for empty in (b"", bytearray(), memoryview(b"")):
         transport.sendto(empty)
@@ -304,7 +306,7 @@ async def test_a_view_in_pieces_is_fatal(loop: Loop, errors: Errors) -> None:
     errors.expect(BufferError, "Fatal write error on datagram transport")
 
 
-async def test_addresses_in_turns(loop: Loop) -> None:
+async def test_each_datagram_goes_to_its_own_address(loop: Loop) -> None:
     receivers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     for receiver in receivers:
         receiver.bind(("127.0.0.1", 0))

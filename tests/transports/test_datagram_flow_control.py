@@ -108,7 +108,9 @@ async def test_the_protocol_is_paused_and_resumed(loop: Loop, blocked: Blocked) 
     await close(transport)
 
 
-async def test_limits(loop: Loop, blocked: Blocked) -> None:
+async def test_lower_limits_pause_and_impossible_ones_are_refused(
+    loop: Loop, blocked: Blocked
+) -> None:
     await blocked.open(loop)
     transport = blocked.transport
     for arguments in ({"high": 1, "low": 2}, {"high": -1}):
@@ -189,7 +191,9 @@ async def test_abort_drops_what_is_queued(loop: Loop, blocked: Blocked) -> None:
     assert len(blocked.read()) == blocked.sent - 6
 
 
-async def test_the_peer_goes_while_it_is_waited_for(loop: Loop, blocked: Blocked) -> None:
+async def test_a_peer_that_goes_while_it_is_waited_for_is_an_error(
+    loop: Loop, blocked: Blocked
+) -> None:
     await blocked.open(loop)
     blocked.fill()
     for _ in range(3):
@@ -216,7 +220,9 @@ async def test_a_change_of_mutable_data_is_not_seen(loop: Loop, blocked: Blocked
     await close(blocked.transport)
 
 
-async def test_an_unconnected_one_is_blocked(loop: Loop, blocked: Blocked, tmp_path: Path) -> None:
+async def test_an_unconnected_endpoint_queues_what_has_no_room(
+    loop: Loop, blocked: Blocked, tmp_path: Path
+) -> None:
     blocked.transport, blocked.protocol = await endpoint(
         loop, local_addr=str(tmp_path / "here"), family=socket.AF_UNIX
     )

@@ -25,7 +25,7 @@ Loop = asyncio.AbstractEventLoop
 # ---- the ends ---------------------------------------------------------------------------------
 
 
-async def test_sending_after_close(
+async def test_sending_after_close_is_dropped_and_warned_of(
     loop: Loop, udp: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport, protocol = await endpoint(loop, remote_addr=udp.getsockname())
@@ -44,7 +44,7 @@ async def test_sending_after_close(
         udp.recv(10)
 
 
-async def test_sending_after_close_without_a_remote_address(
+async def test_sending_after_the_end_without_a_remote_address_is_warned_of(
     loop_name: str, loop: Loop, udp: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
@@ -61,7 +61,7 @@ async def test_sending_after_close_without_a_remote_address(
     assert "socket.send() raised exception." in caplog.text
 
 
-async def test_closing_twice(loop: Loop) -> None:
+async def test_closing_twice_ends_once(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     assert not transport.is_closing()
     transport.close()
@@ -76,7 +76,7 @@ async def test_closing_twice(loop: Loop) -> None:
     assert transport.get_extra_info("sockname")[0] == "127.0.0.1"
 
 
-async def test_closing_in_connection_made(loop: Loop) -> None:
+async def test_closing_in_connection_made_ends_the_endpoint(loop: Loop) -> None:
     class Short(Recorder):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -88,7 +88,7 @@ async def test_closing_in_connection_made(loop: Loop) -> None:
     assert protocol.calls == ["made", "lost"]
 
 
-async def test_pausing_and_sending_in_connection_made(loop: Loop, udp: socket.socket) -> None:
+async def test_connection_made_may_pause_and_send(loop: Loop, udp: socket.socket) -> None:
     class Early(Recorder):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -147,7 +147,7 @@ async def test_a_watch_before_is_no_hindrance(loop: Loop, udp: socket.socket) ->
     await close(transport)
 
 
-def test_an_endpoint_that_nobody_closed(loop_factory: LoopFactory) -> None:
+def test_an_endpoint_that_nobody_closed_warns(loop_factory: LoopFactory) -> None:
     loop = loop_factory()
     transport, protocol = loop.run_until_complete(endpoint(loop, local_addr=("127.0.0.1", 0)))
     gone = weakref.ref(transport)
@@ -167,7 +167,9 @@ def test_an_endpoint_that_nobody_closed(loop_factory: LoopFactory) -> None:
     assert gone() is None
 
 
-def test_the_loop_is_closed_before(loop_factory: LoopFactory, udp: socket.socket) -> None:
+def test_an_endpoint_of_a_closed_loop_sends_and_refuses_close(
+    loop_factory: LoopFactory, udp: socket.socket
+) -> None:
     loop = loop_factory()
     transport, protocol = loop.run_until_complete(endpoint(loop, local_addr=("127.0.0.1", 0)))
     loop.close()
@@ -226,7 +228,7 @@ def test_the_child_of_a_fork_is_refused(loop_name: str, loop: Loop, udp: socket.
     loop.run_until_complete(close(transport))
 
 
-async def test_calls_of_another_thread(loop: Loop) -> None:
+async def test_calls_of_another_thread_are_no_crash(loop: Loop) -> None:
     """asyncio forbids them outside of debug mode only in words; nothing may break."""
     serving, server, asking, _ = await pair_of(loop)
     server.on_datagram = lambda data, addr: serving.sendto(data, addr)
@@ -248,7 +250,7 @@ async def test_calls_of_another_thread(loop: Loop) -> None:
 # ---- what it is -------------------------------------------------------------------------------
 
 
-async def test_types_and_extra_info(loop: Loop) -> None:
+async def test_types_extra_info_and_repr_are_asyncios(loop: Loop) -> None:
     serving, server, asking, _ = await pair_of(loop)
     for transport in (serving, asking):
         assert isinstance(transport, asyncio.BaseTransport)
@@ -277,7 +279,9 @@ async def test_types_and_extra_info(loop: Loop) -> None:
     assert f"closed fd={fd}>" in repr(serving)
 
 
-def test_the_native_type(loop_name: str, loop: Loop, udp: socket.socket) -> None:
+def test_the_native_type_refuses_wrong_arguments_and_a_second_construction(
+    loop_name: str, loop: Loop, udp: socket.socket
+) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's type")
     from goloop import _core
@@ -358,7 +362,9 @@ async def test_callbacks_run_in_the_context_of_the_creation(loop: Loop) -> None:
     assert seen[3] == "nowhere"
 
 
-async def test_debug_mode(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+async def test_debug_mode_logs_pauses_and_slow_callbacks(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     loop.set_debug(True)
     caplog.set_level(logging.DEBUG, logger="asyncio")
     serving, server, asking, _ = await pair_of(loop)
@@ -374,7 +380,7 @@ async def test_debug_mode(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     await close(serving, asking)
 
 
-async def test_audit_hook(loop: Loop, udp: socket.socket) -> None:
+async def test_sending_raises_pythons_audit_event(loop: Loop, udp: socket.socket) -> None:
     """Python's own sendto() raises this event, and programs may watch for it."""
     events: list[Any] = []
     watching = True
@@ -392,7 +398,7 @@ async def test_audit_hook(loop: Loop, udp: socket.socket) -> None:
     await close(transport)
 
 
-def test_a_thread_of_its_own_loop(loop_factory: LoopFactory) -> None:
+def test_endpoints_of_loops_in_several_threads_do_not_meet(loop_factory: LoopFactory) -> None:
     """Endpoints of loops in several threads do not meet."""
 
     async def echo() -> list[bytes]:

@@ -18,7 +18,7 @@ Loop = asyncio.AbstractEventLoop
 
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-async def test_a_factory_that_raises(
+async def test_a_factory_that_raises_closes_its_connection(
     loop_name: str, loop: Loop, errors: Errors, debug: bool
 ) -> None:
     loop.set_debug(debug)
@@ -43,7 +43,7 @@ async def test_a_factory_that_raises(
     await server.wait_closed()
 
 
-async def test_a_protocol_without_connection_made(
+async def test_a_protocol_without_connection_made_is_reported_and_its_socket_closed(
     loop_name: str, loop: Loop, errors: Errors
 ) -> None:
     if loop_name == "asyncio":
@@ -94,7 +94,9 @@ def test_connections_that_nobody_took_are_closed_with_the_server(
     loop.run_until_complete(run())
 
 
-async def test_a_listener_alone(loop_name: str, loop: Loop, listener: socket.socket) -> None:
+async def test_a_listener_alone_gives_sockets_and_can_be_stopped(
+    loop_name: str, loop: Loop, listener: socket.socket
+) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's type")
     from goloop import _core

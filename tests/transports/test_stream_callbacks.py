@@ -76,7 +76,7 @@ ACTIONS = [
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
 @pytest.mark.parametrize("where", ["made", "data", "eof", "pause", "resume", "lost"])
-async def test_any_action_in_any_callback(
+async def test_any_callback_may_do_anything_to_its_transport(
     loop_name: str,
     loop: Loop,
     pair: Pair,
@@ -119,7 +119,7 @@ async def test_any_action_in_any_callback(
 
 
 @pytest.mark.parametrize("words", [b"a few", b"many" * (1 << 18)])
-async def test_words_written_in_connection_made_and_close(
+async def test_what_connection_made_writes_before_close_is_sent(
     loop: Loop, pair: Pair, words: bytes
 ) -> None:
     near, far = pair
@@ -296,7 +296,7 @@ async def test_an_exception_of_connection_lost_is_reported_and_all_is_released(
     assert protocol.transport.get_protocol() is None
 
 
-async def test_the_same_when_the_last_byte_brings_it(
+async def test_an_exception_of_connection_lost_after_the_last_byte_is_reported(
     loop: Loop, pair: Pair, errors: Errors
 ) -> None:
     near, far = pair
@@ -359,7 +359,7 @@ def test_an_interrupt_leaves_the_loop_and_loses_no_byte(
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_when_the_last_byte_has_left(
+def test_an_interrupt_when_the_last_byte_has_left_leaves_the_loop(
     loop_name: str, loop: Loop, pair: Pair, kind: type[BaseException]
 ) -> None:
     if loop_name == "asyncio":

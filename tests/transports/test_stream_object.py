@@ -27,7 +27,7 @@ Pair = tuple[socket.socket, socket.socket]
 # ---- the object ----------------------------------------------------------------------
 
 
-async def test_attributes_subclasses_and_weak_references(loop: Loop, pair: Pair) -> None:
+async def test_a_transport_takes_attributes_and_weak_references(loop: Loop, pair: Pair) -> None:
     protocol = await attach(loop, pair[0], Recorder())
     transport = protocol.transport
     assert isinstance(transport, asyncio.Transport)
@@ -55,7 +55,7 @@ async def test_attributes_subclasses_and_weak_references(loop: Loop, pair: Pair)
     assert transport._sock is None
 
 
-async def test_extra_info_of_an_accepted_connection(loop: Loop) -> None:
+async def test_an_accepted_connection_tells_extra_info(loop: Loop) -> None:
     accepted = Recorder()
     server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
@@ -86,7 +86,7 @@ async def test_extra_info_of_an_accepted_connection(loop: Loop) -> None:
     await server.wait_closed()
 
 
-async def test_extra_info_that_is_asked_for_too_late(loop: Loop) -> None:
+async def test_addresses_can_be_asked_for_after_the_end(loop: Loop) -> None:
     accepted = Recorder()
     server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
@@ -104,7 +104,9 @@ async def test_extra_info_that_is_asked_for_too_late(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET6, socket.AF_UNIX])
-async def test_names_of_other_families(loop: Loop, tmp_path: Any, family: int) -> None:
+async def test_names_of_ipv6_and_unix_sockets_are_told(
+    loop: Loop, tmp_path: Any, family: int
+) -> None:
     accepted = Recorder()
     client = socket.socket(family, socket.SOCK_STREAM)
     client.setblocking(False)
@@ -183,7 +185,9 @@ def test_an_unclosed_transport_warns_and_closes(loop_factory: LoopFactory) -> No
     far.close()
 
 
-def test_a_transport_that_is_resurrected_by_its_warning(loop_factory: LoopFactory) -> None:
+def test_a_transport_that_is_resurrected_by_its_warning_is_closed(
+    loop_factory: LoopFactory,
+) -> None:
     near, far = tcp_pair()
     loop = loop_factory()
     protocol = forget(loop, near)
@@ -214,7 +218,7 @@ def test_a_transport_that_is_resurrected_by_its_warning(loop_factory: LoopFactor
     far.close()
 
 
-def test_calls_after_the_loop_was_closed(loop_factory: LoopFactory) -> None:
+def test_a_transport_of_a_closed_loop_refuses_close(loop_factory: LoopFactory) -> None:
     near, far = tcp_pair()
     loop = loop_factory()
     protocol = forget(loop, near)
@@ -234,7 +238,7 @@ def test_calls_after_the_loop_was_closed(loop_factory: LoopFactory) -> None:
     far.close()
 
 
-def test_a_transport_without_a_socket(loop_factory: LoopFactory) -> None:
+def test_a_transport_without_a_socket_answers_as_a_closed_one(loop_factory: LoopFactory) -> None:
     """goloop alone: asyncio's transport fails with AttributeError here."""
     from goloop import _core
 
@@ -303,7 +307,9 @@ def test_constructors_that_fail_leave_the_socket_alone(
     assert near.fileno() == -1
 
 
-async def test_a_python_subclass(loop_name: str, loop: Loop, pair: Pair) -> None:
+async def test_a_python_subclass_runs_its_own_finalizer(
+    loop_name: str, loop: Loop, pair: Pair
+) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's type")
     from goloop import _core
@@ -334,7 +340,7 @@ async def test_a_python_subclass(loop_name: str, loop: Loop, pair: Pair) -> None
     assert deleted == ["gone"]
 
 
-def test_a_loop_with_transports_that_is_garbage(loop_factory: LoopFactory) -> None:
+def test_a_loop_that_is_garbage_closes_its_transports(loop_factory: LoopFactory) -> None:
     near, far = tcp_pair()
     loop = loop_factory()
     protocol = attached(loop, near)
@@ -387,7 +393,7 @@ def test_the_child_of_a_fork_is_refused(loop_name: str, loop: Loop, pair: Pair) 
 # ---- listeners -----------------------------------------------------------------------
 
 
-def test_a_thread_that_collects_garbage_while_the_loop_waits(loop: Loop, pair: Pair) -> None:
+def test_collections_of_another_thread_disturb_no_waiting_loop(loop: Loop, pair: Pair) -> None:
     """Finalizers of another loop's transports run in a stranger's thread."""
     near, far = pair
     protocol = attached(loop, near)

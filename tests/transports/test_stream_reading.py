@@ -110,7 +110,7 @@ async def test_a_new_protocol_gets_what_was_held(loop: Loop, pair: Pair) -> None
     assert first.names() == ["made", "data"]
 
 
-async def test_a_buffer_that_pauses_between_two_rounds(loop: Loop, pair: Pair) -> None:
+async def test_pausing_between_two_buffers_holds_the_rest(loop: Loop, pair: Pair) -> None:
     near, far = pair
 
     class Pausing(BufferedRecorder):
@@ -132,7 +132,7 @@ async def test_a_buffer_that_pauses_between_two_rounds(loop: Loop, pair: Pair) -
     assert set(protocol.hints) == {-1}
 
 
-async def test_a_buffer_that_changes_the_protocol_between_two_rounds(
+async def test_changing_the_protocol_between_two_buffers_hands_it_the_rest(
     loop: Loop, pair: Pair
 ) -> None:
     near, far = pair
@@ -153,7 +153,9 @@ async def test_a_buffer_that_changes_the_protocol_between_two_rounds(
 
 
 @pytest.mark.parametrize("action", ["close", "abort"])
-async def test_a_buffer_that_closes_between_two_rounds(loop: Loop, pair: Pair, action: str) -> None:
+async def test_closing_between_two_buffers_drops_the_rest(
+    loop: Loop, pair: Pair, action: str
+) -> None:
     near, far = pair
 
     class Closing(BufferedRecorder):
@@ -185,7 +187,7 @@ async def test_the_end_of_file_is_told_again_to_who_reads_again(loop: Loop, pair
     await second.lost
 
 
-async def test_pausing_before_reading_began(loop: Loop, pair: Pair) -> None:
+async def test_pausing_in_connection_made_holds_early_data(loop: Loop, pair: Pair) -> None:
     near, far = pair
     far.send(b"early")
     protocol = await attach(
@@ -230,7 +232,7 @@ READ = "Fatal read error on socket transport"
         (memoryview(b"read-only"), TypeError, READ),
     ],
 )
-async def test_buffers_that_cannot_be_read_into(
+async def test_buffers_that_cannot_be_read_into_are_fatal(
     loop: Loop, pair: Pair, errors: Errors, answer: Any, kind: type[Exception], message: str
 ) -> None:
     near, far = pair
@@ -244,7 +246,7 @@ async def test_buffers_that_cannot_be_read_into(
         assert str(context["exception"]) == "get_buffer() returned an empty buffer"
 
 
-async def test_buffers_of_larger_items(loop: Loop, pair: Pair) -> None:
+async def test_buffers_of_larger_items_are_filled_by_bytes(loop: Loop, pair: Pair) -> None:
     near, far = pair
     items = array.array("I", [0, 0])
     protocol = await attach(loop, near, Strange(items))

@@ -76,7 +76,7 @@ async def test_a_mutable_buffer_may_change_after_write(loop_name: str, loop: Loo
 
 
 @pytest.mark.parametrize("data", ["text", None, 1, array.array("B", b"x"), [b"x"]])
-async def test_what_write_refuses(loop: Loop, pair: Pair, data: Any) -> None:
+async def test_write_refuses_what_is_not_bytes_like(loop: Loop, pair: Pair, data: Any) -> None:
     protocol = await attach(loop, pair[0], Recorder())
     words = (
         "a bytes, bytearray, or memoryview object"
@@ -102,7 +102,9 @@ async def test_writelines_with_one_bad_item_sends_nothing(loop: Loop, pair: Pair
     await protocol.lost
 
 
-async def test_a_released_view_and_one_in_pieces(loop: Loop, pair: Pair, errors: Errors) -> None:
+async def test_a_released_view_is_refused_and_one_in_pieces_is_fatal(
+    loop: Loop, pair: Pair, errors: Errors
+) -> None:
     near, _ = pair
     protocol = await attach(loop, near, Recorder())
     view = memoryview(b"gone")
@@ -115,7 +117,7 @@ async def test_a_released_view_and_one_in_pieces(loop: Loop, pair: Pair, errors:
     errors.expect(BufferError, "Fatal write error on socket transport")
 
 
-async def test_errors_after_write_eof(loop: Loop, pair: Pair) -> None:
+async def test_writes_after_write_eof_are_refused(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     protocol.transport.write(b"all")
@@ -157,7 +159,9 @@ async def test_writes_after_the_loss_are_counted_and_told(
         ({"high": 1 << 100}, (1 << 98, 1 << 100)),
     ],
 )
-async def test_limits(loop: Loop, pair: Pair, arguments: dict[str, Any], limits: Any) -> None:
+async def test_limits_are_computed_and_checked_as_asyncio_does(
+    loop: Loop, pair: Pair, arguments: dict[str, Any], limits: Any
+) -> None:
     protocol = await attach(loop, pair[0], Recorder())
     protocol.transport.set_write_buffer_limits(**arguments)
     assert protocol.transport.get_write_buffer_limits() == limits
@@ -184,7 +188,7 @@ async def test_lower_limits_pause_at_once(loop: Loop, pair: Pair) -> None:
     assert protocol.names() == ["made", "pause", "resume", "lost"]
 
 
-async def test_the_empty_waiter(loop: Loop, pair: Pair) -> None:
+async def test_the_empty_waiter_is_done_when_all_is_sent(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     transport = protocol.transport
@@ -208,7 +212,7 @@ async def test_the_empty_waiter(loop: Loop, pair: Pair) -> None:
     await protocol.lost
 
 
-async def test_the_empty_waiter_of_a_lost_connection(loop: Loop, pair: Pair) -> None:
+async def test_the_empty_waiter_of_a_lost_connection_raises(loop: Loop, pair: Pair) -> None:
     protocol = await attach(loop, pair[0], Recorder())
     protocol.transport.write(b"x" * (16 << 20))
     waiter = protocol.transport._make_empty_waiter()
@@ -221,7 +225,7 @@ async def test_the_empty_waiter_of_a_lost_connection(loop: Loop, pair: Pair) -> 
 # ---- the end -------------------------------------------------------------------------
 
 
-async def test_writes_of_another_thread(loop: Loop, pair: Pair) -> None:
+async def test_writes_of_another_thread_corrupt_nothing(loop: Loop, pair: Pair) -> None:
     """Not allowed, and asyncio's usually works: it must not corrupt memory."""
     near, far = pair
     protocol = await attach(loop, near, Recorder())
