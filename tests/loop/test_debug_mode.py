@@ -225,7 +225,7 @@ def test_set_debug_from_another_thread_reaches_the_running_loop(loop: Loop) -> N
     assert sys.get_coroutine_origin_tracking_depth() == 0
 
 
-def test_run_turns_debug_mode_on(loop_name: str, loop_factory: LoopFactory) -> None:
+def test_a_runner_turns_debug_mode_on(loop_name: str, loop_factory: LoopFactory) -> None:
     if sys.version_info < (3, 12) and loop_name == "asyncio":
         runner = asyncio.Runner(debug=True)
     else:

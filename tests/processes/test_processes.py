@@ -144,7 +144,7 @@ class Calls(asyncio.SubprocessProtocol):
         self.lost.set_result(None)
 
 
-async def test_a_subprocess_protocols_calls_come_in_asyncios_order(loop: Loop) -> None:
+async def test_connection_lost_is_a_subprocess_protocols_last_call(loop: Loop) -> None:
     transport, calls = await loop.subprocess_exec(
         Calls, "sh", "-c", "echo last words", stdin=None, stderr=None
     )
@@ -179,7 +179,7 @@ async def test_five_hundred_children_at_once_give_output_and_exit_code(loop: Loo
         os.waitpid(-1, os.WNOHANG)
 
 
-async def test_thousands_of_children_leave_no_fd_and_no_zombie(loop: Loop, loop_name: str) -> None:
+async def test_many_children_leave_no_fd_and_no_zombie(loop: Loop, loop_name: str) -> None:
     """One after the other and some at once: no fd, no zombie, no child's output is left over."""
     if loop_name == "asyncio":
         pytest.skip("nothing of asyncio's is to be proven")

@@ -138,7 +138,7 @@ async def test_delays_of_zero_and_below_fire_at_once(loop: Loop, delay: float) -
 
 
 @pytest.mark.parametrize("delay", [1e6, 1e9, 1e12, 1e18, 1e300, math.inf])
-async def test_a_timer_with_an_endless_delay_never_fires(loop: Loop, delay: float) -> None:
+async def test_a_timer_of_the_far_future_does_not_fire(loop: Loop, delay: float) -> None:
     fired: list[float] = []
     handle = loop.call_later(delay, fired.append, delay)
     assert handle.when() >= delay

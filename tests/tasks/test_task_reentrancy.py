@@ -363,7 +363,7 @@ def test_a_report_lists_the_dying_task_again(own_loop: Any) -> None:
     own_loop.run_until_complete(main())
 
 
-def test_a_done_callback_may_close_the_loop_of_the_rest() -> None:
+def test_a_future_is_done_though_its_closed_loop_refuses_the_callbacks() -> None:
     loop = goloop.new_event_loop()
     future: Any = loop.create_future()
     future.add_done_callback(callback)

@@ -191,7 +191,7 @@ async def test_abort_drops_what_is_queued(loop: Loop, blocked: Blocked) -> None:
     assert len(blocked.read()) == blocked.sent - 6
 
 
-async def test_a_peer_that_goes_while_it_is_waited_for_is_an_error(
+async def test_a_peer_that_goes_while_it_is_waited_for_is_an_error_received(
     loop: Loop, blocked: Blocked
 ) -> None:
     await blocked.open(loop)

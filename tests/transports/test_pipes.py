@@ -351,7 +351,7 @@ async def test_pause_reading_holds_data_until_resume_reading(loop: Loop) -> None
     assert not source.is_reading()
 
 
-async def test_a_pause_within_data_received_holds_the_rest(loop: Loop) -> None:
+async def test_a_pause_within_data_received_loses_nothing(loop: Loop) -> None:
     class Pausing(Recorder):
         def data_received(self, data: bytes) -> None:
             super().data_received(data)

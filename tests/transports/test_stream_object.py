@@ -144,13 +144,13 @@ async def test_callbacks_run_in_the_context_of_the_connection(loop: Loop, pair: 
             seen["eof"] = variable.get()
             return super().eof_received()
 
-    variable.set("at birth")
+    variable.set("at construction")
     protocol = await attach(loop, near, Looking())
     variable.set("later")
     far.send(b"x")
     far.shutdown(socket.SHUT_WR)
     await protocol.lost
-    assert seen == {"made": "at birth", "data": "at birth", "eof": "at birth"}
+    assert seen == {"made": "at construction", "data": "at construction", "eof": "at construction"}
     assert variable.get() == "later"
 
 
@@ -394,7 +394,7 @@ def test_the_child_of_a_fork_is_refused(loop_name: str, loop: Loop, pair: Pair) 
 
 
 def test_collections_of_another_thread_disturb_no_waiting_loop(loop: Loop, pair: Pair) -> None:
-    """Finalizers of another loop's transports run in a stranger's thread."""
+    """Finalizers of another loop's transports run in another thread."""
     near, far = pair
     protocol = attached(loop, near)
     stop = threading.Event()

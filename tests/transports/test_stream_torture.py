@@ -13,7 +13,7 @@ SEEDS = int(os.environ.get("GOLOOP_TEST_LIVES", "60"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_must_hold_holds_in_random_lives(
+def test_random_lives_of_connections_break_no_invariant(
     loop_factory: LoopFactory, loop_name: str, kind: str
 ) -> None:
     if loop_name == "asyncio" and kind == "tls":
