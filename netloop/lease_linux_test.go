@@ -74,8 +74,8 @@ func TestNothingIsReceivedOnceTheOwnerHasGone(t *testing.T) {
 
 func TestAnOwnerThatComesLater(t *testing.T) {
 	l := usualLoop(t)
+	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0])) // outlives the stream
 	s := l.stream(0)
-	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0]))
 	*word = -1
 	l.submit(SubOwner, s.id, s.gen, uintptr(unsafe.Pointer(word)), 0, 0)
 	say(t, s.peer, []byte("x"))

@@ -40,7 +40,7 @@ func (r *Reactor) StreamClose(id, gen, flags uint32) error {
 	if s == nil {
 		return failed("stream_close", syscall.ENOENT)
 	}
-	s.stream.Discard()
+	defer s.stream.Discard() // not before: the poller is left by the lease
 	return r.closeSlot(id, s, flags)
 }
 
