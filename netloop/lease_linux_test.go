@@ -159,7 +159,6 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	_ = unix.Close(a)
 	_ = unix.Close(b)
 
-	*word = 0
 	listening, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -171,10 +170,12 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	if err := unix.Listen(listening, 5); err != nil {
 		t.Fatal(err)
 	}
+	*word = int32(listening)
 	id, gen, err = l.r.ListenerOpen(int32(listening), word, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
+	*word = -1
 	client, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
