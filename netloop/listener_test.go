@@ -130,9 +130,9 @@ func TestAcceptsBeyondTheRoomAreKept(t *testing.T) {
 	l.quiet()
 }
 
-// Out of descriptors, a listener rests: one report, no event, no accept, and a
-// wait of the poller that ends with the rest.
-func TestListenerRestsAndGoesOn(t *testing.T) {
+// Out of descriptors, a listener backs off: one report, no event, no accept, and a
+// wait of the poller that ends with the delay.
+func TestListenerBacksOffAndGoesOn(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			f := newFaults()
@@ -147,15 +147,15 @@ func TestListenerRestsAndGoesOn(t *testing.T) {
 			accepts := f.count("accept")
 			l.quiet()
 			if n := l.events(); n != 0 {
-				t.Errorf("%d events of a resting listener", n)
+				t.Errorf("%d events of a listener that backs off", n)
 			}
 			if f.count("accept") != accepts {
-				t.Error("a resting listener accepted")
+				t.Error("a listener that backs off accepted")
 			}
 			if left := l.sh.NextDeadline - l.sh.Now; left > 10_000_000 {
-				t.Errorf("the rest ends in %d ns", left)
+				t.Errorf("the delay ends in %d ns", left)
 			}
-			// Let the rest pass.
+			// Let the delay pass.
 			l.r.registry.find(ln.id, ln.gen).listener.Hasten(0)
 			total := 0
 			for total < 2 {
@@ -168,32 +168,32 @@ func TestListenerRestsAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestRestingListenerEndsTheWaitItself(t *testing.T) {
+func TestListenerThatBacksOffEndsTheWaitItself(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, usual, f.calls)
 	ln := l.listen(100)
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
 	l.until(CmpAcceptError)
-	// Nothing but the end of the rest can end this.
+	// Nothing but the end of the delay can end this.
 	total := 0
 	for total < 1 {
 		total += accepted(t, l.turn(-1))
 	}
 }
 
-// longRest makes the listener rest for a second, and keeps the reactor from trying early.
-func longRest(l *loop, ln listening) {
+// longDelay makes the listener back off for a second, and keeps the reactor from trying early.
+func longDelay(l *loop, ln listening) {
 	machine := l.r.registry.find(ln.id, ln.gen).listener
 	for range 7 {
-		until, _ := machine.Resting()
+		until, _ := machine.BackingOff()
 		machine.Resume(until)
-		machine.Rest(until)
+		machine.BackOff(until)
 	}
 }
 
 // A registration that ends lets the listener go on at once, a second before its time.
-func TestRestEndsWhenADescriptorIsClosed(t *testing.T) {
+func TestDelayEndsWhenADescriptorIsClosed(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		f := newFaults()
 		l := newLoop(t, usual, f.calls)
@@ -206,7 +206,7 @@ func TestRestEndsWhenADescriptorIsClosed(t *testing.T) {
 		ln.dial(t, 1)
 		f.fail("accept", syscall.EMFILE)
 		l.until(CmpAcceptError)
-		longRest(l, ln)
+		longDelay(l, ln)
 		until := l.sh.NextDeadline
 		_ = l.turn(0)
 		closer.close(near)
@@ -214,7 +214,7 @@ func TestRestEndsWhenADescriptorIsClosed(t *testing.T) {
 			total += accepted(t, l.turn(-1))
 		}
 		if l.sh.Now >= until+900_000_000 {
-			t.Error("the rest was slept through")
+			t.Error("the delay was slept through")
 		}
 		if l.sh.NextDeadline != DeadlineNone || closes.waiting.Load() != 0 {
 			t.Error("the reactor still waits for descriptors")
@@ -232,7 +232,7 @@ func TestFailingEarlyDoesNotSpin(t *testing.T) {
 		f.fail("accept", syscall.EMFILE)
 	}
 	l.until(CmpAcceptError)
-	longRest(l, ln)
+	longDelay(l, ln)
 	accepts := f.count("accept")
 	l.close(near)
 	for range 20 {
@@ -245,7 +245,7 @@ func TestFailingEarlyDoesNotSpin(t *testing.T) {
 	}
 }
 
-func TestClosingARestingListener(t *testing.T) {
+func TestClosingAListenerThatBacksOff(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, usual, f.calls)
 	ln := l.listen(100)

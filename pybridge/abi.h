@@ -77,8 +77,8 @@ enum gl_completion_kind {
                               * the queue is dropped, later writes are ignored */
     GL_CMP_ACCEPT = 6,       /* listener; res: the new fd (non-blocking, close-on-
                               * exec); ptr: gl_endpoints in the arena */
-    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener rests
-                              * and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener backs
+                              * off and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
                               * when a registration of this process ends, and otherwise
                               * after 10 ms, doubling to 1 s; reported once a second at
                               * most; 0 where it stopped */

@@ -40,8 +40,8 @@ const (
 	Failed
 	// Skipped one connection that was gone before it was accepted.
 	Skipped
-	// Resting: out of descriptors or memory, try again at a later time.
-	Resting
+	// Exhausted: out of descriptors or memory, try again at a later time.
+	Exhausted
 	// Told of an error that ends nothing.
 	Told
 )
