@@ -13,7 +13,9 @@ type listening struct {
 	addr    unix.Sockaddr
 }
 
-func (l *loop) listen(backlog int32) listening {
+func (l *loop) listen(backlog int32) listening { return l.listenWith(backlog, 0) }
+
+func (l *loop) listenWith(backlog int32, flags uint32) listening {
 	l.t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -33,7 +35,7 @@ func (l *loop) listen(backlog int32) listening {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	id, gen, err := l.r.ListenerOpen(int32(fd), nil, backlog)
+	id, gen, err := l.r.ListenerOpen(int32(fd), nil, backlog, flags)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -99,6 +101,41 @@ func TestAcceptGivesDescriptorAndAddresses(t *testing.T) {
 	if e := d.ends; e.LocalLen != 16 || e.PeerLen != 16 ||
 		int(e.Local[2])<<8|int(e.Local[3]) != port || e.Peer[4] != 127 {
 		t.Errorf("addresses %d %v, %d %v", e.LocalLen, e.Local[:16], e.PeerLen, e.Peer[:16])
+	}
+}
+
+// Only a listener that was opened with the flag sets TCP_NODELAY.
+func TestAcceptedConnectionsGetNoDelay(t *testing.T) {
+	for flags, want := range []int{0, ListenNoDelay: 1} {
+		l := usualLoop(t)
+		ln := l.listenWith(100, uint32(flags))
+		ln.dial(t, 1)
+		d, all := l.until(CmpAccept)
+		got, err := unix.GetsockoptInt(int(d.Res), unix.IPPROTO_TCP, unix.TCP_NODELAY)
+		if err != nil || got != want || d.Arg != 0 {
+			t.Errorf("flags %d: TCP_NODELAY is %d, %v; reported %+v", flags, got, err, d)
+		}
+		accepted(t, all)
+	}
+}
+
+// C gets the connection and the errno, and drops it as asyncio does.
+func TestNoDelayThatFailsIsReportedWithTheConnection(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	ln := l.listenWith(100, ListenNoDelay)
+	ln.dial(t, 2)
+	f.fail("nodelay", syscall.ENOBUFS)
+	var args []int64
+	for len(args) < 2 {
+		all := l.turn(-1)
+		for _, d := range all {
+			args = append(args, d.Arg)
+		}
+		accepted(t, all)
+	}
+	if args[0] != int64(syscall.ENOBUFS) || args[1] != 0 {
+		t.Errorf("reported %v", args)
 	}
 }
 

@@ -8,14 +8,13 @@ import (
 )
 
 // ListenerOpen registers a listening, non-blocking socket; at most backlog
-// connections are accepted in a turn.
-// owner is of transports.Lease.
-func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32) (id, gen uint32, err error) {
+// connections are accepted in a turn. The flag is ListenNoDelay, owner is of transports.Lease.
+func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, failed("listener_open", syscall.EBADF)
 	}
 	id, s := r.registry.open(kindListener, fd)
-	s.listener = transports.NewListener(transports.NewLease(fd, owner), backlog)
+	s.listener = transports.NewListener(transports.NewLease(fd, owner), backlog, flags&ListenNoDelay != 0)
 	if errno := r.setHeld(id, s, readable); errno != 0 {
 		r.registry.release(id, s)
 		return 0, 0, failed("epoll_ctl", errno)
@@ -50,7 +49,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 		switch outcome {
 		case transports.Got:
 			r.shared.Accepts++
-			r.putAccept(t, fd, ends)
+			r.putAccept(t, fd, errno, ends)
 		case transports.Skipped:
 		case transports.Nothing:
 			return true
@@ -70,7 +69,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 	return true // the poller tells of what is left
 }
 
-func (r *Reactor) putAccept(t token, fd int, ends *Endpoints) {
+func (r *Reactor) putAccept(t token, fd int, noDelay syscall.Errno, ends *Endpoints) {
 	errno := r.calls.Sockname(fd, uintptr(unsafe.Pointer(&ends.Local)), uintptr(unsafe.Pointer(&ends.LocalLen)))
 	if errno != 0 {
 		ends.LocalLen = 0
@@ -79,7 +78,7 @@ func (r *Reactor) putAccept(t token, fd int, ends *Endpoints) {
 	ends.PeerLen = min(ends.PeerLen, SockaddrMax)
 	ends.LocalLen = min(ends.LocalLen, SockaddrMax)
 	r.out.put(Completion{Kind: CmpAccept, ID: t.id(), Gen: t.gen(), Res: int32(fd),
-		Ptr: uintptr(unsafe.Pointer(ends))})
+		Ptr: uintptr(unsafe.Pointer(ends)), Arg: int64(noDelay)})
 	r.out.use(unsafe.Sizeof(Endpoints{}))
 }
 

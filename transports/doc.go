@@ -69,6 +69,8 @@ type Calls struct {
 	Shutdown func(fd int) syscall.Errno
 	// Accept is accept(2) of a non-blocking, close-on-exec descriptor.
 	Accept func(fd int, addr, addrLen uintptr) (int, syscall.Errno)
+	// NoDelay sets TCP_NODELAY.
+	NoDelay func(fd int) syscall.Errno
 	// Sockname is getsockname(2).
 	Sockname func(fd int, addr, addrLen uintptr) syscall.Errno
 	// Close is close(2).

@@ -37,6 +37,7 @@ const (
 type Listener struct {
 	lease    Lease
 	perTurn  int32
+	noDelay  bool // its connections are TCP
 	state    listenerState
 	early    bool  // it went on before its delay was over
 	reported bool  // at reportAt
@@ -46,9 +47,10 @@ type Listener struct {
 }
 
 // NewListener makes a machine for a non-blocking listening socket, which is to
-// be asked for at most perTurn connections in one turn.
-func NewListener(l Lease, perTurn int32) *Listener {
-	return &Listener{lease: l, perTurn: max(perTurn, 1), delay: BackOffLeast}
+// be asked for at most perTurn connections in one turn. With noDelay each of these
+// gets TCP_NODELAY.
+func NewListener(l Lease, perTurn int32, noDelay bool) *Listener {
+	return &Listener{lease: l, perTurn: max(perTurn, 1), noDelay: noDelay, delay: BackOffLeast}
 }
 
 // Held tells whether the descriptor is still its owner's.
@@ -106,7 +108,8 @@ func (l *Listener) Stop() { l.state = stopped }
 
 // Accept accepts one connection. The peer's address and its length, which holds
 // the room for it beforehand, are at addr and addrLen in C memory. After Exhausted
-// the caller calls BackOff; after Failed the listener has stopped.
+// the caller calls BackOff; after Failed the listener has stopped. Got comes with an
+// errno where TCP_NODELAY could not be set; the connection is the caller's all the same.
 func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
 	if !l.lease.Held() {
 		l.Stop()
@@ -116,7 +119,10 @@ func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscal
 	switch errno {
 	case 0:
 		l.early, l.delay = false, BackOffLeast
-		return fd, Got, 0
+		if l.noDelay {
+			errno = c.NoDelay(fd)
+		}
+		return fd, Got, errno
 	case syscall.EAGAIN, syscall.EINTR:
 		return -1, Nothing, 0
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM:

@@ -23,7 +23,7 @@ func TestAcceptOutcomes(t *testing.T) {
 		syscall.ENOTSOCK:     Failed,
 	} {
 		c := Calls{Accept: func(int, uintptr, uintptr) (int, syscall.Errno) { return 9, errno }}
-		l := NewListener(NewLease(3, nil), 100)
+		l := NewListener(NewLease(3, nil), 100, false)
 		fd, outcome, got := l.Accept(&c, 0, 0)
 		if outcome != want || want != Nothing && got != errno || (fd == 9) != (want == Got) {
 			t.Errorf("%v: %d, outcome %d, %v", errno, fd, outcome, got)
@@ -34,8 +34,36 @@ func TestAcceptOutcomes(t *testing.T) {
 	}
 }
 
+// The connection is handed out in any case, with the errno of what it lacks.
+func TestNoDelayIsSetOnWhatIsAccepted(t *testing.T) {
+	for _, errno := range []syscall.Errno{0, syscall.EOPNOTSUPP} {
+		var set []int
+		accepts := []syscall.Errno{0, syscall.ECONNABORTED, syscall.EAGAIN}
+		c := Calls{
+			Accept: func(int, uintptr, uintptr) (int, syscall.Errno) {
+				e := accepts[0]
+				accepts = accepts[1:]
+				return 9, e
+			},
+			NoDelay: func(fd int) syscall.Errno {
+				set = append(set, fd)
+				return errno
+			},
+		}
+		l := NewListener(NewLease(3, nil), 1, true)
+		if fd, outcome, got := l.Accept(&c, 0, 0); fd != 9 || outcome != Got || got != errno {
+			t.Errorf("%v: %d, outcome %d, %v", errno, fd, outcome, got)
+		}
+		l.Accept(&c, 0, 0)
+		l.Accept(&c, 0, 0)
+		if len(set) != 1 || set[0] != 9 {
+			t.Errorf("TCP_NODELAY was set on %v", set)
+		}
+	}
+}
+
 func TestBackOff(t *testing.T) {
-	l := NewListener(NewLease(3, nil), 0)
+	l := NewListener(NewLease(3, nil), 0, false)
 	if l.PerTurn() != 1 || l.Interest() != Readable {
 		t.Errorf("%d accepts a turn, interest %d", l.PerTurn(), l.Interest())
 	}
@@ -64,7 +92,7 @@ func delayed(l *Listener, now int64) int64 {
 }
 
 func TestDelaysGrowUntilAConnectionIsAccepted(t *testing.T) {
-	l := NewListener(NewLease(3, nil), 1)
+	l := NewListener(NewLease(3, nil), 1, false)
 	now := int64(1)
 	for _, want := range []int64{1, 2, 4, 8, 16, 32, 64, 100, 100} {
 		if got := delayed(l, now); got != want*BackOffLeast {
@@ -81,7 +109,7 @@ func TestDelaysGrowUntilAConnectionIsAccepted(t *testing.T) {
 }
 
 func TestAnEarlyTryLeavesTheDelayAsItIs(t *testing.T) {
-	l := NewListener(NewLease(3, nil), 1)
+	l := NewListener(NewLease(3, nil), 1, false)
 	l.BackOff(0)
 	until, _ := l.BackingOff()
 	l.Resume(until)
@@ -103,7 +131,7 @@ func TestAnEarlyTryLeavesTheDelayAsItIs(t *testing.T) {
 }
 
 func TestReportsAreASecondApart(t *testing.T) {
-	l := NewListener(NewLease(3, nil), 1)
+	l := NewListener(NewLease(3, nil), 1, false)
 	reports := 0
 	for now := int64(7); now < 7+10*BackOffMost; now += BackOffLeast {
 		if l.BackOff(now) {

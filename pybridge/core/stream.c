@@ -258,8 +258,8 @@ failed:;
 }
 
 static PyObject *
-gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay,
-                   PyObject *protocol, PyObject *server, PyObject *context)
+gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, PyObject *protocol,
+                   PyObject *server, PyObject *context)
 {
     gl_stream *s = stream_alloc(gl_stream_type);
     if (s == NULL) {
@@ -269,7 +269,7 @@ gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay
     s->lease.number = s->fd_shown = fd;
     s->lazy_socket = s->lazy_peername = s->lazy_sockname = true;
     if (stream_note_raw(s, ends) < 0 ||
-        stream_begin(s, loop, protocol, NULL, server, context, nodelay) < 0) {
+        stream_begin(s, loop, protocol, NULL, server, context, false) < 0) {
         /* A socket object that a hook of the server asked for owns the fd. */
         if (s->lease.owner == NULL)
             (void)gl_lease_close(&s->lease);

@@ -168,7 +168,7 @@ static struct {
 /* A transport over an accepted fd, which it takes over (on failure too). Used by
  * listener.c. */
 static PyObject *gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends,
-                                    bool nodelay, PyObject *protocol, PyObject *server,
+                                    PyObject *protocol, PyObject *server,
                                     PyObject *context);
 /* Whether Go may be called for this stream now. */
 static inline bool stream_go_ready(gl_stream *s);
