@@ -14,7 +14,7 @@
 package main
 
 /*
-#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -I${SRCDIR}/.. -O2
+#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -I${SRCDIR}/..
 #cgo linux LDFLAGS: ${SRCDIR}/exports.a
 #include "abi.h"
 */
