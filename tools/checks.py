@@ -65,7 +65,7 @@ def stubtest() -> bool:
     # disjoint_base (PEP 800) needs a package beyond the standard library before 3.15.
     options = ["--ignore-disjoint-bases"]
     command = [str(built().python), "-m", "mypy.stubtest", "goloop._core", *options]
-    allowlist = ROOT / "tests" / "stubtest_allowlist.txt"
+    allowlist = ROOT / "tests" / "project" / "stubtest_allowlist.txt"
     if allowlist.exists():
         command += ["--allowlist", str(allowlist)]
     return _passes(*command)
@@ -126,14 +126,14 @@ def lint_c() -> bool:
 NOT_SANITIZED = [
     "conformance",  # a process for each of CPython's tests: half an hour
     "native",  # a C library of its own; forks behind the allocator's back
-    "test_benchmarks.py",  # starts programs with time limits
+    "project/test_benchmarks.py",  # starts programs with time limits
     # AddressSanitizer's allocator does not survive every fork: where a thread that Go has just
     # started holds one of its locks, the child waits for ever.  `forks` has 3000 without it.
-    "test_fork.py",
-    "test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
-    "test_lint_c.py",  # reads sources
-    "test_packaging.py",  # builds extensions of its own
-    "test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
+    "runtime/test_fork.py",
+    "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
+    "project/test_lint_c.py",  # reads sources
+    "project/test_packaging.py",  # builds extensions of its own
+    "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]
 
 
@@ -201,7 +201,8 @@ def forks() -> bool:
     """3000 forked children, each with a Go runtime of its own that has to live."""
     made = built()
     env = made.variables(GOLOOP_TEST_FORKS=os.environ.get("GOLOOP_TEST_FORKS", "3000"))
-    return _passes(made.python, "-m", "pytest", "-q", "tests/test_fork.py", "-k", "stress", env=env)
+    tests = ["tests/runtime/test_fork.py", "-k", "stress"]
+    return _passes(made.python, "-m", "pytest", "-q", *tests, env=env)
 
 
 def leaks() -> bool:

@@ -61,7 +61,7 @@ def _debug() -> bool:
 
 
 def core_extension() -> Extension:
-    """goloop._core: one translation unit, core.c, which includes the other files."""
+    """goloop._core: one translation unit, module.c, which includes the other files."""
     compile_flags = [
         "-std=c11",
         "-O2",
@@ -87,8 +87,8 @@ def core_extension() -> Extension:
         compile_flags += ["-Werror"]
     return Extension(
         "goloop._core",
-        sources=["pybridge/core/core.c"],
-        depends=[*sorted(glob("pybridge/core/*.[ch]")), "pybridge/abi.h"],
+        sources=["pybridge/core/module.c"],
+        depends=[*sorted(glob("pybridge/core/**/*.[ch]", recursive=True)), "pybridge/abi.h"],
         include_dirs=["pybridge", "pybridge/core"],
         extra_compile_args=compile_flags,
         extra_link_args=link_flags,

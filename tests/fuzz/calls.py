@@ -8,7 +8,7 @@ other, from a callback of the loop or outside it.  From time to time the loop tu
 closed, and everything is made anew.  Nothing may crash, the loop goes on or is closed,
 no SystemError comes out, and another loop's connection is not disturbed.
 
-The values, the actions and the tables are those of tests/hostile.py.  When the interpreter
+The values, the actions and the tables are those of tests/fuzz/hostile.py.  When the interpreter
 dies, the trail has the last calls.
 """
 
@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    TESTS = Path(__file__).resolve().parent.parent
+    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import hostile
 import tls_tools

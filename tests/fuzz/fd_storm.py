@@ -41,7 +41,8 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    TESTS = Path(__file__).resolve().parent.parent
+    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import tls_tools
 from conftest import factory_of, open_fds

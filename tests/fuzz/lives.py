@@ -43,7 +43,8 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    TESTS = Path(__file__).resolve().parent.parent
+    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import tls_tools
 from conftest import difference, factory_of, open_fds

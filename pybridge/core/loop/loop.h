@@ -1,0 +1,18 @@
+/*
+ * loop.h: the Loop type, native half of goloop.Loop.
+ *
+ *   loop_type.c  construction, attributes, the table of methods, closing
+ *   call_soon.c  call_soon, call_later and their kin
+ *   turn.c       one iteration: turn, ready queue, completions
+ */
+#ifndef GOLOOP_LOOP_H
+#define GOLOOP_LOOP_H
+
+#include "tls/tls.h"
+#include "watch/watch.h"
+
+/* ---- loop.c ---------------------------------------------------------------------------------- */
+
+GL_PRIVATE int gl_loop_init_type(PyObject *module);
+
+#endif /* GOLOOP_LOOP_H */

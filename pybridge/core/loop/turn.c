@@ -1,0 +1,254 @@
+/*
+ * turn.c: one iteration of the loop.
+ *
+ *      +--> turn: submissions flushed, poll, I/O, timers      (Go, without the GIL)
+ *      |      |
+ *      |    the entries that the ready queue held              (call_soon, tasks)
+ *      |      |
+ *      |    the turn's completions: I/O, then due timers       (protocols, readers)
+ *      |      |
+ *      +------+  what all these scheduled runs in the next iteration
+ *
+ * The order is asyncio's: there the poll appends readers and then due timers behind
+ * what is ready, and runs just what is there.
+ *
+ * A turn is left out while the ready queue is busy and nothing asks for one: poll
+ * every 64th iteration, or after some tens of microseconds, or when writes wait or a
+ * timer is due.
+ *
+ * SystemExit and KeyboardInterrupt leave in the middle; completions that were not
+ * handled yet are handled first when the loop is run again.
+ */
+#include "loop/private.h"
+
+#include <netdb.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GL_POLL_EVERY 64
+#define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */
+
+/* A cheap clock of no particular unit, good for "a while has passed". */
+static inline uint64_t
+ticks(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    return __builtin_ia32_rdtsc();
+#else
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ((uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec) * 2u;
+#endif
+}
+
+/* Steps a Task that was on the ring; takes over the reference. */
+static inline int
+run_task(gl_loop *loop, PyObject *task)
+{
+    if (!loop->debug)
+        return gl_task_run(loop, (gl_task *)task);
+    Py_INCREF(task);
+    int64_t before = gl_monotonic_ns();
+    int r = gl_task_run(loop, (gl_task *)task);
+    if (r == 0)
+        r = gl_log_slow(loop, task, (double)(gl_monotonic_ns() - before) / 1e9);
+    Py_DECREF(task);
+    return r;
+}
+
+static int
+complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
+{
+    int64_t before = loop->debug ? gl_monotonic_ns() : 0;
+    int r = G.reg_ops[kind]->complete(loop, owner, c);
+    if (before && loop->debug && r == 0)
+        r = gl_log_slow(loop, owner, (double)(gl_monotonic_ns() - before) / 1e9);
+    return r;
+}
+
+/* ---- completions --------------------------------------------------------------- */
+
+static int
+dispatch_one(gl_loop *loop, const gl_completion *c)
+{
+    if (c->kind == GL_CMP_TIMER) {
+        PyObject *h = gl_timers_take(loop, c->id);
+        if (h == NULL)
+            return 0;
+        int r = gl_handle_is_cancelled(h) ? 0 : gl_run_timed(loop, h);
+        Py_DECREF(h);
+        return r;
+    }
+    if (c->kind == GL_CMP_RESOLVED)
+        return gl_resolved(loop, c);
+    gl_reg *reg = c->id < loop->regs_cap ? &loop->regs[c->id] : NULL;
+    if (reg == NULL || reg->kind == GL_REG_FREE || reg->gen != c->gen) {
+        if (c->kind == GL_CMP_ACCEPT)
+            gl_call_close(c->res); /* the listener went between accept and now */
+        return 0;
+    }
+    if (reg->kind == GL_REG_WATCH)
+        return gl_watch_complete(loop, reg->fd, c);
+    uint32_t kind = reg->kind;
+    PyObject *owner = Py_NewRef(reg->owner);
+    int r = complete_timed(loop, owner, c, kind);
+    Py_DECREF(owner);
+    return r;
+}
+
+/* Hands out the rest of the turn's completions. */
+static int
+dispatch(gl_loop *loop)
+{
+    while (loop->shared && loop->cmp_pos < loop->shared->cmp_len) {
+        gl_completion c = loop->shared->cmp[loop->cmp_pos++];
+        if (dispatch_one(loop, &c) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+GL_PRIVATE void
+dispatch_drop(gl_loop *loop)
+{
+    while (loop->cmp_pos < loop->shared->cmp_len) {
+        const gl_completion *c = &loop->shared->cmp[loop->cmp_pos++];
+        if (c->kind == GL_CMP_ACCEPT)
+            gl_call_close(c->res);
+        else if (c->kind == GL_CMP_RESOLVED && c->ptr)
+            freeaddrinfo(c->ptr);
+    }
+}
+
+/* ---- the turn --------------------------------------------------------------------- */
+
+/* lint: allow check-commit: a loop that runs can't be closed */
+static int
+turn(gl_loop *loop, int64_t timeout)
+{
+    if (gl_loop_is_foreign(loop)) {
+        gl_loop_check_usable(loop);
+        return -1;
+    }
+    if (loop->large_wanted)
+        gl_large_refill(loop);
+    if (loop->late_watches_len)
+        gl_watches_join_late(loop);
+    int32_t n;
+    uint32_t limbo = loop->timers.limbo_len;
+    loop->in_turn = 1;
+    loop->sleeping = timeout != 0;
+    loop->dirty = 0;
+    loop->cmp_pos = 0;
+    Py_BEGIN_ALLOW_THREADS
+    n = loop->go->turn(loop->reactor, timeout);
+    Py_END_ALLOW_THREADS
+    loop->sleeping = 0;
+    loop->in_turn = 0;
+    loop->since_poll = 0;
+    loop->last_poll_ticks = ticks();
+    gl_timers_turned(&loop->timers, limbo);
+    if (loop->late_watches_len)
+        gl_watches_join_late(loop);
+    if (loop->late_len && gl_submissions_join_late(loop) < 0)
+        return -1;
+    if (n < 0)
+        return gl_set_oserror(-n);
+    gl_submissions_trim(loop);
+    return PyErr_CheckSignals();
+}
+
+/* Is a turn due though there is work in the ready queue? */
+static inline bool
+turn_due(gl_loop *loop)
+{
+    if (loop->dirty || ++loop->since_poll >= GL_POLL_EVERY || loop->shared->more)
+        return true;
+    if (loop->shared->next_deadline != GL_DEADLINE_NONE &&
+        loop->shared->next_deadline <= gl_monotonic_ns())
+        return true;
+    return ticks() - loop->last_poll_ticks > GL_POLL_TICKS;
+}
+
+/* lint: allow check-commit: a loop that runs can't be closed */
+static int
+iterate(gl_loop *loop)
+{
+    loop->iterations++;
+    if (loop->cmp_pos >= loop->shared->cmp_len) {
+        bool busy = loop->ready.count != 0 || loop->stopping;
+        if (!busy) {
+            if (turn(loop, -1) < 0)
+                return -1;
+        } else if (turn_due(loop)) {
+            if (turn(loop, 0) < 0)
+                return -1;
+        } else {
+            loop->cmp_pos = loop->shared->cmp_len;
+        }
+    }
+    for (size_t todo = loop->ready.count; todo && loop->ready.count; todo--) {
+        PyObject *entry = gl_ready_pop(&loop->ready);
+        int r;
+        if (gl_is_task(entry)) {
+            r = run_task(loop, entry);
+        } else {
+            if (loop->lingering)
+                gl_current_flush(loop);
+            r = gl_handle_is_cancelled(entry) ? 0 : gl_run_timed(loop, entry);
+            if (Py_REFCNT(entry) > 1)
+                gl_handle_track(entry); /* by who scheduled it, or an exception handler */
+            Py_DECREF(entry);
+        }
+        if (r < 0)
+            return -1;
+    }
+    if (loop->lingering)
+        gl_current_flush(loop);
+    if (loop->held_len)
+        gl_held_release(loop);
+    if (dispatch(loop) < 0)
+        return -1;
+    gl_ready_trim(&loop->ready);
+    return 0;
+}
+
+GL_PRIVATE PyObject *
+loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    if (gl_loop_check_usable(self) < 0)
+        return NULL;
+    if (self->running) {
+        PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
+        return NULL;
+    }
+    const char *message = gl_library_run_begins();
+    if (message != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, message);
+        return NULL;
+    }
+    self->running = 1;
+    /* Python's set-up has noted the thread already; a bare _run() has not. */
+    unsigned long outer = self->thread_id;
+    self->thread_id = PyThread_get_thread_ident();
+    self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
+    int r;
+    do {
+        r = iterate(self);
+    } while (r == 0 && !self->stopping);
+    if (self->lingering)
+        gl_current_flush(self);
+    gl_ready_track_kept(&self->ready);
+    self->thread_id = outer;
+    self->running = 0;
+    self->stopping = 0;
+    /* What was written just before the stop leaves now: the loop may never run again. */
+    if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
+        self->dirty = 0;
+        self->go->flush(self->reactor);
+    }
+    gl_library_run_ends();
+    if (r < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}

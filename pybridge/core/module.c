@@ -1,0 +1,187 @@
+/*
+ * module.c: the module goloop._core, one translation unit out of the files of all rooms.
+ *
+ * Importing it loads no Go; the library is opened by the first Loop.
+ */
+#define GL_AMALGAMATION
+
+/* First: it asks for what glibc declares only on demand. */
+#include "runtime/library.c"
+#include "runtime/library_signals.c"
+#include "runtime/library_stack.c"
+#include "runtime/library_limits.c"
+#include "runtime/library_image.c"
+#include "runtime/library_exit.c"
+#include "runtime/library_visit.c"
+
+#include "loop/loop.h"
+
+#include "support/names.c"
+#include "support/report.c"
+#include "support/endpoints.c"
+
+#include "state/loop_state.c"
+#include "state/submissions.c"
+#include "state/ready.c"
+#include "state/handle.c"
+#include "state/timers.c"
+#include "state/scheduling.c"
+#include "state/calls.c"
+#include "state/lease.c"
+#include "state/registry.c"
+#include "state/large.c"
+#include "state/native_loop.c"
+#include "state/loops.c"
+
+#include "tasks/current_task.c"
+#include "tasks/task_registry.c"
+#include "tasks/future.c"
+#include "tasks/future_iter.c"
+#include "tasks/wakeup.c"
+#include "tasks/task.c"
+#include "tasks/create_task.c"
+#include "tasks/probe.c"
+
+#include "watch/watch.c"
+#include "watch/sockop.c"
+#include "watch/resolve.c"
+#include "watch/signal_notes.c"
+
+#include "transports/stream.c"
+#include "transports/stream_write.c"
+#include "transports/stream_read.c"
+#include "transports/stream_info.c"
+#include "transports/stream_type.c"
+#include "transports/pipe.c"
+#include "transports/pipe_type.c"
+#include "transports/listener.c"
+#include "transports/datagram.c"
+#include "transports/datagram_send.c"
+#include "transports/datagram_receive.c"
+#include "transports/datagram_type.c"
+
+#include "tls/openssl.c"
+#include "tls/tls.c"
+
+#include "loop/turn.c"
+#include "loop/call_soon.c"
+#include "loop/loop_type.c"
+
+static PyObject *
+core_set_library_path(PyObject *Py_UNUSED(module), PyObject *path)
+{
+    PyObject *bytes;
+    if (!PyUnicode_FSConverter(path, &bytes))
+        return NULL;
+    gl_library_set_path(PyBytes_AS_STRING(bytes));
+    Py_DECREF(bytes);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    gl_library_facts f;
+    gl_library_describe(&f);
+    return Py_BuildValue("{ssssss sKsKsOsL}", "mode", f.mode, "path", f.path, "spare_error",
+                         f.spare_error, "epoch", (unsigned long long)f.epoch, "instances",
+                         (unsigned long long)f.instances, "spare_ready",
+                         f.spare_ready ? Py_True : Py_False, "open_ns", (long long)f.open_ns);
+}
+
+static PyObject *
+core_before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    gl_loops_flush();
+    gl_library_before_fork();
+    Py_RETURN_NONE;
+}
+
+#if PY_VERSION_HEX >= 0x030D0000 /* before, CPython keeps the function to itself */
+/* As signal.set_wakeup_fd, but without its checks, and without forgetting whether the
+ * owner of the present one wants to be warned of a full buffer. */
+static PyObject *
+core_swap_wakeup_fd(PyObject *Py_UNUSED(module), PyObject *arg)
+{
+    long fd = PyLong_AsLong(arg);
+    if (fd == -1 && PyErr_Occurred())
+        return NULL;
+    return PyLong_FromLong(PySignal_SetWakeupFd((int)fd));
+}
+#endif
+
+static PyMethodDef core_methods[] = {
+#if PY_VERSION_HEX >= 0x030D0000
+    {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
+     PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},
+#endif
+    {"set_library_path", core_set_library_path, METH_O,
+     PyDoc_STR("set_library_path(path): where the Go library lies; before the first loop.")},
+    {"library_info", core_library_info, METH_NOARGS,
+     PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
+    {"tls_fallback_reason", gl_core_tls_fallback_reason, METH_NOARGS,
+     PyDoc_STR("tls_fallback_reason(): why OpenSSL is not called directly, or None.")},
+    {"_fail_call", (PyCFunction)(void (*)(void))gl_core_fail_call, METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("_fail_call(call, errno, after=0, times=1): the next such system calls on "
+               "connections fail; for tests.")},
+    {"_flush_loops", gl_core_flush_loops, METH_NOARGS,
+     PyDoc_STR("Sends what the transports of all loops have queued; for atexit.")},
+    {"_before_fork", core_before_fork, METH_NOARGS,
+     PyDoc_STR("For os.register_at_fork(before=...).")},
+    GL_TASK_MODULE_METHODS,
+    {NULL, NULL, 0, NULL},
+};
+
+/* The state of this file and of all below is the process's, and its objects belong to
+ * the interpreter that made them: so it is loaded once, and in the main one. */
+static int
+core_refuse_again(void)
+{
+    const char *why = NULL;
+    if (PyInterpreterState_Get() != PyInterpreterState_Main())
+        why = "in a subinterpreter: run the loop in the main interpreter, or in a process of its own";
+    else if (G.loaded)
+        why = "a second time in one process: keep goloop in sys.modules";
+    if (why != NULL) {
+        PyErr_Format(PyExc_ImportError, "goloop._core cannot be loaded %s", why);
+        return -1;
+    }
+    G.loaded = true;
+    return 0;
+}
+
+static int
+core_exec(PyObject *module)
+{
+    if (core_refuse_again() < 0)
+        return -1;
+    if (gl_names_init() < 0 || gl_lease_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
+        gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
+        gl_stream_init_type(module) < 0 || gl_pipe_init_types(module) < 0 ||
+        gl_listener_init_type(module) < 0 || gl_datagram_init_type(module) < 0 ||
+        gl_tls_init_type(module) < 0 || gl_signal_notes_init_type(module) < 0)
+        return -1;
+    return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
+}
+
+static PyModuleDef_Slot core_slots[] = {
+    {Py_mod_exec, core_exec},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "goloop._core",
+    .m_doc = PyDoc_STR("The native half of goloop."),
+    .m_methods = core_methods,
+    .m_slots = core_slots,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&core_module);
+}

@@ -1,0 +1,154 @@
+/*
+ * library_limits.c: a Go runtime starts only where the limits of the process allow it.
+ *
+ * Go ends the process where it gets no thread, no address space or no signal stack,
+ * and it asks for most of what it will ever need when it starts.  So just before,
+ * the same is asked for here and given back; what is refused becomes a message.
+ * (What another thread takes in the meantime can't be helped.)
+ *
+ * Later Go needs next to nothing: a few megabytes of heap within what it reserved,
+ * and no further thread, as golib/pace.go has made the few that it runs on.
+ *
+ * The limit of open files is another matter: Go raises the soft one to the hard one
+ * when it starts, and children of the process inherit that.  It is read before and
+ * put back after.  In between, for a millisecond, another thread of C can see the
+ * raised limit, and can fork or set a limit of its own; the latter stays.
+ *
+ * Used by library.c only.
+ */
+#include "runtime/private.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#endif
+
+GL_PRIVATE void
+file_limit_save(gl_file_limit *saved)
+{
+    saved->known = getrlimit(RLIMIT_NOFILE, &saved->limit) == 0;
+}
+
+GL_PRIVATE void
+file_limit_restore(const gl_file_limit *saved)
+{
+    struct rlimit now;
+    if (saved->known && getrlimit(RLIMIT_NOFILE, &now) == 0 &&
+        now.rlim_max == saved->limit.rlim_max && now.rlim_cur > saved->limit.rlim_cur)
+        (void)setrlimit(RLIMIT_NOFILE, &saved->limit);
+}
+
+/* ---- what Go will ask for ------------------------------------------------------ */
+
+/* Go 1.26 reserves 1.13 GiB, of which it uses a few MB. */
+#define GL_GO_SPACE ((size_t)5 << 28)
+/* Its threads, and what libc reserves for each beside the stack (an arena of malloc). */
+#define GL_GO_THREADS 8
+#define GL_THREAD_SPACE ((size_t)64 << 20)
+
+static size_t
+limits_thread_stack(void)
+{
+    size_t size = 8u << 20;
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) == 0) {
+        pthread_attr_getstacksize(&attributes, &size);
+        pthread_attr_destroy(&attributes);
+    }
+    return size;
+}
+
+/* 0, or the bytes that could not be reserved. */
+static size_t
+limits_space(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return 0;
+    size_t size = GL_GO_SPACE + GL_GO_THREADS * (GL_THREAD_SPACE + limits_thread_stack());
+    void *probe = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (probe == MAP_FAILED)
+        return size;
+    munmap(probe, size);
+    return 0;
+}
+
+/* Waits until all its fellows are there. */
+static void *
+limits_thread(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* 0, or why so many threads can't be. */
+static int
+limits_threads(void)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[GL_GO_THREADS];
+    int n = 0, err = 0;
+    pthread_mutex_lock(&gate);
+    while (n < GL_GO_THREADS && err == 0) {
+        err = pthread_create(&threads[n], NULL, limits_thread, &gate);
+        n += err == 0;
+    }
+    pthread_mutex_unlock(&gate);
+    while (n > 0)
+        pthread_join(threads[--n], NULL);
+    return err;
+}
+
+/* 0, or why the descriptors of Go's own poller can't be had. */
+static int
+limits_descriptors(void)
+{
+    int err = 0;
+#if defined(__linux__)
+    int poller = epoll_create1(EPOLL_CLOEXEC);
+    if (poller < 0)
+        return errno;
+    int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event < 0)
+        err = errno;
+    else
+        close(event);
+    close(poller);
+#endif
+    return err;
+}
+
+GL_PRIVATE bool
+limits_suffice(char *why, size_t size)
+{
+    int err = stack_enter();
+    if (err != 0) {
+        snprintf(why, size, "no stack for signal handlers can be had: %s", strerror(err));
+        return false;
+    }
+    stack_leave();
+    size_t missing = limits_space();
+    if (missing != 0) {
+        snprintf(why, size, "the process has less than %zu MiB of address space left (RLIMIT_AS)",
+                 missing >> 20);
+        return false;
+    }
+    err = limits_descriptors();
+    if (err != 0) {
+        snprintf(why, size, "an epoll and an eventfd can't be opened: %s", strerror(err));
+        return false;
+    }
+    err = limits_threads();
+    if (err != 0)
+        snprintf(why, size, "%d threads can't be started: %s", GL_GO_THREADS, strerror(err));
+    return err == 0;
+}

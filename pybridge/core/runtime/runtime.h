@@ -1,0 +1,84 @@
+/*
+ * runtime.h: the Go library as the rest of the extension sees it.
+ *
+ * Nothing here needs Python.h and nothing raises: what fails gives a message,
+ * a whole sentence in a static buffer that is valid until the next call, and the
+ * caller raises (ImportError in gl_library, RuntimeError for a foreign loop).
+ *
+ *   import of _core          gl_library_set_path
+ *   os.register_at_fork      before=gl_library_before_fork, once, at import
+ *   a new Loop               gl_library, then keep gl_library_epoch()
+ *   every entry of a Loop    epoch != gl_library_epoch(): the parent's loop
+ *   a run of a Loop          between gl_library_run_begins and gl_library_run_ends
+ *
+ * What happens at a fork is drawn in docs/fork.md.
+ */
+#ifndef GOLOOP_RUNTIME_H
+#define GOLOOP_RUNTIME_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi.h"
+#include "linkage.h"
+
+/*
+ * What is true of this process only.  It lies in a page that the kernel gives
+ * to a forked child filled with zeroes, so a child can't take its parent's Go
+ * runtime for its own, however it was forked: os.fork, fork(3) from C, _Fork, raw
+ * clone.  A vfork shares the parent's memory and rightly sees the parent's page.
+ */
+typedef struct gl_process {
+    _Atomic uint64_t epoch;              /* 0: no Go runtime in this process yet */
+    _Atomic(const gl_table *) table;     /* set last, once the runtime has started */
+    _Atomic int opening;                 /* 1 while a thread opens the library */
+    _Atomic int unfit;                   /* 1: opened, and it was not built for this _core */
+} gl_process;
+
+GL_PRIVATE_DATA gl_process *gl_here;              /* never NULL once _core is loaded */
+
+/* The table of this process's live Go runtime, of which any thread may call any
+ * function but `turn`, which is for a thread that runs a loop.  The first call opens
+ * the library, and so does the first call in a forked child.  NULL, with *message
+ * set, where that fails; a later call tries again.  Needs the GIL. */
+GL_PRIVATE const gl_table *gl_library(const char **message);
+
+/* Which Go runtime is live: 0 before the first, another number in every forked
+ * child (0 again until the child opens its own).  A load of two words. */
+static inline uint64_t
+gl_library_epoch(void)
+{
+    return atomic_load_explicit(&gl_here->epoch, memory_order_relaxed);
+}
+
+/* NULL, or a message where so little is left of this thread's stack that Go must not be
+ * entered.  Before making a loop; run_begins looks by itself. */
+GL_PRIVATE const char *gl_library_stack_short(void);
+
+/* Stand round a run of a loop, in the thread that runs it: give it a stack for signal
+ * handlers (library_stack.c) and take it away again.  Runs may nest.  NULL, or why
+ * the run can't be. */
+GL_PRIVATE const char *gl_library_run_begins(void);
+GL_PRIVATE void gl_library_run_ends(void);
+
+/* Where libgoloop.so lies; copied.  Before the first gl_library. */
+GL_PRIVATE void gl_library_set_path(const char *path);
+
+/* Prepares for a fork of this process; where no Go runtime is live it does
+ * nothing.  Needs the GIL, and must run in the thread that is going to fork. */
+GL_PRIVATE void gl_library_before_fork(void);
+
+/* How this process came by its Go runtime, for diagnostics. */
+typedef struct gl_library_facts {
+    const char *mode;        /* "unopened", "first", "spare" or "copy" */
+    const char *path;        /* "" before gl_library_set_path */
+    const char *spare_error; /* why there is no spare; "" where nothing failed */
+    uint64_t epoch;
+    uint64_t instances;      /* runtimes started by this process and its ancestors */
+    bool spare_ready;        /* a forked child would find a spare */
+    int64_t open_ns;         /* what opening took, ns; 0 while unopened */
+} gl_library_facts;
+GL_PRIVATE void gl_library_describe(gl_library_facts *facts);
+
+#endif /* GOLOOP_RUNTIME_H */

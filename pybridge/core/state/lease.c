@@ -1,0 +1,259 @@
+/*
+ * lease.c: whose a descriptor is, and until when; lease.h draws it.
+ *
+ * A socket.socket and a FileIO keep their number right behind the object's head, -1 while they
+ * have none.  That is tried at import on objects without a number; on a Python that keeps it
+ * elsewhere each descriptor is duplicated, as it is for any other object with a fileno().
+ */
+#include "state/private.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static inline const int32_t *
+object_number_word(PyObject *o)
+{
+    return (const int32_t *)((const char *)o + sizeof(PyObject));
+}
+
+/* ---- sockets ------------------------------------------------------------------- */
+
+static inline bool
+is_socket(PyObject *o)
+{
+    return G.lease.socket_base != NULL && PyObject_TypeCheck(o, G.lease.socket_base);
+}
+
+GL_PRIVATE bool
+gl_socket_has(PyObject *sock, int number)
+{
+    return is_socket(sock) && *object_number_word(sock) == number;
+}
+
+GL_PRIVATE int
+gl_socket_number(PyObject *sock)
+{
+    if (G.lease.socket_base != NULL)
+        return *object_number_word(sock);
+    PyObject *told = PyObject_CallMethodNoArgs(sock, G.s_fileno);
+    long number = told ? PyLong_AsLong(told) : -1;
+    Py_XDECREF(told);
+    PyErr_Clear();
+    return (int)number;
+}
+
+static inline PyObject **
+socket_slot(PyObject *sock, Py_ssize_t offset)
+{
+    return (PyObject **)((char *)sock + offset);
+}
+
+GL_PRIVATE bool
+gl_socket_count(PyObject *sock)
+{
+    if (G.lease.io_refs < 0 || !PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket))
+        return false;
+    PyObject **slot = socket_slot(sock, G.lease.io_refs);
+    if (*slot == NULL || !PyLong_CheckExact(*slot))
+        return false;
+    int overflow;
+    long users = PyLong_AsLongAndOverflow(*slot, &overflow);
+    PyObject *more = overflow || users < 0 || users == LONG_MAX ? NULL : PyLong_FromLong(users + 1);
+    if (more == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    Py_SETREF(*slot, more); /* an exact int goes: no Python runs */
+    return true;
+}
+
+GL_PRIVATE void
+socket_release(PyObject *sock)
+{
+    PyObject **slot = socket_slot(sock, G.lease.io_refs);
+    PyObject *closed = *socket_slot(sock, G.lease.closed);
+    if (*slot == NULL || closed == NULL)
+        return; /* the collector has taken it apart */
+    if (closed == Py_False && PyLong_CheckExact(*slot)) {
+        int overflow;
+        long users = PyLong_AsLongAndOverflow(*slot, &overflow);
+        PyObject *fewer = overflow || users < 1 ? NULL : PyLong_FromLong(users - 1);
+        if (fewer != NULL)
+            Py_SETREF(*slot, fewer);
+        PyErr_Clear();
+        return;
+    }
+    /* It was closed while we used it: its own method ends it now. */
+    PyObject *r = PyObject_CallMethodNoArgs(sock, G.s__decref_socketios);
+    if (r == NULL)
+        PyErr_WriteUnraisable(sock);
+    Py_XDECREF(r);
+}
+
+/* ---- files ---------------------------------------------------------------------- */
+
+/* The FileIO behind a file object of the io module, or NULL; new reference. */
+static PyObject *
+raw_file(PyObject *o)
+{
+    bool buffered = false;
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(G.lease.buffered); i++)
+        buffered = buffered || Py_TYPE(o) == G.lease.buffered[i];
+    PyObject *raw = buffered ? PyObject_GetAttr(o, G.s_raw) : Py_NewRef(o);
+    if (raw == NULL)
+        PyErr_Clear(); /* detached */
+    else if (!PyObject_TypeCheck(raw, G.lease.file))
+        Py_CLEAR(raw);
+    return raw;
+}
+
+/* ---- taking --------------------------------------------------------------------- */
+
+/* The word of a file object and whose it is (`backing`, owned, or NULL). */
+static const int32_t *
+file_word(PyObject *owner, PyObject **backing)
+{
+    PyObject *raw = G.lease.file ? raw_file(owner) : NULL;
+    *backing = raw;
+    return raw ? object_number_word(raw) : NULL;
+}
+
+GL_PRIVATE int
+gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
+{
+    gl_lease made = GL_NO_LEASE;
+    if (is_socket(owner))
+        made.word = object_number_word(owner);
+    else
+        made.word = file_word(owner, &made.backing);
+    /* Nothing runs Python between fileno() and here but what may be its own doing. */
+    made.number = gl_fd_from_object(owner);
+    if (made.number < 0) {
+        Py_XDECREF(made.backing);
+        return -1;
+    }
+    made.owner = Py_NewRef(owner);
+    int rc = 0;
+    if (made.word == NULL)
+        rc = gl_lease_duplicate(&made);
+    else if (*made.word != made.number)
+        rc = gl_set_oserror(EBADF);
+    if (rc < 0) {
+        gl_lease_return(&made);
+        return -1;
+    }
+    made.counted = counted && is_socket(owner) && gl_socket_count(owner);
+    *l = made;
+    return 0;
+}
+
+/* The reactor reads and writes without looking at O_NONBLOCK first; a blocking
+ * socket would stop the whole loop. */
+GL_PRIVATE int
+gl_lease_nonblocking(const gl_lease *l)
+{
+    if (call_nonblocking(l) == 0)
+        return 0;
+    PyErr_SetFromErrno(PyExc_OSError);
+    return -1;
+}
+
+GL_PRIVATE void
+gl_lease_found_owner(gl_lease *l, PyObject *owner)
+{
+    l->owner = Py_NewRef(owner);
+    if (gl_socket_has(owner, l->number)) {
+        l->word = object_number_word(owner);
+        l->counted = gl_socket_count(owner);
+    }
+}
+
+GL_PRIVATE int
+gl_lease_duplicate(gl_lease *l)
+{
+    if (l->own >= 0)
+        return 0;
+    int fd = call_dup(l);
+    if (fd < 0)
+        return gl_set_oserror(errno);
+    l->own = fd;
+    return 0;
+}
+
+/* ---- ending --------------------------------------------------------------------- */
+
+/* Empties the lease into a local one, for what ends it runs Python. */
+static gl_lease
+lease_out(gl_lease *l)
+{
+    gl_lease out = *l;
+    *l = GL_NO_LEASE;
+    if (out.own >= 0)
+        gl_call_close(out.own);
+    Py_CLEAR(out.backing);
+    return out;
+}
+
+GL_PRIVATE int
+gl_lease_close(gl_lease *l)
+{
+    gl_lease out = lease_out(l);
+    if (out.owner == NULL) {
+        if (out.number >= 0)
+            gl_call_close(out.number);
+        return 0;
+    }
+    if (out.counted)
+        socket_release(out.owner);
+    PyObject *r = PyObject_CallMethodNoArgs(out.owner, G.s_close);
+    Py_DECREF(out.owner);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+GL_PRIVATE void
+gl_lease_return(gl_lease *l)
+{
+    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
+    gl_lease out = lease_out(l);
+    if (out.counted)
+        socket_release(out.owner);
+    Py_XDECREF(out.owner);
+    if (exc != NULL)
+        gl_restore_exception(exc);
+}
+
+/* The class, if its instances have -1 behind the head before they are given a number. */
+static PyTypeObject *
+class_with_number(const char *module, const char *name)
+{
+    PyObject *cls = gl_import_attr(module, name);
+    PyObject *empty =
+        cls && PyType_Check(cls) ? ((PyTypeObject *)cls)->tp_new((PyTypeObject *)cls, G.empty_tuple,
+                                                                 NULL)
+                                 : NULL;
+    bool known = empty != NULL &&
+                 Py_TYPE(empty)->tp_basicsize >= (Py_ssize_t)(sizeof(PyObject) + sizeof(int32_t)) &&
+                 *object_number_word(empty) == -1;
+    Py_XDECREF(empty);
+    PyErr_Clear();
+    if (!known)
+        Py_CLEAR(cls);
+    return (PyTypeObject *)cls;
+}
+
+GL_PRIVATE int
+gl_lease_init(void)
+{
+    static const char *const names[] = {"BufferedReader", "BufferedWriter", "BufferedRandom"};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++)
+        if ((G.lease.buffered[i] = (PyTypeObject *)gl_import_attr("io", names[i])) == NULL)
+            return -1;
+    G.lease.socket_base = class_with_number("_socket", "socket");
+    G.lease.file = class_with_number("io", "FileIO");
+    G.lease.io_refs = gl_slot_offset(G.socket_socket, "_io_refs");
+    G.lease.closed = gl_slot_offset(G.socket_socket, "_closed");
+    if (G.lease.closed < 0)
+        G.lease.io_refs = -1;
+    return 0;
+}

@@ -1,0 +1,91 @@
+/*
+ * loops.c: the loops of this process, and what must leave before something ends them.
+ *
+ * asyncio's transports send within write().  Here small writes wait for the next turn, so
+ * what may keep that turn from coming, or lets others look at the connection first, sends
+ * them before it: a fork (of any thread), and the exit of the interpreter.  What ends a
+ * process without a word (os._exit, execv, a fatal signal) can't be helped;
+ * docs/compatibility.md says so.
+ *
+ * Guarded by the GIL.
+ */
+#include "state/private.h"
+
+GL_PRIVATE void
+gl_loops_add(gl_loop *loop)
+{
+    loop->next_loop = G.first_loop;
+    loop->prev_loop = NULL;
+    if (G.first_loop != NULL)
+        G.first_loop->prev_loop = loop;
+    G.first_loop = loop;
+}
+
+GL_PRIVATE void
+gl_loops_remove(gl_loop *loop)
+{
+    if (loop->next_loop != NULL)
+        loop->next_loop->prev_loop = loop->prev_loop;
+    if (loop->prev_loop != NULL)
+        loop->prev_loop->next_loop = loop->next_loop;
+    else if (G.first_loop == loop)
+        G.first_loop = loop->next_loop;
+    loop->next_loop = loop->prev_loop = NULL;
+}
+
+/* Transports, owned. */
+typedef struct {
+    gl_fd *item;
+    size_t len, cap;
+} transport_list;
+
+/* Notes a transport that has something to send and was not yet registered: its connection_made
+ * runs, or has just run.  Runs no Python. */
+static int
+note_unopened(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
+{
+    transport_list *list = arg;
+    if (f->transport == NULL || Py_REFCNT(f->transport) == 0 ||
+        G.reg_ops[f->kind]->unsent == NULL || !G.reg_ops[f->kind]->unsent(f->transport))
+        return 0;
+    if (list->len == list->cap) {
+        size_t cap = list->cap ? list->cap * 2 : 16;
+        gl_fd *p = PyMem_Realloc(list->item, cap * sizeof(*p));
+        if (p == NULL)
+            return 0; /* it is sent when it is registered */
+        list->item = p;
+        list->cap = cap;
+    }
+    Py_INCREF(f->transport);
+    list->item[list->len++] = *f;
+    return 0;
+}
+
+/* Sends what the loops' transports have queued, but for loops that are in Go and do so
+ * themselves. */
+GL_PRIVATE void
+gl_loops_flush(void)
+{
+    transport_list unopened = {NULL, 0, 0};
+    if (G.first_loop == NULL || gl_library_epoch() == 0)
+        return;
+    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop) {
+        if (loop->go == NULL || loop->in_turn || gl_loop_is_foreign(loop))
+            continue;
+        if (loop->dirty)
+            loop->go->flush(loop->reactor);
+        (void)fds_each(&loop->fds, note_unopened, NULL, &unopened);
+    }
+    for (size_t i = 0; i < unopened.len; i++) {
+        G.reg_ops[unopened.item[i].kind]->flush(unopened.item[i].transport);
+        Py_DECREF(unopened.item[i].transport);
+    }
+    PyMem_Free(unopened.item);
+}
+
+GL_PRIVATE PyObject *
+gl_core_flush_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    gl_loops_flush();
+    Py_RETURN_NONE;
+}

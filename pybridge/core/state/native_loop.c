@@ -1,0 +1,101 @@
+/*
+ * native_loop.c: may an entry go on this loop's ring directly?
+ *
+ * asyncio schedules by calling loop.call_soon.  Where that is our own method, and
+ * nothing could tell the difference, Tasks and Futures put their entry on the ring
+ * themselves.  Everything else takes the general path, which is asyncio's: a foreign
+ * loop, a subclass or an instance with another call_soon, debug mode (whose checks
+ * and tracebacks call_soon makes), and a closed loop (whose error call_soon raises).
+ *
+ * The answer for a class is remembered together with the class's version tag, which
+ * CPython changes whenever the class or one of its bases is changed.
+ */
+#include "state/private.h"
+
+/* Does the class leave call_soon alone?  Remembers a yes. */
+static bool
+native_class_check(PyTypeObject *type)
+{
+    if (!PyType_IsSubtype(type, G.loop_type) || type->tp_getattro != PyObject_GenericGetAttr)
+        return false;
+    if (G.native_class.call_soon == NULL) {
+        G.native_class.call_soon = PyObject_GetAttr((PyObject *)G.loop_type, G.s_call_soon);
+        if (G.native_class.call_soon == NULL) {
+            PyErr_Clear();
+            return false;
+        }
+    }
+    PyObject *found = PyObject_GetAttr((PyObject *)type, G.s_call_soon);
+    if (found == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    Py_DECREF(found);
+    if (found != G.native_class.call_soon)
+        return false;
+    G.native_class.type = type;
+    G.native_class.tag = type->tp_version_tag;
+    return true;
+}
+
+GL_PRIVATE_INLINE gl_loop *
+gl_native_loop(PyObject *loop)
+{
+    if (loop == NULL) /* a future that somebody is initialising anew */
+        return NULL;
+    PyTypeObject *type = Py_TYPE(loop);
+    if (type != G.native_class.type || type->tp_version_tag != G.native_class.tag ||
+        G.native_class.tag == 0) {
+        if (!native_class_check(type))
+            return NULL;
+    }
+    gl_loop *self = (gl_loop *)loop;
+    if (self->debug || self->closed || self->replaced || self->shared == NULL ||
+        gl_loop_is_foreign(self))
+        return NULL;
+    return self;
+}
+
+/* The caller owns what it passes but for the loop. */
+GL_PRIVATE int
+gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    gl_loop *native = gl_native_loop(loop);
+    PyObject *handle;
+    if (native) {
+        Py_INCREF(native); /* making a handle may run the collector */
+        handle = gl_handle_new(native, callable, &arg, arg ? 1 : 0, context);
+        int r = handle ? gl_ready_push(&native->ready, handle) : -1;
+        if (r < 0)
+            Py_XDECREF(handle);
+        Py_DECREF(native);
+        return r;
+    }
+    if (loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
+        return -1;
+    }
+    /* An evil call_soon may drop what we were given. */
+    PyObject *stack[4] = {Py_NewRef(loop), Py_NewRef(callable), NULL, NULL};
+    size_t n = 2;
+    if (arg)
+        stack[n++] = Py_NewRef(arg);
+    stack[n] = Py_NewRef(context);
+    handle = PyObject_VectorcallMethod(G.s_call_soon, stack,
+                                       n | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
+    for (size_t i = 0; i <= n; i++)
+        Py_DECREF(stack[i]);
+    Py_XDECREF(handle);
+    return handle ? 0 : -1;
+}
+
+GL_PRIVATE_INLINE int
+gl_push_task(gl_loop *loop, PyObject *task)
+{
+    Py_INCREF(task);
+    if (gl_ready_push(&loop->ready, task) < 0) {
+        Py_DECREF(task);
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,111 @@
+/*
+ * scheduling.c: what puts work on a loop's ready queue, wakes the loop for it, and runs it.
+ *
+ * Called with the GIL.  gl_wake is for any thread; the others are for the loop's own.
+ */
+#include "state/private.h"
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+GL_PRIVATE_INLINE int64_t
+gl_monotonic_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+GL_PRIVATE int
+gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    if (gl_loop_check_usable(loop) < 0)
+        return -1;
+    PyObject *h = gl_handle_new(loop, callable, &arg, arg ? 1 : 0, context);
+    if (h == NULL)
+        return -1;
+    if (gl_ready_push(&loop->ready, h) < 0) {
+        Py_DECREF(h);
+        return -1;
+    }
+    return 0;
+}
+
+
+/* ---- waking --------------------------------------------------------------- */
+
+/* Makes a blocked turn return; any thread that has the GIL.  One write at most
+ * until the turn has seen it. */
+GL_PRIVATE void
+gl_wake(gl_loop *loop)
+{
+    gl_shared *sh = loop->shared;
+    /* A fork in another thread while we slept leaves `sleeping` set in the child, where
+     * the fd's number may mean something else by now. */
+    if (sh == NULL || !loop->sleeping || gl_loop_is_foreign(loop))
+        return;
+    uint32_t idle = 0;
+    if (!__atomic_compare_exchange_n(&sh->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED))
+        return;
+    uint64_t one = 1;
+    while (write(sh->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
+/* ---- running entries, with debug mode's stopwatch ---------------------------- */
+
+GL_PRIVATE int
+gl_log_slow(gl_loop *loop, PyObject *what, double seconds)
+{
+    PyObject *limit = PyObject_GetAttr((PyObject *)loop, G.s_slow_callback_duration);
+    if (limit == NULL)
+        return -1;
+    double d = PyFloat_AsDouble(limit);
+    Py_DECREF(limit);
+    if (d == -1.0 && PyErr_Occurred())
+        return -1;
+    if (seconds < d)
+        return 0;
+    PyObject *text = gl_is_handle(what) ? PyObject_CallOneArg(G.format_handle, what)
+                                        : PyObject_Repr(what);
+    if (text == NULL)
+        return -1;
+    PyObject *r = PyObject_CallMethod(G.logger, "warning", "sOd",
+                                      "Executing %s took %.3f seconds", text, seconds);
+    Py_DECREF(text);
+    Py_XDECREF(r);
+    return r ? 0 : -1;
+}
+
+GL_PRIVATE int
+gl_run_timed(gl_loop *loop, PyObject *handle)
+{
+    if (!loop->debug)
+        return handle_run(loop, handle);
+    Py_XSETREF(loop->current_handle, Py_NewRef(handle));
+    int64_t before = gl_monotonic_ns();
+    int r = handle_run(loop, handle);
+    if (r == 0)
+        r = gl_log_slow(loop, handle, (double)(gl_monotonic_ns() - before) / 1e9);
+    Py_CLEAR(loop->current_handle);
+    return r;
+}
+
+GL_PRIVATE int
+gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
+                PyObject *transport, PyObject *protocol)
+{
+    if (quiet) {
+        if (loop->debug)
+            gl_log_debug(transport, "%r: %s", message, exc);
+        return 0;
+    }
+    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
+    Py_INCREF(loop);
+    int r = gl_report_exception_object(loop, message, exc, transport, owner);
+    Py_DECREF(loop);
+    Py_DECREF(owner);
+    return r;
+}

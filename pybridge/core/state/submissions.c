@@ -1,0 +1,99 @@
+/*
+ * submissions.c: the queue of what C asks Go for, decoded at the start of each turn.
+ *
+ *     gl_submit --in a turn (another thread)--> late --after the turn--> queue
+ *         |
+ *         +--else--> queue --the next turn--> decoded, empty
+ *
+ * The queue lies in the block that Go uses too, so only the thread that has the GIL while
+ * Go is outside may touch it.
+ */
+#include "state/private.h"
+
+#define GL_SUB_INITIAL 256u
+#define GL_SUB_KEEP 65536u /* room that is kept after a burst */
+
+static int
+submissions_grow(gl_shared *sh)
+{
+    uint32_t cap = sh->sub_cap ? sh->sub_cap * 2 : GL_SUB_INITIAL;
+    gl_submission *p = PyMem_RawRealloc(sh->sub, (size_t)cap * sizeof(*p));
+    if (p == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    sh->sub = p;
+    sh->sub_cap = cap;
+    return 0;
+}
+
+GL_PRIVATE void
+gl_submissions_trim(gl_loop *loop)
+{
+    if (loop->shared->sub_cap <= GL_SUB_KEEP || loop->shared->sub_len != 0)
+        return;
+    gl_submission *p =
+        PyMem_RawRealloc(loop->shared->sub, GL_SUB_INITIAL * sizeof(gl_submission));
+    if (p) {
+        loop->shared->sub = p;
+        loop->shared->sub_cap = GL_SUB_INITIAL;
+    }
+}
+
+/* Room for a submission that a stranger's thread makes while Go works on the queue.
+ * asyncio forbids such calls but does not break on them, and nor may we. */
+static gl_submission *
+late_submission(gl_loop *loop)
+{
+    if (loop->late_len == loop->late_cap) {
+        uint32_t cap = loop->late_cap ? loop->late_cap * 2 : 16;
+        gl_submission *p = PyMem_RawRealloc(loop->late, (size_t)cap * sizeof(*p));
+        if (p == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        loop->late = p;
+        loop->late_cap = cap;
+    }
+    return &loop->late[loop->late_len++];
+}
+
+GL_PRIVATE int
+gl_submissions_join_late(gl_loop *loop)
+{
+    uint32_t n = loop->late_len;
+    loop->late_len = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const gl_submission *s = &loop->late[i];
+        if (s->op == GL_SUB_TIMER_ARM && s->arg < loop->shared->next_deadline)
+            loop->shared->next_deadline = s->arg;
+        if (gl_submit(loop, s->op, s->id, s->gen, s->ptr, s->arg) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+GL_PRIVATE_INLINE int
+gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, const void *ptr, int64_t arg)
+{
+    gl_shared *sh = loop->shared;
+    gl_submission *s;
+    if (loop->in_turn) {
+        s = late_submission(loop);
+        if (s == NULL)
+            return -1;
+    } else {
+        if (sh->sub_len == sh->sub_cap && submissions_grow(sh) < 0)
+            return -1;
+        s = &sh->sub[sh->sub_len++];
+    }
+    s->op = op;
+    s->id = id;
+    s->gen = gen;
+    s->flags = 0;
+    s->ptr = (void *)ptr;
+    s->arg = arg;
+    if (op >= GL_SUB_WRITE)
+        loop->dirty = 1;
+    return 0;
+}

@@ -1,0 +1,172 @@
+/*
+ * endpoints.c: raw socket addresses as the values that Python's socket module
+ * would give for them, and back; and which sockets are TCP's.
+ *
+ * An accepted connection brings its addresses as the kernel wrote them.  Most
+ * programs never ask for them, so they are converted when they are asked for.
+ */
+#include "support/support.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+static PyObject *
+address_unix(const uint8_t *raw, uint32_t len)
+{
+    const char *path = (const char *)raw + offsetof(struct sockaddr_un, sun_path);
+    size_t n = len > offsetof(struct sockaddr_un, sun_path)
+                   ? len - offsetof(struct sockaddr_un, sun_path)
+                   : 0;
+#ifdef __linux__
+    /* Linux's abstract names begin with a NUL and may hold others. */
+    if (n > 0 && path[0] == 0)
+        return PyBytes_FromStringAndSize(path, (Py_ssize_t)n);
+#endif
+    return PyUnicode_DecodeFSDefaultAndSize(path, (Py_ssize_t)strnlen(path, n));
+}
+
+GL_PRIVATE PyObject *
+gl_address_object(const uint8_t *raw, uint32_t len)
+{
+    if (len == 0)
+        Py_RETURN_NONE;
+    sa_family_t family;
+    if (len < offsetof(struct sockaddr, sa_data))
+        return NULL;
+    memcpy(&family, raw + offsetof(struct sockaddr, sa_family), sizeof(family));
+    char text[INET6_ADDRSTRLEN];
+    if (family == AF_INET && len >= sizeof(struct sockaddr_in)) {
+        struct sockaddr_in a;
+        memcpy(&a, raw, sizeof(a));
+        if (inet_ntop(AF_INET, &a.sin_addr, text, sizeof(text)) == NULL)
+            return PyErr_SetFromErrno(PyExc_OSError);
+        return Py_BuildValue("(si)", text, (int)ntohs(a.sin_port));
+    }
+    if (family == AF_INET6 && len >= sizeof(struct sockaddr_in6)) {
+        struct sockaddr_in6 a;
+        memcpy(&a, raw, sizeof(a));
+        if (inet_ntop(AF_INET6, &a.sin6_addr, text, sizeof(text)) == NULL)
+            return PyErr_SetFromErrno(PyExc_OSError);
+        return Py_BuildValue("(siII)", text, (int)ntohs(a.sin6_port),
+                             (unsigned int)ntohl(a.sin6_flowinfo),
+                             (unsigned int)a.sin6_scope_id);
+    }
+    if (family == AF_UNIX)
+        return address_unix(raw, len);
+    return NULL;
+}
+
+/* An exact int within [0, max], or false. */
+static bool
+number_within(PyObject *o, unsigned long max, unsigned long *value)
+{
+    if (!PyLong_CheckExact(o))
+        return false;
+    *value = PyLong_AsUnsignedLong(o);
+    if (*value == (unsigned long)-1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return false;
+    }
+    return *value <= max;
+}
+
+/* (host, port), for IPv6 also (host, port, flowinfo, scope_id). */
+static bool
+raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
+{
+    if (!PyTuple_CheckExact(addr))
+        return false;
+    Py_ssize_t items = PyTuple_GET_SIZE(addr), size;
+    unsigned long port, flow = 0, scope = 0;
+    if (items < 2 || items > (family == AF_INET ? 2 : 4) ||
+        !PyUnicode_CheckExact(PyTuple_GET_ITEM(addr, 0)) ||
+        !number_within(PyTuple_GET_ITEM(addr, 1), 0xffff, &port) ||
+        (items > 2 && !number_within(PyTuple_GET_ITEM(addr, 2), 0xfffff, &flow)) ||
+        (items > 3 && !number_within(PyTuple_GET_ITEM(addr, 3), 0xffffffff, &scope)))
+        return false;
+    const char *host = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(addr, 0), &size);
+    if (host == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    if (strlen(host) != (size_t)size)
+        return false;
+    if (family == AF_INET) {
+        struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        if (inet_pton(AF_INET, host, &a.sin_addr) != 1)
+            return false;
+        memcpy(raw, &a, *len = sizeof(a));
+        return true;
+    }
+    struct sockaddr_in6 a = {.sin6_family = AF_INET6,
+                             .sin6_port = htons((uint16_t)port),
+                             .sin6_flowinfo = htonl((uint32_t)flow),
+                             .sin6_scope_id = (uint32_t)scope};
+    if (inet_pton(AF_INET6, host, &a.sin6_addr) != 1)
+        return false;
+    memcpy(raw, &a, *len = sizeof(a));
+    return true;
+}
+
+/* A path, or one of Linux's abstract names. */
+static bool
+raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
+{
+    PyObject *path = NULL;
+    if (PyBytes_CheckExact(addr))
+        path = Py_NewRef(addr);
+    else if (PyUnicode_CheckExact(addr))
+        path = PyUnicode_EncodeFSDefault(addr);
+    if (path == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    size_t n = (size_t)PyBytes_GET_SIZE(path);
+    /* A path ends with a NUL that counts; what is empty or too long Python refuses. */
+    bool good = n > 0 && n < sizeof(a.sun_path);
+    if (good) {
+        bool named = PyBytes_AS_STRING(path)[0] != 0;
+        memcpy(a.sun_path, PyBytes_AS_STRING(path), n);
+        *len = (uint32_t)(offsetof(struct sockaddr_un, sun_path) + n + named);
+        memcpy(raw, &a, *len);
+    }
+    Py_DECREF(path);
+    return good;
+}
+
+GL_PRIVATE bool
+gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
+{
+    if (family == AF_INET || family == AF_INET6)
+        return raw_inet(family, addr, raw, len);
+    return family == AF_UNIX && raw_unix(addr, raw, len);
+}
+
+GL_PRIVATE int
+gl_socket_attribute(PyObject *sock, PyObject *name, long *value)
+{
+    PyObject *o = PyObject_GetAttr(sock, name);
+    if (o == NULL)
+        return -1;
+    *value = PyLong_AsLong(o);
+    Py_DECREF(o);
+    return *value == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+GL_PRIVATE int
+gl_socket_is_tcp(PyObject *sock)
+{
+    long family, type, proto;
+    if (gl_socket_attribute(sock, G.s_family, &family) < 0)
+        return -1;
+    if (family != AF_INET && family != AF_INET6)
+        return 0;
+    if (gl_socket_attribute(sock, G.s_type, &type) < 0 ||
+        gl_socket_attribute(sock, G.s_proto, &proto) < 0)
+        return -1;
+    return type == SOCK_STREAM && proto == IPPROTO_TCP;
+}
+

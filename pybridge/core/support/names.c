@@ -1,0 +1,78 @@
+/*
+ * names.c: the strings and the objects of other modules that the extension
+ * needs, looked up once at import.
+ */
+#include "support/support.h"
+
+GL_PRIVATE struct gl_globals G;
+
+GL_PRIVATE PyObject *
+gl_import_attr(const char *module, const char *attr)
+{
+    PyObject *mod = PyImport_ImportModule(module);
+    if (mod == NULL)
+        return NULL;
+    PyObject *value = PyObject_GetAttrString(mod, attr);
+    Py_DECREF(mod);
+    return value;
+}
+
+GL_PRIVATE Py_ssize_t
+gl_slot_offset(PyObject *cls, const char *name)
+{
+    PyObject *d = PyObject_GetAttrString(cls, name);
+    if (d == NULL) {
+        PyErr_Clear();
+        return -1;
+    }
+    Py_ssize_t offset = -1;
+    if (Py_TYPE(d) == &PyMemberDescr_Type)
+        offset = ((PyMemberDescrObject *)d)->d_member->offset;
+    Py_DECREF(d);
+    return offset;
+}
+
+GL_PRIVATE int
+gl_names_init(void)
+{
+#define X(n)                                                                   \
+    if ((G.s_##n = PyUnicode_InternFromString(#n)) == NULL)                    \
+        return -1;
+    GL_STRINGS(X)
+#undef X
+    if ((G.empty_tuple = PyTuple_New(0)) == NULL ||
+        (G.kw_loop = PyTuple_Pack(1, G.s_loop)) == NULL ||
+        (G.kw_context = PyTuple_Pack(1, G.s_context)) == NULL)
+        return -1;
+#define IMPORT(field, module, attr)                                            \
+    if ((G.field = gl_import_attr(module, attr)) == NULL)                         \
+        return -1;
+    IMPORT(asyncio_Handle, "asyncio", "Handle")
+    IMPORT(asyncio_TimerHandle, "asyncio", "TimerHandle")
+    IMPORT(asyncio_Transport, "asyncio", "Transport")
+    IMPORT(asyncio_BufferedProtocol, "asyncio", "BufferedProtocol")
+    IMPORT(asyncio_Future, "asyncio", "Future")
+    IMPORT(asyncio_CancelledError, "asyncio", "CancelledError")
+    IMPORT(asyncio_InvalidStateError, "asyncio", "InvalidStateError")
+    IMPORT(TransportSocket, "asyncio.trsock", "TransportSocket")
+    IMPORT(extract_stack, "asyncio.format_helpers", "extract_stack")
+    IMPORT(format_callback_source, "asyncio.format_helpers", "_format_callback_source")
+    IMPORT(format_handle, "asyncio.base_events", "_format_handle")
+    IMPORT(logger, "asyncio.log", "logger")
+    IMPORT(socket_socket, "socket", "socket")
+    IMPORT(gaierror, "socket", "gaierror")
+    IMPORT(AddressFamily, "socket", "AddressFamily")
+    IMPORT(SocketKind, "socket", "SocketKind")
+#undef IMPORT
+    /* Since 3.13 (and late 3.12) the formatter takes debug=. */
+    PyObject *kwdefaults = PyObject_GetAttrString(G.format_callback_source, "__kwdefaults__");
+    if (kwdefaults == NULL)
+        return -1;
+    G.format_takes_debug =
+        PyDict_Check(kwdefaults) && PyDict_GetItemString(kwdefaults, "debug") != NULL;
+    Py_DECREF(kwdefaults);
+    G.Handle_run = PyObject_GetAttrString(G.asyncio_Handle, "_run");
+    G.Handle_cancel = PyObject_GetAttrString(G.asyncio_Handle, "cancel");
+    G.TimerHandle_cancel = PyObject_GetAttrString(G.asyncio_TimerHandle, "cancel");
+    return G.Handle_run && G.Handle_cancel && G.TimerHandle_cancel ? 0 : -1;
+}

@@ -1,0 +1,255 @@
+/*
+ * support.h: what every room of the extension leans on.
+ *
+ *   names.c      interned strings, the objects imported from asyncio, the module's state
+ *   report.c     exceptions: kept, made from an errno, told to those who handle them
+ *   endpoints.c  raw socket addresses as Python values, and back
+ *
+ * Every function of the extension needs the GIL unless it says otherwise.  Functions that
+ * return int give 0, or -1 with an exception set.
+ */
+#ifndef GOLOOP_SUPPORT_H
+#define GOLOOP_SUPPORT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi.h"
+#include "linkage.h"
+#include "runtime/runtime.h"
+
+typedef struct gl_loop gl_loop;
+
+/* ---- the module's state -------------------------------------------------------------- */
+
+/* The interned strings: G.s_NAME is the str "NAME". */
+#define GL_STRINGS(X)                                                          \
+    X(_asyncio_future_blocking) X(_attach) X(_detach) X(_callback)             \
+    X(_fatal_error) X(add_done_callback) X(buffer_updated)                     \
+    X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost) \
+    X(connection_made) X(context) X(data_received) X(detach) X(done)           \
+    X(eof_received) X(exception) X(fileno) X(get_buffer) X(get_debug)          \
+    X(getpeername) X(getsockname) X(handle) X(loop) X(message)                 \
+    X(pause_writing) X(peername) X(protocol) X(resume_writing) X(result)       \
+    X(set_exception) X(set_result) X(sockname) X(socket) X(source_traceback)   \
+    X(transport) X(_call_connection_lost) X(_start) X(_sock) X(name) X(asyncgen) \
+    X(future) X(task) X(slow_callback_duration) X(_loop) X(gettimeout) X(send) \
+    X(throw) X(_accept_failed) X(_log_slow) X(_forget_server_client)       \
+    X(_check_thread) X(_check_callback) X(debug) X(warning) X(recv) X(recv_into) \
+    X(_run) X(set) X(callback)                                                 \
+    X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
+    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)                \
+    X(_maybe_pause_protocol) X(datagram_received) X(error_received) X(sendto) \
+    X(_wake_waiter) X(pipe) X(_decref_socketios) X(raw)                          \
+    X(cancel) X(coro) X(eager_start) X(get_loop) X(is_running) X(create_task)   
+
+/* Takes n received bytes for a protocol that is written in C. */
+typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
+
+/* What a kind of registration can do; each room that makes some gives its own (state.h says
+ * which function is called when). */
+typedef struct gl_reg_ops {
+    int (*complete)(gl_loop *loop, PyObject *owner, const gl_completion *c);
+    void (*orphan)(PyObject *owner);
+    bool (*blocks)(PyObject *transport);
+    bool (*unsent)(PyObject *transport);
+    void (*flush)(PyObject *transport);
+} gl_reg_ops;
+
+enum gl_reg_kind {
+    GL_REG_FREE = 0,
+    GL_REG_STREAM,
+    GL_REG_LISTENER,
+    GL_REG_WATCH,
+    GL_REG_DATAGRAM,
+    GL_REG_KINDS,
+};
+
+/* Freed objects of one type, to be used again. */
+#define GL_POOL_MAX 2048
+typedef struct gl_pool {
+    PyObject *item[GL_POOL_MAX];
+    int len;
+} gl_pool;
+
+#define GL_ITER_POOL 64
+
+/* A node of a circular doubly linked list; CPython's struct llist_node. */
+typedef struct gl_task_node {
+    struct gl_task_node *next, *prev; /* NULL while in no list */
+} gl_task_node;
+
+/* All that the module keeps for its own.  It is loaded once in a process (module.c), so this
+ * is one object.  The first part is written while the module is imported and only read
+ * then; the second changes while loops run, guarded by the GIL, by any thread. */
+struct gl_globals {
+#define X(n) PyObject *s_##n;
+    GL_STRINGS(X)
+#undef X
+    PyObject *empty_tuple;
+    PyObject *kw_loop;            /* ("loop",) */
+    PyObject *kw_context;         /* ("context",) */
+    /* asyncio's and the stdlib's */
+    PyObject *asyncio_Handle, *asyncio_TimerHandle, *asyncio_Transport;
+    PyObject *asyncio_BufferedProtocol;
+    PyObject *asyncio_Future;     /* the C-accelerated class */
+    PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
+    PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
+    PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
+    PyObject *logger;             /* asyncio.log.logger */
+    PyObject *socket_socket;      /* socket.socket */
+    PyObject *gaierror;           /* socket.gaierror */
+    PyObject *AddressFamily, *SocketKind; /* socket's enums */
+    PyObject *format_callback_source; /* asyncio.format_helpers._format_callback_source */
+    PyObject *format_handle;      /* asyncio.base_events._format_handle */
+    PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
+    bool format_takes_debug;
+    PyObject *asyncio_constants;  /* the module asyncio.constants */
+    struct {
+        PyTypeObject *Future, *Task;        /* the C-accelerated classes */
+        PyObject *iscoroutine;              /* asyncio.coroutines.iscoroutine */
+        PyObject *BaseEventLoop_create_task;
+        PyObject *Future_add_done_callback; /* unbound, for their argument errors */
+        PyObject *Future_cancel, *Task_cancel;
+        PyObject *create_task_names;        /* frozenset: keywords that create_task takes */
+        bool wraps_stop_iteration;          /* set_exception(StopIteration()) is accepted */
+        /* 3.14: offsets into the thread state; before: unused */
+        Py_ssize_t ts_loop, ts_task, ts_tasks_head;
+        PyObject *current_tasks;            /* before 3.14: _asyncio._current_tasks */
+        PyObject *eager_tasks;              /* 3.12, 3.13: _asyncio._eager_tasks */
+    } asyncio;
+    struct {
+        PyTypeObject *socket_base;  /* _socket.socket; NULL: its layout is not known */
+        PyTypeObject *file;         /* io.FileIO; likewise */
+        PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
+        Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
+    } lease;                        /* whose instances hold a number (state/lease.c) */
+    PyObject *high_default, *low_default; /* of write buffers (transports) */
+
+    /* The types. */
+    PyTypeObject *loop_type, *handle_type, *timer_handle_type;
+    PyTypeObject *threadsafe_handle_type; /* of call_soon_threadsafe since 3.14; NULL before */
+    PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
+    PyTypeObject *future_iter_type, *step_type, *sockop_type, *signal_notes_type;
+    PyTypeObject *stream_type, *datagram_type, *listener_type;
+    PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */
+    gl_receive *native_receive;    /* tls gives to transports */
+    const gl_reg_ops *reg_ops[GL_REG_KINDS];
+
+    /* ---- what changes ---- */
+    bool loaded;
+    int dealloc_depth;            /* how deep we are in chains of dying objects */
+    gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) */
+    gl_pool handle_pool, timer_pool, threadsafe_pool;
+    struct gl_future_iter *iter_pool[GL_ITER_POOL];
+    int iter_pool_len;
+    gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) */
+    unsigned long long task_names; /* the number in the last default name */
+    struct {
+        PyTypeObject *type;       /* not owned: the tag is never given to another class */
+        unsigned int tag;
+        PyObject *call_soon;      /* _core.Loop's method descriptor */
+    } native_class;               /* state/native_loop.c */
+    PyObject *TransportSocket_class; /* goloop.transport_socket's; NULL until it is wanted */
+    struct {
+        PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
+        PyObject *wrapped, *flushing;
+        PyObject *s_call_eof, *s_start_shutdown, *s_dispatch, *s_do_read, *s_append;
+    } tls;                        /* made at first use: SSLProtocol's methods and the states */
+    uint8_t *tls_spare;           /* where plaintext is decrypted to.  Whoever decrypts takes it
+                                   * and puts it back: OpenSSL may call Python (a key log, a
+                                   * message callback), which may let another thread in */
+    struct {
+        int call, err;            /* an enum gl_call of state/calls.c */
+        unsigned long after, left;
+    } call_fault;                 /* what a test has asked for; `left` is 0 in any other process */
+};
+GL_PRIVATE_DATA struct gl_globals G;
+
+/* ---- deep nesting -------------------------------------------------------------------- */
+
+#define GL_DEALLOC_DIRECT 32
+
+/* Frees `self`, untracked, by `free_it` (what `dealloc`, its type's own, does): at once,
+ * and far down in a chain of such objects by way of CPython's trashcan, so that a long
+ * chain does not overflow the stack.  The trashcan costs four calls, this two additions. */
+static inline void
+gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
+{
+    if (G.dealloc_depth < GL_DEALLOC_DIRECT) {
+        G.dealloc_depth++;
+        free_it(self);
+        G.dealloc_depth--;
+        return;
+    }
+    Py_TRASHCAN_BEGIN(self, dealloc)
+    free_it(self);
+    Py_TRASHCAN_END
+}
+
+/* ---- report.c -------------------------------------------------------------------------------- */
+
+/* Hands an exception to loop.call_exception_handler as asyncio words it, with the keys
+ * whose values are not NULL.  -1 where the handler raised. */
+GL_PRIVATE int gl_report_exception_object(gl_loop *loop, const char *message,
+                                      PyObject *exc, PyObject *transport,
+                                      PyObject *protocol);
+/* The same with the exception that is set, for what a callback raised outside of
+ * asyncio's own try blocks: it goes where a Handle would send it.  -1, and it stays set,
+ * for SystemExit and KeyboardInterrupt. `protocol` may be NULL for None. */
+GL_PRIVATE int gl_report_stray(gl_loop *loop, const char *message, PyObject *transport,
+                           PyObject *protocol);
+/* OSError (of the right subclass) from an errno, as an object. */
+GL_PRIVATE PyObject *gl_oserror(int err);
+/* The same, set as the current exception; returns -1. */
+GL_PRIVATE int gl_set_oserror(int err);
+/* The current exception as an owned object (cleared), and back. */
+GL_PRIVATE PyObject *gl_take_exception(void);
+GL_PRIVATE void gl_restore_exception(PyObject *exc);
+/* PyContext_Exit that keeps an exception which is set. */
+GL_PRIVATE void gl_context_exit(PyObject *context);
+/* The general form: a context dict with up to two further keys. */
+GL_PRIVATE int gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *key1,
+                     PyObject *value1, PyObject *key2, PyObject *value2,
+                     PyObject *source_traceback);
+
+/* ---- endpoints.c ----------------------------------------------------------------------------- */
+
+/* asyncio's condition for TCP_NODELAY: 1, 0, or -1 with an exception. A socket
+ * that was made with protocol 0 does not count there, so it does not here. */
+GL_PRIVATE int gl_socket_is_tcp(PyObject *sock);
+/* One attribute of a socket as a number. */
+GL_PRIVATE int gl_socket_attribute(PyObject *sock, PyObject *name, long *value);
+/* Writes the raw form of an address, at most GL_SOCKADDR_MAX bytes.  False, without
+ * an exception, for whatever Python's socket module has to make sense of: a name
+ * that must be looked up, another type, a wrong one. */
+GL_PRIVATE bool gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
+
+/* ---- names.c --------------------------------------------------------------------------------- */
+
+GL_PRIVATE int gl_names_init(void);
+/* A slot of a class with __slots__ is a member descriptor; this is its offset. */
+GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
+/* Imports module.attr as a new reference. */
+GL_PRIVATE PyObject *gl_import_attr(const char *module, const char *attr);
+
+/* ---- report.c -------------------------------------------------------------------------------- */
+
+/* A line for asyncio's logger at debug level about an object, with a detail or an
+ * exception where not NULL; never fails. */
+GL_PRIVATE void gl_log_debug(PyObject *about, const char *format, const char *detail,
+                             PyObject *exc);
+/* Leaves a context; no exception is set. */
+GL_PRIVATE_INLINE void gl_context_leave(PyObject *context);
+
+/* ---- endpoints.c ------------------------------------------------------------ */
+
+/* The Python value of a raw address, as socket.getpeername() would give it; new
+ * reference.  NULL without an exception for a family that is not known here. */
+GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
+
+#endif /* GOLOOP_SUPPORT_H */

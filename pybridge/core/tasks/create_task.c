@@ -1,0 +1,128 @@
+/*
+ * create_task.c: loop.create_task and loop.create_future.
+ *
+ * The usual call, loop.create_task(coro, name=..., context=...) on a loop without a
+ * task factory and out of debug mode, fills the Task's fields here, since all that
+ * Task.__init__ could ask is known.  Everything else takes a general path with the
+ * same outcome: goloop.Task is called as a class, and what asyncio's create_task alone
+ * knows (a task factory, wrong arguments) is left to it.
+ */
+#include "tasks/private.h"
+
+/* asyncio's own method, with the loop as first argument. */
+static PyObject *
+create_by_asyncio(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return call_unbound(G.asyncio.BaseEventLoop_create_task, (PyObject *)self, args, nargs, kwnames);
+}
+
+/* goloop.Task(coro, loop=self, **kwargs) */
+static PyObject *
+create_by_class(gl_loop *self, PyObject *const *args, PyObject *kwnames)
+{
+    PyObject *kwargs = PyDict_New(), *pos = PyTuple_Pack(1, args[0]), *task = NULL;
+    if (kwargs == NULL || pos == NULL || PyDict_SetItem(kwargs, G.s_loop, (PyObject *)self) < 0)
+        goto done;
+    for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
+        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, i), args[1 + i]) < 0)
+            goto done;
+    task = PyObject_Call((PyObject *)G.task_type, pos, kwargs);
+done:
+    Py_XDECREF(kwargs);
+    Py_XDECREF(pos);
+    return task;
+}
+
+/* A task whose first step is on the ring. */
+static PyObject *
+create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context)
+{
+    gl_task *task = (gl_task *)G.task_type->tp_alloc(G.task_type, 0);
+    if (task == NULL)
+        return NULL;
+    task->loop = Py_NewRef((PyObject *)loop);
+    if (task_fill(task, coro, name, context) < 0 || gl_push_task(loop, (PyObject *)task) < 0) {
+        task->log_destroy_pending = 0;
+        Py_DECREF(task);
+        return NULL;
+    }
+    task_register(task);
+    return (PyObject *)task;
+}
+
+GL_PRIVATE PyObject *
+gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (!gl_tasks_native() || (self->task_factory && self->task_factory != Py_None))
+        return create_by_asyncio(self, args, nargs, kwnames);
+    if (gl_loop_check_usable(self) < 0)
+        return NULL;
+    if (nargs != 1)
+        return create_by_asyncio(self, args, nargs, kwnames);
+    PyObject *name = NULL, *context = NULL;
+    bool plain = PyCoro_CheckExact(args[0]) && gl_native_loop((PyObject *)self);
+    for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
+        if (key == G.s_name) {
+            name = args[1 + i];
+        } else if (key == G.s_context) {
+            context = args[1 + i];
+        } else {
+            int known = PySet_Contains(G.asyncio.create_task_names, key);
+            if (known < 0)
+                return NULL;
+            if (!known)
+                return create_by_asyncio(self, args, nargs, kwnames);
+            plain = false;
+        }
+    }
+    if (plain)
+        return create_fast(self, args[0], name, context);
+    return create_by_class(self, args, kwnames);
+}
+
+/* ---- futures -------------------------------------------------------------------- */
+
+GL_PRIVATE PyObject *
+gl_new_future(gl_loop *loop)
+{
+    if (G.future_type && !loop->debug) {
+        gl_future *f = (gl_future *)G.future_type->tp_alloc(G.future_type, 0);
+        if (f != NULL)
+            f->loop = Py_NewRef((PyObject *)loop);
+        return (PyObject *)f;
+    }
+    PyObject *type = G.future_type ? (PyObject *)G.future_type : G.asyncio_Future;
+    PyObject *args[2] = {NULL, (PyObject *)loop};
+    return PyObject_Vectorcall(type, args + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_loop);
+}
+
+GL_PRIVATE int
+gl_future_is_done(PyObject *fut)
+{
+    if (G.future_type && Py_TYPE(fut) == G.future_type)
+        return ((gl_future *)fut)->state != GL_PENDING;
+    PyObject *done = PyObject_CallMethodNoArgs(fut, G.s_done);
+    int is_done = done ? PyObject_IsTrue(done) : -1;
+    Py_XDECREF(done);
+    return is_done;
+}
+
+GL_PRIVATE int
+gl_future_set_none(PyObject *fut)
+{
+    int is_done = gl_future_is_done(fut);
+    if (is_done)
+        return is_done < 0 ? -1 : 0;
+    if (G.future_type && Py_TYPE(fut) == G.future_type)
+        return future_settle((gl_future *)fut, Py_None);
+    PyObject *r = PyObject_CallMethodOneArg(fut, G.s_set_result, Py_None);
+    Py_XDECREF(r);
+    return r ? 0 : -1;
+}
+
+GL_PRIVATE PyObject *
+gl_loop_create_future(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    return gl_new_future(self);
+}

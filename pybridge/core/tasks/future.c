@@ -1,0 +1,613 @@
+/*
+ * future.c: goloop.Future, a subclass of _asyncio.Future that works on its fields.
+ *
+ * What only reads (result, exception, done, repr, ...) is inherited.  Ours is what
+ * stores and schedules callbacks, because of one representation that CPython does not
+ * know: a single waiting Task is kept as `callback0` itself, with None as its context,
+ *
+ *     callback0 = the Task      context0 = None
+ *
+ * and goes straight to the loop's ring when the future is done.  Whoever looks at the
+ * callbacks is shown the callable that asyncio would have stored (wakeup.c).
+ *
+ * States: pending -> finished (result or exception) or cancelled.
+ *
+ * Every function that can run foreign code (a comparison, a call_soon, a destructor)
+ * takes what it needs out of the struct, or takes references, before it does so, and
+ * reads the struct again afterwards.
+ */
+#include "tasks/private.h"
+
+/* Is this callback a waiting task in our representation? */
+static inline bool
+is_waiter(PyObject *callback, PyObject *context)
+{
+    return context == Py_None && gl_is_task(callback);
+}
+
+GL_PRIVATE PyObject *
+call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames)
+{
+    Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    PyObject **all = PyMem_Malloc((size_t)(n + 1) * sizeof(PyObject *));
+    if (all == NULL)
+        return PyErr_NoMemory();
+    all[0] = self;
+    for (Py_ssize_t i = 0; i < n; i++)
+        all[i + 1] = args[i];
+    PyObject *r = PyObject_Vectorcall(unbound, all, (size_t)nargs + 1, kwnames);
+    PyMem_Free(all);
+    return r;
+}
+
+static int
+ensure_alive(gl_future *f)
+{
+    if (f->loop != NULL)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
+    return -1;
+}
+
+static int
+ensure_pending(gl_future *f)
+{
+    if (ensure_alive(f) < 0)
+        return -1;
+    if (f->state == GL_PENDING)
+        return 0;
+    PyErr_SetString(G.asyncio_InvalidStateError, "invalid state");
+    return -1;
+}
+
+/* ---- callbacks -------------------------------------------------------------------- */
+
+/* Schedules the first callback; takes over both references. */
+static int
+schedule_first(gl_future *f, PyObject *callback, PyObject *context)
+{
+    int r;
+    if (is_waiter(callback, context)) {
+        gl_task *task = (gl_task *)callback;
+        gl_loop *loop = gl_native_loop(f->loop);
+        Py_DECREF(context);
+        if (loop && task->fut_waiter == (PyObject *)f) {
+            r = gl_ready_push(&loop->ready, callback);
+            if (r < 0)
+                Py_DECREF(callback);
+            return r;
+        }
+        PyObject *wakeup = wakeup_callable(task);
+        context = Py_XNewRef(task->context);
+        Py_DECREF(callback);
+        callback = wakeup;
+        if (callback == NULL || context == NULL) {
+            Py_XDECREF(callback);
+            Py_XDECREF(context);
+            return callback ? 0 : -1;
+        }
+    }
+    r = gl_soon(f->loop, callback, (PyObject *)f, context);
+    Py_DECREF(callback);
+    Py_DECREF(context);
+    return r;
+}
+
+/* The (callback, context) at i, owned.  asyncio's own `_callbacks`, called unbound, hands
+ * out the very list, so anything may be in it. */
+static PyObject *
+callback_pair(PyObject *list, Py_ssize_t i)
+{
+    PyObject *pair = PyList_GET_ITEM(list, i);
+    if (PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2)
+        return Py_NewRef(pair);
+    PyErr_SetString(PyExc_RuntimeError, "corrupted list of a future's callbacks");
+    return NULL;
+}
+
+GL_PRIVATE int
+future_schedule(gl_future *f)
+{
+    if (Py_TYPE(f) != G.future_type && PyObject_TypeCheck((PyObject *)f, G.task_type))
+        task_unregister((gl_task *)f);
+    PyObject *callback = f->callback0;
+    if (callback != NULL) {
+        PyObject *context = f->context0;
+        f->callback0 = f->context0 = NULL;
+        if (schedule_first(f, callback, context) < 0) {
+            Py_CLEAR(f->callbacks); /* asyncio drops all in that case */
+            return -1;
+        }
+    }
+    PyObject *list = f->callbacks;
+    if (list == NULL)
+        return 0;
+    f->callbacks = NULL;
+    int r = 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(list); i++) {
+        PyObject *pair = callback_pair(list, i);
+        r = pair == NULL ? -1
+                         : gl_soon(f->loop, PyTuple_GET_ITEM(pair, 0), (PyObject *)f,
+                                   PyTuple_GET_ITEM(pair, 1));
+        Py_XDECREF(pair);
+    }
+    Py_DECREF(list);
+    return r;
+}
+
+GL_PRIVATE int
+future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
+{
+    if (f->loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "uninitialized Future object");
+        return -1;
+    }
+    if (f->state != GL_PENDING)
+        return gl_soon(f->loop, fn, (PyObject *)f, context);
+    /* A Task that somebody adds as callback is no waiter: it must not look like one. */
+    if (f->callbacks == NULL && f->callback0 == NULL && !gl_is_task(fn)) {
+        f->callback0 = Py_NewRef(fn);
+        f->context0 = Py_NewRef(context);
+        return 0;
+    }
+    PyObject *pair = PyTuple_Pack(2, fn, context);
+    if (pair == NULL)
+        return -1;
+    int r = -1;
+    PyObject *list = f->callbacks ? NULL : PyList_New(0);
+    if (f->callbacks == NULL) { /* still: making a list may run the collector */
+        f->callbacks = list;
+        list = NULL;
+    }
+    if (f->callbacks != NULL)
+        r = PyList_Append(f->callbacks, pair);
+    Py_XDECREF(list);
+    Py_DECREF(pair);
+    return r;
+}
+
+GL_PRIVATE PyObject *
+future_method_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *context = NULL;
+    if (nargs != 1 || (kwnames && PyTuple_GET_SIZE(kwnames) != 0)) {
+        Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+        if (nargs != 1 || n != 1 ||
+            PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "context") != 0) {
+            /* asyncio words the error. */
+            return call_unbound(G.asyncio.Future_add_done_callback, self, args, nargs, kwnames);
+        }
+        context = args[1];
+    }
+    int r;
+    if (context == NULL) {
+        context = PyContext_CopyCurrent();
+        if (context == NULL)
+            return NULL;
+        r = future_add_callback((gl_future *)self, args[0], context);
+        Py_DECREF(context);
+    } else {
+        r = future_add_callback((gl_future *)self, args[0], context);
+    }
+    if (r < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* The first callback as asyncio would have stored it, both as new references. */
+static int
+first_callback(gl_future *f, PyObject **callback, PyObject **context)
+{
+    *callback = *context = NULL;
+    if (is_waiter(f->callback0, f->context0)) {
+        gl_task *task = (gl_task *)f->callback0;
+        *context = Py_NewRef(task->context ? task->context : Py_None);
+        *callback = wakeup_callable(task);
+        if (*callback == NULL) {
+            Py_CLEAR(*context);
+            return -1;
+        }
+        return 0;
+    }
+    *callback = Py_NewRef(f->callback0);
+    *context = Py_NewRef(f->context0 ? f->context0 : Py_None);
+    return 0;
+}
+
+GL_PRIVATE PyObject *
+future_method_remove(PyObject *self, PyObject *fn)
+{
+    gl_future *f = (gl_future *)self;
+    if (ensure_alive(f) < 0)
+        return NULL;
+    Py_ssize_t removed = 0;
+    if (f->callback0 != NULL) {
+        PyObject *callback, *context;
+        if (first_callback(f, &callback, &context) < 0)
+            return NULL;
+        Py_DECREF(context);
+        int same = PyObject_RichCompareBool(callback, fn, Py_EQ);
+        Py_DECREF(callback);
+        if (same < 0)
+            return NULL;
+        if (same) {
+            Py_CLEAR(f->callback0);
+            Py_CLEAR(f->context0);
+            removed = 1;
+        }
+    }
+    if (f->callbacks == NULL)
+        return PyLong_FromSsize_t(removed);
+    /* The comparison may change the list, drop it or put another in its place. */
+    PyObject *list = Py_NewRef(f->callbacks), *kept = PyList_New(0);
+    Py_ssize_t before = PyList_GET_SIZE(list);
+    PyObject *answer = NULL;
+    if (kept == NULL)
+        goto done;
+    for (Py_ssize_t i = 0; f->callbacks == list && i < PyList_GET_SIZE(list); i++) {
+        PyObject *pair = callback_pair(list, i);
+        if (pair == NULL)
+            goto done;
+        int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), fn, Py_EQ);
+        if (same == 0)
+            same = PyList_Append(kept, pair);
+        Py_DECREF(pair);
+        if (same < 0)
+            goto done;
+    }
+    if (f->callbacks != list) {
+        /* Gone: nothing of it is left to be called. */
+        answer = PyLong_FromSsize_t(before + removed);
+        goto done;
+    }
+    Py_ssize_t now = PyList_GET_SIZE(list), left = PyList_GET_SIZE(kept);
+    if (left == 0)
+        Py_CLEAR(f->callbacks);
+    else if (left != now && PyList_SetSlice(list, 0, now, kept) < 0)
+        goto done;
+    answer = PyLong_FromSsize_t(now - left + removed);
+done:
+    Py_XDECREF(kept);
+    Py_XDECREF(list);
+    return answer;
+}
+
+GL_PRIVATE PyObject *
+future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
+{
+    gl_future *f = (gl_future *)self;
+    if (ensure_alive(f) < 0)
+        return NULL;
+    if (f->callback0 == NULL && (f->callbacks == NULL || PyList_GET_SIZE(f->callbacks) == 0))
+        Py_RETURN_NONE;
+    PyObject *list = PyList_New(0);
+    if (list == NULL)
+        return NULL;
+    if (f->callback0 != NULL) {
+        PyObject *callback, *context;
+        if (first_callback(f, &callback, &context) < 0)
+            goto fail;
+        PyObject *pair = PyTuple_Pack(2, callback, context);
+        Py_DECREF(callback);
+        Py_DECREF(context);
+        if (pair == NULL)
+            goto fail;
+        int r = PyList_Append(list, pair);
+        Py_DECREF(pair);
+        if (r < 0)
+            goto fail;
+    }
+    for (Py_ssize_t i = 0; f->callbacks && i < PyList_GET_SIZE(f->callbacks); i++)
+        if (PyList_Append(list, PyList_GET_ITEM(f->callbacks, i)) < 0)
+            goto fail;
+    return list;
+fail:
+    Py_DECREF(list);
+    return NULL;
+}
+
+/* ---- becoming done -------------------------------------------------------------- */
+
+GL_PRIVATE_INLINE int
+future_settle(gl_future *f, PyObject *result)
+{
+    if (ensure_pending(f) < 0)
+        return -1;
+    f->state = GL_FINISHED;
+    Py_XSETREF(f->result, Py_NewRef(result));
+    return future_schedule(f);
+}
+
+/* The object to store for what set_exception was given; a new reference. */
+static PyObject *
+exception_object(gl_future *f, PyObject *given)
+{
+    PyObject *exc;
+    if (PyExceptionClass_Check(given)) {
+        exc = PyObject_CallNoArgs(given);
+        if (exc != NULL && f->state != GL_PENDING) {
+            Py_DECREF(exc);
+            PyErr_SetString(G.asyncio_InvalidStateError, "invalid state");
+            return NULL;
+        }
+    } else {
+        exc = Py_NewRef(given);
+    }
+    if (exc == NULL)
+        return NULL;
+    if (!PyExceptionInstance_Check(exc)) {
+        Py_DECREF(exc);
+        PyErr_SetString(PyExc_TypeError, "invalid exception object");
+        return NULL;
+    }
+    const char *why = "StopIteration interacts badly with generators and cannot be raised "
+                      "into a Future";
+    if (!G.asyncio.wraps_stop_iteration) {
+        if (Py_TYPE(exc) != (PyTypeObject *)PyExc_StopIteration)
+            return exc;
+        Py_DECREF(exc);
+        PyErr_SetString(PyExc_TypeError, why);
+        return NULL;
+    }
+    if (!PyErr_GivenExceptionMatches(exc, PyExc_StopIteration))
+        return exc;
+    PyObject *wrapped = PyObject_CallFunction(PyExc_RuntimeError, "s", why);
+    if (wrapped == NULL) {
+        Py_DECREF(exc);
+        return NULL;
+    }
+    PyException_SetCause(wrapped, Py_NewRef(exc));
+    PyException_SetContext(wrapped, exc);
+    return wrapped;
+}
+
+GL_PRIVATE int
+future_fail(gl_future *f, PyObject *given)
+{
+    if (ensure_pending(f) < 0)
+        return -1;
+    PyObject *exc = exception_object(f, given);
+    if (exc == NULL)
+        return -1;
+    f->state = GL_FINISHED;
+    PyObject *tb = PyException_GetTraceback(exc);
+    Py_XSETREF(f->exception, exc);
+    Py_XSETREF(f->exception_tb, tb);
+    if (future_schedule(f) < 0)
+        return -1;
+    if (f->exception != NULL)
+        f->log_tb = 1; /* a call_soon may have initialised the future anew */
+    return 0;
+}
+
+GL_PRIVATE int
+future_set_cancelled(gl_future *f, PyObject *msg)
+{
+    f->log_tb = 0;
+    if (f->state != GL_PENDING)
+        return 0;
+    f->state = GL_CANCELLED;
+    Py_XSETREF(f->cancel_msg, Py_XNewRef(msg));
+    return future_schedule(f) < 0 ? -1 : 1;
+}
+
+GL_PRIVATE PyObject *
+future_cancelled_error(gl_future *f)
+{
+    PyObject *exc = f->cancelled_exc;
+    if (exc != NULL) {
+        f->cancelled_exc = NULL;
+        return exc;
+    }
+    PyObject *msg = f->cancel_msg;
+    if (msg == NULL || msg == Py_None)
+        return PyObject_CallNoArgs(G.asyncio_CancelledError);
+    Py_INCREF(msg);
+    exc = PyObject_CallOneArg(G.asyncio_CancelledError, msg);
+    Py_DECREF(msg);
+    return exc;
+}
+
+GL_PRIVATE int
+future_outcome(gl_future *f, PyObject **exc)
+{
+    *exc = NULL;
+    if (f->state == GL_FINISHED) {
+        f->log_tb = 0;
+        if (f->exception == NULL)
+            return 0;
+        PyObject *tb = f->exception_tb;
+        f->exception_tb = NULL;
+        *exc = Py_NewRef(f->exception);
+        int r = PyException_SetTraceback(*exc, tb ? tb : Py_None);
+        Py_XDECREF(tb);
+        if (r == 0)
+            return 1;
+        Py_CLEAR(*exc);
+    } else if (f->state == GL_CANCELLED) {
+        PyObject *cancelled = future_cancelled_error(f);
+        if (cancelled != NULL) {
+            /* Raised and taken, so that it gets the context of a real raise. */
+            PyErr_SetObject((PyObject *)Py_TYPE(cancelled), cancelled);
+            Py_DECREF(cancelled);
+        }
+    } else {
+        PyErr_SetString(G.asyncio_InvalidStateError, "Result is not set.");
+    }
+    *exc = gl_take_exception();
+    return *exc ? 1 : 0;
+}
+
+/* ---- methods ----------------------------------------------------------------------- */
+
+static PyObject *
+future_set_result(PyObject *self, PyObject *result)
+{
+    if (future_settle((gl_future *)self, result) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+future_set_exception(PyObject *self, PyObject *exc)
+{
+    if (future_fail((gl_future *)self, exc) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+GL_PRIVATE int
+parse_cancel(PyObject *self, PyObject *unbound, PyObject *const *args, Py_ssize_t nargs,
+             PyObject *kwnames, PyObject **msg)
+{
+    Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    *msg = Py_None;
+    if (nargs + n == 0)
+        return 0;
+    if (nargs + n == 1 &&
+        (n == 0 ||
+         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "msg") == 0)) {
+        *msg = args[0];
+        return 0;
+    }
+    PyObject *r = call_unbound(unbound, self, args, nargs, kwnames);
+    if (r != NULL) {
+        Py_DECREF(r);
+        PyErr_SetString(PyExc_TypeError, "cancel() takes at most 1 argument");
+    }
+    return -1;
+}
+
+static PyObject *
+future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *msg;
+    if (nargs || kwnames) {
+        if (parse_cancel(self, G.asyncio.Future_cancel, args, nargs, kwnames, &msg) < 0)
+            return NULL;
+    } else {
+        msg = Py_None;
+    }
+    if (ensure_alive((gl_future *)self) < 0)
+        return NULL;
+    int r = future_set_cancelled((gl_future *)self, msg);
+    return r < 0 ? NULL : PyBool_FromLong(r);
+}
+
+/* ---- the type -------------------------------------------------------------------------- */
+
+GL_PRIVATE int
+future_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    gl_future *f = (gl_future *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(f->loop);
+    Py_VISIT(f->callback0);
+    Py_VISIT(f->context0);
+    Py_VISIT(f->callbacks);
+    Py_VISIT(f->exception);
+    Py_VISIT(f->exception_tb);
+    Py_VISIT(f->result);
+    Py_VISIT(f->source_traceback);
+    Py_VISIT(f->cancel_msg);
+    Py_VISIT(f->cancelled_exc);
+#if GL_LAYOUT_AWAITED_BY
+    Py_VISIT(f->awaited_by);
+#endif
+#if GL_LAYOUT_OWN_DICT
+    Py_VISIT(f->dict);
+    return 0;
+#else
+    return PyObject_VisitManagedDict(self, visit, arg);
+#endif
+}
+
+GL_PRIVATE int
+future_clear(PyObject *self)
+{
+    gl_future *f = (gl_future *)self;
+    Py_CLEAR(f->loop);
+    Py_CLEAR(f->callback0);
+    Py_CLEAR(f->context0);
+    Py_CLEAR(f->callbacks);
+    Py_CLEAR(f->exception);
+    Py_CLEAR(f->exception_tb);
+    Py_CLEAR(f->result);
+    Py_CLEAR(f->source_traceback);
+    Py_CLEAR(f->cancel_msg);
+    Py_CLEAR(f->cancelled_exc);
+#if GL_LAYOUT_AWAITED_BY
+    Py_CLEAR(f->awaited_by);
+    f->awaited_by_is_set = 0;
+#endif
+#if GL_LAYOUT_OWN_DICT
+    Py_CLEAR(f->dict);
+#else
+    PyObject_ClearManagedDict(self);
+#endif
+    return 0;
+}
+
+static void
+future_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_ClearWeakRefs(self);
+    (void)future_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static void
+future_dealloc(PyObject *self) /* lint: allow dealloc-type: future_free() releases it */
+{
+    PyTypeObject *type = Py_TYPE(self);
+    /* A subclass in Python has called the finalizer already.  It only reports an
+     * exception that was never retrieved. */
+    if (type == G.future_type && ((gl_future *)self)->log_tb &&
+        PyObject_CallFinalizerFromDealloc(self) < 0)
+        return; /* resurrected */
+    PyObject_GC_UnTrack(self);
+    gl_dealloc_nested(self, future_dealloc, future_free);
+}
+
+static PyMethodDef future_methods[] = {
+    GL_CALLBACK_METHODS,
+    {"set_result", future_set_result, METH_O,
+     PyDoc_STR("set_result($self, result, /)\n--\n\nMark the future done with a result.")},
+    {"set_exception", future_set_exception, METH_O,
+     PyDoc_STR("set_exception($self, exception, /)\n--\n\n"
+               "Mark the future done with an exception.")},
+    {"cancel", (PyCFunction)(void (*)(void))future_cancel, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("cancel($self, /, msg=None)\n--\n\n"
+               "Cancel the future; return False if it was done already.")},
+    {NULL, NULL, 0, NULL},
+};
+
+GL_PRIVATE PyGetSetDef future_getset[2] = {
+    {"_callbacks", future_get_callbacks, NULL,
+     PyDoc_STR("The callbacks as a list of (callback, context), or None."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot future_slots[] = {
+    {Py_tp_doc, PyDoc_STR("Future(*, loop=None)\n--\n\n"
+                          "A result that will be there later; an asyncio.Future.")},
+    {Py_tp_traverse, future_traverse},
+    {Py_tp_clear, future_clear},
+    {Py_tp_dealloc, future_dealloc},
+    {Py_tp_methods, future_methods},
+    {Py_tp_getset, future_getset},
+    {Py_tp_iter, future_iter_new},
+    {Py_am_await, future_iter_new},
+    {0, NULL},
+};
+
+GL_PRIVATE PyType_Spec future_spec = {
+    .name = "goloop.Future",
+    .basicsize = sizeof(gl_future),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = future_slots,
+};

@@ -1,0 +1,564 @@
+/*
+ * task.c: goloop.Task, a subclass of _asyncio.Task and goloop.Future that steps on
+ * the base's fields.
+ *
+ * Life of a task:
+ *
+ *     made --> on the ring --> step --> waits for a future --> on the ring --> ...
+ *                               |  \--> yields None -----------^
+ *                               v
+ *                  returned, raised, cancelled, or (SystemExit, KeyboardInterrupt)
+ *                  raised and left the loop
+ *
+ * The ring holds the Task itself: neither a Handle nor a callable nor a tuple of
+ * arguments is made for a step.  What an entry means stands in the task: with a
+ * `fut_waiter` it is a wakeup, without one a plain step.
+ *
+ * cancel(), by state: waiting: the future that it waits for is cancelled; on the ring
+ * or running: `must_cancel`, and the next step throws.
+ *
+ * Rules for memory: whoever calls a function here holds a reference to the task;
+ * coroutine, exception and future are held while foreign code can run; fields are
+ * read again after it ran.
+ */
+#include "tasks/private.h"
+
+/* ---- the step --------------------------------------------------------------------------- */
+
+static inline bool
+takes_value_of_stop_iteration(PyObject **result)
+{
+    if (!PyErr_ExceptionMatches(PyExc_StopIteration))
+        return false;
+    PyObject *exc = gl_take_exception();
+    *result = Py_NewRef(((PyStopIterationObject *)exc)->value);
+    Py_DECREF(exc);
+    return true;
+}
+
+/* The coroutine has returned `value` (stolen). */
+static int
+finish_with_result(gl_task *task, PyObject *value)
+{
+    int r;
+    if (task->must_cancel) {
+        /* Cancelled just before its end. */
+        task->must_cancel = 0;
+        PyObject *msg = Py_XNewRef(task->cancel_msg);
+        r = future_set_cancelled((gl_future *)task, msg);
+        Py_XDECREF(msg);
+        r = r < 0 ? -1 : 0;
+    } else {
+        r = future_settle((gl_future *)task, value);
+    }
+    Py_DECREF(value);
+    return r;
+}
+
+/* The coroutine has raised what is set. */
+static int
+finish_with_exception(gl_task *task)
+{
+    bool cancelled = PyErr_ExceptionMatches(G.asyncio_CancelledError);
+    PyObject *exc = gl_take_exception();
+    if (cancelled) {
+        Py_XSETREF(task->cancelled_exc, exc);
+        return future_set_cancelled((gl_future *)task, NULL) < 0 ? -1 : 0;
+    }
+    if (future_fail((gl_future *)task, exc) < 0) {
+        Py_DECREF(exc);
+        return -1;
+    }
+    if (PyErr_GivenExceptionMatches(exc, PyExc_KeyboardInterrupt) ||
+        PyErr_GivenExceptionMatches(exc, PyExc_SystemExit)) {
+        gl_restore_exception(exc);
+        return -1;
+    }
+    Py_DECREF(exc);
+    return 0;
+}
+
+#if PY_VERSION_HEX >= 0x030E0000
+#define ALREADY_DONE "__step(): already done: %R %R"
+#else
+#define ALREADY_DONE "_step(): already done: %R %R"
+#endif
+
+/* One step, inside of enter and leave. */
+static inline int
+step_entered(gl_task *task, PyObject *exc)
+{
+    if (task->state != GL_PENDING) {
+        PyErr_Format(G.asyncio_InvalidStateError, ALREADY_DONE, task, exc ? exc : Py_None);
+        return -1;
+    }
+    PyObject *thrown = NULL; /* owned, where we make it */
+    if (task->must_cancel) {
+        if (exc == NULL || !PyErr_GivenExceptionMatches(exc, G.asyncio_CancelledError)) {
+            exc = thrown = future_cancelled_error((gl_future *)task);
+            if (exc == NULL)
+                return -1;
+        }
+        task->must_cancel = 0;
+    }
+    Py_CLEAR(task->fut_waiter);
+    if (task->coro == NULL) {
+        Py_XDECREF(thrown);
+        raise_uninitialized();
+        return -1;
+    }
+    PyObject *coro = Py_NewRef(task->coro), *result = NULL;
+    PySendResult outcome;
+    if (exc == NULL) {
+        outcome = PyIter_Send(coro, Py_None, &result);
+    } else {
+        result = PyObject_CallMethodOneArg(coro, G.s_throw, exc);
+        Py_XDECREF(thrown);
+        if (result != NULL)
+            outcome = PYGEN_NEXT;
+        else
+            outcome = takes_value_of_stop_iteration(&result) ? PYGEN_RETURN : PYGEN_ERROR;
+    }
+    int r;
+    if (outcome == PYGEN_NEXT)
+        r = task_wait(task, result);
+    else if (outcome == PYGEN_RETURN)
+        r = finish_with_result(task, result);
+    else
+        r = finish_with_exception(task);
+    Py_DECREF(coro);
+    return r;
+}
+
+/* Leaves while an exception is set: a failure to leave becomes its consequence. */
+static void
+leave_with_exception(int (*leave)(PyObject *, PyObject *), PyObject *loop, PyObject *task)
+{
+    PyObject *exc = gl_take_exception();
+    if (leave(loop, task) == 0) {
+        gl_restore_exception(exc);
+        return;
+    }
+    PyObject *second = gl_take_exception();
+    PyException_SetContext(second, exc);
+    gl_restore_exception(second);
+}
+
+GL_PRIVATE int
+task_step(gl_task *task, PyObject *exc)
+{
+    if (task->loop == NULL) {
+        raise_uninitialized();
+        return -1;
+    }
+    PyObject *loop = Py_NewRef(task->loop);
+    int r = current_enter(loop, (PyObject *)task);
+    if (r == 0) {
+        r = step_entered(task, exc);
+        if (r < 0)
+            leave_with_exception(current_leave, loop, (PyObject *)task);
+        else
+            r = current_leave(loop, (PyObject *)task);
+    }
+    Py_DECREF(loop);
+    return r;
+}
+
+/* ---- out of the ring ---------------------------------------------------------------------- */
+
+static int
+leave_ring(PyObject *loop, PyObject *task)
+{
+    return current_leave_ring((char *)PyThreadState_Get(), (gl_loop *)loop, task);
+}
+
+/* What asyncio would have logged: the exception of the Handle of this step.  Takes the
+ * exception that is set. */
+static int
+report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
+{
+    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
+        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+        return -1;
+    PyObject *exc = gl_take_exception();
+    PyObject *callable =
+        waited_for ? wakeup_callable(task) : step_callable(task, NULL);
+    PyObject *handle = NULL, *context = Py_XNewRef(task->context);
+    if (callable)
+        handle = gl_handle_new(loop, callable, &waited_for, waited_for ? 1 : 0, context);
+    Py_XDECREF(context);
+    Py_XDECREF(callable);
+    if (handle == NULL) {
+        Py_XDECREF(exc);
+        return -1;
+    }
+    gl_restore_exception(exc);
+    int r = gl_handle_report(loop, handle);
+    if (Py_REFCNT(handle) > 1)
+        gl_handle_track(handle);
+    Py_DECREF(handle);
+    return r;
+}
+
+static int
+run_in_context(gl_loop *loop, gl_task *task, PyObject *fut)
+{
+    PyObject *exc = NULL;
+    if (fut != NULL && wakeup_outcome(task, fut, &exc) < 0)
+        return -1;
+    char *ts = (char *)PyThreadState_Get(); /* a step never moves to another thread */
+    int r = current_enter_ring(ts, loop, (PyObject *)task);
+    if (r == 0) {
+        r = step_entered(task, exc);
+        if (r < 0)
+            leave_with_exception(leave_ring, (PyObject *)loop, (PyObject *)task);
+        else
+            r = current_leave_ring(ts, loop, (PyObject *)task);
+    }
+    Py_XDECREF(exc);
+    return r;
+}
+
+GL_PRIVATE_INLINE int
+gl_task_run(gl_loop *loop, gl_task *task)
+{
+    PyObject *context = task->context, *fut = Py_XNewRef(task->fut_waiter);
+    int r = -1;
+    if (context == NULL) {
+        raise_uninitialized();
+    } else {
+        Py_INCREF(context);
+        if (PyContext_Enter(context) == 0) {
+            r = run_in_context(loop, task, fut);
+            if (r == 0)
+                gl_context_leave(context);
+            else
+                gl_context_exit(context);
+        }
+        Py_DECREF(context);
+    }
+    if (r < 0)
+        r = report_step(loop, task, fut);
+    Py_XDECREF(fut);
+    Py_DECREF(task);
+    return r;
+}
+
+/* ---- cancel -------------------------------------------------------------------------------- */
+
+GL_PRIVATE int
+task_request_cancel(gl_task *task, PyObject *msg)
+{
+    task->log_tb = 0;
+    if (task->state != GL_PENDING)
+        return 0;
+    task->num_cancels++;
+    if (task->fut_waiter != NULL) {
+        PyObject *fut = Py_NewRef(task->fut_waiter);
+        int cancelled;
+        if (Py_TYPE(fut) == G.future_type) {
+            cancelled = future_set_cancelled((gl_future *)fut, msg);
+        } else if (gl_is_task(fut)) {
+            /* Tasks may wait for each other in a circle. */
+            cancelled = -1;
+            if (Py_EnterRecursiveCall(" while calling a Python object") == 0) {
+                cancelled = task_request_cancel((gl_task *)fut, msg);
+                Py_LeaveRecursiveCall();
+            }
+        } else {
+            PyObject *r = PyObject_CallMethodOneArg(fut, G.s_cancel, msg);
+            cancelled = r ? PyObject_IsTrue(r) : -1;
+            Py_XDECREF(r);
+        }
+        Py_DECREF(fut);
+        if (cancelled)
+            return cancelled < 0 ? -1 : 1;
+    }
+    task->must_cancel = 1;
+    Py_XSETREF(task->cancel_msg, Py_NewRef(msg));
+    return 1;
+}
+
+static PyObject *
+task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *msg;
+    if (nargs || kwnames) {
+        if (parse_cancel(self, G.asyncio.Task_cancel, args, nargs, kwnames, &msg) < 0)
+            return NULL;
+    } else {
+        msg = Py_None;
+    }
+    int r = task_request_cancel((gl_task *)self, msg);
+    return r < 0 ? NULL : PyBool_FromLong(r);
+}
+
+/* Ours because some releases of CPython give out a NULL here: a task that ended in its
+ * eager start has no coroutine, one that was never initialised no context. */
+static PyObject *
+task_get_coro(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *coro = ((gl_task *)self)->coro;
+    return Py_NewRef(coro ? coro : Py_None);
+}
+
+#if PY_VERSION_HEX >= 0x030C0000
+static PyObject *
+task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *context = ((gl_task *)self)->context;
+    return Py_NewRef(context ? context : Py_None);
+}
+#endif
+
+/* ---- construction ---------------------------------------------------------------------------- */
+
+/* The value of the name field for what the caller gave (None or NULL: a default). */
+static PyObject *
+name_object(PyObject *name)
+{
+    if (name == NULL || name == Py_None) {
+#if GL_LAYOUT_LAZY_NAME
+        return PyLong_FromUnsignedLongLong(++G.task_names); /* get_name() formats it */
+#else
+        return PyUnicode_FromFormat("Task-%llu", ++G.task_names);
+#endif
+    }
+    if (PyUnicode_CheckExact(name))
+        return Py_NewRef(name);
+    return PyObject_Str(name);
+}
+
+/* asyncio.iscoroutine(), which remembers classes itself. */
+static int
+is_coroutine(PyObject *coro)
+{
+    if (PyCoro_CheckExact(coro))
+        return 1;
+    PyObject *r = PyObject_CallOneArg(G.asyncio.iscoroutine, coro);
+    if (r == NULL)
+        return -1;
+    int truth = PyObject_IsTrue(r);
+    Py_DECREF(r);
+    return truth;
+}
+
+GL_PRIVATE int
+task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
+{
+#if GL_LAYOUT_AWAITED_BY
+    task->is_task = 1;
+#endif
+    PyObject *c = context == NULL || context == Py_None ? PyContext_CopyCurrent()
+                                                        : Py_NewRef(context);
+    if (c == NULL)
+        return -1;
+    Py_XSETREF(task->context, c);
+    Py_CLEAR(task->fut_waiter);
+    task->must_cancel = 0;
+    task->log_destroy_pending = 1;
+    task->num_cancels = 0;
+    Py_XSETREF(task->coro, Py_NewRef(coro));
+    PyObject *n = name_object(name);
+    if (n == NULL)
+        return -1;
+    Py_XSETREF(task->name, n);
+    return 0;
+}
+
+#if PY_VERSION_HEX >= 0x030C0000
+
+/* The first step at once, within the running task or callback. */
+static int
+task_start_eagerly(gl_task *task)
+{
+    PyObject *loop = Py_NewRef(task->loop);
+    PyObject *context = Py_NewRef(task->context);
+    int r = -1;
+    PyObject *before = current_swap(loop, (PyObject *)task);
+    if (before == NULL)
+        goto done;
+    task_register(task);
+    if (PyContext_Enter(context) == 0) {
+        r = step_entered(task, NULL);
+        gl_context_exit(context);
+    }
+    PyObject *exc = r < 0 ? gl_take_exception() : NULL;
+    PyObject *current = current_swap(loop, before);
+    Py_XDECREF(current);
+    Py_DECREF(before);
+    if (current == NULL)
+        r = -1;
+    if (exc)
+        gl_restore_exception(exc);
+    if (task->state != GL_PENDING) {
+        task_unregister(task);
+        Py_CLEAR(task->coro);
+    }
+done:
+    Py_DECREF(context);
+    Py_DECREF(loop);
+    return r;
+}
+
+#endif
+
+static int
+task_init(PyObject *self, PyObject *args, PyObject *kwds)
+{
+    gl_task *task = (gl_task *)self;
+#if PY_VERSION_HEX >= 0x030C0000
+    static char *names[] = {"coro", "loop", "name", "context", "eager_start", NULL};
+    const char *format = "O|$OOOp:Task";
+#else
+    static char *names[] = {"coro", "loop", "name", "context", NULL};
+    const char *format = "O|$OOO:Task";
+#endif
+    PyObject *coro, *loop = Py_None, *name = Py_None, *context = Py_None;
+    int eager = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwds, format, names, &coro, &loop, &name, &context,
+                                     &eager))
+        return -1;
+    /* The Future's own: which loop, and in debug mode who makes us. */
+    PyObject *future_kwds = PyDict_New();
+    if (future_kwds == NULL)
+        return -1;
+    int r = PyDict_SetItem(future_kwds, G.s_loop, loop);
+    if (r == 0)
+        r = G.asyncio.Future->tp_init(self, G.empty_tuple, future_kwds);
+    Py_DECREF(future_kwds);
+    if (r < 0)
+        return -1;
+    int good = is_coroutine(coro);
+    if (good <= 0) {
+        if (good == 0) {
+            task->log_destroy_pending = 0;
+            PyErr_Format(PyExc_TypeError, "a coroutine was expected, got %R", coro);
+        }
+        return -1;
+    }
+    if (task_fill(task, coro, name, context) < 0)
+        return -1;
+#if PY_VERSION_HEX >= 0x030C0000
+    if (eager) {
+        PyObject *running = PyObject_CallMethodNoArgs(task->loop, G.s_is_running);
+        if (running == NULL)
+            return -1;
+        bool is_running = running == Py_True;
+        Py_DECREF(running);
+        if (is_running)
+            return task_start_eagerly(task);
+    }
+#endif
+    if (step_soon(task, NULL) < 0)
+        return -1;
+    task_register(task);
+    return 0;
+}
+
+/* ---- the type --------------------------------------------------------------------------------- */
+
+static int
+task_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    gl_task *t = (gl_task *)self;
+    Py_VISIT(t->fut_waiter);
+    Py_VISIT(t->coro);
+    Py_VISIT(t->name);
+    Py_VISIT(t->context);
+    return future_traverse(self, visit, arg);
+}
+
+static int
+task_clear(PyObject *self)
+{
+    gl_task *t = (gl_task *)self;
+    task_unregister(t); /* garbage: all_tasks() must not bring it back half cleared */
+    (void)future_clear(self);
+    Py_CLEAR(t->fut_waiter);
+    Py_CLEAR(t->coro);
+    Py_CLEAR(t->name);
+    Py_CLEAR(t->context);
+    return 0;
+}
+
+/* Before 3.14 the collector takes a task out of all_tasks(), which holds it weakly,
+ * before it is reported; it stays out even if the report keeps it. */
+static void
+task_finalize(PyObject *self)
+{
+#if !GL_LAYOUT_AWAITED_BY
+    task_unregister((gl_task *)self);
+#endif
+    if (((gl_task *)self)->loop != NULL) /* asyncio's does not look */
+        G.asyncio.Task->tp_finalize(self);
+}
+
+static void
+task_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_ClearWeakRefs(self);
+    (void)task_clear(self); /* and what the report ran may have listed us again */
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static void
+task_dealloc(PyObject *self) /* lint: allow dealloc-type: task_free() releases it */
+{
+    gl_task *t = (gl_task *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    task_unregister(t);
+    /* The finalizer reports tasks that end pending and exceptions never retrieved. */
+    if (type == G.task_type &&
+        (t->log_tb || (t->state == GL_PENDING && t->log_destroy_pending)) &&
+        PyObject_CallFinalizerFromDealloc(self) < 0)
+        return; /* resurrected */
+    PyObject_GC_UnTrack(self);
+    task_unregister(t);
+    gl_dealloc_nested(self, task_dealloc, task_free);
+}
+
+static PyMethodDef task_methods[] = {
+    GL_CALLBACK_METHODS,
+    {"cancel", (PyCFunction)(void (*)(void))task_cancel, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("cancel($self, /, msg=None)\n--\n\n"
+               "Request that CancelledError is thrown into the coroutine.")},
+    {"get_coro", task_get_coro, METH_NOARGS,
+     PyDoc_STR("get_coro($self, /)\n--\n\nThe coroutine; None after an eager completion.")},
+#if PY_VERSION_HEX >= 0x030C0000
+    {"get_context", task_get_context, METH_NOARGS,
+     PyDoc_STR("get_context($self, /)\n--\n\nThe context that the coroutine runs in.")},
+#endif
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot task_slots[] = {
+    {Py_tp_doc,
+#if PY_VERSION_HEX >= 0x030C0000
+     PyDoc_STR("Task(coro, *, loop=None, name=None, context=None, eager_start=False)\n--\n\n"
+               "A coroutine that the loop runs; an asyncio.Task.")},
+#else
+     PyDoc_STR("Task(coro, *, loop=None, name=None, context=None)\n--\n\n"
+               "A coroutine that the loop runs; an asyncio.Task.")},
+#endif
+    {Py_tp_init, task_init},
+    {Py_tp_traverse, task_traverse},
+    {Py_tp_clear, task_clear},
+    {Py_tp_dealloc, task_dealloc},
+    {Py_tp_finalize, task_finalize},
+    {Py_tp_methods, task_methods},
+    {Py_tp_getset, future_getset},
+    {Py_tp_iter, future_iter_new},
+    {Py_am_await, future_iter_new},
+    {0, NULL},
+};
+
+GL_PRIVATE PyType_Spec task_spec = {
+    .name = "goloop.Task",
+    .basicsize = sizeof(gl_task),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = task_slots,
+};

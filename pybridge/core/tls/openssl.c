@@ -1,0 +1,103 @@
+/*
+ * openssl.c: the functions of the libssl that Python's _ssl module uses, and the
+ * OpenSSL objects behind Python's.
+ *
+ * _ssl has no C API.  Its objects begin, on CPython 3.11 to 3.14, with
+ *
+ *     _ssl._SSLSocket   head, Socket (weak reference or NULL), SSL *, context, ...
+ *     _ssl.MemoryBIO    head, BIO *, eof_written
+ *
+ * and that is checked for each connection, on objects of exactly these classes: the word
+ * behind the SSL * must be the context that made the socket, and the BIO that the SSL
+ * names must be the one in the MemoryBIO.  The functions are looked up in the _ssl
+ * module's own file (and thereby in what it was linked to), never by name in the whole
+ * process, where another OpenSSL may be.  If anything is not as expected the reason is
+ * kept and TLS goes through SSLObject's methods.
+ */
+#include "tls/private.h"
+
+#include <dlfcn.h>
+
+GL_PRIVATE struct gl_openssl openssl = {.reason = "not tried yet"};
+
+GL_PRIVATE_INLINE size_t
+bio_pending(BIO *bio)
+{
+    long n = openssl.BIO_ctrl(bio, GL_BIO_CTRL_PENDING, 0, NULL);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static inline void *
+object_word(PyObject *o, size_t index)
+{
+    return ((void **)o)[index];
+}
+
+GL_PRIVATE PyObject *
+openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **ssl, BIO **in,
+               BIO **out)
+{
+    PyObject *inner = PyObject_GetAttrString(sslobj, "_sslobj");
+    bool good = inner != NULL && Py_TYPE(inner) == openssl.socket_type &&
+                Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
+                Py_TYPE(inner)->tp_basicsize >= 6 * (Py_ssize_t)sizeof(void *) &&
+                Py_TYPE(incoming)->tp_basicsize == 4 * (Py_ssize_t)sizeof(void *);
+    PyObject *context = good ? PyObject_GetAttrString(inner, "context") : NULL;
+    good = context != NULL && object_word(inner, 2) == NULL && object_word(inner, 4) == context;
+    if (good) {
+        *ssl = object_word(inner, 3);
+        *in = object_word(incoming, 2);
+        *out = object_word(outgoing, 2);
+        good = *ssl && *in && *out && openssl.SSL_get_rbio(*ssl) == *in &&
+               openssl.SSL_get_wbio(*ssl) == *out;
+    }
+    PyErr_Clear();
+    Py_XDECREF(context);
+    if (!good)
+        Py_CLEAR(inner);
+    return inner;
+}
+
+static const char *
+openssl_load(void)
+{
+    const char *forced = getenv("GOLOOP_TLS");
+    if (forced && strcmp(forced, "stdlib") == 0)
+        return "GOLOOP_TLS=stdlib asks for SSLObject's own methods";
+    PyObject *mod = PyImport_ImportModule("_ssl");
+    PyObject *file = mod ? PyObject_GetAttrString(mod, "__file__") : NULL;
+    const char *path = file ? PyUnicode_AsUTF8(file) : NULL;
+    /* The handle is never closed: _ssl stays loaded as long as the process lives. */
+    void *lib = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    openssl.socket_type = mod ? (PyTypeObject *)PyObject_GetAttrString(mod, "_SSLSocket") : NULL;
+    openssl.bio_type = mod ? (PyTypeObject *)PyObject_GetAttrString(mod, "MemoryBIO") : NULL;
+    PyErr_Clear();
+    Py_XDECREF(file);
+    Py_XDECREF(mod);
+    if (lib == NULL)
+        return "Python's _ssl module is no library of its own, so its OpenSSL can't be named";
+#define LOOKUP(name)                                                                          \
+    if ((*(void **)&openssl.name = dlsym(lib, #name)) == NULL)                                \
+        return "Python's _ssl module does not let its OpenSSL be called";
+    LOOKUP(SSL_read_ex)
+    LOOKUP(SSL_write_ex)
+    LOOKUP(SSL_get_error)
+    LOOKUP(SSL_get_rbio)
+    LOOKUP(SSL_get_wbio)
+    LOOKUP(BIO_read)
+    LOOKUP(BIO_write)
+    LOOKUP(BIO_ctrl)
+    LOOKUP(ERR_clear_error)
+#undef LOOKUP
+    return NULL;
+}
+
+GL_PRIVATE bool
+openssl_ready(void)
+{
+    if (!openssl.tried) {
+        openssl.reason = openssl_load();
+        openssl.tried = true;
+    }
+    return openssl.reason == NULL;
+}

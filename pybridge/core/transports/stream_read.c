@@ -1,0 +1,526 @@
+/*
+ * stream_read.c: received bytes on their way to the protocol.
+ *
+ * Go receives for all connections before the first protocol is called, so the
+ * state is looked at again before each call of Python: an earlier callback of the
+ * same turn may have closed this transport, paused it, or given it another
+ * protocol.  What was received for a closing transport is dropped, as asyncio
+ * drops what it does not read any more.  What was received for a paused one is
+ * held, in order:
+ *
+ *      held[0] held[1] ...  held_end (EOF or an error)
+ *
+ * and delivered by _deliver_held, which resume_reading schedules.  While anything
+ * is held the reactor is not told to read on, so nothing newer can overtake it but
+ * what the same turn brought, and that is appended.
+ */
+#include "transports/stream.h"
+
+/* ---- what the reactor is told --------------------------------------------------- */
+
+GL_PRIVATE bool
+stream_reading_wanted(gl_stream *s)
+{
+    if (s->kind == GL_KIND_WRITE_PIPE) /* closing or not, until the last byte has left */
+        return s->watch_end && s->started && !s->rd_end && !s->conn_lost;
+    return s->started && !s->paused && !s->closing && !s->rd_end && s->held == NULL &&
+           !s->held_end;
+}
+
+GL_PRIVATE int
+stream_sync_reading(gl_stream *s)
+{
+    bool wanted = stream_reading_wanted(s);
+    if (!s->open || s->rd_end || wanted == s->rd_on)
+        return 0;
+    gl_loop *loop = s->loop;
+    if (loop->in_turn)
+        return stream_sync(s);
+    /* A pause and a resume in one turn cancel out: the reactor sees neither. */
+    gl_shared *shared = loop->shared;
+    uint32_t opposite = wanted ? GL_SUB_READ_STOP : GL_SUB_READ_START;
+    gl_submission *last = s->rd_submission < shared->sub_len ? &shared->sub[s->rd_submission] : NULL;
+    if (last != NULL && last->op == opposite && last->id == s->id && last->gen == s->gen) {
+        last->op = GL_SUB_NOP;
+    } else {
+        uint32_t at = shared->sub_len;
+        if (gl_submit(loop, wanted ? GL_SUB_READ_START : GL_SUB_READ_STOP, s->id, s->gen, NULL,
+                      0) < 0)
+            return -1;
+        s->rd_submission = at;
+    }
+    s->rd_on = wanted;
+    return 0;
+}
+
+/* ---- held data ---------------------------------------------------------------------- */
+
+GL_PRIVATE void
+stream_drop_held(gl_stream *s)
+{
+    s->held_end = 0;
+    Py_CLEAR(s->held); /* lint: allow check-commit: a list of bytes */
+}
+
+/* Keeps n bytes at the front (what is left of a delivery) or at the back. */
+static int
+stream_hold(gl_stream *s, const char *data, Py_ssize_t n, bool front)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize(data, n);
+    if (bytes == NULL)
+        return -1;
+    int rc = -1;
+    if (s->held == NULL) {
+        /* Never an empty list: held is NULL or has a first item. */
+        if ((s->held = PyList_New(1)) != NULL) {
+            PyList_SET_ITEM(s->held, 0, bytes);
+            return 0;
+        }
+    } else {
+        rc = front ? PyList_Insert(s->held, 0, bytes) : PyList_Append(s->held, bytes);
+    }
+    Py_DECREF(bytes);
+    return rc;
+}
+
+static int
+stream_schedule_delivery(gl_stream *s)
+{
+    if (s->delivering)
+        return 0;
+    if (stream_call_soon(s, G.s__deliver_held, NULL) < 0)
+        return -1;
+    s->delivering = true;
+    return 0;
+}
+
+/* ---- delivery: each returns -1 where an exception has to leave the loop ----------------- */
+
+static int
+stream_feed_data(gl_stream *s, PyObject *bytes)
+{
+    PyObject *protocol = Py_NewRef(s->protocol);
+    PyObject *args[3] = {NULL, protocol, bytes};
+    PyObject *r = PyObject_VectorcallMethod(G.s_data_received, args + 1,
+                                            2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    int rc = 0;
+    if (r != NULL)
+        Py_DECREF(r);
+    else if (s->kind) /* asyncio's pipes read on, and the loop reports the exception */
+        rc = -1;
+    else
+        rc = stream_fatal_current(s, "Fatal error: protocol.data_received() call failed.");
+    Py_DECREF(protocol);
+    return rc;
+}
+
+/* The buffer of a BufferedProtocol: 1 with a view that is not empty, 0 where the
+ * transport was closed for an error, -1. */
+static int
+stream_get_buffer(gl_stream *s, Py_buffer *view)
+{
+    PyObject *protocol = Py_NewRef(s->protocol), *hint = PyLong_FromLong(-1);
+    PyObject *buf = hint ? PyObject_CallMethodOneArg(protocol, G.s_get_buffer, hint) : NULL;
+    Py_XDECREF(hint);
+    Py_DECREF(protocol);
+    if (buf != NULL) {
+        Py_ssize_t n = PyObject_Size(buf);
+        if (n == 0)
+            PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
+        if (n <= 0)
+            Py_CLEAR(buf);
+    }
+    if (buf == NULL)
+        return stream_fatal_current(s, "Fatal error: protocol.get_buffer() call failed.");
+    int rc = PyObject_GetBuffer(buf, view, PyBUF_WRITABLE);
+    if (rc < 0) {
+        /* In the words of socket.recv_into, which asyncio calls with the buffer. */
+        if (!PyErr_ExceptionMatches(PyExc_SystemExit) &&
+            !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError,
+                         "recv_into() argument 1 must be read-write bytes-like object, not "
+                         "%.50s",
+                         Py_TYPE(buf)->tp_name);
+        }
+    } else if (view->len == 0) {
+        PyBuffer_Release(view);
+        PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
+        rc = -1;
+    }
+    Py_DECREF(buf);
+    if (rc < 0)
+        return stream_fatal_current(s, GL_READ_FAILED(s));
+    return 1;
+}
+
+static int
+stream_buffer_updated(gl_stream *s, Py_ssize_t n)
+{
+    PyObject *protocol = Py_NewRef(s->protocol), *count = PyLong_FromSsize_t(n);
+    PyObject *r = count ? PyObject_CallMethodOneArg(protocol, G.s_buffer_updated, count) : NULL;
+    Py_XDECREF(count);
+    Py_DECREF(protocol);
+    if (r == NULL)
+        return stream_fatal_current(s, "Fatal error: protocol.buffer_updated() call failed.");
+    Py_DECREF(r);
+    return 0;
+}
+
+/* One round of get_buffer and buffer_updated; *done: the bytes that it took, 0 where
+ * the transport was closed for an error. */
+static int
+stream_feed_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *done)
+{
+    Py_buffer view;
+    *done = 0;
+    int rc = stream_get_buffer(s, &view);
+    if (rc <= 0)
+        return rc;
+    if (n > view.len)
+        n = view.len;
+    memcpy(view.buf, data, (size_t)n);
+    PyBuffer_Release(&view);
+    *done = n;
+    if (s->protocol == NULL) /* lost within get_buffer */
+        return 0;
+    return stream_buffer_updated(s, n);
+}
+
+/* Delivers n bytes.  `whole`, where not NULL, is a bytes object of just these. What
+ * a pause, or an exception that leaves the loop, prevents goes to the front of held. */
+static int
+stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
+{
+    Py_ssize_t pos = 0;
+    int rc = 0;
+    while (pos < n && rc == 0) {
+        if (s->closing || s->protocol == NULL)
+            return 0;
+        if (s->paused)
+            break;
+        if (s->receive != NULL) {
+            PyObject *protocol = Py_NewRef(s->protocol);
+            rc = s->receive(protocol, data + pos, n - pos);
+            Py_DECREF(protocol);
+            if (rc < 0)
+                rc = stream_fatal_current(
+                    s, "Fatal error: protocol.buffer_updated() call failed.");
+            pos = n;
+        } else if (s->buffered) {
+            Py_ssize_t done;
+            rc = stream_feed_buffer(s, data + pos, n - pos, &done);
+            if (rc == 0 && done == 0)
+                return 0;
+            pos += done;
+        } else {
+            PyObject *bytes = pos == 0 && whole != NULL
+                                  ? Py_NewRef(whole)
+                                  : PyBytes_FromStringAndSize(data + pos, n - pos);
+            if (bytes == NULL)
+                return stream_fatal_current(s, GL_READ_FAILED(s));
+            rc = stream_feed_data(s, bytes);
+            Py_DECREF(bytes);
+            pos = n;
+        }
+    }
+    if (pos < n && !s->closing) {
+        PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
+        if (stream_hold(s, data + pos, n - pos, true) < 0 ||
+            (exc != NULL && !s->paused && stream_schedule_delivery(s) < 0)) {
+            if (exc != NULL)
+                PyErr_Clear();
+            else
+                rc = stream_fatal_current(s, GL_READ_FAILED(s));
+        }
+        if (exc != NULL)
+            gl_restore_exception(exc);
+    }
+    return rc;
+}
+
+static int
+stream_feed_eof(gl_stream *s)
+{
+    if (s->kind)
+        return pipe_ended(s);
+    if (s->closing || s->protocol == NULL)
+        return 0;
+    if (s->loop->debug)
+        gl_log_debug((PyObject *)s, "%r received EOF", NULL, NULL);
+    PyObject *protocol = Py_NewRef(s->protocol);
+    PyObject *r = PyObject_CallMethodNoArgs(protocol, G.s_eof_received);
+    Py_DECREF(protocol);
+    if (r == NULL)
+        return stream_fatal_current(s, "Fatal error: protocol.eof_received() call failed.");
+    int keep_open = PyObject_IsTrue(r);
+    Py_DECREF(r);
+    if (keep_open < 0)
+        return -1;
+    return keep_open ? 0 : stream_close(s);
+}
+
+static int
+stream_feed_error(gl_stream *s, int err)
+{
+    if (s->closing)
+        return 0;
+    PyObject *exc = gl_oserror(err);
+    if (exc == NULL)
+        return -1;
+    int rc = stream_fatal_error(s, exc, GL_READ_FAILED(s));
+    Py_DECREF(exc);
+    return rc;
+}
+
+static int
+stream_feed_end(gl_stream *s, uint8_t end)
+{
+    return end == GL_CMP_EOF ? stream_feed_eof(s) : stream_feed_error(s, s->held_errno);
+}
+
+/* ---- receiving directly ----------------------------------------------------------------
+ *
+ * What Go receives for a BufferedProtocol is copied once more, into the protocol's
+ * buffer.  For a few bytes that is cheaper than a system call of its own turn, for many
+ * it is not: then Go only tells that there is something, and it is received here.
+ */
+
+static int
+stream_set_direct(gl_stream *s, bool direct)
+{
+    if (!s->open || s->rd_direct == direct)
+        return 0;
+    if (gl_submit(s->loop, GL_SUB_READ_DIRECT, s->id, s->gen, NULL, direct) < 0)
+        return -1;
+    s->rd_direct = direct;
+    return 0;
+}
+
+/* Go, which stops by itself where it meets the end, has not met it. */
+static int
+stream_direct_end(gl_stream *s)
+{
+    if (s->open && s->rd_on && gl_submit(s->loop, GL_SUB_READ_STOP, s->id, s->gen, NULL, 0) < 0)
+        return -1;
+    s->rd_on = false;
+    s->rd_end = GL_CMP_EOF;
+    return stream_feed_eof(s);
+}
+
+static int
+stream_feed_direct(gl_stream *s)
+{
+    Py_buffer view;
+    int rc = stream_get_buffer(s, &view);
+    if (rc <= 0)
+        return rc;
+    ssize_t n = -1;
+    int err = EAGAIN;
+    if (s->open) { /* get_buffer() may have ended it */
+        n = gl_call_recv(&s->lease, view.buf, (size_t)view.len, 0);
+        err = errno;
+        s->loop->shared->recvs++;
+    }
+    PyBuffer_Release(&view);
+    if (s->protocol == NULL)
+        return 0;
+    if (n < 0)
+        return err == EAGAIN || err == EINTR ? 0 : stream_feed_error(s, err);
+    if (n == 0)
+        return stream_direct_end(s);
+    if (n < GL_DIRECT_MIN && stream_set_direct(s, false) < 0)
+        return stream_fatal_current(s, GL_READ_FAILED(s));
+    return stream_buffer_updated(s, n);
+}
+
+static int
+stream_readable(gl_stream *s)
+{
+    /* The poller tells it again where nothing is done about it. */
+    if (s->closing || s->protocol == NULL || s->paused || s->held != NULL || s->held_end)
+        return 0;
+    if (!s->buffered || s->receive != NULL)
+        return stream_set_direct(s, false);
+    if (PyContext_Enter(s->context) < 0)
+        return stream_fatal_current(s, GL_READ_FAILED(s));
+    int rc = stream_feed_direct(s);
+    gl_context_exit(s->context);
+    return rc;
+}
+
+static int
+stream_deliver_held(gl_stream *s)
+{
+    int rc = 0;
+    while (rc == 0 && !s->paused && !s->closing) {
+        if (s->held != NULL) {
+            PyObject *bytes = Py_NewRef(PyList_GET_ITEM(s->held, 0));
+            if (PyList_GET_SIZE(s->held) == 1)
+                Py_CLEAR(s->held);
+            else if (PyList_SetSlice(s->held, 0, 1, NULL) < 0)
+                rc = -1;
+            if (rc == 0)
+                rc = stream_feed(s, PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), bytes);
+            Py_DECREF(bytes);
+        } else if (s->held_end) {
+            uint8_t end = s->held_end;
+            s->held_end = 0;
+            rc = stream_feed_end(s, end);
+        } else {
+            break;
+        }
+    }
+    return rc;
+}
+
+GL_PRIVATE PyObject *
+stream_deliver_held_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    int rc = stream_deliver_held(s);
+    s->delivering = false;
+    PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
+    if (s->closing)
+        stream_drop_held(s);
+    else if (s->paused)
+        rc = 0;
+    else if (s->held != NULL || s->held_end)
+        rc = stream_schedule_delivery(s); /* KeyboardInterrupt in the middle */
+    else
+        rc = stream_sync(s);
+    if (exc != NULL) {
+        PyErr_Clear();
+        gl_restore_exception(exc);
+        return NULL;
+    }
+    if (rc < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- pause and resume ----------------------------------------------------------------------- */
+
+GL_PRIVATE PyObject *
+stream_pause_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (s->closing || s->paused)
+        Py_RETURN_NONE;
+    if (s->loop != NULL && gl_loop_is_foreign(s->loop))
+        return gl_loop_check_usable(s->loop) < 0 ? NULL : Py_NewRef(Py_None);
+    s->paused = true;
+    if (stream_sync_reading(s) < 0)
+        return NULL;
+    if (s->loop->debug)
+        gl_log_debug((PyObject *)s, "%r pauses reading", NULL, NULL);
+    Py_RETURN_NONE;
+}
+
+GL_PRIVATE PyObject *
+stream_resume_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (s->closing || !s->paused)
+        Py_RETURN_NONE;
+    if (stream_check_usable(s) < 0)
+        return NULL;
+    s->paused = false;
+    /* A socket at its end stays readable: asyncio tells whoever reads again of the
+     * EOF once more, and start_tls relies on it. */
+    if (s->rd_end == GL_CMP_EOF)
+        s->held_end = GL_CMP_EOF;
+    if (s->held != NULL || s->held_end) {
+        if (stream_schedule_delivery(s) < 0)
+            return NULL;
+    } else if (stream_sync_reading(s) < 0) {
+        return NULL;
+    }
+    if (s->loop->debug)
+        gl_log_debug((PyObject *)s, "%r resumes reading", NULL, NULL);
+    Py_RETURN_NONE;
+}
+
+/* ---- completions ------------------------------------------------------------------------------ */
+
+static int
+stream_received(gl_stream *s, const gl_completion *c)
+{
+    if (s->closing || s->protocol == NULL)
+        return 0;
+    gl_large_note(s->loop, c->arg);
+    pipe_note_moved(s, c->arg, c->arg >= GL_PIPE_USUAL);
+    if (s->paused || s->held != NULL || s->held_end) {
+        if (stream_hold(s, c->ptr, (Py_ssize_t)c->arg, false) < 0)
+            return stream_fatal_current(s, GL_READ_FAILED(s));
+        return 0;
+    }
+    if (PyContext_Enter(s->context) < 0)
+        return stream_fatal_current(s, GL_READ_FAILED(s));
+    int rc;
+    if (s->buffered) {
+        rc = stream_feed(s, c->ptr, (Py_ssize_t)c->arg, NULL);
+        if (rc == 0 && c->arg >= GL_DIRECT_MIN && s->buffered && s->receive == NULL && !s->kind)
+            rc = stream_set_direct(s, true);
+    } else {
+        PyObject *bytes = c->res > 0
+                              ? gl_large_take(s->loop, c)
+                              : PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
+        if (bytes == NULL) {
+            rc = stream_fatal_current(s, GL_READ_FAILED(s));
+        } else {
+            rc = stream_feed_data(s, bytes);
+            Py_DECREF(bytes);
+        }
+    }
+    gl_context_exit(s->context);
+    return rc;
+}
+
+static int
+stream_ended(gl_stream *s, const gl_completion *c)
+{
+    s->rd_end = (uint8_t)c->kind;
+    s->rd_on = false;
+    if ((s->closing && s->kind != GL_KIND_WRITE_PIPE) || s->protocol == NULL)
+        return 0;
+    s->held_errno = c->res;
+    if (s->paused || s->held != NULL) {
+        s->held_end = (uint8_t)c->kind;
+        return 0;
+    }
+    if (PyContext_Enter(s->context) < 0)
+        return stream_fatal_current(s, GL_READ_FAILED(s));
+    int rc = stream_feed_end(s, (uint8_t)c->kind);
+    gl_context_exit(s->context);
+    return rc;
+}
+
+GL_PRIVATE int
+stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
+{
+    gl_stream *s = (gl_stream *)owner;
+    int rc = 0;
+    switch (c->kind) {
+    case GL_CMP_DATA:
+        rc = stream_received(s, c);
+        break;
+    case GL_CMP_EOF:
+    case GL_CMP_READ_ERROR:
+        rc = stream_ended(s, c);
+        break;
+    case GL_CMP_READY:
+        rc = stream_readable(s);
+        break;
+    case GL_CMP_WROTE:
+        rc = stream_wrote(s, c->arg);
+        break;
+    case GL_CMP_WRITE_ERROR:
+        rc = stream_write_failed(s, c->arg, c->res);
+        break;
+    default:
+        break;
+    }
+    if (rc >= 0)
+        return 0;
+    const char *message = s->kind ? "Exception in callback of a pipe transport"
+                                  : "Exception in callback of a stream transport";
+    return gl_report_stray(loop, message, owner, s->protocol);
+}

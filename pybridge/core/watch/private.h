@@ -1,0 +1,14 @@
+/*
+ * private.h: what the files of this room alone share.
+ */
+#ifndef GOLOOP_WATCH_PRIVATE_H
+#define GOLOOP_WATCH_PRIVATE_H
+
+#include "watch/watch.h"
+
+/* ---- watch.c --------------------------------------------------------------------------------- */
+
+/* Empties a place; `only` (may be NULL): just if it holds that object.  True: it was taken. */
+GL_PRIVATE bool watch_unplace(gl_loop *loop, int fd, int which, PyObject *only);
+
+#endif /* GOLOOP_WATCH_PRIVATE_H */

@@ -1,0 +1,502 @@
+/*
+ * watch.c: add_reader, add_writer and waiting for an fd once.
+ *
+ * Each direction of an fd has one place: a Handle, called at each turn while the fd is
+ * ready, or a Future that is done once (sock_recv and its kin).  Who comes later takes the
+ * place, as in asyncio.
+ *
+ *     empty --watch_place--> taken in turn n --ready in turn n+1 or later--> called
+ *       ^                          |                (a Future: empty again)
+ *       +------watch_unplace-------+
+ *
+ * A place counts from the turn after the one in which it was taken: what a turn found
+ * ready was found for whoever had the place before.
+ *
+ * The object that add_reader was given is kept (`file`) as long as a place is taken:
+ * remove_reader finds by it what was watched, also after the object was closed and has no
+ * number any more.
+ *
+ * A socket that turned ready for a Future is kept open until its task has run, one
+ * iteration later (`held`): what closes it in between, and what gets its number then, must
+ * not come between the readiness and the call that it was for.
+ *
+ * Another thread may call all of this while the loop polls.  It then notes what it wants,
+ * and the loop's own thread tells Go before or after its turn.
+ */
+#include "watch/private.h"
+
+#include <sys/stat.h>
+
+/* ---- what Go is told ------------------------------------------------------------- */
+
+/* From another thread: later.  0 or an errno. */
+static int
+watch_sync_later(gl_loop *loop, gl_watch *w)
+{
+    struct stat st;
+    if (!w->watched && fstat(w->fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
+        return EPERM; /* what the poller would say */
+    if (!w->late) {
+        if (loop->late_watches_len == loop->late_watches_cap) {
+            uint32_t cap = loop->late_watches_cap ? loop->late_watches_cap * 2 : 16;
+            gl_watch **p = PyMem_Realloc(loop->late_watches, cap * sizeof(*p));
+            if (p == NULL)
+                return ENOMEM;
+            loop->late_watches = p;
+            loop->late_watches_cap = cap;
+        }
+        loop->late_watches[loop->late_watches_len++] = w;
+        w->late = true;
+    }
+    loop->dirty = 1;
+    gl_wake(loop);
+    return 0;
+}
+
+/* Forgets the registration. */
+GL_NO_PYTHON static void
+watch_leave(gl_loop *loop, gl_watch *w)
+{
+    if (!w->watched)
+        return;
+    w->watched = false;
+    (void)gl_reg_take(loop, w->id, w->gen); /* a watch has no owner */
+    if (loop->go != NULL && !gl_loop_is_foreign(loop))
+        loop->go->watch_close(loop->reactor, w->id, w->gen);
+}
+
+/* Makes the registration what the places say.  `leave`: where both are empty it ends, else
+ * it falls silent, so that the next wait costs one call.  0 or an errno. */
+GL_NO_PYTHON static int
+watch_sync(gl_loop *loop, gl_watch *w, bool leave)
+{
+    uint32_t want = 0, once = 0, bits[2] = {GL_READABLE, GL_WRITABLE};
+    for (int i = 0; i < 2; i++)
+        if (w->place[i].waiter != NULL)
+            *(w->place[i].once ? &once : &want) |= bits[i];
+    if (gl_loop_is_elsewhere(loop))
+        return watch_sync_later(loop, w);
+    if (leave && (want | once) == 0) {
+        watch_leave(loop, w);
+        return 0;
+    }
+    int32_t r = 0;
+    if (w->watched) {
+        r = loop->go->watch_set(loop->reactor, w->id, w->gen, want, once);
+    } else if (want | once) {
+        r = loop->go->watch_open(loop->reactor, w->fd, want, once, &w->id, &w->gen);
+        if (r >= 0) {
+            w->watched = true;
+            if (gl_reg_set(loop, w->id, w->gen, GL_REG_WATCH, NULL, w->fd) < 0) {
+                PyErr_Clear();
+                watch_leave(loop, w);
+                return ENOMEM;
+            }
+        }
+    }
+    return r < 0 ? -r : 0;
+}
+
+/* What fails here was closed meanwhile: there is nothing to watch, as asyncio's selector
+ * finds nothing. */
+GL_PRIVATE void
+gl_watches_join_late(gl_loop *loop)
+{
+    uint32_t n = loop->late_watches_len;
+    loop->late_watches_len = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        gl_watch *w = loop->late_watches[i];
+        w->late = false;
+        (void)watch_sync(loop, w, true);
+    }
+}
+
+/* ---- the places --------------------------------------------------------------------- */
+
+/* Takes the object of an fd whose places are both empty; the caller drops it last. */
+static PyObject *
+watch_take_file(gl_watch *w)
+{
+    PyObject *file = NULL;
+    if (w->place[0].waiter == NULL && w->place[1].waiter == NULL) {
+        file = w->file;
+        w->file = NULL;
+    }
+    return file;
+}
+
+/* The fd that is watched for this very object, or -1. */
+static int
+watch_search(gl_loop *loop, PyObject *file)
+{
+    for (uint32_t i = 0; i < loop->regs_cap; i++) {
+        if (loop->regs[i].kind != GL_REG_WATCH)
+            continue;
+        gl_fd *f = gl_fd_find(loop, loop->regs[i].fd);
+        if (f != NULL && f->watch != NULL && f->watch->file == file)
+            return f->watch->fd;
+    }
+    return -1;
+}
+
+/* Cancels what held a place, as asyncio cancels a replaced handle. */
+static void
+watch_displaced(gl_place *old)
+{
+    if (old->waiter != NULL && gl_is_handle(old->waiter)) {
+        PyObject *r = gl_handle_cancel(old->waiter, NULL);
+        if (r == NULL)
+            PyErr_WriteUnraisable(old->waiter);
+        Py_XDECREF(r);
+    }
+    Py_CLEAR(old->waiter);
+    Py_CLEAR(old->sock);
+}
+
+GL_NO_PYTHON GL_PRIVATE void
+gl_watch_release(gl_loop *loop, int fd, gl_watch *out)
+{
+    gl_fd *f = gl_fd_find(loop, fd);
+    *out = (gl_watch){.fd = fd};
+    if (f == NULL || f->watch == NULL)
+        return;
+    gl_watch *w = f->watch;
+    watch_leave(loop, w);
+    memcpy(out->place, w->place, sizeof(out->place));
+    out->file = w->file;
+    memset(w->place, 0, sizeof(w->place));
+    w->file = NULL;
+}
+
+/* The watch of a number, made if need be; NULL with an exception. */
+static gl_watch *
+watch_get(gl_loop *loop, int fd)
+{
+    gl_fd *f = gl_fd_get(loop, fd);
+    if (f == NULL || f->watch != NULL)
+        return f ? f->watch : NULL;
+    f->watch = PyMem_Calloc(1, sizeof(gl_watch));
+    if (f->watch == NULL)
+        PyErr_NoMemory();
+    else
+        f->watch->fd = fd;
+    return f->watch;
+}
+
+/* Puts `made` in the place; its references are taken over, on failure too.  `file` (stolen,
+ * may be NULL) is the object whose number fd is. */
+static int
+watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
+{
+    gl_watch *w = watch_get(loop, fd);
+    gl_place old = made;
+    int err = 0;
+    if (w != NULL) {
+        old = w->place[which];
+        made.turn = loop->shared->turns;
+        w->place[which] = made;
+        err = watch_sync(loop, w, false);
+        if (err != 0) {
+            w->place[which] = old;
+            old = made;
+        } else if (file != NULL) {
+            PyObject *before = w->file;
+            w->file = file;
+            file = before;
+        }
+    }
+    if (w != NULL && err == 0) {
+        watch_displaced(&old);
+        Py_XDECREF(file);
+        return 0;
+    }
+    PyObject *exc = w == NULL ? gl_take_exception() : gl_oserror(err);
+    Py_CLEAR(old.waiter);
+    Py_CLEAR(old.sock);
+    Py_XDECREF(file);
+    if (exc != NULL)
+        gl_restore_exception(exc);
+    return -1;
+}
+
+GL_PRIVATE bool
+watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
+{
+    gl_fd *f = gl_fd_find(loop, fd);
+    gl_watch *w = f ? f->watch : NULL;
+    if (w == NULL || w->place[which].waiter == NULL ||
+        (only != NULL && w->place[which].waiter != only))
+        return false;
+    gl_place old = w->place[which];
+    w->place[which] = (gl_place){NULL, NULL, 0, false};
+    PyObject *file = watch_take_file(w);
+    /* An fd that somebody watches leaves the poller at once: the owner may close it next, and
+     * a duplicate of it would make a level-triggered watch report for ever. */
+    if (loop->go != NULL && !gl_loop_is_foreign(loop))
+        (void)watch_sync(loop, w, !old.once); /* an fd that its owner closed is silent */
+    watch_displaced(&old);
+    Py_XDECREF(file);
+    return true;
+}
+
+/* ---- sockets that turned ready --------------------------------------------------------- */
+
+/* Keeps a socket open until gl_held_release; takes over the reference. */
+static void
+watch_hold(gl_loop *loop, PyObject *sock, int fd)
+{
+    bool kept = gl_socket_has(sock, fd);
+    if (kept && loop->held_len == loop->held_cap) {
+        uint32_t cap = loop->held_cap ? loop->held_cap * 2 : 16;
+        PyObject **p = PyMem_Realloc(loop->held, cap * sizeof(*p));
+        kept = p != NULL;
+        if (kept) {
+            loop->held = p;
+            loop->held_cap = cap;
+        }
+    }
+    if (kept && gl_socket_count(sock))
+        loop->held[loop->held_len++] = sock;
+    else
+        Py_DECREF(sock); /* it is not kept open, and whoever waits finds it closed */
+}
+
+/* ---- completions -------------------------------------------------------------------------- */
+
+static int
+watch_call(gl_loop *loop, PyObject *waiter)
+{
+    if (gl_is_handle(waiter))
+        return gl_handle_is_cancelled(waiter) ? 0 : gl_run_timed(loop, waiter);
+    int r = gl_future_set_none(waiter);
+    if (r < 0 && !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) &&
+        !PyErr_ExceptionMatches(PyExc_SystemExit)) {
+        PyErr_WriteUnraisable(waiter);
+        r = 0;
+    }
+    return r;
+}
+
+GL_PRIVATE int
+gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
+{
+    static const uint32_t bits[2] = {GL_READABLE, GL_WRITABLE};
+    PyObject *ready[2] = {NULL, NULL};
+    gl_fd *f = gl_fd_find(loop, fd);
+    gl_watch *w = f ? f->watch : NULL;
+    if (w == NULL)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        gl_place *place = &w->place[i];
+        if (!((uint32_t)c->res & bits[i]) || place->waiter == NULL ||
+            place->turn >= loop->shared->turns)
+            continue;
+        if (!place->once) {
+            ready[i] = Py_NewRef(place->waiter);
+            continue;
+        }
+        gl_place taken = *place;
+        *place = (gl_place){NULL, NULL, 0, false};
+        ready[i] = taken.waiter;
+        if (taken.sock != NULL)
+            watch_hold(loop, taken.sock, fd);
+    }
+    PyObject *file = watch_take_file(w);
+    int result = 0;
+    for (int i = 0; i < 2; i++) {
+        if (ready[i] != NULL && result == 0)
+            result = watch_call(loop, ready[i]);
+        Py_XDECREF(ready[i]);
+    }
+    Py_XDECREF(file);
+    return result;
+}
+
+/* ---- methods of Loop ---------------------------------------------------------- */
+
+/* The first arguments of a public method, `wanted` of fd and callback, which may come
+ * by name, since asyncio's are Python methods.  -1 with TypeError. */
+static int
+watch_arguments(const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                PyObject **found, Py_ssize_t wanted)
+{
+    static const char *const names[] = {"fd", "callback"};
+    for (Py_ssize_t i = 0; i < wanted; i++)
+        found[i] = i < nargs ? args[i] : NULL;
+    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    for (Py_ssize_t k = 0; k < nkw; k++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, k);
+        Py_ssize_t i = 0;
+        while (i < wanted && PyUnicode_CompareWithASCIIString(key, names[i]) != 0)
+            i++;
+        if (i == wanted || found[i]) {
+            PyErr_Format(PyExc_TypeError,
+                         i == wanted ? "%s() got an unexpected keyword argument '%U'"
+                                     : "%s() got multiple values for argument '%U'",
+                         name, key);
+            return -1;
+        }
+        found[i] = args[nargs + k];
+    }
+    for (Py_ssize_t i = 0; i < wanted; i++) {
+        if (found[i] == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() missing 1 required positional argument: '%s'", name,
+                         names[i]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+watch_add(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, int which,
+          bool check, const char *name)
+{
+    PyObject *named[2];
+    if (watch_arguments(name, args, nargs, kwnames, named, 2) < 0)
+        return NULL;
+    int fd = gl_fd_from_object(named[0]);
+    if (fd < 0 || (check && gl_fd_ensure_no_transport(self, fd, named[0]) < 0) ||
+        gl_loop_check_usable(self) < 0)
+        return NULL;
+    PyObject *h = gl_handle_new(self, named[1], args + 2, nargs > 2 ? nargs - 2 : 0, NULL);
+    if (h == NULL)
+        return NULL;
+    gl_handle_track(h);
+    /* fileno() may have closed the loop, and so may a collection that making the handle
+     * brought about. */
+    if (gl_loop_check_usable(self) < 0 ||
+        (check && gl_fd_ensure_no_transport(self, fd, named[0]) < 0)) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    gl_place made = {.waiter = Py_NewRef(h)};
+    PyObject *file = PyLong_Check(named[0]) ? NULL : Py_NewRef(named[0]);
+    if (watch_place(self, fd, which, made, file) < 0)
+        Py_CLEAR(h);
+    return h;
+}
+
+static PyObject *
+watch_remove(gl_loop *self, PyObject *arg, int which, bool check)
+{
+    long number = -1;
+    bool known = gl_fd_number(arg, &number);
+    if (!known && (check || !PyErr_ExceptionMatches(PyExc_ValueError)))
+        return NULL;
+    PyErr_Clear();
+    int fd;
+    if (number > INT_MAX)
+        return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
+    if (number >= 0) {
+        fd = (int)number;
+        if (check && gl_fd_ensure_no_transport(self, fd, arg) < 0)
+            return NULL;
+    } else {
+        /* A file object that was closed meanwhile: asyncio searches for it among
+         * what is registered. */
+        fd = self->closed ? -1 : watch_search(self, arg);
+        if (fd < 0 && !check)
+            Py_RETURN_FALSE;
+        if (fd < 0 && !self->closed)
+            return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
+    }
+    if (self->closed)
+        Py_RETURN_FALSE;
+    return PyBool_FromLong(watch_unplace(self, fd, which, NULL));
+}
+
+#define WATCH_METHODS(dir, which)                                                             \
+    GL_PRIVATE PyObject *gl_loop_add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,       \
+                                    PyObject *kwnames)                                        \
+    {                                                                                         \
+        PyObject *h = watch_add(self, args, n, kwnames, which, true, "add_" #dir);            \
+        if (h == NULL)                                                                        \
+            return NULL;                                                                      \
+        Py_DECREF(h);                                                                         \
+        Py_RETURN_NONE;                                                                       \
+    }                                                                                         \
+    GL_PRIVATE PyObject *gl_loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
+    {                                                                                         \
+        return watch_add(self, args, n, NULL, which, false, "_add_" #dir);                    \
+    }                                                                                         \
+    GL_PRIVATE PyObject *gl_loop_remove_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,    \
+                                       PyObject *kwnames)                                     \
+    {                                                                                         \
+        PyObject *fd;                                                                         \
+        if (n > 1)                                                                            \
+            return PyErr_Format(PyExc_TypeError, "remove_" #dir "() takes one argument");     \
+        if (watch_arguments("remove_" #dir, args, n, kwnames, &fd, 1) < 0)                    \
+            return NULL;                                                                      \
+        return watch_remove(self, fd, which, true);                                           \
+    }                                                                                         \
+    GL_PRIVATE PyObject *gl_loop__remove_##dir(gl_loop *self, PyObject *fd)                          \
+    {                                                                                         \
+        return watch_remove(self, fd, which, false);                                          \
+    }
+
+WATCH_METHODS(reader, GL_READING)
+WATCH_METHODS(writer, GL_WRITING)
+
+GL_PRIVATE PyObject *
+gl_loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
+{
+    int fd = gl_fd_from_object(arg);
+    if (fd < 0 || gl_fd_ensure_no_transport(self, fd, arg) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+GL_PRIVATE PyObject *
+gl_wait_fd(gl_loop *loop, int fd, int which, PyObject *sock)
+{
+    if (gl_loop_check_usable(loop) < 0)
+        return NULL;
+    PyObject *fut = gl_new_future(loop);
+    if (fut == NULL)
+        return NULL;
+    if (gl_loop_check_usable(loop) < 0) {
+        Py_DECREF(fut);
+        return NULL;
+    }
+    gl_place made = {.waiter = Py_NewRef(fut), .sock = Py_XNewRef(sock), .once = true};
+    if (watch_place(loop, fd, which, made, NULL) < 0)
+        Py_CLEAR(fut);
+    return fut;
+}
+
+static PyObject *
+wait_for(gl_loop *self, PyObject *arg, int which)
+{
+    int fd = gl_fd_from_object(arg);
+    return fd < 0 ? NULL : gl_wait_fd(self, fd, which, PyLong_Check(arg) ? NULL : arg);
+}
+
+GL_PRIVATE PyObject *
+gl_loop_wait_readable(gl_loop *self, PyObject *arg)
+{
+    return wait_for(self, arg, GL_READING);
+}
+
+GL_PRIVATE PyObject *
+gl_loop_wait_writable(gl_loop *self, PyObject *arg)
+{
+    return wait_for(self, arg, GL_WRITING);
+}
+
+GL_PRIVATE PyObject *
+gl_loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "_forget_wait() takes an fd and a future");
+        return NULL;
+    }
+    int fd = gl_fd_from_object(args[0]);
+    if (fd < 0)
+        return NULL;
+    if (!self->closed) {
+        (void)watch_unplace(self, fd, GL_READING, args[1]);
+        (void)watch_unplace(self, fd, GL_WRITING, args[1]);
+    }
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,1069 @@
+"""Calls of the extension's entry points with arguments that do something in the middle.
+
+    python tests/fuzz/hostile.py [--types StreamTransport ...] [--name write] [--all] [--first N]
+                            [--trail FILE]
+
+The calls are generated from the types' own tables: every method is called and every
+descriptor read, written and deleted, with hostile values in each position.  PLAUSIBLE
+has arguments with which a method comes far; one that it does not know gets the hostile
+values in up to three positions.  `--first N` goes on behind a call that killed the
+interpreter; the trail names it.  tests/fuzz/calls.py draws from the same values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import contextvars
+import faulthandler
+import gc
+import itertools
+import logging
+import os
+import socket
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    TESTS = Path(__file__).resolve().parent.parent
+    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+
+import tls_tools
+from fuzz.trail import Trail
+
+import goloop
+from goloop import _core
+
+SILENT = float(os.environ.get("GOLOOP_HOSTILE_SILENT", "60"))  # seconds: then a call hangs
+
+# What is not called, and why.  Each name of the tables is called or stands here.
+SKIPPED = {
+    "module._enable_tasks": "takes offsets into the interpreter's memory, once, from goloop.probe",
+    "module._find_slots": "reads words of the interpreter's memory, for goloop.probe",
+    "module.set_library_path": "is for the import of goloop; the library is open",
+    "SignalNotes.__vectorcalloffset__": "a number for the interpreter, which reads it by itself",
+}
+PLAIN_DATA = (str, int, bool, type(None), types.ModuleType)
+
+# A loop whose _stopping is lost in each turn does not stop; the object's own dictionary is
+# where the hostile ones are.
+UNTOUCHED = ("__dict__", "_thread_id", "_stopping")
+
+# ---- what happens in the middle -------------------------------------------------------
+
+
+class Interrupt(KeyboardInterrupt):
+    """The hostile one's own, so that no other is mistaken for it."""
+
+
+class Deliberate(ValueError):
+    """What hostile values raise."""
+
+
+class World:
+    """A loop with an object of the extension in it, and what is needed to disturb both."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.loop: Any = goloop.new_event_loop()
+        self.loop.set_exception_handler(self.on_context)
+        self.peers: list[Any] = []
+        self.system_errors: list[str] = []
+        self.numbers: list[tuple[int, int]] = []  # descriptors of ours, and their inodes
+        self.again: Callable[[], Any] = lambda: None
+        self.fired = 0
+        self.subject: Any = MAKERS[kind](self)
+
+    def on_context(self, loop: Any, context: dict[str, Any]) -> None:
+        self.see(context.get("exception"))
+
+    def see(self, error: BaseException | None) -> None:
+        if isinstance(error, SystemError):
+            self.system_errors.append(repr(error))
+
+    def pair(self, kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:
+        first, second = socket.socketpair(type=kind)
+        first.setblocking(False)
+        second.setblocking(False)
+        self.peers += [first, second]
+        return first, second
+
+    def turns(self, count: int = 2) -> None:
+        """Lets the loop go on a little, unless it can't."""
+        loop = self.loop
+        for _ in range(count):
+            if loop.is_closed() or loop.is_running():
+                return
+            # Out of the loop comes what looking at a callback's name raises, too.
+            with contextlib.suppress(Interrupt, Exception):
+                loop.call_soon(loop.stop)
+                loop.run_forever()
+
+    def end(self) -> None:
+        """Closes everything, in whatever state it is."""
+        self.again = lambda: None
+        self.fired = 1000
+        self.subject = None
+        for peer in self.peers:
+            with contextlib.suppress(Exception):
+                peer.close()
+        self.turns()
+        self.peers.clear()
+        for number, inode in self.numbers:
+            with contextlib.suppress(OSError):
+                if os.fstat(number).st_ino == inode:
+                    os.close(number)
+        with contextlib.suppress(RuntimeError):
+            self.loop.close()
+
+
+def quietly(function: Callable[..., Any], *arguments: Any) -> None:
+    with contextlib.suppress(Exception):
+        function(*arguments)
+
+
+def do_nothing(world: World) -> None:
+    pass
+
+
+def close_loop(world: World) -> None:
+    quietly(world.loop.close)
+
+
+def close_subject(world: World) -> None:
+    for name in ("abort", "close", "cancel", "stop", "_stop"):
+        if world.kind != "Loop" and hasattr(world.subject, name):
+            quietly(getattr(world.subject, name))
+            return
+
+
+def lose_connection(world: World) -> None:
+    quietly(lambda: world.subject._call_connection_lost(None))
+
+
+def replace_attributes(world: World) -> None:
+    for name in settable(type(world.subject)):
+        if name not in UNTOUCHED:
+            quietly(setattr, world.subject, name, {"other": 1} if name == "_extra" else None)
+
+
+def delete_attributes(world: World) -> None:
+    for name in settable(type(world.subject)):
+        if name not in UNTOUCHED:
+            quietly(delattr, world.subject, name)
+
+
+def enter_again(world: World) -> None:
+    quietly(world.again)
+
+
+def collect(world: World) -> None:
+    gc.collect()
+
+
+def change_number(world: World) -> None:
+    """Another open file takes the subject's number, as after close and open elsewhere."""
+    number = -1
+    for name in ("_sock_fd", "_fileno"):
+        number = getattr(world.subject, name, None) or number
+    if world.kind == "Loop" and world.peers:
+        number = world.peers[0].fileno()
+    if not isinstance(number, int) or number < 3:
+        return
+    quietly(os.close, number)
+    first, second = socket.socketpair()
+    first.setblocking(False)
+    try:
+        if first.fileno() != number:
+            os.dup2(first.fileno(), number)
+        else:
+            first.detach()
+        world.numbers.append((number, os.fstat(number).st_ino))
+    finally:
+        world.peers += [first, second]
+
+
+def interrupt(world: World) -> None:
+    raise Interrupt
+
+
+def fail(world: World) -> None:
+    raise Deliberate
+
+
+def other_thread(world: World) -> None:
+    thread = threading.Thread(target=quietly, args=(world.again,), daemon=True)
+    thread.start()
+    thread.join(5)
+
+
+def run_loop(world: World) -> None:
+    quietly(world.turns, 1)
+
+
+def drop(world: World) -> None:
+    world.subject = None
+    gc.collect()
+
+
+ACTIONS: list[Callable[[World], None]] = [
+    *(do_nothing, close_loop, close_subject, lose_connection, replace_attributes),
+    *(delete_attributes, enter_again, collect, change_number, interrupt, fail, other_thread),
+    *(run_loop, drop),
+]
+
+# ---- hostile values -------------------------------------------------------------------
+
+
+class Doing:
+    """What all hostile values have: a world and an action, done at most three times."""
+
+    world: World
+    action: Callable[[World], None]
+
+    def do(self) -> None:
+        """Three times for each call, so that everything ends."""
+        if self.world.fired < 3:
+            self.world.fired += 1
+            self.action(self.world)
+
+
+class Anything(Doing):
+    """Every special method that C may call."""
+
+    def __index__(self) -> int:
+        self.do()
+        peers = [peer for peer in self.world.peers if hasattr(peer, "fileno")]
+        return peers[0].fileno() if peers else 5
+
+    def __int__(self) -> int:
+        self.do()
+        return 5
+
+    def __float__(self) -> float:
+        self.do()
+        return 0.001
+
+    def fileno(self) -> int:
+        return self.__index__()
+
+    def __add__(self, other: Any) -> Any:
+        self.do()
+        return other
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
+
+    def __eq__(self, other: object) -> bool:
+        self.do()
+        return False
+
+    __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __eq__  # type: ignore[assignment]
+
+    def __hash__(self) -> int:
+        self.do()
+        return 1
+
+    def __bool__(self) -> bool:
+        self.do()
+        return self.world.fired < 3  # or those who read until there is nothing would go on
+
+    def __len__(self) -> int:
+        self.do()
+        return 2
+
+    def __iter__(self) -> Iterator[Any]:
+        self.do()
+        yield b"first"
+        self.do()
+        yield b"second"
+
+    def __getitem__(self, key: Any) -> Any:
+        self.do()
+        return 5
+
+    def __next__(self) -> Any:
+        self.do()
+        raise StopIteration
+
+    def __await__(self) -> Any:
+        self.do()
+        return iter([None])
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        self.do()
+        return self
+
+    def __repr__(self) -> str:
+        self.do()
+        return "anything"
+
+    __str__ = __repr__
+
+    def __fspath__(self) -> str:
+        self.do()
+        return "/nonexistent"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("world", "action"):
+            raise AttributeError(name)
+        self.do()
+        if name == "_loop":
+            return self.world.loop
+        if name.startswith("__") or name == "get_buffer":
+            raise AttributeError(name)
+        return lambda *_, **__: self
+
+    def __buffer__(self, flags: int) -> memoryview:
+        self.do()
+        return memoryview(bytearray(b"hostile bytes"))
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self.do()
+
+
+class Number(Doing, int):
+    def __index__(self) -> int:
+        self.do()
+        return 5
+
+    __int__ = __index__
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        self.do()
+        return False
+
+
+class Real(Doing, float):
+    def __float__(self) -> float:
+        self.do()
+        return 0.001
+
+    def __radd__(self, other: Any) -> Any:
+        self.do()
+        return 0.001
+
+    __add__ = __rsub__ = __sub__ = __radd__
+
+    def __lt__(self, other: object) -> bool:
+        self.do()
+        return True
+
+    __gt__ = __le__ = __ge__ = __lt__  # type: ignore[assignment]
+
+
+class Text(Doing, str):
+    def __eq__(self, other: object) -> bool:
+        self.do()
+        return False
+
+    def __hash__(self) -> int:
+        self.do()
+        return hash("a")  # as a key of the transports' extra
+
+
+class Bytes(Doing, bytes):
+    def __buffer__(self, flags: int) -> memoryview:
+        self.do()
+        return memoryview(b"other bytes")
+
+    def __len__(self) -> int:
+        self.do()
+        return 1 << 20
+
+    def __bool__(self) -> bool:
+        self.do()
+        return True
+
+
+class Many(Doing, list):  # type: ignore[type-arg]
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(3):
+            self.do()
+            yield b"piece"
+
+    def __len__(self) -> int:
+        self.do()
+        return 3
+
+
+class Pair(Doing, tuple):  # type: ignore[type-arg]
+    def __iter__(self) -> Iterator[Any]:
+        self.do()
+        yield "127.0.0.1"
+        self.do()
+        yield 9
+
+    def __eq__(self, other: object) -> bool:
+        self.do()
+        return True
+
+    def __hash__(self) -> int:
+        self.do()
+        return 1
+
+
+class Mapping(Doing, dict):  # type: ignore[type-arg]
+    def __getitem__(self, key: Any) -> Any:
+        self.do()
+        return 1
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.do()
+        return default
+
+    keys = __iter__ = lambda self: self.do() or iter(())  # type: ignore[assignment]
+
+
+class Socket(Doing, socket.socket):
+    def fileno(self) -> int:
+        with contextlib.suppress(AttributeError):
+            self.do()
+        return super().fileno()
+
+    def detach(self) -> int:
+        return super().detach()
+
+    def getsockname(self) -> Any:
+        self.do()
+        return super().getsockname()
+
+    def gettimeout(self) -> Any:
+        self.do()
+        return super().gettimeout()
+
+
+class Protocol(Doing, asyncio.Protocol):
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("data_received", "eof_received", "connection_made", "connection_lost"):
+            self.do()
+        return super().__getattribute__(name)
+
+
+class Buffering(Doing, asyncio.BufferedProtocol):
+    def get_buffer(self, sizehint: int) -> Any:
+        self.do()
+        return self.shared
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.do()
+
+    shared = bytearray(64)
+
+
+def a_socket(world: World) -> Socket:
+    first, _ = world.pair()
+    made = Socket(fileno=os.dup(first.fileno()))
+    made.setblocking(False)
+    world.peers.append(made)
+    return made
+
+
+def released(world: World) -> memoryview:
+    view = memoryview(bytearray(b"gone"))
+    view.release()
+    return view
+
+
+# Makers of hostile values.
+VALUES: dict[str, Callable[[World], Any]] = {
+    "anything": lambda world: Anything(),
+    "number": lambda world: Number(7),
+    "real": lambda world: Real(0.01),
+    "text": lambda world: Text("socket_"),
+    "bytes": lambda world: Bytes(b"some bytes"),
+    "many": lambda world: Many([b"a", b"b"]),
+    "pair": lambda world: Pair(("127.0.0.1", 9)),
+    "mapping": lambda world: Mapping(a=1),
+    "socket": a_socket,
+    "protocol": lambda world: Protocol(),
+    "buffering": lambda world: Buffering(),
+}
+# Ordinary values, at the edges of what C stores.
+EDGES: dict[str, Callable[[World], Any]] = {
+    "None": lambda world: None,
+    "-1": lambda world: -1,
+    "0": lambda world: 0,
+    "2**31-1": lambda world: 2**31 - 1,
+    "2**31": lambda world: 2**31,
+    "2**63-1": lambda world: 2**63 - 1,
+    "2**64": lambda world: 2**64,
+    "nan": lambda world: float("nan"),
+    "-inf": lambda world: float("-inf"),
+    "b''": lambda world: b"",
+    "'a\\0b'": lambda world: "a\0b",
+    "()": lambda world: (),
+    "type": lambda world: type(world.subject),
+    "subject": lambda world: world.subject,
+    "loop": lambda world: world.loop,
+    "released": released,
+    "object": lambda world: object(),
+    "uninitialised": lambda world: uninitialised(type(world.subject)),
+}
+
+
+def uninitialised(kind: type) -> Any:
+    try:
+        return kind.__new__(kind)
+    except TypeError:
+        return None
+
+
+def hostile(world: World, value: str, action: Callable[[World], None]) -> Any:
+    """A value of that name, which does that."""
+    made = (VALUES.get(value) or EDGES[value])(world)
+    if isinstance(made, Doing):
+        made.world, made.action = world, action  # type: ignore[method-assign]
+    return made
+
+
+# ---- subjects -------------------------------------------------------------------------
+
+
+def make_stream(world: World) -> Any:
+    near, far = world.pair()
+    waiter = world.loop.create_future()
+    made = _core.StreamTransport(world.loop, near, asyncio.Protocol(), waiter, {"a": 1})
+    world.turns(1)
+    far.send(b"to be read")
+    return made
+
+
+def make_read_pipe(world: World) -> Any:
+    reading, writing = os.pipe()
+    near, far = os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
+    world.peers += [near, far]
+    made = _core.ReadPipeTransport(world.loop, near, asyncio.Protocol(), None, {"a": 1})
+    world.turns(1)
+    far.write(b"to be read")
+    return made
+
+
+def make_write_pipe(world: World) -> Any:
+    reading, writing = os.pipe()
+    near, far = os.fdopen(writing, "wb", 0), os.fdopen(reading, "rb", 0)
+    world.peers += [near, far]
+    made = _core.WritePipeTransport(world.loop, near, asyncio.Protocol(), None, {"a": 1})
+    world.turns(1)
+    return made
+
+
+def make_datagram(world: World) -> Any:
+    near, far = world.pair(socket.SOCK_DGRAM)
+    made = _core.DatagramTransport(world.loop, near, asyncio.DatagramProtocol(), extra={"a": 1})
+    world.turns(1)
+    far.send(b"to be read")
+    return made
+
+
+def make_listener(world: World) -> Any:
+    sock = socket.create_server(("127.0.0.1", 0))
+    sock.setblocking(False)
+    world.peers.append(sock)
+    context = contextvars.copy_context()
+    made = _core.Listener(world.loop, sock, asyncio.Protocol, None, 10, context)
+    world.peers.append(socket.create_connection(sock.getsockname()))
+    return made
+
+
+def make_engine(world: World) -> Any:
+    """One end of a TLS connection, in the middle of its handshake."""
+    near, far = world.pair()
+    loop = world.loop
+    context = tls_tools.server_context()
+    coroutine = loop.connect_accepted_socket(asyncio.Protocol, near, ssl=context)
+    task = loop.create_task(coroutine)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    world.turns(2)
+    found = [each for each in gc.get_objects(0) if isinstance(each, _core.TLSEngine)]
+    mine = [each for each in found if getattr(each, "_loop", None) is loop]
+    if not mine:
+        every = [each for each in gc.get_objects() if isinstance(each, _core.TLSEngine)]
+        mine = [each for each in every if getattr(each, "_loop", None) is loop]
+    far.send(b"\x16\x03\x01\x00\x05hello")
+    return mine[0]
+
+
+def make_sock_op(world: World) -> Any:
+    near, _ = world.pair()
+    made = world.loop.sock_recv(near, 10)
+    if len(world.peers) % 4:
+        quietly(made.send, None)
+    return made
+
+
+def make_task(world: World) -> Any:
+    async def waits() -> None:
+        await world.loop.create_future()
+
+    made = world.loop.create_task(waits())
+    world.turns(1)
+    return made
+
+
+def make_future_iterator(world: World) -> Any:
+    return world.loop.create_future().__await__()
+
+
+MAKERS: dict[str, Callable[[World], Any]] = {
+    "module": lambda world: _core,
+    "Loop": lambda world: world.loop,
+    "StreamTransport": make_stream,
+    "ReadPipeTransport": make_read_pipe,
+    "WritePipeTransport": make_write_pipe,
+    "DatagramTransport": make_datagram,
+    "Listener": make_listener,
+    "TLSEngine": make_engine,
+    "SignalNotes": lambda world: _core.SignalNotes(),
+    "Handle": lambda world: world.loop.call_soon(lambda *_: None),
+    "TimerHandle": lambda world: world.loop.call_later(60, lambda: None),
+    "SockOp": make_sock_op,
+    "Future": lambda world: world.loop.create_future(),
+    "Task": make_task,
+    "FutureIter": make_future_iterator,
+}
+if hasattr(_core, "ThreadSafeHandle"):
+    MAKERS["ThreadSafeHandle"] = lambda world: world.loop.call_soon_threadsafe(lambda: None)
+
+
+def types_of_extension() -> dict[str, type]:
+    """Every type of the extension, by its own name."""
+    found = {name: kind for name, kind in vars(_core).items() if isinstance(kind, type)}
+    found |= {kind.__name__: kind for kind in (goloop.Future, goloop.Task)}
+    loop = goloop.new_event_loop()
+    near, far = socket.socketpair()
+    try:
+        operation = loop.sock_recv(near, 1)
+        results = [loop.create_future().__await__(), operation, loop.call_soon(lambda *_: None)]
+        results += [loop.call_later(1, lambda: None), loop.call_soon_threadsafe(lambda: None)]
+        for result in results:
+            if type(result).__module__ in ("goloop._core", "goloop"):
+                found.setdefault(type(result).__name__, type(result))
+        operation.close()
+    finally:
+        loop.close()
+        near.close()
+        far.close()
+    return found
+
+
+def table_of(kind: str) -> dict[str, Any]:
+    """The table whose entries are called: of the module, or of a type."""
+    if kind == "module":
+        return {n: v for n, v in vars(_core).items() if not isinstance(v, type)}
+    return dict(vars(TYPES[kind]))
+
+
+def settable(kind: type) -> list[str]:
+    """The data descriptors of a type of the extension and its bases there."""
+    return [
+        name
+        for each in kind.__mro__
+        if each.__module__ == "goloop._core" or each in TYPES.values()
+        for name, value in vars(each).items()
+        if isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType)
+    ]
+
+
+TYPES = types_of_extension()
+
+
+# Not called from another thread while the loop runs: they run the loop or end it, or make
+# another object.
+NOT_POLLING = {"_run", "_close_core", "__init__", "__new__", "__del__"}
+
+
+# ---- the calls ------------------------------------------------------------------------
+
+
+def a_function(*_: Any) -> None:
+    pass
+
+
+async def a_coroutine() -> None:
+    pass
+
+
+def near(world: World) -> Any:
+    return world.pair()[0]
+
+
+# Arguments with which a method comes far, each a value or a function of the world.
+PLAUSIBLE: dict[str, tuple[Any, ...]] = {
+    "call_soon": (a_function, 1),
+    "call_soon_threadsafe": (a_function, 1),
+    "call_later": (0.001, a_function, 1),
+    "call_at": (0.001, a_function, 1),
+    "create_task": (lambda world: a_coroutine(),),
+    "sock_recv": (near, 10),
+    "sock_recv_into": (near, lambda world: bytearray(10)),
+    "sock_sendall": (near, b"x" * 10),
+    "_timer_handle_cancelled": (lambda world: world.loop.call_later(1, a_function),),
+    "_forget_wait": (near, lambda world: world.loop.create_future()),
+    "_resolve": (b"127.0.0.1", b"80", 0, 0, 0, 0),
+    "write": (b"some bytes",),
+    "_write": (b"some bytes",),
+    "_write_appdata": (lambda world: [b"a", b"b"],),
+    "writelines": (lambda world: [b"a", b"b"],),
+    "sendto": (b"some bytes", None),
+    "set_protocol": (lambda world: asyncio.Protocol(),),
+    "set_write_buffer_limits": (100, 10),
+    "_set_write_buffer_limits": (100, 10),
+    "get_extra_info": ("socket", None),
+    "_fatal_error": (lambda world: OSError(9, "x"), "message"),
+    "_force_close": (None,),
+    "_close": (None,),
+    "_call_connection_lost": (None,),
+    "throw": (ValueError, lambda world: ValueError(), None),
+    "send": (None,),
+    "handle": (lambda world: world.loop, a_function, 1),
+    "drain": (lambda world: (world.loop, near(world).fileno(), {}, a_function),),
+    "__call__": (2, None),
+    "add_done_callback": (a_function,),
+    "remove_done_callback": (a_function,),
+    "set_result": (1,),
+    "set_exception": (lambda world: ValueError(),),
+    "cancel": ("message",),
+    "StreamTransport.__init__": (
+        *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
+        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
+        *(None, lambda world: contextvars.copy_context()),
+    ),
+    "ReadPipeTransport.__init__": (
+        *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
+        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
+    ),
+    "WritePipeTransport.__init__": (
+        *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
+        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
+    ),
+    "DatagramTransport.__init__": (
+        *(lambda world: world.loop, near, lambda world: asyncio.DatagramProtocol(), None),
+        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
+    ),
+    "Listener.__init__": (
+        *(lambda world: world.loop, near, asyncio.Protocol, None, 5),
+        *(lambda world: contextvars.copy_context(), a_function),
+    ),
+    "Task.__init__": (lambda world: a_coroutine(),),
+    "Loop.__setattr__": ("name", 1),
+    "Loop.__delattr__": ("name",),
+    "_peek": (lambda world: world.loop.create_future(),),
+}
+for _name in ("add_reader", "add_writer", "_add_reader", "_add_writer"):
+    PLAUSIBLE[_name] = (near, a_function, 1)
+for _name in ("remove_reader", "remove_writer", "_remove_reader", "_remove_writer"):
+    PLAUSIBLE[_name] = (near,)
+for _name in ("_ensure_fd_no_transport", "_wait_readable", "_wait_writable"):
+    PLAUSIBLE[_name] = (near,)
+KNOWN = (
+    *(TypeError, ValueError, OverflowError, RuntimeError, AttributeError, OSError, LookupError),
+    *(BufferError, asyncio.InvalidStateError, asyncio.CancelledError, StopIteration, MemoryError),
+    *(Interrupt, NameError, ArithmeticError, ImportError, GeneratorExit),
+    AssertionError,  # asyncio's own answer to what is no buffer
+)
+
+
+class Call:
+    """One generated call: on what, by which name, with which hostile value where."""
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        how: str,
+        at: int,
+        value: str,
+        action: int,
+        polling: bool = False,
+    ) -> None:
+        self.polling = polling  # called while the loop polls in another thread
+        self.kind, self.name, self.how, self.at = kind, name, how, at
+        self.value, self.action = value, ACTIONS[action]
+
+    def __str__(self) -> str:
+        where = f"{self.kind}.{self.name} {self.how} argument {self.at}"
+        when = " while the loop polls" if self.polling else ""
+        return f"{where} {self.value} {self.action.__name__}{when}"
+
+    def arguments(self, world: World) -> list[Any]:
+        plain = PLAUSIBLE.get(f"{self.kind}.{self.name}", PLAUSIBLE.get(self.name, ()))
+        made = [
+            each(world) if isinstance(each, types.FunctionType) and each is not a_function else each
+            for each in plain
+        ]
+        while len(made) <= self.at:
+            made.append(None)
+        if self.at >= 0:
+            made[self.at] = hostile(world, self.value, self.action)
+        return made
+
+    def perform(self, world: World) -> Any:
+        subject = world.subject
+        if self.how == "set":
+            setattr(subject, self.name, hostile(world, self.value, self.action))
+            return None
+        if self.how == "del":
+            delattr(subject, self.name)
+            return None
+        if self.how == "get":
+            return getattr(subject, self.name)
+        arguments = self.arguments(world)
+        if self.name == "_run" and self.kind == "Loop":
+            subject.call_soon(subject.stop)
+        if self.name == "__new__":
+            return type(subject).__new__(type(subject), *arguments)
+        if self.name == "__init__" and self.kind in MAKERS and self.kind != "Loop":
+            made = world.subject = uninitialised(TYPES[self.kind])
+            made.__init__(*arguments)
+            return made
+        # The name itself may be the base's: what the table has is called.
+        entry = table_of(self.kind)[self.name]
+        if isinstance(entry, staticmethod):
+            entry = entry.__func__
+            world.again = lambda: entry(*arguments)
+        elif self.kind == "module":
+            world.again = lambda: entry(*arguments)
+        else:
+            world.again = lambda: entry(world.subject, *arguments)
+            return entry(subject, *arguments)
+        return entry(*arguments)
+
+
+def generate(kinds: list[str], everything: bool) -> Iterator[Call]:
+    """All calls, in a fixed order; where not everything is asked for, actions take turns."""
+    counter = itertools.count()
+    for kind in kinds:
+        for name, entry in sorted(table_of(kind).items()):
+            if f"{kind}.{name}" in SKIPPED or isinstance(entry, PLAIN_DATA):
+                continue
+            if not is_entry(entry):
+                continue
+            for how, at in positions(kind, name, entry):
+                yield Call(kind, name, how, at, "None", 0)
+                if at < 1 and kind != "module" and name not in NOT_POLLING:
+                    yield Call(kind, name, how, at, "None", 0, polling=True)
+                if how in ("get", "del"):
+                    continue
+                for value in VALUES:
+                    # Some actions for each value, others for the next; in all, all of them.
+                    first = next(counter) * 5
+                    some = range(first, first + (len(ACTIONS) if everything else 4))
+                    for action in some:
+                        yield Call(kind, name, how, at, value, action % len(ACTIONS))
+                for value in EDGES:
+                    yield Call(kind, name, how, at, value, 0)
+
+
+def is_field(value: Any) -> bool:
+    return isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType)
+
+
+def is_entry(value: Any) -> bool:
+    """Whether a value of a table is code or a field of the extension's; others are data."""
+    fields = (types.GetSetDescriptorType, types.MemberDescriptorType, staticmethod, classmethod)
+    return isinstance(value, fields) or (callable(value) and not isinstance(value, type))
+
+
+def positions(kind: str, name: str, entry: Any) -> list[tuple[str, int]]:
+    """How an entry of a table is used: called with something in each position, or set."""
+    if is_field(entry):
+        return [("get", -1), ("set", 0), ("del", -1)]
+    plain = PLAUSIBLE.get(f"{kind}.{name}", PLAUSIBLE.get(name))
+    known = len(plain) if plain is not None else 1
+    return [("call", at) for at in range(-1, known)]
+
+
+def use_result(world: World, result: Any) -> None:
+    """Whatever came back is used, as a program would use it."""
+    if asyncio.iscoroutine(result) or type(result).__name__ == "SockOp":
+        if not world.loop.is_closed():
+            task = world.loop.create_task(result)
+            world.turns(1)
+            task.cancel()
+        else:
+            result.close()
+    repr(result)
+
+
+def provoke(world: World) -> None:
+    """The subject is used in ordinary ways, whatever state it is in now."""
+    subject = world.subject
+    ordinary = [("__repr__",), ("get_extra_info", "socket"), ("write", b"more"), ("is_closing",)]
+    ordinary += [("get_write_buffer_size",), ("pause_reading",), ("resume_reading",), ("_run",)]
+    if world.kind not in ("Loop", "module"):
+        for name, *arguments in ordinary:
+            if hasattr(type(subject), name):
+                quietly(getattr(subject, name), *arguments)
+    for peer in world.peers[1:2]:
+        if isinstance(peer, socket.socket):
+            quietly(peer.send, b"more to read")
+    world.turns(2)
+    if world.kind not in ("Loop", "module"):
+        for name in ("close", "cancel", "stop"):
+            if hasattr(type(subject), name):
+                quietly(getattr(subject, name))
+
+
+class Innocent:
+    """A second loop, with a connection that has nothing to do with all this."""
+
+    def __init__(self) -> None:
+        self.loop = goloop.new_event_loop()
+        self.near, far = socket.socketpair()
+        self.near.setblocking(False)
+        self.count = 0
+
+        class Echo(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                self.transport = transport
+
+            def data_received(self, data: bytes) -> None:
+                self.transport.write(data)
+
+        self.loop.run_until_complete(self.loop.connect_accepted_socket(Echo, far))
+
+    def check(self) -> None:
+        self.count += 1
+        message = b"%08d" % self.count
+
+        async def echo() -> bytes:
+            await self.loop.sock_sendall(self.near, message)
+            return await self.loop.sock_recv(self.near, 100)
+
+        answer = self.loop.run_until_complete(echo())
+        assert answer == message, (answer, message)
+
+
+class Runner:
+    """Makes the calls one after another and looks at what comes of them."""
+
+    def __init__(self, trail: Trail) -> None:
+        self.trail = trail
+        self.innocent = Innocent()
+        self.problems: list[str] = []
+        self.seen_system_errors: list[str] = []
+        sys.unraisablehook = self.unraisable
+
+    def unraisable(self, told: Any) -> None:
+        if isinstance(told.exc_value, SystemError):
+            self.seen_system_errors.append(repr(told.exc_value))
+
+    def problem(self, call: object, text: str) -> None:
+        self.problems.append(f"{call}: {text}")
+        if len(self.problems) <= 50:
+            print(f"PROBLEM {call}: {text}", flush=True)
+
+    def one(self, number: int, call: Call) -> None:
+        self.trail.note(f"{number} {call}")
+        world = World(call.kind)
+        inside = number % 2 == 1 and call.name not in ("_run", "_close_core")
+        try:
+            self.attempt(call, world, inside)
+            quietly(provoke, world)
+            self.check_loop(call, world)
+        except Interrupt:
+            pass
+        finally:
+            errors = world.system_errors + self.seen_system_errors
+            if errors:
+                self.problem(call, errors[0])
+            self.seen_system_errors.clear()
+            world.end()
+            del world
+        if number % 16 == 0:
+            gc.collect()
+            self.innocent.check()
+
+    def attempt(self, call: Call, world: World, inside: bool) -> None:
+        def do() -> None:
+            try:
+                world.fired = 0
+                use_result(world, call.perform(world))
+            except KNOWN as error:
+                world.see(error)
+            except (Exception, SystemError) as error:
+                self.problem(call, repr(error))
+
+        if call.polling:
+            self.while_polling(world, do)
+        elif inside and not world.loop.is_closed():
+            world.loop.call_soon(do)
+            world.turns(2)
+        else:
+            do()
+
+    def while_polling(self, world: World, do: Callable[[], None]) -> None:
+        """Calls from this thread while the loop waits, or works, in another."""
+        started = threading.Event()
+        loop = world.loop
+        loop.call_soon(started.set)
+
+        def run() -> None:
+            quietly(loop.run_forever)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        started.wait(SILENT)
+        do()
+        while thread.is_alive():
+            quietly(loop.call_soon_threadsafe, loop.stop)
+            thread.join(0.1)
+
+    def check_loop(self, call: object, world: World) -> None:
+        """The loop goes on, or is closed."""
+        loop = world.loop
+        if loop.is_closed() or world.kind == "Loop" or loop.is_running():
+            return
+        done: list[int] = []
+        try:
+            loop.call_soon(done.append, 1)
+        except RuntimeError:
+            return  # what says that it is closed was taken away
+        world.turns(2)
+        if not done and not loop.is_closed():
+            self.problem(call, "the loop does not go on")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--types", nargs="+", choices=list(MAKERS), default=list(MAKERS))
+    parser.add_argument("--name", default=None)
+    parser.add_argument("--all", action="store_true", help="each action with each value")
+    parser.add_argument("--first", type=int, default=0, metavar="N")
+    parser.add_argument("--one", action="store_true", help="only the first one")
+    parser.add_argument("--trail", default=None)
+    options = parser.parse_args()
+    logging.disable()
+    warnings.simplefilter("ignore")
+    tls_tools.identity()
+    runner = Runner(Trail(options.trail))
+    gc.collect()
+    gc.freeze()
+    faulthandler.enable()
+    count = 0
+    for number, call in enumerate(generate(options.types, options.all)):
+        if number < options.first or options.name not in (None, call.name):
+            continue
+        if count % 50 == 0:
+            faulthandler.dump_traceback_later(SILENT, exit=True)
+        count += 1
+        runner.one(number, call)
+        if options.one:
+            break
+    faulthandler.cancel_dump_traceback_later()
+    gc.collect()
+    runner.innocent.check()
+    print(f"{count} calls, {len(runner.problems)} problems")
+    return 1 if runner.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

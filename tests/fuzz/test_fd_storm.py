@@ -1,0 +1,32 @@
+"""A storm of descriptors whose numbers are used again; fd_storm.py says what must hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STORM = Path(__file__).parent / "fd_storm.py"
+
+# 100,000 by hand.
+ROUNDS = int(os.environ.get("GOLOOP_STORM_ROUNDS", "5000"))
+LIMIT = 300 + ROUNDS // 20
+
+
+@pytest.mark.timeout(LIMIT + 30)
+def test_no_byte_goes_astray(loop_name: str) -> None:
+    command = [sys.executable, str(STORM), "--loop", loop_name, "--rounds", str(ROUNDS)]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith(f"{ROUNDS} rounds, wrong: nothing\n")

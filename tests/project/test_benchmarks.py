@@ -1,0 +1,759 @@
+"""The benchmarks' own correctness: arithmetic, tables, files, and the programs they run.
+
+What a loop reaches is no test's business; that a figure is computed from the
+right samples, and that a failure is shown as one, is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))
+
+from benchmarks import (  # noqa: E402
+    cases,
+    child,
+    children,
+    factories,
+    micro,
+    native,
+    plot,
+    report,
+    results,
+    runner,
+    serve,
+)
+from benchmarks.__main__ import main  # noqa: E402
+from benchmarks.loops import BY_NAME, CEILINGS, LOOPS, Loop  # noqa: E402
+from benchmarks.stats import (  # noqa: E402
+    disturbed,
+    others,
+    paired_ratio,
+    short,
+    summarize,
+    table,
+    times,
+)
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="the load generator is compiled with cc"
+)
+
+
+# ---- arithmetic -------------------------------------------------------------------
+
+
+def test_a_summary_is_median_and_extremes() -> None:
+    summary = summarize([5.0, 1.0, 3.0])
+    assert (summary.median, summary.minimum, summary.maximum, summary.rounds) == (3, 1, 5, 3)
+    assert summarize([1.0, 2.0]).median == 1.5
+
+
+def test_ratios_are_taken_inside_rounds() -> None:
+    # The machine was twice as slow in round 1: the ratio of the medians would be
+    # 150/100, the ratio inside each round is 2.
+    assert paired_ratio({0: 200, 1: 100, 2: 200}, {0: 100, 1: 50, 2: 100}) == 2
+
+
+def test_a_ratio_skips_rounds_that_one_side_lacks() -> None:
+    assert paired_ratio({0: 10, 2: 30}, {1: 5, 2: 10}) == 3
+    assert paired_ratio({0: 10}, {1: 5}) is None
+    assert paired_ratio({}, {}) is None
+    assert paired_ratio({0: 10}, {0: 0}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.1234, "0.12"),
+        (9.994, "9.99"),
+        (9.996, "10.0"),
+        (99.94, "99.9"),
+        (99.96, "100"),
+        (999.4, "999"),
+        (999.6, "1.00k"),
+        (183_412, "183k"),
+        (999_600, "1.00M"),
+        (-1_500, "-1.50k"),
+    ],
+)
+def test_figures_have_three_digits(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_a_missing_ratio_is_a_dash() -> None:
+    assert times(None) == "–"
+    assert times(1.156) == "1.16×"
+
+
+def test_a_table_is_markdown_with_the_figures_right_aligned() -> None:
+    assert table(["case", "n"], [["a", "1"], ["bc", "1000"]]).splitlines() == [
+        "| case |    n |",
+        "| ---- | ---: |",
+        "| a    |    1 |",
+        "| bc   | 1000 |",
+    ]
+
+
+def test_a_table_refuses_a_row_of_another_length() -> None:
+    with pytest.raises(ValueError, match="1 cells under 2 headings"):
+        table(["case", "n"], [["a"]])
+
+
+def window(**changed: float) -> dict[str, float]:
+    """One second on two cores in which both ends waited for each other half of the time."""
+    quiet = {
+        "seconds": 1.0, "client_cpu": 0.5, "server_cpu": 0.5,
+        "cores": 2, "idle": 1.0, "steal": 0.0, "interrupts": 0.0,
+    }  # fmt: skip
+    return {**quiet, **changed}
+
+
+def test_others_are_what_neither_end_nor_idleness_explains() -> None:
+    def share(apart: bool = False, **changed: float) -> float | None:
+        return others(window(**changed), interrupts_apart=apart)
+
+    assert share() == 0
+    assert share(idle=0.6) == pytest.approx(0.2)
+    assert share(idle=0.6, interrupts=0.4, apart=True) == pytest.approx(0)
+    # What the host took is known by itself, wherever the kernel put it.
+    assert share(steal=0.3) == pytest.approx(0.15)
+    assert share(idle=0.6, steal=0.4) == pytest.approx(0.2)
+    # Idle time is told in steps, so that the sum may be more than the whole.
+    assert share(idle=1.02) == 0
+
+
+def test_idle_cores_are_no_disturbance_but_other_programs_are() -> None:
+    assert disturbed(window(), interrupts_apart=False) is False
+    assert disturbed(window(idle=0.7), interrupts_apart=False) is True
+    assert disturbed(window(cores=0), interrupts_apart=False) is None
+    old = {"seconds": 1.0, "client_cpu": 0.5, "server_cpu": 0.5}
+    assert disturbed(old, interrupts_apart=False) is None
+
+
+# ---- runs -------------------------------------------------------------------------
+
+
+def sample(rate: float, server_cpu: float = 1.0) -> results.Sample:
+    """One second in which the server was busy all the time."""
+    return {
+        "messages": rate,
+        "p50_us": 10.0,
+        "p99_us": 20.0,
+        **window(server_cpu=server_cpu, idle=0.5),
+    }
+
+
+def a_run(date: str = "2026-01-01 00:00:00", python: str = "3.14.3") -> results.Run:
+    """A run with a win, a loss, a failure and a loop that is not there."""
+    run = results.Run(
+        python=python,
+        build="CPython",
+        command="python -m benchmarks run",
+        date=date,
+        machine={
+            "processor": "a processor",
+            "cores": "2",
+            "kernel": "a kernel",
+            "libc": "a libc",
+            "memory": "1 GiB",
+            "packages": "aiohttp 3, uvicorn 0",
+            "openssl": "OpenSSL 3",
+            "interrupts": "within",
+        },
+        client="C epoll",
+        cores="server on core 0, client on core 1",
+        rounds=2,
+        seconds=1.0,
+        warmup=0.1,
+        commit="abc",
+        loops={
+            "goloop": {"version": "goloop 1"},
+            "asyncio": {"version": "CPython 3.14.3"},
+            "uvloop": {"version": "uvloop 1"},
+            "zuvloop": {"error": "zuvloop is not installed"},
+            "rloop": {"version": "rloop 1"},
+            "c-epoll": {"version": "C"},
+        },
+    )
+    for number in range(2):
+        for loop, rate in (("goloop", 120), ("asyncio", 70), ("uvloop", 100), ("c-epoll", 125)):
+            run.add("protocol-1k-x10", loop, number, sample(rate * 1000))
+        for loop, ns in (("goloop", 200), ("asyncio", 1000), ("uvloop", 100)):
+            run.add("sleep-0", loop, number, {"ns": ns, "us": ns / 1000, "best_ns": ns - 1})
+    run.fail("protocol-1k-x10", "rloop", "the server was ended by SIGSEGV: ")
+    return run
+
+
+def test_rates_and_costs_are_derived_from_the_samples() -> None:
+    run = a_run()
+    assert run.figures("protocol-1k-x10", "goloop", "rate") == {0: 120_000, 1: 120_000}
+    assert run.figures("protocol-1k-x10", "uvloop", "server_us") == {0: 10, 1: 10}
+    assert run.figures("protocol-1k-x10", "rloop", "rate") == {}
+
+
+def test_a_run_survives_its_file(tmp_path: Path) -> None:
+    runs = [a_run(), a_run(python="3.13.0")]
+    results.save(tmp_path / "runs.json", runs)
+    assert results.load(tmp_path / "runs.json") == runs
+    assert json.loads((tmp_path / "runs.json").read_text())["format"] == results.FORMAT
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.json"]
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"format": 0, "runs": []}')
+    with pytest.raises(ValueError, match=r"old\.json is of format 0"):
+        results.load(tmp_path / "old.json")
+
+
+def test_each_case_is_shown_from_the_newest_run_that_has_it() -> None:
+    old, new = a_run("2026-01-01 00:00:00"), a_run("2026-01-02 00:00:00")
+    del new.samples["sleep-0"]
+    other = a_run("2026-01-03 00:00:00", python="3.13.0")
+    chosen = results.latest([new, other, old])
+    assert chosen["cp314"] == {"protocol-1k-x10": new, "sleep-0": old}
+    assert chosen["cp313"] == {"protocol-1k-x10": other, "sleep-0": other}
+
+
+# ---- the report ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page of a_run(), without plots: matplotlib is not a test's requirement."""
+    monkeypatch.setattr(report, "DOCS", tmp_path)
+    monkeypatch.setattr(plot, "draw", lambda *_: [tmp_path / "img" / "a.svg"])
+    results.save(tmp_path / "results" / "a.json", [a_run()])
+    written = report.write(tmp_path / "results")
+    assert tmp_path / "performance.md" in written
+    return (tmp_path / "performance.md").read_text()
+
+
+def row(page: str, title: str) -> list[str]:
+    """The cells of the first table row with that title."""
+    line = next(line for line in page.splitlines() if line.startswith(f"| {title} "))
+    return [cell.strip() for cell in line.strip("| ").split("|")]
+
+
+def test_the_page_shows_ratios_to_uvloop_and_the_ceiling(page: str) -> None:
+    cells = row(page, cases.BY_NAME["protocol-1k-x10"].title)
+    assert cells[1:5] == ["100k", "120k", "1.20×", "0.96×"]
+
+
+def test_the_page_warns_of_a_machine_that_was_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert report.DISTURBED not in page
+    assert "- In 0 of 8 network windows others" in page
+    run = a_run()
+    for number in range(2):
+        run.add("protocol-1k-x10", "goloop", number, sample(1000, server_cpu=0.4))
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    assert "- In 2 of 8 network windows others (programs, the host) had more than 10%" in page
+    assert report.DISTURBED in page
+
+
+def test_the_page_shows_losses_and_failures(page: str) -> None:
+    losses = page.partition("### Where goloop is behind")[2]
+    assert "- sleep(0): uvloop 2.00× as good." in losses
+    assert "Protocol echo" not in losses.partition("### What failed")[0]
+    assert "rloop finished 0 of 2 rounds: the server was ended by SIGSEGV" in losses
+    assert "failed" in row(page, cases.BY_NAME["protocol-1k-x10"].title)
+    assert "- Not measured: zuvloop (zuvloop is not installed)." in page
+
+
+def test_the_page_names_machine_versions_and_command(page: str) -> None:
+    for text in ("a processor", "a kernel", "uvloop 1", "`python -m benchmarks run`", "tree abc"):
+        assert text in page
+
+
+def test_the_page_can_be_written_again_from_its_own_data(page: str, tmp_path: Path) -> None:
+    report.write(tmp_path / "nothing-here")
+    assert (tmp_path / "performance.md").read_text() == page
+
+
+def test_without_a_run_there_is_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "DOCS", tmp_path)
+    with pytest.raises(ValueError, match="nothing has been measured"):
+        report.write(tmp_path / "results")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_terminal_summary_has_every_loop_that_ran() -> None:
+    text = report.summary(
+        a_run(), [cases.BY_NAME["sleep-0"]], ["goloop", "asyncio", "uvloop", "zuvloop"]
+    )
+    assert "200 (2.00×)" in text
+    assert text.endswith("zuvloop: zuvloop is not installed")
+
+
+def test_the_page_says_where_the_client_was_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert "no time left" not in page
+    run = a_run()
+    for number in range(2):
+        busy = {**sample(1000, server_cpu=0.7), "client_cpu": 0.98, "idle": 0.3}
+        run.add("protocol-1k-x10", "goloop", number, busy)
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    assert "the CPU time says more: Protocol echo, 1 KiB ×10." in page
+
+
+def test_a_variant_of_goloop_stands_in_a_table_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert "stdlib-tasks" not in page
+    run = a_run()
+    run.loops["goloop-stdlib-tasks"] = {"version": "goloop 1"}
+    for number in range(2):
+        run.add("protocol-1k-x10", "goloop-stdlib-tasks", number, sample(60_000))
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    peers, _, own = page.partition("### goloop-stdlib-tasks")
+    assert "stdlib-tasks" not in peers
+    assert "`GOLOOP_TASKS=stdlib`" in own
+    title = f"{cases.BY_NAME['protocol-1k-x10'].title}, messages/s"
+    assert row(own, title)[1:] == ["120k", "60.0k", "2.00×", "0.50×"]
+
+
+def test_children_have_tables_of_their_own_without_a_ceiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert "### Child processes" not in page
+    run = a_run()
+    for loop, rate in (("goloop", 900), ("uvloop", 300)):
+        for number in range(2):
+            counted = {"messages": rate, "seconds": 1.0, "server_cpu": 0.3, "client_cpu": 0.6}
+            run.add("spawn", loop, number, counted)
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    text = (tmp_path / "performance.md").read_text().partition("### Child processes")[2]
+    assert row(text, cases.BY_NAME["spawn"].title)[1:] == ["300", "900", "3.00×"]
+    assert "c-epoll" not in text.partition("###")[0]
+
+
+def test_what_could_not_be_measured_is_on_the_page_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    assert "What was not measured" not in page
+    run = a_run()
+    run.missing = {
+        "uvicorn-x100": "uvicorn is not installed on this Python",
+        "sleep-0": "an older run has it",
+    }
+    # A later run of other cases says nothing about these.
+    results.save(tmp_path / "results" / "a.json", [run, a_run("2026-01-02 00:00:00")])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    lacking = page.partition("### What was not measured")[2]
+    assert "- uvicorn hello ×100: uvicorn is not installed on this Python." in lacking
+    assert "sleep(0)" not in lacking
+
+
+def test_a_page_of_older_runs_says_that_their_windows_are_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    run = a_run()
+    for loop in run.samples["protocol-1k-x10"].values():
+        for entry in loop.values():
+            for key in ("cores", "idle", "steal", "interrupts"):
+                del entry[key]
+    results.save(tmp_path / "results" / "a.json", [run])
+    report.write(tmp_path / "results")
+    page = (tmp_path / "performance.md").read_text()
+    assert "network windows others" not in page
+    assert "- What others had of the cores in 8 more windows is not known." in page
+
+
+def test_a_partial_failure_marks_the_figure() -> None:
+    run = a_run()
+    run.fail("sleep-0", "goloop", "did not end within 30 s")
+    assert "†" in report.summary(run, [cases.BY_NAME["sleep-0"]], ["goloop"])
+
+
+MODES = (
+    "echo", "http", "churn", "tls", "tls-churn", "udp", "feed", "feed-wide", "drain",
+)  # fmt: skip
+
+
+# ---- the catalogues -------------------------------------------------------------------
+
+
+def test_every_case_has_the_program_that_measures_it() -> None:
+    for case in cases.CASES:
+        if case.kind == "net":
+            assert case.server in serve.SERVERS
+            assert case.mode in MODES
+        elif case.kind == "children":
+            assert case.name in children.JOBS
+        elif case.kind == "micro":
+            assert case.name in micro.MICROS
+        assert set(case.ceilings) <= set(CEILINGS)
+    assert len(cases.BY_NAME) == len(cases.CASES)
+    assert micro.MICROS.keys() <= cases.BY_NAME.keys()
+
+
+def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
+    assert [case.name for case in cases.select(["sleep-0"])] == ["sleep-0"]
+    assert len(cases.select(["protocol-*-x1"])) == 3
+    assert {case.group for case in cases.select(["tasks"])} == {"tasks"}
+    assert {case.group for case in cases.select(["tls", "processes"])} == {"tls", "processes"}
+    assert cases.select(["full"]) == list(cases.CASES)
+    usual = cases.select(["all"])
+    assert {case.group for case in usual} == {case.group for case in cases.CASES}
+    assert cases.BY_NAME["protocol-1k-x10"] in usual
+    assert cases.BY_NAME["protocol-10k-x10"] not in usual
+    with pytest.raises(ValueError, match="no case is called 'nothing'"):
+        cases.select(["nothing"])
+
+
+def test_loops_take_part_only_in_cases_that_exist() -> None:
+    for loop in LOOPS:
+        assert cases.select(loop.cases)
+        assert loop.variant_of in ("", *BY_NAME)
+
+
+@pytest.mark.parametrize("name", sorted(micro.MICROS))
+def test_every_micro_case_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro, "BUDGET", 0)
+    monkeypatch.setattr(micro, "REPEATS", 1)
+    figure = micro.main(factories.resolve("asyncio:new_event_loop"), name)
+    assert figure["ns"] > 0
+    assert figure["best_ns"] <= figure["ns"]
+
+
+# ---- the programs -----------------------------------------------------------------------
+
+
+def settings() -> runner.Settings:
+    return runner.Settings(rounds=1, seconds=0.05, warmup=0.01)
+
+
+def measure(*names: str, loop: str = "asyncio") -> results.Run:
+    """Measure cases on one loop and the C ceiling, in windows too short to mean anything."""
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    wanted = [cases.BY_NAME[name] for name in names]
+    run = measuring.new_run([BY_NAME[loop]], "a test", ("c-epoll",), wanted)
+    measuring.measure(run, wanted, [BY_NAME[loop]])
+    return run
+
+
+@needs_compiler
+@pytest.mark.parametrize("loop", ["asyncio", "goloop"])
+@pytest.mark.parametrize("server", ["protocol", "buffered", "streams", "readline", "sock"])
+def test_echo_servers_answer_the_load_generator(server: str, loop: str) -> None:
+    names = [f"{server}-1k-x1", f"{server}-100k-x10"]
+    run = measure(*names, loop=loop)
+    assert run.errors == {}
+    for name in names:
+        assert run.samples[name][loop][0]["messages"] > 0
+        assert run.samples[name]["c-epoll"][0]["messages"] > 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["protocol-1k-x1", "protocol-100k-x10"])
+def test_the_server_on_io_uring_answers(name: str) -> None:
+    try:
+        native.uring_program()
+    except native.BuildError as error:
+        pytest.skip(f"there is no such io_uring: {error}")
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    case = cases.BY_NAME[name]
+    run = measuring.new_run([], "a test", ("c-uring",), [case])
+    measuring.measure(run, [case], [])
+    assert run.errors == {}
+    assert run.samples[name]["c-uring"][0]["messages"] > 0
+
+
+@needs_compiler
+def test_churn_and_http_are_understood() -> None:
+    pytest.importorskip("aiohttp", reason="the HTTP case serves aiohttp")
+    run = measure("churn-x10", "aiohttp-x100")
+    assert run.errors == {}
+    assert run.samples["churn-x10"]["asyncio"][0]["messages"] > 0
+    assert run.samples["aiohttp-x100"]["asyncio"][0]["messages"] > 0
+
+
+OURS = ("goloop", "goloop-stdlib-tasks", "goloop-single-calls", "asyncio")
+INSTALLED = [
+    name
+    for name, entry in child.describe(
+        [f"{loop.name}={loop.factory}={','.join(loop.distributions)}" for loop in LOOPS]
+    )["loops"].items()  # type: ignore[attr-defined]
+    if "error" not in entry
+]
+
+
+def measurable(name: str) -> None:
+    """Skip where what a case needs is not on this machine."""
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    missing = measuring.new_run([], "a test", (), [cases.BY_NAME[name]]).missing
+    if name in missing:
+        pytest.skip(f"the case is not measured here: {missing[name]}")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    [
+        (case.name, loop)
+        for case in cases.select(["tls", "udp", "unix", "pipes", "uvicorn", "processes"])
+        for loop in INSTALLED
+        if BY_NAME[loop].takes_part(case)
+    ],
+)
+def test_every_loop_is_measured(name: str, loop: str) -> None:
+    case = cases.BY_NAME[name]
+    measurable(name)
+    run = measure(name, loop=loop)
+    if loop not in OURS and "NotImplementedError" in run.errors.get(name, {}).get(loop, ""):
+        pytest.skip(f"{loop} has no implementation of what {name} measures")
+    assert run.errors == {}
+    for competitor in (loop, *case.ceilings):
+        assert run.samples[name][competitor][0]["messages"] > 0
+        assert run.samples[name][competitor][0]["server_cpu"] > 0
+
+
+@needs_compiler
+def test_the_variant_runs_asyncios_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = BY_NAME["goloop-stdlib-tasks"]
+    program = (
+        "import asyncio, goloop\n"
+        "async def main(): print(type(asyncio.current_task()).__module__)\n"
+        "goloop.run(main())\n"
+    )
+    command = [sys.executable, "-c", program]
+    # A setting in the environment of the one who measures must not reach the others.
+    monkeypatch.setenv("GOLOOP_TASKS", "stdlib")
+    plain = subprocess.check_output(command, env=runner.environment(), text=True)
+    varied = subprocess.check_output(
+        command, env={**runner.environment(), **variant.environment}, text=True
+    )
+    assert plain.strip().startswith("goloop")
+    assert varied.strip() == "_asyncio"
+
+
+@needs_compiler
+def test_startup_is_measured() -> None:
+    run = measure("startup-time", "startup-memory")
+    assert run.errors == {}
+    assert run.figures("startup-time", "asyncio", "ms")[0] > 0
+    assert run.figures("startup-memory", "asyncio", "kib")[0] > 1000
+
+
+@needs_compiler
+def test_a_server_that_dies_is_a_failure_with_its_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    run = measuring.new_run([BY_NAME["asyncio"]], "a test", ())
+    dying = [sys.executable, "-c", "import sys; print('a log line'); sys.exit('out of luck')"]
+    monkeypatch.setattr(measuring, "_python_command", lambda _arguments: dying)
+    measuring.measure(run, [cases.BY_NAME["protocol-1k-x1"]], [BY_NAME["asyncio"]])
+    assert run.samples == {}
+    assert run.errors["protocol-1k-x1"]["asyncio"] == (
+        "the server exited with status 1: out of luck"
+    )
+
+
+@needs_compiler
+def test_a_loop_that_is_not_installed_says_so() -> None:
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    absent = Loop("absent", "no_such_loop:new_event_loop", ("no_such_loop",))
+    run = measuring.new_run([absent], "a test", ())
+    assert run.loops["absent"]["error"].startswith("no_such_loop is not installed")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("data[:-1] + b'!'", "an answer differs from its question"),
+        ("data + b'!'", "an answer is longer than its question"),
+        ("b''", "the server closed a connection"),
+    ],
+)
+def test_the_load_generator_refuses_wrong_answers(answer: str, complaint: str) -> None:
+    program = (
+        "import socket\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "client, _ = listener.accept()\n"
+        "while data := client.recv(64, socket.MSG_WAITALL):\n"
+        f"    answer = {answer}\n"
+        "    if not answer: break\n"
+        "    client.sendall(answer)\n"
+    )
+    load = load_against(program, native.c_program("epoll_load"), "echo", "60")
+    assert load.returncode == 1
+    assert complaint in load.stderr
+
+
+def load_against(
+    program: str, generator: Path, mode: str, seconds: str, connections: int = 1
+) -> subprocess.CompletedProcess[str]:
+    """Run a load generator against a server that prints its port."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().strip()
+            return subprocess.run(
+                [generator, mode, port, str(connections), "64", "0", seconds, str(server.pid)],
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+        finally:
+            server.kill()
+
+
+@needs_compiler
+def test_a_window_begins_when_every_connection_has_had_an_answer() -> None:
+    # The second connection waits for its first answer until the first has had 500; a
+    # window that began earlier would be over by then, as it ends with the next answer.
+    program = (
+        "import socket\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "first, second = listener.accept()[0], listener.accept()[0]\n"
+        "answers = 0\n"
+        "try:\n"
+        "    while data := first.recv(64, socket.MSG_WAITALL):\n"
+        "        answers += 1\n"
+        "        if answers == 500: second.sendall(second.recv(64, socket.MSG_WAITALL))\n"
+        "        first.sendall(data)\n"
+        "except OSError: pass\n"  # the generator goes while its last message is under way
+        "print(answers, flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().strip()
+            subprocess.run(
+                [native.c_program("epoll_load"), "echo", port, "2", "64", "0", "0",
+                 str(server.pid)],
+                check=True, timeout=60, capture_output=True,
+            )  # fmt: skip
+            assert int(server.stdout.readline()) >= 500
+        finally:
+            server.kill()
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("mode", "number", "answer", "complaint"),
+    [
+        # The first answer is decrypted and compared, later ones are counted by their records.
+        ("tls", 0, "data[:-1] + b'!'", "an answer differs from its question"),
+        ("tls", 0, "data + b'!'", "an answer is longer than its question"),
+        ("tls", 5, "data + b'!'", "an answer is longer than its question"),
+        ("tls", 5, "b''", "the server closed a connection"),
+        ("tls-churn", 0, "data[:-1] + b'!'", "an answer differs from its question"),
+        ("tls-churn", 0, "data + b'!'", "an answer is longer than its question"),
+        ("tls-churn", 0, "b''", "EOF"),
+    ],
+)
+def test_the_tls_clients_refuse_wrong_answers(
+    mode: str, number: int, answer: str, complaint: str
+) -> None:
+    measurable("tls-1k-x100" if mode == "tls" else "tls-churn-x10")
+    program = (
+        "import socket, ssl\n"
+        "context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n"
+        f"context.load_cert_chain({str(native.identity())!r})\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "client = context.wrap_socket(listener.accept()[0], server_side=True)\n"
+        "for number in range(100):\n"
+        "    data = client.recv(64)\n"
+        f"    answer = {answer} if number == {number} else data\n"
+        "    client.sendall(answer) if answer else client.close()\n"
+    )
+    generator = native.tls_program() if mode == "tls" else native.go_program()
+    load = load_against(program, generator, mode, "60")
+    assert load.returncode == 1
+    assert complaint in load.stderr
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("data", ""),
+        ("data[:-1] + b'!'", "an answer differs from its question"),
+        ("data + b'!' if number else data", "an answer is longer than its question"),
+        ("data[:-1] if number else data", "an answer is shorter than its question"),
+        # One connection of two has an answer no more.
+        ("data if number < 10 or address == first else None", "a datagram was lost"),
+    ],
+)
+def test_the_load_generator_looks_at_datagrams(answer: str, complaint: str) -> None:
+    program = (
+        "import socket\n"
+        "bound = socket.socket(type=socket.SOCK_DGRAM)\n"
+        "bound.bind(('127.0.0.1', 0))\n"
+        "print(bound.getsockname()[1], flush=True)\n"
+        "number, first = 0, None\n"
+        "while True:\n"
+        "    data, address = bound.recvfrom(65536)\n"
+        "    first = first or address\n"
+        f"    answer = {answer}\n"
+        "    number += 1\n"
+        "    if answer is not None: bound.sendto(answer, address)\n"
+    )
+    generator = native.c_program("epoll_load")
+    load = load_against(program, generator, "udp", "0.1", connections=2)
+    assert (load.returncode, load.stderr) == (0, "") or complaint
+    assert complaint in load.stderr
+
+
+def test_a_missing_compiler_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "CACHE", tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(native.BuildError, match="no C compiler is on PATH"):
+        native.c_program("epoll_echo")
+    with pytest.raises(native.BuildError, match="no Go toolchain is on PATH"):
+        native.go_program()
+
+
+def test_measured_processes_get_no_tuning_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MALLOC_TRIM_THRESHOLD_", "GOLOOP_TASKS", "PYTHONPATH", "GOMAXPROCS", "GOGC"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("LANG", "C")
+    environment = runner.environment()
+    assert environment["LANG"] == "C"
+    assert not [name for name in environment if re.match("MALLOC|PYTHON.|GOM|GOGC|GOLOOP", name)]
+
+
+def test_paths_are_cut_from_what_is_reported() -> None:
+    assert runner.without_paths("No file /home/x/lib/a.so, see a/b") == "No file a.so, see a/b"
+    assert runner.without_paths("at 10 messages/s") == "at 10 messages/s"
+
+
+def test_the_command_line_lists_cases_and_refuses_unknown_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["list"]) == 0
+    assert "call-soon-chain" in capsys.readouterr().out
+    assert main(["run", "--cases", "nothing", "--no-save"]) == 1
+    assert "no case is called 'nothing'" in capsys.readouterr().err
+    assert main(["run", "--rounds", "0", "--no-save"]) == 1

