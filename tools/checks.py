@@ -126,6 +126,11 @@ def rooms() -> bool:
     return _passes(tooling().python, "tools/lint_rooms.py", "pybridge")
 
 
+def units() -> bool:
+    """Each file of the extension compiles alone, and all of them link."""
+    return _passes(tooling().python, "tools/units.py")
+
+
 # Tests that do not run the extension's code, or mind what AddressSanitizer does to
 # a process.
 NOT_SANITIZED = [
@@ -138,6 +143,7 @@ NOT_SANITIZED = [
     "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
     "project/test_lint_c.py",  # reads sources
     "project/test_lint_rooms.py",  # reads sources
+    "project/test_units.py",  # compiles snippets
     "project/test_packaging.py",  # builds extensions of its own
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]
@@ -248,6 +254,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "race": race,
     "lint-c": lint_c,
     "rooms": rooms,
+    "units": units,
     "asan": asan,
     "leaks": leaks,
     "forks": forks,
