@@ -178,6 +178,8 @@ def _objects(statement: str) -> list[str]:
     text = _plain(statement)
     if re.match(r"typedef\b|_Static_assert\b", text) or _function(text) is not None:
         return []
+    if re.fullmatch(r"(?:struct|union|enum)\s+\w+", text):  # a type that is defined elsewhere
+        return []
     # A type of its own, with or without objects after it.
     text = re.sub(r"\b(struct|union|enum)\b(?:\s+\w+)?\s*\{\s*\}", "tag", text)
     pointer = re.match(r"[\w\s*]+\(\s*\*+\s*(?:const\s+)?(\w+)\s*(?:\[[^\]]*\])?\s*\)", text)

@@ -207,6 +207,7 @@ CONSTANT = [
     "extern int elsewhere;",
     "GL_PRIVATE_DATA int elsewhere;",
     "struct state { int x; };",
+    "struct stat;",
     "enum { A, B };",
     "typedef int (*callback)(int);",
     "_Static_assert(sizeof(int) == 4, \"\");",
