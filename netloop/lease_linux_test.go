@@ -171,7 +171,7 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	*word = int32(listening)
-	id, gen, err = l.r.ListenerOpen(int32(listening), word, 10)
+	id, gen, err = l.r.ListenerOpen(int32(listening), word, 10, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,7 @@ var (
 	_ [unsafe.Offsetof(C.gl_answer{}.list)]byte          = [unsafe.Offsetof(netloop.Answer{}.List)]byte{}
 	_ [unsafe.Offsetof(C.gl_answer{}.error)]byte         = [unsafe.Offsetof(netloop.Answer{}.Error)]byte{}
 	_ [unsafe.Offsetof(C.gl_answer{}.request)]byte       = [unsafe.Offsetof(netloop.Answer{}.Request)]byte{}
+	_ [C.GL_LISTEN_NODELAY]byte                          = [netloop.ListenNoDelay]byte{}
 	_ [C.GL_LARGE_MAX]byte                               = [netloop.LargeMax]byte{}
 	_ [C.GL_PACKET_MAX]byte                              = [netloop.PacketMax]byte{}
 	_ [C.GL_ARENA_SLACK]byte                             = [netloop.ArenaSlack]byte{}

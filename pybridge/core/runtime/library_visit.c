@@ -103,8 +103,8 @@ visit_datagram_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
 
 static int32_t
 visit_listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
-                    uint32_t *id, uint32_t *gen)
-    GL_VISIT(int32_t, listener_open(reactor, fd, owner, backlog, id, gen))
+                    uint32_t flags, uint32_t *id, uint32_t *gen)
+    GL_VISIT(int32_t, listener_open(reactor, fd, owner, backlog, flags, id, gen))
 
 static int32_t
 visit_listener_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)

@@ -261,8 +261,8 @@ failed:;
 }
 
 GL_PRIVATE PyObject *
-stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay,
-                   PyObject *protocol, PyObject *server, PyObject *context)
+stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, PyObject *protocol,
+                PyObject *server, PyObject *context)
 {
     gl_stream *s = stream_alloc(G.stream_type);
     if (s == NULL) {
@@ -272,7 +272,7 @@ stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay,
     s->lease.number = s->fd_shown = fd;
     s->lazy_socket = s->lazy_peername = s->lazy_sockname = true;
     if (stream_note_raw(s, ends) < 0 ||
-        stream_begin(s, loop, protocol, NULL, server, context, nodelay) < 0) {
+        stream_begin(s, loop, protocol, NULL, server, context, false) < 0) {
         /* A socket object that a hook of the server asked for owns the fd. */
         if (s->lease.owner == NULL)
             (void)gl_lease_close(&s->lease);

@@ -153,7 +153,7 @@ struct gl_stream {
 /* A transport over an accepted fd, which it takes over (on failure too). Used by
  * listener.c. */
 GL_PRIVATE PyObject *stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends,
-                                    bool nodelay, PyObject *protocol, PyObject *server,
+                                    PyObject *protocol, PyObject *server,
                                     PyObject *context);
 /* Whether Go may be called for this stream now. */
 GL_PRIVATE_INLINE bool stream_go_ready(gl_stream *s);
