@@ -1,4 +1,4 @@
-"""pybridge/core/library.c by itself: how a process comes by its Go runtime.
+"""pybridge/core/runtime by itself: how a process comes by its Go runtime.
 
 Each scenario is a program of its own, because what it does to a process (fork,
 signal dispositions, a Go runtime) can't be undone.  The program sees the names of

@@ -371,6 +371,10 @@ GL_PRIVATE int gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObje
 /* Puts a Task on the ring; it will be stepped, or woken by its fut_waiter. */
 GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
 
+/* What asyncio's _fatal_error tells before it closes: to the handler, or where quiet to
+ * the log of the debug mode. `protocol` may be NULL for None. */
+GL_PRIVATE int gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
+                           PyObject *transport, PyObject *protocol);
 /* Lets go of what gl_watch_release gave out. */
 GL_PRIVATE void gl_watch_drop(gl_watch *out);
 /* Ends the hold on the sockets that were ready in the last turn. */
