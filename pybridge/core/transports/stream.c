@@ -512,7 +512,10 @@ stream_close(gl_stream *s)
 GL_PRIVATE PyObject *
 stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (s->closing && stream_queued(s) == 0 && s->loop != NULL && !s->conn_lost) {
+    /* A protocol that is still paused is resumed by the report of the last bytes, which then
+     * ends the stream. */
+    if (s->closing && stream_queued(s) == 0 && !s->protocol_paused && s->loop != NULL &&
+        !s->conn_lost) {
         stream_leave(s);
         if (stream_lost(s, Py_None) < 0)
             return NULL;
