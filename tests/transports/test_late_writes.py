@@ -21,7 +21,9 @@ class Late(Recorder):
         self.transport.write(b"last words")
 
 
-async def test_it_is_sent(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_what_resume_writing_writes_after_close_is_sent(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
     near, far = pair
     transport, protocol = await loop.connect_accepted_socket(Late, near)
     sent = 0
