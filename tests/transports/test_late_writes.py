@@ -48,3 +48,24 @@ async def test_what_resume_writing_writes_after_close_is_sent(
     assert received == sent + len(b"last words")
     assert await protocol.lost is None
     assert protocol.names()[-2:] == ["resume", "lost"]
+
+
+async def test_nothing_else_has_to_end_the_wait(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """The last bytes leave in a turn that could wait for ever: that they have left ends it."""
+    near, far = pair
+    transport, protocol = await loop.connect_accepted_socket(Late, near)
+    transport.pause_reading()
+    while "pause" not in protocol.names():
+        transport.write(bytes(200_000))
+        await asyncio.sleep(0)
+    try:
+        while far.recv(1 << 20):
+            pass
+    except BlockingIOError:
+        pass
+    transport.close()
+    # The peer does not stir any more.
+    assert await protocol.lost is None
+    assert protocol.names()[-2:] == ["resume", "lost"]
