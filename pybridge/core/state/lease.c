@@ -84,10 +84,8 @@ socket_release(PyObject *sock)
         return;
     }
     /* It was closed while we used it: its own method ends it now. */
-    PyObject *r = PyObject_CallMethodNoArgs(sock, G.s__decref_socketios);
-    if (r == NULL)
+    if (gl_call_method(sock, G.s__decref_socketios, NULL) < 0)
         PyErr_WriteUnraisable(sock);
-    Py_XDECREF(r);
 }
 
 /* ---- files ---------------------------------------------------------------------- */
@@ -109,23 +107,14 @@ raw_file(PyObject *o)
 
 /* ---- taking --------------------------------------------------------------------- */
 
-/* The word of a file object and whose it is (`backing`, owned, or NULL). */
-static const int32_t *
-file_word(PyObject *owner, PyObject **backing)
-{
-    PyObject *raw = G.lease.file ? raw_file(owner) : NULL;
-    *backing = raw;
-    return raw ? object_number_word(raw) : NULL;
-}
-
 GL_PRIVATE int
 gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
 {
     gl_lease made = GL_NO_LEASE;
     if (is_socket(owner))
         made.word = object_number_word(owner);
-    else
-        made.word = file_word(owner, &made.backing);
+    else if (G.lease.file != NULL && (made.backing = raw_file(owner)) != NULL)
+        made.word = object_number_word(made.backing);
     /* Nothing runs Python between fileno() and here but what may be its own doing. */
     made.number = gl_fd_from_object(owner);
     if (made.number < 0) {
@@ -152,10 +141,7 @@ gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
 GL_PRIVATE int
 gl_lease_nonblocking(const gl_lease *l)
 {
-    if (call_nonblocking(l) == 0)
-        return 0;
-    PyErr_SetFromErrno(PyExc_OSError);
-    return -1;
+    return call_nonblocking(l) < 0 ? gl_set_oserror(errno) : 0;
 }
 
 GL_PRIVATE void
@@ -205,22 +191,20 @@ gl_lease_close(gl_lease *l)
     }
     if (out.counted)
         socket_release(out.owner);
-    PyObject *r = PyObject_CallMethodNoArgs(out.owner, G.s_close);
+    int rc = gl_call_method(out.owner, G.s_close, NULL);
     Py_DECREF(out.owner);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return rc;
 }
 
 GL_PRIVATE void
 gl_lease_return(gl_lease *l)
 {
-    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *exc = gl_take_exception();
     gl_lease out = lease_out(l);
     if (out.counted)
         socket_release(out.owner);
     Py_XDECREF(out.owner);
-    if (exc != NULL)
-        gl_restore_exception(exc);
+    gl_restore_exception(exc);
 }
 
 /* The class, if its instances have -1 behind the head before they are given a number. */
@@ -243,7 +227,7 @@ class_with_number(const char *module, const char *name)
 }
 
 GL_PRIVATE int
-gl_lease_init(void)
+gl_lease_init(PyObject *Py_UNUSED(module))
 {
     static const char *const names[] = {"BufferedReader", "BufferedWriter", "BufferedRandom"};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++)

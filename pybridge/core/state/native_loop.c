@@ -1,9 +1,9 @@
 /*
- * native_loop.c: may an entry go on this loop's ring directly?
+ * native_loop.c: may an entry go on this loop's ready queue directly?
  *
  * asyncio schedules by calling loop.call_soon.  Where that is our own method, and
- * nothing could tell the difference, Tasks and Futures put their entry on the ring
- * themselves.  Everything else takes the general path, which is asyncio's: a foreign
+ * nothing could tell the difference, Tasks and Futures put their entry on the ready
+ * queue themselves.  Everything else takes the general path, which is asyncio's: a foreign
  * loop, a subclass or an instance with another call_soon, debug mode (whose checks
  * and tracebacks call_soon makes), and a closed loop (whose error call_soon raises).
  *
