@@ -19,22 +19,9 @@
 /* ---- state ---------------------------------------------------------------------- */
 
 static PyObject *
-loop_stop(gl_loop *self, PyObject *Py_UNUSED(ignored))
-{
-    self->stopping = 1;
-    Py_RETURN_NONE;
-}
-
-static PyObject *
 loop_is_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(self->closed);
-}
-
-static PyObject *
-loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
-{
-    return PyBool_FromLong(self->thread_id != 0);
 }
 
 static PyObject *
@@ -318,9 +305,7 @@ static PyGetSetDef loop_getset[] = {
 
 /* The other rooms and files have tables of their own; see gl_loop_init_type. */
 static PyMethodDef loop_methods[] = {
-    {"stop", GL_NOARGS(loop_stop), PyDoc_STR("Stop after the current iteration.")},
     {"is_closed", GL_NOARGS(loop_is_closed), PyDoc_STR("Return True once the loop is closed.")},
-    {"is_running", GL_NOARGS(loop_is_running), PyDoc_STR("Return True while the loop runs.")},
     {"get_debug", GL_NOARGS(loop_get_debug), PyDoc_STR("Return True in debug mode.")},
     {"create_task", GL_FASTKW(gl_loop_create_task),
      PyDoc_STR("create_task($self, coro, **kwargs)\n--\n\n"

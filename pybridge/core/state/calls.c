@@ -19,8 +19,7 @@
 
 /* sendto's own prototype has a union for the address. */
 static ssize_t
-kernel_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to,
-              socklen_t len)
+kernel_sendto(int fd, const void *buf, size_t n, int flags, const void *to, socklen_t len)
 {
     return sendto(fd, buf, n, flags, to, len);
 }
@@ -65,11 +64,53 @@ static const gl_calls kernel_calls = {
     .close = close,
 };
 
+/* Of each call that a lease can make: what it returns, its name in the table and in _fail_call,
+ * and its parameters behind the descriptor, declared and passed. */
+#define _(...) , __VA_ARGS__
+#define CALLS(X)                                                                              \
+    X(ssize_t, recv, "recv", _(void *p, size_t n, int flags), _(p, n, flags))                 \
+    X(ssize_t, send, "send", _(const void *p, size_t n, int flags), _(p, n, flags))           \
+    X(ssize_t, sendto, "sendto",                                                              \
+      _(const void *p, size_t n, int flags, const void *to, socklen_t len),                   \
+      _(p, n, flags, to, len))                                                                \
+    X(int, shutdown, "shutdown", _(int how), _(how))                                          \
+    X(int, nodelay, "setsockopt", , )                                                         \
+    X(int, nonblocking, "fcntl", , )                                                          \
+    X(int, dup, "dup", , )
+
+/* The descriptor to use, or -1 with errno. */
+static inline int
+call_fd(const gl_lease *l)
+{
+    int fd = gl_lease_fd(l);
+    if (fd < 0)
+        errno = EBADF;
+    return fd;
+}
+
+#define LEASED(type, name, text, declared, passed)                                            \
+    GL_PRIVATE type gl_call_##name(const gl_lease *l declared)                                \
+    {                                                                                         \
+        int fd = call_fd(l);                                                                  \
+        return fd < 0 ? -1 : G.calls->name(fd passed);                                        \
+    }
+CALLS(LEASED)
+
+GL_PRIVATE void
+gl_call_close(int fd)
+{
+    const gl_calls *calls = G.calls;
+    Py_BEGIN_ALLOW_THREADS
+    calls->close(fd);
+    Py_END_ALLOW_THREADS
+}
+
 /* ---- faults ----------------------------------------------------------------------- */
 
-enum fault { F_RECV, F_SEND, F_SENDTO, F_SHUTDOWN, F_SETSOCKOPT, F_FCNTL, F_DUP, F_FSTAT, F_READ };
-static const char *const fault_names[] = {"recv",  "send", "sendto", "shutdown", "setsockopt",
-                                          "fcntl", "dup",  "fstat",  "read"};
+#define NUMBER(type, name, text, declared, passed) FAULT_##name,
+enum fault { CALLS(NUMBER) };
+#define TEXT(type, name, text, declared, passed) text,
+static const char *const fault_names[] = {CALLS(TEXT)};
 
 /* Whether this call is to fail; sets errno.  After the last of them the kernel is back. */
 static bool
@@ -87,36 +128,29 @@ faulty(enum fault call)
     return true;
 }
 
-#define FAULTY(type, name, fault, parameters, ...)                                            \
-    static type faulty_##name parameters                                                      \
+#define FAULTY(type, name, text, declared, passed)                                            \
+    static type faulty_##name(int fd declared)                                                \
     {                                                                                         \
-        return faulty(fault) ? -1 : kernel_calls.name(__VA_ARGS__);                           \
+        return faulty(FAULT_##name) ? -1 : kernel_calls.name(fd passed);                      \
     }
-FAULTY(ssize_t, recv, F_RECV, (int fd, void *p, size_t n, int flags), fd, p, n, flags)
-FAULTY(ssize_t, send, F_SEND, (int fd, const void *p, size_t n, int flags), fd, p, n, flags)
-FAULTY(ssize_t, sendto, F_SENDTO,
-       (int fd, const void *p, size_t n, int flags, const struct sockaddr *to, socklen_t len), fd,
-       p, n, flags, to, len)
-FAULTY(int, shutdown, F_SHUTDOWN, (int fd, int how), fd, how)
-FAULTY(int, nodelay, F_SETSOCKOPT, (int fd), fd)
-FAULTY(int, nonblocking, F_FCNTL, (int fd), fd)
-FAULTY(int, dup, F_DUP, (int fd), fd)
-FAULTY(int, fstat, F_FSTAT, (int fd, struct stat *st), fd, st)
-FAULTY(ssize_t, read, F_READ, (int fd, void *p, size_t n), fd, p, n)
+CALLS(FAULTY)
 
+#define ENTRY(type, name, text, declared, passed) .name = faulty_##name,
 static const gl_calls faulty_calls = {
-    .recv = faulty_recv,
-    .send = faulty_send,
-    .sendto = faulty_sendto,
-    .shutdown = faulty_shutdown,
-    .nodelay = faulty_nodelay,
-    .nonblocking = faulty_nonblocking,
-    .dup = faulty_dup,
+    CALLS(ENTRY)
     .exists = kernel_exists,
-    .fstat = faulty_fstat,
-    .read = faulty_read,
+    .fstat = fstat,
+    .read = read,
     .close = close,
 };
+
+#undef _
+#undef CALLS
+#undef LEASED
+#undef NUMBER
+#undef TEXT
+#undef FAULTY
+#undef ENTRY
 
 /* _fail_call(call, errno, after=0, times=1): for tests; times=0 ends it. */
 static PyObject *
@@ -140,78 +174,6 @@ fail_call(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
         Py_RETURN_NONE;
     }
     return PyErr_Format(PyExc_ValueError, "no such call: %s", name);
-}
-
-/* ---- calls on leases ---------------------------------------------------------------- */
-
-/* The descriptor to use, or -1 with errno. */
-static inline int
-call_fd(const gl_lease *l)
-{
-    int fd = gl_lease_fd(l);
-    if (fd < 0)
-        errno = EBADF;
-    return fd;
-}
-
-GL_PRIVATE ssize_t
-gl_call_recv(const gl_lease *l, void *buf, size_t n, int flags)
-{
-    int fd = call_fd(l);
-    return fd < 0 ? -1 : G.calls->recv(fd, buf, n, flags);
-}
-
-GL_PRIVATE ssize_t
-gl_call_send(const gl_lease *l, const void *buf, size_t n, int flags)
-{
-    int fd = call_fd(l);
-    return fd < 0 ? -1 : G.calls->send(fd, buf, n, flags);
-}
-
-GL_PRIVATE ssize_t
-gl_call_sendto(const gl_lease *l, const void *buf, size_t n, int flags, const void *addr,
-               socklen_t len)
-{
-    int fd = call_fd(l);
-    return fd < 0 ? -1 : G.calls->sendto(fd, buf, n, flags, addr, len);
-}
-
-GL_PRIVATE int
-gl_call_shutdown(const gl_lease *l, int how)
-{
-    int fd = call_fd(l);
-    return fd < 0 ? -1 : G.calls->shutdown(fd, how);
-}
-
-GL_PRIVATE int
-gl_call_nodelay(const gl_lease *l)
-{
-    int fd = call_fd(l);
-    return fd < 0 ? -1 : G.calls->nodelay(fd);
-}
-
-GL_PRIVATE int
-call_nonblocking(const gl_lease *l)
-{
-    int fd = call_fd(l);
-    return fd < 0 ? -1 : G.calls->nonblocking(fd);
-}
-
-/* A duplicate of the lease's descriptor, close-on-exec. */
-GL_PRIVATE int
-call_dup(const gl_lease *l)
-{
-    int fd = call_fd(l);
-    return fd < 0 ? -1 : G.calls->dup(fd);
-}
-
-GL_PRIVATE void
-gl_call_close(int fd)
-{
-    const gl_calls *calls = G.calls;
-    Py_BEGIN_ALLOW_THREADS
-    calls->close(fd);
-    Py_END_ALLOW_THREADS
 }
 
 static PyMethodDef calls_functions[] = {

@@ -48,44 +48,42 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
     return (PyObject **)((char *)sock + offset);
 }
 
-GL_PRIVATE bool
-gl_socket_count(PyObject *sock)
+/* Adds to the number of a socket's users; false where it does not count them.  An exact int
+ * goes, so no Python runs. */
+static bool
+socket_add_users(PyObject *sock, long change)
 {
-    if (G.lease.io_refs < 0 || !PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket))
-        return false;
     PyObject **slot = socket_slot(sock, G.lease.io_refs);
     if (*slot == NULL || !PyLong_CheckExact(*slot))
         return false;
     int overflow;
     long users = PyLong_AsLongAndOverflow(*slot, &overflow);
-    PyObject *more = overflow || users < 0 || users == LONG_MAX ? NULL : PyLong_FromLong(users + 1);
-    if (more == NULL) {
-        PyErr_Clear();
-        return false;
-    }
-    Py_SETREF(*slot, more); /* an exact int goes: no Python runs */
-    return true;
+    bool good = !overflow && users >= 0 && users < LONG_MAX && users + change >= 0;
+    PyObject *sum = good ? PyLong_FromLong(users + change) : NULL;
+    if (sum != NULL)
+        Py_SETREF(*slot, sum);
+    PyErr_Clear();
+    return sum != NULL;
+}
+
+GL_PRIVATE bool
+gl_socket_count(PyObject *sock)
+{
+    return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket) &&
+           socket_add_users(sock, 1);
 }
 
 GL_PRIVATE void
 socket_release(PyObject *sock)
 {
-    PyObject **slot = socket_slot(sock, G.lease.io_refs);
+    PyObject *users = *socket_slot(sock, G.lease.io_refs);
     PyObject *closed = *socket_slot(sock, G.lease.closed);
-    if (*slot == NULL || closed == NULL)
+    if (users == NULL || closed == NULL)
         return; /* the collector has taken it apart */
-    if (closed == Py_False && PyLong_CheckExact(*slot)) {
-        int overflow;
-        long users = PyLong_AsLongAndOverflow(*slot, &overflow);
-        PyObject *fewer = overflow || users < 1 ? NULL : PyLong_FromLong(users - 1);
-        if (fewer != NULL)
-            Py_SETREF(*slot, fewer);
-        PyErr_Clear();
-        return;
-    }
-    /* It was closed while we used it: its own method ends it now. */
-    if (gl_call_method(sock, G.s__decref_socketios, NULL) < 0)
-        PyErr_WriteUnraisable(sock);
+    if (closed == Py_False && PyLong_CheckExact(users))
+        (void)socket_add_users(sock, -1);
+    else if (gl_call_method(sock, G.s__decref_socketios, NULL) < 0)
+        PyErr_WriteUnraisable(sock); /* it was closed while we used it, and ends now */
 }
 
 /* ---- files ---------------------------------------------------------------------- */
@@ -141,7 +139,7 @@ gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
 GL_PRIVATE int
 gl_lease_nonblocking(const gl_lease *l)
 {
-    return call_nonblocking(l) < 0 ? gl_set_oserror(errno) : 0;
+    return gl_call_nonblocking(l) < 0 ? gl_set_oserror(errno) : 0;
 }
 
 GL_PRIVATE void
@@ -159,7 +157,7 @@ gl_lease_duplicate(gl_lease *l)
 {
     if (l->own >= 0)
         return 0;
-    int fd = call_dup(l);
+    int fd = gl_call_dup(l);
     if (fd < 0)
         return gl_set_oserror(errno);
     l->own = fd;

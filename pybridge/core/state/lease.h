@@ -94,7 +94,7 @@ struct stat;
 typedef struct gl_calls {
     ssize_t (*recv)(int fd, void *buf, size_t n, int flags);
     ssize_t (*send)(int fd, const void *buf, size_t n, int flags);
-    ssize_t (*sendto)(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to,
+    ssize_t (*sendto)(int fd, const void *buf, size_t n, int flags, const void *to,
                       socklen_t len);
     int (*shutdown)(int fd, int how);
     int (*nodelay)(int fd);       /* setsockopt: TCP_NODELAY */
@@ -110,9 +110,11 @@ typedef struct gl_calls {
 GL_PRIVATE ssize_t gl_call_recv(const gl_lease *l, void *buf, size_t n, int flags);
 GL_PRIVATE ssize_t gl_call_send(const gl_lease *l, const void *buf, size_t n, int flags);
 GL_PRIVATE ssize_t gl_call_sendto(const gl_lease *l, const void *buf, size_t n, int flags,
-                              const void *addr, socklen_t len);
+                                  const void *addr, socklen_t len);
 GL_PRIVATE int gl_call_shutdown(const gl_lease *l, int how);
 GL_PRIVATE int gl_call_nodelay(const gl_lease *l);
+GL_PRIVATE int gl_call_nonblocking(const gl_lease *l);
+GL_PRIVATE int gl_call_dup(const gl_lease *l);
 /* close(2) without the GIL: it may wait (SO_LINGER). */
 GL_PRIVATE void gl_call_close(int fd);
 

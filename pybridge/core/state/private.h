@@ -6,11 +6,6 @@
 
 #include "state/state.h"
 
-/* ---- calls.c ---------------------------------------------------------------------------------- */
-
-GL_PRIVATE int call_nonblocking(const gl_lease *l);
-GL_PRIVATE int call_dup(const gl_lease *l);
-
 /* ---- handle.c --------------------------------------------------------------------------------- */
 
 static inline gl_handle_args *

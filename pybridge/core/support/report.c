@@ -109,11 +109,10 @@ gl_report_exception_object(gl_loop *loop, const char *message, PyObject *exc,
                            PyObject *transport, PyObject *protocol)
 {
     PyObject *text = PyUnicode_FromString(message);
-    if (text == NULL)
-        return -1;
-    int r = gl_report(loop, text, exc, transport ? G.s_transport : NULL, transport,
-                      protocol ? G.s_protocol : NULL, protocol, NULL);
-    Py_DECREF(text);
+    int r = text ? gl_report(loop, text, exc, transport ? G.s_transport : NULL, transport,
+                             protocol ? G.s_protocol : NULL, protocol, NULL)
+                 : -1;
+    Py_XDECREF(text);
     return r;
 }
 
@@ -122,8 +121,7 @@ gl_report_stray(gl_loop *loop, const char *message, PyObject *transport, PyObjec
 {
     if (gl_exception_leaves())
         return -1;
-    PyObject *exc = gl_take_exception();
-    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
+    PyObject *exc = gl_take_exception(), *owner = Py_NewRef(protocol ? protocol : Py_None);
     int r = gl_report_exception_object(loop, message, exc, transport, owner);
     Py_DECREF(owner);
     Py_DECREF(exc);

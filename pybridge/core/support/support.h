@@ -29,27 +29,22 @@ typedef struct gl_loop gl_loop;
 /* ---- the module's state -------------------------------------------------------------- */
 
 /* The interned strings: G.s_NAME is the str "NAME". */
-#define GL_STRINGS(X)                                                          \
-    X(_asyncio_future_blocking) X(_attach) X(_detach) X(_callback)             \
-    X(_fatal_error) X(add_done_callback) X(buffer_updated)                     \
-    X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost) \
-    X(connection_made) X(context) X(data_received) X(detach) X(done)           \
-    X(eof_received) X(exception) X(fileno) X(get_buffer) X(get_debug)          \
-    X(getpeername) X(getsockname) X(handle) X(loop) X(message)                 \
-    X(pause_writing) X(peername) X(protocol) X(resume_writing) X(result)       \
-    X(set_exception) X(set_result) X(sockname) X(socket) X(source_traceback)   \
-    X(transport) X(_call_connection_lost) X(_start) X(_sock) X(name) X(asyncgen) \
-    X(future) X(task) X(slow_callback_duration) X(_loop) X(gettimeout) X(send) \
-    X(throw) X(_accept_failed) X(_log_slow) X(_forget_server_client)       \
-    X(_check_thread) X(_check_callback) X(debug) X(warning) X(recv) X(recv_into) \
-    X(_run) X(set) X(callback)                                                 \
-    X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
-    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)                \
-    X(_maybe_pause_protocol) X(datagram_received) X(error_received) X(sendto) \
-    X(_wake_waiter) X(pipe) X(_decref_socketios) X(raw)                          \
-    X(cancel) X(coro) X(eager_start) X(get_loop) X(is_running) X(create_task)  \
-    X(fd) X(n) X(buf) X(data) X(sock) X(delay) X(when) X(list_of_data)         \
-    X(high) X(low) X(default) X(_callback_failed)
+#define GL_STRINGS(X)                                                                         \
+    X(_asyncio_future_blocking) X(_attach) X(_detach) X(_callback) X(_fatal_error)            \
+    X(add_done_callback) X(buffer_updated) X(call_exception_handler) X(call_soon)             \
+    X(cancelled) X(close) X(connection_lost) X(connection_made) X(context) X(data_received)   \
+    X(detach) X(done) X(eof_received) X(exception) X(fileno) X(get_buffer) X(get_debug)       \
+    X(getpeername) X(getsockname) X(handle) X(loop) X(message) X(pause_writing) X(peername)   \
+    X(protocol) X(resume_writing) X(result) X(set_exception) X(set_result) X(sockname)        \
+    X(socket) X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(_sock)    \
+    X(name) X(future) X(task) X(_loop) X(send) X(throw) X(_accept_failed)                     \
+    X(_forget_server_client) X(_check_thread) X(debug) X(recv_into) X(_run) X(set)            \
+    X(callback) X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync)   \
+    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent) X(_maybe_pause_protocol)     \
+    X(datagram_received) X(error_received) X(sendto) X(_wake_waiter) X(pipe)                  \
+    X(_decref_socketios) X(raw) X(cancel) X(coro) X(eager_start) X(get_loop) X(is_running)    \
+    X(create_task) X(fd) X(n) X(buf) X(data) X(sock) X(delay) X(when) X(list_of_data)         \
+    X(high) X(low) X(_callback_failed) X(default)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -89,7 +84,8 @@ typedef struct gl_task_node {
 
 /* All that the module keeps for its own.  It is loaded once in a process (module.c), so this
  * is one object.  The first part is written while the module is imported and only read
- * then; the second changes while loops run, guarded by the GIL, by any thread. */
+ * then; the second changes while loops run.  In brackets what guards a field: [GIL] means any
+ * thread that has it. */
 struct gl_globals {
 #define X(n) PyObject *s_##n;
     GL_STRINGS(X)
@@ -141,33 +137,35 @@ struct gl_globals {
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
     /* ---- what changes ---- */
-    bool loaded;
-    int dealloc_depth;            /* how deep we are in chains of dying objects */
-    gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) */
-    gl_pool handle_pool, timer_pool, threadsafe_pool;
-    struct gl_future_iter *iter_pool[GL_ITER_POOL];
+    bool loaded;                  /* at import [GIL] */
+    int dealloc_depth;            /* how deep we are in chains of dying objects [GIL] */
+    gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) [GIL] */
+    gl_pool handle_pool, timer_pool, threadsafe_pool; /* state/handle.c [GIL] */
+    struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
     int iter_pool_len;
-    gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) */
-    unsigned long long task_names; /* the number in the last default name */
+    gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
+    unsigned long long task_names; /* the number in the last default name [GIL] */
     struct {
         PyTypeObject *type;       /* not owned: the tag is never given to another class */
         unsigned int tag;
         PyObject *call_soon;      /* _core.Loop's method descriptor */
-    } native_class;               /* state/native_loop.c */
-    PyObject *TransportSocket_class; /* goloop.transport_socket's; NULL until it is wanted */
+    } native_class;               /* state/native_loop.c [GIL; the three change together] */
+    PyObject *TransportSocket_class; /* goloop.transport_socket's; NULL until wanted [GIL] */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
         PyObject *s_call_eof, *s_start_shutdown, *s_dispatch, *s_do_read, *s_append;
-    } tls;                        /* made at first use: SSLProtocol's methods and the states */
+    } tls;                        /* made at first use: SSLProtocol's methods and the states
+                                   * [GIL; read only once made] */
     uint8_t *tls_spare;           /* where plaintext is decrypted to.  Whoever decrypts takes it
                                    * and puts it back: OpenSSL may call Python (a key log, a
-                                   * message callback), which may let another thread in */
-    const struct gl_calls *calls; /* the kernel's, unless a test makes one fail (state/calls.c) */
+                                   * message callback), which may let another thread in [GIL] */
+    const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
+                                   * (state/calls.c) [GIL] */
     struct {
         int call, err;            /* an enum fault of state/calls.c */
         unsigned long after, left;
-    } call_fault;                 /* what a test has asked for */
+    } call_fault;                 /* what a test has asked for [GIL] */
 };
 GL_PRIVATE_DATA struct gl_globals G;
 
