@@ -72,7 +72,9 @@ def wrong_calls(name: str) -> Iterator[tuple[str, Call]]:
 
 
 WRONG = [
-    pytest.param(name, call, id=f"{name}-{form}") for name in RIGHT for form, call in wrong_calls(name)
+    pytest.param(name, call, id=f"{name}-{form}")
+    for name in RIGHT
+    for form, call in wrong_calls(name)
 ]
 
 
@@ -147,7 +149,12 @@ def test_a_name_may_be_a_string_of_a_subclass(loop: asyncio.AbstractEventLoop) -
 
     any_loop: Any = loop
     seen: list[int] = []
-    any_loop.call_soon(**{Name("callback"): lambda: (seen.append(1), loop.stop())})
+
+    def note() -> None:
+        seen.append(1)
+        loop.stop()
+
+    any_loop.call_soon(**{Name("callback"): note})
     loop.run_forever()
     assert seen == [1]
 
@@ -188,11 +195,12 @@ def test_sock_methods_by_name(loop: asyncio.AbstractEventLoop) -> None:
     near.setblocking(False)
     far.setblocking(False)
     buffer = bytearray(10)
+    any_loop: Any = loop
 
     async def main() -> None:
-        await loop.sock_sendall(data=b"abc", sock=near)
-        assert await loop.sock_recv(far, n=2) == b"ab"
-        assert await loop.sock_recv_into(buf=buffer, sock=far) == 1
+        await any_loop.sock_sendall(data=b"abc", sock=near)
+        assert await any_loop.sock_recv(far, n=2) == b"ab"
+        assert await any_loop.sock_recv_into(buf=buffer, sock=far) == 1
 
     with near, far:
         loop.run_until_complete(main())

@@ -369,37 +369,34 @@ threadsafe_handle_init_type(PyObject *module)
 static int
 check_handle_layout(void)
 {
-    static const struct {
+    PyObject *handle = G.asyncio_Handle, *timer = G.asyncio_TimerHandle;
+    const struct {
+        PyObject *cls;
         const char *name;
-        Py_ssize_t offset;
+        size_t offset;
     } slots[] = {
-        {"_args", offsetof(gl_handle_head, args)},
-        {"_callback", offsetof(gl_handle_head, callback)},
-        {"_cancelled", offsetof(gl_handle_head, cancelled)},
-        {"_context", offsetof(gl_handle_head, context)},
-        {"_loop", offsetof(gl_handle_head, loop)},
-        {"_repr", offsetof(gl_handle_head, repr)},
-        {"_source_traceback", offsetof(gl_handle_head, source_traceback)},
+        {handle, "_args", offsetof(gl_handle_head, args)},
+        {handle, "_callback", offsetof(gl_handle_head, callback)},
+        {handle, "_cancelled", offsetof(gl_handle_head, cancelled)},
+        {handle, "_context", offsetof(gl_handle_head, context)},
+        {handle, "_loop", offsetof(gl_handle_head, loop)},
+        {handle, "_repr", offsetof(gl_handle_head, repr)},
+        {handle, "_source_traceback", offsetof(gl_handle_head, source_traceback)},
+        {timer, "_scheduled", offsetof(gl_timer_handle, scheduled)},
+        {timer, "_when", offsetof(gl_timer_handle, when)},
     };
-    bool good = ((PyTypeObject *)G.asyncio_Handle)->tp_basicsize ==
-                    (Py_ssize_t)sizeof(gl_handle_head) &&
-                ((PyTypeObject *)G.asyncio_TimerHandle)->tp_basicsize ==
+    bool good = ((PyTypeObject *)handle)->tp_basicsize == (Py_ssize_t)sizeof(gl_handle_head) &&
+                ((PyTypeObject *)timer)->tp_basicsize ==
                     (Py_ssize_t)offsetof(gl_timer_handle, inl);
     for (size_t i = 0; good && i < Py_ARRAY_LENGTH(slots); i++)
-        good = gl_slot_offset(G.asyncio_Handle, slots[i].name) == slots[i].offset;
-    good = good &&
-           gl_slot_offset(G.asyncio_TimerHandle, "_scheduled") ==
-               offsetof(gl_timer_handle, scheduled) &&
-           gl_slot_offset(G.asyncio_TimerHandle, "_when") ==
-               offsetof(gl_timer_handle, when);
-    if (!good) {
-        PyErr_SetString(PyExc_ImportError,
-                        "goloop: asyncio.Handle of this Python has another layout than "
-                        "goloop was written for; use a released CPython 3.11 to 3.14, "
-                        "not a debug or free-threaded build");
-        return -1;
-    }
-    return 0;
+        good = gl_slot_offset(slots[i].cls, slots[i].name) == (Py_ssize_t)slots[i].offset;
+    if (good)
+        return 0;
+    PyErr_SetString(PyExc_ImportError,
+                    "goloop: asyncio.Handle of this Python has another layout than goloop was "
+                    "written for; use a released CPython 3.11 to 3.14, not a debug or "
+                    "free-threaded build");
+    return -1;
 }
 
 GL_PRIVATE int

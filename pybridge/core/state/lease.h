@@ -2,8 +2,8 @@
  * lease.h: a descriptor, and the right to use it.
  *
  * A descriptor's number is no identity: once its owner has closed it, the kernel gives
- * the number to the next file, and who goes on using it reads a stranger's bytes or sends
- * to a stranger.  So nothing here makes a system call on a bare number that somebody
+ * the number to the next file, and who goes on using it reads somebody else's bytes or
+ * sends to somebody else.  So nothing here makes a system call on a bare number that somebody
  * else may close.  A lease says whose the number is:
  *
  *   owner          word               the number is good

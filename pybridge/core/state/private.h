@@ -44,6 +44,12 @@ GL_PRIVATE void socket_release(PyObject *sock);
 GL_PRIVATE int fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visit,
                         void *arg);
 
+/* ---- scheduling.c ----------------------------------------------------------------------------- */
+
+/* Puts a fresh handle of callable(arg) on the ready queue; `arg` may be NULL. */
+GL_PRIVATE_INLINE int push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg,
+                                      PyObject *context);
+
 /* ---- timers.c -------------------------------------------------------------------------------- */
 
 /* Called by TimerHandle.cancel(); the handle is alive (the caller's reference). */

@@ -17,16 +17,20 @@ gl_monotonic_ns(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-GL_PRIVATE int
-gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
+GL_PRIVATE_INLINE int
+push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
-    if (gl_loop_check_usable(loop) < 0)
-        return -1;
     PyObject *h = gl_handle_new(loop, callable, &arg, arg ? 1 : 0, context);
     int r = h ? gl_ready_push(&loop->ready, h) : -1;
     if (r < 0)
         Py_XDECREF(h);
     return r;
+}
+
+GL_PRIVATE int
+gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    return gl_loop_check_usable(loop) < 0 ? -1 : push_new_handle(loop, callable, arg, context);
 }
 
 /* ---- waking --------------------------------------------------------------- */

@@ -187,33 +187,33 @@ static int
 watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
 {
     gl_watch *w = watch_get(loop, fd);
-    gl_place old = made;
+    gl_place out = made; /* what leaves: the place's last content, or `made` */
     int err = 0;
     if (w != NULL) {
-        old = w->place[which];
+        out = w->place[which];
         made.turn = loop->shared->turns;
         w->place[which] = made;
         err = watch_sync(loop, w, false);
         if (err != 0) {
-            w->place[which] = old;
-            old = made;
+            w->place[which] = out;
+            out = made;
         } else if (file != NULL) {
             PyObject *before = w->file;
             w->file = file;
             file = before;
         }
     }
-    if (w != NULL && err == 0) {
-        watch_displaced(&old);
-        Py_XDECREF(file);
-        return 0;
-    }
-    PyObject *exc = w == NULL ? gl_take_exception() : gl_oserror(err);
-    Py_CLEAR(old.waiter);
-    Py_CLEAR(old.sock);
+    bool placed = w != NULL && err == 0;
+    PyObject *exc = NULL;
+    if (placed)
+        watch_displaced(&out);
+    else
+        exc = w == NULL ? gl_take_exception() : gl_oserror(err);
+    Py_CLEAR(out.waiter);
+    Py_CLEAR(out.sock);
     Py_XDECREF(file);
     gl_restore_exception(exc);
-    return -1;
+    return placed ? 0 : -1;
 }
 
 GL_PRIVATE bool
