@@ -128,7 +128,6 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("Sends what the transports of all loops have queued; for atexit.")},
     {"_before_fork", core_before_fork, METH_NOARGS,
      PyDoc_STR("For os.register_at_fork(before=...).")},
-    GL_TASK_MODULE_METHODS,
     {NULL, NULL, 0, NULL},
 };
 
@@ -155,7 +154,7 @@ core_exec(PyObject *module)
 {
     if (core_refuse_again() < 0)
         return -1;
-    if (gl_names_init() < 0 || gl_lease_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
+    if (gl_names_init() < 0 || gl_lease_init() < 0 || gl_tasks_init(module) < 0 || gl_handle_init_types(module) < 0 ||
         gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
         gl_stream_init_type(module) < 0 || gl_pipe_init_types(module) < 0 ||
         gl_listener_init_type(module) < 0 || gl_datagram_init_type(module) < 0 ||
