@@ -61,6 +61,8 @@
 #include "transports/datagram_type.c"
 
 #include "tls/openssl.c"
+#include "tls/tls_write.c"
+#include "tls/tls_read.c"
 #include "tls/tls.c"
 
 #include "loop/turn.c"
@@ -119,8 +121,6 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("set_library_path(path): where the Go library lies; before the first loop.")},
     {"library_info", core_library_info, METH_NOARGS,
      PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
-    {"tls_fallback_reason", gl_core_tls_fallback_reason, METH_NOARGS,
-     PyDoc_STR("tls_fallback_reason(): why OpenSSL is not called directly, or None.")},
     {"_fail_call", (PyCFunction)(void (*)(void))gl_core_fail_call, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("_fail_call(call, errno, after=0, times=1): the next such system calls on "
                "connections fail; for tests.")},
