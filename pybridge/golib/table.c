@@ -36,26 +36,16 @@ reactor_close(int32_t reactor)
     return rc;
 }
 
-static int32_t
-stream_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t flags, uint32_t *id,
-            uint32_t *gen)
-{
-    return goloop_stream_open(reactor, fd, (int32_t *)owner, flags, id, gen);
-}
-
-static int32_t
-datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want, uint32_t *id,
-              uint32_t *gen)
-{
-    return goloop_datagram_open(reactor, fd, (int32_t *)owner, want, id, gen);
-}
-
-static int32_t
-listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog, uint32_t *id,
-              uint32_t *gen)
-{
-    return goloop_listener_open(reactor, fd, (int32_t *)owner, backlog, id, gen);
-}
+/* cgo knows no const. */
+#define OPEN(what, type)                                                                      \
+    static int32_t what##_open(int32_t reactor, int32_t fd, const int32_t *owner, type third, \
+                               uint32_t *id, uint32_t *gen)                                   \
+    {                                                                                         \
+        return goloop_##what##_open(reactor, fd, (int32_t *)owner, third, id, gen);           \
+    }
+OPEN(stream, uint32_t)
+OPEN(datagram, uint32_t)
+OPEN(listener, int32_t)
 
 static const gl_table table = {
     .abi_version = GL_ABI_VERSION,
