@@ -36,13 +36,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Before the page is mapped, and where mapping it failed.  The pointer is written once, when
- * the extension is loaded; any thread reads it. */
-static gl_process unmapped; /* lint: allow mutable-static: as gl_here points to it */
-GL_PRIVATE gl_process *gl_here = &unmapped; /* lint: allow mutable-static: of the process */
-
 /* lint: allow mutable-static: the library is the process's; private.h says who may touch it */
 GL_PRIVATE struct gl_library_state library = {.mode = "unopened"};
+
+/* lint: allow mutable-static: written once, when the extension is loaded; any thread reads it */
+GL_PRIVATE gl_process *gl_here = &library.unmapped;
 
 /* lint: allow mutable-static: one for each thread, which alone uses it */
 GL_PRIVATE _Thread_local struct gl_library_thread thread_here;
@@ -255,7 +253,7 @@ library_open(void)
 {
     if (library.path == NULL)
         return library_fail("goloop._core was not told where the Go library lies.");
-    if (gl_here == &unmapped)
+    if (gl_here == &library.unmapped)
         return library_fail("goloop could not map a page of memory when it was imported.");
     if (!library.forked_hook) {
         int err = pthread_atfork(NULL, NULL, library_in_child);

@@ -72,6 +72,7 @@ typedef struct gl_instance {   /* a loaded copy */
  * only lies in *gl_here.  Written by the thread that has set gl_here->opening, with the GIL,
  * under which alone it is read; exceptions stand at their fields. */
 struct gl_library_state {
+    gl_process unmapped;         /* *gl_here, before the page is mapped and where that failed */
     char *path;                  /* by gl_library_set_path, before the first loop; the GIL */
     gl_image image;
     bool forked_hook;            /* library_in_child is registered */
