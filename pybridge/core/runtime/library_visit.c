@@ -46,36 +46,34 @@ visit_end(gl_visit *visit)
         pthread_sigmask(SIG_SETMASK, &visit->mask, NULL);
 }
 
+/* Parameters and arguments that several functions have. */
+#define OPEN(type)                                                                            \
+    (int32_t reactor, int32_t fd, const int32_t *owner, type what, uint32_t *id, uint32_t *gen), \
+        (reactor, fd, owner, what, id, gen)
+#define BY_ID (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)
+#define BY_ID_AND                                                                             \
+    (int32_t reactor, uint32_t id, uint32_t gen, uint32_t what), (reactor, id, gen, what)
+
 /* Every function but `turn`: its result, name, parameters and arguments. */
 #define GL_VISITS(X)                                                                          \
     X(int32_t, reactor_new, (gl_shared *shared), (shared))                                    \
     X(int32_t, reactor_close, (int32_t reactor), (reactor))                                   \
-    X(int64_t, flush_stream, (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)) \
+    X(int64_t, flush_stream, BY_ID)                                                           \
     X(int32_t, flush, (int32_t reactor), (reactor))                                           \
-    X(int32_t, stream_open, (int32_t reactor, int32_t fd, const int32_t *owner,               \
-                             uint32_t flags, uint32_t *id, uint32_t *gen),                    \
-      (reactor, fd, owner, flags, id, gen))                                                   \
-    X(int32_t, stream_close, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags),    \
-      (reactor, id, gen, flags))                                                              \
-    X(int32_t, datagram_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
-                               uint32_t want, uint32_t *id, uint32_t *gen),                   \
-      (reactor, fd, owner, want, id, gen))                                                    \
-    X(int32_t, datagram_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want),     \
-      (reactor, id, gen, want))                                                               \
-    X(int32_t, datagram_close, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags),  \
-      (reactor, id, gen, flags))                                                              \
-    X(int32_t, listener_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
-                               int32_t backlog, uint32_t *id, uint32_t *gen),                 \
-      (reactor, fd, owner, backlog, id, gen))                                                 \
-    X(int32_t, listener_close, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags),  \
-      (reactor, id, gen, flags))                                                              \
+    X(int32_t, stream_open, OPEN(uint32_t))                                                   \
+    X(int32_t, stream_close, BY_ID_AND)                                                       \
+    X(int32_t, datagram_open, OPEN(uint32_t))                                                 \
+    X(int32_t, datagram_set, BY_ID_AND)                                                       \
+    X(int32_t, datagram_close, BY_ID_AND)                                                     \
+    X(int32_t, listener_open, OPEN(int32_t))                                                  \
+    X(int32_t, listener_close, BY_ID_AND)                                                     \
     X(int32_t, watch_open, (int32_t reactor, int32_t fd, uint32_t want, uint32_t once,        \
                             uint32_t *id, uint32_t *gen),                                     \
       (reactor, fd, want, once, id, gen))                                                     \
     X(int32_t, watch_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want,         \
                            uint32_t once),                                                    \
       (reactor, id, gen, want, once))                                                         \
-    X(int32_t, watch_close, (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)) \
+    X(int32_t, watch_close, BY_ID)                                                            \
     X(int32_t, resolve, (int32_t reactor, uint32_t request, const char *host,                 \
                          const char *service, int32_t flags, int32_t family,                  \
                          int32_t socktype, int32_t protocol),                                 \
@@ -83,7 +81,7 @@ visit_end(gl_visit *visit)
     X(int32_t, wake, (int32_t reactor), (reactor))                                            \
     X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
 
-#define X(type, name, parameters, arguments)                                                  \
+#define DEFINE(type, name, parameters, arguments)                                             \
     static type visit_##name parameters                                                       \
     {                                                                                         \
         gl_visit visit;                                                                       \
@@ -93,8 +91,10 @@ visit_end(gl_visit *visit)
         visit_end(&visit);                                                                    \
         return result;                                                                        \
     }
+#define X(...) DEFINE(__VA_ARGS__)
 GL_VISITS(X)
 #undef X
+#undef DEFINE
 
 /* Only a run takes turns. */
 static int32_t
@@ -115,7 +115,10 @@ GL_PRIVATE const gl_table visits = {
     .endpoints_size = sizeof(gl_endpoints),
     .packet_size = sizeof(gl_packet),
     .turn = visit_turn,
-#define X(type, name, parameters, arguments) .name = visit_##name,
+#define X(type, name, ...) .name = visit_##name,
     GL_VISITS(X)
 #undef X
 };
+#undef OPEN
+#undef BY_ID
+#undef BY_ID_AND

@@ -40,8 +40,10 @@ none_or_null(int r)
  * state; `queued`: the task came out of the ready queue of `loop`, a gl_loop. */
 GL_PRIVATE_INLINE int current_enter(char *ts, PyObject *loop, PyObject *task, bool queued);
 GL_PRIVATE_INLINE int current_leave(char *ts, PyObject *loop, PyObject *task, bool queued);
+#if PY_VERSION_HEX >= 0x030C0000
 /* Makes `task` (None: no task) the current one; returns the one before, or None. */
 GL_PRIVATE PyObject *current_swap(PyObject *loop, PyObject *task);
+#endif
 
 /* ---- task_registry.c ------------------------------------------------------------------------- */
 

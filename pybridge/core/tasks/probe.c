@@ -10,25 +10,6 @@
  */
 #include "tasks/private.h"
 
-/* _core._layout(): sizes to compare before anything is peeked at; None: no layout.  The
- * offsets are for a test that reads CPython's own table of them, which 3.14 has. */
-static PyObject *
-core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    if (!GL_LAYOUT_KNOWN)
-        Py_RETURN_NONE;
-    return Py_BuildValue("{snsnsnsnsnsn}", "future", sizeof(gl_future), "task",
-                         sizeof(gl_base_task), "task_name", offsetof(gl_task, name), "task_coro",
-                         offsetof(gl_task, coro), "task_node", offsetof(gl_task, node),
-                         "task_awaited_by",
-#if GL_LAYOUT_AWAITED_BY
-                         offsetof(gl_task, awaited_by)
-#else
-                         (Py_ssize_t)-1
-#endif
-    );
-}
-
 typedef struct gl_peeked {
     const char *name;
     unsigned long long value;
@@ -46,10 +27,34 @@ put_fields(PyObject *d, const gl_peeked *field, size_t n)
     return r;
 }
 
+#define PUT(d, fields) put_fields(d, fields, sizeof fields / sizeof *fields)
+
+/* _core._layout(): sizes to compare before anything is peeked at; None: no layout.  The
+ * offsets are for a test that reads CPython's own table of them, which 3.14 has. */
+static PyObject *
+core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    if (!GL_LAYOUT_KNOWN)
+        Py_RETURN_NONE;
+    const gl_peeked numbers[] = {
+        {"future", sizeof(gl_future)},
+        {"task", sizeof(gl_base_task)},
+#if GL_LAYOUT_AWAITED_BY
+        {"task_name", offsetof(gl_task, name)},
+        {"task_coro", offsetof(gl_task, coro)},
+        {"task_node", offsetof(gl_task, node)},
+        {"task_awaited_by", offsetof(gl_task, awaited_by)},
+#endif
+    };
+    PyObject *d = PyDict_New();
+    if (PUT(d, numbers) < 0)
+        Py_CLEAR(d);
+    return d;
+}
+
 #define WORD(name, word) {name, (unsigned long long)(uintptr_t)(word)},
 #define INT(field) {#field, (unsigned long long)t->field},
 #define OBJECT(field) WORD(#field, t->field)
-#define PUT(d, fields) put_fields(d, fields, sizeof fields / sizeof *fields)
 
 static int
 put_future(PyObject *d, const gl_future *t)
@@ -95,6 +100,11 @@ core_peek(PyObject *Py_UNUSED(module), PyObject *o)
         Py_CLEAR(d);
     return d;
 }
+
+#undef WORD
+#undef INT
+#undef OBJECT
+#undef PUT
 
 /* How far past the public part of the thread state the private part surely reaches, in the
  * versions that have asyncio's words there. */

@@ -34,17 +34,14 @@ tls_import(void)
         PyObject **at, *of; /* of NULL: the name itself */
         const char *name;
     } wanted[] = {
-        {&G.tls.do_read, cls, "_do_read"},
-        {&G.tls.do_write, cls, "_do_write"},
+        {&G.tls.do_read, cls, "_do_read"}, {&G.tls.do_write, cls, "_do_write"},
         {&G.tls.process_outgoing, cls, "_process_outgoing"},
         {&G.tls.write_appdata, cls, "_write_appdata"},
         {&G.tls.control_app_writing, cls, "_control_app_writing"},
-        {&G.tls.wrapped, states, "WRAPPED"},
-        {&G.tls.flushing, states, "FLUSHING"},
+        {&G.tls.wrapped, states, "WRAPPED"}, {&G.tls.flushing, states, "FLUSHING"},
         {&G.tls.s_call_eof, NULL, "_call_eof_received"},
         {&G.tls.s_start_shutdown, NULL, "_start_shutdown"},
-        {&G.tls.s_dispatch, NULL, "_received"},
-        {&G.tls.s_do_read, NULL, "_do_read"},
+        {&G.tls.s_dispatch, NULL, "_received"}, {&G.tls.s_do_read, NULL, "_do_read"},
         {&G.tls.s_append, NULL, "append"}, /* last: all are there */
     };
     int r = states ? 0 : -1;
@@ -202,6 +199,9 @@ static PyMemberDef tls_members[] = {
     SIZE("_outgoing_high_water", outgoing_high), SIZE("_outgoing_low_water", outgoing_low),
     {NULL, 0, 0, 0, NULL},
 };
+#undef OBJECT
+#undef FLAG
+#undef SIZE
 
 static PyMethodDef tls_methods[] = {
     {"_do_read", (PyCFunction)tls_do_read, METH_NOARGS, NULL},
