@@ -37,7 +37,7 @@
 #include <unistd.h>
 
 /* lint: allow mutable-static: the library is the process's; private.h says who may touch it */
-GL_PRIVATE struct gl_library_state library = {.mode = "unopened"};
+GL_PRIVATE struct gl_library_state library;
 
 /* lint: allow mutable-static: written once, when the extension is loaded; any thread reads it */
 GL_PRIVATE gl_process *gl_here = &library.unmapped;
@@ -58,6 +58,7 @@ library_load(int argc, char **argv, char **envp)
 #else
     (void)argc, (void)argv, (void)envp;
 #endif
+    library.mode = "unopened";
     long size = sysconf(_SC_PAGESIZE);
     void *page = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);

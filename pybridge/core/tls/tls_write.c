@@ -126,16 +126,13 @@ tls_write_appdata(gl_tls *t, PyObject *list)
         return NULL;
     int r = 0;
     for (Py_ssize_t i = 0; r == 0 && i < PySequence_Fast_GET_SIZE(items); i++) {
-        PyObject *data;
-        if (tls_writable(t)) {
-            data = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
-            r = tls_write_one(t, data);
-        } else {
-            data = PySequence_GetSlice(items, i, PY_SSIZE_T_MAX);
-            r = tls_done(tls_write_later(t, data));
-            i = PY_SSIZE_T_MAX - 1;
-        }
+        bool now = tls_writable(t);
+        PyObject *data = now ? Py_NewRef(PySequence_Fast_GET_ITEM(items, i))
+                             : PySequence_GetSlice(items, i, PY_SSIZE_T_MAX);
+        r = now ? tls_write_one(t, data) : tls_done(tls_write_later(t, data));
         Py_XDECREF(data);
+        if (!now)
+            break;
     }
     Py_DECREF(items);
     if (r == 0)
