@@ -277,4 +277,6 @@ GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
 /* Imports module.attr as a new reference. */
 GL_PRIVATE PyObject *gl_import_attr(const char *module, const char *attr);
 
+#include "support/args.h"
+
 #endif /* GOLOOP_SUPPORT_H */
