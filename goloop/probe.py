@@ -1,7 +1,7 @@
 """The probe: do the fields of asyncio's Future and Task lie where goloop expects them?
 
 goloop.Future and goloop.Task work on the C fields of the classes that they extend
-(pybridge/core/layout.h), and those are CPython's private matter.  So before the types
+(pybridge/core/tasks/layout.h), and those are CPython's private matter.  So before the types
 are switched on, asyncio's own objects are brought into known states through their
 public API, and every word and every flag is compared with what it must hold then.
 In CPython 3.14 two pointers and a list head of the thread state are found likewise.

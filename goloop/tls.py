@@ -2,7 +2,7 @@
 
 The state machine (handshake, shutdown, timeouts, flow control) is the running
 version's own `asyncio.sslproto.SSLProtocol`. `_core.TLSEngine` stands before it in
-the order of bases and replaces what runs per record; see pybridge/core/tls.c.
+the order of bases and replaces what runs per record; see pybridge/core/tls/tls.c.
 """
 
 from __future__ import annotations

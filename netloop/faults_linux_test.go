@@ -89,9 +89,9 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.ENOSPC} {
 		f := newFaults()
 		l := newLoop(t, usual, f.calls)
-		s := l.stream(OpenPaused)
+		s := l.stream(openPaused)
 		f.fail("add", errno)
-		l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+		l.resume(s)
 		d := l.turn(-1)
 		expectKinds(t, d, CmpReadError)
 		if syscall.Errno(d[0].Res) != errno {
@@ -108,7 +108,7 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 		l.quiet()
 		a, b := pair(t)
 		f.fail("add", errno)
-		if _, _, err := l.r.StreamOpen(int32(a), nil, 0); ErrnoOf(err) != errno {
+		if _, _, err := l.r.StreamOpen(int32(a), reading(), 0); ErrnoOf(err) != errno {
 			t.Errorf("open: %v", err)
 		}
 		f.fail("add", errno)

@@ -15,7 +15,9 @@ func (l *loop) owned() (stream, *int32) {
 	a, b := pair(l.t)
 	word := (*int32)(unsafe.Pointer(&memory(l.t, 4)[0]))
 	*word = int32(a)
-	id, gen, err := l.r.StreamOpen(int32(a), word, 0)
+	io := reading()
+	io.Owner = word
+	id, gen, err := l.r.StreamOpen(int32(a), io, 0)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -24,7 +26,7 @@ func (l *loop) owned() (stream, *int32) {
 		_ = unix.Close(a)
 		_ = unix.Close(b)
 	})
-	return stream{id: id, gen: gen, fd: int32(a), peer: b}, word
+	return stream{id: id, gen: gen, fd: int32(a), peer: b, io: io}, word
 }
 
 func TestNothingIsSentOnceTheOwnerHasGone(t *testing.T) {
@@ -77,7 +79,7 @@ func TestAnOwnerThatComesLater(t *testing.T) {
 	s := l.stream(0)
 	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0]))
 	*word = -1
-	l.submit(SubOwner, s.id, s.gen, uintptr(unsafe.Pointer(word)), 0, 0)
+	s.io.Owner = word
 	say(t, s.peer, []byte("x"))
 	expectKinds(t, l.turn(0), CmpReadError)
 }

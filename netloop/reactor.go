@@ -25,7 +25,7 @@ type Reactor struct {
 
 	dirty   []token // streams to flush or adjust
 	reports tokens  // streams with something to report
-	loud    int     // of them, those that somebody waits for
+	urgent  int     // of them, those that somebody waits for
 	ready   tokens  // what the poller told of and was not served yet
 
 	resting        []token // listeners
@@ -169,7 +169,7 @@ func (r *Reactor) Now() int64 { return r.shared.Now }
 
 // leftovers tells whether there is work that needs no event.
 func (r *Reactor) leftovers() bool {
-	return r.ready.n > 0 || r.loud > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()
+	return r.ready.n > 0 || r.urgent > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()
 }
 
 // timeout bounds the wait by what is due and by what is left over.

@@ -45,10 +45,8 @@ type slot struct {
 	ready     interest
 	dirty     bool // in dirty: to be flushed, or its interest adjusted
 	reporting bool // in reports: progress, or one of the errors below
-	loud      bool // and somebody waits for that report
-	awaited   bool // somebody waits for what is in the write queue
+	urgent    bool // and somebody waits for that report
 	large     bool // a stream that lately received much at once
-	direct    bool // a stream that C receives for
 
 	// lately is what a stream's last receive brought, in bytes.
 	lately uint32

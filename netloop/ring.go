@@ -199,6 +199,6 @@ func (s *slot) batchRoom() uintptr {
 
 // receivesLittle tells whether a plain recv of a few bytes is what the stream needs.
 func (s *slot) receivesLittle() bool {
-	return s.lately > 0 && s.lately <= ringReceiveMax && !s.large && !s.direct &&
+	return s.lately > 0 && s.lately <= ringReceiveMax && !s.large && !s.stream.Direct() &&
 		s.stream.ReceivesPlainly()
 }

@@ -61,6 +61,9 @@ func SystemCalls() Calls {
 			_, _, e := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)
 			return e
 		},
+		// Darwin enlarges a pipe by itself.
+		PipeSize:    func(int) (int, syscall.Errno) { return -1, unix.ENOSYS },
+		SetPipeSize: func(int, int) syscall.Errno { return unix.ENOSYS },
 		Close: func(fd int) syscall.Errno {
 			_, _, e := unix.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
 			return e

@@ -14,7 +14,7 @@ const MaxVectors = 1024
 // because a local variable would be allocated anew at each call.
 type Scratch struct{ header unix.Msghdr }
 
-// SystemCalls returns the calls as the kernel has them. All but close use raw
+// SystemCalls returns the calls as the kernel has them. Nearly all use raw
 // system calls: they cannot block, and telling Go's scheduler of each would cost
 // as much as the call.
 func SystemCalls() Calls {
@@ -58,6 +58,15 @@ func SystemCalls() Calls {
 		},
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
 			_, _, e := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)
+			return e
+		},
+		PipeSize: func(fd int) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GETPIPE_SZ, 0)
+			return int(n), e
+		},
+		SetPipeSize: func(fd, size int) syscall.Errno {
+			// It allocates, so the scheduler is told.
+			_, _, e := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETPIPE_SZ, uintptr(size))
 			return e
 		},
 		Close: func(fd int) syscall.Errno {

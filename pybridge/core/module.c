@@ -48,6 +48,7 @@
 #include "watch/signal_notes.c"
 
 #include "transports/stream.c"
+#include "transports/stream_io.c"
 #include "transports/stream_write.c"
 #include "transports/stream_read.c"
 #include "transports/stream_info.c"

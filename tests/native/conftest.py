@@ -43,13 +43,13 @@ def compile_shared() -> Compile:
 
 @pytest.fixture(scope="session")
 def shim(native: Path) -> Path:
-    """library.c as it is."""
+    """The runtime room as it is."""
     return _compile(native / "shim.so", HERE / "library_shim.c")
 
 
 @pytest.fixture(scope="session")
 def shim_without_proc(native: Path) -> Path:
-    """library.c on a system where /proc is not mounted."""
+    """The runtime room on a system where /proc is not mounted."""
     flag = '-DGL_FD_DIRECTORY="/nonexistent/fd/"'
     return _compile(native / "shim_without_proc.so", HERE / "library_shim.c", flag)
 

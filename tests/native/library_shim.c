@@ -1,8 +1,15 @@
 /*
- * library_shim.c: pybridge/core/library.c as a shared library of its own, so that
+ * library_shim.c: pybridge/core/runtime as a shared library of its own, so that
  * tests reach it through ctypes without a loop.
  */
-#include "library.c"
+#define GL_AMALGAMATION
+#include "runtime/library.c"
+#include "runtime/library_signals.c"
+#include "runtime/library_stack.c"
+#include "runtime/library_limits.c"
+#include "runtime/library_image.c"
+#include "runtime/library_exit.c"
+#include "runtime/library_visit.c"
 
 #include <netdb.h>
 #include <sys/socket.h>
@@ -14,7 +21,7 @@ EXPORT const gl_table *shim_library(const char **message) { return gl_library(me
 /* Inside of the live runtime. */
 EXPORT const void *shim_table(void) { return gl_here->table; }
 EXPORT uint64_t shim_epoch(void) { return gl_library_epoch(); }
-EXPORT void shim_bind_thread(void) { gl_library_bind_thread(); }
+EXPORT void shim_bind_thread(void) { library_bind_thread(); }
 EXPORT const char *shim_run_begins(void) { return gl_library_run_begins(); }
 EXPORT const char *shim_stack_short(void) { return gl_library_stack_short(); }
 EXPORT void shim_run_ends(void) { gl_library_run_ends(); }

@@ -1,4 +1,4 @@
-"""pybridge/core/library.c by itself: how a process comes by its Go runtime.
+"""pybridge/core/runtime by itself: how a process comes by its Go runtime.
 
 Each scenario is a program of its own, because what it does to a process (fork,
 signal dispositions, a Go runtime) can't be undone.  The program sees the names of
@@ -239,6 +239,7 @@ FIELDS = {
     "submission_size": "submission size",
     "completion_size": "completion size",
     "shared_size": "shared block size",
+    "stream_io_size": "stream record size",
     "endpoints_size": "endpoints size",
     "packet_size": "packet size",
 }
@@ -253,7 +254,8 @@ def test_a_library_of_another_build_is_refused(
         f"""
 #include "abi.h"
 static gl_table table = {{GL_ABI_VERSION, sizeof(gl_table), sizeof(gl_submission),
-    sizeof(gl_completion), sizeof(gl_shared), sizeof(gl_endpoints), sizeof(gl_packet), 0}};
+    sizeof(gl_completion), sizeof(gl_shared), sizeof(gl_stream_io), sizeof(gl_endpoints),
+    sizeof(gl_packet), 0}};
 __attribute__((visibility("default"))) const gl_table *goloop_table(void);
 const gl_table *goloop_table(void) {{ table.{field} = 77; return &table; }}
 """,

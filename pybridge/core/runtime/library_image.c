@@ -16,9 +16,6 @@
  *
  * Used by library.c only; the caller serialises.
  */
-#if !defined(_GNU_SOURCE)
-#define _GNU_SOURCE 1
-#endif
 #include "runtime/private.h"
 
 #include <dlfcn.h>

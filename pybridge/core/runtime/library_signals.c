@@ -17,9 +17,6 @@
  *
  * Used by library.c only.
  */
-#if !defined(_GNU_SOURCE)
-#define _GNU_SOURCE 1
-#endif
 #include "runtime/private.h"
 
 #include <pthread.h>

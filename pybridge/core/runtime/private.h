@@ -4,6 +4,10 @@
 #ifndef GOLOOP_RUNTIME_PRIVATE_H
 #define GOLOOP_RUNTIME_PRIVATE_H
 
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE 1
+#endif
+
 #include "runtime/runtime.h"
 
 #include <pthread.h>

@@ -42,7 +42,7 @@ GL_PRIVATE_DATA gl_process *gl_here;              /* never NULL once _core is lo
  * function but `turn`, which is for a thread that runs a loop.  The first call opens
  * the library, and so does the first call in a forked child.  NULL, with *message
  * set, where that fails; a later call tries again.  Needs the GIL. */
-static const gl_table *gl_library(const char **message);
+GL_PRIVATE const gl_table *gl_library(const char **message);
 
 /* Which Go runtime is live: 0 before the first, another number in every forked
  * child (0 again until the child opens its own).  A load of two words. */
@@ -54,12 +54,12 @@ gl_library_epoch(void)
 
 /* NULL, or a message where so little is left of this thread's stack that Go must not be
  * entered.  Before making a loop; run_begins looks by itself. */
-static const char *gl_library_stack_short(void);
+GL_PRIVATE const char *gl_library_stack_short(void);
 
 /* Stand round a run of a loop, in the thread that runs it: give it a stack for signal
  * handlers (library_stack.c) and take it away again.  Runs may nest.  NULL, or why
  * the run can't be. */
-static const char *gl_library_run_begins(void);
+GL_PRIVATE const char *gl_library_run_begins(void);
 GL_PRIVATE void gl_library_run_ends(void);
 
 /* Where libgoloop.so lies; copied.  Before the first gl_library. */

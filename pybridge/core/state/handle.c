@@ -707,9 +707,47 @@ static PyType_Spec timer_handle_spec = {
     .slots = timer_handle_slots,
 };
 
+static int
+check_handle_layout(void)
+{
+    static const struct {
+        const char *name;
+        Py_ssize_t offset;
+    } slots[] = {
+        {"_args", offsetof(gl_handle_head, args)},
+        {"_callback", offsetof(gl_handle_head, callback)},
+        {"_cancelled", offsetof(gl_handle_head, cancelled)},
+        {"_context", offsetof(gl_handle_head, context)},
+        {"_loop", offsetof(gl_handle_head, loop)},
+        {"_repr", offsetof(gl_handle_head, repr)},
+        {"_source_traceback", offsetof(gl_handle_head, source_traceback)},
+    };
+    bool good = ((PyTypeObject *)G.asyncio_Handle)->tp_basicsize ==
+                    (Py_ssize_t)sizeof(gl_handle_head) &&
+                ((PyTypeObject *)G.asyncio_TimerHandle)->tp_basicsize ==
+                    (Py_ssize_t)offsetof(gl_timer_handle, inl);
+    for (size_t i = 0; good && i < Py_ARRAY_LENGTH(slots); i++)
+        good = gl_slot_offset(G.asyncio_Handle, slots[i].name) == slots[i].offset;
+    good = good &&
+           gl_slot_offset(G.asyncio_TimerHandle, "_scheduled") ==
+               offsetof(gl_timer_handle, scheduled) &&
+           gl_slot_offset(G.asyncio_TimerHandle, "_when") ==
+               offsetof(gl_timer_handle, when);
+    if (!good) {
+        PyErr_SetString(PyExc_ImportError,
+                        "goloop: asyncio.Handle of this Python has another layout than "
+                        "goloop was written for; use a released CPython 3.11 to 3.14, "
+                        "not a debug or free-threaded build");
+        return -1;
+    }
+    return 0;
+}
+
 GL_PRIVATE int
 gl_handle_init_types(PyObject *module)
 {
+    if (check_handle_layout() < 0)
+        return -1;
     G.handle_type = (PyTypeObject *)PyType_FromSpecWithBases(&handle_spec, G.asyncio_Handle);
     if (G.handle_type == NULL || PyModule_AddType(module, G.handle_type) < 0)
         return -1;

@@ -9,11 +9,6 @@
 
 #define GL_READY_INITIAL 256
 
-static inline bool gl_is_handle(PyObject *o);
-static inline void gl_handle_track(PyObject *h);
-static inline bool handle_has_weakrefs(PyObject *h);
-static int handle_traverse(PyObject *self, visitproc visit, void *arg);
-
 GL_PRIVATE int
 gl_ready_init(gl_ready *q)
 {

@@ -175,7 +175,7 @@ struct gl_loop {
     char replaced;            /* somebody has set call_soon on the instance */
     char lingering;           /* current_task.c: an entry without a task is left */
     PyObject *task_factory;   /* or NULL, or None */
-    gl_submission *late;      /* made by a stranger's thread while Go was running */
+    gl_submission *late;      /* made by another thread while Go was running */
     uint32_t late_len, late_cap;
     gl_ready ready;
     uint32_t cmp_pos;         /* completions already handled */
@@ -208,7 +208,7 @@ GL_PRIVATE_INLINE bool gl_loop_is_foreign(gl_loop *self);
 
 /* Appends a submission; amortised O(1). */
 GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen,
-                     const void *ptr, int64_t arg);
+                         int64_t arg);
 
 /* Schedules callable(arg) (arg may be NULL: no argument) in `context` (NULL: a copy
  * of the current one), as call_soon does, without giving out the handle. */
@@ -371,6 +371,10 @@ GL_PRIVATE int gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObje
 /* Puts a Task on the ring; it will be stepped, or woken by its fut_waiter. */
 GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
 
+/* What asyncio's _fatal_error tells before it closes: to the handler, or where quiet to
+ * the log of the debug mode. `protocol` may be NULL for None. */
+GL_PRIVATE int gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
+                           PyObject *transport, PyObject *protocol);
 /* Lets go of what gl_watch_release gave out. */
 GL_PRIVATE void gl_watch_drop(gl_watch *out);
 /* Ends the hold on the sockets that were ready in the last turn. */

@@ -40,7 +40,7 @@ gl_submissions_trim(gl_loop *loop)
     }
 }
 
-/* Room for a submission that a stranger's thread makes while Go works on the queue.
+/* Room for a submission that another thread makes while Go works on the queue.
  * asyncio forbids such calls but does not break on them, and nor may we. */
 static gl_submission *
 late_submission(gl_loop *loop)
@@ -67,14 +67,14 @@ gl_submissions_join_late(gl_loop *loop)
         const gl_submission *s = &loop->late[i];
         if (s->op == GL_SUB_TIMER_ARM && s->arg < loop->shared->next_deadline)
             loop->shared->next_deadline = s->arg;
-        if (gl_submit(loop, s->op, s->id, s->gen, s->ptr, s->arg) < 0)
+        if (gl_submit(loop, s->op, s->id, s->gen, s->arg) < 0)
             return -1;
     }
     return 0;
 }
 
 GL_PRIVATE_INLINE int
-gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, const void *ptr, int64_t arg)
+gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {
     gl_shared *sh = loop->shared;
     gl_submission *s;
@@ -90,10 +90,9 @@ gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, const void *ptr
     s->op = op;
     s->id = id;
     s->gen = gen;
-    s->flags = 0;
-    s->ptr = (void *)ptr;
+    s->unused = 0;
     s->arg = arg;
-    if (op >= GL_SUB_WRITE)
+    if (op == GL_SUB_STREAM)
         loop->dirty = 1;
     return 0;
 }

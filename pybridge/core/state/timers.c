@@ -104,7 +104,7 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
         return gl_loop_check_usable(loop);
     if (timers_id_alloc(&loop->timers, &id) < 0)
         return -1;
-    if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, NULL, h->deadline) < 0) {
+    if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, h->deadline) < 0) {
         timers_id_free(&loop->timers, id);
         return -1;
     }
@@ -147,7 +147,7 @@ timers_cancel(gl_timer_handle *h)
          * without owner, which is ignored. */
         if (slot)
             *slot = id;
-        if (gl_submit(loop, GL_SUB_TIMER_CANCEL, id, 0, NULL, 0) < 0)
+        if (gl_submit(loop, GL_SUB_TIMER_CANCEL, id, 0, 0) < 0)
             PyErr_Clear();
     }
     Py_DECREF(h);

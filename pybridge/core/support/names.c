@@ -1,7 +1,6 @@
 /*
  * names.c: the strings and the objects of other modules that the extension
- * needs, looked up once at import, and the check that asyncio.Handle has the
- * layout that core.h assumes.
+ * needs, looked up once at import.
  */
 #include "support/support.h"
 
@@ -31,42 +30,6 @@ gl_slot_offset(PyObject *cls, const char *name)
         offset = ((PyMemberDescrObject *)d)->d_member->offset;
     Py_DECREF(d);
     return offset;
-}
-
-static int
-check_handle_layout(void)
-{
-    static const struct {
-        const char *name;
-        Py_ssize_t offset;
-    } slots[] = {
-        {"_args", offsetof(gl_handle_head, args)},
-        {"_callback", offsetof(gl_handle_head, callback)},
-        {"_cancelled", offsetof(gl_handle_head, cancelled)},
-        {"_context", offsetof(gl_handle_head, context)},
-        {"_loop", offsetof(gl_handle_head, loop)},
-        {"_repr", offsetof(gl_handle_head, repr)},
-        {"_source_traceback", offsetof(gl_handle_head, source_traceback)},
-    };
-    bool good = ((PyTypeObject *)G.asyncio_Handle)->tp_basicsize ==
-                    (Py_ssize_t)sizeof(gl_handle_head) &&
-                ((PyTypeObject *)G.asyncio_TimerHandle)->tp_basicsize ==
-                    (Py_ssize_t)offsetof(gl_timer_handle, inl);
-    for (size_t i = 0; good && i < Py_ARRAY_LENGTH(slots); i++)
-        good = gl_slot_offset(G.asyncio_Handle, slots[i].name) == slots[i].offset;
-    good = good &&
-           gl_slot_offset(G.asyncio_TimerHandle, "_scheduled") ==
-               offsetof(gl_timer_handle, scheduled) &&
-           gl_slot_offset(G.asyncio_TimerHandle, "_when") ==
-               offsetof(gl_timer_handle, when);
-    if (!good) {
-        PyErr_SetString(PyExc_ImportError,
-                        "goloop: asyncio.Handle of this Python has another layout than "
-                        "goloop was written for; use a released CPython 3.11 to 3.14, "
-                        "not a debug or free-threaded build");
-        return -1;
-    }
-    return 0;
 }
 
 GL_PRIVATE int
@@ -108,8 +71,6 @@ gl_names_init(void)
     G.format_takes_debug =
         PyDict_Check(kwdefaults) && PyDict_GetItemString(kwdefaults, "debug") != NULL;
     Py_DECREF(kwdefaults);
-    if (check_handle_layout() < 0)
-        return -1;
     G.Handle_run = PyObject_GetAttrString(G.asyncio_Handle, "_run");
     G.Handle_cancel = PyObject_GetAttrString(G.asyncio_Handle, "cancel");
     G.TimerHandle_cancel = PyObject_GetAttrString(G.asyncio_TimerHandle, "cancel");

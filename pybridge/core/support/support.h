@@ -20,6 +20,7 @@
 
 #include "abi.h"
 #include "linkage.h"
+#include "runtime/runtime.h"
 
 typedef struct gl_loop gl_loop;
 
@@ -202,11 +203,6 @@ GL_PRIVATE int gl_report_exception_object(gl_loop *loop, const char *message,
  * for SystemExit and KeyboardInterrupt. `protocol` may be NULL for None. */
 GL_PRIVATE int gl_report_stray(gl_loop *loop, const char *message, PyObject *transport,
                            PyObject *protocol);
-/* What asyncio's _fatal_error tells before it closes: to the handler, or where quiet to
- * the log of the debug mode. `protocol` may be NULL for None. */
-GL_PRIVATE int gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
-                           PyObject *transport, PyObject *protocol);
-
 /* OSError (of the right subclass) from an errno, as an object. */
 GL_PRIVATE PyObject *gl_oserror(int err);
 /* The same, set as the current exception; returns -1. */

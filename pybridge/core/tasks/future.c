@@ -106,7 +106,7 @@ callback_pair(PyObject *list, Py_ssize_t i)
     return NULL;
 }
 
-static int
+GL_PRIVATE int
 future_schedule(gl_future *f)
 {
     if (Py_TYPE(f) != G.future_type && PyObject_TypeCheck((PyObject *)f, G.task_type))
@@ -167,7 +167,7 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
     return r;
 }
 
-static PyObject *
+GL_PRIVATE PyObject *
 future_method_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *context = NULL;
@@ -215,7 +215,7 @@ first_callback(gl_future *f, PyObject **callback, PyObject **context)
     return 0;
 }
 
-static PyObject *
+GL_PRIVATE PyObject *
 future_method_remove(PyObject *self, PyObject *fn)
 {
     gl_future *f = (gl_future *)self;
@@ -273,7 +273,7 @@ done:
     return answer;
 }
 
-static PyObject *
+GL_PRIVATE PyObject *
 future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
 {
     gl_future *f = (gl_future *)self;
@@ -572,15 +572,6 @@ future_dealloc(PyObject *self) /* lint: allow dealloc-type: future_free() releas
     gl_dealloc_nested(self, future_dealloc, future_free);
 }
 
-#define GL_CALLBACK_METHODS                                                                   \
-    {"add_done_callback", (PyCFunction)(void (*)(void))future_method_add,                  \
-     METH_FASTCALL | METH_KEYWORDS,                                                           \
-     PyDoc_STR("add_done_callback($self, fn, /, *, context=<unrepresentable>)\n--\n\n"        \
-               "Call fn(self) by call_soon() once the future is done.")},                     \
-    {"remove_done_callback", future_method_remove, METH_O,                                 \
-     PyDoc_STR("remove_done_callback($self, fn, /)\n--\n\n"                                   \
-               "Remove all instances of a callback; return how many there were.")}
-
 static PyMethodDef future_methods[] = {
     GL_CALLBACK_METHODS,
     {"set_result", future_set_result, METH_O,
@@ -594,7 +585,7 @@ static PyMethodDef future_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef future_getset[] = {
+GL_PRIVATE PyGetSetDef future_getset[2] = {
     {"_callbacks", future_get_callbacks, NULL,
      PyDoc_STR("The callbacks as a list of (callback, context), or None."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -613,7 +604,7 @@ static PyType_Slot future_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec future_spec = {
+GL_PRIVATE PyType_Spec future_spec = {
     .name = "goloop.Future",
     .basicsize = sizeof(gl_future),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |

@@ -222,7 +222,7 @@ static PyType_Slot future_iter_slots[] = {
     {Py_tp_methods, future_iter_methods},   {0, NULL},
 };
 
-static PyType_Spec future_iter_spec = {
+GL_PRIVATE PyType_Spec future_iter_spec = {
     .name = "goloop._core.FutureIter",
     .basicsize = sizeof(gl_future_iter),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |

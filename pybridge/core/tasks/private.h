@@ -85,4 +85,18 @@ GL_PRIVATE int wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc);
 /* Nothing was ever, or is no longer, in the task: Task.__init__ has not run or failed. */
 GL_PRIVATE void raise_uninitialized(void);
 
+/* ---- the types, made by probe.c -------------------------------------------------------------- */
+
+GL_PRIVATE_DATA PyType_Spec future_spec, future_iter_spec, task_spec, step_spec;
+/* What Task has of Future. */
+GL_PRIVATE_DATA PyGetSetDef future_getset[2];
+#define GL_CALLBACK_METHODS                                                                   \
+    {"add_done_callback", (PyCFunction)(void (*)(void))future_method_add,                  \
+     METH_FASTCALL | METH_KEYWORDS,                                                           \
+     PyDoc_STR("add_done_callback($self, fn, /, *, context=<unrepresentable>)\n--\n\n"        \
+               "Call fn(self) by call_soon() once the future is done.")},                     \
+    {"remove_done_callback", future_method_remove, METH_O,                                 \
+     PyDoc_STR("remove_done_callback($self, fn, /)\n--\n\n"                                   \
+               "Remove all instances of a callback; return how many there were.")}
+
 #endif /* GOLOOP_TASKS_PRIVATE_H */

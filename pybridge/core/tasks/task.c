@@ -555,7 +555,7 @@ static PyType_Slot task_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec task_spec = {
+GL_PRIVATE PyType_Spec task_spec = {
     .name = "goloop.Task",
     .basicsize = sizeof(gl_task),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |

@@ -120,7 +120,7 @@ static PyType_Slot step_slots[] = {
     {Py_tp_getset, step_getset},     {0, NULL},
 };
 
-static PyType_Spec step_spec = {
+GL_PRIVATE PyType_Spec step_spec = {
     .name = "goloop._core.TaskStepMethWrapper",
     .basicsize = sizeof(gl_step),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
@@ -423,7 +423,7 @@ wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
     return 1;
 }
 
-static int
+GL_PRIVATE int
 task_wakeup(gl_task *task, PyObject *fut)
 {
     PyObject *exc;

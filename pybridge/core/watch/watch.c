@@ -407,7 +407,7 @@ watch_remove(gl_loop *self, PyObject *arg, int which, bool check)
 }
 
 #define WATCH_METHODS(dir, which)                                                             \
-    static PyObject *loop_add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,       \
+    GL_PRIVATE PyObject *gl_loop_add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,       \
                                     PyObject *kwnames)                                        \
     {                                                                                         \
         PyObject *h = watch_add(self, args, n, kwnames, which, true, "add_" #dir);            \
@@ -416,11 +416,11 @@ watch_remove(gl_loop *self, PyObject *arg, int which, bool check)
         Py_DECREF(h);                                                                         \
         Py_RETURN_NONE;                                                                       \
     }                                                                                         \
-    static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
+    GL_PRIVATE PyObject *gl_loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
     {                                                                                         \
         return watch_add(self, args, n, NULL, which, false, "_add_" #dir);                    \
     }                                                                                         \
-    static PyObject *loop_remove_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,    \
+    GL_PRIVATE PyObject *gl_loop_remove_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,    \
                                        PyObject *kwnames)                                     \
     {                                                                                         \
         PyObject *fd;                                                                         \
@@ -430,7 +430,7 @@ watch_remove(gl_loop *self, PyObject *arg, int which, bool check)
             return NULL;                                                                      \
         return watch_remove(self, fd, which, true);                                           \
     }                                                                                         \
-    static PyObject *loop__remove_##dir(gl_loop *self, PyObject *fd)                          \
+    GL_PRIVATE PyObject *gl_loop__remove_##dir(gl_loop *self, PyObject *fd)                          \
     {                                                                                         \
         return watch_remove(self, fd, which, false);                                          \
     }

@@ -54,4 +54,18 @@ GL_PRIVATE PyObject *gl_loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg
 /* One completion of a watch. */
 GL_PRIVATE int gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c);
 
+/* Methods of the Loop. */
+GL_PRIVATE PyObject *gl_loop_add_reader(gl_loop *self, PyObject *const *args, Py_ssize_t n,
+                                     PyObject *kwnames);
+GL_PRIVATE PyObject *gl_loop__add_reader(gl_loop *self, PyObject *const *args, Py_ssize_t n);
+GL_PRIVATE PyObject *gl_loop_remove_reader(gl_loop *self, PyObject *const *args, Py_ssize_t n,
+                                        PyObject *kwnames);
+GL_PRIVATE PyObject *gl_loop__remove_reader(gl_loop *self, PyObject *fd);
+GL_PRIVATE PyObject *gl_loop_add_writer(gl_loop *self, PyObject *const *args, Py_ssize_t n,
+                                     PyObject *kwnames);
+GL_PRIVATE PyObject *gl_loop__add_writer(gl_loop *self, PyObject *const *args, Py_ssize_t n);
+GL_PRIVATE PyObject *gl_loop_remove_writer(gl_loop *self, PyObject *const *args, Py_ssize_t n,
+                                        PyObject *kwnames);
+GL_PRIVATE PyObject *gl_loop__remove_writer(gl_loop *self, PyObject *fd);
+
 #endif /* GOLOOP_WATCH_H */
