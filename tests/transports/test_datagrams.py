@@ -1184,9 +1184,9 @@ async def test_types_and_extra_info(loop: Loop) -> None:
 def test_the_native_type(loop_name: str, loop: Loop, plain: socket.socket) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's type")
-    from goloop import _core
+    from goloop.datagrams import DatagramTransport
 
-    kind: Any = _core.DatagramTransport
+    kind: Any = DatagramTransport
     assert issubclass(kind, asyncio.DatagramTransport)
 
     class Other(kind):  # type: ignore[misc]

@@ -1133,9 +1133,9 @@ def test_calls_after_the_loop_was_closed(loop_factory: LoopFactory) -> None:
 
 def test_a_transport_without_a_socket(loop_factory: LoopFactory) -> None:
     """goloop alone: asyncio's transport fails with AttributeError here."""
-    from goloop import _core
+    from goloop.streams import StreamTransport
 
-    transport: Any = _core.StreamTransport.__new__(_core.StreamTransport)
+    transport: Any = StreamTransport.__new__(StreamTransport)
     transport.close()
     transport.abort()
     transport.write(b"x")
@@ -1203,11 +1203,11 @@ def test_constructors_that_fail_leave_the_socket_alone(
 async def test_a_python_subclass(loop_name: str, loop: Loop, pair: Pair) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's type")
-    from goloop import _core
+    from goloop.streams import StreamTransport
 
     deleted: list[str] = []
 
-    class Mine(_core.StreamTransport):
+    class Mine(StreamTransport):
         __slots__ = ("note",)
 
         def __del__(self) -> None:

@@ -187,9 +187,9 @@ async def test_entries_that_are_replaced_while_names_are_asked_for(
 ) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's constructor")
-    from goloop import _core
+    from goloop.streams import StreamTransport
 
-    made: Any = _core.StreamTransport.__new__(_core.StreamTransport)
+    made: Any = StreamTransport.__new__(StreamTransport)
 
     class Evil(socket.socket):
         def getsockname(self) -> Any:

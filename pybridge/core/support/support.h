@@ -154,7 +154,7 @@ struct gl_globals {
         unsigned int tag;
         PyObject *call_soon;      /* _core.Loop's method descriptor */
     } native_class;               /* state/native_loop.c */
-    PyObject *TransportSocket_class; /* goloop.transport_socket's; NULL until it is wanted */
+    PyTypeObject *stream_class;   /* goloop.streams.StreamTransport; NULL until it is wanted */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;

@@ -155,7 +155,7 @@ tls_transport_write(gl_tls *t, PyObject *bytes)
 {
     PyObject *transport = Py_NewRef(t->transport);
     PyObject *r;
-    if (Py_TYPE(transport) == G.stream_type)
+    if (Py_TYPE(transport) == G.stream_class)
         r = gl_stream_write((gl_stream *)transport, bytes);
     else
         r = PyObject_CallMethod(transport, "write", "O", bytes);

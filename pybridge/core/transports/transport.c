@@ -75,8 +75,12 @@ transport_open(gl_transport *t)
     gl_watch left;
     gl_watch_release(t->loop, fd, &left);
     int err = transport_register(t, fd);
+    int rc = err == 0 ? t->ops->tell(t) : -1;
+    PyObject *exc = err != 0 ? gl_oserror(err) : rc < 0 ? gl_take_exception() : NULL;
     gl_watch_drop(&left);
-    return err != 0 ? gl_set_oserror(err) : 0;
+    if (exc != NULL)
+        gl_restore_exception(exc);
+    return exc != NULL ? -1 : 0;
 }
 
 GL_PRIVATE void
@@ -156,23 +160,12 @@ transport_alloc(PyTypeObject *type, const transport_ops *ops)
     t->fd_shown = -1;
     t->phase = GL_EMPTY;
     t->conn_lost = 1;
+    t->extra = PyDict_New();
     t->high_water = Py_NewRef(G.high_default);
     t->low_water = Py_NewRef(G.low_default);
+    if (t->extra == NULL)
+        Py_CLEAR(t);
     return t;
-}
-
-/* RuntimeError if it was made already, or another has the number. */
-static int
-transport_check_free(gl_transport *t, transport_arguments *a)
-{
-    if (t->phase != GL_EMPTY) {
-        PyErr_Format(PyExc_RuntimeError, "the transport has a %s already",
-                     t->ops->shares_number ? "pipe" : "socket");
-        return -1;
-    }
-    return t->ops->shares_number
-               ? 0
-               : gl_fd_ensure_no_transport((gl_loop *)a->loop, a->lease.number, NULL);
 }
 
 GL_PRIVATE int
@@ -194,20 +187,36 @@ transport_convert(gl_transport *t, transport_arguments *a)
 }
 
 GL_PRIVATE int
+transport_check(gl_transport *t, transport_arguments *a)
+{
+    gl_loop *loop = (gl_loop *)a->loop;
+    if (t->phase != GL_EMPTY) {
+        PyErr_Format(PyExc_RuntimeError, "the transport has a %s already",
+                     t->ops->shares_number ? "pipe" : "socket");
+        return -1;
+    }
+    if (gl_loop_check_usable(loop) < 0 ||
+        (!t->ops->shares_number &&
+         gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0))
+        return -1;
+    return gl_lease_nonblocking(&a->lease);
+}
+
+GL_NO_PYTHON GL_PRIVATE int
 transport_take(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
     int number = a->lease.number;
-    if (gl_loop_check_usable(loop) < 0 || transport_check_free(t, a) < 0 ||
-        gl_lease_nonblocking(&a->lease) < 0)
-        return -1;
     if (!(t->ops->shares_number && number_is_taken(t, loop, number)) &&
         gl_fd_set_transport(loop, number, t->ops->kind, (PyObject *)t) < 0)
         return -1;
-    PyObject *before = t->extra;
-    t->extra = a->extra;
+    if (a->extra != NULL) {
+        PyObject *before = t->extra;
+        t->extra = a->extra;
+        a->extra = before;
+    }
     t->context = a->context;
-    a->extra = a->context = NULL;
+    a->context = NULL;
     t->lease = a->lease;
     a->lease = GL_NO_LEASE;
     t->fd_shown = number;
@@ -215,7 +224,6 @@ transport_take(gl_transport *t, transport_arguments *a)
     t->protocol = Py_NewRef(a->protocol);
     t->phase = GL_STARTING;
     t->conn_lost = 0;
-    Py_XDECREF(before);
     return 0;
 }
 

@@ -161,7 +161,9 @@ typedef struct {
 GL_PRIVATE gl_transport *transport_alloc(PyTypeObject *type, const transport_ops *ops);
 /* The lease of the descriptor, and what else may run Python. */
 GL_PRIVATE int transport_convert(gl_transport *t, transport_arguments *a);
-/* Checks once more what Python may have changed, and takes the arguments over: GL_STARTING. */
+/* Checks what Python may have changed meanwhile, and makes the descriptor non-blocking. */
+GL_PRIVATE int transport_check(gl_transport *t, transport_arguments *a);
+/* Takes the arguments over: GL_STARTING.  -1 where there is no memory. */
 GL_PRIVATE int transport_take(gl_transport *t, transport_arguments *a);
 /* Lets go of what transport_take has not taken over. */
 GL_PRIVATE void transport_arguments_clear(transport_arguments *a);
@@ -237,6 +239,8 @@ GL_PRIVATE PyObject *transport_polled_getter(gl_transport *t, void *ignored);
 /* The one argument of a method that may be given by position or by its name. */
 GL_PRIVATE PyObject *one_argument(const char *method, const char *name, PyObject *const *args,
                                   Py_ssize_t nargs, PyObject *kwnames);
+/* asyncio's warning of writes to a socket whose connection is lost. */
+#define LATE_SEND "socket.send() raised exception."
 /* Counts a write that comes too late; asyncio warns from the fifth on. */
 GL_PRIVATE int late_write(uint32_t *count, const char *warning);
 /* A type with asyncio's bases by their names in asyncio.transports, whose slots must lie
