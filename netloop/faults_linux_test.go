@@ -4,6 +4,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goloop/goloop/transports"
 	"golang.org/x/sys/unix"
 )
 
@@ -118,6 +119,90 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 		_ = unix.Close(a)
 		_ = unix.Close(b)
 	}
+}
+
+// A pipe that is full again and again is enlarged; where the kernel refuses, nothing is
+// lost by it.
+func TestBusyPipeIsEnlarged(t *testing.T) {
+	for name, errno := range map[string]syscall.Errno{"enlarged": 0, "refused": syscall.EPERM} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaults()
+			f.fail("setpipe", errno)
+			l := newLoop(t, usual, f.calls)
+			var ends [2]int
+			if err := unix.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Close(ends[0]) })
+			before, _ := f.calls.PipeSize(ends[0])
+			w := l.open(ends[1], OpenWatchEnd)
+			const size = 4 << 20
+			l.write(w, memory(t, size))
+			heard := 0
+			for heard < size {
+				l.turn(0)
+				heard += len(hear(t, ends[0]))
+			}
+			if f.count("setpipe") != 1 || heard != size || w.pending() != 0 {
+				t.Errorf("set %d times, %d bytes heard", f.count("setpipe"), heard)
+			}
+			after, _ := f.calls.PipeSize(ends[0])
+			if (after == before) != (errno != 0) && unix.Geteuid() == 0 {
+				t.Errorf("the pipe's size is %d, was %d", after, before)
+			}
+		})
+	}
+}
+
+// What C has come back from by the time of the turn, the kernel never hears of.
+func TestPauseAndResumeBetweenTurnsCostNothing(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	s := l.stream(0)
+	l.quiet()
+	before, submissions := f.count("ctl"), l.sh.SubLen
+	for range 3 {
+		l.pause(s)
+		l.resume(s)
+	}
+	if n := l.sh.SubLen - submissions; n != 1 {
+		t.Errorf("%d submissions", n)
+	}
+	l.quiet()
+	if n := f.count("ctl") - before; n != 0 {
+		t.Errorf("the poller was called %d times", n)
+	}
+	l.pause(s)
+	l.quiet()
+	if n := f.count("ctl") - before; n != 1 {
+		t.Errorf("a pause made %d calls", n)
+	}
+	say(t, s.peer, []byte("unheard"))
+	l.quiet()
+}
+
+// Pieces that come while a stream is blocked are sent behind the others without a word
+// of C's.
+func TestWhatIsAppendedToABlockedStreamGoesWithTheRest(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(openPaused)
+	small(t, int(s.fd))
+	l.write(s, memory(t, 300_000))
+	l.turn(0)
+	if s.io.State&transports.StateBlocked == 0 {
+		t.Fatal("the kernel took all: the test proves nothing")
+	}
+	s.push(inC(t, []byte("tail")))
+	var heard []byte
+	for len(heard) < 300_004 {
+		l.turn(0)
+		heard = append(heard, hear(t, s.peer)...)
+	}
+	if string(heard[300_000:]) != "tail" || s.pending() != 0 || s.io.State != 0 {
+		t.Errorf("%d bytes heard, %d pending, state %d", len(heard), s.pending(), s.io.State)
+	}
+	l.turn(0)
+	l.quiet()
 }
 
 func TestListenerThatCannotBePolledAgain(t *testing.T) {

@@ -96,6 +96,18 @@ func newFaults() *faults {
 		}
 		return real.Sockname(fd, a, b)
 	}
+	c.PipeSize = func(fd int) (int, syscall.Errno) {
+		if e := f.take("getpipe"); e != 0 {
+			return -1, e
+		}
+		return real.PipeSize(fd)
+	}
+	c.SetPipeSize = func(fd, size int) syscall.Errno {
+		if e := f.take("setpipe"); e != 0 {
+			return e
+		}
+		return real.SetPipeSize(fd, size)
+	}
 	c.Close = func(fd int) syscall.Errno {
 		// Closed all the same, as Linux does.
 		e := f.take("close")

@@ -34,7 +34,7 @@ goloop.run(main())
 
 
 @pytest.mark.parametrize("tool", ["ps", "pstree"])
-def test_tools_from_outside(tool: str) -> None:
+def test_tools_from_outside_show_what_waits_for_what(tool: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
     ) as program:
@@ -64,7 +64,7 @@ def test_tools_from_outside(tool: str) -> None:
         assert lines[middle].index("the-middle") < lines[leaf].index("the-leaf")
 
 
-def test_call_graph_from_inside() -> None:
+def test_the_call_graph_from_inside_names_the_awaiters() -> None:
     async def leaf() -> None:
         await asyncio.get_running_loop().create_future()
 

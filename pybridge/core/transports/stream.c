@@ -284,7 +284,9 @@ stream_close(gl_transport *t)
 GL_PRIVATE PyObject *
 stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (is_flushing(s) && stream_queued(s) == 0) {
+    /* A protocol that is still paused is resumed by the report of the last bytes, which then
+     * ends the stream. */
+    if (is_flushing(s) && stream_queued(s) == 0 && !s->protocol_paused) {
         transport_leave(&s->base);
         if (transport_lost(&s->base, Py_None) < 0)
             return NULL;
