@@ -303,7 +303,7 @@ def test_the_native_type_refuses_wrong_arguments_and_a_second_construction(
         del empty
         with pytest.raises(TypeError):
             made()
-        with pytest.raises(TypeError):
+        with pytest.raises(AttributeError):
             made(None, udp, None)
         with pytest.raises(AttributeError):
             made(loop, udp, object())  # no connection_made
