@@ -35,9 +35,7 @@ def _kind(pipe: Any, refusal: str) -> bool:
 
 def _described(transport: Any, polled: str) -> str:
     fd = transport._fileno
-    if fd is None:
-        state = "closed"
-    elif transport._number < 0:
+    if transport._number < 0:
         state = "closed"
     elif transport._loop is None or transport._loop.is_closed():
         state = "open"

@@ -47,7 +47,7 @@ class StreamTransport(_core.StreamTransport):
 
     # What loop.start_tls and loop.sendfile ask a transport for.
     _start_tls_compatible = True
-    _sendfile_compatible = constants._SendfileMode.TRY_NATIVE  # type: ignore[attr-defined]
+    _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
 
     def __init__(
         self,

@@ -31,10 +31,7 @@ def with_names(extra: dict[str, Any] | None, entry: Any, sock: socket.socket) ->
 
 def head(transport: Any) -> str:
     """The class, and whether it is closed or closing: how each repr begins."""
-    if transport._number < 0:
-        state = " closed"
-    else:
-        state = " closing" if transport._closing else ""
+    state = " closed" if transport._number < 0 else " closing" if transport._closing else ""
     return type(transport).__name__ + state
 
 

@@ -152,7 +152,7 @@ async def test_connection_lost_from_within_connection_lost_ends_it_once(
     abort(transport)
     await turns(3)
     assert protocol.calls == ["made", "lost", "lost", "lost"]
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
     far.close()
 

@@ -33,18 +33,18 @@ typedef struct gl_loop gl_loop;
     X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost) \
     X(connection_made) X(context) X(data_received) X(detach) X(done)           \
     X(eof_received) X(exception) X(fileno) X(get_buffer) X(get_debug)          \
-    X(getpeername) X(getsockname) X(handle) X(loop) X(message)                 \
-    X(pause_writing) X(peername) X(protocol) X(resume_writing) X(result)       \
-    X(set_exception) X(set_result) X(sockname) X(socket) X(source_traceback)   \
+    X(getpeername) X(handle) X(loop) X(message)                 \
+    X(pause_writing) X(protocol) X(resume_writing) X(result)       \
+    X(set_exception) X(set_result) X(socket) X(source_traceback)   \
     X(transport) X(_call_connection_lost) X(_start) X(_sock) X(name) X(asyncgen) \
     X(future) X(task) X(slow_callback_duration) X(_loop) X(gettimeout) X(send) \
     X(throw) X(_accept_failed) X(_log_slow) X(_forget_server_client)       \
     X(_check_thread) X(_check_callback) X(debug) X(warning) X(recv) X(recv_into) \
     X(_run) X(set) X(callback)                                                 \
-    X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
+    X(family) X(type) X(proto) X(setblocking) X(join) X(_sync) \
     X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)                \
     X(_maybe_pause_protocol) X(datagram_received) X(error_received) X(sendto) \
-    X(_wake_waiter) X(pipe) X(_decref_socketios) X(raw)                          \
+    X(_decref_socketios) X(raw)                          \
     X(cancel) X(coro) X(eager_start) X(get_loop) X(is_running) X(create_task)   
 
 /* Takes n received bytes for a protocol that is written in C. */
@@ -135,7 +135,7 @@ struct gl_globals {
     PyTypeObject *threadsafe_handle_type; /* of call_soon_threadsafe since 3.14; NULL before */
     PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
     PyTypeObject *future_iter_type, *step_type, *sockop_type, *signal_notes_type;
-    PyTypeObject *stream_type, *datagram_type, *listener_type;
+    PyTypeObject *listener_type;
     PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */
     gl_receive *native_receive;    /* tls gives to transports */
     const gl_reg_ops *reg_ops[GL_REG_KINDS];

@@ -266,6 +266,55 @@ stream_writelines(gl_stream *s, PyObject *list)
 
 #else
 
+/* The pieces of a tuple of objects: how many there are, fewer with an exception. */
+static Py_ssize_t
+pieces_from_items(PyObject *items, gl_piece *pieces)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(items), taken = 0;
+    for (; taken < n; taken++) {
+        PyObject *item = PyTuple_GET_ITEM(items, taken);
+        bool plain = PyBytes_CheckExact(item);
+        PyObject *view = plain ? Py_NewRef(item) : PyMemoryView_FromObject(item);
+        int rc = view ? piece_from_object(view, &pieces[taken]) : -1;
+        Py_XDECREF(view);
+        if (rc < 0)
+            break;
+    }
+    return taken;
+}
+
+/* Queues pieces, or where `drop` lets go of them. */
+static int
+stream_append_all(gl_stream *s, const gl_piece *pieces, Py_ssize_t n, bool drop)
+{
+    int rc = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (drop || rc < 0 || pieces[i].len == 0)
+            Py_DECREF(pieces[i].owner); /* lint: allow check-commit: exact bytes */
+        else
+            rc = stream_append(s, pieces[i]);
+    }
+    return rc;
+}
+
+/* Nothing is queued unless all are good. */
+static int
+stream_write_items(gl_stream *s, PyObject *items)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    gl_piece *pieces = PyMem_New(gl_piece, (size_t)(n ? n : 1));
+    if (pieces == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t taken = pieces_from_items(items, pieces);
+    /* Python code ran (__buffer__, an iterator): is the stream still there? */
+    bool drop = taken < n || is_ending(s) || s->eof;
+    int rc = stream_append_all(s, pieces, taken, drop);
+    PyMem_Free(pieces);
+    return taken < n ? -1 : rc;
+}
+
 GL_PRIVATE PyObject *
 stream_writelines(gl_stream *s, PyObject *list)
 {
@@ -277,68 +326,23 @@ stream_writelines(gl_stream *s, PyObject *list)
         PyErr_SetString(PyExc_RuntimeError, "unable to writelines; sendfile is in progress");
         return NULL;
     }
-    int some = PyObject_IsTrue(list);
-    if (some <= 0) {
-        if (some < 0)
-            return NULL;
+    int some = PyObject_IsTrue(list), refused = some > 0 ? stream_refuse(s) : 0;
+    if (some < 0 || refused < 0)
+        return NULL;
+    if (some == 0 || refused > 0)
         Py_RETURN_NONE;
-    }
-    int refused = stream_refuse(s);
-    if (refused != 0) {
-        if (refused < 0)
-            return NULL;
-        Py_RETURN_NONE;
-    }
     /* A private copy: iterating a list in place would follow changes made by the
      * __buffer__ methods of its items. */
     PyObject *items = PySequence_Tuple(list);
     if (items == NULL)
         return NULL;
-    Py_ssize_t n = PyTuple_GET_SIZE(items), taken = 0;
-    gl_piece *pieces = PyMem_New(gl_piece, (size_t)(n ? n : 1));
-    if (pieces == NULL) {
-        Py_DECREF(items);
-        return PyErr_NoMemory();
-    }
-    for (; taken < n; taken++) {
-        PyObject *item = PyTuple_GET_ITEM(items, taken);
-        if (PyBytes_CheckExact(item)) {
-            piece_from_object(item, &pieces[taken]);
-            continue;
-        }
-        PyObject *view = PyMemoryView_FromObject(item);
-        int rc = view ? piece_from_object(view, &pieces[taken]) : -1;
-        Py_XDECREF(view);
-        if (rc < 0)
-            break;
-    }
-    bool good = taken == n;
-    /* Python code ran (__buffer__, an iterator): is the stream still there? */
-    if (good && !is_ending(s) && !s->eof) {
-        Py_ssize_t i = 0;
-        while (i < taken) {
-            gl_piece c = pieces[i++];
-            if (c.len == 0)
-                Py_DECREF(c.owner);
-            else if (stream_append(s, c) < 0) {
-                good = false;
-                break;
-            }
-        }
-        while (i < taken)
-            Py_DECREF(pieces[i++].owner);
-    } else {
-        for (Py_ssize_t i = 0; i < taken; i++)
-            Py_DECREF(pieces[i].owner);
-    }
-    PyMem_Free(pieces);
+    int rc = stream_write_items(s, items);
     Py_DECREF(items);
-    if (!good) {
-        if (PyErr_ExceptionMatches(PyExc_BufferError) &&
-            transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0)
-            Py_RETURN_NONE;
-        return NULL;
-    }
+    if (rc < 0)
+        return PyErr_ExceptionMatches(PyExc_BufferError) &&
+                       transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0
+                   ? Py_NewRef(Py_None)
+                   : NULL;
     if (!is_ending(s) && stream_queued(s) > 0 && stream_appended(s) < 0)
         return NULL;
     Py_RETURN_NONE;

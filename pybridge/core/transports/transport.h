@@ -2,7 +2,7 @@
  * transport.h: the base of stream and datagram transports: what both have, once.
  *
  *   transport.c         construction, closing, loss, finalizer; the reactor's registration
- *   transport_type.c    the methods and attributes that both types have
+ *   transport_type.c    the methods and attributes that both types have; pausing
  *
  * The life of a transport is one number, gl_phase:
  *

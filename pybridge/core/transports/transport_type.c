@@ -1,6 +1,6 @@
 /*
- * transport_type.c: the methods and attributes that the types of transports share, and how
- * these types are made over asyncio's own classes.
+ * transport_type.c: the methods and attributes that the types of transports share, what is
+ * held while reading is paused, and how these types are made over asyncio's own classes.
  */
 #include "transports/transport.h"
 
@@ -152,6 +152,88 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if ((t->ops->holds(t) ? transport_schedule_delivery(t) : transport_sync(t)) < 0)
         return NULL;
     return transport_note(t, "%r resumes reading");
+}
+
+/* ---- what is held while reading is paused ------------------------------------------------ */
+
+GL_PRIVATE int
+transport_hold(gl_transport *t, PyObject *item, bool front)
+{
+    int rc = -1;
+    if (item == NULL)
+        return -1;
+    if (t->held == NULL) {
+        /* Never an empty list: held is NULL or has a first item. */
+        if ((t->held = PyList_New(1)) != NULL) {
+            PyList_SET_ITEM(t->held, 0, item);
+            return 0;
+        }
+    } else {
+        rc = front ? PyList_Insert(t->held, 0, item) : PyList_Append(t->held, item);
+    }
+    Py_DECREF(item);
+    return rc;
+}
+
+GL_PRIVATE void
+transport_drop_held(gl_transport *t)
+{
+    t->held_end = 0;
+    Py_CLEAR(t->held); /* lint: allow check-commit: bytes, addresses and exceptions of ours */
+}
+
+GL_PRIVATE int
+transport_schedule_delivery(gl_transport *t)
+{
+    if (t->delivering)
+        return 0;
+    if (transport_call_soon(t, G.s__deliver_held, NULL) < 0)
+        return -1;
+    t->delivering = true;
+    return 0;
+}
+
+static int
+transport_deliver_held(gl_transport *t)
+{
+    int rc = 0;
+    while (rc == 0 && !t->paused && !is_closing(t) && (t->held != NULL || t->held_end)) {
+        PyObject *item = NULL;
+        if (t->held != NULL) {
+            item = Py_NewRef(PyList_GET_ITEM(t->held, 0));
+            if (PyList_GET_SIZE(t->held) == 1)
+                Py_CLEAR(t->held);
+            else
+                rc = PyList_SetSlice(t->held, 0, 1, NULL);
+        }
+        if (rc == 0)
+            rc = t->ops->deliver(t, item);
+        Py_XDECREF(item);
+    }
+    return rc;
+}
+
+/* Runs as a handle, which has the transport's context and reports an exception; the rest
+ * is delivered then by another. */
+GL_PRIVATE PyObject *
+transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    int rc = transport_deliver_held(t);
+    t->delivering = false;
+    PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
+    rc = 0;
+    if (is_closing(t))
+        transport_drop_held(t);
+    else if (!t->paused)
+        rc = t->held != NULL || t->held_end ? transport_schedule_delivery(t) : transport_sync(t);
+    if (exc != NULL) {
+        PyErr_Clear();
+        gl_restore_exception(exc);
+        return NULL;
+    }
+    if (rc < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 /* ---- attributes that other code reads ------------------------------------------------------ */
