@@ -50,11 +50,13 @@
 #include "watch/resolve.c"
 #include "watch/signal_notes.c"
 
+#include "transports/transport.c"
+#include "transports/transport_type.c"
 #include "transports/stream.c"
 #include "transports/stream_io.c"
 #include "transports/stream_write.c"
 #include "transports/stream_read.c"
-#include "transports/stream_info.c"
+
 #include "transports/stream_type.c"
 #include "transports/pipe.c"
 #include "transports/pipe_type.c"
@@ -62,7 +64,7 @@
 #include "transports/datagram.c"
 #include "transports/datagram_send.c"
 #include "transports/datagram_receive.c"
-#include "transports/datagram_type.c"
+
 
 #include "tls/openssl.c"
 #include "tls/tls_write.c"

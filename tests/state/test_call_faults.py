@@ -274,11 +274,19 @@ async def test_a_failed_write_eof_raises(loop: Loop, pair: Pair, number: int) ->
 @pytest.mark.parametrize("call", ["setsockopt", "fcntl"])
 @pytest.mark.parametrize("number", [errno.EBADF, errno.ENOMEM, errno.EPERM], ids=named)
 async def test_a_transport_that_cannot_be_made_leaves_the_socket_to_its_owner(
-    loop: Loop, pair: Pair, call: str, number: int
+    loop: Loop, call: str, number: int
 ) -> None:
     """The socket stays its owner's, open and as it was."""
-    near, far = pair
-    _core._fail_call(call, number)
+
+    class Refusing(socket.socket):
+        def setsockopt(self, *_: Any) -> None:
+            raise OSError(number, os.strerror(number))
+
+    near, far = tcp_pair()
+    if call == "setsockopt":  # TCP_NODELAY, of which Python's code takes care
+        near = Refusing(near.family, near.type, socket.IPPROTO_TCP, near.detach())
+    else:
+        _core._fail_call(call, number)
     with pytest.raises(OSError, match=os.strerror(number)) as failed:
         await loop.create_connection(Recorder, sock=near)
     assert failed.value.errno == number
@@ -286,6 +294,7 @@ async def test_a_transport_that_cannot_be_made_leaves_the_socket_to_its_owner(
     far.send(b"still here")
     assert await loop.sock_recv(near, 100) == b"still here"
     near.close()
+    far.close()
     assert near.fileno() == -1
 
 

@@ -55,7 +55,7 @@ visit_end(gl_visit *visit)
 #define GL_VISITS(X)                                                                          \
     X(int32_t, reactor_new, (gl_shared *shared), (shared))                                    \
     X(int32_t, reactor_close, (int32_t reactor), (reactor))                                   \
-    X(int64_t, flush_stream, BY_ID)                                                           \
+    X(int32_t, flush_stream, BY_ID)                                                           \
     X(int32_t, flush, (int32_t reactor), (reactor))                                           \
     X(int32_t, stream_open, (int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags,   \
                              uint32_t *id, uint32_t *gen),                                    \

@@ -8,7 +8,7 @@ static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
     PyObject *transport = tls_hold(t->transport);
-    int r = tls_done(Py_TYPE(transport) == G.stream_type
+    int r = tls_done(Py_TYPE(transport) == G.stream_class
                          ? gl_stream_write((gl_stream *)transport, bytes)
                          : PyObject_CallMethod(transport, "write", "O", bytes));
     Py_DECREF(transport);
