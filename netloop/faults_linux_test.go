@@ -212,14 +212,14 @@ func TestListenerThatCannotBePolledAgain(t *testing.T) {
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
 	l.until(CmpAcceptError)
-	rest := func() { l.r.registry.find(ln.id, ln.gen).listener.Rest(l.sh.Now - 2_000_000_000) }
-	rest()
-	f.fail("add", syscall.ENOMEM) // rests again, and tells nobody
+	backOff := func() { l.r.registry.find(ln.id, ln.gen).listener.BackOff(l.sh.Now - 2_000_000_000) }
+	backOff()
+	f.fail("add", syscall.ENOMEM) // backs off again, and tells nobody
 	l.quiet()
 	if left := l.sh.NextDeadline - l.sh.Now; left <= 0 {
-		t.Errorf("the second rest ends in %d ns", left)
+		t.Errorf("the second delay ends in %d ns", left)
 	}
-	rest()
+	backOff()
 	f.fail("add", syscall.EBADF)
 	d, _ := l.until(CmpAcceptError)
 	if syscall.Errno(d.Res) != syscall.EBADF || d.Arg != 0 {

@@ -90,6 +90,12 @@ func newFaults() *faults {
 		}
 		return real.Shutdown(fd)
 	}
+	c.NoDelay = func(fd int) syscall.Errno {
+		if e := f.take("nodelay"); e != 0 {
+			return e
+		}
+		return real.NoDelay(fd)
+	}
 	c.Sockname = func(fd int, a, b uintptr) syscall.Errno {
 		if e := f.take("sockname"); e != 0 {
 			return e

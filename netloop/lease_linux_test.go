@@ -76,8 +76,8 @@ func TestNothingIsReceivedOnceTheOwnerHasGone(t *testing.T) {
 
 func TestAnOwnerThatComesLater(t *testing.T) {
 	l := usualLoop(t)
+	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0])) // outlives the stream
 	s := l.stream(0)
-	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0]))
 	*word = -1
 	s.io.Owner = word
 	say(t, s.peer, []byte("x"))
@@ -161,7 +161,6 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	_ = unix.Close(a)
 	_ = unix.Close(b)
 
-	*word = 0
 	listening, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -173,10 +172,12 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	if err := unix.Listen(listening, 5); err != nil {
 		t.Fatal(err)
 	}
-	id, gen, err = l.r.ListenerOpen(int32(listening), word, 10)
+	*word = int32(listening)
+	id, gen, err = l.r.ListenerOpen(int32(listening), word, 10, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	*word = -1
 	client, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

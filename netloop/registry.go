@@ -62,6 +62,21 @@ type slot struct {
 	watch    watch
 }
 
+// hasNumber tells whether the descriptor is still that of the slot's lease. A watch
+// has none: its number means whatever it names.
+func (s *slot) hasNumber() bool {
+	switch s.kind {
+	case kindStream:
+		return s.stream.Held()
+	case kindListener:
+		return s.listener.Held()
+	case kindDatagram:
+		return s.datagram.Held()
+	default:
+		return s.kind == kindWatch
+	}
+}
+
 // registry holds the slots by id, and which of them the poller knows by fd.
 type registry struct {
 	slots []slot
@@ -161,18 +176,15 @@ func (g *registry) setOwner(id uint32, fd int32) {
 // and the descriptor is still its owner's.
 func (g *registry) taken(fd int32) bool {
 	id := g.owners.get(fd)
-	if id == 0 {
-		return false
-	}
-	switch s := &g.slots[id-1]; s.kind {
-	case kindStream:
-		return s.stream.Held()
-	case kindListener:
-		return s.listener.Held()
-	case kindDatagram:
-		return s.datagram.Held()
-	default:
-		return false
+	return id != 0 && g.slots[id-1].kind != kindWatch && g.slots[id-1].hasNumber()
+}
+
+// forget is called when a descriptor of the reactor's own has come by this number:
+// whoever had it before has it no more.
+func (g *registry) forget(fd int32) {
+	if id := g.owners.get(fd); id != 0 {
+		g.slots[id-1].held = 0
+		g.dropOwner(fd)
 	}
 }
 

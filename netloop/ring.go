@@ -84,6 +84,7 @@ func (r *Reactor) batches() bool {
 	if r.batch.state == ringUnknown && r.shared.Flags&NoRing == 0 {
 		r.batch.state = r.ring.open(&r.calls.Ring)
 		if r.batch.state == ringOpen {
+			r.registry.forget(int32(r.ring.number()))
 			r.batch.held = r.poller.hold(r.ring.number())
 		}
 	}

@@ -102,6 +102,9 @@ const (
 	CloseFD      = 1
 )
 
+// ListenNoDelay is a flag of ListenerOpen.
+const ListenNoDelay = 1
+
 // Shared is gl_shared, the block of one loop.
 type Shared struct {
 	Sub          *Submission

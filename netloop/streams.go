@@ -41,9 +41,8 @@ func (r *Reactor) StreamClose(id, gen, flags uint32) error {
 	if s == nil {
 		return failed("stream_close", syscall.ENOENT)
 	}
-	err := r.closeSlot(id, s, flags)
-	s.stream.Discard()
-	return err
+	defer s.stream.Discard() // not before: the poller is left by the lease
+	return r.closeSlot(id, s, flags)
 }
 
 // closeSlot takes a registration out of the poller and frees it.

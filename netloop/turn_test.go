@@ -22,6 +22,10 @@ func waitsAreExact(t *testing.T, l *loop) {
 		deadline := l.r.clock.now() + int64(50_000+i*20_000)
 		l.arm(uint32(i), deadline)
 		d := l.turn(-1)
+		// Unlike the library's, this runtime preempts by a signal, which ends a wait.
+		for tries := 0; len(d) == 0 && tries < 3; tries++ {
+			d = l.turn(-1)
+		}
 		expectKinds(t, d, CmpTimer)
 		after, err := monotonic()
 		if err != nil {

@@ -118,9 +118,10 @@ enum gl_completion_kind {
                               * the error and were not yet reported; the rest of
                               * the queue is not looked at any more */
     GL_CMP_ACCEPT = 6,       /* listener; res: the new fd (non-blocking, close-on-
-                              * exec); ptr: gl_endpoints in the arena */
-    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener backs off
-                              * and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+                              * exec); ptr: gl_endpoints in the arena; arg: 0, or the
+                              * errno of GL_LISTEN_NODELAY */
+    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener backs
+                              * off and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
                               * when a registration of this process ends, and otherwise
                               * after 10 ms, doubling to 1 s; reported once a second at
                               * most; 0 where it stopped */
@@ -220,6 +221,8 @@ typedef struct gl_shared {
 
 /* Flags of stream_open. */
 #define GL_OPEN_WATCH_END 1u  /* receive nothing: readiness to read is GL_CMP_EOF */
+/* Flag of listener_open. */
+#define GL_LISTEN_NODELAY 1u  /* its connections are TCP: each gets TCP_NODELAY */
 /* Flags of stream_close, datagram_close and listener_close. */
 #define GL_CLOSE_FD 1u        /* close(fd) after it has left the poller */
 
@@ -274,7 +277,7 @@ typedef struct gl_table {
 
     /* `backlog`: at most so many accepts per turn. Listening starts at once. */
     int32_t (*listener_open)(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
-                             uint32_t *id, uint32_t *gen);
+                             uint32_t flags, uint32_t *id, uint32_t *gen);
     int32_t (*listener_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
 
     /* A watch on any pollable fd.  `want`: directions reported in each turn while

@@ -10,6 +10,9 @@ import (
 // MaxVectors is the most pieces that one call sends (IOV_MAX).
 const MaxVectors = 1024
 
+// on is the value of an option that is set; the kernel only reads it.
+var on int32 = 1
+
 // Scratch is the memory that SendVectors works in; nothing is needed here.
 type Scratch struct{}
 
@@ -56,6 +59,11 @@ func SystemCalls() Calls {
 				return -1, unix.EINVAL
 			}
 			return int(n), 0
+		},
+		NoDelay: func(fd int) syscall.Errno {
+			_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY,
+				uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
+			return e
 		},
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
 			_, _, e := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)

@@ -10,6 +10,9 @@ import (
 // MaxVectors is the most pieces that one call sends (IOV_MAX).
 const MaxVectors = 1024
 
+// on is the value of an option that is set; the kernel only reads it.
+var on int32 = 1
+
 // Scratch is the memory that SendVectors works in; it lives with the reactor,
 // because a local variable would be allocated anew at each call.
 type Scratch struct{ header unix.Msghdr }
@@ -55,6 +58,11 @@ func SystemCalls() Calls {
 			n, _, e := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), addr, addrLen,
 				unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 			return int(n), e
+		},
+		NoDelay: func(fd int) syscall.Errno {
+			_, _, e := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY,
+				uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
+			return e
 		},
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
 			_, _, e := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)

@@ -40,8 +40,8 @@ const (
 	Failed
 	// Skipped one connection that was gone before it was accepted.
 	Skipped
-	// Resting: out of descriptors or memory, try again at a later time.
-	Resting
+	// Exhausted: out of descriptors or memory, try again at a later time.
+	Exhausted
 	// Told of an error that ends nothing.
 	Told
 )
@@ -69,6 +69,8 @@ type Calls struct {
 	Shutdown func(fd int) syscall.Errno
 	// Accept is accept(2) of a non-blocking, close-on-exec descriptor.
 	Accept func(fd int, addr, addrLen uintptr) (int, syscall.Errno)
+	// NoDelay sets TCP_NODELAY.
+	NoDelay func(fd int) syscall.Errno
 	// Sockname is getsockname(2).
 	Sockname func(fd int, addr, addrLen uintptr) syscall.Errno
 	// PipeSize is fcntl(2) with F_GETPIPE_SZ and SetPipeSize with F_SETPIPE_SZ, in bytes.

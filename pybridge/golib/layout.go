@@ -98,6 +98,7 @@ var (
 	_ [C.GL_STATE_WATCH_END]byte = [transports.StateWatchEnd]byte{}
 
 	_ [C.GL_OPEN_WATCH_END]byte                       = [netloop.OpenWatchEnd]byte{}
+	_ [C.GL_LISTEN_NODELAY]byte                       = [netloop.ListenNoDelay]byte{}
 	_ [C.GL_CLOSE_FD]byte                             = [netloop.CloseFD]byte{}
 	_ [C.GL_NO_RING]byte                              = [netloop.NoRing]byte{}
 	_ [C.GL_LARGE_MAX]byte                            = [netloop.LargeMax]byte{}

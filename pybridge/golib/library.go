@@ -14,7 +14,7 @@
 package main
 
 /*
-#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -I${SRCDIR}/.. -O2
+#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -I${SRCDIR}/..
 #cgo linux LDFLAGS: ${SRCDIR}/exports.a
 #include "abi.h"
 */
@@ -239,12 +239,12 @@ func goloop_datagram_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32
 }
 
 //export goloop_listener_open
-func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int32_t, outID, outGen *C.uint32_t) C.int32_t {
+func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
 		return badReactor
 	}
-	id, gen, err := r.ListenerOpen(int32(fd), (*int32)(owner), int32(backlog))
+	id, gen, err := r.ListenerOpen(int32(fd), (*int32)(owner), int32(backlog), uint32(flags))
 	return opened(id, gen, err, outID, outGen)
 }
 

@@ -36,6 +36,7 @@ reactor_close(int32_t reactor)
     return rc;
 }
 
+/* cgo knows no const. */
 static int32_t
 datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want, uint32_t *id,
               uint32_t *gen)
@@ -44,10 +45,10 @@ datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want, 
 }
 
 static int32_t
-listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog, uint32_t *id,
-              uint32_t *gen)
+listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
+              uint32_t flags, uint32_t *id, uint32_t *gen)
 {
-    return goloop_listener_open(reactor, fd, (int32_t *)owner, backlog, id, gen);
+    return goloop_listener_open(reactor, fd, (int32_t *)owner, backlog, flags, id, gen);
 }
 
 static const gl_table table = {

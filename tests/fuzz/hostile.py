@@ -45,9 +45,7 @@ SILENT = float(os.environ.get("GOLOOP_HOSTILE_SILENT", "60"))  # seconds: then a
 # What is not called, and why.  Each name of the tables is called or stands here.
 SKIPPED = {
     "module._enable_tasks": "takes offsets into the interpreter's memory, once, from goloop.probe",
-    "module._find_slots": "reads words of the interpreter's memory, for goloop.probe",
     "module.set_library_path": "is for the import of goloop; the library is open",
-    "SignalNotes.__vectorcalloffset__": "a number for the interpreter, which reads it by itself",
 }
 PLAIN_DATA = (str, int, bool, type(None), types.ModuleType)
 

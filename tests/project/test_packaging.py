@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -215,6 +216,39 @@ def test_the_library_exports_one_function_and_includes_no_python() -> None:
     symbols = [field for field in fields if len(field) >= 8 and field[0].rstrip(":").isdigit()]
     assert "goloop_table" in [field[7] for field in symbols if field[6] != "UND"]
     assert not [field[7] for field in symbols if field[7].startswith(("Py", "_Py"))]
+
+
+def sections(path: Path) -> dict[str, bytes]:
+    """The sections of a 64-bit ELF file by their names."""
+    data = path.read_bytes()
+    assert data[:5] == b"\x7fELF\x02", "goloop is for 64-bit machines"
+    order = "<" if data[5] == 1 else ">"
+    (table,) = struct.unpack_from(order + "Q", data, 40)
+    size, count, names = struct.unpack_from(order + "HHH", data, 58)
+    found = []
+    for at in range(table, table + count * size, size):
+        name, kind, _, _, offset, length = struct.unpack_from(order + "IIQQQQ", data, at)
+        empty = kind == 8  # SHT_NOBITS: nothing of it is in the file
+        found.append((name, b"" if empty else data[offset : offset + length]))
+    strings = found[names][1]
+    return {strings[at : strings.index(0, at)].decode(): content for at, content in found}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("debug", ["1", ""], ids=["debug", "release"])
+def test_the_library_has_symbols_for_a_debugger_only(
+    tree: Path, tmp_path: Path, debug: str
+) -> None:
+    done = python(
+        "setup.py", "-q", "build_golib", f"--build-lib={tmp_path}", cwd=tree, GOLOOP_DEBUG=debug
+    )
+    assert done.returncode == 0, done.stdout
+    found = sections(tmp_path / "goloop" / "libgoloop.so")
+    assert ".dynsym" in found
+    wanted = bool(debug)
+    assert (b"netloop.(*Reactor).Turn\0" in found.get(".strtab", b"")) is wanted
+    assert (b"resolve_thread\0" in found.get(".strtab", b"")) is wanted  # of C
+    assert (".debug_info" in found and ".debug_line" in found) is wanted
 
 
 # ---- what a machine that cannot build is told ----------------------------------------

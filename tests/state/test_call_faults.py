@@ -298,20 +298,6 @@ async def test_a_transport_that_cannot_be_made_leaves_the_socket_to_its_owner(
     assert near.fileno() == -1
 
 
-async def test_an_accepted_connection_that_cannot_be_made_is_closed(loop: Loop) -> None:
-    server = await loop.create_server(Recorder, "127.0.0.1", 0)
-    address = server.sockets[0].getsockname()
-    _core._fail_call("setsockopt", errno.ENOBUFS)
-    with socket.create_connection(address) as client:
-        client.setblocking(False)
-        assert await loop.sock_recv(client, 10) == b""
-    with socket.create_connection(address):
-        await turns(3)
-    server.close()
-    await server.wait_closed()
-    await turns(3)
-
-
 async def test_an_endpoint_that_cannot_be_made_leaves_the_socket_open(loop: Loop) -> None:
     _core._fail_call("fcntl", errno.EBADF)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

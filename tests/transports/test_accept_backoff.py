@@ -150,7 +150,7 @@ async def test_a_transport_that_closes_makes_room_at_once(
     with no_descriptor_left():
         for client, holder in zip(clients[rounds:], holders, strict=True):
             client.connect(address)
-            await asyncio.sleep(0.02)  # it finds no descriptor, and rests
+            await asyncio.sleep(0.02)  # it finds no descriptor, and backs off
             before = len(made)
             if thread is not None:
                 thread.loop.call_soon_threadsafe(holder.transport.abort)

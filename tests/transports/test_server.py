@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import socket
 import struct
 import sys
 from asyncio import trsock
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import tcp_pair
-from protocols import Recorder, hang_up, until
+from conftest import Errors, tcp_pair
+from protocols import Recorder, hang_up, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -334,6 +336,44 @@ async def test_a_connection_that_is_reset_before_it_is_accepted_stops_no_other(l
     for protocol in made:
         await protocol.lost
     await finish(server)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+async def test_a_connection_that_cannot_have_no_delay_is_dropped(
+    loop: Loop, errors: Errors, tmp_path: Path
+) -> None:
+    """A socket object that takes itself for TCP: the kernel refuses TCP_NODELAY."""
+    path = str(tmp_path / "socket")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    tcp = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    pretender = socket.socket(*tcp, fileno=listener.detach())
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await loop.create_server(factory, sock=pretender)
+    # The protocol is made first, and asyncio is silent outside of debug mode.
+    for debug in (False, True):
+        loop.set_debug(debug)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.setblocking(False)
+            await loop.sock_connect(client, path)
+            await until(lambda count=1 + debug: len(made) == count)
+            await turns(3)
+            if debug:
+                context = errors.expect(OSError, "Error on transport creation for incoming")
+                assert context["exception"].errno == errno.EOPNOTSUPP
+                assert context["protocol"] is made[1]
+                del context
+            gc.collect()  # asyncio leaves its half-made transport to the collector
+            assert await loop.sock_recv(client, 1) == b""
+    loop.set_debug(False)
+    server.close()
+    assert [protocol.calls for protocol in made] == [[], []]
+    assert not errors.contexts
 
 
 async def test_a_close_while_connections_are_set_up_leaves_nothing(loop: Loop) -> None:

@@ -163,17 +163,13 @@ stream_class(void)
 
 static int
 stream_begin_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *ends,
-                      bool nodelay, PyObject *server)
+                      PyObject *server)
 {
     protocol_kind kind;
     if (stream_note_raw(s, ends) < 0 ||
         protocol_kind_of(a->protocol, &kind) < 0 ||
         gl_loop_check_usable((gl_loop *)a->loop) < 0)
         return -1;
-    if (nodelay && gl_call_nodelay(&a->lease) < 0) {
-        PyErr_SetFromErrno(PyExc_OSError);
-        return -1;
-    }
     if (transport_take(&s->base, a) < 0)
         return -1;
     stream_note_kind(s, kind);
@@ -182,8 +178,8 @@ stream_begin_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *
 }
 
 GL_PRIVATE PyObject *
-stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay,
-                PyObject *protocol, PyObject *server, PyObject *context)
+stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, PyObject *protocol,
+                PyObject *server, PyObject *context)
 {
     PyTypeObject *type = stream_class();
     gl_stream *s = type ? (gl_stream *)type->tp_new(type, G.empty_tuple, NULL) : NULL;
@@ -194,7 +190,7 @@ stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay,
     transport_arguments a = {.loop = (PyObject *)loop, .protocol = protocol,
                              .context = Py_NewRef(context), .lease = GL_NO_LEASE};
     a.lease.number = fd;
-    int rc = stream_begin_accepted(s, &a, ends, nodelay, server);
+    int rc = stream_begin_accepted(s, &a, ends, server);
     if (rc < 0) {
         PyObject *exc = gl_take_exception();
         /* A socket object that a hook of the server asked for owns the fd. */

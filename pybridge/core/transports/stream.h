@@ -104,8 +104,8 @@ GL_PRIVATE PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kw
 GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
 /* A transport over an accepted fd, which it takes over (on failure too). */
 GL_PRIVATE PyObject *stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends,
-                                     bool nodelay, PyObject *protocol, PyObject *server,
-                                     PyObject *context);
+                                    PyObject *protocol, PyObject *server,
+                                    PyObject *context);
 GL_PRIVATE int stream_set_protocol(gl_stream *s, PyObject *protocol);
 /* Whether Go may be called for this stream now. */
 GL_PRIVATE bool stream_go_ready(gl_stream *s);
