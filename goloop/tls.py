@@ -26,13 +26,20 @@ _Inherited: Any = sslproto.SSLProtocol
 class SSLTransport(sslproto._SSLProtocolTransport):
     """What the application's protocol writes to; programs look for "SSL" in its name."""
 
+    _closed_again = False
+
     def close(self) -> None:
         """Flush what was written, and close; harmless where it was called before.
 
         asyncio's forgets its protocol at the second call, and abort() then does nothing.
+        This one keeps it, and lets the context go at the end of the connection.
         """
         if not self._closed:
             super().close()
+        else:
+            self._closed_again = True
+            protocol: Any = self._ssl_protocol
+            protocol._forget_context_if_lost(self)
 
 
 class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
@@ -85,6 +92,21 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         # and a protocol that paused reading in connection_made may do neither for long.
         if self._app_reading_paused and self._state == _State.WRAPPED:
             self._process_outgoing()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection below has ended."""
+        transport = self._app_transport
+        _Inherited.connection_lost(self, exc)
+        if transport is not None:
+            self._forget_context_if_lost(transport)
+
+    def _forget_context_if_lost(self, transport: Any) -> None:
+        # Whoever keeps a transport that was closed twice keeps no SSLContext by it.
+        if self._transport is None and transport._closed_again:
+            instance: Any = self
+            instance._sslcontext = instance._sslobj = None
+            for name in ("sslcontext", "ssl_object"):
+                self._extra.pop(name, None)
 
     def _start_shutdown(self) -> None:
         if self._state == _State.FLUSHING and self._app_reading_paused:

@@ -8,11 +8,20 @@ import random
 import socket
 import ssl
 import threading
+import weakref
 
 import pytest
 from conftest import Errors
 from protocols import BufferedRecorder, Recorder, turns, until
-from tls_connections import RECORD_LAYER, TIME_LIMIT, by_role, by_version, hexdigest, with_peer
+from tls_connections import (
+    RECORD_LAYER,
+    TIME_LIMIT,
+    by_role,
+    by_version,
+    contexts,
+    hexdigest,
+    with_peer,
+)
 from tls_tools import Peer
 
 Loop = asyncio.AbstractEventLoop
@@ -366,3 +375,18 @@ async def test_a_bytearray_serves_as_buffer(loop: Loop, loop_name: str) -> None:
     await protocol.lost
     await working
     assert protocol.data == b"0123456789" * 100
+
+
+@by_role
+async def test_a_transport_that_was_closed_twice_keeps_no_context(loop: Loop, role: str) -> None:
+    own = contexts(role)[0]
+    context = weakref.ref(own)
+    protocol, working = await with_peer(loop, role, lambda peer: peer.unwrap(), own=own)
+    await working
+    protocol.transport.close()
+    protocol.transport.close()
+    await protocol.lost
+    del own
+    await turns(3)
+    assert context() is None
+    assert protocol.transport.is_closing()
