@@ -122,7 +122,7 @@ class World:
 
 
 def quietly(function: Callable[..., Any], *arguments: Any) -> None:
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, asyncio.CancelledError):
         function(*arguments)
 
 
