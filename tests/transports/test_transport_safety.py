@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 import pytest
-from conftest import tcp_pair
+from conftest import isolated, tcp_pair
 from protocols import Recorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
@@ -243,3 +243,52 @@ async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(
     assert reference() is None
     near.close()
     far.close()
+
+
+# ---- a class in place of goloop's ----------------------------------------------------------------
+
+
+REPLACED = """
+    import asyncio, socket, sys
+    import goloop, goloop.streams
+    from goloop.streams import StreamTransport
+
+    class Odd(StreamTransport):
+        def __new__(cls, *arguments, **named):
+            return []
+
+    put = {"object": object, "dict": dict, "none": None, "odd": Odd}[sys.argv[1]]
+    goloop.streams.StreamTransport = put
+
+    async def main():
+        told = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+        def answer(reader, writer):
+            told.append(type(writer.transport) is put)
+            writer.write(b"answer")
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as peer:
+            peer.setblocking(False)
+            got = await loop.sock_recv(peer, 10)
+        server.close()
+        print(got, *told)
+
+    goloop.run(main(), debug=True)  # asyncio reports a failed accept in debug mode only
+    """
+
+
+@pytest.mark.parametrize("put", ["object", "dict", "none"])
+def test_what_replaces_the_transport_class_must_be_one(put: str) -> None:
+    """It would be used as a stream's structure: a TypeError instead, and the client is closed."""
+    printed = isolated(REPLACED, put)
+    assert printed.startswith("b'' goloop.streams.StreamTransport was replaced by ")
+    assert "must be a subclass of goloop._core.StreamTransport" in printed
+
+
+def test_an_accepted_transport_does_not_come_from_new() -> None:
+    """A subclass's __new__ may return anything."""
+    assert isolated(REPLACED, "odd") == "b'answer' True\n"

@@ -146,6 +146,7 @@ struct gl_globals {
         unsigned int tag;
         PyObject *call_soon;      /* _core.Loop's method descriptor */
     } native_class;               /* state/native_loop.c [GIL; the three change together] */
+    PyTypeObject *stream_type;    /* the native one, which the next derives from */
     PyTypeObject *stream_class;   /* goloop.streams.StreamTransport; NULL until wanted [GIL] */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;

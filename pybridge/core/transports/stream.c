@@ -152,12 +152,25 @@ stream_note_raw(gl_stream *s, const gl_endpoints *ends)
     return 0;
 }
 
-/* The transport class, which is Python's; borrowed. */
+/* The transport class, which is Python's; borrowed.  A program can put anything in its
+ * place, and what is made of it is used as a gl_stream. */
 static PyTypeObject *
 stream_class(void)
 {
-    if (G.stream_class == NULL)
-        G.stream_class = (PyTypeObject *)gl_import_attr("goloop.streams", "StreamTransport");
+    if (G.stream_class != NULL)
+        return G.stream_class;
+    PyObject *cls = gl_import_attr("goloop.streams", "StreamTransport");
+    if (cls == NULL)
+        return NULL;
+    if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, G.stream_type)) {
+        PyErr_Format(PyExc_TypeError,
+                     "goloop.streams.StreamTransport was replaced by %R; what stands there must "
+                     "be a subclass of goloop._core.StreamTransport",
+                     cls);
+        Py_DECREF(cls);
+        return NULL;
+    }
+    Py_XSETREF(G.stream_class, (PyTypeObject *)cls); /* the repr may have run us again */
     return G.stream_class;
 }
 
@@ -182,7 +195,8 @@ stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, PyObject *proto
                 PyObject *server, PyObject *context)
 {
     PyTypeObject *type = stream_class();
-    gl_stream *s = type ? (gl_stream *)type->tp_new(type, G.empty_tuple, NULL) : NULL;
+    /* Not type->tp_new: a subclass's __new__ may return anything. */
+    gl_stream *s = type ? (gl_stream *)stream_new(type, NULL, NULL) : NULL;
     if (s == NULL) {
         gl_call_close(fd);
         return NULL;

@@ -169,8 +169,7 @@ gl_stream_init_type(PyObject *module)
     if (G.asyncio_constants == NULL || G.high_default == NULL || G.low_default == NULL)
         return -1;
     G.reg_ops[GL_REG_STREAM] = &stream_reg_ops;
-    PyTypeObject *type =
+    G.stream_type =
         transport_make_type(module, &stream_spec, "_FlowControlMixin", NULL, 256 * 1024);
-    Py_XDECREF(type); /* the module has it */
-    return type == NULL ? -1 : 0;
+    return G.stream_type == NULL ? -1 : 0;
 }
