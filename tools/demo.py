@@ -18,6 +18,9 @@ PAIRS = [("echo_server.py", "echo_client.py"), ("aiohttp_app.py", "aiohttp_clien
 
 def demo(made: Environment) -> None:
     """Everything that the demonstration shows; raises Failed where a part does not work."""
+    # A shell's background job ignores SIGINT, and so would the servers; what is handled here is
+    # at its default there (POSIX, exec).
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for server, client in PAIRS:
         say(f"examples/{server}, with examples/{client} as its client")
         _show(made, server, client)
