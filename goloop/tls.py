@@ -214,4 +214,7 @@ class StartTLS(CoreLoop):
             made.cancel()
             resumed.cancel()
             raise
+        finally:
+            # Its exception would keep itself alive through the traceback.
+            del waiter
         return tls._app_transport

@@ -11,7 +11,7 @@ import fnmatch
 import sys
 from dataclasses import dataclass
 
-ALL = ((3, 11), (3, 12), (3, 13), (3, 14))
+ALL = ((3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ EXPECTATIONS: tuple[Expectation, ...] = (
     Expectation(
         "test_subprocess.*.test_watcher_implementation",
         "asks for the private attribute _watcher of asyncio's loop",
-        versions=((3, 14),),
+        versions=((3, 14), (3, 15)),
     ),
     Expectation(
         "test_ssl.TestSSL.test_create_server_ssl_[1o]*",
         "asks for more memory than test.support allows by itself",
-        versions=((3, 14),),
+        versions=((3, 14), (3, 15)),
         outcome="skipped",
         everywhere=True,
     ),

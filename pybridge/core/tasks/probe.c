@@ -99,8 +99,15 @@ fail:
 }
 
 #if GL_LAYOUT_AWAITED_BY
-/* How far past the public part of the thread state the private part surely reaches. */
-#define GL_TS_WORDS 12
+/* How far the thread state surely reaches: the smallest _PyThreadStateImpl of the version's
+ * releases, up to and with mem_free_queue, the last field that they all have.  What is public
+ * of it differs between patch releases too: 824 bytes in 3.14.3, 832 in 3.14.10. */
+#if PY_VERSION_HEX >= 0x030F0000
+#define GL_TS_END 1080 /* the list head ends at 1064 in 3.15.2, the whole at 1096 */
+#else
+#define GL_TS_END 912 /* the list head ends at 896 in 3.14.10, the whole at 936 */
+#endif
+#define GL_TS_WORDS ((int)((GL_TS_END - sizeof(PyThreadState)) / sizeof(void *)))
 #endif
 
 /* _core._find_slots(loop, task, head): for each the offsets in the calling thread's

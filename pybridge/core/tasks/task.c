@@ -349,6 +349,12 @@ task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 #if GL_LAYOUT_AWAITED_BY
     task->is_task = 1;
 #endif
+    if (context != NULL && context != Py_None && !PyContext_CheckExact(context)) {
+        task->log_destroy_pending = 0;
+        PyErr_Format(PyExc_TypeError, "a contextvars.Context was expected, got %.200s",
+                     Py_TYPE(context)->tp_name);
+        return -1;
+    }
     PyObject *c = context == NULL || context == Py_None ? PyContext_CopyCurrent()
                                                         : Py_NewRef(context);
     if (c == NULL)
@@ -396,6 +402,8 @@ task_start_eagerly(gl_task *task)
         Py_CLEAR(task->coro);
     }
 done:
+    if (r < 0)
+        task->log_destroy_pending = 0; /* whoever made it has the exception instead */
     Py_DECREF(context);
     Py_DECREF(loop);
     return r;
