@@ -53,7 +53,7 @@ def introspect() -> None:
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
     introspect()
 
-__all__ = (
+__all__: tuple[str, ...] = (
     "EventLoopPolicy",
     "Future",
     "Loop",
