@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
+# A number as the enum's member, or as it is where the enum has none: as in socket.getaddrinfo.
+_member: Any = socket._intenum_converter  # type: ignore[attr-defined]
+
+
 def _as_bytes(value: str | bytes | int | None) -> bytes | None:
     """A service as the C library gets it; socket.getaddrinfo has checked it before."""
     if value is None or isinstance(value, bytes):
@@ -84,8 +88,11 @@ class Resolver(CoreLoop):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         if service is not None and b"\0" in service:
             raise socket.gaierror(socket.EAI_SERVICE, "Servname not supported for ai_socktype")
-        answer: list[AddressInfo] = await self._resolve(name, service, flags, family, type, proto)
-        return answer
+        answer = await self._resolve(name, service, flags, family, type, proto)
+        return [
+            (_member(family, socket.AddressFamily), _member(kind, socket.SocketKind), *rest)
+            for family, kind, *rest in answer
+        ]
 
     async def getnameinfo(
         self,

@@ -7,15 +7,22 @@ out here with the same steps in the same order.
 
 from __future__ import annotations
 
-import asyncio
+import asyncio.base_events
+import asyncio.format_helpers
 import sys
 import threading
+from asyncio.log import logger
 
 from .signals import Signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+_base_events: Any = asyncio.base_events
+_format_helpers: Any = asyncio.format_helpers
+_format_callback_source: Any = _format_helpers._format_callback_source
+_takes_debug = "debug" in (_format_callback_source.__kwdefaults__ or ())  # since late 3.12
 
 if sys.version_info < (3, 13):
 
@@ -68,3 +75,25 @@ class Running(_Surroundings):
         finally:
             self._disarm_wakeup()
             self._run_forever_cleanup()
+
+    # ---- called by the native turns ----------------------------------------------
+
+    def _callback_failed(self, handle: Any, exc: BaseException) -> None:
+        """Tell the exception handler what a callback raised, as Handle._run does."""
+        debug = {"debug": self._debug} if _takes_debug else {}
+        source = _format_callback_source(handle._callback, handle._args, **debug)
+        context = {
+            "message": f"Exception in callback {source}",
+            "exception": exc,
+            "handle": handle,
+        }
+        if handle._source_traceback:
+            context["source_traceback"] = handle._source_traceback
+        self.call_exception_handler(context)
+
+    def _log_slow(self, what: object, seconds: float) -> None:
+        """Debug mode: a callback, a task's step or a transport's event took this long."""
+        if seconds >= self.slow_callback_duration:
+            is_handle = isinstance(what, asyncio.Handle)
+            name = _base_events._format_handle(what) if is_handle else repr(what)
+            logger.warning("Executing %s took %.3f seconds", name, seconds)

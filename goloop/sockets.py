@@ -1,7 +1,8 @@
-"""sock_connect, sock_accept and the datagram calls on a user's own socket.
+"""The sock_* methods, on a user's own socket.
 
-sock_recv, sock_recv_into and sock_sendall are native.  These are the rarer ones;
-each tries its system call, waits until the socket is ready, and tries again.  The
+sock_recv, sock_recv_into and sock_sendall of plain sockets are native, and call what is
+here for any other object, for a size that is no positive int, and in debug mode.  Each
+tries its system call, waits until the socket is ready, and tries again.  The
 system call is made by the coroutine itself once it goes on, never on its behalf by a
 callback: whoever cancels in between loses no connection and no datagram.
 """
@@ -9,6 +10,7 @@ callback: whoever cancels in between loses no connection and no datagram.
 from __future__ import annotations
 
 import asyncio.base_events
+import contextlib
 import socket
 from collections.abc import Callable
 
@@ -16,7 +18,9 @@ from .base import CoreLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    _Method = TypeVar("_Method", bound=Callable[..., object])
 
 _base_events: Any = asyncio.base_events
 _check_ssl_socket: Callable[[object], None] = _base_events._check_ssl_socket
@@ -25,6 +29,13 @@ _check_ssl_socket: Callable[[object], None] = _base_events._check_ssl_socket
 # is room, so connect is tried again after these delays, in seconds.
 _FIRST_RETRY = 0.001
 _LONGEST_RETRY = 0.05
+
+
+def _public(function: _Method) -> _Method:
+    """Gives a coroutine function the name of the native method that calls it."""
+    function.__name__ = function.__name__[1:]
+    function.__qualname__ = f"Loop.{function.__name__}"
+    return function
 
 
 class Sockets(CoreLoop):
@@ -55,6 +66,37 @@ class Sockets(CoreLoop):
         except BaseException:
             self._forget_wait(fd, waiter)
             raise
+
+    @_public
+    async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
+        self._check_sock(sock)
+        while True:
+            try:
+                return sock.recv(n)
+            except (BlockingIOError, InterruptedError):
+                await self._until_readable(sock)
+
+    @_public
+    async def _sock_recv_into(self, sock: socket.socket, buf: Any) -> int:
+        self._check_sock(sock)
+        while True:
+            try:
+                return sock.recv_into(buf)
+            except (BlockingIOError, InterruptedError):
+                await self._until_readable(sock)
+
+    @_public
+    async def _sock_sendall(self, sock: socket.socket, data: Any) -> None:
+        self._check_sock(sock)
+        try:
+            sent = sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        rest = memoryview(data).cast("B")
+        while sent < len(rest):
+            await self._until_writable(sock)
+            with contextlib.suppress(BlockingIOError, InterruptedError):
+                sent += sock.send(rest[sent:])
 
     async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
         """Accept a connection; returns (socket, address)."""

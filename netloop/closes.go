@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A listener that rests for want of a descriptor goes on when one comes free. The
+// A listener that backs off for want of a descriptor goes on when one comes free. The
 // descriptors are the process's, so this is the one thing that reactors share: a
 // count of what was closed, and who wants to be woken when it grows.
 var closes closeCounter
@@ -14,7 +14,7 @@ type closeCounter struct {
 	count   atomic.Uint64
 	waiting atomic.Int32 // the length of reactors
 	mu      sync.Mutex
-	// reactors with resting listeners.
+	// reactors with listeners that back off.
 	reactors map[*Reactor]struct{}
 }
 

@@ -51,7 +51,7 @@ func (r *Reactor) DatagramClose(id, gen, flags uint32) error {
 	if s == nil {
 		return failed("datagram_close", syscall.ENOENT)
 	}
-	s.datagram.Discard()
+	defer s.datagram.Discard() // not before: the poller is left by the lease
 	return r.closeSlot(id, s, flags)
 }
 

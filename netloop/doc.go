@@ -6,24 +6,30 @@
 //	callbacks append to the      |
 //	submission queue             |
 //	          \                  |
-//	           +---- Turn ------>|  decode     submissions.go   timers, writes, pauses
+//	           +---- Turn ------>|  decode     submissions.go   timers, streams to look at
 //	                             |  flush      streams.go       one send per stream,
 //	                             |             ring.go          many of them in one call
 //	                             |  poll       poller*.go       blocks only here
 //	                             |  report     streams.go       what left the queues
-//	                             |  answers    mailbox.go       from other threads
-//	                             |  serve      serve.go         accept, receive, send
+//	                             |  answers    mailbox.go       from the resolver's threads
+//	                             |  serve      reactor.go       each that is ready, once:
+//	                             |             streams.go       receive, send
+//	                             |             datagrams.go     receive
+//	                             |             listeners.go     accept
+//	                             |             watches.go       tell
 //	                             |  expire     reactor.go       timers that are due
 //	           +<--- returns ----|
 //	          /                  |
 //	reads the completion queue,  |
 //	runs the callbacks           |
 //
-// The shared memory is described in pybridge/abi.h and mirrored in shared.go.
+// The shared memory is described in pybridge/abi.h and mirrored in shared.go. What a
+// stream has to send, and what C wants of it, stands in a record of its own, which both
+// sides write (transports.StreamIO); a submission only says that it is to be looked at.
 //
 // # Registrations
 //
-// A stream, listener or watch is a slot of the registry, named by an id and a
+// A stream, datagram socket, listener or watch is a slot of the registry, named by an id and a
 // generation (registry.go). Whatever arrives under another generation than the
 // slot's is dropped: a submission, an event of the poller, an entry of one of the
 // reactor's own lists. So a closed registration needs no hunt through the lists.

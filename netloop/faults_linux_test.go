@@ -4,6 +4,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goloop/goloop/transports"
 	"golang.org/x/sys/unix"
 )
 
@@ -89,9 +90,9 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.ENOSPC} {
 		f := newFaults()
 		l := newLoop(t, usual, f.calls)
-		s := l.stream(OpenPaused)
+		s := l.stream(openPaused)
 		f.fail("add", errno)
-		l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+		l.resume(s)
 		d := l.turn(-1)
 		expectKinds(t, d, CmpReadError)
 		if syscall.Errno(d[0].Res) != errno {
@@ -108,7 +109,7 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 		l.quiet()
 		a, b := pair(t)
 		f.fail("add", errno)
-		if _, _, err := l.r.StreamOpen(int32(a), nil, 0); ErrnoOf(err) != errno {
+		if _, _, err := l.r.StreamOpen(int32(a), reading(), 0); ErrnoOf(err) != errno {
 			t.Errorf("open: %v", err)
 		}
 		f.fail("add", errno)
@@ -120,6 +121,90 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 	}
 }
 
+// A pipe that is full again and again is enlarged; where the kernel refuses, nothing is
+// lost by it.
+func TestBusyPipeIsEnlarged(t *testing.T) {
+	for name, errno := range map[string]syscall.Errno{"enlarged": 0, "refused": syscall.EPERM} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaults()
+			f.fail("setpipe", errno)
+			l := newLoop(t, usual, f.calls)
+			var ends [2]int
+			if err := unix.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Close(ends[0]) })
+			before, _ := f.calls.PipeSize(ends[0])
+			w := l.open(ends[1], OpenWatchEnd)
+			const size = 4 << 20
+			l.write(w, memory(t, size))
+			heard := 0
+			for heard < size {
+				l.turn(0)
+				heard += len(hear(t, ends[0]))
+			}
+			if f.count("setpipe") != 1 || heard != size || w.pending() != 0 {
+				t.Errorf("set %d times, %d bytes heard", f.count("setpipe"), heard)
+			}
+			after, _ := f.calls.PipeSize(ends[0])
+			if (after == before) != (errno != 0) && unix.Geteuid() == 0 {
+				t.Errorf("the pipe's size is %d, was %d", after, before)
+			}
+		})
+	}
+}
+
+// What C has come back from by the time of the turn, the kernel never hears of.
+func TestPauseAndResumeBetweenTurnsCostNothing(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	s := l.stream(0)
+	l.quiet()
+	before, submissions := f.count("ctl"), l.sh.SubLen
+	for range 3 {
+		l.pause(s)
+		l.resume(s)
+	}
+	if n := l.sh.SubLen - submissions; n != 1 {
+		t.Errorf("%d submissions", n)
+	}
+	l.quiet()
+	if n := f.count("ctl") - before; n != 0 {
+		t.Errorf("the poller was called %d times", n)
+	}
+	l.pause(s)
+	l.quiet()
+	if n := f.count("ctl") - before; n != 1 {
+		t.Errorf("a pause made %d calls", n)
+	}
+	say(t, s.peer, []byte("unheard"))
+	l.quiet()
+}
+
+// Pieces that come while a stream is blocked are sent behind the others without a word
+// of C's.
+func TestWhatIsAppendedToABlockedStreamGoesWithTheRest(t *testing.T) {
+	l := usualLoop(t)
+	s := l.stream(openPaused)
+	small(t, int(s.fd))
+	l.write(s, memory(t, 300_000))
+	l.turn(0)
+	if s.io.State&transports.StateBlocked == 0 {
+		t.Fatal("the kernel took all: the test proves nothing")
+	}
+	s.push(inC(t, []byte("tail")))
+	var heard []byte
+	for len(heard) < 300_004 {
+		l.turn(0)
+		heard = append(heard, hear(t, s.peer)...)
+	}
+	if string(heard[300_000:]) != "tail" || s.pending() != 0 || s.io.State != 0 {
+		t.Errorf("%d bytes heard, %d pending, state %d", len(heard), s.pending(), s.io.State)
+	}
+	l.turn(0)
+	l.quiet()
+}
+
 func TestListenerThatCannotBePolledAgain(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, usual, f.calls)
@@ -127,14 +212,14 @@ func TestListenerThatCannotBePolledAgain(t *testing.T) {
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
 	l.until(CmpAcceptError)
-	rest := func() { l.r.registry.find(ln.id, ln.gen).listener.Rest(l.sh.Now - 2_000_000_000) }
-	rest()
-	f.fail("add", syscall.ENOMEM) // rests again, and tells nobody
+	backOff := func() { l.r.registry.find(ln.id, ln.gen).listener.BackOff(l.sh.Now - 2_000_000_000) }
+	backOff()
+	f.fail("add", syscall.ENOMEM) // backs off again, and tells nobody
 	l.quiet()
 	if left := l.sh.NextDeadline - l.sh.Now; left <= 0 {
-		t.Errorf("the second rest ends in %d ns", left)
+		t.Errorf("the second delay ends in %d ns", left)
 	}
-	rest()
+	backOff()
 	f.fail("add", syscall.EBADF)
 	d, _ := l.until(CmpAcceptError)
 	if syscall.Errno(d.Res) != syscall.EBADF || d.Arg != 0 {

@@ -90,11 +90,29 @@ func newFaults() *faults {
 		}
 		return real.Shutdown(fd)
 	}
+	c.NoDelay = func(fd int) syscall.Errno {
+		if e := f.take("nodelay"); e != 0 {
+			return e
+		}
+		return real.NoDelay(fd)
+	}
 	c.Sockname = func(fd int, a, b uintptr) syscall.Errno {
 		if e := f.take("sockname"); e != 0 {
 			return e
 		}
 		return real.Sockname(fd, a, b)
+	}
+	c.PipeSize = func(fd int) (int, syscall.Errno) {
+		if e := f.take("getpipe"); e != 0 {
+			return -1, e
+		}
+		return real.PipeSize(fd)
+	}
+	c.SetPipeSize = func(fd, size int) syscall.Errno {
+		if e := f.take("setpipe"); e != 0 {
+			return e
+		}
+		return real.SetPipeSize(fd, size)
 	}
 	c.Close = func(fd int) syscall.Errno {
 		// Closed all the same, as Linux does.
@@ -179,7 +197,7 @@ func TestReadErrorsEndReading(t *testing.T) {
 		if len(all) != 1 || d.ID != s.id || syscall.Errno(d.Res) != errno {
 			t.Errorf("%v: %+v", errno, all)
 		}
-		l.submit(SubReadStart, s.id, s.gen, 0, 0, 0) // for good
+		l.resume(s) // for good
 		l.quiet()
 		// Writing is not concerned.
 		l.write(s, inC(t, []byte("y")))
@@ -196,7 +214,7 @@ func TestWriteErrorsEndWriting(t *testing.T) {
 			for range pieces {
 				l.write(s, inC(t, []byte("x")))
 			}
-			l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+			l.shut(s)
 			f.fail("send", errno)
 			f.fail("sendmsg", errno)
 			d, all := l.until(CmpWriteError)
@@ -225,7 +243,7 @@ func TestPipeErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, w := l.open(ends[0], 0), l.open(ends[1], OpenPaused)
+	r, w := l.open(ends[0], 0), l.open(ends[1], openPaused)
 	f.fail("writev", syscall.EINTR, syscall.EAGAIN, syscall.EPIPE)
 	l.write(w, inC(t, []byte("x")))
 	if d, _ := l.until(CmpWriteError); d.ID != w.id || syscall.Errno(d.Res) != syscall.EPIPE {
@@ -243,7 +261,7 @@ func TestErrorsOfShutdownSocknameAndClose(t *testing.T) {
 	l := newLoop(t, usual, f.calls)
 	s := l.stream(0)
 	f.fail("shutdown", syscall.ENOTCONN)
-	l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+	l.shut(s)
 	l.quiet()
 	f.fail("close", syscall.EINTR)
 	l.close(s)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/goloop/goloop/transports"
 	"golang.org/x/sys/unix"
 )
 
@@ -98,18 +99,68 @@ func checkDescriptors(t testing.TB) {
 	})
 }
 
-func (l *loop) submit(op SubmissionOp, id, gen uint32, ptr uintptr, arg int64, flags uint32) {
+func (l *loop) submit(op SubmissionOp, id, gen uint32, arg int64) {
 	l.t.Helper()
 	if l.sh.SubLen == l.sh.SubCap {
 		l.t.Fatal("the submission queue is full")
 	}
-	l.subs[l.sh.SubLen] = Submission{Op: op, ID: id, Gen: gen, Flags: flags, Ptr: ptr, Arg: arg}
+	l.subs[l.sh.SubLen] = Submission{Op: op, ID: id, Gen: gen, Arg: arg}
 	l.sh.SubLen++
 }
 
-func (l *loop) write(s stream, b []byte) {
-	l.submit(SubWrite, s.id, s.gen, address(b), int64(len(b)), 0)
+// list has the reactor look at a stream's record, as C does: once until it has.
+func (l *loop) list(s stream) {
+	l.t.Helper()
+	if s.io.Listed == 0 {
+		l.submit(SubStream, s.id, s.gen, 0)
+		s.io.Listed = 1
+	}
 }
+
+// want sets and clears bits of what is wanted of a stream.
+func (l *loop) want(s stream, set, clear uint32) {
+	l.t.Helper()
+	s.io.Want = s.io.Want&^clear | set
+	l.list(s)
+}
+
+func (l *loop) pause(s stream)  { l.t.Helper(); l.want(s, 0, transports.WantRead) }
+func (l *loop) resume(s stream) { l.t.Helper(); l.want(s, transports.WantRead, 0) }
+func (l *loop) shut(s stream)   { l.t.Helper(); l.want(s, transports.WantShut, 0) }
+
+// write queues b, and waits for the report; writeQuietly does not wait.
+func (l *loop) write(s stream, b []byte) {
+	l.t.Helper()
+	s.push(b)
+	l.want(s, transports.WantReport, 0)
+}
+
+func (l *loop) writeQuietly(s stream, b []byte) {
+	l.t.Helper()
+	s.push(b)
+	l.want(s, 0, transports.WantReport)
+}
+
+// push appends a piece to the record.
+func (s stream) push(b []byte) { s.pushAt(address(b), uintptr(len(b))) }
+
+func (s stream) pushAt(base, size uintptr) {
+	io := s.io
+	if io.Head == io.Tail {
+		io.Head, io.Tail = 0, 0
+	}
+	if io.Tail == io.Cap {
+		bigger := make([]transports.Vector, max(4, 2*io.Cap))
+		copy(bigger, unsafe.Slice(io.IOV, io.Cap))
+		io.IOV, io.Cap = &bigger[0], uint32(len(bigger))
+	}
+	unsafe.Slice(io.IOV, io.Cap)[io.Tail] = transports.Vector{Base: base, Len: size}
+	io.Tail++
+	io.Appended += uint64(size)
+}
+
+// pending is what a stream has queued, in bytes.
+func (s stream) pending() int64 { return int64(s.io.Appended - s.io.Sent) }
 
 // turn does one turn and returns copies of what it completed.
 func (l *loop) turn(timeout int64) []done {
@@ -179,7 +230,14 @@ type stream struct {
 	id, gen uint32
 	fd      int32
 	peer    int
+	io      *StreamIO
 }
+
+// reading is the record of a stream that reads.
+func reading() *StreamIO { return &StreamIO{Want: transports.WantRead} }
+
+// openPaused, beside the flags of StreamOpen, leaves WantRead out.
+const openPaused = 1 << 31
 
 // pair makes connected sockets; both are non-blocking.
 func pair(t testing.TB) (a, b int) {
@@ -209,7 +267,11 @@ func (l *loop) stream(flags uint32) stream {
 
 func (l *loop) open(fd int, flags uint32) stream {
 	l.t.Helper()
-	id, gen, err := l.r.StreamOpen(int32(fd), nil, flags)
+	io := reading()
+	if flags&openPaused != 0 {
+		io.Want = 0
+	}
+	id, gen, err := l.r.StreamOpen(int32(fd), io, flags&^openPaused)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -220,7 +282,7 @@ func (l *loop) open(fd int, flags uint32) stream {
 			}
 		}
 	})
-	return stream{id: id, gen: gen, fd: int32(fd), peer: -1}
+	return stream{id: id, gen: gen, fd: int32(fd), peer: -1, io: io}
 }
 
 func (l *loop) close(s stream) {

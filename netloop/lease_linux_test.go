@@ -15,7 +15,9 @@ func (l *loop) owned() (stream, *int32) {
 	a, b := pair(l.t)
 	word := (*int32)(unsafe.Pointer(&memory(l.t, 4)[0]))
 	*word = int32(a)
-	id, gen, err := l.r.StreamOpen(int32(a), word, 0)
+	io := reading()
+	io.Owner = word
+	id, gen, err := l.r.StreamOpen(int32(a), io, 0)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -24,7 +26,7 @@ func (l *loop) owned() (stream, *int32) {
 		_ = unix.Close(a)
 		_ = unix.Close(b)
 	})
-	return stream{id: id, gen: gen, fd: int32(a), peer: b}, word
+	return stream{id: id, gen: gen, fd: int32(a), peer: b, io: io}, word
 }
 
 func TestNothingIsSentOnceTheOwnerHasGone(t *testing.T) {
@@ -74,10 +76,10 @@ func TestNothingIsReceivedOnceTheOwnerHasGone(t *testing.T) {
 
 func TestAnOwnerThatComesLater(t *testing.T) {
 	l := usualLoop(t)
+	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0])) // outlives the stream
 	s := l.stream(0)
-	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0]))
 	*word = -1
-	l.submit(SubOwner, s.id, s.gen, uintptr(unsafe.Pointer(word)), 0, 0)
+	s.io.Owner = word
 	say(t, s.peer, []byte("x"))
 	expectKinds(t, l.turn(0), CmpReadError)
 }
@@ -159,7 +161,6 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	_ = unix.Close(a)
 	_ = unix.Close(b)
 
-	*word = 0
 	listening, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -171,10 +172,12 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	if err := unix.Listen(listening, 5); err != nil {
 		t.Fatal(err)
 	}
-	id, gen, err = l.r.ListenerOpen(int32(listening), word, 10)
+	*word = int32(listening)
+	id, gen, err = l.r.ListenerOpen(int32(listening), word, 10, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	*word = -1
 	client, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,9 @@ type listening struct {
 	addr    unix.Sockaddr
 }
 
-func (l *loop) listen(backlog int32) listening {
+func (l *loop) listen(backlog int32) listening { return l.listenWith(backlog, 0) }
+
+func (l *loop) listenWith(backlog int32, flags uint32) listening {
 	l.t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -33,7 +35,7 @@ func (l *loop) listen(backlog int32) listening {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	id, gen, err := l.r.ListenerOpen(int32(fd), nil, backlog)
+	id, gen, err := l.r.ListenerOpen(int32(fd), nil, backlog, flags)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -102,6 +104,41 @@ func TestAcceptGivesDescriptorAndAddresses(t *testing.T) {
 	}
 }
 
+// Only a listener that was opened with the flag sets TCP_NODELAY.
+func TestAcceptedConnectionsGetNoDelay(t *testing.T) {
+	for flags, want := range []int{0, ListenNoDelay: 1} {
+		l := usualLoop(t)
+		ln := l.listenWith(100, uint32(flags))
+		ln.dial(t, 1)
+		d, all := l.until(CmpAccept)
+		got, err := unix.GetsockoptInt(int(d.Res), unix.IPPROTO_TCP, unix.TCP_NODELAY)
+		if err != nil || got != want || d.Arg != 0 {
+			t.Errorf("flags %d: TCP_NODELAY is %d, %v; reported %+v", flags, got, err, d)
+		}
+		accepted(t, all)
+	}
+}
+
+// C gets the connection and the errno, and drops it as asyncio does.
+func TestNoDelayThatFailsIsReportedWithTheConnection(t *testing.T) {
+	f := newFaults()
+	l := newLoop(t, usual, f.calls)
+	ln := l.listenWith(100, ListenNoDelay)
+	ln.dial(t, 2)
+	f.fail("nodelay", syscall.ENOBUFS)
+	var args []int64
+	for len(args) < 2 {
+		all := l.turn(-1)
+		for _, d := range all {
+			args = append(args, d.Arg)
+		}
+		accepted(t, all)
+	}
+	if args[0] != int64(syscall.ENOBUFS) || args[1] != 0 {
+		t.Errorf("reported %v", args)
+	}
+}
+
 func TestAcceptsAreBoundedPerTurn(t *testing.T) {
 	l := usualLoop(t)
 	ln := l.listen(3)
@@ -130,9 +167,9 @@ func TestAcceptsBeyondTheRoomAreKept(t *testing.T) {
 	l.quiet()
 }
 
-// Out of descriptors, a listener rests: one report, no event, no accept, and a
-// wait of the poller that ends with the rest.
-func TestListenerRestsAndGoesOn(t *testing.T) {
+// Out of descriptors, a listener backs off: one report, no event, no accept, and a
+// wait of the poller that ends with the delay.
+func TestListenerBacksOffAndGoesOn(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			f := newFaults()
@@ -147,15 +184,15 @@ func TestListenerRestsAndGoesOn(t *testing.T) {
 			accepts := f.count("accept")
 			l.quiet()
 			if n := l.events(); n != 0 {
-				t.Errorf("%d events of a resting listener", n)
+				t.Errorf("%d events of a listener that backs off", n)
 			}
 			if f.count("accept") != accepts {
-				t.Error("a resting listener accepted")
+				t.Error("a listener that backs off accepted")
 			}
 			if left := l.sh.NextDeadline - l.sh.Now; left > 10_000_000 {
-				t.Errorf("the rest ends in %d ns", left)
+				t.Errorf("the delay ends in %d ns", left)
 			}
-			// Let the rest pass.
+			// Let the delay pass.
 			l.r.registry.find(ln.id, ln.gen).listener.Hasten(0)
 			total := 0
 			for total < 2 {
@@ -168,32 +205,32 @@ func TestListenerRestsAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestRestingListenerEndsTheWaitItself(t *testing.T) {
+func TestListenerThatBacksOffEndsTheWaitItself(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, usual, f.calls)
 	ln := l.listen(100)
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
 	l.until(CmpAcceptError)
-	// Nothing but the end of the rest can end this.
+	// Nothing but the end of the delay can end this.
 	total := 0
 	for total < 1 {
 		total += accepted(t, l.turn(-1))
 	}
 }
 
-// longRest makes the listener rest for a second, and keeps the reactor from trying early.
-func longRest(l *loop, ln listening) {
+// longDelay makes the listener back off for a second, and keeps the reactor from trying early.
+func longDelay(l *loop, ln listening) {
 	machine := l.r.registry.find(ln.id, ln.gen).listener
 	for range 7 {
-		until, _ := machine.Resting()
+		until, _ := machine.BackingOff()
 		machine.Resume(until)
-		machine.Rest(until)
+		machine.BackOff(until)
 	}
 }
 
 // A registration that ends lets the listener go on at once, a second before its time.
-func TestRestEndsWhenADescriptorIsClosed(t *testing.T) {
+func TestDelayEndsWhenADescriptorIsClosed(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		f := newFaults()
 		l := newLoop(t, usual, f.calls)
@@ -206,7 +243,7 @@ func TestRestEndsWhenADescriptorIsClosed(t *testing.T) {
 		ln.dial(t, 1)
 		f.fail("accept", syscall.EMFILE)
 		l.until(CmpAcceptError)
-		longRest(l, ln)
+		longDelay(l, ln)
 		until := l.sh.NextDeadline
 		_ = l.turn(0)
 		closer.close(near)
@@ -214,7 +251,7 @@ func TestRestEndsWhenADescriptorIsClosed(t *testing.T) {
 			total += accepted(t, l.turn(-1))
 		}
 		if l.sh.Now >= until+900_000_000 {
-			t.Error("the rest was slept through")
+			t.Error("the delay was slept through")
 		}
 		if l.sh.NextDeadline != DeadlineNone || closes.waiting.Load() != 0 {
 			t.Error("the reactor still waits for descriptors")
@@ -232,7 +269,7 @@ func TestFailingEarlyDoesNotSpin(t *testing.T) {
 		f.fail("accept", syscall.EMFILE)
 	}
 	l.until(CmpAcceptError)
-	longRest(l, ln)
+	longDelay(l, ln)
 	accepts := f.count("accept")
 	l.close(near)
 	for range 20 {
@@ -245,7 +282,7 @@ func TestFailingEarlyDoesNotSpin(t *testing.T) {
 	}
 }
 
-func TestClosingARestingListener(t *testing.T) {
+func TestClosingAListenerThatBacksOff(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, usual, f.calls)
 	ln := l.listen(100)

@@ -8,14 +8,13 @@ import (
 )
 
 // ListenerOpen registers a listening, non-blocking socket; at most backlog
-// connections are accepted in a turn.
-// owner is of transports.Lease.
-func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32) (id, gen uint32, err error) {
+// connections are accepted in a turn. The flag is ListenNoDelay, owner is of transports.Lease.
+func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, failed("listener_open", syscall.EBADF)
 	}
 	id, s := r.registry.open(kindListener, fd)
-	s.listener = transports.NewListener(transports.NewLease(fd, owner), backlog)
+	s.listener = transports.NewListener(transports.NewLease(fd, owner), backlog, flags&ListenNoDelay != 0)
 	if errno := r.setHeld(id, s, readable); errno != 0 {
 		r.registry.release(id, s)
 		return 0, 0, failed("epoll_ctl", errno)
@@ -50,14 +49,14 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 		switch outcome {
 		case transports.Got:
 			r.shared.Accepts++
-			r.putAccept(t, fd, ends)
+			r.putAccept(t, fd, errno, ends)
 		case transports.Skipped:
 		case transports.Nothing:
 			return true
-		case transports.Resting:
+		case transports.Exhausted:
 			r.setHeld(t.id(), s, 0)
-			r.restListener(t, l)
-			if l.Rest(r.shared.Now) {
+			r.backOff(t, l)
+			if l.BackOff(r.shared.Now) {
 				r.putAcceptError(t, errno, 1)
 			}
 			return true
@@ -70,7 +69,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 	return true // the poller tells of what is left
 }
 
-func (r *Reactor) putAccept(t token, fd int, ends *Endpoints) {
+func (r *Reactor) putAccept(t token, fd int, noDelay syscall.Errno, ends *Endpoints) {
 	errno := r.calls.Sockname(fd, uintptr(unsafe.Pointer(&ends.Local)), uintptr(unsafe.Pointer(&ends.LocalLen)))
 	if errno != 0 {
 		ends.LocalLen = 0
@@ -79,17 +78,17 @@ func (r *Reactor) putAccept(t token, fd int, ends *Endpoints) {
 	ends.PeerLen = min(ends.PeerLen, SockaddrMax)
 	ends.LocalLen = min(ends.LocalLen, SockaddrMax)
 	r.out.put(Completion{Kind: CmpAccept, ID: t.id(), Gen: t.gen(), Res: int32(fd),
-		Ptr: uintptr(unsafe.Pointer(ends))})
+		Ptr: uintptr(unsafe.Pointer(ends)), Arg: int64(noDelay)})
 	r.out.use(unsafe.Sizeof(Endpoints{}))
 }
 
-func (r *Reactor) putAcceptError(t token, errno syscall.Errno, resting int64) {
-	r.out.put(Completion{Kind: CmpAcceptError, ID: t.id(), Gen: t.gen(), Res: int32(errno), Arg: resting})
+func (r *Reactor) putAcceptError(t token, errno syscall.Errno, goesOn int64) {
+	r.out.put(Completion{Kind: CmpAcceptError, ID: t.id(), Gen: t.gen(), Res: int32(errno), Arg: goesOn})
 }
 
-// restListener enters a listener into the list of those that rest.
-func (r *Reactor) restListener(t token, l *transports.Listener) {
-	if len(r.resting) == 0 {
+// backOff enters a listener into the list of those that back off.
+func (r *Reactor) backOff(t token, l *transports.Listener) {
+	if len(r.backingOff) == 0 {
 		seen := closes.enter(r)
 		if !l.Early() {
 			// What has just ended here has yet to be closed.
@@ -97,19 +96,19 @@ func (r *Reactor) restListener(t token, l *transports.Listener) {
 			r.closesSeen, r.earlyTries = seen, int(earlyTries-min(past, earlyTries))
 		}
 	}
-	r.resting = append(r.resting, t)
+	r.backingOff = append(r.backingOff, t)
 }
 
-// earlyTries is in how many turns the resting listeners are tried after a descriptor
+// earlyTries is in how many turns the listeners that back off are tried after a descriptor
 // was closed: C closes it for good up to two turns after its registration has ended.
 const earlyTries = 3
 
-// tryEarly lets the resting listeners go on where a descriptor has come free.
+// tryEarly lets the listeners that back off go on where a descriptor has come free.
 func (r *Reactor) tryEarly() {
 	now := r.clock.now()
 	if n := closes.count.Load(); n != r.closesSeen {
 		r.closesSeen, r.earlyTries = n, earlyTries
-		for _, t := range r.resting {
+		for _, t := range r.backingOff {
 			if s := r.registry.find(t.id(), t.gen()); s != nil {
 				s.listener.Hasten(now)
 			}
@@ -121,24 +120,24 @@ func (r *Reactor) tryEarly() {
 	}
 }
 
-// resume lets listeners go on whose rest is over, or all of them.
+// resume lets listeners go on whose delay is over, or all of them.
 func (r *Reactor) resume(now int64, early bool) {
-	left := r.resting[:0]
-	for _, t := range r.resting {
+	left := r.backingOff[:0]
+	for _, t := range r.backingOff {
 		s := r.registry.find(t.id(), t.gen())
 		if s == nil {
 			continue
 		}
-		if until, _ := s.listener.Resting(); until > now && !early {
+		if until, _ := s.listener.BackingOff(); until > now && !early {
 			left = append(left, t)
 			continue
 		}
 		s.listener.Resume(now)
 		if errno := r.setHeld(t.id(), s, readable); errno != 0 {
-			// The poller has no memory or no room for it either: rest again,
+			// The poller has no memory or no room for it either: back off again,
 			// unless the descriptor itself is at fault.
 			if errno == syscall.ENOMEM || errno == syscall.ENOSPC {
-				s.listener.Rest(now)
+				s.listener.BackOff(now)
 				left = append(left, t)
 				continue
 			}
@@ -147,13 +146,13 @@ func (r *Reactor) resume(now int64, early bool) {
 			r.listenerErrors = append(r.listenerErrors, t)
 		}
 	}
-	r.resting = left
+	r.backingOff = left
 	if len(left) == 0 {
 		closes.leave(r)
 	}
 }
 
-// reportListeners tells of listeners that could not go on after a rest.
+// reportListeners tells of listeners that could not go on after a delay.
 func (r *Reactor) reportListeners() {
 	left := r.listenerErrors[:0]
 	for _, t := range r.listenerErrors {
@@ -169,12 +168,12 @@ func (r *Reactor) reportListeners() {
 	r.listenerErrors = left
 }
 
-// restEnds is when the first rest ends, or DeadlineNone.
-func (r *Reactor) restEnds() int64 {
+// backOffEnds is when the first delay ends, or DeadlineNone.
+func (r *Reactor) backOffEnds() int64 {
 	first := int64(DeadlineNone)
-	for _, t := range r.resting {
+	for _, t := range r.backingOff {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
-			until, _ := s.listener.Resting()
+			until, _ := s.listener.BackingOff()
 			first = min(first, until)
 		}
 	}

@@ -5,8 +5,9 @@ import (
 	"unsafe"
 )
 
-// answers are what the resolver's threads have left in Shared.Answers, oldest
-// first, where there was no room for all.
+// answers is a chain, oldest first, of what was taken from Shared.Answers and did not
+// fit into the completions of that turn. The resolver's threads, which are C's
+// (pybridge/golib/resolve.c), add to Shared.Answers by compare-and-swap and then wake.
 type answers struct{ first uintptr }
 
 func answerAt(address uintptr) *Answer { return *(**Answer)(unsafe.Pointer(&address)) }

@@ -54,17 +54,23 @@ import "syscall"
 
 // setHeld brings the poller's registration of a slot to want, at once. It is no
 // error for a registration that ends that the kernel has already forgotten it.
+// Once the slot's lease is over the number may be another's, whose registration is
+// left alone: EBADF, where anything was wanted.
 func (r *Reactor) setHeld(id uint32, s *slot, want interest) syscall.Errno {
 	t := makeToken(id, s.gen)
 	var errno syscall.Errno
-	switch {
+	switch ours := s.hasNumber(); {
 	case want == 0:
 		if s.held != 0 {
-			_ = r.poller.remove(s.fd, s.held)
+			if ours {
+				_ = r.poller.remove(s.fd, s.held)
+			}
 			r.registry.dropOwner(s.fd)
 			s.held = 0
 		}
 		return 0
+	case !ours:
+		errno = syscall.EBADF
 	case s.held == 0:
 		errno = r.poller.add(s.fd, t, want)
 		if errno == syscall.EEXIST {

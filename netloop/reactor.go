@@ -25,11 +25,11 @@ type Reactor struct {
 
 	dirty   []token // streams to flush or adjust
 	reports tokens  // streams with something to report
-	loud    int     // of them, those that somebody waits for
+	urgent  int     // of them, those that somebody waits for
 	ready   tokens  // what the poller told of and was not served yet
 
-	resting        []token // listeners
-	closesSeen     uint64  // of closes.count, while a listener rests
+	backingOff     []token // listeners
+	closesSeen     uint64  // of closes.count, while a listener backs off
 	closedAt       uint64  // the turn before which a registration last ended
 	earlyTries     int     // turns in which they are tried before their time
 	listenerErrors []token // listeners that could not go on
@@ -121,7 +121,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.decode()
 	r.flushDirty()
 
-	if len(r.resting) > 0 {
+	if len(r.backingOff) > 0 {
 		r.tryEarly()
 	}
 
@@ -146,7 +146,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 	r.collectAnswers()
 	r.serve()
-	if len(r.resting) > 0 {
+	if len(r.backingOff) > 0 {
 		r.resume(sh.Now, false)
 	}
 	if len(r.listenerErrors) > 0 {
@@ -169,7 +169,7 @@ func (r *Reactor) Now() int64 { return r.shared.Now }
 
 // leftovers tells whether there is work that needs no event.
 func (r *Reactor) leftovers() bool {
-	return r.ready.n > 0 || r.loud > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()
+	return r.ready.n > 0 || r.urgent > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()
 }
 
 // timeout bounds the wait by what is due and by what is left over.
@@ -190,10 +190,10 @@ func (r *Reactor) timeout(asked int64) int64 {
 
 // nextDeadline is when the reactor has something to do by itself.
 func (r *Reactor) nextDeadline() int64 {
-	if len(r.resting) == 0 {
+	if len(r.backingOff) == 0 {
 		return r.wheel.Next()
 	}
-	return min(r.wheel.Next(), r.restEnds())
+	return min(r.wheel.Next(), r.backOffEnds())
 }
 
 // note enters the poller's events into the list of what is ready.

@@ -45,10 +45,8 @@ type slot struct {
 	ready     interest
 	dirty     bool // in dirty: to be flushed, or its interest adjusted
 	reporting bool // in reports: progress, or one of the errors below
-	loud      bool // and somebody waits for that report
-	awaited   bool // somebody waits for what is in the write queue
+	urgent    bool // and somebody waits for that report
 	large     bool // a stream that lately received much at once
-	direct    bool // a stream that C receives for
 
 	// lately is what a stream's last receive brought, in bytes.
 	lately uint32
@@ -62,6 +60,21 @@ type slot struct {
 	datagram *transports.Datagram
 	listener *transports.Listener
 	watch    watch
+}
+
+// hasNumber tells whether the descriptor is still that of the slot's lease. A watch
+// has none: its number means whatever it names.
+func (s *slot) hasNumber() bool {
+	switch s.kind {
+	case kindStream:
+		return s.stream.Held()
+	case kindListener:
+		return s.listener.Held()
+	case kindDatagram:
+		return s.datagram.Held()
+	default:
+		return s.kind == kindWatch
+	}
 }
 
 // registry holds the slots by id, and which of them the poller knows by fd.
@@ -163,18 +176,15 @@ func (g *registry) setOwner(id uint32, fd int32) {
 // and the descriptor is still its owner's.
 func (g *registry) taken(fd int32) bool {
 	id := g.owners.get(fd)
-	if id == 0 {
-		return false
-	}
-	switch s := &g.slots[id-1]; s.kind {
-	case kindStream:
-		return s.stream.Held()
-	case kindListener:
-		return s.listener.Held()
-	case kindDatagram:
-		return s.datagram.Held()
-	default:
-		return false
+	return id != 0 && g.slots[id-1].kind != kindWatch && g.slots[id-1].hasNumber()
+}
+
+// forget is called when a descriptor of the reactor's own has come by this number:
+// whoever had it before has it no more.
+func (g *registry) forget(fd int32) {
+	if id := g.owners.get(fd); id != 0 {
+		g.slots[id-1].held = 0
+		g.dropOwner(fd)
 	}
 }
 

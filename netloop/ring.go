@@ -84,6 +84,7 @@ func (r *Reactor) batches() bool {
 	if r.batch.state == ringUnknown && r.shared.Flags&NoRing == 0 {
 		r.batch.state = r.ring.open(&r.calls.Ring)
 		if r.batch.state == ringOpen {
+			r.registry.forget(int32(r.ring.number()))
 			r.batch.held = r.poller.hold(r.ring.number())
 		}
 	}
@@ -199,6 +200,6 @@ func (s *slot) batchRoom() uintptr {
 
 // receivesLittle tells whether a plain recv of a few bytes is what the stream needs.
 func (s *slot) receivesLittle() bool {
-	return s.lately > 0 && s.lately <= ringReceiveMax && !s.large && !s.direct &&
+	return s.lately > 0 && s.lately <= ringReceiveMax && !s.large && !s.stream.Direct() &&
 		s.stream.ReceivesPlainly()
 }

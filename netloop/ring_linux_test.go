@@ -126,7 +126,7 @@ func TestWhatIsNoMatterForABatch(t *testing.T) {
 		case i < ringLeast+1: // a large one
 			l.write(s, inC(t, make([]byte, ringSendMax+1)))
 		default:
-			l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+			l.pause(s)
 		}
 	}
 	l.turn(0)
@@ -190,7 +190,7 @@ func TestAPauseBeforeTheTurn(t *testing.T) {
 	}
 	for i, s := range streams {
 		if !got[s.id] && i%2 == 0 {
-			l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+			l.pause(s)
 		}
 	}
 	first := len(got)
@@ -232,7 +232,7 @@ func TestBatchOfShortSends(t *testing.T) {
 		if !l.r.registry.find(s.id, s.gen).stream.Blocked() {
 			t.Fatal("the kernel took all at once: the test proves nothing")
 		}
-		l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+		l.resume(s)
 	}
 	sends := l.sh.Sends
 	l.turn(0)
@@ -362,7 +362,7 @@ func TestAShutdownFollowsTheBatch(t *testing.T) {
 	streams := manyStreams(l, 8)
 	for _, s := range streams {
 		l.write(s, inC(t, []byte("last")))
-		l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+		l.shut(s)
 	}
 	l.turn(0)
 	for _, s := range streams {
@@ -509,7 +509,7 @@ func batchStep(tb testing.TB, l *loop, streams []stream, message, back []byte) {
 		tb.Fatal(err)
 	}
 	for _, s := range streams {
-		l.submit(SubWrite, s.id, s.gen, address(message), int64(len(message)), WriteQuiet)
+		l.writeQuietly(s, message)
 	}
 	l.r.Flush()
 	for _, s := range streams {

@@ -1,11 +1,15 @@
 package netloop
 
-import "math"
+import (
+	"math"
+
+	"github.com/goloop/goloop/transports"
+)
 
 // The Go mirror of pybridge/abi.h. The order and size of the fields are part of
 // the contract; pybridge/golib refuses to compile where they differ from C's.
 //
-// Addresses in completions and submissions are numbers, not pointers: they name
+// Addresses in completions are numbers, not pointers: they name
 // memory of C, which the garbage collector neither moves nor frees, and a store
 // of a pointer type into memory that C did not clear could mislead it.
 
@@ -17,31 +21,20 @@ const (
 	SubNop SubmissionOp = iota
 	SubTimerArm
 	SubTimerCancel
-	SubWrite
-	SubShutWrite
-	SubReadStop
-	SubReadStart
-	SubReadDirect
-	SubOwner
+	SubStream
 )
 
 // SubmissionSize is the length of a Submission in bytes.
-const SubmissionSize = 32
+const SubmissionSize = 24
 
 // Submission is gl_submission.
 type Submission struct {
-	Op    SubmissionOp
-	ID    uint32
-	Gen   uint32
-	Flags uint32
-	Ptr   uintptr
-	Arg   int64
+	Op  SubmissionOp
+	ID  uint32
+	Gen uint32
+	_   uint32
+	Arg int64
 }
-
-// WriteQuiet is a flag of SubWrite: nobody waits for the report of these bytes,
-// so it may come with whatever turn returns next. Without it a report makes the
-// turn return at once.
-const WriteQuiet = 1
 
 // CompletionKind is what Go reports.
 type CompletionKind = uint32
@@ -97,14 +90,20 @@ const (
 	ArenaSlack = PacketMax + 256
 )
 
+// StreamIO is gl_stream_io, see there.
+type StreamIO = transports.StreamIO
+
 // DeadlineNone is Shared.NextDeadline when no timer is armed.
 const DeadlineNone = math.MaxInt64
 
-// Flags of StreamOpen, and of StreamClose and ListenerClose.
+// OpenWatchEnd is a flag of StreamOpen, CloseFD one of StreamClose and its kin.
 const (
-	OpenPaused = 1
-	CloseFD    = 1
+	OpenWatchEnd = 1
+	CloseFD      = 1
 )
+
+// ListenNoDelay is a flag of ListenerOpen.
+const ListenNoDelay = 1
 
 // Shared is gl_shared, the block of one loop.
 type Shared struct {

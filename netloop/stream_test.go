@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goloop/goloop/transports"
 	"golang.org/x/sys/unix"
 )
 
@@ -155,10 +156,10 @@ func TestLongTransferThroughSmallBuffers(t *testing.T) {
 			queued += n
 		}
 		if paused {
-			l.submit(SubReadStart, to.id, to.gen, 0, 0, 0)
+			l.resume(to)
 			paused = false
 		} else if rng.IntN(4) == 0 {
-			l.submit(SubReadStop, to.id, to.gen, 0, 0, 0)
+			l.pause(to)
 			paused = true
 		}
 		timeout := int64(-1)
@@ -206,7 +207,7 @@ func TestEndOfStreamAndHalfClose(t *testing.T) {
 	}
 	// Our half still works, is drained, and then shut.
 	l.write(s, inC(t, []byte("last words")))
-	l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
+	l.shut(s)
 	l.until(CmpWrote)
 	if got := hear(t, s.peer); string(got) != "last words" {
 		t.Errorf("the peer heard %q", got)
@@ -227,8 +228,7 @@ func TestShutdownWaitsForTheQueue(t *testing.T) {
 	small(t, int(s.fd))
 	data := memory(t, 300_000)
 	l.write(s, data)
-	l.submit(SubShutWrite, s.id, s.gen, 0, 0, 0)
-	l.write(s, inC(t, []byte("after the end"))) // ignored
+	l.shut(s)
 	wrote, heard := int64(0), 0
 	for wrote < int64(len(data)) {
 		for _, d := range l.turn(0) {
@@ -251,7 +251,7 @@ func TestShutdownWaitsForTheQueue(t *testing.T) {
 func TestPausedStreamIsSilentEvenWhenThePeerIsGone(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
-	s := l.open(a, OpenPaused)
+	s := l.open(a, openPaused)
 	if _, err := unix.Write(b, []byte("early")); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestPausedStreamIsSilentEvenWhenThePeerIsGone(t *testing.T) {
 	if n := l.events(); n != 0 {
 		t.Errorf("%d events of a paused stream", n)
 	}
-	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	l.resume(s)
 	if d, _ := l.until(CmpData); string(d.data) != "early" {
 		t.Errorf("received %q", d.data)
 	}
@@ -277,13 +277,13 @@ func TestPauseInTheMiddle(t *testing.T) {
 	s := l.stream(0)
 	say(t, s.peer, []byte("one"))
 	l.until(CmpData)
-	l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+	l.pause(s)
 	say(t, s.peer, []byte("two"))
 	l.quiet()
 	// Stop and start within one turn cost nothing and lose nothing.
-	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
-	l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
-	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	l.resume(s)
+	l.pause(s)
+	l.resume(s)
 	if d, _ := l.until(CmpData); string(d.data) != "two" {
 		t.Errorf("received %q", d.data)
 	}
@@ -294,7 +294,7 @@ func TestProgressBeforeEnd(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
 	s := l.open(a, 0)
-	l.submit(SubWrite, s.id, s.gen, address(inC(t, []byte("xyz"))), 3, WriteQuiet)
+	l.writeQuietly(s, inC(t, []byte("xyz")))
 	l.r.Flush()
 	_ = unix.Close(b)
 	var kinds []CompletionKind
@@ -311,7 +311,7 @@ func TestProgressBeforeEnd(t *testing.T) {
 func TestWriteErrorDropsTheQueue(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
-	s := l.open(a, OpenPaused)
+	s := l.open(a, openPaused)
 	_ = unix.Close(b)
 	l.write(s, inC(t, []byte("abc")))
 	d, _ := l.until(CmpWriteError)
@@ -329,8 +329,8 @@ func TestPartBeforeWriteErrorIsReportedWithIt(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
 	small(t, a)
-	s := l.open(a, OpenPaused)
-	l.submit(SubWrite, s.id, s.gen, address(memory(t, 500_000)), 500_000, WriteQuiet)
+	s := l.open(a, openPaused)
+	l.writeQuietly(s, memory(t, 500_000))
 	l.r.Flush()
 	sent := l.r.registry.find(s.id, s.gen).stream.Progress()
 	_ = unix.Close(b)
@@ -344,14 +344,14 @@ func TestPartBeforeWriteErrorIsReportedWithIt(t *testing.T) {
 	}
 }
 
-func TestFlushStreamReportsByItsResult(t *testing.T) {
+func TestFlushStreamReportsByTheRecord(t *testing.T) {
 	l := usualLoop(t)
 	s, other := l.stream(0), l.stream(0)
 	l.write(s, inC(t, []byte("12345")))
 	l.write(other, inC(t, []byte("678")))
-	n, err := l.r.FlushStream(s.id, s.gen)
-	if n != 5 || err != nil {
-		t.Fatalf("FlushStream = %d, %v", n, err)
+	err := l.r.FlushStream(s.id, s.gen)
+	if s.io.Sent != 5 || s.pending() != 0 || err != nil {
+		t.Fatalf("FlushStream sent %d: %v", s.io.Sent, err)
 	}
 	if got := hear(t, s.peer); string(got) != "12345" {
 		t.Errorf("the peer heard %q", got)
@@ -363,7 +363,7 @@ func TestFlushStreamReportsByItsResult(t *testing.T) {
 	if len(all) != 1 || d.ID != other.id || d.Arg != 3 {
 		t.Errorf("reported %+v", all)
 	}
-	if _, err = l.r.FlushStream(s.id, s.gen+1); ErrnoOf(err) != syscall.ENOENT {
+	if err = l.r.FlushStream(s.id, s.gen+1); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("FlushStream of another generation: %v", err)
 	}
 }
@@ -371,11 +371,11 @@ func TestFlushStreamReportsByItsResult(t *testing.T) {
 func TestFlushStreamErrorComesWithTheNextTurn(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
-	s := l.open(a, OpenPaused)
+	s := l.open(a, openPaused)
 	_ = unix.Close(b)
 	l.write(s, inC(t, []byte("12345")))
-	if n, err := l.r.FlushStream(s.id, s.gen); n != 0 || err != nil {
-		t.Errorf("FlushStream = %d, %v", n, err)
+	if err := l.r.FlushStream(s.id, s.gen); s.io.Sent != 0 || err != nil {
+		t.Errorf("FlushStream sent %d: %v", s.io.Sent, err)
 	}
 	expectKinds(t, l.turn(-1), CmpWriteError) // and does not block
 }
@@ -398,16 +398,16 @@ func TestQuietWrite(t *testing.T) {
 	l := usualLoop(t)
 	s := l.stream(0)
 	b := inC(t, []byte("ping"))
-	l.submit(SubWrite, s.id, s.gen, address(b), 4, WriteQuiet)
+	l.writeQuietly(s, b)
 	l.r.Flush()
 	if l.r.leftovers() {
 		t.Error("a quiet report would keep the turn from waiting")
 	}
 	say(t, s.peer, []byte("pong"))
 	expectKinds(t, l.turn(-1), CmpWrote, CmpData)
-	// One loud write makes the report of all loud.
-	l.submit(SubWrite, s.id, s.gen, address(b), 4, WriteQuiet)
-	l.submit(SubWrite, s.id, s.gen, address(b), 4, 0)
+	// Somebody who waits has the report of all at once.
+	l.writeQuietly(s, b)
+	l.write(s, b)
 	if d := l.turn(-1); len(d) != 1 || d[0].Kind != CmpWrote || d[0].Arg != 8 {
 		t.Errorf("%+v", d)
 	}
@@ -421,7 +421,7 @@ func TestProgressOfABlockedStreamIsReportedAtOnce(t *testing.T) {
 	s := l.stream(0)
 	small(t, int(s.fd))
 	const n = 300_000
-	l.submit(SubWrite, s.id, s.gen, address(memory(t, n)), n, WriteQuiet)
+	l.writeQuietly(s, memory(t, n))
 	l.r.Flush()
 	total := int64(0)
 	for total < n {
@@ -454,7 +454,7 @@ func TestFullPipeWithoutReader(t *testing.T) {
 	if err := unix.SetNonblock(ends[1], true); err != nil {
 		t.Fatal(err)
 	}
-	w := l.open(ends[1], OpenPaused)
+	w := l.open(ends[1], openPaused)
 	l.write(w, memory(t, 1<<20))
 	l.until(CmpWrote)
 	l.quiet()
@@ -520,8 +520,8 @@ func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
 	if s.id != old.id || s.gen == old.gen {
 		t.Fatalf("id %d, generation %d follow %d, %d", s.id, s.gen, old.id, old.gen)
 	}
-	l.submit(SubShutWrite, old.id, old.gen, 0, 0, 0)
-	l.submit(SubReadStop, old.id, old.gen, 0, 0, 0)
+	old.io.Listed = 0
+	l.shut(old)
 	l.quiet()
 	if got := hear(t, s.peer); len(got) != 0 {
 		t.Errorf("a stranger heard %q", got)
@@ -531,7 +531,7 @@ func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
 	if err := l.r.StreamClose(old.id, old.gen, CloseFD); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
-	if l.r.Facts().Ignored != 3 {
+	if l.r.Facts().Ignored != 2 {
 		t.Errorf("%d submissions were ignored", l.r.Facts().Ignored)
 	}
 }
@@ -547,7 +547,7 @@ func TestPipesAreStreamsToo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, w := l.open(ends[0], 0), l.open(ends[1], OpenPaused)
+	r, w := l.open(ends[0], 0), l.open(ends[1], openPaused)
 	l.write(w, inC(t, []byte("through ")))
 	l.write(w, inC(t, []byte("a pipe")))
 	d, all := l.until(CmpData)
@@ -565,11 +565,11 @@ func TestOpenRefusesWhatCannotBePolled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if _, _, err := l.r.StreamOpen(int32(fd), nil, 0); ErrnoOf(err) != syscall.EPERM {
+	if _, _, err := l.r.StreamOpen(int32(fd), reading(), 0); ErrnoOf(err) != syscall.EPERM {
 		t.Errorf("a regular file: %v", err)
 	}
 	for _, bad := range []int32{-1, 1 << 30} {
-		if _, _, err := l.r.StreamOpen(bad, nil, 0); ErrnoOf(err) != syscall.EBADF {
+		if _, _, err := l.r.StreamOpen(bad, reading(), 0); ErrnoOf(err) != syscall.EBADF {
 			t.Errorf("descriptor %d: %v", bad, err)
 		}
 	}
@@ -604,10 +604,10 @@ func TestWatchedEnd(t *testing.T) {
 // What a peer says to a stream that watches for the end is its end, and is left unread.
 func TestWatchedEndReadsNothing(t *testing.T) {
 	l := usualLoop(t)
-	s := l.stream(OpenPaused | OpenWatchEnd)
+	s := l.stream(openPaused | OpenWatchEnd)
 	say(t, s.peer, []byte("unasked"))
 	l.quiet()
-	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	l.resume(s)
 	expectKinds(t, l.turn(-1), CmpEOF)
 	l.quiet()
 	if got := hear(t, int(s.fd)); string(got) != "unasked" {
@@ -650,7 +650,7 @@ func TestBusyPipeIsReadTwice(t *testing.T) {
 func TestDirectReading(t *testing.T) {
 	l := usualLoop(t)
 	s := l.stream(0)
-	l.submit(SubReadDirect, s.id, s.gen, 0, 1, 0)
+	l.want(s, transports.WantDirect, 0)
 	say(t, s.peer, []byte("for C"))
 	for range 2 {
 		got := l.turn(-1)
@@ -659,10 +659,10 @@ func TestDirectReading(t *testing.T) {
 			t.Errorf("ready is %+v", got[0])
 		}
 	}
-	l.submit(SubReadStop, s.id, s.gen, 0, 0, 0)
+	l.pause(s)
 	l.quiet()
-	l.submit(SubReadDirect, s.id, s.gen, 0, 0, 0)
-	l.submit(SubReadStart, s.id, s.gen, 0, 0, 0)
+	l.want(s, 0, transports.WantDirect)
+	l.resume(s)
 	got := l.turn(-1)
 	expectKinds(t, got, CmpData)
 	if string(got[0].data) != "for C" {

@@ -6,14 +6,10 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// OpenWatchEnd is a flag of StreamOpen, beside OpenPaused.
-const OpenWatchEnd = 2
-
-// StreamOpen registers a connected, non-blocking descriptor and receives from it
-// at once, unless flags has OpenPaused. With OpenWatchEnd nothing is ever received:
-// the first readiness to read is reported as the end.
-// owner is of transports.Lease.
-func (r *Reactor) StreamOpen(fd int32, owner *int32, flags uint32) (id, gen uint32, err error) {
+// StreamOpen registers a connected, non-blocking descriptor under the record that C
+// has for it, which is shared until StreamClose. With OpenWatchEnd nothing is ever
+// received: the first readiness to read is reported as the end.
+func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, failed("stream_open", syscall.EBADF)
 	}
@@ -21,26 +17,31 @@ func (r *Reactor) StreamOpen(fd int32, owner *int32, flags uint32) (id, gen uint
 	if s.stream == nil {
 		s.stream = new(transports.Stream)
 	}
-	s.stream.Open(transports.NewLease(fd, owner), flags&OpenPaused == 0)
+	s.stream.Open(fd, io)
 	if flags&OpenWatchEnd != 0 {
 		s.stream.WatchEnd()
 	}
-	if errno := r.setHeld(id, s, interest(s.stream.Interest())); errno != 0 {
+	// What is queued already comes with C's first submission.
+	var want interest
+	if s.stream.Reading() {
+		want = readable
+	}
+	if errno := r.setHeld(id, s, want); errno != 0 {
+		s.stream.Discard()
 		r.registry.release(id, s)
 		return 0, 0, failed("epoll_ctl", errno)
 	}
 	return id, s.gen, nil
 }
 
-// StreamClose ends a stream: its queue is dropped, it leaves the poller, and then
-// its descriptor is closed if flags has CloseFD. Nothing of it is reported any
-// more.
+// StreamClose ends a stream: it leaves the poller, and then its descriptor is closed if
+// flags has CloseFD. Nothing of it is reported any more, and its record is C's alone.
 func (r *Reactor) StreamClose(id, gen, flags uint32) error {
 	s := r.registry.findKind(id, gen, kindStream)
 	if s == nil {
 		return failed("stream_close", syscall.ENOENT)
 	}
-	s.stream.Discard()
+	defer s.stream.Discard() // not before: the poller is left by the lease
 	return r.closeSlot(id, s, flags)
 }
 
@@ -61,25 +62,21 @@ func (r *Reactor) closeSlot(id uint32, s *slot, flags uint32) error {
 	return nil
 }
 
-// FlushStream decodes all submissions and sends what the stream has queued. It
-// returns the bytes that have left its queue and were not yet reported; they are
-// reported hereby.
-func (r *Reactor) FlushStream(id, gen uint32) (int64, error) {
+// FlushStream decodes all submissions and sends what the stream has queued. What has
+// left its queue is reported hereby; an error comes with the next turn.
+func (r *Reactor) FlushStream(id, gen uint32) error {
 	r.decode()
 	s := r.registry.findKind(id, gen, kindStream)
 	if s == nil {
-		return 0, failed("flush_stream", syscall.ENOENT)
+		return failed("flush_stream", syscall.ENOENT)
 	}
 	// It stays among the dirty: the next turn finds nothing left to do for it.
 	r.flushSlot(id, s, true)
-	n := s.stream.TakeProgress()
+	s.stream.TakeProgress()
 	if s.writeError == 0 && s.readError == 0 {
 		r.unlist(s)
 	}
-	if s.stream.Pending() == 0 {
-		s.awaited = false
-	}
-	return n, nil
+	return nil
 }
 
 // Flush decodes all submissions and sends what every stream has queued.
@@ -104,10 +101,11 @@ func (r *Reactor) flushDirty() {
 	r.dirty = r.dirty[:0]
 }
 
-// flushSlot sends what a stream has queued, unless it is blocked and not forced.
+// flushSlot sends what a stream has queued, unless it is blocked and not forced, and
+// brings the poller in step with what C wants.
 func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
 	st := s.stream
-	if st.Pending() > 0 && (force || !st.Blocked()) {
+	if force || !st.Blocked() {
 		errno := st.Flush(&r.calls.Calls, &r.scratch, &r.shared.Sends)
 		if errno != 0 {
 			s.writeError = errno
@@ -144,23 +142,23 @@ func (r *Reactor) adjust(id uint32, s *slot) {
 }
 
 // list puts a stream on the list of reports to be made. A report that somebody
-// waits for is loud: no turn blocks before it was made.
+// waits for is urgent: no turn blocks before it was made.
 func (r *Reactor) list(id uint32, s *slot) {
 	if !s.reporting {
 		s.reporting = true
 		r.reports.push(makeToken(id, s.gen))
 	}
-	if !s.loud && (s.awaited || s.writeError != 0 || s.readError != 0) {
-		s.loud = true
-		r.loud++
+	if !s.urgent && (s.stream.Awaited() || s.writeError != 0 || s.readError != 0) {
+		s.urgent = true
+		r.urgent++
 	}
 }
 
 // unlist makes a stream's place on that list void.
 func (r *Reactor) unlist(s *slot) {
-	if s.loud {
-		s.loud = false
-		r.loud--
+	if s.urgent {
+		s.urgent = false
+		r.urgent--
 	}
 }
 
@@ -187,9 +185,6 @@ func (r *Reactor) report(t token, s *slot) {
 	case n > 0:
 		r.out.put(Completion{Kind: CmpWrote, ID: t.id(), Gen: t.gen(), Arg: n})
 	}
-	if s.stream.Pending() == 0 {
-		s.awaited = false
-	}
 	if s.readError != 0 {
 		r.out.put(Completion{Kind: CmpReadError, ID: t.id(), Gen: t.gen(),
 			Res: int32(s.readError)})
@@ -203,7 +198,7 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	st := s.stream
 	// An end that is watched goes before an attempt to write past it.
 	ended := s.ready&readable != 0 && st.WatchesEnd() && st.Reading()
-	if s.ready&writable != 0 && st.Pending() > 0 && !ended {
+	if s.ready&writable != 0 && st.Queued() && !ended {
 		r.flushSlot(t.id(), s, true)
 		s.ready &^= writable
 	}
@@ -229,7 +224,7 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 // came, and false where the arena is too full to receive.
 func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	st := s.stream
-	if s.direct {
+	if st.Direct() {
 		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
 		return 0, true
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (l *loop) arm(id uint32, deadline int64) { l.submit(SubTimerArm, id, 0, 0, deadline, 0) }
+func (l *loop) arm(id uint32, deadline int64) { l.submit(SubTimerArm, id, 0, deadline) }
 
 // waitsAreExact waits for timers a fraction of a millisecond away. Each turn that
 // waits must be ended by the timer and deliver it, and never early. That it
@@ -22,6 +22,10 @@ func waitsAreExact(t *testing.T, l *loop) {
 		deadline := l.r.clock.now() + int64(50_000+i*20_000)
 		l.arm(uint32(i), deadline)
 		d := l.turn(-1)
+		// Unlike the library's, this runtime preempts by a signal, which ends a wait.
+		for tries := 0; len(d) == 0 && tries < 3; tries++ {
+			d = l.turn(-1)
+		}
 		expectKinds(t, d, CmpTimer)
 		after, err := monotonic()
 		if err != nil {
@@ -43,7 +47,7 @@ func TestTimersComeInOrder(t *testing.T) {
 	l.arm(2, now-20)
 	l.arm(4, now+1_000_000)
 	l.arm(5, now+3600_000_000_000)
-	l.submit(SubTimerCancel, 77, 0, 0, 0, 0)
+	l.submit(SubTimerCancel, 77, 0, 0)
 	var order []uint32
 	for len(order) < 4 {
 		for _, d := range l.turn(-1) {
@@ -56,7 +60,7 @@ func TestTimersComeInOrder(t *testing.T) {
 	if l.sh.NextDeadline != now+3600_000_000_000 {
 		t.Errorf("the next deadline is %d", l.sh.NextDeadline)
 	}
-	l.submit(SubTimerCancel, 5, 0, 0, 0, 0)
+	l.submit(SubTimerCancel, 5, 0, 0)
 	l.quiet()
 	if l.sh.NextDeadline != DeadlineNone {
 		t.Errorf("the next deadline is %d", l.sh.NextDeadline)
@@ -480,8 +484,8 @@ func TestNewRefusesAPoorBlock(t *testing.T) {
 	}
 }
 
-// FuzzDecode feeds the decoder with anything. Lengths that a live stream would
-// send are kept within mapped memory; all else is as it comes.
+// FuzzDecode feeds the decoder with anything, and the record of a stream with what C
+// might leave there: pieces of any length within mapped memory, none among them.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 1, 2, 0, 0, 0, 3, 0, 1, 200, 4, 0, 1, 0, 5, 0, 1, 0, 6, 0, 1, 0})
 	f.Add([]byte("\x03\x00\x01\xff\x03\x00\x01\x00\x03\x09\x01\x05\xf0\x00\x01\x05\x04\x00\x01\x05\x03\x00\x01\x05"))
@@ -496,12 +500,13 @@ func FuzzDecode(f *testing.F) {
 			op, id, gen, arg := program[0], program[1], program[2], program[3]
 			program = program[4:]
 			sub := Submission{Op: uint32(op % 12), ID: ids[int(id)%len(ids)], Gen: uint32(gen % 3),
-				Flags: uint32(gen), Ptr: address(data), Arg: args[int(arg)%len(args)]}
+				Arg: args[int(arg)%len(args)]}
 			if op > 200 {
 				sub.Op = uint32(op) << 24
 			}
-			if sub.Op == SubWrite && arg > 200 {
-				sub.Ptr = 0
+			if sub.Op == SubStream {
+				s.push(data[:int(arg)*int(gen)])
+				s.io.Want = uint32(arg)
 			}
 			if l.sh.SubLen == l.sh.SubCap || op == 255 {
 				l.turn(0)
@@ -518,19 +523,15 @@ func FuzzDecode(f *testing.F) {
 func TestDecoderIgnoresAndCounts(t *testing.T) {
 	l := usualLoop(t)
 	s := l.stream(0)
-	b := inC(t, []byte("x"))
-	l.submit(SubNop, 0, 0, 0, 0, 0)
-	l.submit(99, 0, 0, 0, 0, 0)
-	l.submit(SubWrite, s.id, s.gen, address(b), 0, 0)
-	l.submit(SubWrite, s.id, s.gen, address(b), -5, 0)
-	l.submit(SubWrite, s.id, s.gen, 0, 5, 0)
-	l.submit(SubWrite, s.id, s.gen, address(b), 1<<62, 0)
-	l.submit(SubWrite, s.id+1000, s.gen, address(b), 1, 0)
-	l.submit(SubWrite, s.id, s.gen+1, address(b), 1, 0)
-	l.submit(SubTimerArm, 1<<32-1, 0, 0, 1, 0)
+	l.submit(SubNop, 0, 0, 0)
+	l.submit(99, 0, 0, 0)
+	l.submit(SubStream, s.id+1000, s.gen, 0)
+	l.submit(SubStream, s.id, s.gen+1, 0)
+	l.submit(SubTimerArm, 1<<32-1, 0, 1)
+	l.submit(SubStream, s.id, s.gen, 0) // nothing to do is no mistake
 	l.quiet()
-	if got := l.r.Facts().Ignored; got != 8 {
-		t.Errorf("%d submissions were ignored, want 8", got)
+	if got := l.r.Facts().Ignored; got != 4 {
+		t.Errorf("%d submissions were ignored, want 4", got)
 	}
 	// A length beyond the capacity is C's bug, and not followed.
 	l.sh.SubLen = 1 << 31
@@ -549,7 +550,8 @@ func echoStep(tb testing.TB, l *loop, s stream, message, back []byte) {
 	}
 	for _, c := range unsafe.Slice(l.sh.Cmp, n) {
 		if c.Kind == CmpData {
-			l.submit(SubWrite, s.id, s.gen, c.Ptr, c.Arg, WriteQuiet)
+			s.pushAt(c.Ptr, uintptr(c.Arg))
+			l.list(s)
 		}
 	}
 	l.r.Flush()
@@ -570,9 +572,9 @@ func BenchmarkEcho1KiB(b *testing.B) {
 
 func timerStep(tb testing.TB, l *loop, i int) {
 	now := l.sh.Now
-	l.submit(SubTimerArm, uint32(i%1000), 0, 0, now+30_000_000_000, 0)
-	l.submit(SubTimerArm, 1000, 0, 0, now, 0)
-	l.submit(SubTimerCancel, uint32((i+500)%1000), 0, 0, 0, 0)
+	l.submit(SubTimerArm, uint32(i%1000), 0, now+30_000_000_000)
+	l.submit(SubTimerArm, 1000, 0, now)
+	l.submit(SubTimerCancel, uint32((i+500)%1000), 0, 0)
 	if _, err := l.r.Turn(-1); err != nil {
 		tb.Fatal(err)
 	}

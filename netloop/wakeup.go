@@ -8,7 +8,7 @@ import (
 
 // The wakeup ends a wait of the poller from any thread. Shared.WakePending is
 // 1 from the first wake until the turn that saw it, so that a thousand wakes cost
-// one write. C may wake by the same rule, without a call of Go:
+// one write. C wakes by the same rule (gl_wake), without a call of Go:
 //
 //	compare-and-swap wake_pending from 0 to 1; if that was done, write 8 bytes
 //	(the number 1) to wake_fd.
@@ -67,7 +67,7 @@ func (r *Reactor) Wake() error {
 	}
 }
 
-// seen is called by the turn for the wakeup's event.
+// seenWakeup is called by the turn for the wakeup's event.
 func (r *Reactor) seenWakeup() {
 	r.calls.WakeDrain(r.wakeup.readFD)
 	atomic.StoreUint32(&r.shared.WakePending, 0)

@@ -3,11 +3,11 @@
  * the Go library (libgoloop) share.  Neither Python.h nor any Go header is
  * included here; both sides check the sizes below when the library is opened.
  *
- * One loop has one reactor and one gl_shared block.  The block, the two queues
- * and the arena are allocated by C (never on Go's heap) and are touched by one
- * thread at a time: by C while Python runs, by Go during a call of the table.
- * The exceptions are wake_pending, which any thread may set, and answers, to which
- * the resolver's threads add.
+ * One loop has one reactor and one gl_shared block, and each of its streams one
+ * gl_stream_io.  The block, the records, the two queues and the arena are allocated by C
+ * (never on Go's heap) and are touched by one thread at a time: by C while Python runs,
+ * by Go during a call of the table.  The exceptions are wake_pending, which any thread
+ * may set, and answers, to which the resolver's threads add.
  *
  * Submissions (C -> Go) are appended by C while callbacks run and decoded by Go
  * at the start of a turn, in order.  Completions (Go -> C) are filled by Go
@@ -22,9 +22,10 @@
 #ifndef GOLOOP_ABI_H
 #define GOLOOP_ABI_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#define GL_ABI_VERSION 4
+#define GL_ABI_VERSION 5
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -34,33 +35,74 @@ enum gl_submission_op {
     GL_SUB_NOP = 0,          /* annihilated before it was seen */
     GL_SUB_TIMER_ARM = 1,    /* id: timer; arg: deadline, ns of CLOCK_MONOTONIC */
     GL_SUB_TIMER_CANCEL = 2, /* id: timer; unknown ids are ignored */
-    GL_SUB_WRITE = 3,        /* id, gen: stream; ptr, arg: first byte and length.
-                              * C keeps the bytes alive until they are reported
-                              * by GL_CMP_WROTE or GL_CMP_WRITE_ERROR, or until
-                              * stream_close returns. */
-    GL_SUB_SHUT_WR = 4,      /* id, gen: shutdown(SHUT_WR) once the queue is empty */
-    GL_SUB_READ_STOP = 5,    /* id, gen: stop receiving */
-    GL_SUB_READ_START = 6,   /* id, gen: receive (again) */
-    GL_SUB_READ_DIRECT = 7,  /* id, gen: stream; arg: 1 where C receives by itself when a
-                              * GL_CMP_READY says so, 0 where Go receives again */
-    GL_SUB_OWNER = 8,        /* id, gen: stream; ptr: its `owner` from now on, see stream_open */
+    GL_SUB_STREAM = 3,       /* id, gen: stream; look at its gl_stream_io */
 };
-
-/* Nobody waits for the report of these bytes: it may come with whatever turn
- * returns next.  Without this flag a turn that has sent something does not
- * block, so that its GL_CMP_WROTE comes at once: right for a paused or closing
- * transport, a wasted turn for any other.  A part that the kernel did not take is
- * reported as soon as it leaves, flag or not. */
-#define GL_WRITE_QUIET 1u
 
 typedef struct gl_submission {
     uint32_t op;
     uint32_t id;
     uint32_t gen;
-    uint32_t flags;          /* of GL_SUB_WRITE: GL_WRITE_QUIET; else 0 */
-    void *ptr;
+    uint32_t unused;
     int64_t arg;
 } gl_submission;
+
+/* ---- streams ------------------------------------------------------------- */
+
+/* A piece to send, laid out like struct iovec. */
+typedef struct gl_vector {
+    const void *base;
+    size_t len;
+} gl_vector;
+
+/* The bits of gl_stream_io.want. */
+#define GL_WANT_READ 1u      /* receive */
+#define GL_WANT_SHUT 2u      /* shutdown(SHUT_WR) once the queue is empty */
+#define GL_WANT_DIRECT 4u    /* with READ: C receives by itself when a GL_CMP_READY says so */
+#define GL_WANT_REPORT 8u    /* somebody waits to hear that bytes have left: a turn that has
+                              * sent some does not block, so that its GL_CMP_WROTE comes at
+                              * once.  Else it may come with whatever turn returns next */
+
+/* The bits of gl_stream_io.state. */
+#define GL_STATE_BLOCKED 1u  /* the kernel took less than it was given; Go sends on by itself
+                              * once there is room */
+#define GL_STATE_READ_END 2u /* nothing more is received: the end, or an error */
+#define GL_STATE_SHUT 4u     /* the writing half was shut down */
+#define GL_STATE_DEAD 8u     /* a send failed; nothing more is sent */
+#define GL_STATE_PIPE 16u    /* a call has shown that this is no socket */
+#define GL_STATE_WATCH_END 32u /* opened with GL_OPEN_WATCH_END */
+
+/*
+ * What a stream has to send, what C wants of it and what has come of that: one record
+ * for both sides, in C's memory, whose address stream_open gives to Go and stream_close
+ * takes back.
+ *
+ *      0          head                                tail          cap
+ *      | gone      | to be sent, in order              |             |
+ *      +- C may let go of these    +- the first in part: Go moves its base
+ *
+ * bytes in the queue = appended - sent
+ *
+ * "C" is whatever thread has the GIL, while no turn is on; "Go" is the thread that
+ * is in a call of the table.  The two never overlap, so nothing here is atomic.  But
+ * another thread may have the GIL during a turn: it reads `sent` and `state`, whose
+ * values may be a moment old, and writes nothing.
+ */
+typedef struct gl_stream_io {
+    gl_vector *iov;          /* C, which moves and grows it.  The bytes of a piece stay alive
+                              * and unchanged until it is gone, or stream_close returns */
+    const int32_t *owner;    /* C; may be NULL: where the object that owns the descriptor
+                              * keeps its number, see stream_open */
+    uint64_t appended;       /* C: bytes, in all */
+    uint32_t cap;            /* C: room in iov */
+    uint32_t tail;           /* C: pieces appended */
+    uint32_t want;           /* C: GL_WANT_ */
+    uint32_t listed;         /* set by C when it has submitted a GL_SUB_STREAM, cleared by Go
+                              * when it decodes that */
+    uint32_t head;           /* Go: pieces gone.  C takes it back to 0, with tail, where they
+                              * are equal or it moves the pieces to the front */
+    uint32_t state;          /* Go: GL_STATE_; 0 at stream_open */
+    uint64_t sent;           /* Go: bytes, in all */
+} gl_stream_io;
 
 /* ---- completions ------------------------------------------------------- */
 
@@ -71,14 +113,15 @@ enum gl_completion_kind {
     GL_CMP_EOF = 2,          /* stream; reading has stopped for good */
     GL_CMP_READ_ERROR = 3,   /* stream; res: errno; reading has stopped for good */
     GL_CMP_WROTE = 4,        /* stream; arg: bytes that left the write queue since
-                              * the last report (of any kind) */
+                              * the last report (of any kind); the record says the same */
     GL_CMP_WRITE_ERROR = 5,  /* stream; res: errno; arg: bytes that had left before
                               * the error and were not yet reported; the rest of
-                              * the queue is dropped, later writes are ignored */
+                              * the queue is not looked at any more */
     GL_CMP_ACCEPT = 6,       /* listener; res: the new fd (non-blocking, close-on-
-                              * exec); ptr: gl_endpoints in the arena */
-    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener rests
-                              * and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+                              * exec); ptr: gl_endpoints in the arena; arg: 0, or the
+                              * errno of GL_LISTEN_NODELAY */
+    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener backs
+                              * off and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
                               * when a registration of this process ends, and otherwise
                               * after 10 ms, doubling to 1 s; reported once a second at
                               * most; 0 where it stopped */
@@ -177,8 +220,9 @@ typedef struct gl_shared {
 /* ---- the functions ------------------------------------------------------- */
 
 /* Flags of stream_open. */
-#define GL_OPEN_PAUSED 1u     /* do not receive until GL_SUB_READ_START */
-#define GL_OPEN_WATCH_END 2u  /* receive nothing: readiness to read is GL_CMP_EOF */
+#define GL_OPEN_WATCH_END 1u  /* receive nothing: readiness to read is GL_CMP_EOF */
+/* Flag of listener_open. */
+#define GL_LISTEN_NODELAY 1u  /* its connections are TCP: each gets TCP_NODELAY */
 /* Flags of stream_close, datagram_close and listener_close. */
 #define GL_CLOSE_FD 1u        /* close(fd) after it has left the poller */
 
@@ -190,7 +234,8 @@ typedef struct gl_shared {
 typedef struct gl_table {
     uint32_t abi_version;
     uint32_t table_size;
-    uint32_t submission_size, completion_size, shared_size, endpoints_size, packet_size;
+    uint32_t submission_size, completion_size, shared_size, stream_io_size, endpoints_size;
+    uint32_t packet_size;
 
     /* Makes a reactor over `shared`; returns its number (>= 0). */
     int32_t (*reactor_new)(gl_shared *shared);
@@ -203,23 +248,23 @@ typedef struct gl_table {
      * Returns the number of completions.  EINTR ends the wait early (0 or more
      * completions) so that C can look at signals. */
     int32_t (*turn)(int32_t reactor, int64_t timeout_ns);
-    /* Decodes all submissions and sends what this stream has queued, now.
-     * Returns the bytes that left the queue and were not yet reported (C must
-     * not expect a GL_CMP_WROTE for them); an error is reported by a
-     * GL_CMP_WRITE_ERROR in the next turn. Fills no completion. */
-    int64_t (*flush_stream)(int32_t reactor, uint32_t id, uint32_t gen);
+    /* Decodes all submissions and sends what this stream has queued, now. The
+     * record tells what has left, and no GL_CMP_WROTE does; an error is reported by a
+     * GL_CMP_WRITE_ERROR in the next turn.  Fills no completion. */
+    int32_t (*flush_stream)(int32_t reactor, uint32_t id, uint32_t gen);
     /* Decodes all submissions and sends what every stream has queued. WROTE
      * reports follow with the next turn. */
     int32_t (*flush)(int32_t reactor);
 
-    /* `owner`, of a stream, datagram socket or listener, may be NULL: where the object that
-     * owns the descriptor keeps its number.  Go compares the two before each call on the
-     * descriptor, and takes a difference for EBADF: its owner has closed it or given it away,
-     * and the number may be a stranger's.  C keeps the memory until the registration is closed. */
-    int32_t (*stream_open)(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t flags,
+    /* `owner`, of a stream (in its record), datagram socket or listener, may be NULL: where the
+     * object that owns the descriptor keeps its number.  Go compares the two before each call
+     * on the descriptor, and takes a difference for EBADF: its owner has closed it or given it
+     * away, and the number may be anybody's.  C keeps that memory, and the record, until the
+     * registration is closed.  What is queued already waits for a GL_SUB_STREAM. */
+    int32_t (*stream_open)(int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags,
                            uint32_t *id, uint32_t *gen);
-    /* Drops the queue (unflushed writes are lost: call flush_stream first to
-     * keep them), leaves the poller, closes the fd if asked. */
+    /* Leaves the poller, closes the fd if asked. What is queued is not sent: call
+     * flush_stream first. */
     int32_t (*stream_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
 
     /* A datagram socket.  `want`: GL_READABLE receives, GL_WRITABLE reports GL_CMP_READY
@@ -232,7 +277,7 @@ typedef struct gl_table {
 
     /* `backlog`: at most so many accepts per turn. Listening starts at once. */
     int32_t (*listener_open)(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
-                             uint32_t *id, uint32_t *gen);
+                             uint32_t flags, uint32_t *id, uint32_t *gen);
     int32_t (*listener_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
 
     /* A watch on any pollable fd.  `want`: directions reported in each turn while

@@ -287,6 +287,15 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield first, second
 
 
+@pytest.fixture
+def udp() -> Iterator[socket.socket]:
+    """A bound, blocking UDP socket on the IPv4 loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.bind(("127.0.0.1", 0))
+        made.settimeout(10)
+        yield made
+
+
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
     """Two non-blocking connected TCP sockets, on the IPv4 loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listening:

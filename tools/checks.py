@@ -121,6 +121,16 @@ def lint_c() -> bool:
     return _passes(tooling().python, "tools/lint_c.py", "pybridge/core")
 
 
+def rooms() -> bool:
+    """The extension's rooms keep to their doors, their names and their sizes."""
+    return _passes(tooling().python, "tools/lint_rooms.py", "pybridge")
+
+
+def units() -> bool:
+    """Each file of the extension compiles alone, and all of them link."""
+    return _passes(tooling().python, "tools/units.py")
+
+
 # Tests that do not run the extension's code, or mind what AddressSanitizer does to
 # a process.
 NOT_SANITIZED = [
@@ -132,6 +142,8 @@ NOT_SANITIZED = [
     "runtime/test_fork.py",
     "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
     "project/test_lint_c.py",  # reads sources
+    "project/test_lint_rooms.py",  # reads sources
+    "project/test_units.py",  # compiles snippets
     "project/test_packaging.py",  # builds extensions of its own
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]
@@ -241,6 +253,8 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "staticcheck": staticcheck,
     "race": race,
     "lint-c": lint_c,
+    "rooms": rooms,
+    "units": units,
     "asan": asan,
     "leaks": leaks,
     "forks": forks,

@@ -375,7 +375,7 @@ class Tree:
         for shape in (_RUNS_PYTHON, _CONVERTS, *([_ALLOCATES] if self.collector else [])):
             for found in shape.finditer(function.body):
                 line = source.line(function.start + found.start())
-                if not _gives_up(function.body, found) and not _allowed(
+                if not _gives_up(function.body, found) and not allowed(
                     source.text, line, "check-commit"
                 ):
                     return found.group().rstrip("( \t\n")
@@ -436,7 +436,7 @@ def check_commit(tree: Tree) -> Iterator[tuple[Source, int, str]]:
     for name, (source, function) in tree.functions.items():
         if name in tree.marked and name in tree.runs:
             yield source, function.start, f"{name} is marked {NO_PYTHON}: {tree.way(name)}"
-        if _allowed(source.text, source.line(function.start), "check-commit", reach=8):
+        if allowed(source.text, source.line(function.start), "check-commit", reach=8):
             continue
         checks = list(_CHECKS.finditer(function.body))
         if checks:
@@ -491,7 +491,7 @@ def _runs(
     if name in tree.runs and found.group().endswith("("):
         return f"{tree.way(name)} runs Python"
     line = source.line(start + found.start())
-    if _allowed(source.text, line, "check-commit"):
+    if allowed(source.text, line, "check-commit"):
         return None
     direct = _RUNS_PYTHON.match(body, found.start()) or _CONVERTS.match(body, found.start())
     if direct is None and tree.collector:
@@ -537,7 +537,7 @@ def lint_tree(texts: dict[str, str], collector: bool = False) -> list[Finding]:
     for rule, look in TREE_RULES.items():
         for source, offset, what in look(tree):
             line = source.line(offset)
-            if not _allowed(source.text, line, rule):
+            if not allowed(source.text, line, rule):
                 findings.append(Finding(source.path, line, rule, what))
     return sorted(findings, key=lambda finding: (finding.path, finding.line))
 
@@ -545,7 +545,7 @@ def lint_tree(texts: dict[str, str], collector: bool = False) -> list[Finding]:
 # ---- running ----------------------------------------------------------------------
 
 
-def _allowed(text: str, line: int, rule: str, reach: int = 2) -> bool:
+def allowed(text: str, line: int, rule: str, reach: int = 2) -> bool:
     """Whether a comment on the line or above says, with a reason, that this is right."""
     near = "\n".join(text.split("\n")[max(0, line - reach) : line])
     near = near[near.rfind("\n}") + 1 :]  # what belongs to the function before does not count
@@ -559,7 +559,7 @@ def lint(path: str, text: str) -> list[Finding]:
     for rule, look in RULES.items():
         for offset, what in look(source):
             line = source.line(offset)
-            if not _allowed(text, line, rule):
+            if not allowed(text, line, rule):
                 findings.append(Finding(path, line, rule, what))
     return sorted(findings, key=lambda finding: finding.line)
 

@@ -10,6 +10,9 @@ import (
 // MaxVectors is the most pieces that one call sends (IOV_MAX).
 const MaxVectors = 1024
 
+// on is the value of an option that is set; the kernel only reads it.
+var on int32 = 1
+
 // Scratch is the memory that SendVectors works in; nothing is needed here.
 type Scratch struct{}
 
@@ -57,10 +60,18 @@ func SystemCalls() Calls {
 			}
 			return int(n), 0
 		},
+		NoDelay: func(fd int) syscall.Errno {
+			_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY,
+				uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
+			return e
+		},
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
 			_, _, e := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)
 			return e
 		},
+		// Darwin enlarges a pipe by itself.
+		PipeSize:    func(int) (int, syscall.Errno) { return -1, unix.ENOSYS },
+		SetPipeSize: func(int, int) syscall.Errno { return unix.ENOSYS },
 		Close: func(fd int) syscall.Errno {
 			_, _, e := unix.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
 			return e

@@ -10,11 +10,14 @@ import (
 // MaxVectors is the most pieces that one call sends (IOV_MAX).
 const MaxVectors = 1024
 
+// on is the value of an option that is set; the kernel only reads it.
+var on int32 = 1
+
 // Scratch is the memory that SendVectors works in; it lives with the reactor,
 // because a local variable would be allocated anew at each call.
 type Scratch struct{ header unix.Msghdr }
 
-// SystemCalls returns the calls as the kernel has them. All but close use raw
+// SystemCalls returns the calls as the kernel has them. Nearly all use raw
 // system calls: they cannot block, and telling Go's scheduler of each would cost
 // as much as the call.
 func SystemCalls() Calls {
@@ -56,8 +59,22 @@ func SystemCalls() Calls {
 				unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 			return int(n), e
 		},
+		NoDelay: func(fd int) syscall.Errno {
+			_, _, e := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY,
+				uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
+			return e
+		},
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
 			_, _, e := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)
+			return e
+		},
+		PipeSize: func(fd int) (int, syscall.Errno) {
+			n, _, e := unix.RawSyscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GETPIPE_SZ, 0)
+			return int(n), e
+		},
+		SetPipeSize: func(fd, size int) syscall.Errno {
+			// It allocates, so the scheduler is told.
+			_, _, e := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETPIPE_SZ, uintptr(size))
 			return e
 		},
 		Close: func(fd int) syscall.Errno {

@@ -8,7 +8,7 @@
 //
 // Memory that is sent and received belongs to C. Its addresses are kept as plain
 // numbers, which the garbage collector need not scan and which never become Go
-// pointers.
+// pointers. So does the record of a stream (StreamIO), which both sides write.
 //
 // Every system call goes through Calls, so that a test can make any of them fail.
 package transports
@@ -40,8 +40,8 @@ const (
 	Failed
 	// Skipped one connection that was gone before it was accepted.
 	Skipped
-	// Resting: out of descriptors or memory, try again at a later time.
-	Resting
+	// Exhausted: out of descriptors or memory, try again at a later time.
+	Exhausted
 	// Told of an error that ends nothing.
 	Told
 )
@@ -69,8 +69,13 @@ type Calls struct {
 	Shutdown func(fd int) syscall.Errno
 	// Accept is accept(2) of a non-blocking, close-on-exec descriptor.
 	Accept func(fd int, addr, addrLen uintptr) (int, syscall.Errno)
+	// NoDelay sets TCP_NODELAY.
+	NoDelay func(fd int) syscall.Errno
 	// Sockname is getsockname(2).
 	Sockname func(fd int, addr, addrLen uintptr) syscall.Errno
+	// PipeSize is fcntl(2) with F_GETPIPE_SZ and SetPipeSize with F_SETPIPE_SZ, in bytes.
+	PipeSize    func(fd int) (int, syscall.Errno)
+	SetPipeSize func(fd, size int) syscall.Errno
 	// Close is close(2).
 	Close func(fd int) syscall.Errno
 }

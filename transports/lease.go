@@ -17,4 +17,7 @@ type Lease struct {
 func NewLease(fd int32, owner *int32) Lease { return Lease{fd, owner} }
 
 // Held tells whether the owner still has that number: a call may be made on it.
-func (l *Lease) Held() bool { return l.owner == nil || atomic.LoadInt32(l.owner) == l.fd }
+func (l *Lease) Held() bool { return held(l.fd, l.owner) }
+
+// held is Held where the address of the owner's number is kept elsewhere.
+func held(fd int32, owner *int32) bool { return owner == nil || atomic.LoadInt32(owner) == fd }

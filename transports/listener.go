@@ -5,30 +5,31 @@ import "syscall"
 // A listener:
 //
 //	            out of descriptors or memory
-//	  listening ----------------------------> resting
-//	      |     <----------------------------    |
-//	      |      the rest is over, or early:     |
-//	      |      a descriptor was closed         |
-//	      | any error of the listener itself     |
-//	      v                                      |
-//	   stopped                                   |
+//	  listening ----------------------------> backing off
+//	      |     <----------------------------
+//	      |      the delay is over, or early:
+//	      |      a descriptor was closed
+//	      |
+//	      | any error of the listener itself
+//	      v
+//	   stopped
 //
-// A resting listener is not polled: the connection that could not be accepted
-// stays in the kernel's queue and would make the poller spin. Each rest is twice as
+// A listener that backs off is not polled: the connection that could not be accepted
+// stays in the kernel's queue and would make the poller spin. Each delay is twice as
 // long as the one before, until a connection is accepted.
 
-// RestLeast and RestMost are how long a listener rests, in ns. The latter, asyncio's
-// ACCEPT_RETRY_DELAY, also lies between two reports.
+// BackOffLeast and BackOffMost are how long a listener backs off, in ns. The latter,
+// asyncio's ACCEPT_RETRY_DELAY, also lies between two reports.
 const (
-	RestLeast = 10_000_000
-	RestMost  = 1_000_000_000
+	BackOffLeast = 10_000_000
+	BackOffMost  = 1_000_000_000
 )
 
 type listenerState uint8
 
 const (
 	listening listenerState = iota
-	resting
+	backingOff
 	stopped
 )
 
@@ -36,18 +37,20 @@ const (
 type Listener struct {
 	lease    Lease
 	perTurn  int32
+	noDelay  bool // its connections are TCP
 	state    listenerState
-	early    bool  // it went on before its rest was over
+	early    bool  // it went on before its delay was over
 	reported bool  // at reportAt
-	resumeAt int64 // when the rest is over
-	rest     int64 // the length of the next
+	resumeAt int64 // when the delay is over
+	delay    int64 // the length of the next
 	reportAt int64
 }
 
 // NewListener makes a machine for a non-blocking listening socket, which is to
-// be asked for at most perTurn connections in one turn.
-func NewListener(l Lease, perTurn int32) *Listener {
-	return &Listener{lease: l, perTurn: max(perTurn, 1), rest: RestLeast}
+// be asked for at most perTurn connections in one turn. With noDelay each of these
+// gets TCP_NODELAY.
+func NewListener(l Lease, perTurn int32, noDelay bool) *Listener {
+	return &Listener{lease: l, perTurn: max(perTurn, 1), noDelay: noDelay, delay: BackOffLeast}
 }
 
 // Held tells whether the descriptor is still its owner's.
@@ -64,48 +67,49 @@ func (l *Listener) Interest() Interest {
 	return 0
 }
 
-// Resting tells whether the listener rests, and until when.
-func (l *Listener) Resting() (until int64, yes bool) {
-	return l.resumeAt, l.state == resting
+// BackingOff tells whether the listener backs off, and until when.
+func (l *Listener) BackingOff() (until int64, yes bool) {
+	return l.resumeAt, l.state == backingOff
 }
 
-// Early tells whether the listener went on before its rest was over.
+// Early tells whether the listener went on before its delay was over.
 func (l *Listener) Early() bool { return l.early }
 
-// Rest stops accepting for a while, and tells whether that is to be reported. A try
-// that came early neither puts off the end of the rest nor lengthens the next.
-func (l *Listener) Rest(now int64) (report bool) {
-	l.state = resting
+// BackOff stops accepting for a while, and tells whether that is to be reported. A try
+// that came early neither puts off the end of the delay nor lengthens the next.
+func (l *Listener) BackOff(now int64) (report bool) {
+	l.state = backingOff
 	if !l.early || l.resumeAt <= now {
-		l.resumeAt = now + l.rest
-		l.rest = min(2*l.rest, RestMost)
+		l.resumeAt = now + l.delay
+		l.delay = min(2*l.delay, BackOffMost)
 	}
 	l.early = false
-	if l.reported && now-l.reportAt < RestMost {
+	if l.reported && now-l.reportAt < BackOffMost {
 		return false
 	}
 	l.reported, l.reportAt = true, now
 	return true
 }
 
-// Resume goes on after a rest.
+// Resume goes on after a delay.
 func (l *Listener) Resume(now int64) {
-	if l.state == resting {
+	if l.state == backingOff {
 		l.state, l.early = listening, now < l.resumeAt
 	}
 }
 
-// Hasten makes the rest a short one: things may have changed.
+// Hasten makes the delay a short one: things may have changed.
 func (l *Listener) Hasten(now int64) {
-	l.resumeAt, l.rest = min(l.resumeAt, now+RestLeast), RestLeast
+	l.resumeAt, l.delay = min(l.resumeAt, now+BackOffLeast), BackOffLeast
 }
 
 // Stop ends accepting for good.
 func (l *Listener) Stop() { l.state = stopped }
 
 // Accept accepts one connection. The peer's address and its length, which holds
-// the room for it beforehand, are at addr and addrLen in C memory. After Resting
-// the caller calls Rest; after Failed the listener has stopped.
+// the room for it beforehand, are at addr and addrLen in C memory. After Exhausted
+// the caller calls BackOff; after Failed the listener has stopped. Got comes with an
+// errno where TCP_NODELAY could not be set; the connection is the caller's all the same.
 func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
 	if !l.lease.Held() {
 		l.Stop()
@@ -114,12 +118,15 @@ func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscal
 	fd, errno := c.Accept(int(l.lease.fd), addr, addrLen)
 	switch errno {
 	case 0:
-		l.early, l.rest = false, RestLeast
-		return fd, Got, 0
+		l.early, l.delay = false, BackOffLeast
+		if l.noDelay {
+			errno = c.NoDelay(fd)
+		}
+		return fd, Got, errno
 	case syscall.EAGAIN, syscall.EINTR:
 		return -1, Nothing, 0
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM:
-		return -1, Resting, errno
+		return -1, Exhausted, errno
 	case syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPERM, syscall.EPROTO,
 		syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
 		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EOPNOTSUPP,

@@ -14,16 +14,16 @@ func TestAcceptOutcomes(t *testing.T) {
 		syscall.EPROTO:       Skipped,
 		syscall.EPERM:        Skipped,
 		syscall.EHOSTUNREACH: Skipped,
-		syscall.EMFILE:       Resting,
-		syscall.ENFILE:       Resting,
-		syscall.ENOBUFS:      Resting,
-		syscall.ENOMEM:       Resting,
+		syscall.EMFILE:       Exhausted,
+		syscall.ENFILE:       Exhausted,
+		syscall.ENOBUFS:      Exhausted,
+		syscall.ENOMEM:       Exhausted,
 		syscall.EBADF:        Failed,
 		syscall.EINVAL:       Failed,
 		syscall.ENOTSOCK:     Failed,
 	} {
 		c := Calls{Accept: func(int, uintptr, uintptr) (int, syscall.Errno) { return 9, errno }}
-		l := NewListener(NewLease(3, nil), 100)
+		l := NewListener(NewLease(3, nil), 100, false)
 		fd, outcome, got := l.Accept(&c, 0, 0)
 		if outcome != want || want != Nothing && got != errno || (fd == 9) != (want == Got) {
 			t.Errorf("%v: %d, outcome %d, %v", errno, fd, outcome, got)
@@ -34,79 +34,107 @@ func TestAcceptOutcomes(t *testing.T) {
 	}
 }
 
-func TestRest(t *testing.T) {
-	l := NewListener(NewLease(3, nil), 0)
+// The connection is handed out in any case, with the errno of what it lacks.
+func TestNoDelayIsSetOnWhatIsAccepted(t *testing.T) {
+	for _, errno := range []syscall.Errno{0, syscall.EOPNOTSUPP} {
+		var set []int
+		accepts := []syscall.Errno{0, syscall.ECONNABORTED, syscall.EAGAIN}
+		c := Calls{
+			Accept: func(int, uintptr, uintptr) (int, syscall.Errno) {
+				e := accepts[0]
+				accepts = accepts[1:]
+				return 9, e
+			},
+			NoDelay: func(fd int) syscall.Errno {
+				set = append(set, fd)
+				return errno
+			},
+		}
+		l := NewListener(NewLease(3, nil), 1, true)
+		if fd, outcome, got := l.Accept(&c, 0, 0); fd != 9 || outcome != Got || got != errno {
+			t.Errorf("%v: %d, outcome %d, %v", errno, fd, outcome, got)
+		}
+		l.Accept(&c, 0, 0)
+		l.Accept(&c, 0, 0)
+		if len(set) != 1 || set[0] != 9 {
+			t.Errorf("TCP_NODELAY was set on %v", set)
+		}
+	}
+}
+
+func TestBackOff(t *testing.T) {
+	l := NewListener(NewLease(3, nil), 0, false)
 	if l.PerTurn() != 1 || l.Interest() != Readable {
 		t.Errorf("%d accepts a turn, interest %d", l.PerTurn(), l.Interest())
 	}
-	if !l.Rest(5) {
-		t.Error("the first rest is not reported")
+	if !l.BackOff(5) {
+		t.Error("the first delay is not reported")
 	}
-	if until, yes := l.Resting(); until != 5+RestLeast || !yes || l.Interest() != 0 {
-		t.Errorf("rests until %d: %v", until, yes)
+	if until, yes := l.BackingOff(); until != 5+BackOffLeast || !yes || l.Interest() != 0 {
+		t.Errorf("backs off until %d: %v", until, yes)
 	}
-	l.Resume(5 + RestLeast)
-	if _, yes := l.Resting(); yes || l.Interest() != Readable {
+	l.Resume(5 + BackOffLeast)
+	if _, yes := l.BackingOff(); yes || l.Interest() != Readable {
 		t.Error("does not go on")
 	}
 	l.Stop()
-	l.Resume(RestMost)
+	l.Resume(BackOffMost)
 	if l.Interest() != 0 {
 		t.Error("goes on after it has stopped")
 	}
 }
 
-// rested is how long a listener rests after a failure at the given time.
-func rested(l *Listener, now int64) int64 {
-	l.Rest(now)
-	until, _ := l.Resting()
+// delayed is how long a listener backs off after a failure at the given time.
+func delayed(l *Listener, now int64) int64 {
+	l.BackOff(now)
+	until, _ := l.BackingOff()
 	return until - now
 }
 
-func TestRestsGrowUntilAConnectionIsAccepted(t *testing.T) {
-	l := NewListener(NewLease(3, nil), 1)
+func TestDelaysGrowUntilAConnectionIsAccepted(t *testing.T) {
+	l := NewListener(NewLease(3, nil), 1, false)
 	now := int64(1)
 	for _, want := range []int64{1, 2, 4, 8, 16, 32, 64, 100, 100} {
-		if got := rested(l, now); got != want*RestLeast {
-			t.Errorf("rests for %d ns, want %d", got, want*RestLeast)
+		if got := delayed(l, now); got != want*BackOffLeast {
+			t.Errorf("backs off for %d ns, want %d", got, want*BackOffLeast)
 		}
-		now, _ = l.Resting()
+		now, _ = l.BackingOff()
 		l.Resume(now)
 	}
 	c := Calls{Accept: func(int, uintptr, uintptr) (int, syscall.Errno) { return 9, 0 }}
 	l.Accept(&c, 0, 0)
-	if got := rested(l, now); got != RestLeast {
-		t.Errorf("rests for %d ns after a success", got)
+	if got := delayed(l, now); got != BackOffLeast {
+		t.Errorf("backs off for %d ns after a success", got)
 	}
 }
 
-func TestAnEarlyTryLeavesTheRestAsItIs(t *testing.T) {
-	l := NewListener(NewLease(3, nil), 1)
-	l.Rest(0)
-	until, _ := l.Resting()
+func TestAnEarlyTryLeavesTheDelayAsItIs(t *testing.T) {
+	l := NewListener(NewLease(3, nil), 1, false)
+	l.BackOff(0)
+	until, _ := l.BackingOff()
 	l.Resume(until)
-	l.Rest(until) // for twice as long
-	until, _ = l.Resting()
+	l.BackOff(until) // for twice as long
+	until, _ = l.BackingOff()
 	l.Resume(until - 1)
-	l.Rest(until - 1)
-	if again, _ := l.Resting(); again != until {
-		t.Errorf("rests until %d, not %d", again, until)
+	l.BackOff(until - 1)
+	if again, _ := l.BackingOff(); again != until {
+		t.Errorf("backs off until %d, not %d", again, until)
 	}
 	l.Resume(until)
-	if got := rested(l, until); got != 4*RestLeast {
-		t.Errorf("rests for %d ns", got)
+	if got := delayed(l, until); got != 4*BackOffLeast {
+		t.Errorf("backs off for %d ns", got)
 	}
 	l.Hasten(until)
-	if again, _ := l.Resting(); again != until+RestLeast {
-		t.Errorf("hastened: rests until %d, not %d", again, until+RestLeast)
+	if again, _ := l.BackingOff(); again != until+BackOffLeast {
+		t.Errorf("hastened: backs off until %d, not %d", again, until+BackOffLeast)
 	}
 }
 
 func TestReportsAreASecondApart(t *testing.T) {
-	l := NewListener(NewLease(3, nil), 1)
+	l := NewListener(NewLease(3, nil), 1, false)
 	reports := 0
-	for now := int64(7); now < 7+10*RestMost; now += RestLeast {
-		if l.Rest(now) {
+	for now := int64(7); now < 7+10*BackOffMost; now += BackOffLeast {
+		if l.BackOff(now) {
 			reports++
 		}
 		l.Resume(now)

@@ -1,102 +1,108 @@
 package transports
 
-import "syscall"
+import (
+	"syscall"
+	"unsafe"
+)
 
 // The reading half of a stream:
 //
-//	        PauseReading             end of stream, an error
-//	paused <------------- reading ---------------------------> finished
+//	        WantRead goes            end of stream, an error
+//	paused <------------- reading ---------------------------> ended
 //	       ------------->
-//	        ResumeReading
+//	        WantRead comes
 //
 // The writing half:
 //
-//	        Push                all sent           CloseWriting was called,
+//	        C appends           all sent           WantShut is set,
 //	idle --------> queued -------------------> idle ----------------> shut
 //	               |    ^                                  nothing queued
 //	  sent in part |    | the poller says writable
 //	               v    |
 //	               blocked          an error, in any state ----------> dead
 //
-// Finished, shut and dead are final: later calls for that half do nothing. The
-// halves don't know of each other; a connection is over when its owner says so.
+// Ended, shut and dead are final: what C wants of that half later is not done. The
+// halves don't know of each other; a connection is over when C says so.
 //
-// The flags below are these states, in one word.
+// What C wants and what has come of it stand in one record, which both share.
+
+// StreamIO is gl_stream_io of pybridge/abi.h, where each field is described. It is C's
+// memory (a test's may be Go's): C writes the first part while no turn is on, Go the
+// second during its calls. Go stores no pointer in it.
+type StreamIO struct {
+	IOV      *Vector
+	Owner    *int32
+	Appended uint64
+	Cap      uint32
+	Tail     uint32
+	Want     uint32
+	Listed   uint32
+
+	Head  uint32
+	State uint32
+	Sent  uint64
+}
+
+// The bits of StreamIO.Want.
 const (
-	streamReading   = 1 << iota // receive when readable
-	streamFinished              // no more will be received
-	streamBlocked               // the kernel took less than all: wait for writable
-	streamShutAsked             // shut down the writing half once nothing is queued
-	streamShut                  // that was done
-	streamDead                  // a send failed: the queue was dropped
-	streamPipe                  // not a socket (ENOTSOCK told): read and writev
-	streamWatchEnd              // what is to be read is the end, and stays unread
+	WantRead   = 1 << iota // receive when readable
+	WantShut               // shut down the writing half once nothing is queued
+	WantDirect             // C receives by itself
+	WantReport             // somebody waits to hear that bytes have left
 )
 
+// The bits of StreamIO.State.
 const (
-	// maxRounds bounds the calls that one Flush makes, so that a reader which
-	// keeps pace with us cannot hold up the turn.
-	maxRounds = 16
-	// keptQueue is the length up to which the memory of a queue that has become
-	// empty is kept for the next writes.
-	keptQueue = 256
+	StateBlocked  = 1 << iota // the kernel took less than all: wait for writable
+	StateReadEnd              // no more will be received
+	StateShut                 // the writing half was shut down
+	StateDead                 // a send failed: what is queued will not be sent
+	StatePipe                 // not a socket (ENOTSOCK told): read and writev
+	StateWatchEnd             // what is to be read is the end, and stays unread
 )
+
+// maxRounds bounds the calls that one Flush makes, so that a reader which
+// keeps pace with us cannot hold up the turn.
+const maxRounds = 16
 
 // Stream moves the bytes of one connected socket or pipe end. It is embedded in
-// a slot of its reactor and reused: Open begins a new life.
+// a slot of its reactor and reused: Open begins a new life, and nothing else may be
+// called after Discard.
 type Stream struct {
-	lease Lease
-	state uint8
-
-	// queue[head:] are the pieces to send; the first may be sent in part.
-	queue []Vector
-	head  int
-	// pending is their bytes, progress those that have left the queue since
-	// TakeProgress.
-	pending  int64
-	progress int64
+	io *StreamIO
+	fd int32
+	// reported is how much of io.Sent was taken by TakeProgress.
+	reported uint64
+	busy     busy
 }
 
 // Open begins the life of a stream on a non-blocking descriptor.
-func (s *Stream) Open(l Lease, reading bool) {
-	s.drop()
-	s.lease, s.state, s.progress = l, 0, 0
-	if reading {
-		s.state = streamReading
-	}
+func (s *Stream) Open(fd int32, io *StreamIO) {
+	io.State = 0
+	*s = Stream{io: io, fd: fd, reported: io.Sent}
 }
 
-// SetOwner says where the descriptor's owner keeps its number from now on.
-func (s *Stream) SetOwner(owner *int32) { s.lease.owner = owner }
+// Discard ends that life. The record is C's alone again.
+func (s *Stream) Discard() { *s = Stream{fd: -1} }
+
+// IO returns the record, for the reactor that decodes C's wishes.
+func (s *Stream) IO() *StreamIO { return s.io }
 
 // Held tells whether the descriptor is still its owner's.
-func (s *Stream) Held() bool { return s.lease.Held() }
+func (s *Stream) Held() bool { return held(s.fd, s.io.Owner) }
 
 // WatchEnd makes readiness to read mean the end of the stream, and leaves unread
 // what there may be: so the writing end of a pipe learns that the reader has gone.
-func (s *Stream) WatchEnd() { s.state |= streamWatchEnd }
+func (s *Stream) WatchEnd() { s.io.State |= StateWatchEnd }
 
 // WatchesEnd tells whether WatchEnd was called.
-func (s *Stream) WatchesEnd() bool { return s.has(streamWatchEnd) }
+func (s *Stream) WatchesEnd() bool { return s.has(StateWatchEnd) }
 
 // IsPipe tells whether a call has shown that this is no socket.
-func (s *Stream) IsPipe() bool { return s.has(streamPipe) }
+func (s *Stream) IsPipe() bool { return s.has(StatePipe) }
 
-// Discard ends that life: what is queued is forgotten, and so is where it was.
-func (s *Stream) Discard() {
-	s.drop()
-	s.lease, s.state, s.progress = Lease{fd: -1}, streamFinished|streamDead, 0
-}
-
-func (s *Stream) drop() {
-	if cap(s.queue) > keptQueue {
-		s.queue = nil
-	}
-	s.queue, s.head, s.pending = s.queue[:0], 0, 0
-	s.state &^= streamBlocked
-}
-
-func (s *Stream) has(flag uint8) bool { return s.state&flag != 0 }
+func (s *Stream) has(state uint32) bool  { return s.io.State&state != 0 }
+func (s *Stream) wants(want uint32) bool { return s.io.Want&want != 0 }
 
 // Interest is what the poller should be asked for.
 func (s *Stream) Interest() Interest {
@@ -104,96 +110,85 @@ func (s *Stream) Interest() Interest {
 	if s.Reading() {
 		in = Readable
 	}
-	if s.pending > 0 {
+	if s.Queued() {
 		in |= Writable
 	}
 	return in
 }
 
 // Reading tells whether bytes are to be received when there are any.
-func (s *Stream) Reading() bool {
-	return s.state&(streamReading|streamFinished) == streamReading
-}
+func (s *Stream) Reading() bool { return s.wants(WantRead) && !s.has(StateReadEnd) }
 
-// Pending returns the bytes in the write queue.
-func (s *Stream) Pending() int64 { return s.pending }
+// Direct tells whether C receives by itself.
+func (s *Stream) Direct() bool { return s.wants(WantDirect) }
+
+// Awaited tells whether somebody waits to hear that bytes have left.
+func (s *Stream) Awaited() bool { return s.wants(WantReport) }
+
+// Queued tells whether there is something to send.
+func (s *Stream) Queued() bool { return s.io.Head < s.io.Tail && !s.has(StateDead) }
 
 // Blocked tells whether sending waits for the poller.
-func (s *Stream) Blocked() bool { return s.has(streamBlocked) }
-
-// PauseReading stops receiving until ResumeReading.
-func (s *Stream) PauseReading() { s.state &^= streamReading }
-
-// ResumeReading receives (again), unless reading has finished.
-func (s *Stream) ResumeReading() { s.state |= streamReading }
+func (s *Stream) Blocked() bool { return s.has(StateBlocked) }
 
 // FinishReading stops receiving for good.
-func (s *Stream) FinishReading() { s.state |= streamFinished }
+func (s *Stream) FinishReading() { s.io.State |= StateReadEnd }
 
-// Push appends a piece to the write queue. The memory must stay as it is until
-// the bytes have left the queue. A dead or shut stream takes nothing.
-func (s *Stream) Push(base, size uintptr) {
-	if size == 0 || s.has(streamDead|streamShutAsked) {
+// queue returns the pieces to send, at most as many as one call takes. The first may
+// be sent in part.
+func (s *Stream) queue() []Vector {
+	if !s.Queued() {
+		return nil
+	}
+	all := unsafe.Slice(s.io.IOV, min(s.io.Tail, s.io.Cap))
+	return all[s.io.Head:min(int(s.io.Head)+MaxVectors, len(all))]
+}
+
+// shutIfDrained shuts down the writing half if that is wanted and nothing is queued.
+func (s *Stream) shutIfDrained(c *Calls) {
+	if !s.wants(WantShut) || s.has(StateShut|StateDead) || s.Queued() {
 		return
 	}
-	if len(s.queue) == cap(s.queue) && s.head > len(s.queue)/2 {
-		// Room is at the front: move there before growing.
-		n := copy(s.queue, s.queue[s.head:])
-		s.queue, s.head = s.queue[:n], 0
-	}
-	s.queue = append(s.queue, Vector{base, size})
-	s.pending += int64(size)
-}
-
-// CloseWriting shuts down the writing half once the queue is empty: at once
-// where it is, else at the end of the Flush that empties it.
-func (s *Stream) CloseWriting(c *Calls) {
-	s.state |= streamShutAsked
-	s.shutIfDrained(c)
-}
-
-func (s *Stream) shutIfDrained(c *Calls) {
-	if s.pending == 0 && s.state&(streamShutAsked|streamShut|streamDead) == streamShutAsked {
-		s.state |= streamShut
-		if !s.lease.Held() {
-			return
-		}
+	s.io.State |= StateShut
+	if s.Held() {
 		// An error means that the peer or the network was first, and then
 		// reading reports it. asyncio's write_eof lets it pass too.
-		_ = c.Shutdown(int(s.lease.fd))
+		_ = c.Shutdown(int(s.fd))
 	}
 }
 
 // TakeProgress returns the bytes that have left the queue since the last call.
 func (s *Stream) TakeProgress() int64 {
-	n := s.progress
-	s.progress = 0
+	n := s.Progress()
+	s.reported = s.io.Sent
 	return n
 }
 
 // Progress returns what TakeProgress would.
-func (s *Stream) Progress() int64 { return s.progress }
+func (s *Stream) Progress() int64 { return int64(s.io.Sent - s.reported) }
 
-// Flush sends until the queue is empty or the kernel takes no more, and counts
-// its calls in sends. An errno means that the writing half is dead and its queue
-// dropped; what had left before is still in Progress.
+// Flush sends until the queue is empty or the kernel takes no more, and then shuts down
+// where that is wanted; it counts its calls in sends. An errno means that the writing
+// half is dead; what had left before is still in Progress.
 func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno {
-	s.state &^= streamBlocked
-	for round := 0; s.pending > 0; round++ {
+	s.io.State &^= StateBlocked
+	before := s.io.Sent
+	v := s.queue()
+	for round := 0; len(v) > 0; round++ {
 		if round == maxRounds {
-			s.state |= streamBlocked
+			s.io.State |= StateBlocked
 			break
-		}
-		v := s.queue[s.head:]
-		if len(v) > MaxVectors {
-			v = v[:MaxVectors]
 		}
 		*sends++
 		n, errno := s.send(c, v, scratch)
-		if again, errno := s.account(v, n, errno); !again {
+		if again, errno := s.account(v, n, errno); errno != 0 {
 			return errno
+		} else if !again {
+			break
 		}
+		v = s.queue()
 	}
+	s.noteMoved(c, int(s.io.Sent-before), s.Blocked())
 	s.shutIfDrained(c)
 	return 0
 }
@@ -204,21 +199,21 @@ func (s *Stream) account(v []Vector, n int, errno syscall.Errno) (again bool, fa
 	if errno != 0 {
 		switch errno {
 		case syscall.ENOTSOCK:
-			if !s.has(streamPipe) {
-				s.state |= streamPipe
+			if !s.has(StatePipe) {
+				s.io.State |= StatePipe
 				return true, 0
 			}
 		case syscall.EAGAIN, syscall.EINTR:
-			s.state |= streamBlocked
+			s.io.State |= StateBlocked
 			return false, 0
 		}
 		s.FailWriting()
 		return false, errno
 	}
-	if !s.advance(v, n) && !s.has(streamPipe) {
+	if !s.advance(v, n) && !s.has(StatePipe) {
 		// The kernel took a part: asking again would yield EAGAIN. A pipe's
 		// reader, though, was woken up only now, and may have made room.
-		s.state |= streamBlocked
+		s.io.State |= StateBlocked
 		return false, 0
 	}
 	return true, 0
@@ -227,34 +222,35 @@ func (s *Stream) account(v []Vector, n int, errno syscall.Errno) (again bool, fa
 // Single returns what there is to send where one plain send does it: one piece on a
 // socket that takes bytes, as far as is known.
 func (s *Stream) Single() (Vector, bool) {
-	if len(s.queue)-s.head != 1 || s.has(streamBlocked|streamPipe) || !s.lease.Held() {
+	if s.io.Tail-s.io.Head != 1 || s.has(StateBlocked|StatePipe) || !s.Held() {
 		return Vector{}, false
 	}
-	return s.queue[s.head], true
+	v := s.queue()
+	if len(v) == 0 {
+		return Vector{}, false // dead
+	}
+	return v[0], true
 }
 
 // Sent notes what the send of Single came to, which somebody else made. The errno
 // is as Flush's; what is left is for Flush.
 func (s *Stream) Sent(c *Calls, n int, errno syscall.Errno) syscall.Errno {
-	_, errno = s.account(s.queue[s.head:], n, errno)
+	_, errno = s.account(s.queue(), n, errno)
 	if errno == 0 {
 		s.shutIfDrained(c)
 	}
 	return errno
 }
 
-// FailWriting makes the writing half dead and drops its queue.
-func (s *Stream) FailWriting() {
-	s.drop()
-	s.state |= streamDead
-}
+// FailWriting makes the writing half dead: its queue is not looked at any more.
+func (s *Stream) FailWriting() { s.io.State = s.io.State&^StateBlocked | StateDead }
 
 func (s *Stream) send(c *Calls, v []Vector, scratch *Scratch) (int, syscall.Errno) {
-	fd := int(s.lease.fd)
+	fd := int(s.fd)
 	switch {
-	case !s.lease.Held():
+	case !s.Held():
 		return 0, syscall.EBADF
-	case s.has(streamPipe):
+	case s.has(StatePipe):
 		return c.Writev(fd, v)
 	case len(v) == 1:
 		return c.Send(fd, v[0].Base, v[0].Len)
@@ -265,55 +261,49 @@ func (s *Stream) send(c *Calls, v []Vector, scratch *Scratch) (int, syscall.Errn
 
 // advance takes n sent bytes off the queue, and tells whether they were all of v.
 func (s *Stream) advance(v []Vector, n int) bool {
-	s.pending -= int64(n)
-	s.progress += int64(n)
+	s.io.Sent += uint64(n)
 	left := uintptr(n)
 	for i := range v {
 		if left < v[i].Len {
 			v[i].Base += left
 			v[i].Len -= left
-			s.head += i
+			s.io.Head += uint32(i)
 			return false
 		}
 		left -= v[i].Len
 	}
-	s.head += len(v)
-	if s.head == len(s.queue) {
-		if cap(s.queue) > keptQueue {
-			s.queue = nil
-		}
-		s.queue, s.head = s.queue[:0], 0
-	}
+	s.io.Head += uint32(len(v))
 	return true
 }
 
 // Receive receives up to size bytes at base. After End and Failed reading has
 // finished.
 func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Errno) {
-	if s.has(streamWatchEnd) {
+	if s.has(StateWatchEnd) {
 		s.FinishReading()
 		return 0, End, 0
 	}
-	if !s.lease.Held() {
+	if !s.Held() {
 		return s.Received(0, syscall.EBADF)
 	}
 	var n int
 	var errno syscall.Errno
-	if !s.has(streamPipe) {
-		n, errno = c.Recv(int(s.lease.fd), base, size)
+	if !s.has(StatePipe) {
+		n, errno = c.Recv(int(s.fd), base, size)
 		if errno == syscall.ENOTSOCK {
-			s.state |= streamPipe
+			s.io.State |= StatePipe
 		}
 	}
-	if s.has(streamPipe) {
-		n, errno = c.Read(int(s.lease.fd), base, size)
+	if s.has(StatePipe) {
+		n, errno = c.Read(int(s.fd), base, size)
+		s.noteMoved(c, n, n >= pipeUsual)
 	}
 	return s.Received(n, errno)
 }
 
 // ReceivesPlainly tells whether a recv is what Receive would make.
 func (s *Stream) ReceivesPlainly() bool {
-	return s.Reading() && !s.has(streamWatchEnd|streamPipe) && s.lease.Held()
+	return s.Reading() && !s.has(StateWatchEnd|StatePipe) && s.Held()
 }
 
 // Received notes what a recv came to, which Receive or somebody else made.

@@ -6,8 +6,10 @@ enters: one per machine, opened by the extension when the first loop is made.
 Both know three ways to build: into the staging directory of a wheel, in place
 for `--inplace`, and in place for an editable install.
 
-The environment chooses variants of the extension:
-  GOLOOP_DEBUG=1           -O0 -g, assertions on
+The environment chooses variants:
+  GOLOOP_DEBUG=1           for a debugger: -O0 -g and assertions in the extension; symbols and
+                           DWARF in the Go library, and its own packages not optimised
+and of the extension alone:
   GOLOOP_SANITIZE=address  AddressSanitizer
   GOLOOP_WERROR=1          warnings are errors
 """
@@ -36,11 +38,12 @@ from . import toolchain
 PACKAGE = "goloop"
 LIBRARY = "libgoloop.so"
 GO_PACKAGE = "./pybridge/golib"
+GO_MODULE = "github.com/goloop/goloop"
 
 # Go must not preempt goroutines with SIGURG: a Python handler for that signal
 # would see calls that nobody sent.  Nor need it look at the container's share of the
 # processor: that keeps two files open.
-GO_LINK_FLAGS = "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0"
+GO_LINK_FLAGS = "-X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0"
 
 # What `go build` says when it cannot get at a module, whichever layer failed.
 UNREACHABLE = re.compile(
@@ -48,6 +51,10 @@ UNREACHABLE = re.compile(
     r"|module lookup disabled|TLS handshake|x509:|unrecognized import path|Service Unavailable"
     r"|4\d\d [A-Z][a-z]+|5\d\d [A-Z][a-z]+"
 )
+
+
+def _debug() -> bool:
+    return os.environ.get("GOLOOP_DEBUG") == "1"
 
 
 # ---- the C extension ---------------------------------------------------------
@@ -69,7 +76,7 @@ def core_extension() -> Extension:
         "-Wno-cast-function-type",
     ]
     link_flags = ["-Wl,--as-needed", "-ldl"]
-    if os.environ.get("GOLOOP_DEBUG") == "1":
+    if _debug():
         compile_flags += ["-O0", "-g", "-UNDEBUG"]
     sanitize = os.environ.get("GOLOOP_SANITIZE")
     if sanitize:
@@ -198,8 +205,8 @@ def build_go_library() -> str:
     folder = os.path.join("build", "golib")
     os.makedirs(folder, exist_ok=True)
     library = os.path.join(folder, LIBRARY)
-    command = [go, "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false"]
-    command += ["-ldflags", GO_LINK_FLAGS, "-o", library, GO_PACKAGE]
+    command = [go, "build", "-buildmode=c-shared", "-buildvcs=false", *go_flags()]
+    command += ["-o", library, GO_PACKAGE]
     with _locked(os.path.join(folder, "lock")):
         # The one input that Go does not look at: the linker script of golib.
         if os.path.exists(library) and _newer(f"{GO_PACKAGE}/exports.a", library):
@@ -221,12 +228,25 @@ def build_go_library() -> str:
     return library
 
 
+def go_flags() -> list[str]:
+    """What a release and a build for a debugger differ in.
+
+    Go's runtime and standard library stay optimised there: without inlining the runtime
+    is no longer the one whose locks and stacks a bug was seen with.
+    """
+    if _debug():
+        return [f"-gcflags={GO_MODULE}/...=-N -l", f"-ldflags={GO_LINK_FLAGS}"]
+    return ["-trimpath", f"-ldflags=-s -w {GO_LINK_FLAGS}"]
+
+
 def go_environment() -> dict[str, str]:
     """The environment of `go build`: this Go and no other, cgo by the same compiler."""
     environment = dict(os.environ)
     environment["GOTOOLCHAIN"] = "local"
     environment["CGO_ENABLED"] = "1"
     environment["CC"] = toolchain.c_compiler()
+    if _debug():
+        environment.setdefault("CGO_CFLAGS", "-Og -g")
     if not environment.get("HOME") and not environment.get("GOCACHE"):
         # Build containers may have no home; Go refuses to work without a cache.
         environment["GOCACHE"] = os.path.abspath(os.path.join("build", "go-cache"))

@@ -17,6 +17,8 @@
 #include "loop/loop.h"
 
 #include "support/names.c"
+#include "support/objects.c"
+#include "support/args.c"
 #include "support/report.c"
 #include "support/endpoints.c"
 
@@ -24,6 +26,7 @@
 #include "state/submissions.c"
 #include "state/ready.c"
 #include "state/handle.c"
+#include "state/handle_run.c"
 #include "state/timers.c"
 #include "state/scheduling.c"
 #include "state/calls.c"
@@ -48,6 +51,7 @@
 #include "watch/signal_notes.c"
 
 #include "transports/stream.c"
+#include "transports/stream_io.c"
 #include "transports/stream_write.c"
 #include "transports/stream_read.c"
 #include "transports/stream_info.c"
@@ -89,14 +93,6 @@ core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
                          f.spare_ready ? Py_True : Py_False, "open_ns", (long long)f.open_ns);
 }
 
-static PyObject *
-core_before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    gl_loops_flush();
-    gl_library_before_fork();
-    Py_RETURN_NONE;
-}
-
 #if PY_VERSION_HEX >= 0x030D0000 /* before, CPython keeps the function to itself */
 /* As signal.set_wakeup_fd, but without its checks, and without forgetting whether the
  * owner of the present one wants to be warned of a full buffer. */
@@ -121,13 +117,6 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
     {"tls_fallback_reason", gl_core_tls_fallback_reason, METH_NOARGS,
      PyDoc_STR("tls_fallback_reason(): why OpenSSL is not called directly, or None.")},
-    {"_fail_call", (PyCFunction)(void (*)(void))gl_core_fail_call, METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("_fail_call(call, errno, after=0, times=1): the next such system calls on "
-               "connections fail; for tests.")},
-    {"_flush_loops", gl_core_flush_loops, METH_NOARGS,
-     PyDoc_STR("Sends what the transports of all loops have queued; for atexit.")},
-    {"_before_fork", core_before_fork, METH_NOARGS,
-     PyDoc_STR("For os.register_at_fork(before=...).")},
     GL_TASK_MODULE_METHODS,
     {NULL, NULL, 0, NULL},
 };
@@ -151,16 +140,28 @@ core_refuse_again(void)
 }
 
 static int
+core_tasks_init(PyObject *Py_UNUSED(module))
+{
+    return gl_tasks_init();
+}
+
+/* In order: each may need what those before it have made. */
+static int (*const inits[])(PyObject *module) = {
+    gl_names_init,          gl_calls_init,         gl_lease_init,
+    gl_loops_init,          core_tasks_init,       gl_handle_init_types,
+    gl_sockop_init_type,    gl_loop_init_type,     gl_stream_init_type,
+    gl_pipe_init_types,     gl_listener_init_type, gl_datagram_init_type,
+    gl_tls_init_type,       gl_signal_notes_init_type,
+};
+
+static int
 core_exec(PyObject *module)
 {
     if (core_refuse_again() < 0)
         return -1;
-    if (gl_names_init() < 0 || gl_lease_init() < 0 || gl_tasks_init() < 0 || gl_handle_init_types(module) < 0 ||
-        gl_sockop_init_type(module) < 0 || gl_loop_init_type(module) < 0 ||
-        gl_stream_init_type(module) < 0 || gl_pipe_init_types(module) < 0 ||
-        gl_listener_init_type(module) < 0 || gl_datagram_init_type(module) < 0 ||
-        gl_tls_init_type(module) < 0 || gl_signal_notes_init_type(module) < 0)
-        return -1;
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(inits); i++)
+        if (inits[i](module) < 0)
+            return -1;
     return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
 }
 

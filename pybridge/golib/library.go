@@ -14,7 +14,7 @@
 package main
 
 /*
-#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -I${SRCDIR}/.. -O2
+#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -I${SRCDIR}/..
 #cgo linux LDFLAGS: ${SRCDIR}/exports.a
 #include "abi.h"
 */
@@ -164,16 +164,12 @@ func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 }
 
 //export goloop_flush_stream
-func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int64_t {
+func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
-		return C.int64_t(badReactor)
+		return badReactor
 	}
-	n, err := r.FlushStream(uint32(id), uint32(gen))
-	if err != nil {
-		return C.int64_t(result(err))
-	}
-	return C.int64_t(n)
+	return result(r.FlushStream(uint32(id), uint32(gen)))
 }
 
 //export goloop_flush
@@ -196,12 +192,12 @@ func opened(id, gen uint32, err error, outID, outGen *C.uint32_t) C.int32_t {
 }
 
 //export goloop_stream_open
-func goloop_stream_open(reactor, fd C.int32_t, owner *C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
+func goloop_stream_open(reactor, fd C.int32_t, io *C.gl_stream_io, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
 		return badReactor
 	}
-	id, gen, err := r.StreamOpen(int32(fd), (*int32)(owner), uint32(flags))
+	id, gen, err := r.StreamOpen(int32(fd), (*netloop.StreamIO)(unsafe.Pointer(io)), uint32(flags))
 	return opened(id, gen, err, outID, outGen)
 }
 
@@ -243,12 +239,12 @@ func goloop_datagram_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32
 }
 
 //export goloop_listener_open
-func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int32_t, outID, outGen *C.uint32_t) C.int32_t {
+func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
 		return badReactor
 	}
-	id, gen, err := r.ListenerOpen(int32(fd), (*int32)(owner), int32(backlog))
+	id, gen, err := r.ListenerOpen(int32(fd), (*int32)(owner), int32(backlog), uint32(flags))
 	return opened(id, gen, err, outID, outGen)
 }
 

@@ -37,13 +37,6 @@ reactor_close(int32_t reactor)
 }
 
 static int32_t
-stream_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t flags, uint32_t *id,
-            uint32_t *gen)
-{
-    return goloop_stream_open(reactor, fd, (int32_t *)owner, flags, id, gen);
-}
-
-static int32_t
 datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want, uint32_t *id,
               uint32_t *gen)
 {
@@ -51,10 +44,10 @@ datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want, 
 }
 
 static int32_t
-listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog, uint32_t *id,
-              uint32_t *gen)
+listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
+              uint32_t flags, uint32_t *id, uint32_t *gen)
 {
-    return goloop_listener_open(reactor, fd, (int32_t *)owner, backlog, id, gen);
+    return goloop_listener_open(reactor, fd, (int32_t *)owner, backlog, flags, id, gen);
 }
 
 static const gl_table table = {
@@ -63,6 +56,7 @@ static const gl_table table = {
     .submission_size = sizeof(gl_submission),
     .completion_size = sizeof(gl_completion),
     .shared_size = sizeof(gl_shared),
+    .stream_io_size = sizeof(gl_stream_io),
     .endpoints_size = sizeof(gl_endpoints),
     .packet_size = sizeof(gl_packet),
     .reactor_new = reactor_new,
@@ -70,7 +64,7 @@ static const gl_table table = {
     .turn = goloop_turn,
     .flush_stream = goloop_flush_stream,
     .flush = goloop_flush,
-    .stream_open = stream_open,
+    .stream_open = goloop_stream_open,
     .stream_close = goloop_stream_close,
     .datagram_open = datagram_open,
     .datagram_set = goloop_datagram_set,

@@ -50,7 +50,7 @@ SINCE = {
         if sys.version_info[:2] >= SINCE.get(group.module, (3, 11))
     ],
 )
-def test_module(module: str) -> None:
+def test_cpythons_module_has_the_expected_outcomes(module: str) -> None:
     tests = run_module(module)
     assert tests, "the module has no test"
     entries = expectations.active(LOOP)
@@ -67,7 +67,7 @@ def test_module(module: str) -> None:
     assert not problems, "\n".join(problems + details)
 
 
-def test_judgement_is_strict() -> None:
+def test_judging_reports_what_was_not_expected() -> None:
     entry = expectations.Expectation("m.C.test_a*", "a reason")
     assert expectations.judge({"m.C.test_a": "failed", "m.C.test_b": "passed"}, [entry]) == []
     assert expectations.judge({"m.C.test_a": "passed"}, [entry]) == [

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.skipif(
         if sys.version_info[:2] >= SINCE.get(group.module, (3, 11))
     ],
 )
-def test_module(module: str, kind: str) -> None:
+def test_cpythons_module_of_tasks_has_the_expected_outcomes(module: str, kind: str) -> None:
     command = [sys.executable, str(HERE / "run.py"), "--loop", kind, "--module", module]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=MODULE_LIMIT, check=False

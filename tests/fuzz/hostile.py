@@ -47,7 +47,6 @@ SKIPPED = {
     "module._enable_tasks": "takes offsets into the interpreter's memory, once, from goloop.probe",
     "module._find_slots": "reads words of the interpreter's memory, for goloop.probe",
     "module.set_library_path": "is for the import of goloop; the library is open",
-    "SignalNotes.__vectorcalloffset__": "a number for the interpreter, which reads it by itself",
 }
 PLAIN_DATA = (str, int, bool, type(None), types.ModuleType)
 

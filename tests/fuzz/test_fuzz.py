@@ -37,7 +37,9 @@ def run(program: str, path: Path, *words: object) -> None:
 
 @pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_lives(loop_name: str, seed: int, tmp_path: Path) -> None:
+def test_random_lives_of_loops_end_without_failure(
+    loop_name: str, seed: int, tmp_path: Path
+) -> None:
     # Each third seed collects at each allocation, which takes its time.
     often = seed % 3 == 2
     steps = 60 if often else 150
@@ -46,6 +48,6 @@ def test_random_lives(loop_name: str, seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_calls(seed: int, tmp_path: Path) -> None:
+def test_random_calls_do_not_crash_the_interpreter(seed: int, tmp_path: Path) -> None:
     often = seed % 3 == 2
     run("calls.py", tmp_path, "--seed", seed, "--steps", 500 if often else 3000, "--gc", +often)

@@ -24,7 +24,7 @@ DEATHS = 3
 
 @pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.parametrize("kind", hostile.MAKERS)
-def test_hostile_arguments(kind: str, tmp_path: Path) -> None:
+def test_no_hostile_argument_crashes_or_hangs_the_process(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "trail"
     told: list[str] = []
     first = 0

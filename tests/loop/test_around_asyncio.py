@@ -64,7 +64,7 @@ def run(*words: str, told: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_isolated_test_cases(tmp_path: Path) -> None:
+def test_isolated_test_cases_pass_on_goloop(tmp_path: Path) -> None:
     program = tmp_path / "cases.py"
     program.write_text(CASES)
     done = run("-W", "error", str(program))
@@ -73,7 +73,7 @@ def test_isolated_test_cases(tmp_path: Path) -> None:
     assert "OK" in done.stderr
 
 
-def test_the_repl_of_asyncio() -> None:
+def test_the_repl_of_asyncio_runs_on_an_installed_goloop() -> None:
     start = (
         "import runpy, warnings, goloop\nwith warnings.catch_warnings(action='ignore'):\n"
         if sys.version_info >= (3, 14)
@@ -102,7 +102,7 @@ exit()
     assert "still there" in done.stdout
 
 
-def test_the_repl_on_the_command_line() -> None:
+def test_the_repl_runs_by_the_command_line() -> None:
     """`python -m goloop -m asyncio`, without a word of Python."""
     told = "import asyncio\nprint(type(asyncio.get_running_loop()).__name__)\nexit()\n"
     done = run("-m", "goloop", "-m", "asyncio", told=told)

@@ -38,7 +38,7 @@ async def test_a_dropped_generator_is_finished(loop: Loop) -> None:
     await until(lambda: log == ["finished"])
 
 
-def test_shutdown_finishes_the_rest(loop: Loop) -> None:
+def test_shutdown_finishes_generators_that_are_still_suspended(loop: Loop) -> None:
     logs: list[list[str]] = [[], []]
     generators = [numbers(log) for log in logs]
 
@@ -116,7 +116,9 @@ def test_the_users_hooks_are_restored(loop: Loop) -> None:
         sys.set_asyncgen_hooks(None, None)
 
 
-def test_a_generator_that_another_thread_drops(loop_factory: LoopFactory) -> None:
+def test_a_generator_that_another_thread_drops_is_finished_by_the_loop(
+    loop_factory: LoopFactory,
+) -> None:
     loop = loop_factory()
     log: list[str] = []
     holder: list[Any] = [numbers(log)]

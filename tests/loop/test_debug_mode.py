@@ -24,7 +24,7 @@ def busy(seconds: float) -> None:
         pass
 
 
-def test_set_and_get(loop: Loop) -> None:
+def test_get_debug_tells_what_was_set(loop: Loop) -> None:
     assert loop.get_debug() is False
     loop.set_debug(True)
     assert loop.get_debug() is True
@@ -107,7 +107,7 @@ def test_nothing_is_logged_outside_debug_mode(loop: Loop, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("method", ["call_soon", "call_later", "call_at"])
-def test_calls_from_another_thread(loop: Loop, method: str) -> None:
+def test_calls_from_another_thread_are_refused(loop: Loop, method: str) -> None:
     caught: list[BaseException] = []
     arguments: list[Any] = [print] if method == "call_soon" else [1, print]
 
@@ -166,17 +166,17 @@ def test_callbacks_are_checked(loop: Loop, method: str) -> None:
         schedule(*before, 5)
 
 
-def test_source_tracebacks_of_futures_and_tasks(loop: Loop) -> None:
+def test_futures_and_tasks_know_where_they_were_made(loop: Loop) -> None:
     loop.set_debug(True)
     future: Any = loop.create_future()
     names = [frame.name for frame in future._source_traceback]
-    assert "test_source_tracebacks_of_futures_and_tasks" in names[-2:]
+    assert "test_futures_and_tasks_know_where_they_were_made" in names[-2:]
     assert " created at " in repr(future)
 
     async def nothing() -> None: ...
 
     task: Any = loop.create_task(nothing())
-    assert task._source_traceback[-1].name == "test_source_tracebacks_of_futures_and_tasks"
+    assert task._source_traceback[-1].name == "test_futures_and_tasks_know_where_they_were_made"
     loop.run_until_complete(task)
 
 
@@ -209,7 +209,7 @@ def test_coroutine_origins_are_tracked_while_running(loop: Loop) -> None:
     assert any("was never awaited" in m and "Coroutine created at" in m for m in messages)
 
 
-def test_set_debug_from_another_thread_of_a_running_loop(loop: Loop) -> None:
+def test_set_debug_from_another_thread_reaches_the_running_loop(loop: Loop) -> None:
     seen: list[int] = []
 
     def elsewhere() -> None:
@@ -225,7 +225,7 @@ def test_set_debug_from_another_thread_of_a_running_loop(loop: Loop) -> None:
     assert sys.get_coroutine_origin_tracking_depth() == 0
 
 
-def test_run_in_debug_mode(loop_name: str, loop_factory: LoopFactory) -> None:
+def test_a_runner_turns_debug_mode_on(loop_name: str, loop_factory: LoopFactory) -> None:
     if sys.version_info < (3, 12) and loop_name == "asyncio":
         runner = asyncio.Runner(debug=True)
     else:

@@ -23,7 +23,7 @@ def run_once(loop: Loop) -> None:
     loop.run_forever()
 
 
-def test_exception_in_a_callback(loop: Loop, errors: Errors) -> None:
+def test_an_exception_in_a_callback_is_reported_with_its_handle(loop: Loop, errors: Errors) -> None:
     handle = loop.call_soon(boom)
     run_once(loop)
     context = errors.expect(ZeroDivisionError)
@@ -33,7 +33,7 @@ def test_exception_in_a_callback(loop: Loop, errors: Errors) -> None:
     assert set(context) == {"message", "exception", "handle"}
 
 
-def test_exception_in_a_timer(loop: Loop, errors: Errors) -> None:
+def test_an_exception_in_a_timer_is_reported_with_its_handle(loop: Loop, errors: Errors) -> None:
     handle = loop.call_later(0, boom)
     loop.call_later(0.001, loop.stop)
     loop.run_forever()
@@ -58,7 +58,7 @@ def test_the_callbacks_behind_a_failure_still_run(loop: Loop, errors: Errors) ->
     errors.expect(ZeroDivisionError)
 
 
-def test_set_and_get(loop: Loop, errors: Errors) -> None:
+def test_get_exception_handler_tells_what_was_set(loop: Loop, errors: Errors) -> None:
     assert loop.get_exception_handler() is errors
     loop.set_exception_handler(None)
     assert loop.get_exception_handler() is None
@@ -67,13 +67,15 @@ def test_set_and_get(loop: Loop, errors: Errors) -> None:
     loop.set_exception_handler(errors)
 
 
-def test_call_exception_handler_by_hand(loop: Loop, errors: Errors) -> None:
+def test_call_exception_handler_calls_the_handler(loop: Loop, errors: Errors) -> None:
     context = {"message": "by hand", "anything": 1}
     loop.call_exception_handler(context)
     assert errors.contexts.pop() is context
 
 
-def test_default_handler_logs(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_default_handler_logs_the_exception_and_the_handle(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     loop.set_exception_handler(None)
     loop.call_soon(boom)
     run_once(loop)
@@ -103,7 +105,7 @@ def test_default_handler_shows_tracebacks(loop: Loop, caplog: pytest.LogCaptureF
     assert "\nsource_traceback: Object created at (most recent call last):\n" in record.message
 
 
-def test_a_handler_that_fails(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_fails_is_logged(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     def handler(of: Loop, context: dict[str, Any]) -> None:
         raise KeyError("in the handler")
 
@@ -116,7 +118,9 @@ def test_a_handler_that_fails(loop: Loop, caplog: pytest.LogCaptureFixture) -> N
     assert record.exc_info[0] is KeyError
 
 
-def test_a_default_handler_that_fails(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_default_handler_that_fails_is_logged(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     class Odd:
         def __repr__(self) -> str:
             raise KeyError("no repr")
@@ -160,7 +164,7 @@ def test_the_handler_runs_in_the_context_of_the_callback(loop: Loop) -> None:
     assert seen == ["the callback's" if sys.version_info >= (3, 12) else "unset"]
 
 
-def test_a_task_exception_that_nobody_took(loop: Loop, errors: Errors) -> None:
+def test_a_task_exception_that_nobody_took_is_reported(loop: Loop, errors: Errors) -> None:
     async def fail() -> None:
         boom()
 
@@ -173,7 +177,7 @@ def test_a_task_exception_that_nobody_took(loop: Loop, errors: Errors) -> None:
     assert isinstance(context["future"], asyncio.Task)
 
 
-def test_a_future_exception_that_nobody_took(loop: Loop, errors: Errors) -> None:
+def test_a_future_exception_that_nobody_took_is_reported(loop: Loop, errors: Errors) -> None:
     future = loop.create_future()
     future.set_exception(ZeroDivisionError())
     del future
@@ -181,7 +185,7 @@ def test_a_future_exception_that_nobody_took(loop: Loop, errors: Errors) -> None
     errors.expect(ZeroDivisionError, "Future exception was never retrieved")
 
 
-def test_a_pending_task_that_is_destroyed(loop_factory: LoopFactory) -> None:
+def test_a_pending_task_that_is_destroyed_is_reported(loop_factory: LoopFactory) -> None:
     loop = loop_factory()
     errors = Errors()
     loop.set_exception_handler(errors)

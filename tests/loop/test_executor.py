@@ -17,7 +17,7 @@ from protocols import turns
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_results_and_exceptions(loop: Loop) -> None:
+async def test_results_and_exceptions_come_back_from_the_executor(loop: Loop) -> None:
     assert await loop.run_in_executor(None, divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await loop.run_in_executor(None, divmod, 1, 0)
@@ -31,13 +31,13 @@ async def test_the_future_can_be_waited_for_in_several_ways(loop: Loop) -> None:
     assert done.pop().result() != threading.get_ident()
 
 
-async def test_an_executor_of_ones_own(loop: Loop) -> None:
+async def test_an_executor_that_is_passed_runs_the_function(loop: Loop) -> None:
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="mine") as executor:
         name = await loop.run_in_executor(executor, lambda: threading.current_thread().name)
     assert name.startswith("mine")
 
 
-async def test_set_default_executor(loop: Loop) -> None:
+async def test_set_default_executor_takes_a_thread_pool_and_nothing_else(loop: Loop) -> None:
     executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="default")
     loop.set_default_executor(executor)
     name = await loop.run_in_executor(None, lambda: threading.current_thread().name)
@@ -46,7 +46,7 @@ async def test_set_default_executor(loop: Loop) -> None:
         loop.set_default_executor(object())  # type: ignore[arg-type]
 
 
-async def test_many_at_once(loop: Loop) -> None:
+async def test_many_functions_at_once_all_return(loop: Loop) -> None:
     results = await asyncio.gather(*(loop.run_in_executor(None, pow, 2, n) for n in range(200)))
     assert results == [2**n for n in range(200)]
 
@@ -74,7 +74,7 @@ async def test_to_thread_carries_the_context(loop: Loop) -> None:
     assert await asyncio.to_thread(variable.get) == "from the loop"
 
 
-async def test_shutdown(loop: Loop) -> None:
+async def test_shutdown_ends_the_threads_and_refuses_new_work(loop: Loop) -> None:
     await loop.run_in_executor(None, print)
     before = threading.active_count()
     await loop.shutdown_default_executor()
@@ -83,7 +83,7 @@ async def test_shutdown(loop: Loop) -> None:
         loop.run_in_executor(None, print)
 
 
-async def test_shutdown_without_use(loop: Loop) -> None:
+async def test_shutdown_of_an_unused_executor_does_nothing(loop: Loop) -> None:
     await loop.shutdown_default_executor()
     await loop.shutdown_default_executor()
 
@@ -91,7 +91,7 @@ async def test_shutdown_without_use(loop: Loop) -> None:
 @pytest.mark.skipif(
     sys.version_info < (3, 13), reason="timeout is new in 3.12, whose first releases ignore it"
 )
-async def test_shutdown_with_a_timeout(loop: Loop) -> None:
+async def test_shutdown_warns_when_its_timeout_is_over(loop: Loop) -> None:
     others = set(threading.enumerate())
     release = threading.Event()
     loop.run_in_executor(None, release.wait)
@@ -103,7 +103,7 @@ async def test_shutdown_with_a_timeout(loop: Loop) -> None:
         thread.join(10)
 
 
-async def test_shutdown_waits(loop: Loop) -> None:
+async def test_shutdown_waits_for_running_functions(loop: Loop) -> None:
     release = threading.Event()
     ended: list[int] = []
 
@@ -135,7 +135,9 @@ def test_closing_the_loop_does_not_wait_for_the_executor(loop_factory: LoopFacto
         thread.join(10)
 
 
-def test_an_answer_that_comes_after_the_loop_was_closed(loop_factory: LoopFactory) -> None:
+def test_an_answer_that_comes_after_the_loop_was_closed_is_dropped(
+    loop_factory: LoopFactory,
+) -> None:
     """It meets nobody, and nobody crashes."""
     loop = loop_factory()
     executor = concurrent.futures.ThreadPoolExecutor(1)

@@ -143,7 +143,7 @@ if sys.argv[3] == "opened":
 
 
 @pytest.mark.parametrize("when", ["first", "opened"])
-def test_a_loop_in_a_thread_of_32_kib(loop_name: str, when: str) -> None:
+def test_a_loop_runs_in_a_thread_of_32_kib(loop_name: str, when: str) -> None:
     if sys.version_info >= (3, 14):
         pytest.skip("CPython keeps more than that in reserve")
     passes(SMALL_STACK + "print(in_small_thread(0, body))", loop_name, "0", when)
@@ -210,7 +210,7 @@ warnings.simplefilter("ignore")  # of a coroutine that no loop has run
 """
 
 
-def test_address_space(loop_name: str) -> None:
+def test_a_limit_of_address_space_is_met_by_an_exception(loop_name: str) -> None:
     """A limit of any size is met by an exception, and lifting it helps."""
     program = (
         TRY
@@ -282,7 +282,9 @@ REFUSED = {
 @pytest.mark.parametrize("errno", [1, 38], ids=["EPERM", "ENOSYS"])
 @pytest.mark.parametrize("when", ["first", "later"])
 @pytest.mark.parametrize("call", REFUSED)
-def test_a_system_call_that_is_refused(call: str, when: str, errno: int) -> None:
+def test_a_refused_system_call_is_survived_or_an_exception(
+    call: str, when: str, errno: int
+) -> None:
     code, output = run(SECCOMP, "goloop", when, str(REFUSED[call]), str(errno))
     assert code == 0, f"ended with {code}\n{output}"
     first, second = output.splitlines()
@@ -295,7 +297,7 @@ def test_a_system_call_that_is_refused(call: str, when: str, errno: int) -> None
 
 
 @pytest.mark.parametrize("free", range(12))
-def test_few_descriptors(loop_name: str, free: int) -> None:
+def test_too_few_descriptors_are_met_by_an_exception(loop_name: str, free: int) -> None:
     passes(
         TRY
         + """
@@ -317,7 +319,7 @@ print(outcomes)
     )
 
 
-def test_no_memory_may_be_locked(loop_name: str) -> None:
+def test_a_loop_runs_where_no_memory_may_be_locked(loop_name: str) -> None:
     passes(
         TRY + "resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)); assert attempt() == 'fine'",
         loop_name,
@@ -342,7 +344,7 @@ def limit(threads):
 
 
 @pytest.mark.parametrize("threads", range(1, 12))
-def test_few_threads(threads: int) -> None:
+def test_too_few_threads_are_met_by_an_exception(threads: int) -> None:
     if os.geteuid() != 0:
         pytest.skip("the limit counts all threads of a user: only root can be another user")
     code, output = run(

@@ -22,7 +22,7 @@ async def answer() -> int:
     return 42
 
 
-def test_states(loop_factory: LoopFactory) -> None:
+def test_a_loop_tells_whether_it_runs_and_whether_it_is_closed(loop_factory: LoopFactory) -> None:
     loop = loop_factory()
     assert isinstance(loop, asyncio.AbstractEventLoop)
     assert not loop.is_running()
@@ -39,13 +39,13 @@ def test_states(loop_factory: LoopFactory) -> None:
     loop.close()
 
 
-def test_repr(loop: Loop) -> None:
+def test_repr_tells_running_closed_and_debug(loop: Loop) -> None:
     assert " running=False closed=False debug=False>" in repr(loop)
     loop.close()
     assert "closed=True" in repr(loop)
 
 
-def test_run_until_complete_of_awaitables(loop: Loop) -> None:
+def test_run_until_complete_takes_every_awaitable(loop: Loop) -> None:
     assert loop.run_until_complete(answer()) == 42
     future = loop.create_future()
     loop.call_soon(future.set_result, "future")
@@ -62,21 +62,23 @@ def test_run_until_complete_of_awaitables(loop: Loop) -> None:
     assert loop.run_until_complete(Awaitable()) == "awaited"
 
 
-def test_run_until_complete_of_something_else(loop: Loop) -> None:
+def test_run_until_complete_refuses_what_is_no_awaitable(loop: Loop) -> None:
     for thing in (1, None, answer, [answer]):
         with pytest.raises(TypeError):
             loop.run_until_complete(thing)  # type: ignore[arg-type]
     assert loop.run_until_complete(answer()) == 42
 
 
-def test_run_until_complete_of_another_loops_future(loop: Loop, loop_factory: LoopFactory) -> None:
+def test_run_until_complete_refuses_another_loops_future(
+    loop: Loop, loop_factory: LoopFactory
+) -> None:
     other = loop_factory()
     with pytest.raises(ValueError, match=r"must agree with|different loop|belongs to"):
         loop.run_until_complete(other.create_future())
     other.close()
 
 
-def test_run_until_complete_raises(loop: Loop) -> None:
+def test_run_until_complete_raises_what_the_coroutine_raised(loop: Loop) -> None:
     async def fail() -> None:
         raise ZeroDivisionError("from the task")
 
@@ -91,7 +93,7 @@ def test_run_until_complete_raises(loop: Loop) -> None:
     assert loop.run_until_complete(answer()) == 42
 
 
-def test_run_until_complete_that_is_stopped(loop: Loop) -> None:
+def test_run_until_complete_that_is_stopped_raises(loop: Loop) -> None:
     future = loop.create_future()
     loop.call_soon(loop.stop)
     with pytest.raises(RuntimeError, match=r"^Event loop stopped before Future completed\.$"):
@@ -108,7 +110,7 @@ def test_run_until_complete_that_is_stopped(loop: Loop) -> None:
 # In each of these the loop runs once only: asyncio of some patch releases loses
 # its own state when a nested run is refused.
 @pytest.mark.parametrize("method", ["run_forever", "run_until_complete"])
-def test_running_twice(loop: Loop, method: str) -> None:
+def test_a_running_loop_refuses_to_run_again(loop: Loop, method: str) -> None:
     caught: list[str] = []
 
     def nested() -> None:
@@ -126,7 +128,9 @@ def test_running_twice(loop: Loop, method: str) -> None:
     assert caught == ["This event loop is already running"]
 
 
-def test_running_another_loop_inside(loop: Loop, loop_factory: LoopFactory) -> None:
+def test_another_loop_refuses_to_run_inside_a_running_one(
+    loop: Loop, loop_factory: LoopFactory
+) -> None:
     other = loop_factory()
     caught: list[str] = []
 
@@ -144,7 +148,7 @@ def test_running_another_loop_inside(loop: Loop, loop_factory: LoopFactory) -> N
     other.close()
 
 
-def test_closing_while_running(loop: Loop) -> None:
+def test_a_running_loop_refuses_to_close(loop: Loop) -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match=r"^Cannot close a running event loop$"):
             loop.close()
@@ -154,7 +158,7 @@ def test_closing_while_running(loop: Loop) -> None:
     assert not loop.is_closed()
 
 
-def test_running_in_two_threads(loop: Loop) -> None:
+def test_a_running_loop_refuses_to_run_in_a_second_thread(loop: Loop) -> None:
     caught: list[BaseException] = []
 
     def elsewhere() -> None:
@@ -172,7 +176,7 @@ def test_running_in_two_threads(loop: Loop) -> None:
     assert [str(error) for error in caught] == ["This event loop is already running"]
 
 
-def test_closed_loop_refuses(loop_factory: LoopFactory) -> None:
+def test_a_closed_loop_refuses_every_call(loop_factory: LoopFactory) -> None:
     loop = loop_factory()
     loop.close()
     coroutine = answer()
@@ -250,7 +254,7 @@ def test_exits_leave_run_forever_at_once_and_the_loop_usable(
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_exits_from_timers_and_readers(loop: Loop, kind: type[BaseException]) -> None:
+def test_exits_leave_from_timers_and_readers(loop: Loop, kind: type[BaseException]) -> None:
     def leave() -> None:
         raise kind("leaving")
 
@@ -269,7 +273,7 @@ def test_exits_from_timers_and_readers(loop: Loop, kind: type[BaseException]) ->
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_exits_from_a_task(loop: Loop, kind: type[BaseException]) -> None:
+def test_exits_leave_from_a_task(loop: Loop, kind: type[BaseException]) -> None:
     async def leave() -> None:
         raise kind("leaving")
 
@@ -279,7 +283,7 @@ def test_exits_from_a_task(loop: Loop, kind: type[BaseException]) -> None:
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_exits_from_protocol_callbacks(loop: Loop, kind: type[BaseException]) -> None:
+def test_exits_leave_from_protocol_callbacks(loop: Loop, kind: type[BaseException]) -> None:
     from conftest import tcp_pair
     from protocols import Recorder
 
@@ -315,7 +319,7 @@ def test_other_base_exceptions_go_to_the_handler(loop: Loop, errors: Errors) -> 
     errors.expect(Odd, "Exception in callback")
 
 
-def test_stop_from_another_thread(loop: Loop) -> None:
+def test_stop_from_another_thread_ends_the_run(loop: Loop) -> None:
     thread = threading.Thread(target=loop.call_soon_threadsafe, args=(loop.stop,))
     loop.call_soon(thread.start)
     loop.run_forever()
@@ -331,7 +335,7 @@ def test_several_loops_in_one_thread_take_turns(loop_factory: LoopFactory) -> No
         loop.close()
 
 
-def test_a_loop_in_each_of_several_threads(loop_factory: LoopFactory) -> None:
+def test_loops_in_several_threads_all_serve(loop_factory: LoopFactory) -> None:
     results: list[int] = []
 
     async def echo_once() -> int:
@@ -375,14 +379,14 @@ def test_a_loop_runs_in_another_thread_than_it_was_made_in(loop: Loop) -> None:
     assert loop.run_until_complete(answer()) == 42
 
 
-def test_create_future(loop: Loop) -> None:
+def test_create_future_gives_a_pending_future_of_the_loop(loop: Loop) -> None:
     future = loop.create_future()
     assert isinstance(future, asyncio.Future)
     assert future.get_loop() is loop
     assert not future.done()
 
 
-def test_create_task(loop: Loop) -> None:
+def test_create_task_passes_name_and_context_on(loop: Loop) -> None:
     import contextvars
 
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
@@ -406,7 +410,7 @@ def test_create_task(loop: Loop) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start is new in 3.14")
-def test_create_task_eager_start(loop: Loop) -> None:
+def test_create_task_takes_eager_start(loop: Loop) -> None:
     order: list[str] = []
 
     async def step() -> None:
@@ -424,7 +428,7 @@ def test_create_task_eager_start(loop: Loop) -> None:
     assert order == ["task", "main", "main again", "task"]
 
 
-def test_task_factory(loop: Loop) -> None:
+def test_the_task_factory_makes_the_tasks(loop: Loop) -> None:
     assert loop.get_task_factory() is None
     seen: list[dict[str, Any]] = []
 
@@ -446,7 +450,7 @@ def test_task_factory(loop: Loop) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in 3.12")
-def test_eager_task_factory(loop: Loop) -> None:
+def test_the_eager_task_factory_starts_tasks_at_once(loop: Loop) -> None:
     order: list[str] = []
 
     async def step() -> None:
@@ -464,7 +468,7 @@ def test_eager_task_factory(loop: Loop) -> None:
     assert order == ["task", "main", "task again"]
 
 
-def test_a_loop_that_another_thread_collects(loop_name: str) -> None:
+def test_a_loop_that_another_thread_collects_leaves_no_descriptor(loop_name: str) -> None:
     """Quietly, and its descriptors go with it."""
     program = f"""
         import asyncio, gc, os, threading, warnings

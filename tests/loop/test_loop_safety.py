@@ -42,13 +42,13 @@ class Closes:
         return "name"
 
 
-def test_a_delay_that_closes_the_loop(loop_factory: LoopFactory) -> None:
+def test_a_delay_that_closes_the_loop_is_an_error(loop_factory: LoopFactory) -> None:
     loop: Any = loop_factory()
     with pytest.raises(RuntimeError, match="Event loop is closed"):
         loop.call_later(Closes(loop), callback)
 
 
-def test_a_time_that_closes_the_loop() -> None:
+def test_a_time_that_closes_the_loop_is_an_error() -> None:
     # asyncio does not convert it.
     program = """
     import goloop
@@ -66,7 +66,7 @@ def test_a_time_that_closes_the_loop() -> None:
 
 
 @pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe", "call_later", "call_at"])
-def test_debug_checks_that_close_the_loop(method: str) -> None:
+def test_debug_checks_that_close_the_loop_are_an_error(method: str) -> None:
     program = """
     import sys, goloop
     class Loop(goloop.Loop):
@@ -101,7 +101,7 @@ ENTRIES: dict[str, str] = {
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_collection_that_closes_the_loop(entry: str, debug: bool) -> None:
+def test_a_collection_that_closes_the_loop_is_no_crash(entry: str, debug: bool) -> None:
     """At each of the first collections within the call: some lie between check and use."""
     program = """
     import contextlib, gc, sys, warnings
@@ -144,7 +144,7 @@ def test_a_collection_that_closes_the_loop(entry: str, debug: bool) -> None:
     assert isolated(program, ENTRIES[entry], str(debug)) == "alive\n"
 
 
-def test_two_threads_one_closes() -> None:
+def test_closing_in_one_thread_while_another_schedules_is_no_crash() -> None:
     """Debug mode's checks run Python between a look at the loop and the use of it."""
     program = """
     import sys, threading, time, warnings
@@ -179,7 +179,7 @@ def test_two_threads_one_closes() -> None:
     assert isolated(program) == "alive\n"
 
 
-def test_a_name_that_closes_the_loop(loop_factory: LoopFactory) -> None:
+def test_a_name_that_closes_the_loop_is_no_crash(loop_factory: LoopFactory) -> None:
     loop: Any = loop_factory()
 
     async def nothing() -> None: ...

@@ -34,7 +34,7 @@ def parameters(method: Any) -> list[tuple[str, Any, Any]] | None:
 
 @needs_goloop
 @pytest.mark.parametrize("name", METHODS)
-def test_signatures(name: str) -> None:
+def test_methods_have_asyncios_signatures(name: str) -> None:
     import goloop
 
     ours = parameters(getattr(goloop.Loop, name))
@@ -48,7 +48,7 @@ def test_signatures(name: str) -> None:
         assert (ours or []) == theirs
 
 
-def test_arguments_by_name(loop: Loop, loop_name: str) -> None:
+def test_arguments_are_taken_by_name(loop: Loop, loop_name: str) -> None:
     first, second = socket.socketpair()
     first.setblocking(False)
     any_loop: Any = loop
@@ -104,7 +104,7 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "keywords"), WRONG_CALLS)
-async def test_wrong_calls(
+async def test_wrong_calls_are_type_errors(
     loop: Loop, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
     with pytest.raises(TypeError):
@@ -127,7 +127,7 @@ def base(loop_factory: LoopFactory) -> type[Loop]:
     return type(loop)
 
 
-def test_a_subclass_that_overrides_call_soon(base: Any) -> None:
+def test_an_overridden_call_soon_sees_what_asyncio_schedules(base: Any) -> None:
     """Tasks, futures and handles that asyncio schedules come by it."""
     seen: list[str] = []
 
@@ -150,7 +150,7 @@ def test_a_subclass_that_overrides_call_soon(base: Any) -> None:
     assert len(seen) > 3
 
 
-def test_a_subclass_that_overrides_time(base: Any) -> None:
+def test_an_overridden_time_is_the_time_of_the_loop(base: Any) -> None:
     class Shifted(base):  # type: ignore[misc]
         def time(self) -> float:
             return float(super().time() + 1000.0)
@@ -162,7 +162,7 @@ def test_a_subclass_that_overrides_time(base: Any) -> None:
     loop.close()
 
 
-def test_a_subclass_that_overrides_create_task(base: Any) -> None:
+def test_an_overridden_create_task_makes_every_task(base: Any) -> None:
     names: list[str] = []
 
     class Naming(base):  # type: ignore[misc]
@@ -181,7 +181,7 @@ def test_a_subclass_that_overrides_create_task(base: Any) -> None:
     assert len(names) == 3
 
 
-def test_a_subclass_that_overrides_the_exception_handler(base: Any) -> None:
+def test_an_overridden_exception_handler_gets_the_contexts(base: Any) -> None:
     contexts: list[dict[str, Any]] = []
 
     class Noting(base):  # type: ignore[misc]
@@ -196,7 +196,7 @@ def test_a_subclass_that_overrides_the_exception_handler(base: Any) -> None:
     assert isinstance(contexts[0]["exception"], ZeroDivisionError)
 
 
-def test_a_subclass_with_an_init_and_attributes(base: Any) -> None:
+def test_a_subclass_may_have_an_init_and_attributes(base: Any) -> None:
     class Own(base):  # type: ignore[misc]
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -209,7 +209,9 @@ def test_a_subclass_with_an_init_and_attributes(base: Any) -> None:
     loop.close()
 
 
-def test_methods_replaced_on_the_instance(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_replaced_on_the_instance_are_called(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     original = loop.getaddrinfo
 
@@ -228,7 +230,7 @@ def test_methods_replaced_on_the_instance(loop: Loop, monkeypatch: pytest.Monkey
     assert calls
 
 
-def test_monkeypatched_call_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_monkeypatched_call_soon_is_called(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     original = loop.call_soon
 

@@ -114,7 +114,7 @@ async def test_timers_run_behind_the_io_of_their_turn(loop: Loop) -> None:
     second.close()
 
 
-async def test_cancelling_a_ready_handle_from_its_neighbour(loop: Loop) -> None:
+async def test_a_ready_handle_that_its_neighbour_cancels_does_not_run(loop: Loop) -> None:
     order: list[str] = []
     handles: list[asyncio.Handle] = []
     handles.append(loop.call_soon(lambda: handles[1].cancel()))
@@ -135,7 +135,7 @@ async def test_a_due_timer_can_be_cancelled_by_an_earlier_one(loop: Loop) -> Non
     assert order == ["last"]
 
 
-async def test_connection_made_before_data_and_before_create_connection_returns(
+async def test_connection_made_comes_before_data_and_create_connections_return(
     loop: Loop,
 ) -> None:
     near, far = tcp_pair()

@@ -65,7 +65,7 @@ async def test_a_wake_is_never_lost_between_two_sleeps(loop: Loop) -> None:
     thread.join()
 
 
-async def test_arguments_and_context(loop: Loop) -> None:
+async def test_arguments_and_context_are_passed_on(loop: Loop) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     seen: list[Any] = []
     context = contextvars.copy_context()
@@ -106,7 +106,7 @@ def test_calls_before_the_loop_runs_are_kept(loop: Loop) -> None:
     assert seen == [1]
 
 
-def test_calls_while_the_loop_is_closed_by_its_thread(loop_factory: LoopFactory) -> None:
+def test_calls_while_the_loop_is_closed_are_taken_or_raise(loop_factory: LoopFactory) -> None:
     """They either are taken or raise, and never crash."""
     for _ in range(20):
         loop = loop_factory()
@@ -132,7 +132,7 @@ def test_calls_while_the_loop_is_closed_by_its_thread(loop_factory: LoopFactory)
         assert outcomes in ([], ["Event loop is closed"])
 
 
-def test_run_coroutine_threadsafe(loop: Loop) -> None:
+def test_run_coroutine_threadsafe_gives_each_result(loop: Loop) -> None:
     results: list[int] = []
 
     async def double(number: int) -> int:
@@ -151,7 +151,7 @@ def test_run_coroutine_threadsafe(loop: Loop) -> None:
     assert results == [n * 2 for n in range(100)]
 
 
-def test_a_loop_in_a_thread_that_is_stopped_from_outside(loop_factory: LoopFactory) -> None:
+def test_a_loop_in_a_thread_can_be_stopped_from_outside(loop_factory: LoopFactory) -> None:
     for _ in range(20):
         loop = loop_factory()
         thread = threading.Thread(target=loop.run_forever)
@@ -224,7 +224,7 @@ async def test_a_callback_may_cancel_itself(loop: Loop) -> None:
     assert seen == [True]
 
 
-async def test_cancel_before_it_runs(loop: Loop) -> None:
+async def test_a_handle_cancelled_before_it_runs_never_runs(loop: Loop) -> None:
     seen: list[int] = []
     handle = loop.call_soon_threadsafe(seen.append, 1)
     thread = threading.Thread(target=handle.cancel)

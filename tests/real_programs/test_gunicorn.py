@@ -64,7 +64,7 @@ def test_gunicorn_restarts_gracefully(programs: Programs, preload: str) -> None:
     assert server.end().count("lifespan: shutdown") == 4
 
 
-def test_gunicorn_with_an_aiohttp_application(programs: Programs) -> None:
+def test_gunicorn_serves_an_aiohttp_application(programs: Programs) -> None:
     needs("aiohttp")
     port = free_port()
     server = gunicorn(

@@ -14,7 +14,7 @@ import websockets  # noqa: E402
 pytestmark = pytest.mark.real
 
 
-def test_hypercorn(programs: Programs) -> None:
+def test_hypercorn_serves_http2_and_websockets_over_tls(programs: Programs) -> None:
     port, own = free_port(), identity()
     server = programs.python(
         APPS / "hypercorn_server.py", str(port), own.certificate, own.key, port=port

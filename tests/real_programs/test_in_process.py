@@ -79,7 +79,7 @@ async def everything_closed() -> None:
     await asyncio.sleep(0.01)
 
 
-async def test_aiohttp_server_with_a_client_that_is_no_asyncio(loop: Loop) -> None:
+async def test_an_aiohttp_server_answers_a_client_that_is_no_asyncio(loop: Loop) -> None:
     def ask(host: str, port: int) -> None:
         connection = http.client.HTTPConnection(host, port, timeout=20)
         for number in range(20):
@@ -131,7 +131,7 @@ def threaded_server(no_leaks: None) -> Iterator[tuple[str, int]]:
         thread.join()
 
 
-async def test_aiohttp_client_with_a_server_that_is_no_asyncio(
+async def test_an_aiohttp_client_is_answered_by_a_server_that_is_no_asyncio(
     threaded_server: tuple[str, int], loop: Loop
 ) -> None:
     url = f"http://{threaded_server[0]}:{threaded_server[1]}/"
@@ -147,7 +147,7 @@ async def test_aiohttp_client_with_a_server_that_is_no_asyncio(
     await everything_closed()
 
 
-async def test_aiohttp_with_itself(loop: Loop) -> None:
+async def test_an_aiohttp_client_and_server_talk_on_one_loop(loop: Loop) -> None:
     async with aiohttp_server() as (host, port), aiohttp.ClientSession() as session:
         url = f"http://{host}:{port}"
 
@@ -169,7 +169,7 @@ async def test_aiohttp_with_itself(loop: Loop) -> None:
     await everything_closed()
 
 
-async def test_httpx_with_aiohttp(loop: Loop) -> None:
+async def test_an_httpx_client_is_answered_by_aiohttp(loop: Loop) -> None:
     async with (
         aiohttp_server() as (host, port),
         httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=20) as client,
@@ -189,7 +189,7 @@ async def test_httpx_with_aiohttp(loop: Loop) -> None:
     await everything_closed()
 
 
-async def test_websockets(loop: Loop) -> None:
+async def test_websockets_echo_many_conversations_at_once(loop: Loop) -> None:
     async def serve(connection: Any) -> None:
         async for message in connection:
             await connection.send(message[::-1])

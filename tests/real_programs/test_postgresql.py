@@ -53,7 +53,7 @@ def directory() -> Iterator[tuple[Path, str | None]]:
     shutil.rmtree(made)
 
 
-def test_postgresql(programs: Programs, directory: tuple[Path, str | None]) -> None:
+def test_asyncpg_queries_postgresql(programs: Programs, directory: tuple[Path, str | None]) -> None:
     assert BINARIES is not None
     home, user = directory
     port, own = free_port(), identity()

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-def test_redis(programs: Programs, tmp_path: Path) -> None:
+def test_redis_answers_over_tcp_and_a_unix_socket(programs: Programs, tmp_path: Path) -> None:
     port, path = free_port(), tmp_path / "redis.sock"
     programs.start(
         *("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", path),

@@ -14,7 +14,7 @@ import websockets  # noqa: E402
 pytestmark = pytest.mark.real
 
 
-def test_tornado(programs: Programs) -> None:
+def test_tornado_serves_requests_and_websockets(programs: Programs) -> None:
     port = free_port()
     server = programs.python(APPS / "tornado_server.py", str(port), port=port)
     url = f"http://127.0.0.1:{port}"

@@ -25,7 +25,7 @@ def uvicorn(programs: Programs, port: int, *options: str) -> Program:
 
 
 @pytest.mark.parametrize("http", ["h11", "auto"])
-def test_uvicorn(programs: Programs, http: str) -> None:
+def test_uvicorn_serves_http_and_websockets(programs: Programs, http: str) -> None:
     port = free_port()
     server = uvicorn(programs, port, "--http", http)
     assert json.loads(get(f"http://127.0.0.1:{port}")) == {
@@ -50,7 +50,7 @@ def test_uvicorn(programs: Programs, http: str) -> None:
     assert "lifespan: shutdown" in output
 
 
-def test_uvicorn_with_two_workers(programs: Programs) -> None:
+def test_both_workers_of_uvicorn_serve(programs: Programs) -> None:
     port = free_port()
     server = uvicorn(programs, port, "--workers", "2")
     server.until_says("lifespan: startup", 2)

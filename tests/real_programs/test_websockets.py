@@ -16,7 +16,7 @@ import websockets  # noqa: E402
 pytestmark = pytest.mark.real
 
 
-def test_websockets(programs: Programs) -> None:
+def test_websockets_echo_over_tls(programs: Programs) -> None:
     port, own = free_port(), identity()
     server = programs.python(
         APPS / "websockets_server.py", str(port), own.certificate, own.key, port=port

@@ -63,10 +63,10 @@ def run(name: str, limit: float, **environ: str) -> None:
 
 
 @pytest.mark.parametrize("name", scenario_names())
-def test_fork(name: str) -> None:
+def test_a_forked_child_lives(name: str) -> None:
     run(name, TIME_LIMIT)
 
 
 @pytest.mark.timeout(120 + FORKS)
-def test_fork_stress() -> None:
+def test_every_child_of_a_fork_stress_lives() -> None:
     run("stress", 100 + FORKS, FORKS=str(FORKS))

@@ -155,7 +155,7 @@ async def test_what_a_batch_tells_comes_before_what_follows(loop: Loop) -> None:
         assert bytes(protocol.data) in (b"first last", b"first ")
 
 
-def test_loops_side_by_side_and_one_after_the_other() -> None:
+def test_loops_side_by_side_and_one_after_the_other_all_serve() -> None:
     """A ring belongs to its loop, whichever thread runs it."""
 
     async def talk() -> int:

@@ -55,7 +55,7 @@ class Strangers:
                 sock.close()
 
 
-async def test_cancelled_create_connection_by_socket(loop: Loop) -> None:
+async def test_a_cancelled_create_connection_touches_no_reused_number(loop: Loop) -> None:
     generator = random.Random(2)
     outcomes: set[str] = set()
     for _ in range(ROUNDS):
@@ -88,7 +88,7 @@ async def test_cancelled_create_connection_by_socket(loop: Loop) -> None:
     assert outcomes == {"cancelled", "made"}
 
 
-async def test_closed_transports_with_writes_pending(loop: Loop) -> None:
+async def test_closed_transports_with_pending_writes_touch_no_reused_number(loop: Loop) -> None:
     """Of each kind of end, with bytes queued that never leave."""
     generator = random.Random(3)
     for number in range(100):
@@ -113,7 +113,7 @@ async def test_closed_transports_with_writes_pending(loop: Loop) -> None:
         far.close()
 
 
-async def test_events_that_were_pending_when_the_number_changed_hands(loop: Loop) -> None:
+async def test_events_of_the_former_owner_do_not_reach_the_new_one(loop: Loop) -> None:
     """Many are readable in one turn; the first callback closes all and strangers move in."""
     made: list[Any] = []
     strangers: list[Strangers] = []
@@ -177,7 +177,7 @@ async def test_watches_follow_the_descriptor_that_was_meant(loop: Loop) -> None:
             sock.close()
 
 
-async def test_connection_churn_through_a_server(loop: Loop) -> None:
+async def test_connection_churn_through_a_server_mixes_no_bytes_up(loop: Loop) -> None:
     """Numbers change hands between accepted and outgoing connections all the time."""
     generator = random.Random(5)
 

@@ -19,7 +19,7 @@ Loop = asyncio.AbstractEventLoop
 def callback(*args: Any) -> None: ...
 
 
-def test_types(loop: Loop) -> None:
+def test_handles_have_asyncios_types(loop: Loop) -> None:
     handle = loop.call_soon(callback)
     timer = loop.call_later(10, callback)
     threadsafe = loop.call_soon_threadsafe(callback)
@@ -35,7 +35,7 @@ def arguments(shown: str) -> str:
     return shown if sys.version_info < (3, 13) else ""
 
 
-def test_repr(loop: Loop) -> None:
+def test_repr_tells_callback_arguments_and_place(loop: Loop) -> None:
     handle = loop.call_soon(callback, 1, "two")
     line = callback.__code__.co_firstlineno
     shown = arguments("1, 'two'")
@@ -44,7 +44,7 @@ def test_repr(loop: Loop) -> None:
     assert repr(handle) == "<Handle cancelled>"
 
 
-def test_repr_of_odd_callbacks(loop: Loop) -> None:
+def test_repr_shows_partials_methods_and_builtins(loop: Loop) -> None:
     class Thing:
         def method(self) -> None: ...
 
@@ -56,7 +56,7 @@ def test_repr_of_odd_callbacks(loop: Loop) -> None:
     assert "append" in builtin
 
 
-def test_timer_repr(loop: Loop) -> None:
+def test_a_timers_repr_tells_when(loop: Loop) -> None:
     when = loop.time() + 1000
     timer = loop.call_at(when, callback, 1)
     line = callback.__code__.co_firstlineno
@@ -78,7 +78,7 @@ def test_repr_in_debug_mode_tells_where_it_was_made(loop: Loop) -> None:
     assert repr(handle).startswith("<Handle cancelled callback(1) at ")
 
 
-def test_cancelled(loop: Loop) -> None:
+def test_a_cancelled_handle_does_not_run(loop: Loop) -> None:
     ran: list[int] = []
     handle = loop.call_soon(ran.append, 1)
     assert not handle.cancelled()
@@ -98,7 +98,7 @@ def test_a_handle_that_ran_is_not_cancelled(loop: Loop) -> None:
     assert handle.cancelled()
 
 
-def test_comparison_of_timers(loop: Loop) -> None:
+def test_timers_compare_by_their_time(loop: Loop) -> None:
     when = loop.time() + 1000
     first = loop.call_at(when, callback)
     same = loop.call_at(when, callback)
@@ -126,7 +126,7 @@ def test_comparison_of_timers(loop: Loop) -> None:
         timer.cancel()
 
 
-def test_comparison_with_a_plain_timer_handle(loop: Loop) -> None:
+def test_a_timer_compares_with_a_plain_timer_handle(loop: Loop) -> None:
     when = loop.time() + 1000
     ours = loop.call_at(when, callback)
     plain = asyncio.TimerHandle(when + 1, callback, (), loop)
@@ -135,7 +135,7 @@ def test_comparison_with_a_plain_timer_handle(loop: Loop) -> None:
     ours.cancel()
 
 
-def test_context(loop: Loop) -> None:
+def test_get_context_gives_the_context_that_was_passed(loop: Loop) -> None:
     if not hasattr(asyncio.Handle, "get_context"):  # 3.11
         pytest.skip("Handle.get_context is new in 3.12")
     context = contextvars.copy_context()
@@ -169,7 +169,7 @@ def test_a_cancelled_handle_lets_go_of_callback_and_arguments(loop: Loop) -> Non
     assert [ref() for ref in refs] == [None, None]
 
 
-def test_many_arguments(loop: Loop) -> None:
+def test_callbacks_get_any_number_of_arguments(loop: Loop) -> None:
     seen: list[tuple[Any, ...]] = []
 
     def note(*args: Any) -> None:
@@ -202,7 +202,7 @@ def test_unrun_handles_with_a_cycle_are_collected(loop_factory: LoopFactory) -> 
 
 
 @pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe"])
-def test_wrong_calls(loop: Loop, method: str) -> None:
+def test_wrong_calls_of_handles_are_type_errors(loop: Loop, method: str) -> None:
     schedule: Any = getattr(loop, method)
     with pytest.raises(TypeError):
         schedule()
@@ -210,7 +210,7 @@ def test_wrong_calls(loop: Loop, method: str) -> None:
         schedule(callback, unknown=1)
 
 
-def test_contexts_of_callbacks(loop: Loop) -> None:
+def test_callbacks_run_in_the_context_of_their_call(loop: Loop) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     seen: list[str] = []
 

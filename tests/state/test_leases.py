@@ -77,7 +77,7 @@ def close_between(loop: Loop, sock: socket.socket, strangers: list[Pair]) -> soc
 
 
 @pytest.mark.parametrize("name", ["sock_recv", "sock_recv_into", "sock_recvfrom"])
-async def test_a_socket_closed_before_its_bytes_are_taken(
+async def test_a_socket_closed_before_its_bytes_are_taken_gets_its_own(
     loop: Loop, name: str, strangers: list[Pair]
 ) -> None:
     near, far = tcp_pair()
@@ -99,7 +99,7 @@ async def test_a_socket_closed_before_its_bytes_are_taken(
     far.close()
 
 
-async def test_a_socket_closed_in_the_middle_of_sendall(
+async def test_a_socket_closed_in_the_middle_of_sendall_sends_nothing_to_its_successor(
     loop: Loop, strangers: list[Pair]
 ) -> None:
     """Whether the close comes before or after the socket has turned writable: nothing leaks.
@@ -154,7 +154,7 @@ async def test_what_was_written_reaches_its_peer_or_nobody(
     far.close()
 
 
-async def test_a_full_buffer_and_both_closed(
+async def test_a_full_buffer_of_a_closed_socket_reaches_no_other(
     loop: Loop, loop_name: str, strangers: list[Pair]
 ) -> None:
     """goloop's transport has a hold on the socket: what it took is delivered."""
@@ -241,9 +241,7 @@ async def test_bytes_of_a_detached_socket_are_its_new_owners(loop: Loop) -> None
     far.close()
 
 
-async def test_the_socket_of_an_accepted_connection_is_detached(
-    loop: Loop, loop_name: str
-) -> None:
+async def test_the_socket_of_an_accepted_connection_is_detached(loop: Loop, loop_name: str) -> None:
     accepted = Recorder()
     server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
@@ -330,7 +328,7 @@ async def test_a_datagram_transport_keeps_its_socket_open(loop: Loop, loop_name:
     assert sock.fileno() == -1
 
 
-async def test_a_socket_that_its_owner_reads_as_a_file(loop: Loop, pair: Pair) -> None:
+async def test_a_socket_that_its_owner_reads_as_a_file_stays_open(loop: Loop, pair: Pair) -> None:
     """makefile() counts as a user of the socket too, and is not disturbed."""
     near, far = pair
     far.setblocking(True)
@@ -358,7 +356,7 @@ class Stand:
         self._inner.close()
 
 
-async def test_another_object_than_a_socket(
+async def test_a_transport_over_another_object_sends_nothing_to_its_numbers_next_owner(
     loop: Loop, loop_name: str, strangers: list[Pair]
 ) -> None:
     """goloop has a duplicate of its own, for nothing tells when the number changes."""
@@ -408,7 +406,7 @@ async def test_a_listening_socket_is_closed_by_its_owner(loop: Loop, loop_name: 
 
 
 @pytest.mark.parametrize("buffering", [0, -1])
-async def test_a_pipe_that_its_owner_closes(
+async def test_a_pipe_that_its_owner_closes_reads_nothing_of_its_successor(
     loop: Loop, loop_name: str, buffering: int, errors: Errors
 ) -> None:
     """asyncio goes on with the number, which is a stranger's."""
@@ -429,7 +427,7 @@ async def test_a_pipe_that_its_owner_closes(
         os.close(fd)
 
 
-async def test_a_pipe_that_only_has_a_number(loop: Loop, loop_name: str) -> None:
+async def test_a_pipe_object_that_only_has_a_number_is_read(loop: Loop, loop_name: str) -> None:
     class Number:
         def __init__(self, fd: int) -> None:
             self.file = io.FileIO(fd, "rb")
@@ -447,7 +445,7 @@ async def test_a_pipe_that_only_has_a_number(loop: Loop, loop_name: str) -> None
     os.close(writing)
 
 
-async def test_letting_go_of_the_pipe(loop: Loop) -> None:
+async def test_connection_made_may_let_go_of_the_pipe(loop: Loop) -> None:
     """Row 10: `_pipe = None` in connection_made."""
 
     class LetsGo(asyncio.Protocol):

@@ -15,7 +15,7 @@ from protocols import until
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_never_early(loop: Loop) -> None:
+async def test_no_timer_fires_early(loop: Loop) -> None:
     generator = random.Random(7)
     early: list[float] = []
     left = 300
@@ -68,7 +68,7 @@ async def test_deadlines_a_microsecond_apart_keep_their_order(loop: Loop) -> Non
     assert fired == sorted(fired)
 
 
-async def test_cancel(loop: Loop) -> None:
+async def test_a_cancelled_timer_does_not_fire(loop: Loop) -> None:
     fired: list[str] = []
     kept = loop.call_later(0.002, fired.append, "kept")
     gone = loop.call_later(0.001, fired.append, "gone")
@@ -82,7 +82,7 @@ async def test_cancel(loop: Loop) -> None:
     assert kept.cancelled()
 
 
-async def test_a_hundred_thousand_timers(loop: Loop) -> None:
+async def test_of_a_hundred_thousand_timers_only_those_due_fire(loop: Loop) -> None:
     generator = random.Random(5)
     fired = 0
 
@@ -130,7 +130,7 @@ async def test_a_timer_that_ran_lets_go_of_its_callback(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, -1, -1e9, -math.inf, 0.0, False])
-async def test_delays_that_are_due_at_once(loop: Loop, delay: float) -> None:
+async def test_delays_of_zero_and_below_fire_at_once(loop: Loop, delay: float) -> None:
     fired: list[float] = []
     handle = loop.call_later(delay, fired.append, delay)
     assert handle.when() <= loop.time() + 1
@@ -138,7 +138,7 @@ async def test_delays_that_are_due_at_once(loop: Loop, delay: float) -> None:
 
 
 @pytest.mark.parametrize("delay", [1e6, 1e9, 1e12, 1e18, 1e300, math.inf])
-async def test_delays_that_never_come(loop: Loop, delay: float) -> None:
+async def test_a_timer_of_the_far_future_does_not_fire(loop: Loop, delay: float) -> None:
     fired: list[float] = []
     handle = loop.call_later(delay, fired.append, delay)
     assert handle.when() >= delay
@@ -160,7 +160,7 @@ async def test_only_a_far_timer_does_not_spin_or_overflow(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("method", ["call_later", "call_at"])
-async def test_times_that_are_no_numbers(loop: Loop, method: str) -> None:
+async def test_times_that_are_no_numbers_are_refused(loop: Loop, method: str) -> None:
     schedule: Any = getattr(loop, method)
     what = "delay must not be None" if method == "call_later" else "when cannot be None"
     with pytest.raises(TypeError, match=what):
@@ -190,7 +190,7 @@ async def test_when_is_what_was_asked_for(loop: Loop) -> None:
     assert later.when() >= before + 100
 
 
-async def test_a_timer_armed_by_a_timer(loop: Loop) -> None:
+async def test_a_timer_armed_by_a_timer_fires(loop: Loop) -> None:
     order: list[int] = []
 
     def step(left: int) -> None:

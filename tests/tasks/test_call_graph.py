@@ -34,7 +34,7 @@ goloop.run(main())
 
 
 @pytest.mark.parametrize("tool", ["ps", "pstree"])
-def test_tools_from_outside(tool: str) -> None:
+def test_tools_from_outside_show_what_waits_for_what(tool: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
     ) as program:
@@ -88,7 +88,7 @@ def test_the_sampling_profiler_follows_tasks() -> None:
     assert places == sorted(places)
 
 
-def test_call_graph_from_inside() -> None:
+def test_the_call_graph_from_inside_names_the_awaiters() -> None:
     async def leaf() -> None:
         await asyncio.get_running_loop().create_future()
 

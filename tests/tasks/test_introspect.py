@@ -61,7 +61,7 @@ def goloop(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_ps_and_pstree(program: subprocess.Popen[str]) -> None:
+def test_ps_lists_the_tasks_and_pstree_their_awaiters(program: subprocess.Popen[str]) -> None:
     done = goloop("ps", str(program.pid))
     assert done.returncode == 0, done.stderr
     rows = {line.split()[2]: line for line in done.stdout.splitlines()[2:]}

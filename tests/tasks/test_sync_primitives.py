@@ -49,7 +49,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_semaphore(loop: Loop, seed: int) -> None:
+async def test_semaphore_loses_and_makes_no_permit(loop: Loop, seed: int) -> None:
     """Everyone who came is waiting, running, cancelled or finished; no permit is lost or made.
 
     The level is what those who run leave. At every step it covers the waiters that
@@ -144,7 +144,7 @@ async def test_semaphore_is_fair(loop: Loop, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_lock(loop: Loop, seed: int) -> None:
+async def test_lock_has_one_holder_at_most_and_ends_free(loop: Loop, seed: int) -> None:
     generator = random.Random(seed)
     crowd = Crowd(generator)
     lock = asyncio.Lock()
@@ -182,7 +182,7 @@ async def test_lock(loop: Loop, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_event(loop: Loop, seed: int) -> None:
+async def test_event_releases_everybody_who_waited_and_nobody_else(loop: Loop, seed: int) -> None:
     """Everybody who waited when it was set is released, and nobody else."""
     generator = random.Random(seed)
     crowd = Crowd(generator)
@@ -228,7 +228,7 @@ async def test_event(loop: Loop, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_condition(loop: Loop, seed: int) -> None:
+async def test_condition_loses_no_notification(loop: Loop, seed: int) -> None:
     """No notification is lost with a waiter that is cancelled; the lock is held inside."""
     generator = random.Random(seed)
     crowd = Crowd(generator)
@@ -273,7 +273,7 @@ async def test_condition(loop: Loop, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", [asyncio.Queue, asyncio.LifoQueue, asyncio.PriorityQueue])
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_queue(loop: Loop, seed: int, kind: Any) -> None:
+async def test_queue_loses_and_doubles_nothing(loop: Loop, seed: int, kind: Any) -> None:
     """Nothing is lost or doubled: what was put is taken, or in the queue."""
     generator = random.Random(seed)
     crowd = Crowd(generator)
@@ -318,7 +318,9 @@ async def test_queue(loop: Loop, seed: int, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_timeouts_and_task_groups(loop: Loop, seed: int) -> None:
+async def test_cancelled_timeouts_and_task_groups_leave_nobody_behind(
+    loop: Loop, seed: int
+) -> None:
     """Cancellation from within and without meets in every order; nobody is left behind."""
     generator = random.Random(seed)
     alive = 0

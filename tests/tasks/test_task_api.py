@@ -80,7 +80,9 @@ def test_classes_are_generic_and_immutable(task_class: Any, future_class: Any) -
             cls.attribute = 1
 
 
-def test_isfuture_and_awaitable(loop: asyncio.AbstractEventLoop, future_class: Any) -> None:
+def test_futures_are_futures_and_awaitable(
+    loop: asyncio.AbstractEventLoop, future_class: Any
+) -> None:
     future = future_class(loop=loop)
     assert asyncio.isfuture(future)
     assert inspect.isawaitable(future)
@@ -100,7 +102,7 @@ def test_the_loop_makes_our_classes() -> None:
         loop.close()
 
 
-def test_pickling_fails_alike(loop: asyncio.AbstractEventLoop) -> None:
+def test_pickling_fails_as_asyncios_does(loop: asyncio.AbstractEventLoop) -> None:
     errors = [error_of(lambda cls=cls: pickle.dumps(cls(loop=loop))) for cls in FUTURES]
     assert errors[0] == errors[1]
 
@@ -169,7 +171,9 @@ def test_an_uninitialised_future_is_no_crash(cls: Any) -> None:
     assert not future.done()
 
 
-def test_iteration(loop: asyncio.AbstractEventLoop, future_class: Any) -> None:
+def test_iterating_a_future_yields_it_and_returns_its_result(
+    loop: asyncio.AbstractEventLoop, future_class: Any
+) -> None:
     future = future_class(loop=loop)
     iterator: Generator[Any, Any, Any] = iter(future)
     assert iter(iterator) is iterator
@@ -289,7 +293,7 @@ def test_asyncios_own_methods_work_on_our_futures(loop: asyncio.AbstractEventLoo
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def test_task_attributes(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
+def test_tasks_have_asyncios_attributes(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
     context = contextvars.copy_context()
     coroutine = forever()
     kwargs: dict[str, Any] = {"context": context}
@@ -331,14 +335,16 @@ def test_default_names_count_up(loop: asyncio.AbstractEventLoop) -> None:
 
 @pytest.mark.parametrize("cls", TASKS)
 @pytest.mark.parametrize("what", [None, 1, forever, "x"])
-def test_what_is_no_coroutine(loop: asyncio.AbstractEventLoop, cls: Any, what: object) -> None:
+def test_what_is_no_coroutine_is_refused(
+    loop: asyncio.AbstractEventLoop, cls: Any, what: object
+) -> None:
     with pytest.raises(TypeError, match="a coroutine was expected, got "):
         cls(what, loop=loop)
     with pytest.raises(TypeError, match="a coroutine was expected, got "):
         loop.create_task(what)  # type: ignore[arg-type]
 
 
-def test_stacks(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
+def test_a_suspended_tasks_stack_is_told(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
     task = task_class(forever(), loop=loop)
     loop.run_until_complete(asyncio.sleep(0))
     assert [frame.f_code.co_name for frame in task.get_stack()] == ["forever"]
@@ -387,7 +393,7 @@ def test_never_retrieved_and_destroyed_are_reported(
     errors.contexts.clear()
 
 
-def test_python_subclasses(loop: asyncio.AbstractEventLoop) -> None:
+def test_overridden_methods_of_subclasses_are_called(loop: asyncio.AbstractEventLoop) -> None:
     calls: list[str] = []
 
     class MyFuture(goloop.Future):  # type: ignore[type-arg]
@@ -428,7 +434,9 @@ def test_python_subclasses(loop: asyncio.AbstractEventLoop) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-def test_eager_tasks(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
+def test_eager_tasks_run_at_once_and_are_done_where_they_can_be(
+    loop: asyncio.AbstractEventLoop, task_class: Any
+) -> None:
     seen: list[object] = []
 
     async def at_once() -> int:
@@ -469,7 +477,7 @@ def test_eager_tasks(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start= came with Python 3.14")
-def test_eager_start_argument(loop: asyncio.AbstractEventLoop) -> None:
+def test_eager_start_decides_when_a_task_starts(loop: asyncio.AbstractEventLoop) -> None:
     async def main() -> None:
         task = asyncio.create_task(nothing(), eager_start=True, name="early")
         assert task.done()

@@ -24,7 +24,7 @@ def yields(what: object) -> Generator[object, Any, Any]:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("future", FUTURES)
-def test_each_task_awaits_each_future(
+def test_each_kind_of_task_awaits_each_kind_of_future(
     loop: asyncio.AbstractEventLoop, task: Any, future: Any
 ) -> None:
     async def wait(what: Any) -> Any:
@@ -54,7 +54,7 @@ def test_each_task_awaits_each_future(
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("future", FUTURES)
-def test_a_future_of_another_loop(
+def test_a_future_of_another_loop_is_refused(
     loop: asyncio.AbstractEventLoop, loop_factory: Factory, task: Any, future: Any
 ) -> None:
     other = loop_factory()
@@ -88,7 +88,7 @@ def a_generator() -> Generator[None, None, None]:
     ],
 )
 @pytest.mark.parametrize("task_class", TASKS)
-def test_what_a_task_must_not_yield(
+def test_what_a_task_must_not_yield_is_a_runtime_error(
     loop: asyncio.AbstractEventLoop, task_class: Any, what: Any, message: str
 ) -> None:
     async def main() -> str:
@@ -100,7 +100,9 @@ def test_what_a_task_must_not_yield(
 
 
 @pytest.mark.parametrize("task_class", TASKS)
-def test_coroutines_of_every_kind(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
+def test_tasks_run_coroutines_of_every_kind(
+    loop: asyncio.AbstractEventLoop, task_class: Any
+) -> None:
     class Compiled(Coroutine[Any, Any, int]):
         """Like a coroutine of Cython: no coroutine for `inspect`, but one for the ABC."""
 
@@ -148,7 +150,7 @@ def test_coroutines_of_every_kind(loop: asyncio.AbstractEventLoop, task_class: A
     loop.run_until_complete(task_class(main(), loop=loop))
 
 
-def test_a_foreign_future_protocol(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_task_awaits_whatever_has_the_future_protocol(loop: asyncio.AbstractEventLoop) -> None:
     class Duck:
         _asyncio_future_blocking = False
 
@@ -224,7 +226,9 @@ def test_debug_mode_may_come_and_go(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(main())
 
 
-def test_run_coroutine_threadsafe(loop: asyncio.AbstractEventLoop) -> None:
+def test_run_coroutine_threadsafe_runs_the_coroutine_in_a_task(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     async def child() -> object:
         await asyncio.sleep(0)
         return asyncio.current_task()
@@ -262,7 +266,9 @@ def test_a_circle_of_tasks_is_a_recursion_error(loop: asyncio.AbstractEventLoop)
         task.get_coro().close()
 
 
-def test_a_context_that_is_entered_already(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_step_in_a_context_that_is_entered_already_is_reported(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     """The step is reported, and so is the handler's own failure; the task stays."""
     told: list[str] = []
     loop.call_exception_handler = (  # type: ignore[method-assign]

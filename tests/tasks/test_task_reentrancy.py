@@ -48,7 +48,7 @@ def callback(_: object) -> None:
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
 @pytest.mark.parametrize("how", ["finish", "remove", "add", "init", "cancel"])
-def test_a_comparison_changes_the_callbacks(
+def test_a_comparison_may_change_the_callbacks(
     own_loop: Any, how: str, count: int, answer: bool
 ) -> None:
     future: Any = goloop.Future(loop=own_loop)
@@ -77,7 +77,7 @@ def test_a_comparison_changes_the_callbacks(
     own_loop.run_until_complete(asyncio.sleep(0))
 
 
-def test_a_comparison_takes_the_waiting_task_away(own_loop: Any) -> None:
+def test_a_comparison_may_take_the_waiting_task_away(own_loop: Any) -> None:
     """The wakeup callable is compared with something that wakes or frees the task."""
 
     async def wait(future: Any) -> None:
@@ -108,7 +108,7 @@ def test_a_comparison_takes_the_waiting_task_away(own_loop: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["init", "finish", "remove", "raise"])
-def test_an_evil_call_soon(how: str) -> None:
+def test_an_evil_call_soon_is_no_crash(how: str) -> None:
     class Loop(goloop.Loop):
         def call_soon(self, fn: Any, *args: Any, context: Any = None) -> Any:
             if futures and not busy:
@@ -151,7 +151,7 @@ def test_an_evil_call_soon(how: str) -> None:
         loop.close()
 
 
-def test_an_evil_loop_drops_what_it_is_asked_for() -> None:
+def test_an_evil_loop_may_drop_what_it_is_asked_for() -> None:
     """Its look-ups re-initialise the future whose fields are just being used."""
 
     class Loop(goloop.Loop):
@@ -184,7 +184,7 @@ def test_an_evil_loop_drops_what_it_is_asked_for() -> None:
         other.close()
 
 
-def test_an_exception_class_finishes_the_future(own_loop: Any) -> None:
+def test_a_future_that_its_exception_class_finishes_keeps_that_result(own_loop: Any) -> None:
     future: Any = goloop.Future(loop=own_loop)
 
     class Error(Exception):
@@ -197,7 +197,7 @@ def test_an_exception_class_finishes_the_future(own_loop: Any) -> None:
 
 
 @pytest.mark.parametrize("part", ["send", "throw", "close"])
-def test_a_coroutine_that_works_on_its_own_task(own_loop: Any, part: str) -> None:
+def test_a_coroutine_may_work_on_its_own_task(own_loop: Any, part: str) -> None:
     import collections.abc
 
     class Evil(collections.abc.Coroutine[Any, Any, Any]):
@@ -238,7 +238,7 @@ def test_a_coroutine_that_works_on_its_own_task(own_loop: Any, part: str) -> Non
         task.exception()
 
 
-def test_an_awaitable_that_strikes_while_it_is_asked(own_loop: Any) -> None:
+def test_an_awaitable_that_changes_its_task_while_it_is_asked_is_no_crash(own_loop: Any) -> None:
     class Evil:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -288,7 +288,7 @@ def test_an_awaitable_that_strikes_while_it_is_asked(own_loop: Any) -> None:
     own_loop.run_until_complete(main())
 
 
-def test_destructors_that_strike(own_loop: Any) -> None:
+def test_destructors_may_change_the_task_that_dropped_them(own_loop: Any) -> None:
     class Bomb:
         def __init__(self, action: Callable[[], object]) -> None:
             self.action = action
@@ -363,7 +363,7 @@ def test_a_report_lists_the_dying_task_again(own_loop: Any) -> None:
     own_loop.run_until_complete(main())
 
 
-def test_a_done_callback_closes_the_loop_of_the_rest() -> None:
+def test_a_future_is_done_though_its_closed_loop_refuses_the_callbacks() -> None:
     loop = goloop.new_event_loop()
     future: Any = loop.create_future()
     future.add_done_callback(callback)
@@ -377,7 +377,7 @@ def test_a_done_callback_closes_the_loop_of_the_rest() -> None:
         waiting.cancel()
 
 
-def test_a_loop_that_goes_with_tasks_on_its_ring(own_loop: Any) -> None:
+def test_tasks_in_the_ready_queue_of_a_dead_loop_are_reported(own_loop: Any) -> None:
     reports: list[str] = []
     loop: Any = goloop.new_event_loop()
     loop.set_exception_handler(lambda _, context: reports.append(context["message"]))
@@ -395,7 +395,7 @@ def test_a_loop_that_goes_with_tasks_on_its_ring(own_loop: Any) -> None:
         coroutine.close()
 
 
-def test_cycles_through_the_ring_are_collected() -> None:
+def test_cycles_through_the_ready_queue_are_collected() -> None:
     import weakref
 
     async def forever(loop: Any) -> None:

@@ -17,7 +17,7 @@ import goloop
 Factory = Callable[[], asyncio.AbstractEventLoop]
 
 
-def test_all_tasks_lists_and_forgets(loop: asyncio.AbstractEventLoop) -> None:
+def test_all_tasks_lists_tasks_until_they_are_done(loop: asyncio.AbstractEventLoop) -> None:
     async def main() -> None:
         started = [loop.create_task(asyncio.sleep(3600)) for _ in range(3)]
         me = asyncio.current_task()
@@ -34,7 +34,7 @@ def test_all_tasks_lists_and_forgets(loop: asyncio.AbstractEventLoop) -> None:
     assert asyncio.all_tasks(loop) == set()
 
 
-def test_all_tasks_from_another_thread(loop: asyncio.AbstractEventLoop) -> None:
+def test_all_tasks_of_a_loop_are_seen_from_another_thread(loop: asyncio.AbstractEventLoop) -> None:
     async def main() -> None:
         tasks = {loop.create_task(asyncio.sleep(3600), name=str(n)) for n in range(5)}
         seen = await asyncio.to_thread(asyncio.all_tasks, loop)
@@ -133,7 +133,9 @@ def test_current_task_is_there_in_steps_only(loop: asyncio.AbstractEventLoop) ->
     assert asyncio.current_task(loop) is None
 
 
-def test_current_task_of_another_thread(loop: asyncio.AbstractEventLoop) -> None:
+def test_the_current_task_of_a_loop_is_seen_from_another_thread(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     async def main() -> None:
         me = asyncio.current_task()
         seen: list[object] = []
@@ -145,7 +147,7 @@ def test_current_task_of_another_thread(loop: asyncio.AbstractEventLoop) -> None
     loop.run_until_complete(main())
 
 
-def test_a_loop_in_each_of_four_threads(loop_factory: Factory) -> None:
+def test_loops_in_four_threads_each_know_their_tasks(loop_factory: Factory) -> None:
     failures: list[BaseException] = []
 
     async def worker(depth: int) -> int:

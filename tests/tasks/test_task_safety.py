@@ -118,7 +118,7 @@ print("alive", len(counts))
 """
 
 
-def test_all_tasks_while_a_task_waits_in_the_trashcan() -> None:
+def test_all_tasks_is_no_crash_while_a_task_waits_in_the_trashcan() -> None:
     assert isolated(TRASHCAN) == "alive 10\n"
 
 
@@ -259,11 +259,11 @@ print("alive")
 @pytest.mark.parametrize(
     "yielded", ["none", "future", "other", "asyncio", "sleep", "done", "itself"]
 )
-def test_a_task_or_future_that_has_lost_its_loop(what: str, yielded: str) -> None:
+def test_a_task_or_future_that_has_lost_its_loop_is_no_crash(what: str, yielded: str) -> None:
     assert isolated(UNDONE, what, yielded).endswith("alive\n")
 
 
-def test_the_list_of_callbacks_that_asyncio_hands_out_is_written_to() -> None:
+def test_writing_to_the_list_of_callbacks_is_no_crash() -> None:
     program = """
     import asyncio, goloop
     loop = goloop.new_event_loop()
@@ -289,7 +289,7 @@ def test_the_list_of_callbacks_that_asyncio_hands_out_is_written_to() -> None:
     assert isolated(program) == "alive\n"
 
 
-def test_a_collection_that_begins_the_future_anew() -> None:
+def test_a_collection_that_begins_the_future_anew_is_no_crash() -> None:
     """Making a handle may run the collector, and that anything."""
     program = """
     import asyncio, gc, warnings

@@ -138,7 +138,9 @@ ACTIONS = ["inner", "inner, fake", "inner, other", "sslobj", "bios", "no bios", 
 @pytest.mark.parametrize("buffered", [False, True])
 @pytest.mark.parametrize("moment", ["data", "after", "pause", "idle", "callback"])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_what_a_connection_works_with_is_replaced(action: str, moment: str, buffered: bool) -> None:
+def test_replacing_what_a_connection_works_with_is_no_crash(
+    action: str, moment: str, buffered: bool
+) -> None:
     made = identity()
     told = isolated(SCENARIO, made.certificate, made.key, action, moment, str(buffered))
     assert told == "alive 1\n"

@@ -13,14 +13,18 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
+TORTURE = HERE / "test_tls_torture.py"
+# Not this file, nor the one that replaces what the direct calls work with.
+LEFT_OUT = {HERE / "test_tls_stdlib.py", HERE / "test_tls_safety.py"}
+OTHERS = sorted(set(HERE.glob("test_*.py")) - LEFT_OUT - {TORTURE})
 
 
 @pytest.mark.skipif(os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio has one path")
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("file", ["test_tls.py", "test_tls_torture.py"])
-def test_without_direct_calls_of_openssl(file: str) -> None:
+@pytest.mark.parametrize("files", [OTHERS, [TORTURE]], ids=["connections", "torture"])
+def test_tls_passes_its_tests_without_direct_calls_of_openssl(files: list[Path]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)],
         env={**os.environ, "GOLOOP_TLS": "stdlib", "GOLOOP_TEST_LOOP": "goloop"},
         cwd=HERE.parent,
         stdin=subprocess.DEVNULL,

@@ -196,7 +196,7 @@ def conversation(payload: bytes, sizes: list[int]) -> Callable[[Peer], bytes]:
 @by_version
 @by_role
 @pytest.mark.parametrize("factory", ECHOES)
-async def test_every_byte_alone(
+async def test_all_arrives_when_every_byte_comes_alone(
     loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
 ) -> None:
     """The handshake, the data and the close_notify."""
@@ -210,7 +210,7 @@ async def test_every_byte_alone(
 @by_version
 @by_role
 @pytest.mark.parametrize("factory", ECHOES)
-async def test_records_cut_at_every_byte(
+async def test_all_arrives_when_records_are_cut_at_every_byte(
     loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
 ) -> None:
     """Message after message of one short record each, cut at the next place each time."""
@@ -226,7 +226,7 @@ async def test_records_cut_at_every_byte(
 @by_role
 @pytest.mark.parametrize("factory", ECHOES)
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_a_seeded_schedule(
+async def test_all_arrives_on_a_seeded_schedule_of_cuts_and_delays(
     loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any], seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -243,7 +243,7 @@ async def test_a_seeded_schedule(
 @by_version
 @by_role
 @pytest.mark.parametrize("factory", ECHOES)
-async def test_everything_at_once(
+async def test_all_arrives_when_everything_comes_at_once(
     loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
 ) -> None:
     """Thousands of records in one write, some empty of data, and the close_notify with them."""
@@ -292,7 +292,9 @@ async def test_everything_at_once(
 
 @by_role
 @pytest.mark.parametrize("factory", ECHOES)
-async def test_key_updates(loop: Loop, role: str, factory: Callable[[], Any]) -> None:
+async def test_all_arrives_across_key_updates(
+    loop: Loop, role: str, factory: Callable[[], Any]
+) -> None:
     """TLS 1.3: new keys before every message, each second time for both directions."""
     payload = random.Random(4).randbytes(200_000)
 
@@ -364,7 +366,7 @@ ASCII = bytes(range(128))
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl program")
 @by_role
 @pytest.mark.parametrize("factory", [Recorder, Buffered])
-async def test_openssl_changes_the_keys_during_transfers(
+async def test_all_arrives_when_openssl_changes_the_keys(
     loop: Loop, role: str, factory: Callable[[], Any], tmp_path: Path
 ) -> None:
     """An independent program asks for it: both directions, or its own alone."""
@@ -431,7 +433,7 @@ async def test_openssl_changes_the_keys_during_transfers(
 
 @by_version
 @by_role
-async def test_truncated_at_every_place_of_a_record(
+async def test_no_part_of_a_truncated_record_is_delivered(
     loop: Loop, role: str, version: ssl.TLSVersion
 ) -> None:
     """No part of a record is delivered, and the end is an end."""
@@ -466,7 +468,7 @@ async def test_truncated_at_every_place_of_a_record(
 
 @by_version
 @by_role
-async def test_a_handshake_that_ends_at_every_place(
+async def test_a_handshake_that_ends_at_any_place_is_an_error_and_leaves_nothing(
     loop: Loop, role: str, version: ssl.TLSVersion
 ) -> None:
     """A ConnectionResetError each time, and nothing left (which no_leaks looks after)."""
@@ -512,7 +514,9 @@ async def test_a_handshake_that_ends_at_every_place(
 
 
 @by_version
-async def test_two_loops_worth_of_traffic_both_ways(loop: Loop, version: ssl.TLSVersion) -> None:
+async def test_all_arrives_when_both_sides_send_much_at_once(
+    loop: Loop, version: ssl.TLSVersion
+) -> None:
     """Both sides send a lot at the same time, to readers that are slower."""
     size = 6_000_000
     up, down = (random.Random(seed).randbytes(size) for seed in (6, 7))

@@ -55,7 +55,7 @@ def counter_of_waits(loop: Any, loop_name: str, patch: pytest.MonkeyPatch) -> Ca
     return lambda: count
 
 
-async def test_out_of_descriptors(
+async def test_a_server_out_of_descriptors_reports_it_and_recovers(
     loop: Loop, loop_name: str, errors: Errors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Recorder] = []
@@ -103,7 +103,7 @@ async def test_out_of_descriptors(
     await server.wait_closed()
 
 
-async def test_closing_the_server_while_it_waits(
+async def test_a_server_can_be_closed_while_it_backs_off(
     loop: Loop, loop_name: str, errors: Errors
 ) -> None:
     if loop_name == "asyncio":
@@ -150,7 +150,7 @@ async def test_a_transport_that_closes_makes_room_at_once(
     with no_descriptor_left():
         for client, holder in zip(clients[rounds:], holders, strict=True):
             client.connect(address)
-            await asyncio.sleep(0.02)  # it finds no descriptor, and rests
+            await asyncio.sleep(0.02)  # it finds no descriptor, and backs off
             before = len(made)
             if thread is not None:
                 thread.loop.call_soon_threadsafe(holder.transport.abort)

@@ -23,7 +23,7 @@ async def open_pair(loop: Loop, factory: Any) -> tuple[Any, socket.socket]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 4096, 1 << 20])
-async def test_buffers_of_any_size(loop: Loop, size: int) -> None:
+async def test_buffers_of_any_size_get_every_byte(loop: Loop, size: int) -> None:
     payload = os.urandom(20_000 if size < 64 else 2_000_000)
     protocol, far = await open_pair(loop, lambda: BufferedRecorder(size))
     await loop.sock_sendall(far, payload)
@@ -35,7 +35,7 @@ async def test_buffers_of_any_size(loop: Loop, size: int) -> None:
     far.close()
 
 
-async def test_a_new_buffer_each_time(loop: Loop) -> None:
+async def test_a_new_buffer_each_time_gets_every_byte(loop: Loop) -> None:
     class Changing(BufferedRecorder):
         count = 0
 
@@ -53,7 +53,7 @@ async def test_a_new_buffer_each_time(loop: Loop) -> None:
     await hang_up(protocol)
 
 
-async def test_a_memoryview_as_buffer(loop: Loop) -> None:
+async def test_a_memoryview_serves_as_buffer(loop: Loop) -> None:
     class Viewed(BufferedRecorder):
         def get_buffer(self, sizehint: int) -> Any:
             return memoryview(self.buffer)[10:20]
@@ -77,7 +77,9 @@ async def test_a_memoryview_as_buffer(loop: Loop) -> None:
         ("text", TypeError),
     ],
 )
-async def test_impossible_buffers(loop: Loop, errors: Errors, buffer: Any, kind: Any) -> None:
+async def test_impossible_buffers_are_fatal(
+    loop: Loop, errors: Errors, buffer: Any, kind: Any
+) -> None:
     class Broken(BufferedRecorder):
         def get_buffer(self, sizehint: int) -> Any:
             return buffer
@@ -92,7 +94,7 @@ async def test_impossible_buffers(loop: Loop, errors: Errors, buffer: Any, kind:
 
 
 @pytest.mark.parametrize("method", ["get_buffer", "buffer_updated", "eof_received"])
-async def test_failing_callbacks(loop: Loop, errors: Errors, method: str) -> None:
+async def test_failing_callbacks_are_fatal(loop: Loop, errors: Errors, method: str) -> None:
     def fail(*args: Any) -> Any:
         raise ZeroDivisionError(method)
 
@@ -107,7 +109,7 @@ async def test_failing_callbacks(loop: Loop, errors: Errors, method: str) -> Non
     far.close()
 
 
-async def test_pausing_in_buffer_updated(loop: Loop) -> None:
+async def test_pausing_in_buffer_updated_holds_the_rest_back(loop: Loop) -> None:
     class Pausing(BufferedRecorder):
         def buffer_updated(self, nbytes: int) -> None:
             super().buffer_updated(nbytes)
@@ -126,7 +128,7 @@ async def test_pausing_in_buffer_updated(loop: Loop) -> None:
     await protocol.lost
 
 
-async def test_closing_in_get_buffer(loop: Loop) -> None:
+async def test_closing_in_get_buffer_ends_the_connection(loop: Loop) -> None:
     class Closing(BufferedRecorder):
         def get_buffer(self, sizehint: int) -> bytearray:
             self.transport.close()
@@ -151,7 +153,7 @@ async def test_a_buffer_that_is_shrunk_while_we_read_is_refused_by_python(loop: 
     await hang_up(protocol)
 
 
-async def test_a_server_of_buffered_protocols(loop: Loop) -> None:
+async def test_a_server_of_buffered_protocols_echoes(loop: Loop) -> None:
     class Echo(BufferedRecorder):
         def buffer_updated(self, nbytes: int) -> None:
             self.transport.write(self.buffer[:nbytes])
@@ -185,7 +187,7 @@ async def much(loop: Loop, protocol: BufferedRecorder, far: socket.socket) -> No
 
 
 @pytest.mark.parametrize("last", [b"", b"last"])
-async def test_the_end_after_much(loop: Loop, last: bytes) -> None:
+async def test_the_end_after_much_data_is_told_once(loop: Loop, last: bytes) -> None:
     class KeepingOpen(BufferedRecorder):
         def eof_received(self) -> bool:
             super().eof_received()
@@ -207,7 +209,7 @@ async def test_the_end_after_much(loop: Loop, last: bytes) -> None:
     far.close()
 
 
-async def test_a_reset_after_much(loop: Loop) -> None:
+async def test_a_reset_after_much_data_is_told(loop: Loop) -> None:
     protocol, far = await open_pair(loop, BufferedRecorder)
     await much(loop, protocol, far)
     far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -235,7 +237,7 @@ async def test_protocols_take_turns_after_much(loop: Loop) -> None:
     await hang_up(protocol)
 
 
-async def test_pausing_after_much(loop: Loop) -> None:
+async def test_pausing_after_much_data_holds_the_rest_back(loop: Loop) -> None:
     class Pausing(BufferedRecorder):
         pausing = False
 
@@ -262,7 +264,9 @@ async def test_pausing_after_much(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("method", ["close", "abort"])
-async def test_ending_in_get_buffer_after_much(loop: Loop, method: str) -> None:
+async def test_ending_in_get_buffer_after_much_data_ends_the_connection(
+    loop: Loop, method: str
+) -> None:
     class Ending(BufferedRecorder):
         ending = False
 
@@ -280,7 +284,9 @@ async def test_ending_in_get_buffer_after_much(loop: Loop, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["get_buffer", "buffer_updated", "eof_received"])
-async def test_failing_callbacks_after_much(loop: Loop, errors: Errors, method: str) -> None:
+async def test_failing_callbacks_after_much_data_are_fatal(
+    loop: Loop, errors: Errors, method: str
+) -> None:
     def fail(*args: Any) -> Any:
         raise ZeroDivisionError(method)
 

@@ -73,7 +73,7 @@ class Sender(Recorder):
         self.go_on()
 
 
-async def test_to_a_slow_raw_reader(loop: Loop) -> None:
+async def test_every_byte_reaches_a_slow_raw_reader(loop: Loop) -> None:
     generator = random.Random(1)
     near, far = narrow_pair()
     _, sender = await loop.create_connection(lambda: Sender(generator), sock=near)
@@ -131,7 +131,7 @@ class BufferedSink(BufferedRecorder):
 
 
 @pytest.mark.parametrize("sink", [Sink, BufferedSink])
-async def test_between_two_transports(loop: Loop, sink: Any) -> None:
+async def test_every_byte_arrives_between_two_transports(loop: Loop, sink: Any) -> None:
     generator = random.Random(2)
     near, far = narrow_pair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 128 * 1024)
@@ -144,7 +144,7 @@ async def test_between_two_transports(loop: Loop, sink: Any) -> None:
     assert await sender.lost is None
 
 
-async def test_both_ways_at_once(loop: Loop) -> None:
+async def test_every_byte_arrives_both_ways_at_once(loop: Loop) -> None:
     """An echo of 16 MiB whose both ends write faster than they read."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -175,7 +175,7 @@ async def test_both_ways_at_once(loop: Loop) -> None:
     await server.wait_closed()
 
 
-async def test_one_huge_write(loop: Loop) -> None:
+async def test_one_huge_write_arrives_whole(loop: Loop) -> None:
     near, far = narrow_pair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     _, receiver = await loop.create_connection(Sink, sock=far)

@@ -18,6 +18,7 @@ from conftest import tcp_pair
 from protocols import Recorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
+
 # More turns than any of the operations takes.
 MANY = 40
 
@@ -71,7 +72,9 @@ leaves_a_socket_to_gc = pytest.mark.filterwarnings("ignore::ResourceWarning")
     ids=["plain", "happy eyeballs", "local address"],
 )
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_create_connection(loop: Loop, host: str, extra: dict[str, Any]) -> None:
+async def test_a_cancelled_create_connection_leaves_nothing(
+    loop: Loop, host: str, extra: dict[str, Any]
+) -> None:
     served: list[Recorder] = []
 
     def factory() -> Recorder:
@@ -96,7 +99,7 @@ async def test_create_connection(loop: Loop, host: str, extra: dict[str, Any]) -
 
 
 @leaves_a_socket_to_gc
-async def test_create_connection_to_several_addresses(
+async def test_a_cancelled_create_connection_to_several_addresses_leaves_nothing(
     loop: Loop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
@@ -117,7 +120,7 @@ async def test_create_connection_to_several_addresses(
         )
 
 
-async def test_create_connection_by_socket(loop: Loop) -> None:
+async def test_a_cancelled_create_connection_by_socket_leaves_nothing(loop: Loop) -> None:
     for count in range(10):
         near, far = tcp_pair()
         was_cancelled, result = await cancelled_after(
@@ -131,7 +134,7 @@ async def test_create_connection_by_socket(loop: Loop) -> None:
         far.close()
 
 
-async def test_open_connection(loop: Loop) -> None:
+async def test_a_cancelled_open_connection_leaves_nothing(loop: Loop) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -149,7 +152,7 @@ async def test_open_connection(loop: Loop) -> None:
     await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
-async def test_connect_accepted_socket(loop: Loop) -> None:
+async def test_a_cancelled_connect_accepted_socket_leaves_nothing(loop: Loop) -> None:
     for count in range(10):
         near, far = tcp_pair()
         was_cancelled, result = await cancelled_after(
@@ -164,7 +167,7 @@ async def test_connect_accepted_socket(loop: Loop) -> None:
 
 
 @leaves_a_socket_to_gc
-async def test_create_server(loop: Loop) -> None:
+async def test_a_cancelled_create_server_leaves_nothing(loop: Loop) -> None:
     for count in range(10):
         was_cancelled, server = await cancelled_after(
             count, loop.create_server(Recorder, ["127.0.0.1", "127.0.0.2"], 0)
@@ -184,7 +187,7 @@ RECEIVERS: dict[str, Callable[[Any, socket.socket], Any]] = {
 
 
 @pytest.mark.parametrize("name", RECEIVERS)
-async def test_receiving(loop: Loop, name: str) -> None:
+async def test_a_cancelled_receive_swallows_nothing(loop: Loop, name: str) -> None:
     first, second = tcp_pair()
     for count in range(5):
         was_cancelled, _ = await cancelled_after(count, RECEIVERS[name](loop, first))
@@ -199,7 +202,7 @@ async def test_receiving(loop: Loop, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECEIVERS)
-async def test_receiving_when_data_and_cancellation_meet(loop: Loop, name: str) -> None:
+async def test_data_that_meets_a_cancellation_is_not_lost(loop: Loop, name: str) -> None:
     """In one turn the data arrives and the task is cancelled: it is lost to neither."""
     for count in range(5):
         first, second = tcp_pair()
@@ -219,7 +222,7 @@ async def test_receiving_when_data_and_cancellation_meet(loop: Loop, name: str) 
         second.close()
 
 
-async def test_sending(loop: Loop) -> None:
+async def test_a_cancelled_send_leaves_no_watch(loop: Loop) -> None:
     first, second = tcp_pair()
     first.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
     payload = os.urandom(8 << 20)
@@ -239,7 +242,7 @@ async def test_sending(loop: Loop) -> None:
     second.close()
 
 
-async def test_sendto(loop: Loop) -> None:
+async def test_a_cancelled_sendto_leaves_no_watch(loop: Loop) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         sock.setblocking(False)
@@ -248,7 +251,7 @@ async def test_sendto(loop: Loop) -> None:
             assert loop.remove_writer(sock) is False
 
 
-async def test_connecting(loop: Loop) -> None:
+async def test_a_cancelled_connect_leaves_no_watch(loop: Loop) -> None:
     """Against a full backlog, where connecting hangs, and against one that has room."""
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
@@ -269,7 +272,7 @@ async def test_connecting(loop: Loop) -> None:
             filler.close()
 
 
-async def test_accepting(loop: Loop, listener: socket.socket) -> None:
+async def test_a_cancelled_accept_takes_no_connection(loop: Loop, listener: socket.socket) -> None:
     listener.setblocking(False)
     for count in range(5):
         was_cancelled, _ = await cancelled_after(count, loop.sock_accept(listener))
@@ -282,7 +285,7 @@ async def test_accepting(loop: Loop, listener: socket.socket) -> None:
         served.close()
 
 
-async def test_closing_the_socket_right_after_cancelling(loop: Loop) -> None:
+async def test_a_socket_closed_right_after_cancelling_disturbs_no_other(loop: Loop) -> None:
     """A stranger that gets the number is read and written undisturbed."""
     for count in range(5):
         first, second = tcp_pair()
@@ -299,7 +302,7 @@ async def test_closing_the_socket_right_after_cancelling(loop: Loop) -> None:
             sock.close()
 
 
-async def test_waiting_for_a_server_to_close(loop: Loop) -> None:
+async def test_waiting_for_a_server_to_close_can_be_cancelled(loop: Loop) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0)
     await cancelled_after(2, server.serve_forever())
     assert not server.is_serving()

@@ -53,7 +53,9 @@ class Resolved:
         ]
 
 
-async def test_by_address(loop: Loop, listener: socket.socket) -> None:
+async def test_create_connection_connects_to_an_address(
+    loop: Loop, listener: socket.socket
+) -> None:
     transport, protocol = await loop.create_connection(Recorder, *listener.getsockname())
     assert isinstance(protocol, Recorder)
     assert protocol.names() == ["made"]
@@ -61,27 +63,27 @@ async def test_by_address(loop: Loop, listener: socket.socket) -> None:
     await hang_up(protocol)
 
 
-async def test_by_name(loop: Loop, listener: socket.socket) -> None:
+async def test_create_connection_connects_to_a_name(loop: Loop, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     for host in ("localhost", b"127.0.0.1"):
         _, protocol = await loop.create_connection(Recorder, host, port)  # type: ignore[arg-type]
         await hang_up(protocol)
 
 
-async def test_port_as_text(loop: Loop, listener: socket.socket) -> None:
+async def test_create_connection_takes_a_port_as_text(loop: Loop, listener: socket.socket) -> None:
     port = str(listener.getsockname()[1])
     _, protocol = await loop.create_connection(Recorder, "127.0.0.1", port)  # type: ignore[arg-type]
     await hang_up(protocol)
 
 
-async def test_unknown_names(loop: Loop) -> None:
+async def test_unknown_names_are_an_error(loop: Loop) -> None:
     with pytest.raises(socket.gaierror):
         await loop.create_connection(Recorder, "name.invalid", 80)
     with pytest.raises(socket.gaierror):
         await loop.create_connection(Recorder, "127.0.0.1", 80, family=socket.AF_INET6)
 
 
-async def test_refused(loop: Loop, refused_port: RefusedPort) -> None:
+async def test_a_refused_connection_raises(loop: Loop, refused_port: RefusedPort) -> None:
     port = refused_port()
     with pytest.raises(ConnectionRefusedError) as caught:
         await loop.create_connection(Recorder, "127.0.0.1", port)
@@ -99,7 +101,7 @@ async def test_the_addresses_are_tried_in_turn(
     await hang_up(protocol)
 
 
-async def test_all_refused(
+async def test_all_addresses_refused_raises_every_reason(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
 ) -> None:
     ports = [refused_port(), refused_port()]
@@ -110,7 +112,7 @@ async def test_all_refused(
     assert all(str(port) in str(caught.value) for port in ports)
 
 
-async def test_all_refused_in_one_way(
+async def test_all_addresses_refused_in_one_way_raises_that_reason(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
 ) -> None:
     """Equal errors are told as one."""
@@ -121,7 +123,7 @@ async def test_all_refused_in_one_way(
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="all_errors is new in 3.12")
-async def test_all_errors(
+async def test_all_errors_gives_a_group_of_exceptions(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
 ) -> None:
     ports = [refused_port(), refused_port()]
@@ -133,7 +135,9 @@ async def test_all_errors(
     assert all(isinstance(error, ConnectionRefusedError) for error in caught.value.exceptions)
 
 
-async def test_no_address(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_without_address_is_an_error(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loop, "getaddrinfo", Resolved())
     with pytest.raises(OSError, match=r"getaddrinfo\(\) returned empty list"):
         await loop.create_connection(Recorder, "any.example", 80)
@@ -165,7 +169,7 @@ async def test_happy_eyeballs_takes_the_one_that_answers(
 
 
 @pytest.mark.parametrize("extra", [{}, {"happy_eyeballs_delay": 0.01}])
-async def test_happy_eyeballs_with_all_refused(
+async def test_happy_eyeballs_raises_when_all_are_refused(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], refused_port: RefusedPort
 ) -> None:
     ports = [refused_port(socket.AF_INET6), refused_port()]
@@ -178,7 +182,7 @@ async def test_happy_eyeballs_with_all_refused(
     ("interleave", "expected"),
     [(1, ["6a", "4a", "6b", "4b", "6c"]), (2, ["6a", "6b", "4a", "6c", "4b"])],
 )
-async def test_interleave(
+async def test_interleave_mixes_the_families(
     loop: Loop,
     monkeypatch: pytest.MonkeyPatch,
     interleave: int,
@@ -203,7 +207,9 @@ async def test_interleave(
     assert tried == expected
 
 
-async def test_local_addr(loop: Loop, listener: socket.socket, refused_port: RefusedPort) -> None:
+async def test_local_addr_is_bound(
+    loop: Loop, listener: socket.socket, refused_port: RefusedPort
+) -> None:
     # Held on another address, so that nobody else has it by chance.
     local = ("127.0.0.2", refused_port())
     _, protocol = await loop.create_connection(Recorder, *listener.getsockname(), local_addr=local)
@@ -211,13 +217,13 @@ async def test_local_addr(loop: Loop, listener: socket.socket, refused_port: Ref
     await hang_up(protocol)
 
 
-async def test_local_addr_in_use(loop: Loop, listener: socket.socket) -> None:
+async def test_a_local_addr_in_use_is_an_error(loop: Loop, listener: socket.socket) -> None:
     taken = listener.getsockname()
     with pytest.raises(OSError, match="error while attempting to bind on address"):
         await loop.create_connection(Recorder, *taken, local_addr=taken)
 
 
-async def test_by_socket(loop: Loop) -> None:
+async def test_create_connection_takes_over_a_socket(loop: Loop) -> None:
     near, far = tcp_pair()
     near.setblocking(True)
     transport, protocol = await loop.create_connection(Recorder, sock=near)
@@ -229,7 +235,7 @@ async def test_by_socket(loop: Loop) -> None:
     assert near.fileno() == -1
 
 
-async def test_by_unix_socket(loop: Loop) -> None:
+async def test_create_connection_takes_over_a_unix_socket(loop: Loop) -> None:
     near, far = socket.socketpair()
     _, protocol = await loop.create_connection(Recorder, sock=near)
     far.send(b"x")
@@ -266,7 +272,9 @@ async def test_by_unix_socket(loop: Loop) -> None:
         ({"sock": "UDP"}, "A Stream Socket was expected, got "),
     ],
 )
-async def test_impossible_arguments(loop: Loop, arguments: dict[str, Any], message: str) -> None:
+async def test_impossible_arguments_of_create_connection_are_refused(
+    loop: Loop, arguments: dict[str, Any], message: str
+) -> None:
     with (
         socket.socket() as stream,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
@@ -279,7 +287,9 @@ async def test_impossible_arguments(loop: Loop, arguments: dict[str, Any], messa
             await loop.create_connection(Recorder, **given)
 
 
-async def test_connect_accepted_socket(loop: Loop, listener: socket.socket) -> None:
+async def test_connect_accepted_socket_makes_a_transport_of_it(
+    loop: Loop, listener: socket.socket
+) -> None:
     client = socket.create_connection(listener.getsockname())
     served, _ = listener.accept()
     transport, protocol = await loop.connect_accepted_socket(Recorder, served)
@@ -307,7 +317,7 @@ async def test_connect_accepted_socket(loop: Loop, listener: socket.socket) -> N
         ({"datagram": True}, "A Stream Socket was expected, got "),
     ],
 )
-async def test_connect_accepted_socket_refuses(
+async def test_connect_accepted_socket_refuses_other_sockets(
     loop: Loop, arguments: dict[str, Any], message: str
 ) -> None:
     given = dict(arguments)  # the other loop's run gets the same dict
@@ -316,7 +326,7 @@ async def test_connect_accepted_socket_refuses(
         await loop.connect_accepted_socket(Recorder, sock, **given)
 
 
-async def test_many_connections_at_once(loop: Loop) -> None:
+async def test_many_connections_at_once_are_all_made(loop: Loop) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0, backlog=200)
     address = server.sockets[0].getsockname()
     made = await asyncio.gather(*(loop.create_connection(Recorder, *address) for _ in range(200)))

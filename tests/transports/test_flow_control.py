@@ -159,7 +159,9 @@ async def test_resume_comes_at_the_low_mark_and_not_before(loop: Loop) -> None:
         ({"high": 7, "low": 7}, (7, 7)),
     ],
 )
-async def test_limits(loop: Loop, given: dict[str, int], expected: tuple[int, int]) -> None:
+async def test_limits_that_are_not_given_follow_from_the_others(
+    loop: Loop, given: dict[str, int], expected: tuple[int, int]
+) -> None:
     protocol, far = await against_a_mute_peer(loop)
     transport = protocol.transport
     transport.set_write_buffer_limits(high=5, low=1)
@@ -170,7 +172,9 @@ async def test_limits(loop: Loop, given: dict[str, int], expected: tuple[int, in
 
 
 @pytest.mark.parametrize("given", [{"high": 5, "low": 6}, {"high": -1}, {"high": 5, "low": -1}])
-async def test_impossible_limits(loop: Loop, given: dict[str, int]) -> None:
+async def test_impossible_limits_are_refused_and_change_nothing(
+    loop: Loop, given: dict[str, int]
+) -> None:
     protocol, far = await against_a_mute_peer(loop)
     with pytest.raises(ValueError, match=r"high .* must be >= low .* must be >= 0"):
         protocol.transport.set_write_buffer_limits(**given)

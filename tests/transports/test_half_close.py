@@ -44,7 +44,7 @@ async def test_write_eof_sends_all_and_then_fin(loop: Loop) -> None:
     assert protocol.names() == ["made", "pause", "resume", "data", "eof", "lost"]
 
 
-async def test_write_after_write_eof(loop: Loop) -> None:
+async def test_write_after_write_eof_is_refused(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     protocol.transport.write_eof()
     with pytest.raises(RuntimeError, match=r"Cannot call write\(\) after write_eof\(\)"):
@@ -89,7 +89,7 @@ async def test_eof_is_told_once(loop: Loop) -> None:
     await hang_up(protocol)
 
 
-async def test_both_halves_closed_by_eof(loop: Loop) -> None:
+async def test_both_halves_can_be_closed_by_eof(loop: Loop) -> None:
     near, far, server = await connect(loop)
     near.keep_open = far.keep_open = True
     near.transport.write(b"ping")
@@ -159,7 +159,7 @@ async def test_abort_drops_what_was_written(loop: Loop) -> None:
     far.close()
 
 
-async def test_peer_reset_while_reading(loop: Loop) -> None:
+async def test_a_reset_while_reading_is_told(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     reset(far)
     error = await protocol.lost
@@ -168,7 +168,7 @@ async def test_peer_reset_while_reading(loop: Loop) -> None:
     assert protocol.names() == ["made", "lost"]
 
 
-async def test_peer_gone_while_writing(loop: Loop) -> None:
+async def test_a_reset_while_writing_is_told(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     protocol.transport.pause_reading()
     reset(far)
@@ -256,7 +256,7 @@ class Ending(Recorder):
         ("eof_received", ["made", "data", "eof", "lost"]),
     ],
 )
-async def test_ending_from_within_each_callback(
+async def test_each_callback_may_end_the_connection(
     loop: Loop, method: str, where: str, expected: list[str]
 ) -> None:
     near, far = tcp_pair()

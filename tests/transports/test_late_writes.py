@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from protocols import Recorder
+from protocols import Recorder, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -21,7 +21,9 @@ class Late(Recorder):
         self.transport.write(b"last words")
 
 
-async def test_it_is_sent(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_what_resume_writing_writes_after_close_is_sent(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
     near, far = pair
     transport, protocol = await loop.connect_accepted_socket(Late, near)
     sent = 0
@@ -46,3 +48,36 @@ async def test_it_is_sent(loop: Loop, pair: tuple[socket.socket, socket.socket])
     assert received == sent + len(b"last words")
     assert await protocol.lost is None
     assert protocol.names()[-2:] == ["resume", "lost"]
+
+
+async def test_nothing_else_has_to_end_the_wait(loop: Loop) -> None:
+    """The last bytes leave in a turn that could wait for ever: that they have left ends it.
+
+    The connection is an accepted one: what is written on a socket of the caller's goes at once.
+    """
+    made: list[Late] = []
+
+    def factory() -> Late:
+        made.append(Late())
+        return made[0]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    far = socket.create_connection(server.sockets[0].getsockname())
+    far.setblocking(False)
+    await until(lambda: made and "made" in made[0].names())
+    server.close()
+    protocol, transport = made[0], made[0].transport
+    transport.pause_reading()
+    while "pause" not in protocol.names():
+        transport.write(bytes(200_000))
+        await asyncio.sleep(0)
+    try:
+        while far.recv(1 << 20):
+            pass
+    except BlockingIOError:
+        pass
+    transport.close()
+    # The peer does not stir any more.
+    assert await protocol.lost is None
+    assert protocol.names()[-2:] == ["resume", "lost"]
+    far.close()

@@ -59,7 +59,9 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_many_connections(many_descriptors: None, loop: Loop) -> None:
+async def test_ten_thousand_connections_are_served_and_give_their_memory_back(
+    many_descriptors: None, loop: Loop
+) -> None:
     live: set[asyncio.BaseTransport] = set()
     most = 0
 

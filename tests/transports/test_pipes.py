@@ -41,7 +41,7 @@ async def both_ends(loop: Loop) -> tuple[Any, Any, Any, Any]:
 # ---- data ----------------------------------------------------------------------------
 
 
-async def test_from_end_to_end(loop: Loop) -> None:
+async def test_every_byte_goes_from_end_to_end(loop: Loop) -> None:
     source, reader, sink, writer = await both_ends(loop)
     data = bytes(range(256)) * 4000
     sink.write(data)
@@ -54,7 +54,7 @@ async def test_from_end_to_end(loop: Loop) -> None:
     assert sink.is_closing()
 
 
-async def test_much_in_pieces_of_every_size(loop: Loop) -> None:
+async def test_every_byte_arrives_in_pieces_of_every_size(loop: Loop) -> None:
     """Far more than a pipe holds, so that it is enlarged on the way."""
     source, reader, sink, writer = await both_ends(loop)
     expected = hashlib.sha256()
@@ -73,7 +73,7 @@ async def test_much_in_pieces_of_every_size(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
-async def test_kinds_of_data(loop: Loop, kind: Any) -> None:
+async def test_every_kind_of_bytes_is_written(loop: Loop, kind: Any) -> None:
     _, reader, sink, _ = await both_ends(loop)
     sink.write(kind(b"one "))
     sink.writelines([kind(b"two "), b"three"])
@@ -93,7 +93,7 @@ async def test_a_mutable_buffer_may_change_behind_write(loop: Loop) -> None:
     assert set(reader.data) == {ord("a")}
 
 
-async def test_no_text(loop: Loop) -> None:
+async def test_text_is_refused(loop: Loop) -> None:
     _, reader, sink, _ = await both_ends(loop)
     with pytest.raises(AssertionError, match="'text'"):
         sink.write("text")
@@ -145,7 +145,7 @@ async def test_end_seen_before_connection_lost(loop: Loop) -> None:
     assert reader.names() == ["made", "eof", "lost"]
 
 
-async def test_a_pipe_that_nobody_reads_any_more(loop: Loop) -> None:
+async def test_a_pipe_that_nobody_reads_any_more_ends_the_writer(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     await turns()
@@ -155,7 +155,7 @@ async def test_a_pipe_that_nobody_reads_any_more(loop: Loop) -> None:
     assert writer.names() == ["made", "lost"]
 
 
-async def test_a_reader_that_goes_while_data_waits(loop: Loop) -> None:
+async def test_a_reader_that_goes_while_data_waits_ends_the_writer(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     sink.write(b"x" * 1_000_000)
@@ -166,7 +166,7 @@ async def test_a_reader_that_goes_while_data_waits(loop: Loop) -> None:
     assert sink.get_write_buffer_size() == 0
 
 
-async def test_writing_to_a_pipe_without_a_reader(loop: Loop) -> None:
+async def test_writing_to_a_pipe_without_a_reader_ends_the_writer(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     await turns()
@@ -176,7 +176,7 @@ async def test_writing_to_a_pipe_without_a_reader(loop: Loop) -> None:
     assert exc is None or isinstance(exc, BrokenPipeError)
 
 
-async def test_a_reader_that_goes_while_the_pipe_is_closing(loop: Loop) -> None:
+async def test_a_reader_that_goes_ends_a_closing_pipe(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     sink.write(b"x" * 1_000_000)
@@ -233,7 +233,7 @@ async def test_abort_drops_what_waits(loop: Loop) -> None:
     os.close(reading)
 
 
-async def test_abort_of_a_closing_pipe(loop: Loop) -> None:
+async def test_abort_ends_a_closing_pipe_at_once(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     sink.write(b"z" * 1_000_000)
@@ -278,7 +278,7 @@ async def test_the_pipe_object_is_closed_once_and_last(loop: Loop) -> None:
     assert (ours.closes, theirs.closes) == (1, 1)
 
 
-async def test_close_of_the_reading_end(loop: Loop) -> None:
+async def test_close_of_the_reading_end_ends_it_once(loop: Loop) -> None:
     source, reader, _sink, writer = await both_ends(loop)
     source.close()
     source.close()
@@ -311,7 +311,7 @@ async def test_an_exception_of_data_received_is_reported_and_reading_goes_on(
     assert reader.data == b"12"
 
 
-async def test_an_exception_of_connection_lost(loop: Loop, errors: Any) -> None:
+async def test_an_exception_of_connection_lost_is_reported(loop: Loop, errors: Any) -> None:
     class Failing(Recorder):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
@@ -329,7 +329,7 @@ async def test_an_exception_of_connection_lost(loop: Loop, errors: Any) -> None:
 # ---- flow control -------------------------------------------------------------------------
 
 
-async def test_pause_and_resume_reading(loop: Loop) -> None:
+async def test_pause_reading_holds_data_until_resume_reading(loop: Loop) -> None:
     reading, writing = os.pipe()
     source, reader = await read_end(loop, reading)
     assert source.is_reading()
@@ -351,7 +351,7 @@ async def test_pause_and_resume_reading(loop: Loop) -> None:
     assert not source.is_reading()
 
 
-async def test_pause_within_data_received(loop: Loop) -> None:
+async def test_a_pause_within_data_received_loses_nothing(loop: Loop) -> None:
     class Pausing(Recorder):
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -401,7 +401,7 @@ async def test_regular_files_are_refused(loop: Loop) -> None:
         assert not file.closed
 
 
-async def test_fifo(loop: Loop, tmp_path: Path) -> None:
+async def test_a_fifo_carries_data(loop: Loop, tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -415,7 +415,7 @@ async def test_fifo(loop: Loop, tmp_path: Path) -> None:
     assert reader.data == b"through a fifo"
 
 
-async def test_socket_as_pipe(loop: Loop) -> None:
+async def test_sockets_serve_as_pipes(loop: Loop) -> None:
     near, far = socket.socketpair()
     source, reader = await loop.connect_read_pipe(Recorder, near)
     sink, writer = await loop.connect_write_pipe(Recorder, far)
@@ -441,7 +441,7 @@ async def test_whatever_a_socket_says_to_its_writer_is_the_end(loop: Loop) -> No
             assert copy.recv(100) == b"unasked"  # it was left unread
 
 
-async def test_terminal(loop: Loop) -> None:
+async def test_a_terminal_carries_data(loop: Loop) -> None:
     master, slave = os.openpty()
     tty.setraw(slave)
     sink, writer = await write_end(loop, slave)
@@ -457,7 +457,7 @@ async def test_terminal(loop: Loop) -> None:
     assert source.is_closing()
 
 
-async def test_one_terminal_both_ways(loop: Loop) -> None:
+async def test_one_terminal_carries_data_both_ways(loop: Loop) -> None:
     """Two transports have one fd number."""
     master, slave = os.openpty()
     tty.setraw(slave)
@@ -477,7 +477,7 @@ async def test_one_terminal_both_ways(loop: Loop) -> None:
     os.close(master)
 
 
-async def test_writing_to_dev_null(loop: Loop) -> None:
+async def test_dev_null_takes_everything(loop: Loop) -> None:
     sink, writer = await write_end(loop, os.open("/dev/null", os.O_WRONLY))
     sink.write(b"n" * 1_000_000)
     assert sink.get_write_buffer_size() == 0
@@ -486,7 +486,7 @@ async def test_writing_to_dev_null(loop: Loop) -> None:
     assert await writer.lost is None
 
 
-async def test_reading_dev_null(loop: Loop, errors: Any) -> None:
+async def test_reading_dev_null_is_reported_as_asyncio_does(loop: Loop, errors: Any) -> None:
     """epoll takes no /dev/null: asyncio reports that, and the transport stays deaf."""
     source, reader = await read_end(loop, os.open("/dev/null", os.O_RDONLY))
     await turns()
@@ -497,7 +497,7 @@ async def test_reading_dev_null(loop: Loop, errors: Any) -> None:
     assert reader.names() == ["made", "lost"]
 
 
-async def test_writing_to_a_full_device(loop: Loop) -> None:
+async def test_a_full_device_ends_the_writer_with_its_error(loop: Loop) -> None:
     _sink, writer = await write_end(loop, os.open("/dev/full", os.O_WRONLY))
     _sink.write(b"x")
     exc = await writer.lost
@@ -550,7 +550,7 @@ async def test_a_large_pipe_is_not_made_smaller(loop: Loop) -> None:
 # ---- what a transport is and tells ------------------------------------------------------------
 
 
-async def test_what_they_are(loop: Loop) -> None:
+async def test_pipes_have_asyncios_types_and_extra_info(loop: Loop) -> None:
     source, reader, sink, writer = await both_ends(loop)
     assert isinstance(source, asyncio.ReadTransport)
     assert not isinstance(source, asyncio.WriteTransport)
@@ -569,7 +569,7 @@ async def test_what_they_are(loop: Loop) -> None:
     assert reader.names() == ["made"]
 
 
-async def test_repr(loop: Loop) -> None:
+async def test_repr_tells_the_state_of_each_end(loop: Loop) -> None:
     source, reader, sink, writer = await both_ends(loop)
     await turns()
     fds = source._fileno, sink._fileno
@@ -590,7 +590,9 @@ async def test_repr(loop: Loop) -> None:
         assert f" closed fd={fd} closed>" in repr(transport)
 
 
-async def test_debug_mode_tells(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+async def test_debug_mode_logs_pauses_and_the_end(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, logger="asyncio")
     loop.set_debug(True)
     reading, writing = os.pipe()
@@ -627,7 +629,7 @@ def test_a_forgotten_transport_warns_and_closes_its_pipe(loop_factory: Any) -> N
             os.fstat(fd)
 
 
-def test_writing_before_the_loop_runs(loop_factory: Any) -> None:
+def test_what_is_written_before_the_loop_runs_arrives(loop_factory: Any) -> None:
     loop = loop_factory()
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
@@ -641,7 +643,7 @@ def test_writing_before_the_loop_runs(loop_factory: Any) -> None:
     assert writer is not None
 
 
-async def test_streams_over_pipes(loop: Loop) -> None:
+async def test_streams_work_over_pipes(loop: Loop) -> None:
     reading, writing = os.pipe()
     reader = asyncio.StreamReader()
     source, _ = await read_end(loop, reading, lambda: asyncio.StreamReaderProtocol(reader))

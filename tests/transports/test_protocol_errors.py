@@ -24,7 +24,9 @@ def failing(method: str) -> type[Recorder]:
     return type("Failing", (Recorder,), {method: fail})
 
 
-async def test_data_received(loop: Loop, errors: Errors) -> None:
+async def test_an_exception_of_data_received_ends_the_connection(
+    loop: Loop, errors: Errors
+) -> None:
     near, far = tcp_pair()
     _, protocol = await loop.create_connection(failing("data_received"), sock=near)
     far.send(b"x")
@@ -37,7 +39,7 @@ async def test_data_received(loop: Loop, errors: Errors) -> None:
     far.close()
 
 
-async def test_eof_received(loop: Loop, errors: Errors) -> None:
+async def test_an_exception_of_eof_received_ends_the_connection(loop: Loop, errors: Errors) -> None:
     near, far = tcp_pair()
     _, protocol = await loop.create_connection(failing("eof_received"), sock=near)
     far.shutdown(socket.SHUT_WR)
@@ -46,7 +48,7 @@ async def test_eof_received(loop: Loop, errors: Errors) -> None:
     far.close()
 
 
-async def test_connection_lost(loop: Loop, errors: Errors) -> None:
+async def test_an_exception_of_connection_lost_is_reported(loop: Loop, errors: Errors) -> None:
     near, far = tcp_pair()
     transport, protocol = await loop.create_connection(failing("connection_lost"), sock=near)
     transport.close()
@@ -58,7 +60,9 @@ async def test_connection_lost(loop: Loop, errors: Errors) -> None:
     far.close()
 
 
-async def test_connection_made_of_a_client(loop: Loop, errors: Errors) -> None:
+async def test_a_client_goes_on_after_an_exception_of_connection_made(
+    loop: Loop, errors: Errors
+) -> None:
     near, far = tcp_pair()
     _, protocol = await loop.create_connection(failing("connection_made"), sock=near)
     errors.expect(ZeroDivisionError, "Exception in callback ")
@@ -69,7 +73,9 @@ async def test_connection_made_of_a_client(loop: Loop, errors: Errors) -> None:
     await hang_up(protocol)
 
 
-async def test_connection_made_of_a_server(loop: Loop, errors: Errors) -> None:
+async def test_a_server_goes_on_after_an_exception_of_connection_made(
+    loop: Loop, errors: Errors
+) -> None:
     near, far, server = await connect(loop, server=failing("connection_made"))
     await until(lambda: errors.contexts)
     errors.expect(ZeroDivisionError, "Exception in callback ")
@@ -80,7 +86,7 @@ async def test_connection_made_of_a_server(loop: Loop, errors: Errors) -> None:
     await server.wait_closed()
 
 
-async def test_factory_of_a_client(loop: Loop) -> None:
+async def test_an_exception_of_a_clients_factory_is_raised(loop: Loop) -> None:
     near, far = tcp_pair()
 
     def factory() -> asyncio.Protocol:
@@ -94,7 +100,9 @@ async def test_factory_of_a_client(loop: Loop) -> None:
 
 # asyncio leaves the accepted socket to the garbage collector, which warns.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-async def test_factory_of_a_server(loop: Loop, errors: Errors) -> None:
+async def test_an_exception_of_a_servers_factory_closes_that_connection(
+    loop: Loop, errors: Errors
+) -> None:
     def factory() -> asyncio.Protocol:
         raise ZeroDivisionError("factory")
 
@@ -115,7 +123,7 @@ async def test_factory_of_a_server(loop: Loop, errors: Errors) -> None:
     errors.contexts.clear()
 
 
-async def test_a_protocol_without_a_method(loop: Loop, errors: Errors) -> None:
+async def test_a_protocol_without_a_method_ends_the_connection(loop: Loop, errors: Errors) -> None:
     class Bare:
         def __init__(self) -> None:
             self.lost = loop.create_future()
@@ -149,7 +157,7 @@ async def test_one_broken_connection_leaves_the_others_alone(loop: Loop, errors:
     await healthy.lost
 
 
-async def test_the_order_of_calls_of_a_whole_life(loop: Loop) -> None:
+async def test_the_calls_of_a_whole_life_come_in_asyncios_order(loop: Loop) -> None:
     near, far, server = await connect(loop)
     near.transport.write(b"question")
     await until(lambda: far.data == b"question")

@@ -49,7 +49,7 @@ PARTS: list[tuple[dict[str, Any], bytes]] = [
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), PARTS)
-async def test_sock_sendfile(
+async def test_sock_sendfile_sends_the_asked_part_of_the_file(
     loop: Loop,
     pair: tuple[socket.socket, socket.socket],
     file: IO[bytes],
@@ -78,7 +78,7 @@ async def test_where_the_file_stands_when_nothing_was_sent(
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), PARTS)
-async def test_sendfile(
+async def test_sendfile_sends_between_what_is_written_before_and_after(
     loop: Loop, file: IO[bytes], arguments: dict[str, Any], wanted: bytes
 ) -> None:
     near, far, server = await connect(loop)
@@ -102,7 +102,7 @@ async def test_sendfile_is_in_the_kernel(loop: Loop, file: IO[bytes]) -> None:
     server.close()
 
 
-async def test_no_file_on_disk(loop: Loop) -> None:
+async def test_what_is_no_file_on_disk_is_sent_by_the_fallback(loop: Loop) -> None:
     near, far, server = await connect(loop)
     with pytest.raises(asyncio.SendfileNotAvailableError):
         await loop.sendfile(near.transport, io.BytesIO(b"abc"), fallback=False)
@@ -172,7 +172,7 @@ async def test_sendfile_ends_when_its_transport_does(
     server.close()
 
 
-async def test_sendfile_to_a_peer_that_goes(loop: Loop, file: IO[bytes]) -> None:
+async def test_sendfile_to_a_peer_that_goes_raises(loop: Loop, file: IO[bytes]) -> None:
     near, far, server = await connect(loop)
     far.transport.pause_reading()
     sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
@@ -210,7 +210,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "kind", "message"), REFUSED)
-async def test_refused_arguments(
+async def test_impossible_arguments_of_sendfile_are_refused(
     loop: Loop,
     file: IO[bytes],
     arguments: dict[str, Any],

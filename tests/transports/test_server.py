@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import socket
 import struct
 import sys
 from asyncio import trsock
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import tcp_pair
-from protocols import Recorder, hang_up, until
+from conftest import Errors, tcp_pair
+from protocols import Recorder, hang_up, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -33,7 +35,7 @@ def can_connect(address: Any) -> bool:
     return True
 
 
-async def test_a_server(loop: Loop) -> None:
+async def test_a_server_tells_its_loop_sockets_and_state(loop: Loop) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0)
     assert isinstance(server, asyncio.AbstractServer)
     assert isinstance(server, asyncio.Server)
@@ -52,7 +54,7 @@ async def test_a_server(loop: Loop) -> None:
     server.close()
 
 
-async def test_several_hosts(loop: Loop) -> None:
+async def test_a_server_listens_on_several_hosts(loop: Loop) -> None:
     server = await loop.create_server(Recorder, ["127.0.0.1", "127.0.0.2", "::1"], 0)
     addresses = [sock.getsockname() for sock in server.sockets]
     assert {address[0] for address in addresses} == {"127.0.0.1", "127.0.0.2", "::1"}
@@ -61,7 +63,7 @@ async def test_several_hosts(loop: Loop) -> None:
     await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
-async def test_every_interface(loop: Loop) -> None:
+async def test_a_server_without_host_listens_on_every_interface(loop: Loop) -> None:
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
     server = await loop.create_server(Recorder, None, port)
@@ -78,7 +80,7 @@ async def test_every_interface(loop: Loop) -> None:
     await finish(server)
 
 
-async def test_families(loop: Loop) -> None:
+async def test_a_family_chooses_the_addresses(loop: Loop) -> None:
     for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         server = await loop.create_server(Recorder, None, 0, family=family)
         assert {sock.getsockname()[0] for sock in server.sockets} == {host}
@@ -87,7 +89,7 @@ async def test_families(loop: Loop) -> None:
         await loop.create_server(Recorder, "127.0.0.1", 0, family=socket.AF_INET6)
 
 
-async def test_address_in_use(loop: Loop, listener: socket.socket) -> None:
+async def test_an_address_in_use_is_an_error(loop: Loop, listener: socket.socket) -> None:
     with pytest.raises(OSError, match="error while attempting to bind on address") as caught:
         await loop.create_server(Recorder, *listener.getsockname())
     assert caught.value.errno == errno.EADDRINUSE
@@ -117,7 +119,9 @@ async def test_an_error_on_one_host_closes_the_others(loop: Loop, listener: sock
         ),
     ],
 )
-async def test_options(loop: Loop, arguments: dict[str, Any], option: int, expected: bool) -> None:
+async def test_socket_options_are_set_as_asked(
+    loop: Loop, arguments: dict[str, Any], option: int, expected: bool
+) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0, **arguments)
     assert bool(server.sockets[0].getsockopt(socket.SOL_SOCKET, option)) is expected
     await finish(server)
@@ -131,7 +135,7 @@ async def test_reuse_port_shares_a_port(loop: Loop) -> None:
     await finish(second)
 
 
-async def test_start_serving_later(loop: Loop) -> None:
+async def test_a_server_accepts_only_once_it_serves(loop: Loop) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0, start_serving=False)
     address = server.sockets[0].getsockname()
     assert not server.is_serving()
@@ -143,7 +147,7 @@ async def test_start_serving_later(loop: Loop) -> None:
     await finish(server)
 
 
-async def test_by_socket(loop: Loop) -> None:
+async def test_a_server_takes_over_a_socket(loop: Loop) -> None:
     made: list[Recorder] = []
 
     def factory() -> Recorder:
@@ -180,7 +184,9 @@ async def test_by_socket(loop: Loop) -> None:
         ),
     ],
 )
-async def test_impossible_arguments(loop: Loop, arguments: dict[str, Any], message: str) -> None:
+async def test_impossible_arguments_of_create_server_are_refused(
+    loop: Loop, arguments: dict[str, Any], message: str
+) -> None:
     with (
         socket.socket() as stream,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
@@ -198,12 +204,12 @@ async def test_ssl_must_be_a_context(loop: Loop) -> None:
         await loop.create_server(Recorder, "127.0.0.1", 0, ssl=True)  # type: ignore[call-overload]
 
 
-async def test_unknown_hosts(loop: Loop) -> None:
+async def test_unknown_hosts_are_an_error(loop: Loop) -> None:
     with pytest.raises(socket.gaierror):
         await loop.create_server(Recorder, "name.invalid", 0)
 
 
-async def test_async_context(loop: Loop) -> None:
+async def test_the_end_of_async_with_closes_the_server(loop: Loop) -> None:
     async with await loop.create_server(Recorder, "127.0.0.1", 0) as server:
         assert server.is_serving()
         address = server.sockets[0].getsockname()
@@ -211,7 +217,7 @@ async def test_async_context(loop: Loop) -> None:
     assert not can_connect(address)
 
 
-async def test_serve_forever(loop: Loop) -> None:
+async def test_serve_forever_serves_until_it_is_cancelled(loop: Loop) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0, start_serving=False)
     task = loop.create_task(server.serve_forever())
     await until(server.is_serving)
@@ -260,7 +266,7 @@ async def test_close_keeps_connections(loop: Loop) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="new in 3.13")
 @pytest.mark.parametrize("method", ["close_clients", "abort_clients"])
-async def test_ending_the_clients(loop: Loop, method: str) -> None:
+async def test_close_clients_flushes_and_abort_clients_does_not(loop: Loop, method: str) -> None:
     made: list[Recorder] = []
 
     def factory() -> Recorder:
@@ -312,7 +318,7 @@ async def test_connections_that_wait_in_the_backlog_are_all_accepted(loop: Loop)
     await finish(server)
 
 
-async def test_a_connection_that_is_reset_before_it_is_accepted(loop: Loop) -> None:
+async def test_a_connection_that_is_reset_before_it_is_accepted_stops_no_other(loop: Loop) -> None:
     sock = socket.create_server(("127.0.0.1", 0))
     gone = socket.create_connection(sock.getsockname())
     gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -332,7 +338,45 @@ async def test_a_connection_that_is_reset_before_it_is_accepted(loop: Loop) -> N
     await finish(server)
 
 
-async def test_close_before_the_accepted_are_made(loop: Loop) -> None:
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+async def test_a_connection_that_cannot_have_no_delay_is_dropped(
+    loop: Loop, errors: Errors, tmp_path: Path
+) -> None:
+    """A socket object that takes itself for TCP: the kernel refuses TCP_NODELAY."""
+    path = str(tmp_path / "socket")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    tcp = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    pretender = socket.socket(*tcp, fileno=listener.detach())
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await loop.create_server(factory, sock=pretender)
+    # The protocol is made first, and asyncio is silent outside of debug mode.
+    for debug in (False, True):
+        loop.set_debug(debug)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.setblocking(False)
+            await loop.sock_connect(client, path)
+            await until(lambda count=1 + debug: len(made) == count)
+            await turns(3)
+            if debug:
+                context = errors.expect(OSError, "Error on transport creation for incoming")
+                assert context["exception"].errno == errno.EOPNOTSUPP
+                assert context["protocol"] is made[1]
+                del context
+            gc.collect()  # asyncio leaves its half-made transport to the collector
+            assert await loop.sock_recv(client, 1) == b""
+    loop.set_debug(False)
+    server.close()
+    assert [protocol.calls for protocol in made] == [[], []]
+    assert not errors.contexts
+
+
+async def test_a_close_while_connections_are_set_up_leaves_nothing(loop: Loop) -> None:
     """Nothing leaks when the server goes while connections are being set up."""
     for _ in range(20):
         made: list[Recorder] = []

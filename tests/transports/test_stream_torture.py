@@ -13,7 +13,9 @@ SEEDS = int(os.environ.get("GOLOOP_TEST_LIVES", "60"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_lives(loop_factory: LoopFactory, loop_name: str, kind: str) -> None:
+def test_random_lives_of_connections_break_no_invariant(
+    loop_factory: LoopFactory, loop_name: str, kind: str
+) -> None:
     if loop_name == "asyncio" and kind == "tls":
         pytest.skip("asyncio's TLS loses its application's protocol while data is under way")
     for seed in range(SEEDS):

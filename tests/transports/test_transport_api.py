@@ -27,7 +27,7 @@ async def open_pair(loop: Loop) -> tuple[Any, Any, socket.socket]:
     return transport, protocol, far
 
 
-async def test_types(loop: Loop) -> None:
+async def test_a_transport_has_asyncios_types(loop: Loop) -> None:
     transport, protocol, far = await open_pair(loop)
     assert isinstance(transport, asyncio.Transport)
     assert isinstance(transport, asyncio.ReadTransport)
@@ -38,7 +38,7 @@ async def test_types(loop: Loop) -> None:
     await hang_up(protocol)
 
 
-async def test_extra_info(loop: Loop) -> None:
+async def test_extra_info_tells_addresses_and_socket(loop: Loop) -> None:
     near, far = tcp_pair()
     local, remote, fd = near.getsockname(), near.getpeername(), near.fileno()
     transport, protocol = await loop.create_connection(Recorder, sock=near)
@@ -65,7 +65,7 @@ async def test_extra_info(loop: Loop) -> None:
     assert view.fileno() == -1
 
 
-async def test_extra_info_of_accepted_connections(loop: Loop) -> None:
+async def test_accepted_connections_tell_mirrored_addresses(loop: Loop) -> None:
     near, far, server = await connect(loop)
     assert near.transport.get_extra_info("peername") == far.transport.get_extra_info("sockname")
     assert near.transport.get_extra_info("sockname") == far.transport.get_extra_info("peername")
@@ -75,7 +75,7 @@ async def test_extra_info_of_accepted_connections(loop: Loop) -> None:
     await server.wait_closed()
 
 
-async def test_extra_info_over_ipv6(loop: Loop) -> None:
+async def test_addresses_over_ipv6_have_four_parts(loop: Loop) -> None:
     server = await loop.create_server(Recorder, "::1", 0)
     address = server.sockets[0].getsockname()
     transport, protocol = await loop.create_connection(Recorder, "::1", address[1])
@@ -130,7 +130,7 @@ async def test_write_of_wide_memoryviews_counts_bytes(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("thing", ["text", 5, None, [1], object()])
-async def test_write_of_other_types(loop: Loop, thing: Any) -> None:
+async def test_write_refuses_other_types(loop: Loop, thing: Any) -> None:
     transport, protocol, far = await open_pair(loop)
     wanted = "a bytes-like object"
     if sys.version_info >= (3, 14):
@@ -144,7 +144,7 @@ async def test_write_of_other_types(loop: Loop, thing: Any) -> None:
 
 
 @pytest.mark.parametrize("thing", [5, None])
-async def test_writelines_of_other_types(loop: Loop, thing: Any) -> None:
+async def test_writelines_refuses_other_types(loop: Loop, thing: Any) -> None:
     transport, protocol, far = await open_pair(loop)
     if thing is None:  # nothing to write, since it is false
         with pytest.raises(TypeError):
@@ -156,7 +156,7 @@ async def test_writelines_of_other_types(loop: Loop, thing: Any) -> None:
     await hang_up(protocol)
 
 
-async def test_writelines_after_write_eof(loop: Loop) -> None:
+async def test_writelines_after_write_eof_is_refused(loop: Loop) -> None:
     transport, protocol, far = await open_pair(loop)
     transport.write_eof()
     with pytest.raises(RuntimeError, match=r"^Cannot call write(lines)?\(\) after write_eof\(\)$"):
@@ -190,7 +190,7 @@ async def test_write_on_a_closing_transport_still_checks_types(loop: Loop) -> No
     far.close()
 
 
-async def test_set_protocol(loop: Loop) -> None:
+async def test_set_protocol_hands_the_data_to_the_new_protocol(loop: Loop) -> None:
     transport, first, far = await open_pair(loop)
     await loop.sock_sendall(far, b"one")
     await until(lambda: first.data == b"one")
@@ -214,7 +214,7 @@ async def test_set_protocol(loop: Loop) -> None:
     assert not third.lost.done()
 
 
-async def test_set_protocol_from_within_data_received(loop: Loop) -> None:
+async def test_set_protocol_within_data_received_takes_effect_at_once(loop: Loop) -> None:
     transport, first, far = await open_pair(loop)
     second = Recorder()
     received = first.data_received
@@ -232,7 +232,7 @@ async def test_set_protocol_from_within_data_received(loop: Loop) -> None:
     await second.lost
 
 
-async def test_is_closing(loop: Loop) -> None:
+async def test_is_closing_tells_of_close_and_abort(loop: Loop) -> None:
     transport, protocol, far = await open_pair(loop)
     assert not transport.is_closing()
     transport.close()
@@ -245,7 +245,7 @@ async def test_is_closing(loop: Loop) -> None:
     far.close()
 
 
-async def test_repr(loop: Loop) -> None:
+async def test_repr_tells_the_fd_and_the_state(loop: Loop) -> None:
     transport, protocol, far = await open_pair(loop)
     fd = transport.get_extra_info("socket").fileno()
     text = repr(transport)
@@ -335,7 +335,7 @@ async def test_the_socket_is_closed_when_connection_lost_has_been_called(loop: L
     far.close()
 
 
-async def test_streams_over_the_transport(loop: Loop) -> None:
+async def test_streams_work_over_the_transport(loop: Loop) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             writer.write(line.upper())

@@ -31,7 +31,7 @@ async def connect(loop: Loop, near: socket.socket) -> tuple[Any, Any]:
 @with_buffers
 @pytest.mark.parametrize("what", ["abort", "close", "write_eof", "_call_connection_lost"])
 @pytest.mark.parametrize("size", [10, 200_000])
-async def test_a_buffer_that_ends_its_transport(
+async def test_a_buffer_that_ends_its_transport_is_not_sent(
     loop: Loop, loop_name: str, pair: Pair, what: str, size: int
 ) -> None:
     if loop_name == "asyncio":
@@ -55,7 +55,7 @@ async def test_a_buffer_that_ends_its_transport(
 
 
 @with_buffers
-async def test_a_buffer_that_is_empty_after_all(loop: Loop, pair: Pair) -> None:
+async def test_a_buffer_that_is_empty_after_all_sends_nothing(loop: Loop, pair: Pair) -> None:
     near, far = pair
     transport, protocol = await connect(loop, near)
 
@@ -71,7 +71,7 @@ async def test_a_buffer_that_is_empty_after_all(loop: Loop, pair: Pair) -> None:
 
 
 @with_buffers
-async def test_a_buffer_that_writes(loop: Loop, loop_name: str, pair: Pair) -> None:
+async def test_what_a_buffer_writes_goes_first(loop: Loop, loop_name: str, pair: Pair) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio asks for the buffer twice")
     near, far = pair
@@ -92,7 +92,9 @@ async def test_a_buffer_that_writes(loop: Loop, loop_name: str, pair: Pair) -> N
 
 
 @with_buffers
-async def test_pieces_that_end_their_transport(loop: Loop, loop_name: str, pair: Pair) -> None:
+async def test_pieces_that_end_their_transport_are_not_sent(
+    loop: Loop, loop_name: str, pair: Pair
+) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio sends what it has, or fails")
     near, far = pair
@@ -110,7 +112,7 @@ async def test_pieces_that_end_their_transport(loop: Loop, loop_name: str, pair:
 
 
 @with_buffers
-async def test_a_datagram_whose_buffer_sends_another(loop: Loop) -> None:
+async def test_a_datagram_whose_buffer_sends_another_keeps_its_address(loop: Loop) -> None:
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     for sock in sockets:
         sock.bind(("127.0.0.1", 0))
@@ -137,7 +139,7 @@ async def test_a_datagram_whose_buffer_sends_another(loop: Loop) -> None:
 @with_buffers
 @pytest.mark.parametrize("what", ["abort", "_call_connection_lost"])
 @pytest.mark.parametrize("connected", [False, True])
-async def test_a_datagram_whose_buffer_ends_its_transport(
+async def test_a_datagram_whose_buffer_ends_its_transport_is_no_crash(
     loop: Loop, loop_name: str, what: str, connected: bool
 ) -> None:
     if loop_name == "asyncio":
@@ -164,7 +166,7 @@ async def test_a_datagram_whose_buffer_ends_its_transport(
 # ---- extra info (row 13) -----------------------------------------------------------------------
 
 
-async def test_a_key_that_replaces_the_entries(loop: Loop, pair: Pair) -> None:
+async def test_a_key_that_replaces_the_extra_info_is_no_crash(loop: Loop, pair: Pair) -> None:
     near, _ = pair
     transport, protocol = await connect(loop, near)
 
@@ -182,7 +184,7 @@ async def test_a_key_that_replaces_the_entries(loop: Loop, pair: Pair) -> None:
     await protocol.lost
 
 
-async def test_entries_that_are_replaced_while_names_are_asked_for(
+async def test_extra_info_replaced_while_names_are_asked_for_is_no_crash(
     loop: Loop, loop_name: str
 ) -> None:
     if loop_name == "asyncio":
@@ -210,7 +212,7 @@ async def test_entries_that_are_replaced_while_names_are_asked_for(
 # ---- a dying transport's number ------------------------------------------------------------------
 
 
-async def test_the_number_of_a_transport_that_is_being_freed(
+async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(
     loop: Loop, loop_name: str
 ) -> None:
     """Its weak reference's callback looks for who has the number."""

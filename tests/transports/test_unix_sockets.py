@@ -26,7 +26,9 @@ async def served(loop: Loop, path: Any) -> tuple[asyncio.AbstractServer, list[Re
 
 
 @pytest.mark.parametrize("kind", ["path", "str", "abstract"])
-async def test_both_ways(loop: Loop, tmp_path: Path, kind: str) -> None:
+async def test_data_goes_both_ways_by_every_kind_of_path(
+    loop: Loop, tmp_path: Path, kind: str
+) -> None:
     path: Any = tmp_path / "s"
     if kind == "str":
         path = str(path)
@@ -48,7 +50,7 @@ async def test_both_ways(loop: Loop, tmp_path: Path, kind: str) -> None:
     await server.wait_closed()
 
 
-async def test_with_sockets(loop: Loop) -> None:
+async def test_create_unix_connection_takes_over_sockets(loop: Loop) -> None:
     first, second = socket.socketpair()
     one, left = await loop.create_unix_connection(Recorder, sock=first)
     _, right = await loop.create_unix_connection(Recorder, sock=second)
@@ -59,7 +61,9 @@ async def test_with_sockets(loop: Loop) -> None:
     await left.lost
 
 
-async def test_the_path_of_a_closed_server(loop: Loop, tmp_path: Path) -> None:
+async def test_the_path_of_a_closed_server_is_removed_from_3_13_on(
+    loop: Loop, tmp_path: Path
+) -> None:
     path = tmp_path / "s"
     server, _ = await served(loop, path)
     assert path.is_socket()
@@ -83,7 +87,7 @@ async def test_a_path_that_is_somebody_elses_by_now_stays(loop: Loop, tmp_path: 
     assert path.read_text(encoding="utf-8") == "mine"
 
 
-async def test_nobody_there(loop: Loop, tmp_path: Path) -> None:
+async def test_a_path_without_a_server_is_an_error(loop: Loop, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         await loop.create_unix_connection(Recorder, str(tmp_path / "s"))
     with socket.socket(socket.AF_UNIX) as silent:

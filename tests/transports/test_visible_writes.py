@@ -61,7 +61,7 @@ def has(sock: socket.socket) -> bytes:
     return sock.recv(1000)
 
 
-async def test_shutdown_by_the_socket_that_is_asked_for(loop: Loop) -> None:
+async def test_a_shutdown_by_the_asked_for_socket_comes_after_the_bytes(loop: Loop) -> None:
     made = await accept(loop)
     made.transport.write(b"last words")
     made.transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
@@ -69,7 +69,7 @@ async def test_shutdown_by_the_socket_that_is_asked_for(loop: Loop) -> None:
     await made.close()
 
 
-async def test_shutdown_by_the_socket_that_was_asked_for(loop: Loop) -> None:
+async def test_a_shutdown_by_a_socket_asked_for_before_comes_after_the_bytes(loop: Loop) -> None:
     made = await accept(loop)
     sock = made.transport.get_extra_info("socket")
     made.transport.write(b"last words")
@@ -91,7 +91,7 @@ async def test_a_duplicate_sends_behind_what_was_written(loop: Loop) -> None:
     await made.close()
 
 
-async def test_the_number_of_the_socket(loop: Loop) -> None:
+async def test_a_write_by_number_comes_after_the_bytes(loop: Loop) -> None:
     made = await accept(loop)
     made.transport.write(b"first ")
     os.write(made.transport.get_extra_info("socket").fileno(), b"second")
@@ -102,7 +102,7 @@ async def test_the_number_of_the_socket(loop: Loop) -> None:
     await made.close()
 
 
-async def test_the_transports_own_socket(loop: Loop) -> None:
+async def test_a_shutdown_of_the_transports_own_socket_comes_after_the_bytes(loop: Loop) -> None:
     made = await accept(loop)
     raw = made.transport._sock
     made.transport.write(b"last words")
@@ -111,7 +111,7 @@ async def test_the_transports_own_socket(loop: Loop) -> None:
     await made.close()
 
 
-async def test_the_socket_that_the_transport_was_given(loop: Loop, pair: Pair) -> None:
+async def test_a_shutdown_of_the_given_socket_comes_after_the_bytes(loop: Loop, pair: Pair) -> None:
     near, far = pair
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     transport.write(b"last words")
@@ -121,7 +121,9 @@ async def test_the_socket_that_the_transport_was_given(loop: Loop, pair: Pair) -
     await protocol.lost
 
 
-async def test_a_blocking_peer_of_a_given_socket(loop: Loop, pair: Pair) -> None:
+async def test_a_blocking_peer_of_a_given_socket_has_the_bytes_at_once(
+    loop: Loop, pair: Pair
+) -> None:
     """In the same thread, which a loop that sends later would wait for for ever."""
     near, far = pair
     transport, protocol = await loop.create_connection(Recorder, sock=near)
@@ -131,7 +133,7 @@ async def test_a_blocking_peer_of_a_given_socket(loop: Loop, pair: Pair) -> None
     await protocol.lost
 
 
-async def test_under_tls(loop: Loop) -> None:
+async def test_a_shutdown_under_tls_comes_after_the_bytes(loop: Loop) -> None:
     from tls_tools import client_context, server_context
 
     protocols: list[Recorder] = []
@@ -179,7 +181,7 @@ async def test_a_fork_finds_the_bytes_sent(loop: Loop) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-async def test_a_fork_within_connection_made(loop: Loop) -> None:
+async def test_a_fork_within_connection_made_finds_the_bytes_sent(loop: Loop) -> None:
     """The transport is not registered yet."""
     statuses: list[int] = []
 
@@ -207,7 +209,7 @@ async def test_a_fork_within_connection_made(loop: Loop) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_fork_of_a_loop_that_is_between_two_runs(loop_factory: LoopFactory) -> None:
+def test_what_is_written_between_two_runs_is_sent_at_once(loop_factory: LoopFactory) -> None:
     near, far = tcp_pair()
     loop = loop_factory()
     transport, protocol = loop.run_until_complete(loop.create_connection(Recorder, sock=near))
@@ -225,7 +227,7 @@ def test_a_fork_of_a_loop_that_is_between_two_runs(loop_factory: LoopFactory) ->
 @pytest.mark.parametrize(
     "end", ["loop.stop()", "raise SystemExit", "raise KeyboardInterrupt", "task.cancel()"]
 )
-def test_whatever_ends_the_run(loop_name: str, end: str) -> None:
+def test_whatever_ends_the_run_has_the_bytes_sent(loop_name: str, end: str) -> None:
     """In a process of its own, which ends without another run of the loop."""
     program = f"""
         import asyncio, os, socket, sys
@@ -262,7 +264,7 @@ def test_whatever_ends_the_run(loop_name: str, end: str) -> None:
     assert done.stdout == "last words\n", done.stderr
 
 
-def test_a_loop_in_a_daemon_thread_at_exit(loop_name: str) -> None:
+def test_a_loop_in_a_daemon_thread_has_its_bytes_sent_at_exit(loop_name: str) -> None:
     """The interpreter ends while a callback of another thread's loop goes on."""
     program = f"""
         import asyncio, os, socket, sys, threading, time

@@ -150,12 +150,12 @@ def grid(loop: Loop, loop_name: str) -> Loop:
     return loop
 
 
-async def test_every_host_once(grid: Loop) -> None:
+async def test_every_host_gives_the_socket_modules_answer(grid: Loop) -> None:
     differences = [await compare(grid, host, 80, type=socket.SOCK_STREAM) for host in HOSTS]
     assert [text for text in differences if text] == []
 
 
-async def test_hosts_by_ports(grid: Loop) -> None:
+async def test_every_port_gives_the_socket_modules_answer(grid: Loop) -> None:
     differences = [
         await compare(grid, host, port, type=socket.SOCK_STREAM)
         for host, port in itertools.product(LITERALS, PORTS)
@@ -163,7 +163,7 @@ async def test_hosts_by_ports(grid: Loop) -> None:
     assert [text for text in differences if text] == []
 
 
-async def test_hosts_by_families_types_and_flags(grid: Loop) -> None:
+async def test_families_types_and_flags_give_the_socket_modules_answer(grid: Loop) -> None:
     differences = [
         await compare(grid, host, 80, family=family, type=kind, flags=flags)
         for family, kind, flags in itertools.product(FAMILIES, TYPES, FLAGS)
@@ -172,7 +172,7 @@ async def test_hosts_by_families_types_and_flags(grid: Loop) -> None:
     assert [text for text in differences if text] == []
 
 
-async def test_ports_by_types_protos_and_flags(grid: Loop) -> None:
+async def test_ports_types_protos_and_flags_give_the_socket_modules_answer(grid: Loop) -> None:
     hosts = ["127.0.0.1", "::1", None, f"fe80::1%{INTERFACE}"]
     differences = [
         await compare(grid, host, port, type=kind, proto=proto, flags=flags)
@@ -181,7 +181,7 @@ async def test_ports_by_types_protos_and_flags(grid: Loop) -> None:
     assert [text for text in differences if text] == []
 
 
-async def test_the_field_types(loop: Loop) -> None:
+async def test_the_fields_have_the_socket_modules_types(loop: Loop) -> None:
     for info in await loop.getaddrinfo("127.0.0.1", 80):
         family, kind, proto, canonical, address = info
         assert type(info) is tuple
@@ -192,7 +192,7 @@ async def test_the_field_types(loop: Loop) -> None:
         assert address == ("127.0.0.1", 80)
 
 
-async def test_scope_ids(loop: Loop) -> None:
+async def test_scope_ids_are_the_interfaces_index(loop: Loop) -> None:
     index = socket.if_nametoindex(INTERFACE)
     for scope in (INTERFACE, str(index)):
         (info,) = await loop.getaddrinfo(f"fe80::1%{scope}", 80, type=socket.SOCK_STREAM)
@@ -209,14 +209,14 @@ async def test_names_leave_the_default_executor_alone(loop: Loop, loop_name: str
     assert threading.active_count() == before
 
 
-async def test_many_lookups_at_once(loop: Loop) -> None:
+async def test_many_lookups_at_once_all_get_their_own_answer(loop: Loop) -> None:
     answers = await asyncio.gather(
         *(loop.getaddrinfo("localhost", port, type=socket.SOCK_STREAM) for port in range(1, 101))
     )
     assert [answer[0][4][1] for answer in answers] == list(range(1, 101))
 
 
-async def test_a_cancelled_lookup(loop: Loop) -> None:
+async def test_a_cancelled_lookup_leaves_the_loop_usable(loop: Loop) -> None:
     task = asyncio.ensure_future(loop.getaddrinfo("name.invalid", 80))
     await asyncio.sleep(0)
     task.cancel()
@@ -226,7 +226,7 @@ async def test_a_cancelled_lookup(loop: Loop) -> None:
     assert await loop.getaddrinfo("localhost", 80)
 
 
-def test_closing_the_loop_with_a_lookup_in_flight(loop: Loop) -> None:
+def test_a_loop_may_be_closed_with_a_lookup_in_flight(loop: Loop) -> None:
     task = loop.create_task(loop.getaddrinfo("name.invalid", 80))
     loop.call_soon(loop.stop)
     loop.run_forever()
@@ -235,7 +235,7 @@ def test_closing_the_loop_with_a_lookup_in_flight(loop: Loop) -> None:
     loop.run_forever()
 
 
-async def test_wrong_arguments(loop: Loop) -> None:
+async def test_wrong_arguments_are_type_errors(loop: Loop) -> None:
     with pytest.raises(TypeError):
         await loop.getaddrinfo("127.0.0.1", 80, 0)  # type: ignore[misc]
     with pytest.raises(TypeError):
@@ -270,7 +270,9 @@ async def test_wrong_arguments(loop: Loop) -> None:
         socket.NI_NAMEREQD | socket.NI_NUMERICHOST,
     ],
 )
-async def test_getnameinfo(loop: Loop, address: Any, flags: int) -> None:
+async def test_getnameinfo_gives_the_socket_modules_answer(
+    loop: Loop, address: Any, flags: int
+) -> None:
     try:
         wanted: Any = socket.getnameinfo(address, flags)
     except Exception as error:

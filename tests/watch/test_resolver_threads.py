@@ -162,7 +162,7 @@ body()
     )
 
 
-def test_the_last_loop_ends_them(library: Path) -> None:
+def test_the_last_loop_ends_the_resolver_threads(library: Path) -> None:
     passes(
         """
 slow.slow_open(1)
@@ -183,7 +183,7 @@ until(lambda: not resolvers())
     )
 
 
-def test_a_loop_that_is_closed_meanwhile(library: Path) -> None:
+def test_a_loop_that_is_closed_meanwhile_leaves_the_threads_to_others(library: Path) -> None:
     passes(
         """
 warnings.simplefilter("ignore")
@@ -211,7 +211,7 @@ until(lambda: not resolvers())
     )
 
 
-def test_they_take_no_signal(library: Path) -> None:
+def test_resolver_threads_take_no_signal(library: Path) -> None:
     passes(
         """
 loop = goloop.new_event_loop()
@@ -274,7 +274,7 @@ def limit(more):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the limit counts all threads of a user")
-def test_no_thread_to_be_had(library: Path) -> None:
+def test_a_lookup_without_a_thread_is_an_error(library: Path) -> None:
     passes(
         LIMITED
         + """

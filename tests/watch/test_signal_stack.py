@@ -90,7 +90,7 @@ def loop_name(request: pytest.FixtureRequest) -> Any:
 # kills asyncio; in a loop of goloop it has a larger one.
 
 
-def test_all_kinds_at_once_from_another_process() -> None:
+def test_all_kinds_at_once_from_another_process_are_handled() -> None:
     passes(
         """
 seen = set()
@@ -120,7 +120,7 @@ loop.close()
 
 
 @pytest.mark.parametrize("thread", [False, True])
-def test_all_kinds_at_once_in_a_callback(thread: bool) -> None:
+def test_all_kinds_at_once_in_a_callback_are_handled(thread: bool) -> None:
     passes(
         f"""
 seen = []
@@ -146,7 +146,7 @@ assert set(seen) == set(KINDS), set(KINDS) - set(seen)
     )
 
 
-def test_all_kinds_at_once_with_faulthandler() -> None:
+def test_all_kinds_at_once_are_handled_beside_faulthandler() -> None:
     """Its stack is small, too: in a loop it is ours that they nest on."""
     passes(
         """
@@ -244,7 +244,7 @@ writers = []
     )
 
 
-def test_a_loop_that_another_thread_collects(loop_name: str) -> None:
+def test_a_loop_that_another_thread_collects_gives_the_stack_back(loop_name: str) -> None:
     passes(
         """
 import warnings
@@ -267,7 +267,7 @@ in_thread(body)
     )
 
 
-def test_faulthandler_enabled_in_a_loop(loop_name: str) -> None:
+def test_a_stack_that_faulthandler_sets_in_a_loop_stays(loop_name: str) -> None:
     passes(
         """
 async def main():
@@ -287,7 +287,7 @@ assert stack() == own
     )
 
 
-def test_a_child_forked_in_a_loop() -> None:
+def test_a_child_forked_in_a_loop_handles_all_kinds_at_once() -> None:
     passes(
         """
 for kind in KINDS:

@@ -70,7 +70,7 @@ def run(name: str, loop: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("name", scenario_names())
-def test_signals(name: str, loop: str) -> None:
+def test_a_signal_does_what_it_does_without_go(name: str, loop: str) -> None:
     code, output = run(name, loop)
     assert code == 0, f"{name} on {loop} ended with {code}\n{output}"
     assert "Traceback" not in output, output
@@ -78,7 +78,7 @@ def test_signals(name: str, loop: str) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("name", CRASHES)
-def test_crash_in_c(name: str, loop: str) -> None:
+def test_a_crash_in_c_dies_of_its_signal_without_words_of_go(name: str, loop: str) -> None:
     code, output = run(name, loop)
     assert code == -signal.SIGSEGV, (code, output)
     assert ("Fatal Python error: Segmentation fault" in output) == ("enabled" in name), output

@@ -24,7 +24,7 @@ def udp_socket() -> socket.socket:
     return sock
 
 
-async def test_recv(loop: Loop, pair: Pair) -> None:
+async def test_sock_recv_gives_what_is_there_or_waits(loop: Loop, pair: Pair) -> None:
     first, second = pair
     second.send(b"there at once")
     assert await loop.sock_recv(first, 5) == b"there"
@@ -38,7 +38,7 @@ async def test_recv(loop: Loop, pair: Pair) -> None:
     assert await loop.sock_recv(first, 100) == b""
 
 
-async def test_recv_into(loop: Loop, pair: Pair) -> None:
+async def test_sock_recv_into_fills_the_buffer(loop: Loop, pair: Pair) -> None:
     first, second = pair
     buffer = bytearray(10)
     second.send(b"abc")
@@ -54,7 +54,7 @@ async def test_recv_into(loop: Loop, pair: Pair) -> None:
     assert await loop.sock_recv_into(first, buffer) == 0
 
 
-async def test_recvfrom_and_sendto(loop: Loop) -> None:
+async def test_sock_recvfrom_gives_a_datagram_and_its_sender(loop: Loop) -> None:
     with udp_socket() as first, udp_socket() as second:
         assert await loop.sock_sendto(first, b"hello", second.getsockname()) == 5
         assert await loop.sock_recvfrom(second, 100) == (b"hello", first.getsockname())
@@ -66,7 +66,7 @@ async def test_recvfrom_and_sendto(loop: Loop) -> None:
         assert await loop.sock_recvfrom(second, 100) == (b"", first.getsockname())
 
 
-async def test_recvfrom_into(loop: Loop) -> None:
+async def test_sock_recvfrom_into_fills_the_buffer(loop: Loop) -> None:
     with udp_socket() as first, udp_socket() as second:
         buffer = bytearray(10)
         await loop.sock_sendto(first, b"hello", second.getsockname())
@@ -79,7 +79,7 @@ async def test_recvfrom_into(loop: Loop) -> None:
         assert buffer[:5] == b"xyllo"
 
 
-async def test_sendall(loop: Loop, pair: Pair) -> None:
+async def test_sock_sendall_sends_everything(loop: Loop, pair: Pair) -> None:
     first, second = pair
     payload = os.urandom(8 << 20)
 
@@ -102,7 +102,9 @@ async def test_sendall(loop: Loop, pair: Pair) -> None:
     assert received == b"abcd"
 
 
-async def test_connect_and_accept(loop: Loop, listener: socket.socket) -> None:
+async def test_sock_connect_and_sock_accept_make_a_connection(
+    loop: Loop, listener: socket.socket
+) -> None:
     listener.setblocking(False)
     accepting = asyncio.ensure_future(loop.sock_accept(listener))
     await turns(5)
@@ -119,7 +121,9 @@ async def test_connect_and_accept(loop: Loop, listener: socket.socket) -> None:
             assert await loop.sock_recv(served, 1) == b"x"
 
 
-async def test_accept_of_one_that_waits_already(loop: Loop, listener: socket.socket) -> None:
+async def test_sock_accept_takes_a_connection_that_waits_already(
+    loop: Loop, listener: socket.socket
+) -> None:
     listener.setblocking(False)
     with socket.create_connection(listener.getsockname()) as client:
         served, address = await loop.sock_accept(listener)
@@ -127,7 +131,7 @@ async def test_accept_of_one_that_waits_already(loop: Loop, listener: socket.soc
         served.close()
 
 
-async def test_connect_refused(loop: Loop) -> None:
+async def test_a_refused_sock_connect_raises(loop: Loop) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = gone.getsockname()
     with socket.socket() as client:
@@ -137,14 +141,14 @@ async def test_connect_refused(loop: Loop) -> None:
         assert str(address) in str(caught.value) or caught.value.errno
 
 
-async def test_connect_by_name(loop: Loop, listener: socket.socket) -> None:
+async def test_sock_connect_resolves_a_name(loop: Loop, listener: socket.socket) -> None:
     with socket.socket() as client:
         client.setblocking(False)
         await loop.sock_connect(client, ("localhost", listener.getsockname()[1]))
         assert client.getpeername() == listener.getsockname()
 
 
-async def test_connect_over_ipv6(loop: Loop) -> None:
+async def test_sock_connect_connects_over_ipv6(loop: Loop) -> None:
     with (
         socket.create_server(("::1", 0), family=socket.AF_INET6) as listener,
         socket.socket(socket.AF_INET6) as client,
@@ -154,7 +158,7 @@ async def test_connect_over_ipv6(loop: Loop) -> None:
         assert client.getpeername()[:2] == listener.getsockname()[:2]
 
 
-async def test_connect_over_unix(loop: Loop) -> None:
+async def test_sock_connect_connects_over_unix_sockets(loop: Loop) -> None:
     name = f"\0goloop-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
         listener.bind(name)
@@ -166,7 +170,7 @@ async def test_connect_over_unix(loop: Loop) -> None:
         served.close()
 
 
-async def test_errors_of_the_peer(loop: Loop) -> None:
+async def test_a_reset_is_raised_by_receiving_and_by_sending(loop: Loop) -> None:
     first, second = tcp_pair()
     second.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     waiting = asyncio.ensure_future(loop.sock_recv(first, 10))
@@ -214,7 +218,7 @@ async def test_tls_sockets_are_refused(loop: Loop, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_closed_sockets(loop: Loop, name: str) -> None:
+async def test_closed_sockets_are_refused(loop: Loop, name: str) -> None:
     sock = socket.socket()
     sock.setblocking(False)
     sock.close()
@@ -232,7 +236,7 @@ async def test_sockets_of_transports_are_refused(loop: Loop, name: str) -> None:
     far.close()
 
 
-async def test_wrong_arguments(loop: Loop, pair: Pair) -> None:
+async def test_wrong_arguments_of_sock_methods_are_refused(loop: Loop, pair: Pair) -> None:
     first, _ = pair
     with pytest.raises(TypeError):
         await loop.sock_recv(first, "ten")  # type: ignore[arg-type]
@@ -246,7 +250,7 @@ async def test_wrong_arguments(loop: Loop, pair: Pair) -> None:
         await loop.sock_recv(first)  # type: ignore[call-arg]
 
 
-async def test_a_read_and_a_write_of_one_socket_at_once(loop: Loop, pair: Pair) -> None:
+async def test_a_read_and_a_write_of_one_socket_go_on_side_by_side(loop: Loop, pair: Pair) -> None:
     first, second = pair
     reading = asyncio.ensure_future(loop.sock_recv(first, 10))
     payload = b"x" * (32 << 20)  # more than the kernel takes by itself
@@ -262,7 +266,7 @@ async def test_a_read_and_a_write_of_one_socket_at_once(loop: Loop, pair: Pair) 
     await writing
 
 
-async def test_echo_over_many_sockets_at_once(loop: Loop) -> None:
+async def test_an_echo_over_many_sockets_at_once_mixes_nothing_up(loop: Loop) -> None:
     async def echo(sock: socket.socket) -> None:
         while data := await loop.sock_recv(sock, 4096):
             await loop.sock_sendall(sock, data)
@@ -294,7 +298,7 @@ async def test_results_are_bytes_of_their_own(loop: Loop, pair: Pair) -> None:
     assert type(one) is bytes
 
 
-async def test_a_step_before_the_future_is_done(loop: Loop, pair: Pair) -> None:
+async def test_a_step_before_the_future_is_done_is_an_error(loop: Loop, pair: Pair) -> None:
     """As of any coroutine that is driven by hand: else it would yield for ever."""
     near, far = pair
     steps = loop.sock_recv(near, 10).__await__()

@@ -23,7 +23,9 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.mark.parametrize("number", [10**5, 10**9, 2_000_000_000, 2**31 - 1])
 @pytest.mark.parametrize("method", ["add_reader", "add_writer"])
-async def test_a_number_that_nobody_has(loop: Loop, method: str, number: int) -> None:
+async def test_a_number_that_nobody_has_is_refused_and_takes_no_memory(
+    loop: Loop, method: str, number: int
+) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(OSError, match="Bad file descriptor"):
         getattr(loop, method)(number, print)
@@ -32,7 +34,7 @@ async def test_a_number_that_nobody_has(loop: Loop, method: str, number: int) ->
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
-async def test_the_highest_number(loop: Loop, pair: Pair) -> None:
+async def test_the_highest_number_is_watched(loop: Loop, pair: Pair) -> None:
     near, far = pair
     high = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1
     os.dup2(near.fileno(), high)
@@ -91,7 +93,7 @@ def run_beside(loop: Loop, other: Callable[[], Any]) -> Any:
     return outcome[0]
 
 
-def test_a_reader_from_another_thread(loop: Loop, pair: Pair) -> None:
+def test_a_reader_added_by_another_thread_wakes_the_loop(loop: Loop, pair: Pair) -> None:
     """ipykernel does that; the loop is asleep, and nothing else would wake it."""
     near, far = pair
     far.send(b"x")
@@ -106,7 +108,7 @@ def test_a_reader_from_another_thread(loop: Loop, pair: Pair) -> None:
     assert loop.remove_reader(near)
 
 
-def test_a_writer_from_another_thread(loop: Loop, pair: Pair) -> None:
+def test_a_writer_added_by_another_thread_wakes_the_loop(loop: Loop, pair: Pair) -> None:
     near, _ = pair
 
     def writable() -> None:
@@ -117,7 +119,7 @@ def test_a_writer_from_another_thread(loop: Loop, pair: Pair) -> None:
     assert loop.remove_writer(near) is False
 
 
-def test_a_reader_is_removed_by_another_thread(loop: Loop, pair: Pair) -> None:
+def test_another_thread_may_remove_a_reader(loop: Loop, pair: Pair) -> None:
     near, far = pair
     called: list[int] = []
     loop.add_reader(near, called.append, 1)
@@ -133,13 +135,13 @@ def test_a_reader_is_removed_by_another_thread(loop: Loop, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("method", ["add_reader", "add_writer"])
-def test_regular_files_from_another_thread(loop: Loop, method: str) -> None:
+def test_regular_files_are_refused_to_another_thread(loop: Loop, method: str) -> None:
     with open(__file__) as file:
         error = run_beside(loop, lambda: getattr(loop, method)(file, print))
     assert isinstance(error, PermissionError)
 
 
-def test_a_closed_number_from_another_thread(loop: Loop) -> None:
+def test_a_closed_number_is_refused_to_another_thread(loop: Loop) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     os.close(writing)
@@ -147,7 +149,7 @@ def test_a_closed_number_from_another_thread(loop: Loop) -> None:
     assert isinstance(error, OSError)
 
 
-def test_many_readers_from_many_threads(loop: Loop) -> None:
+def test_readers_added_by_many_threads_are_all_called(loop: Loop) -> None:
     pairs = [tcp_pair() for _ in range(40)]
     left = set(range(40))
 
@@ -173,7 +175,9 @@ def test_many_readers_from_many_threads(loop: Loop) -> None:
         far.close()
 
 
-def test_a_loop_that_was_closed_by_then(loop_factory: LoopFactory, pair: Pair) -> None:
+def test_a_closed_loop_refuses_another_threads_reader(
+    loop_factory: LoopFactory, pair: Pair
+) -> None:
     loop = loop_factory()
     loop.close()
     assert isinstance(in_a_thread(lambda: loop.add_reader(pair[0], print)), RuntimeError)
@@ -182,7 +186,7 @@ def test_a_loop_that_was_closed_by_then(loop_factory: LoopFactory, pair: Pair) -
 # ---- places that change hands -----------------------------------------------------------------
 
 
-async def test_a_reader_that_took_a_place_in_the_same_turn(loop: Loop) -> None:
+async def test_a_reader_that_took_anothers_place_in_the_turn_is_not_called(loop: Loop) -> None:
     """What the turn found ready was found for the one before; asyncio calls neither."""
     (a, to_a), (b, to_b) = tcp_pair(), tcp_pair()
     calls: list[str] = []
@@ -206,7 +210,7 @@ async def test_a_reader_that_took_a_place_in_the_same_turn(loop: Loop) -> None:
         sock.close()
 
 
-async def test_a_waiter_that_took_a_place_in_the_same_turn(loop: Loop, pair: Pair) -> None:
+async def test_a_waiter_that_took_a_readers_place_in_the_turn_waits(loop: Loop, pair: Pair) -> None:
     """The same for a sock_recv whose fd was ready for a reader."""
     near, far = pair
     got: list[bytes] = []
@@ -231,7 +235,9 @@ async def test_a_waiter_that_took_a_place_in_the_same_turn(loop: Loop, pair: Pai
 
 
 @pytest.mark.parametrize("method", ["add_reader", "add_writer", "remove_reader"])
-def test_fileno_closes_the_loop(loop_factory: LoopFactory, method: str, pair: Pair) -> None:
+def test_a_fileno_that_closes_the_loop_is_no_crash(
+    loop_factory: LoopFactory, method: str, pair: Pair
+) -> None:
     loop = loop_factory()
 
     class Evil:
@@ -247,7 +253,7 @@ def test_fileno_closes_the_loop(loop_factory: LoopFactory, method: str, pair: Pa
 
 
 @pytest.mark.parametrize("attribute", ["family", "getsockname", "fileno"])
-def test_a_socket_closes_the_loop(
+def test_a_socket_that_closes_the_loop_is_an_error(
     loop_factory: LoopFactory, loop_name: str, attribute: str, errors: Errors
 ) -> None:
     if loop_name == "asyncio":

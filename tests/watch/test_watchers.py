@@ -19,7 +19,9 @@ from protocols import Recorder, hang_up, turns, until
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_reader(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_reader_is_called_until_it_is_removed(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
     first, second = pair
     seen: list[Any] = []
 
@@ -39,7 +41,9 @@ async def test_reader(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> 
     assert len(seen) == 1
 
 
-async def test_writer(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_writer_is_called_in_each_turn_until_it_is_removed(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
     first, _ = pair
     seen: list[int] = []
     loop.add_writer(first, seen.append, 1)
@@ -52,7 +56,7 @@ async def test_writer(loop: Loop, pair: tuple[socket.socket, socket.socket]) -> 
     assert len(seen) == count
 
 
-async def test_reader_and_writer_of_one_fd(
+async def test_a_reader_and_a_writer_of_one_fd_are_separate(
     loop: Loop, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     first, second = pair
@@ -87,7 +91,7 @@ async def test_a_second_add_replaces_the_first(
     assert set(seen) == {"new"}
 
 
-async def test_by_number_and_by_object(loop: Loop) -> None:
+async def test_a_number_and_its_object_are_one_watch(loop: Loop) -> None:
     read_end, write_end = os.pipe()
     seen: list[str] = []
     loop.add_reader(read_end, seen.append, "number")
@@ -103,7 +107,7 @@ async def test_by_number_and_by_object(loop: Loop) -> None:
     os.close(write_end)
 
 
-async def test_terminals_and_character_devices(loop: Loop) -> None:
+async def test_terminals_are_watched(loop: Loop) -> None:
     master, slave = pty.openpty()
     seen: list[bytes] = []
     loop.add_reader(master, lambda: seen.append(os.read(master, 100)))
@@ -150,7 +154,7 @@ async def test_regular_files_are_refused(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("thing", [-1, "text", None, object(), 1.5])
-async def test_things_that_are_no_file(loop: Loop, thing: Any) -> None:
+async def test_things_that_are_no_file_are_refused(loop: Loop, thing: Any) -> None:
     for method in (loop.add_reader, loop.add_writer):
         with pytest.raises((ValueError, TypeError)):
             method(thing, print)
@@ -159,7 +163,7 @@ async def test_things_that_are_no_file(loop: Loop, thing: Any) -> None:
             remove(thing)
 
 
-async def test_a_closed_descriptor(loop: Loop) -> None:
+async def test_a_closed_descriptor_is_refused(loop: Loop) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     os.close(write_end)
@@ -168,7 +172,7 @@ async def test_a_closed_descriptor(loop: Loop) -> None:
     assert loop.remove_reader(read_end) is False
 
 
-async def test_a_closed_socket_object(loop: Loop) -> None:
+async def test_a_closed_socket_object_is_refused(loop: Loop) -> None:
     sock = socket.socket()
     sock.close()
     with pytest.raises(ValueError, match="Invalid file"):
@@ -219,7 +223,9 @@ async def test_the_number_is_free_again_once_the_transport_is_closed(loop: Loop)
     far.close()
 
 
-async def test_an_exception_in_a_reader(loop: Loop, errors: Any) -> None:
+async def test_an_exception_in_a_reader_is_reported_and_the_reader_stays(
+    loop: Loop, errors: Any
+) -> None:
     first, second = tcp_pair()
 
     def fail() -> None:
@@ -240,7 +246,7 @@ async def test_an_exception_in_a_reader(loop: Loop, errors: Any) -> None:
     second.close()
 
 
-async def test_removing_each_other_in_one_turn(loop: Loop) -> None:
+async def test_a_reader_removed_in_its_turn_is_not_called(loop: Loop) -> None:
     pairs = [tcp_pair() for _ in range(2)]
     seen: list[int] = []
 
@@ -260,7 +266,7 @@ async def test_removing_each_other_in_one_turn(loop: Loop) -> None:
         second.close()
 
 
-async def test_a_descriptor_that_is_closed_without_removal(loop: Loop) -> None:
+async def test_a_number_closed_without_removal_can_be_watched_by_its_next_owner(loop: Loop) -> None:
     """A stranger that gets the number is not watched, and can be."""
     first, second = tcp_pair()
     fd = first.fileno()
@@ -302,7 +308,7 @@ async def test_duplicates_of_one_file_are_two_descriptors(loop: Loop) -> None:
         sock.close()
 
 
-async def test_many_descriptors(loop: Loop) -> None:
+async def test_each_of_many_descriptors_has_its_own_reader(loop: Loop) -> None:
     pairs = [socket.socketpair() for _ in range(300)]
     seen: list[int] = []
 
@@ -349,7 +355,7 @@ def test_closing_the_loop_leaves_watched_descriptors_open(loop_factory: LoopFact
     second.close()
 
 
-async def test_a_fifo(loop: Loop, tmp_path: Path) -> None:
+async def test_a_fifo_is_watched(loop: Loop, tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -364,7 +370,7 @@ async def test_a_fifo(loop: Loop, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("direction", ["reader", "writer"])
-async def test_a_socket_that_was_closed_while_it_was_watched(
+async def test_a_socket_that_was_closed_while_it_was_watched_can_be_removed(
     loop: Loop, pair: tuple[socket.socket, socket.socket], direction: str
 ) -> None:
     """It has no number any more, and is found by what it is; anyio does so."""
@@ -390,7 +396,7 @@ async def test_a_closed_file_is_refused(loop: Loop) -> None:
         loop.remove_reader(file)
 
 
-async def test_a_watched_object_lives(loop: Loop) -> None:
+async def test_a_watched_object_is_kept_alive(loop: Loop) -> None:
     first, second = tcp_pair()
     alive = weakref.ref(first)
     loop.add_reader(first, print)
@@ -408,7 +414,7 @@ async def test_a_watched_object_lives(loop: Loop) -> None:
     second.close()
 
 
-async def test_the_number_of_a_closed_socket_is_taken_by_another(loop: Loop) -> None:
+async def test_the_next_owner_of_a_closed_sockets_number_is_watched_for_itself(loop: Loop) -> None:
     first, second = tcp_pair()
     third, fourth = tcp_pair()
     loop.add_reader(first, print)

@@ -5,46 +5,25 @@
  */
 #include "loop/private.h"
 
+#include "support/args.h"
+
 #include <math.h>
 
-/* The `context` among keyword arguments; *callback too where it is given by name.
- * -1 with TypeError for any other name. */
-static int
-parse_kwnames(const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-              PyObject **context, PyObject **callback, PyObject **first, const char *first_name)
-{
-    Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
-        PyObject *value = args[nargs + i];
-        if (key == G.s_context || PyUnicode_CompareWithASCIIString(key, "context") == 0) {
-            *context = value;
-        } else if (PyUnicode_CompareWithASCIIString(key, "callback") == 0 &&
-                   *callback == NULL) {
-            *callback = value;
-        } else if (first && *first == NULL &&
-                   PyUnicode_CompareWithASCIIString(key, first_name) == 0) {
-            *first = value;
-        } else {
-            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", name,
-                         key);
-            return -1;
-        }
-    }
-    return 0;
-}
+static const gl_params call_soon_params = GL_PARAMS(
+    "BaseEventLoop.call_soon", 1, 1, true, GL_NAME(callback), GL_NAME(context));
+static const gl_params threadsafe_params = GL_PARAMS(
+    "BaseEventLoop.call_soon_threadsafe", 1, 1, true, GL_NAME(callback), GL_NAME(context));
+static const gl_params call_later_params = GL_PARAMS(
+    "BaseEventLoop.call_later", 2, 2, true, GL_NAME(delay), GL_NAME(callback), GL_NAME(context));
+static const gl_params call_at_params = GL_PARAMS(
+    "BaseEventLoop.call_at", 2, 2, true, GL_NAME(when), GL_NAME(callback), GL_NAME(context));
 
 static int
 debug_checks(gl_loop *self, PyObject *callback, const char *name, bool thread)
 {
-    PyObject *r;
-    if (thread) {
-        r = PyObject_CallMethodNoArgs((PyObject *)self, G.s__check_thread);
-        if (r == NULL)
-            return -1;
-        Py_DECREF(r);
-    }
-    r = PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name);
+    if (thread && gl_call_method((PyObject *)self, G.s__check_thread, NULL) < 0)
+        return -1;
+    PyObject *r = PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name);
     Py_XDECREF(r);
     return r ? 0 : -1;
 }
@@ -69,25 +48,16 @@ push_handle(gl_loop *self, PyObject *h)
 }
 
 static inline PyObject *
-schedule(gl_loop *self, const char *name, bool thread, PyObject *const *args, Py_ssize_t nargs,
-         PyObject *kwnames)
+schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
+         PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    PyObject *value[2];
+    if (gl_args(params, self, args, nargs, kwnames, value) < 0)
+        return NULL;
+    PyObject *callback = value[0], *context = value[1], *const *rest = args + 1;
+    Py_ssize_t nrest = nargs > 1 ? nargs - 1 : 0;
     if (self->closed || self->shared == NULL || gl_loop_is_foreign(self)) {
         gl_loop_check_usable(self);
-        return NULL;
-    }
-    PyObject *context = NULL, *callback = nargs ? args[0] : NULL;
-    PyObject *const *rest = args + 1;
-    Py_ssize_t nrest = nargs - 1;
-    if (kwnames) {
-        if (parse_kwnames(name, args, nargs, kwnames, &context, &callback, NULL, NULL) < 0)
-            return NULL;
-        if (nargs == 0)
-            nrest = 0;
-    }
-    if (callback == NULL) {
-        PyErr_Format(PyExc_TypeError,
-                     "%s() missing 1 required positional argument: 'callback'", name);
         return NULL;
     }
     /* asyncio's own methods, called unbound on a future of ours, hand out a waiting
@@ -110,17 +80,18 @@ schedule(gl_loop *self, const char *name, bool thread, PyObject *const *args, Py
     return h ? push_handle(self, h) : NULL;
 }
 
-GL_PRIVATE PyObject *
+static PyObject *
 loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return schedule(self, "call_soon", true, args, nargs, kwnames);
+    return schedule(self, &call_soon_params, "call_soon", true, args, nargs, kwnames);
 }
 
-GL_PRIVATE PyObject *
+static PyObject *
 loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames)
 {
-    PyObject *h = schedule(self, "call_soon_threadsafe", false, args, nargs, kwnames);
+    PyObject *h = schedule(self, &threadsafe_params, "call_soon_threadsafe", false, args, nargs,
+                           kwnames);
     if (h && self->sleeping)
         gl_wake(self);
     return h;
@@ -132,7 +103,7 @@ loop_now(void)
     return (double)gl_monotonic_ns() / 1e9;
 }
 
-GL_PRIVATE PyObject *
+static PyObject *
 loop_time(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
     return PyFloat_FromDouble(loop_now());
@@ -199,50 +170,60 @@ arm(gl_loop *self, PyObject *when, double seconds, PyObject *callback, PyObject 
     return h;
 }
 
-static PyObject *
-loop_call_timer(gl_loop *self, bool relative, PyObject *const *args, Py_ssize_t nargs,
-                PyObject *kwnames)
+static inline PyObject *
+call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *const *args,
+           Py_ssize_t nargs, PyObject *kwnames)
 {
-    const char *name = relative ? "call_later" : "call_at";
-    const char *first_name = relative ? "delay" : "when";
-    PyObject *context = NULL;
-    PyObject *first = nargs > 0 ? args[0] : NULL, *callback = nargs > 1 ? args[1] : NULL;
-    if (kwnames && parse_kwnames(name, args, nargs, kwnames, &context, &callback, &first,
-                                 first_name) < 0)
+    PyObject *value[3];
+    if (gl_args(params, self, args, nargs, kwnames, value) < 0)
         return NULL;
-    if (first == NULL || callback == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s() missing required arguments: '%s' and 'callback'",
-                     name, first_name);
-        return NULL;
-    }
-    if (first == Py_None) {
+    if (value[0] == Py_None) {
         PyErr_SetString(PyExc_TypeError,
                         relative ? "delay must not be None" : "when cannot be None");
         return NULL;
     }
     double seconds;
-    PyObject *when = convert_when(relative, first, &seconds);
+    PyObject *when = convert_when(relative, value[0], &seconds);
     if (when == NULL)
         return NULL;
-    PyObject *h = arm(self, when, seconds, callback, args + 2, nargs > 2 ? nargs - 2 : 0, context);
+    PyObject *h = arm(self, when, seconds, value[1], args + 2, nargs > 2 ? nargs - 2 : 0, value[2]);
     Py_DECREF(when);
     return h;
 }
 
-GL_PRIVATE PyObject *
+static PyObject *
 loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return loop_call_timer(self, true, args, nargs, kwnames);
+    return call_timer(self, &call_later_params, true, args, nargs, kwnames);
 }
 
-GL_PRIVATE PyObject *
+static PyObject *
 loop_call_at(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return loop_call_timer(self, false, args, nargs, kwnames);
+    return call_timer(self, &call_at_params, false, args, nargs, kwnames);
 }
 
-GL_PRIVATE PyObject *
+static PyObject *
 loop_timer_handle_cancelled(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(handle))
 {
     Py_RETURN_NONE; /* asyncio counts them to rebuild its heap; the wheel needs no count */
 }
+
+static PyMethodDef call_soon_table[] = {
+    {"call_soon", GL_FASTKW(loop_call_soon),
+     PyDoc_STR("call_soon($self, callback, *args, context=None)\n--\n\n"
+               "Call callback(*args) in the next iteration; return a Handle.")},
+    {"call_soon_threadsafe", GL_FASTKW(loop_call_soon_threadsafe),
+     PyDoc_STR("call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n"
+               "Like call_soon(), from any thread.")},
+    {"call_later", GL_FASTKW(loop_call_later),
+     PyDoc_STR("call_later($self, delay, callback, *args, context=None)\n--\n\n"
+               "Call callback(*args) after delay seconds; return a TimerHandle.")},
+    {"call_at", GL_FASTKW(loop_call_at),
+     PyDoc_STR("call_at($self, when, callback, *args, context=None)\n--\n\n"
+               "Call callback(*args) at loop time `when` (seconds); return a TimerHandle.")},
+    {"time", GL_NOARGS(loop_time), PyDoc_STR("Return the loop's clock in seconds (monotonic).")},
+    {"_timer_handle_cancelled", GL_ONEARG(loop_timer_handle_cancelled), NULL},
+    {NULL, NULL, 0, NULL},
+};
+GL_PRIVATE PyMethodDef *const call_soon_methods = call_soon_table;

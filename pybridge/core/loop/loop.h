@@ -11,8 +11,6 @@
 #include "tls/tls.h"
 #include "watch/watch.h"
 
-/* ---- loop.c ---------------------------------------------------------------------------------- */
-
 GL_PRIVATE int gl_loop_init_type(PyObject *module);
 
 #endif /* GOLOOP_LOOP_H */

@@ -1,5 +1,5 @@
 /*
- * loop.c: the Loop type, native half of goloop.Loop.
+ * loop_type.c: the Loop type, native half of goloop.Loop.
  *
  * What runs per callback is here and in the files it leans on; what runs per
  * connection or per loop is Python (goloop/loop.py), which inherits from this type
@@ -19,22 +19,9 @@
 /* ---- state ---------------------------------------------------------------------- */
 
 static PyObject *
-loop_stop(gl_loop *self, PyObject *Py_UNUSED(ignored))
-{
-    self->stopping = 1;
-    Py_RETURN_NONE;
-}
-
-static PyObject *
 loop_is_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(self->closed);
-}
-
-static PyObject *
-loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
-{
-    return PyBool_FromLong(self->thread_id != 0);
 }
 
 static PyObject *
@@ -58,6 +45,39 @@ loop__wake(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     gl_wake(self);
     Py_RETURN_NONE;
+}
+
+/* ---- the block that C and Go share -------------------------------------------------- */
+
+static void
+shared_free(gl_shared *sh)
+{
+    PyMem_RawFree(sh->sub);
+    PyMem_RawFree(sh->cmp);
+    PyMem_RawFree(sh->arena);
+    PyMem_RawFree(sh);
+}
+
+static gl_shared *
+shared_new(void)
+{
+    gl_shared *sh = PyMem_RawCalloc(1, sizeof(*sh));
+    if (sh == NULL)
+        return NULL;
+    sh->cmp = PyMem_RawMalloc(GL_CMP_CAP * sizeof(gl_completion));
+    sh->arena = PyMem_RawMalloc(GL_ARENA_SIZE + GL_ARENA_SLACK);
+    if (sh->cmp == NULL || sh->arena == NULL) {
+        shared_free(sh);
+        return NULL;
+    }
+    sh->cmp_cap = GL_CMP_CAP;
+    sh->arena_cap = GL_ARENA_SIZE;
+    sh->next_deadline = GL_DEADLINE_NONE;
+    sh->wake_fd = -1;
+    const char *ring = getenv("GOLOOP_IO_URING");
+    if (ring != NULL && strcmp(ring, "0") == 0)
+        sh->flags |= GL_NO_RING;
+    return sh;
 }
 
 /* Drops queues, timers, registrations and the reactor.  Idempotent.
@@ -93,15 +113,12 @@ loop_release(gl_loop *self)
     self->go = NULL;
     if (go && !foreign)
         go->reactor_close(self->reactor);
-    PyMem_RawFree(sh->sub);
-    PyMem_RawFree(sh->cmp);
-    PyMem_RawFree(sh->arena);
+    shared_free(sh);
     PyMem_RawFree(self->late);
     self->late = NULL;
     self->late_len = self->late_cap = 0;
     PyMem_RawFree(self->scratch);
     self->scratch = NULL;
-    PyMem_RawFree(sh);
     self->releasing = 0;
 }
 
@@ -162,26 +179,18 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_ImportError, message ? message : "goloop: no Go library");
         return -1;
     }
-    gl_shared *sh = PyMem_RawCalloc(1, sizeof(*sh));
-    if (sh == NULL)
-        goto nomem;
-    sh->cmp = PyMem_RawMalloc(GL_CMP_CAP * sizeof(gl_completion));
-    sh->arena = PyMem_RawMalloc(GL_ARENA_SIZE + GL_ARENA_SLACK);
-    sh->cmp_cap = GL_CMP_CAP;
-    sh->arena_cap = GL_ARENA_SIZE;
-    sh->next_deadline = GL_DEADLINE_NONE;
-    sh->wake_fd = -1;
-    const char *ring = getenv("GOLOOP_IO_URING");
-    if (ring != NULL && strcmp(ring, "0") == 0)
-        sh->flags |= GL_NO_RING;
-    if (sh->cmp == NULL || sh->arena == NULL)
-        goto nomem;
-    if (gl_ready_init(&self->ready) < 0)
-        goto fail;
-    int32_t r = go->reactor_new(sh);
-    if (r < 0) {
+    gl_shared *sh = shared_new();
+    if (sh == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int32_t r = gl_ready_init(&self->ready) < 0 ? 0 : go->reactor_new(sh);
+    if (r < 0)
         gl_set_oserror(-r);
-        goto fail;
+    if (r < 0 || self->ready.slot == NULL) {
+        shared_free(sh);
+        gl_ready_close(&self->ready);
+        return -1;
     }
     self->go = go;
     self->shared = sh;
@@ -189,17 +198,6 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
     self->epoch = gl_library_epoch();
     gl_loops_add(self);
     return 0;
-nomem:
-    PyErr_NoMemory();
-fail:
-    if (sh) {
-        PyMem_RawFree(sh->sub);
-        PyMem_RawFree(sh->cmp);
-        PyMem_RawFree(sh->arena);
-        PyMem_RawFree(sh);
-    }
-    gl_ready_close(&self->ready);
-    return -1;
 }
 
 static int
@@ -237,6 +235,7 @@ loop_dealloc(gl_loop *self)
         PyObject_ClearWeakRefs((PyObject *)self);
     loop_release(self);
     Py_CLEAR(self->task_factory);
+    Py_CLEAR(self->current_handle);
     gl_ready_close(&self->ready);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
@@ -282,33 +281,6 @@ set_thread_id(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
     return 0;
 }
 
-static PyObject *
-get_current_handle(gl_loop *self, void *Py_UNUSED(closure))
-{
-    return Py_NewRef(self->current_handle ? self->current_handle : Py_None);
-}
-
-static int
-set_current_handle(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
-{
-    Py_XSETREF(self->current_handle,
-               value == NULL || value == Py_None ? NULL : Py_NewRef(value));
-    return 0;
-}
-
-static PyObject *
-get_task_factory(gl_loop *self, void *Py_UNUSED(closure))
-{
-    return Py_NewRef(self->task_factory ? self->task_factory : Py_None);
-}
-
-static int
-set_task_factory(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
-{
-    Py_XSETREF(self->task_factory, Py_XNewRef(value));
-    return 0;
-}
-
 /* Notes when somebody gives the instance another call_soon: tasks then call it. */
 static int
 loop_setattro(PyObject *self, PyObject *name, PyObject *value)
@@ -326,83 +298,32 @@ static PyGetSetDef loop_getset[] = {
     BOOL_GETSET("_closed", closed),
     BOOL_GETSET("_stopping", stopping),
     BOOL_GETSET("_debug", debug),
-    {"_task_factory", (getter)get_task_factory, (setter)set_task_factory,
-     PyDoc_STR("What set_task_factory was given, or None."), NULL},
     {"_thread_id", (getter)get_thread_id, (setter)set_thread_id,
      PyDoc_STR("Identity of the thread that runs the loop, or None."), NULL},
-    {"_current_handle", (getter)get_current_handle, (setter)set_current_handle,
-     PyDoc_STR("The handle that runs now (debug mode), or None."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-#define FASTKW(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
-#define FAST(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL
-#define NOARGS(f) (PyCFunction)(f), METH_NOARGS
-#define ONEARG(f) (PyCFunction)(f), METH_O
-
+/* The other rooms and files have tables of their own; see gl_loop_init_type. */
 static PyMethodDef loop_methods[] = {
-    {"call_soon", FASTKW(loop_call_soon),
-     PyDoc_STR("call_soon($self, callback, *args, context=None)\n--\n\n"
-               "Call callback(*args) in the next iteration; return a Handle.")},
-    {"call_soon_threadsafe", FASTKW(loop_call_soon_threadsafe),
-     PyDoc_STR("call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n"
-               "Like call_soon(), from any thread.")},
-    {"call_later", FASTKW(loop_call_later),
-     PyDoc_STR("call_later($self, delay, callback, *args, context=None)\n--\n\n"
-               "Call callback(*args) after delay seconds; return a TimerHandle.")},
-    {"call_at", FASTKW(loop_call_at),
-     PyDoc_STR("call_at($self, when, callback, *args, context=None)\n--\n\n"
-               "Call callback(*args) at loop time `when` (seconds); return a TimerHandle.")},
-    {"time", NOARGS(loop_time), PyDoc_STR("Return the loop's clock in seconds (monotonic).")},
-    {"stop", NOARGS(loop_stop), PyDoc_STR("Stop after the current iteration.")},
-    {"is_closed", NOARGS(loop_is_closed), PyDoc_STR("Return True once the loop is closed.")},
-    {"is_running", NOARGS(loop_is_running), PyDoc_STR("Return True while the loop runs.")},
-    {"get_debug", NOARGS(loop_get_debug), PyDoc_STR("Return True in debug mode.")},
-    {"create_task", FASTKW(gl_loop_create_task),
+    {"is_closed", GL_NOARGS(loop_is_closed), PyDoc_STR("Return True once the loop is closed.")},
+    {"get_debug", GL_NOARGS(loop_get_debug), PyDoc_STR("Return True in debug mode.")},
+    {"create_task", GL_FASTKW(gl_loop_create_task),
      PyDoc_STR("create_task($self, coro, **kwargs)\n--\n\n"
                "Schedule a coroutine; return a Task.  Arguments as asyncio's.")},
-    {"create_future", NOARGS(gl_loop_create_future),
+    {"create_future", GL_NOARGS(gl_loop_create_future),
      PyDoc_STR("Return a Future attached to the loop.")},
-    {"_check_closed", NOARGS(loop_check_closed), NULL},
-    {"_timer_handle_cancelled", ONEARG(loop_timer_handle_cancelled), NULL},
-    {"add_reader", FASTKW(gl_loop_add_reader),
-     PyDoc_STR("add_reader($self, fd, callback, *args)\n--\n\n"
-               "Call callback(*args) whenever fd is readable.")},
-    {"add_writer", FASTKW(gl_loop_add_writer),
-     PyDoc_STR("add_writer($self, fd, callback, *args)\n--\n\n"
-               "Call callback(*args) whenever fd is writable.")},
-    {"remove_reader", FASTKW(gl_loop_remove_reader),
-     PyDoc_STR("remove_reader($self, fd)\n--\n\n"
-               "Stop watching fd for reading; return True if it was watched.")},
-    {"remove_writer", FASTKW(gl_loop_remove_writer),
-     PyDoc_STR("remove_writer($self, fd)\n--\n\n"
-               "Stop watching fd for writing; return True if it was watched.")},
-    {"_add_reader", FAST(gl_loop__add_reader), NULL},
-    {"_add_writer", FAST(gl_loop__add_writer), NULL},
-    {"_remove_reader", ONEARG(gl_loop__remove_reader), NULL},
-    {"_remove_writer", ONEARG(gl_loop__remove_writer), NULL},
-    {"_ensure_fd_no_transport", ONEARG(gl_loop_ensure_fd_no_transport), NULL},
-    {"_wait_readable", ONEARG(gl_loop_wait_readable), NULL},
-    {"_wait_writable", ONEARG(gl_loop_wait_writable), NULL},
-    {"_forget_wait", FAST(gl_loop_forget_wait), NULL},
-    {"sock_recv", FASTKW(gl_loop_sock_recv),
-     PyDoc_STR("sock_recv($self, sock, n)\n--\n\n"
-               "Receive at most n bytes from a non-blocking socket; a coroutine.")},
-    {"sock_recv_into", FASTKW(gl_loop_sock_recv_into),
-     PyDoc_STR("sock_recv_into($self, sock, buf)\n--\n\n"
-               "Receive into a writable buffer; a coroutine that gives the byte count.")},
-    {"sock_sendall", FASTKW(gl_loop_sock_sendall),
-     PyDoc_STR("sock_sendall($self, sock, data)\n--\n\n"
-               "Send all bytes of data on a non-blocking socket; a coroutine.")},
-    {"_resolve", FAST(gl_loop_resolve), NULL},
-    {"_run", NOARGS(loop__run), NULL},
-    {"_wake", NOARGS(loop__wake), NULL},
-    {"_close_core", NOARGS(loop__close_core), NULL},
-    {"_diagnostics", NOARGS(loop__diagnostics), NULL},
+    {"_check_closed", GL_NOARGS(loop_check_closed), NULL},
+    {"_wake", GL_NOARGS(loop__wake), NULL},
+    {"_close_core", GL_NOARGS(loop__close_core), NULL},
+    {"_diagnostics", GL_NOARGS(loop__diagnostics), NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef loop_members[] = {
+    {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
+     PyDoc_STR("What set_task_factory was given, or None.")},
+    {"_current_handle", T_OBJECT, offsetof(gl_loop, current_handle), 0,
+     PyDoc_STR("The handle that runs now (debug mode), or None.")},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(gl_loop, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -431,6 +352,12 @@ static PyType_Spec loop_spec = {
 GL_PRIVATE int
 gl_loop_init_type(PyObject *module)
 {
-    G.loop_type = (PyTypeObject *)PyType_FromSpec(&loop_spec);
-    return G.loop_type ? PyModule_AddType(module, G.loop_type) : -1;
+    PyMethodDef *const tables[] = {call_soon_methods, turn_methods, gl_watch_methods,
+                                   gl_sockop_methods, gl_resolve_methods};
+    if (gl_type_make(&G.loop_type, module, &loop_spec, NULL) < 0)
+        return -1;
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(tables); i++)
+        if (gl_type_add_methods(G.loop_type, tables[i]) < 0)
+            return -1;
+    return 0;
 }

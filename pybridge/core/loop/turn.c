@@ -41,7 +41,7 @@ ticks(void)
 #endif
 }
 
-/* Steps a Task that was on the ring; takes over the reference. */
+/* Steps a Task that was in the ready queue; takes over the reference. */
 static inline int
 run_task(gl_loop *loop, PyObject *task)
 {
@@ -51,7 +51,7 @@ run_task(gl_loop *loop, PyObject *task)
     int64_t before = gl_monotonic_ns();
     int r = gl_task_run(loop, (gl_task *)task);
     if (r == 0)
-        r = gl_log_slow(loop, task, (double)(gl_monotonic_ns() - before) / 1e9);
+        r = gl_log_slow(loop, task, before);
     Py_DECREF(task);
     return r;
 }
@@ -62,7 +62,7 @@ complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t 
     int64_t before = loop->debug ? gl_monotonic_ns() : 0;
     int r = G.reg_ops[kind]->complete(loop, owner, c);
     if (before && loop->debug && r == 0)
-        r = gl_log_slow(loop, owner, (double)(gl_monotonic_ns() - before) / 1e9);
+        r = gl_log_slow(loop, owner, before);
     return r;
 }
 
@@ -135,7 +135,7 @@ turn(gl_loop *loop, int64_t timeout)
     if (loop->late_watches_len)
         gl_watches_join_late(loop);
     int32_t n;
-    uint32_t limbo = loop->timers.limbo_len;
+    uint32_t retired = loop->timers.retired_len;
     loop->in_turn = 1;
     loop->sleeping = timeout != 0;
     loop->dirty = 0;
@@ -147,7 +147,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->in_turn = 0;
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
-    gl_timers_turned(&loop->timers, limbo);
+    gl_timers_turned(&loop->timers, retired);
     if (loop->late_watches_len)
         gl_watches_join_late(loop);
     if (loop->late_len && gl_submissions_join_late(loop) < 0)
@@ -177,15 +177,10 @@ iterate(gl_loop *loop)
     loop->iterations++;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
         bool busy = loop->ready.count != 0 || loop->stopping;
-        if (!busy) {
-            if (turn(loop, -1) < 0)
-                return -1;
-        } else if (turn_due(loop)) {
-            if (turn(loop, 0) < 0)
-                return -1;
-        } else {
+        if (busy && !turn_due(loop))
             loop->cmp_pos = loop->shared->cmp_len;
-        }
+        else if (turn(loop, busy ? 0 : -1) < 0)
+            return -1;
     }
     for (size_t todo = loop->ready.count; todo && loop->ready.count; todo--) {
         PyObject *entry = gl_ready_pop(&loop->ready);
@@ -213,7 +208,7 @@ iterate(gl_loop *loop)
     return 0;
 }
 
-GL_PRIVATE PyObject *
+static PyObject *
 loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     if (gl_loop_check_usable(self) < 0)
@@ -252,3 +247,9 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     Py_RETURN_NONE;
 }
+
+static PyMethodDef turn_table[] = {
+    {"_run", GL_NOARGS(loop__run), NULL},
+    {NULL, NULL, 0, NULL},
+};
+GL_PRIVATE PyMethodDef *const turn_methods = turn_table;

@@ -221,6 +221,7 @@ library_check(const gl_table *table)
         {"submission size", table->submission_size, sizeof(gl_submission)},
         {"completion size", table->completion_size, sizeof(gl_completion)},
         {"shared block size", table->shared_size, sizeof(gl_shared)},
+        {"stream record size", table->stream_io_size, sizeof(gl_stream_io)},
         {"endpoints size", table->endpoints_size, sizeof(gl_endpoints)},
         {"packet size", table->packet_size, sizeof(gl_packet)},
     };

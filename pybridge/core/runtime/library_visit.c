@@ -72,17 +72,17 @@ visit_turn(int32_t reactor, int64_t timeout)
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
 
-static int64_t
+static int32_t
 visit_flush_stream(int32_t reactor, uint32_t id, uint32_t gen)
-    GL_VISIT(int64_t, flush_stream(reactor, id, gen))
+    GL_VISIT(int32_t, flush_stream(reactor, id, gen))
 
 static int32_t
 visit_flush(int32_t reactor) GL_VISIT(int32_t, flush(reactor))
 
 static int32_t
-visit_stream_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t flags, uint32_t *id,
+visit_stream_open(int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags, uint32_t *id,
                   uint32_t *gen)
-    GL_VISIT(int32_t, stream_open(reactor, fd, owner, flags, id, gen))
+    GL_VISIT(int32_t, stream_open(reactor, fd, io, flags, id, gen))
 
 static int32_t
 visit_stream_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
@@ -103,8 +103,8 @@ visit_datagram_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
 
 static int32_t
 visit_listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
-                    uint32_t *id, uint32_t *gen)
-    GL_VISIT(int32_t, listener_open(reactor, fd, owner, backlog, id, gen))
+                    uint32_t flags, uint32_t *id, uint32_t *gen)
+    GL_VISIT(int32_t, listener_open(reactor, fd, owner, backlog, flags, id, gen))
 
 static int32_t
 visit_listener_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
@@ -138,7 +138,7 @@ visit_describe(int32_t reactor, char *out, int32_t cap)
 
 #undef GL_VISIT
 
-_Static_assert(sizeof(gl_table) == 7 * sizeof(uint32_t) + 4 + 18 * sizeof(void (*)(void)),
+_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 18 * sizeof(void (*)(void)),
                "each function of the table needs its visit");
 
 GL_PRIVATE const gl_table gl_visits = {
@@ -147,6 +147,7 @@ GL_PRIVATE const gl_table gl_visits = {
     .submission_size = sizeof(gl_submission),
     .completion_size = sizeof(gl_completion),
     .shared_size = sizeof(gl_shared),
+    .stream_io_size = sizeof(gl_stream_io),
     .endpoints_size = sizeof(gl_endpoints),
     .packet_size = sizeof(gl_packet),
     .reactor_new = visit_reactor_new,

@@ -48,46 +48,42 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
     return (PyObject **)((char *)sock + offset);
 }
 
-GL_PRIVATE bool
-gl_socket_count(PyObject *sock)
+/* Adds to the number of a socket's users; false where it does not count them.  An exact int
+ * goes, so no Python runs. */
+static bool
+socket_add_users(PyObject *sock, long change)
 {
-    if (G.lease.io_refs < 0 || !PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket))
-        return false;
     PyObject **slot = socket_slot(sock, G.lease.io_refs);
     if (*slot == NULL || !PyLong_CheckExact(*slot))
         return false;
     int overflow;
     long users = PyLong_AsLongAndOverflow(*slot, &overflow);
-    PyObject *more = overflow || users < 0 || users == LONG_MAX ? NULL : PyLong_FromLong(users + 1);
-    if (more == NULL) {
-        PyErr_Clear();
-        return false;
-    }
-    Py_SETREF(*slot, more); /* an exact int goes: no Python runs */
-    return true;
+    bool good = !overflow && users >= 0 && users < LONG_MAX && users + change >= 0;
+    PyObject *sum = good ? PyLong_FromLong(users + change) : NULL;
+    if (sum != NULL)
+        Py_SETREF(*slot, sum);
+    PyErr_Clear();
+    return sum != NULL;
+}
+
+GL_PRIVATE bool
+gl_socket_count(PyObject *sock)
+{
+    return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket) &&
+           socket_add_users(sock, 1);
 }
 
 GL_PRIVATE void
 socket_release(PyObject *sock)
 {
-    PyObject **slot = socket_slot(sock, G.lease.io_refs);
+    PyObject *users = *socket_slot(sock, G.lease.io_refs);
     PyObject *closed = *socket_slot(sock, G.lease.closed);
-    if (*slot == NULL || closed == NULL)
+    if (users == NULL || closed == NULL)
         return; /* the collector has taken it apart */
-    if (closed == Py_False && PyLong_CheckExact(*slot)) {
-        int overflow;
-        long users = PyLong_AsLongAndOverflow(*slot, &overflow);
-        PyObject *fewer = overflow || users < 1 ? NULL : PyLong_FromLong(users - 1);
-        if (fewer != NULL)
-            Py_SETREF(*slot, fewer);
-        PyErr_Clear();
-        return;
-    }
-    /* It was closed while we used it: its own method ends it now. */
-    PyObject *r = PyObject_CallMethodNoArgs(sock, G.s__decref_socketios);
-    if (r == NULL)
-        PyErr_WriteUnraisable(sock);
-    Py_XDECREF(r);
+    if (closed == Py_False && PyLong_CheckExact(users))
+        (void)socket_add_users(sock, -1);
+    else if (gl_call_method(sock, G.s__decref_socketios, NULL) < 0)
+        PyErr_WriteUnraisable(sock); /* it was closed while we used it, and ends now */
 }
 
 /* ---- files ---------------------------------------------------------------------- */
@@ -109,23 +105,14 @@ raw_file(PyObject *o)
 
 /* ---- taking --------------------------------------------------------------------- */
 
-/* The word of a file object and whose it is (`backing`, owned, or NULL). */
-static const int32_t *
-file_word(PyObject *owner, PyObject **backing)
-{
-    PyObject *raw = G.lease.file ? raw_file(owner) : NULL;
-    *backing = raw;
-    return raw ? object_number_word(raw) : NULL;
-}
-
 GL_PRIVATE int
 gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
 {
     gl_lease made = GL_NO_LEASE;
     if (is_socket(owner))
         made.word = object_number_word(owner);
-    else
-        made.word = file_word(owner, &made.backing);
+    else if (G.lease.file != NULL && (made.backing = raw_file(owner)) != NULL)
+        made.word = object_number_word(made.backing);
     /* Nothing runs Python between fileno() and here but what may be its own doing. */
     made.number = gl_fd_from_object(owner);
     if (made.number < 0) {
@@ -152,10 +139,7 @@ gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
 GL_PRIVATE int
 gl_lease_nonblocking(const gl_lease *l)
 {
-    if (call_nonblocking(l) == 0)
-        return 0;
-    PyErr_SetFromErrno(PyExc_OSError);
-    return -1;
+    return gl_call_nonblocking(l) < 0 ? gl_set_oserror(errno) : 0;
 }
 
 GL_PRIVATE void
@@ -173,7 +157,7 @@ gl_lease_duplicate(gl_lease *l)
 {
     if (l->own >= 0)
         return 0;
-    int fd = call_dup(l);
+    int fd = gl_call_dup(l);
     if (fd < 0)
         return gl_set_oserror(errno);
     l->own = fd;
@@ -205,22 +189,20 @@ gl_lease_close(gl_lease *l)
     }
     if (out.counted)
         socket_release(out.owner);
-    PyObject *r = PyObject_CallMethodNoArgs(out.owner, G.s_close);
+    int rc = gl_call_method(out.owner, G.s_close, NULL);
     Py_DECREF(out.owner);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return rc;
 }
 
 GL_PRIVATE void
 gl_lease_return(gl_lease *l)
 {
-    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *exc = gl_take_exception();
     gl_lease out = lease_out(l);
     if (out.counted)
         socket_release(out.owner);
     Py_XDECREF(out.owner);
-    if (exc != NULL)
-        gl_restore_exception(exc);
+    gl_restore_exception(exc);
 }
 
 /* The class, if its instances have -1 behind the head before they are given a number. */
@@ -243,7 +225,7 @@ class_with_number(const char *module, const char *name)
 }
 
 GL_PRIVATE int
-gl_lease_init(void)
+gl_lease_init(PyObject *Py_UNUSED(module))
 {
     static const char *const names[] = {"BufferedReader", "BufferedWriter", "BufferedRandom"};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++)

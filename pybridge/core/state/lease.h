@@ -2,8 +2,8 @@
  * lease.h: a descriptor, and the right to use it.
  *
  * A descriptor's number is no identity: once its owner has closed it, the kernel gives
- * the number to the next file, and who goes on using it reads a stranger's bytes or sends
- * to a stranger.  So nothing here makes a system call on a bare number that somebody
+ * the number to the next file, and who goes on using it reads somebody else's bytes or
+ * sends to somebody else.  So nothing here makes a system call on a bare number that somebody
  * else may close.  A lease says whose the number is:
  *
  *   owner          word               the number is good
@@ -82,25 +82,39 @@ GL_PRIVATE void gl_lease_return(gl_lease *l);
 GL_PRIVATE bool gl_socket_has(PyObject *sock, int number);
 /* The number of a plain socket.socket now; -1 once it is closed. */
 GL_PRIVATE int gl_socket_number(PyObject *sock);
-/* One more and one fewer of a socket's users; false where it does not count them.
- * Counting runs no Python; socket_release may, where the socket was closed meanwhile. */
+/* One more of a socket's users; false where it does not count them.  Runs no Python. */
 GL_PRIVATE bool gl_socket_count(PyObject *sock);
-GL_PRIVATE void socket_release(PyObject *sock);
 
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
  *
- * Each gives -1 and errno like its namesake; EBADF where the lease's owner has gone.  They
- * are the only ones that this extension makes on descriptors that carry a connection, so
- * that a test can make each of them fail (_core._fail_call). */
+ * G.calls is the one door of this extension to the kernel for descriptors that carry a connection
+ * or are watched: a test makes each of them fail (_core._fail_call), and another table can stand
+ * for the kernel. */
+struct stat;
+typedef struct gl_calls {
+    ssize_t (*recv)(int fd, void *buf, size_t n, int flags);
+    ssize_t (*send)(int fd, const void *buf, size_t n, int flags);
+    ssize_t (*sendto)(int fd, const void *buf, size_t n, int flags, const void *to,
+                      socklen_t len);
+    int (*shutdown)(int fd, int how);
+    int (*nodelay)(int fd);       /* setsockopt: TCP_NODELAY */
+    int (*nonblocking)(int fd);   /* fcntl: O_NONBLOCK */
+    int (*dup)(int fd);           /* fcntl: close-on-exec */
+    int (*exists)(int fd);        /* -1 where nothing is open under the number */
+    int (*fstat)(int fd, struct stat *st);
+    ssize_t (*read)(int fd, void *buf, size_t n);
+    int (*close)(int fd);
+} gl_calls;
 
+/* Each gives -1 and errno like its namesake; EBADF where the lease's owner has gone. */
 GL_PRIVATE ssize_t gl_call_recv(const gl_lease *l, void *buf, size_t n, int flags);
 GL_PRIVATE ssize_t gl_call_send(const gl_lease *l, const void *buf, size_t n, int flags);
 GL_PRIVATE ssize_t gl_call_sendto(const gl_lease *l, const void *buf, size_t n, int flags,
-                              const void *addr, socklen_t len);
+                                  const void *addr, socklen_t len);
 GL_PRIVATE int gl_call_shutdown(const gl_lease *l, int how);
 GL_PRIVATE int gl_call_nodelay(const gl_lease *l);
-GL_PRIVATE int call_nonblocking(const gl_lease *l);
-GL_PRIVATE int call_dup(const gl_lease *l);
+GL_PRIVATE int gl_call_nonblocking(const gl_lease *l);
+GL_PRIVATE int gl_call_dup(const gl_lease *l);
 /* close(2) without the GIL: it may wait (SO_LINGER). */
 GL_PRIVATE void gl_call_close(int fd);
 

@@ -36,7 +36,7 @@ gl_loops_remove(gl_loop *loop)
 /* Transports, owned. */
 typedef struct {
     gl_fd *item;
-    size_t len, cap;
+    uint32_t len, cap;
 } transport_list;
 
 /* Notes a transport that has something to send and was not yet registered: its connection_made
@@ -48,14 +48,8 @@ note_unopened(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
     if (f->transport == NULL || Py_REFCNT(f->transport) == 0 ||
         G.reg_ops[f->kind]->unsent == NULL || !G.reg_ops[f->kind]->unsent(f->transport))
         return 0;
-    if (list->len == list->cap) {
-        size_t cap = list->cap ? list->cap * 2 : 16;
-        gl_fd *p = PyMem_Realloc(list->item, cap * sizeof(*p));
-        if (p == NULL)
-            return 0; /* it is sent when it is registered */
-        list->item = p;
-        list->cap = cap;
-    }
+    if (!gl_grow(&list->item, &list->cap, list->len, sizeof(*f), 16))
+        return 0; /* it is sent when it is registered */
     Py_INCREF(f->transport);
     list->item[list->len++] = *f;
     return 0;
@@ -63,8 +57,8 @@ note_unopened(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
 
 /* Sends what the loops' transports have queued, but for loops that are in Go and do so
  * themselves. */
-GL_PRIVATE void
-gl_loops_flush(void)
+static void
+loops_flush(void)
 {
     transport_list unopened = {NULL, 0, 0};
     if (G.first_loop == NULL || gl_library_epoch() == 0)
@@ -76,16 +70,37 @@ gl_loops_flush(void)
             loop->go->flush(loop->reactor);
         (void)fds_each(&loop->fds, note_unopened, NULL, &unopened);
     }
-    for (size_t i = 0; i < unopened.len; i++) {
+    for (uint32_t i = 0; i < unopened.len; i++) {
         G.reg_ops[unopened.item[i].kind]->flush(unopened.item[i].transport);
         Py_DECREF(unopened.item[i].transport);
     }
-    PyMem_Free(unopened.item);
+    PyMem_RawFree(unopened.item);
 }
 
-GL_PRIVATE PyObject *
-gl_core_flush_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+static PyObject *
+flush_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    gl_loops_flush();
+    loops_flush();
     Py_RETURN_NONE;
+}
+
+static PyObject *
+before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    loops_flush();
+    gl_library_before_fork();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef loops_functions[] = {
+    {"_flush_loops", GL_NOARGS(flush_loops),
+     PyDoc_STR("Sends what the transports of all loops have queued; for atexit.")},
+    {"_before_fork", GL_NOARGS(before_fork), PyDoc_STR("For os.register_at_fork(before=...).")},
+    {NULL, NULL, 0, NULL},
+};
+
+GL_PRIVATE int
+gl_loops_init(PyObject *module)
+{
+    return PyModule_AddFunctions(module, loops_functions);
 }

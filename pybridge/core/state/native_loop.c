@@ -1,9 +1,9 @@
 /*
- * native_loop.c: may an entry go on this loop's ring directly?
+ * native_loop.c: may an entry go on this loop's ready queue directly?
  *
  * asyncio schedules by calling loop.call_soon.  Where that is our own method, and
- * nothing could tell the difference, Tasks and Futures put their entry on the ring
- * themselves.  Everything else takes the general path, which is asyncio's: a foreign
+ * nothing could tell the difference, Tasks and Futures put their entry on the ready
+ * queue themselves.  Everything else takes the general path, which is asyncio's: a foreign
  * loop, a subclass or an instance with another call_soon, debug mode (whose checks
  * and tracebacks call_soon makes), and a closed loop (whose error call_soon raises).
  *
@@ -61,13 +61,9 @@ GL_PRIVATE int
 gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
     gl_loop *native = gl_native_loop(loop);
-    PyObject *handle;
     if (native) {
         Py_INCREF(native); /* making a handle may run the collector */
-        handle = gl_handle_new(native, callable, &arg, arg ? 1 : 0, context);
-        int r = handle ? gl_ready_push(&native->ready, handle) : -1;
-        if (r < 0)
-            Py_XDECREF(handle);
+        int r = push_new_handle(native, callable, arg, context);
         Py_DECREF(native);
         return r;
     }
@@ -81,8 +77,8 @@ gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
     if (arg)
         stack[n++] = Py_NewRef(arg);
     stack[n] = Py_NewRef(context);
-    handle = PyObject_VectorcallMethod(G.s_call_soon, stack,
-                                       n | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
+    PyObject *handle = PyObject_VectorcallMethod(G.s_call_soon, stack,
+                                                 n | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
     for (size_t i = 0; i <= n; i++)
         Py_DECREF(stack[i]);
     Py_XDECREF(handle);

@@ -6,19 +6,49 @@
 
 #include "state/state.h"
 
-/* ---- handle.c -------------------------------------------------------------------------------- */
+/* ---- handle.c --------------------------------------------------------------------------------- */
 
+static inline gl_handle_args *
+handle_inline(PyObject *h)
+{
+    if (Py_TYPE(h) == G.handle_type)
+        return &((gl_handle *)h)->inl;
+    return Py_TYPE(h) == G.timer_handle_type ? &((gl_timer_handle *)h)->inl
+                                              : &((gl_threadsafe_handle *)h)->inl;
+}
+
+GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
+GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
+/* Puts other objects (owned, or NULL) in the place of callback and arguments. */
+GL_PRIVATE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
+/* The arguments as `_args` has them; new reference. */
+GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
+
+/* ---- handle_run.c ----------------------------------------------------------------------------- */
+
+/* cancel(), cancelled() and _run(), of all types. */
+GL_PRIVATE_DATA PyMethodDef handle_methods[4];
 /* Calls the callback in its context.  `self` must be kept alive by the caller.
  * -1 where SystemExit or KeyboardInterrupt has to leave the loop. */
 GL_PRIVATE int handle_run(gl_loop *loop, PyObject *self);
-GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
-GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
+
+/* ---- lease.c ---------------------------------------------------------------------------------- */
+
+/* One fewer of a socket's users.  Where the socket was closed meanwhile this ends it, which runs
+ * Python; what is raised there goes to sys.unraisablehook. */
+GL_PRIVATE void socket_release(PyObject *sock);
 
 /* ---- registry.c ------------------------------------------------------------------------------ */
 
 /* Calls `each` for every entry in the table, while it returns 0. */
 GL_PRIVATE int fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visit,
                         void *arg);
+
+/* ---- scheduling.c ----------------------------------------------------------------------------- */
+
+/* Puts a fresh handle of callable(arg) on the ready queue; `arg` may be NULL. */
+GL_PRIVATE_INLINE int push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg,
+                                      PyObject *context);
 
 /* ---- timers.c -------------------------------------------------------------------------------- */
 

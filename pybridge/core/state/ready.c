@@ -1,7 +1,8 @@
 /*
- * ready.c: the ready queue, a ring of owned references that grows by doubling.
+ * ready.c: the ready queue, a FIFO of owned references in a circular buffer that grows by
+ * doubling.
  *
- * An entry is a Handle (or, later, a Task).  One iteration of the loop runs just
+ * An entry is a Handle or a Task.  One iteration of the loop runs just
  * the entries that were there when it began; what they append waits for the next.
  * Guarded by the GIL: any thread may push (call_soon_threadsafe).
  */
@@ -22,7 +23,7 @@ gl_ready_init(gl_ready *q)
     return 0;
 }
 
-/* Moves the entries into a ring of `capacity` (a power of two, large enough). */
+/* Moves the entries into a buffer of `capacity` (a power of two, large enough). */
 static int
 ready_resize(gl_ready *q, size_t capacity)
 {
@@ -40,7 +41,7 @@ ready_resize(gl_ready *q, size_t capacity)
     return 0;
 }
 
-/* The ring is full, or it is closed: whoever pushes has checked the loop, and then
+/* The queue is full, or it is closed: whoever pushes has checked the loop, and then
  * something ran (a collection, say) that closed it. */
 static int
 ready_grow(gl_ready *q)
@@ -77,7 +78,7 @@ gl_ready_trim(gl_ready *q)
 {
     if (q->count == 0 && q->capacity > 64 * GL_READY_INITIAL) {
         if (ready_resize(q, GL_READY_INITIAL) < 0)
-            PyErr_Clear(); /* the larger ring goes on serving */
+            PyErr_Clear(); /* the larger buffer goes on serving */
     }
 }
 

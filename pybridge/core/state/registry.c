@@ -11,23 +11,13 @@
 #include "state/private.h"
 
 #include <errno.h>
-#include <fcntl.h>
 
 GL_NO_PYTHON GL_PRIVATE int
 gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner, int fd)
 {
-    if (id >= loop->regs_cap) {
-        uint32_t cap = loop->regs_cap ? loop->regs_cap : 64;
-        while (cap <= id)
-            cap *= 2;
-        gl_reg *p = PyMem_Realloc(loop->regs, cap * sizeof(*p));
-        if (p == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        memset(p + loop->regs_cap, 0, (cap - loop->regs_cap) * sizeof(*p));
-        loop->regs = p;
-        loop->regs_cap = cap;
+    if (!gl_grow(&loop->regs, &loop->regs_cap, id, sizeof(*loop->regs), 64)) {
+        PyErr_NoMemory();
+        return -1;
     }
     gl_reg *r = &loop->regs[id];
     assert(r->owner == NULL); /* whoever had the id has cleared its entry */
@@ -61,23 +51,11 @@ gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
 GL_PRIVATE_INLINE gl_fd *
 gl_fd_find(gl_loop *loop, int fd)
 {
-    int i = fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
+    uint32_t i = (uint32_t)fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
     if (fd < 0 || branch >= loop->fds.branches || loop->fds.branch[branch] == NULL)
         return NULL;
     gl_fd_leaf *leaf = loop->fds.branch[branch]->leaf[i % GL_FD_BRANCH];
     return leaf ? &leaf->fd[fd % GL_FD_LEAF] : NULL;
-}
-
-static int
-fds_grow(gl_fds *fds, int branch)
-{
-    gl_fd_branch **p = PyMem_Realloc(fds->branch, ((size_t)branch + 1) * sizeof(*p));
-    if (p == NULL)
-        return -1;
-    fds->branch = p;
-    while (fds->branches <= branch)
-        p[fds->branches++] = NULL;
-    return 0;
 }
 
 GL_PRIVATE gl_fd *
@@ -87,13 +65,13 @@ gl_fd_get(gl_loop *loop, int fd)
     if (f != NULL)
         return f;
     /* Only what is open takes memory here. */
-    if (fd < 0 || fcntl(fd, F_GETFD) < 0) {
+    if (fd < 0 || G.calls->exists(fd) < 0) {
         gl_set_oserror(EBADF);
         return NULL;
     }
     gl_fds *fds = &loop->fds;
-    int i = fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
-    if (branch < fds->branches || fds_grow(fds, branch) == 0) {
+    uint32_t i = (uint32_t)fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
+    if (gl_grow(&fds->branch, &fds->branches, branch, sizeof(*fds->branch), 1)) {
         gl_fd_branch **b = &fds->branch[branch];
         if (*b == NULL)
             *b = PyMem_Calloc(1, sizeof(**b));
@@ -199,14 +177,13 @@ gl_watch_drop(gl_watch *out)
 GL_PRIVATE void
 gl_held_release(gl_loop *loop)
 {
-    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *exc = gl_take_exception();
     while (loop->held_len > 0) {
         PyObject *sock = loop->held[--loop->held_len];
         socket_release(sock);
         Py_DECREF(sock);
     }
-    if (exc != NULL)
-        gl_restore_exception(exc);
+    gl_restore_exception(exc);
 }
 
 /* ---- the collector, and the end ---------------------------------------------------- */
@@ -214,7 +191,7 @@ gl_held_release(gl_loop *loop)
 GL_PRIVATE int
 fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visit, void *arg)
 {
-    for (int b = 0; b < fds->branches; b++) {
+    for (uint32_t b = 0; b < fds->branches; b++) {
         for (int i = 0; fds->branch[b] != NULL && i < GL_FD_BRANCH; i++) {
             gl_fd_leaf *leaf = fds->branch[b]->leaf[i];
             for (int k = 0; leaf != NULL && k < GL_FD_LEAF; k++) {
@@ -272,21 +249,21 @@ gl_registry_clear(gl_loop *loop)
     loop->regs = NULL;
     loop->regs_cap = 0;
     loop->fds = (gl_fds){NULL, 0};
-    PyMem_Free(loop->late_watches);
+    PyMem_RawFree(loop->late_watches);
     loop->late_watches = NULL;
     loop->late_watches_len = loop->late_watches_cap = 0;
     gl_held_release(loop);
-    PyMem_Free(loop->held);
+    PyMem_RawFree(loop->held);
     loop->held = NULL;
     loop->held_cap = 0;
     (void)fds_each(&fds, fd_drop, NULL, NULL);
-    for (int b = 0; b < fds.branches; b++) {
+    for (uint32_t b = 0; b < fds.branches; b++) {
         for (int i = 0; fds.branch[b] != NULL && i < GL_FD_BRANCH; i++)
             PyMem_Free(fds.branch[b]->leaf[i]);
         PyMem_Free(fds.branch[b]);
     }
-    PyMem_Free(fds.branch);
+    PyMem_RawFree(fds.branch);
     for (uint32_t i = 0; i < regs_cap; i++)
         Py_XDECREF(regs[i].owner);
-    PyMem_Free(regs);
+    PyMem_RawFree(regs);
 }

@@ -17,21 +17,21 @@ gl_monotonic_ns(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+GL_PRIVATE_INLINE int
+push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    PyObject *h = gl_handle_new(loop, callable, &arg, arg ? 1 : 0, context);
+    int r = h ? gl_ready_push(&loop->ready, h) : -1;
+    if (r < 0)
+        Py_XDECREF(h);
+    return r;
+}
+
 GL_PRIVATE int
 gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
-    if (gl_loop_check_usable(loop) < 0)
-        return -1;
-    PyObject *h = gl_handle_new(loop, callable, &arg, arg ? 1 : 0, context);
-    if (h == NULL)
-        return -1;
-    if (gl_ready_push(&loop->ready, h) < 0) {
-        Py_DECREF(h);
-        return -1;
-    }
-    return 0;
+    return gl_loop_check_usable(loop) < 0 ? -1 : push_new_handle(loop, callable, arg, context);
 }
-
 
 /* ---- waking --------------------------------------------------------------- */
 
@@ -57,24 +57,10 @@ gl_wake(gl_loop *loop)
 /* ---- running entries, with debug mode's stopwatch ---------------------------- */
 
 GL_PRIVATE int
-gl_log_slow(gl_loop *loop, PyObject *what, double seconds)
+gl_log_slow(gl_loop *loop, PyObject *what, int64_t before)
 {
-    PyObject *limit = PyObject_GetAttr((PyObject *)loop, G.s_slow_callback_duration);
-    if (limit == NULL)
-        return -1;
-    double d = PyFloat_AsDouble(limit);
-    Py_DECREF(limit);
-    if (d == -1.0 && PyErr_Occurred())
-        return -1;
-    if (seconds < d)
-        return 0;
-    PyObject *text = gl_is_handle(what) ? PyObject_CallOneArg(G.format_handle, what)
-                                        : PyObject_Repr(what);
-    if (text == NULL)
-        return -1;
-    PyObject *r = PyObject_CallMethod(G.logger, "warning", "sOd",
-                                      "Executing %s took %.3f seconds", text, seconds);
-    Py_DECREF(text);
+    PyObject *r = PyObject_CallMethod((PyObject *)loop, "_log_slow", "Od", what,
+                                      (double)(gl_monotonic_ns() - before) / 1e9);
     Py_XDECREF(r);
     return r ? 0 : -1;
 }
@@ -88,7 +74,7 @@ gl_run_timed(gl_loop *loop, PyObject *handle)
     int64_t before = gl_monotonic_ns();
     int r = handle_run(loop, handle);
     if (r == 0)
-        r = gl_log_slow(loop, handle, (double)(gl_monotonic_ns() - before) / 1e9);
+        r = gl_log_slow(loop, handle, before);
     Py_CLEAR(loop->current_handle);
     return r;
 }

@@ -13,20 +13,6 @@
 #define GL_SUB_INITIAL 256u
 #define GL_SUB_KEEP 65536u /* room that is kept after a burst */
 
-static int
-submissions_grow(gl_shared *sh)
-{
-    uint32_t cap = sh->sub_cap ? sh->sub_cap * 2 : GL_SUB_INITIAL;
-    gl_submission *p = PyMem_RawRealloc(sh->sub, (size_t)cap * sizeof(*p));
-    if (p == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    sh->sub = p;
-    sh->sub_cap = cap;
-    return 0;
-}
-
 GL_PRIVATE void
 gl_submissions_trim(gl_loop *loop)
 {
@@ -40,24 +26,6 @@ gl_submissions_trim(gl_loop *loop)
     }
 }
 
-/* Room for a submission that a stranger's thread makes while Go works on the queue.
- * asyncio forbids such calls but does not break on them, and nor may we. */
-static gl_submission *
-late_submission(gl_loop *loop)
-{
-    if (loop->late_len == loop->late_cap) {
-        uint32_t cap = loop->late_cap ? loop->late_cap * 2 : 16;
-        gl_submission *p = PyMem_RawRealloc(loop->late, (size_t)cap * sizeof(*p));
-        if (p == NULL) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-        loop->late = p;
-        loop->late_cap = cap;
-    }
-    return &loop->late[loop->late_len++];
-}
-
 GL_PRIVATE int
 gl_submissions_join_late(gl_loop *loop)
 {
@@ -67,33 +35,33 @@ gl_submissions_join_late(gl_loop *loop)
         const gl_submission *s = &loop->late[i];
         if (s->op == GL_SUB_TIMER_ARM && s->arg < loop->shared->next_deadline)
             loop->shared->next_deadline = s->arg;
-        if (gl_submit(loop, s->op, s->id, s->gen, s->ptr, s->arg) < 0)
+        if (gl_submit(loop, s->op, s->id, s->gen, s->arg) < 0)
             return -1;
     }
     return 0;
 }
 
 GL_PRIVATE_INLINE int
-gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, const void *ptr, int64_t arg)
+gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {
     gl_shared *sh = loop->shared;
-    gl_submission *s;
-    if (loop->in_turn) {
-        s = late_submission(loop);
-        if (s == NULL)
-            return -1;
-    } else {
-        if (sh->sub_len == sh->sub_cap && submissions_grow(sh) < 0)
-            return -1;
+    gl_submission *s = NULL;
+    /* asyncio forbids calls of another thread while the loop runs, but does not break on them, and
+     * nor may we. */
+    if (!loop->in_turn && gl_grow(&sh->sub, &sh->sub_cap, sh->sub_len, sizeof(*s), GL_SUB_INITIAL))
         s = &sh->sub[sh->sub_len++];
+    else if (loop->in_turn && gl_grow(&loop->late, &loop->late_cap, loop->late_len, sizeof(*s), 16))
+        s = &loop->late[loop->late_len++];
+    if (s == NULL) {
+        PyErr_NoMemory();
+        return -1;
     }
     s->op = op;
     s->id = id;
     s->gen = gen;
-    s->flags = 0;
-    s->ptr = (void *)ptr;
+    s->unused = 0;
     s->arg = arg;
-    if (op >= GL_SUB_WRITE)
+    if (op == GL_SUB_STREAM)
         loop->dirty = 1;
     return 0;
 }

@@ -7,9 +7,9 @@
  *     free --arm--> armed --due (GL_CMP_TIMER)--> free
  *                     |
  *                     +--cancel, not yet seen by Go--> free (the submission becomes a NOP)
- *                     +--cancel, seen by Go--> limbo --next turn--> free
+ *                     +--cancel, seen by Go--> retired --next turn--> free
  *
- * An id in limbo is not given out again: a completion that is already in C's hands
+ * A retired id is not given out again: a completion that is already in C's hands
  * may still name it.  Ids are taken from the lowest chunk that has one, so that the
  * chunks of a burst empty and can be freed.
  */
@@ -25,20 +25,6 @@ struct gl_timer_chunk {
     uint32_t free_len;
 };
 
-static uint32_t *
-timers_limbo_push(gl_timers *t)
-{
-    if (t->limbo_len == t->limbo_cap) {
-        uint32_t cap = t->limbo_cap ? t->limbo_cap * 2 : 64;
-        uint32_t *p = PyMem_Realloc(t->limbo, cap * sizeof(uint32_t));
-        if (p == NULL)
-            return NULL;
-        t->limbo = p;
-        t->limbo_cap = cap;
-    }
-    return &t->limbo[t->limbo_len++];
-}
-
 static int
 timers_id_alloc(gl_timers *t, uint32_t *id)
 {
@@ -46,15 +32,8 @@ timers_id_alloc(gl_timers *t, uint32_t *id)
            t->chunk[t->first_free]->free_len == 0)
         t->first_free++;
     uint32_t c = t->first_free;
-    if (c >= t->chunks) {
-        if (c >= GL_TIMER_CHUNKS)
-            goto nomem;
-        gl_timer_chunk **p = PyMem_Realloc(t->chunk, (t->chunks + 1) * sizeof(*p));
-        if (p == NULL)
-            goto nomem;
-        t->chunk = p;
-        t->chunk[t->chunks++] = NULL;
-    }
+    if (c >= GL_TIMER_CHUNKS || !gl_grow(&t->chunk, &t->chunks, c, sizeof(*t->chunk), 4))
+        goto nomem;
     if (t->chunk[c] == NULL) {
         gl_timer_chunk *k = PyMem_Calloc(1, sizeof(*k));
         if (k == NULL)
@@ -104,7 +83,7 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
         return gl_loop_check_usable(loop);
     if (timers_id_alloc(&loop->timers, &id) < 0)
         return -1;
-    if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, NULL, h->deadline) < 0) {
+    if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, h->deadline) < 0) {
         timers_id_free(&loop->timers, id);
         return -1;
     }
@@ -142,12 +121,12 @@ timers_cancel(gl_timer_handle *h)
             sh->sub_len--;
         timers_id_free(&loop->timers, id);
     } else {
-        uint32_t *slot = timers_limbo_push(&loop->timers);
+        gl_timers *t = &loop->timers;
         /* Without memory the id is lost, not the timer: Go then reports an id
          * without owner, which is ignored. */
-        if (slot)
-            *slot = id;
-        if (gl_submit(loop, GL_SUB_TIMER_CANCEL, id, 0, NULL, 0) < 0)
+        if (gl_grow(&t->retired, &t->retired_cap, t->retired_len, sizeof(id), 64))
+            t->retired[t->retired_len++] = id;
+        if (gl_submit(loop, GL_SUB_TIMER_CANCEL, id, 0, 0) < 0)
             PyErr_Clear();
     }
     Py_DECREF(h);
@@ -157,10 +136,10 @@ GL_PRIVATE_INLINE void
 gl_timers_turned(gl_timers *t, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        timers_id_free(t, t->limbo[i]);
-    t->limbo_len -= n;
-    if (t->limbo_len)
-        memmove(t->limbo, t->limbo + n, t->limbo_len * sizeof(*t->limbo));
+        timers_id_free(t, t->retired[i]);
+    t->retired_len -= n;
+    if (t->retired_len)
+        memmove(t->retired, t->retired + n, t->retired_len * sizeof(*t->retired));
 }
 
 GL_PRIVATE PyObject *
@@ -194,7 +173,7 @@ gl_timers_clear(gl_timers *t)
 {
     gl_timer_chunk **chunk = t->chunk;
     uint32_t chunks = t->chunks;
-    PyMem_Free(t->limbo);
+    PyMem_RawFree(t->retired);
     memset(t, 0, sizeof(*t));
     for (uint32_t c = 0; c < chunks; c++) {
         if (chunk[c] == NULL)
@@ -208,5 +187,5 @@ gl_timers_clear(gl_timers *t)
         }
         PyMem_Free(chunk[c]);
     }
-    PyMem_Free(chunk);
+    PyMem_RawFree(chunk);
 }

@@ -33,7 +33,7 @@ gl_slot_offset(PyObject *cls, const char *name)
 }
 
 GL_PRIVATE int
-gl_names_init(void)
+gl_names_init(PyObject *Py_UNUSED(module))
 {
 #define X(n)                                                                   \
     if ((G.s_##n = PyUnicode_InternFromString(#n)) == NULL)                    \
@@ -56,21 +56,10 @@ gl_names_init(void)
     IMPORT(asyncio_InvalidStateError, "asyncio", "InvalidStateError")
     IMPORT(TransportSocket, "asyncio.trsock", "TransportSocket")
     IMPORT(extract_stack, "asyncio.format_helpers", "extract_stack")
-    IMPORT(format_callback_source, "asyncio.format_helpers", "_format_callback_source")
-    IMPORT(format_handle, "asyncio.base_events", "_format_handle")
     IMPORT(logger, "asyncio.log", "logger")
     IMPORT(socket_socket, "socket", "socket")
     IMPORT(gaierror, "socket", "gaierror")
-    IMPORT(AddressFamily, "socket", "AddressFamily")
-    IMPORT(SocketKind, "socket", "SocketKind")
 #undef IMPORT
-    /* Since 3.13 (and late 3.12) the formatter takes debug=. */
-    PyObject *kwdefaults = PyObject_GetAttrString(G.format_callback_source, "__kwdefaults__");
-    if (kwdefaults == NULL)
-        return -1;
-    G.format_takes_debug =
-        PyDict_Check(kwdefaults) && PyDict_GetItemString(kwdefaults, "debug") != NULL;
-    Py_DECREF(kwdefaults);
     G.Handle_run = PyObject_GetAttrString(G.asyncio_Handle, "_run");
     G.Handle_cancel = PyObject_GetAttrString(G.asyncio_Handle, "cancel");
     G.TimerHandle_cancel = PyObject_GetAttrString(G.asyncio_TimerHandle, "cancel");

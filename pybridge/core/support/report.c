@@ -4,7 +4,6 @@
  */
 #include "support/support.h"
 
-/* The exception that is set, normalised, with its traceback; clears it.  Owned. */
 GL_PRIVATE PyObject *
 gl_take_exception(void)
 {
@@ -22,10 +21,11 @@ gl_take_exception(void)
 #endif
 }
 
-/* Sets an exception object as the current one; takes over the reference. */
 GL_PRIVATE void
 gl_restore_exception(PyObject *exc)
 {
+    if (exc == NULL)
+        return;
 #if PY_VERSION_HEX >= 0x030C0000
     PyErr_SetRaisedException(exc);
 #else
@@ -40,41 +40,45 @@ gl_context_leave(PyObject *context)
         PyErr_WriteUnraisable(context);
 }
 
-/* Leaves a context while an exception may be set. */
 GL_PRIVATE void
 gl_context_exit(PyObject *context)
 {
-    if (!PyErr_Occurred()) {
-        gl_context_leave(context);
-        return;
-    }
     PyObject *exc = gl_take_exception();
-    if (PyContext_Exit(context) < 0)
-        PyErr_WriteUnraisable(context);
+    gl_context_leave(context);
     gl_restore_exception(exc);
+}
+
+GL_PRIVATE bool
+gl_exception_leaves(void)
+{
+    return PyErr_ExceptionMatches(PyExc_SystemExit) ||
+           PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+}
+
+GL_PRIVATE int
+gl_unraisable_unless_leaving(int rc, PyObject *about)
+{
+    if (rc == 0 || gl_exception_leaves())
+        return rc;
+    PyErr_WriteUnraisable(about);
+    return 0;
 }
 
 GL_PRIVATE void
 gl_log_debug(PyObject *about, const char *format, const char *detail, PyObject *exc)
 {
-    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
-    PyObject *method = PyObject_GetAttr(G.logger, G.s_debug), *args = NULL, *kwargs = NULL;
-    PyObject *r = NULL;
-    if (method != NULL)
-        args = detail ? Py_BuildValue("(sOs)", format, about, detail)
-                      : Py_BuildValue("(sO)", format, about);
-    if (args != NULL && exc != NULL)
-        kwargs = Py_BuildValue("{sO}", "exc_info", exc);
-    if (args != NULL && (exc == NULL || kwargs != NULL))
-        r = PyObject_Call(method, args, kwargs);
+    PyObject *saved = gl_take_exception();
+    PyObject *method = PyObject_GetAttr(G.logger, G.s_debug);
+    PyObject *args = Py_BuildValue(detail ? "(sOs)" : "(sO)", format, about, detail);
+    PyObject *kwargs = Py_BuildValue("{sO}", "exc_info", exc ? exc : Py_None);
+    PyObject *r = method && args && kwargs ? PyObject_Call(method, args, kwargs) : NULL;
     if (r == NULL)
         PyErr_WriteUnraisable(about);
     Py_XDECREF(r);
     Py_XDECREF(kwargs);
     Py_XDECREF(args);
     Py_XDECREF(method);
-    if (saved != NULL)
-        gl_restore_exception(saved);
+    gl_restore_exception(saved);
 }
 
 /* Calls the handler with {'message', 'exception', ...}.  `exc` may be NULL. */
@@ -94,13 +98,8 @@ gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *key1, PyObj
         r = PyDict_SetItem(context, key2, value2);
     if (r == 0 && source_traceback && source_traceback != Py_None)
         r = PyDict_SetItem(context, G.s_source_traceback, source_traceback);
-    if (r == 0) {
-        PyObject *res =
-            PyObject_CallMethodOneArg((PyObject *)loop, G.s_call_exception_handler, context);
-        if (res == NULL)
-            r = -1;
-        Py_XDECREF(res);
-    }
+    if (r == 0)
+        r = gl_call_method((PyObject *)loop, G.s_call_exception_handler, context);
     Py_DECREF(context);
     return r;
 }
@@ -110,22 +109,19 @@ gl_report_exception_object(gl_loop *loop, const char *message, PyObject *exc,
                            PyObject *transport, PyObject *protocol)
 {
     PyObject *text = PyUnicode_FromString(message);
-    if (text == NULL)
-        return -1;
-    int r = gl_report(loop, text, exc, transport ? G.s_transport : NULL, transport,
-                      protocol ? G.s_protocol : NULL, protocol, NULL);
-    Py_DECREF(text);
+    int r = text ? gl_report(loop, text, exc, transport ? G.s_transport : NULL, transport,
+                             protocol ? G.s_protocol : NULL, protocol, NULL)
+                 : -1;
+    Py_XDECREF(text);
     return r;
 }
 
 GL_PRIVATE int
 gl_report_stray(gl_loop *loop, const char *message, PyObject *transport, PyObject *protocol)
 {
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+    if (gl_exception_leaves())
         return -1;
-    PyObject *exc = gl_take_exception();
-    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
+    PyObject *exc = gl_take_exception(), *owner = Py_NewRef(protocol ? protocol : Py_None);
     int r = gl_report_exception_object(loop, message, exc, transport, owner);
     Py_DECREF(owner);
     Py_DECREF(exc);
@@ -135,15 +131,9 @@ gl_report_stray(gl_loop *loop, const char *message, PyObject *transport, PyObjec
 GL_PRIVATE PyObject *
 gl_oserror(int err)
 {
-    PyObject *args = Py_BuildValue("(is)", err, strerror(err));
-    if (args == NULL)
-        return NULL;
-    PyObject *exc = PyObject_Call(PyExc_OSError, args, NULL);
-    Py_DECREF(args);
-    return exc;
+    return PyObject_CallFunction(PyExc_OSError, "is", err, strerror(err));
 }
 
-/* Sets the OSError of an errno; returns -1. */
 GL_PRIVATE int
 gl_set_oserror(int err)
 {

@@ -2,6 +2,8 @@
  * support.h: what every room of the extension leans on.
  *
  *   names.c      interned strings, the objects imported from asyncio, the module's state
+ *   objects.c    types and their methods, calls without a result, arrays that grow
+ *   args.c       arguments by position or by name (args.h)
  *   report.c     exceptions: kept, made from an errno, told to those who handle them
  *   endpoints.c  raw socket addresses as Python values, and back
  *
@@ -27,25 +29,22 @@ typedef struct gl_loop gl_loop;
 /* ---- the module's state -------------------------------------------------------------- */
 
 /* The interned strings: G.s_NAME is the str "NAME". */
-#define GL_STRINGS(X)                                                          \
-    X(_asyncio_future_blocking) X(_attach) X(_detach) X(_callback)             \
-    X(_fatal_error) X(add_done_callback) X(buffer_updated)                     \
-    X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost) \
-    X(connection_made) X(context) X(data_received) X(detach) X(done)           \
-    X(eof_received) X(exception) X(fileno) X(get_buffer) X(get_debug)          \
-    X(getpeername) X(getsockname) X(handle) X(loop) X(message)                 \
-    X(pause_writing) X(peername) X(protocol) X(resume_writing) X(result)       \
-    X(set_exception) X(set_result) X(sockname) X(socket) X(source_traceback)   \
-    X(transport) X(_call_connection_lost) X(_start) X(_sock) X(name) X(asyncgen) \
-    X(future) X(task) X(slow_callback_duration) X(_loop) X(gettimeout) X(send) \
-    X(throw) X(_accept_failed) X(_log_slow) X(_forget_server_client)       \
-    X(_check_thread) X(_check_callback) X(debug) X(warning) X(recv) X(recv_into) \
-    X(_run) X(set) X(callback)                                                 \
-    X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync) \
-    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent)                \
-    X(_maybe_pause_protocol) X(datagram_received) X(error_received) X(sendto) \
-    X(_wake_waiter) X(pipe) X(_decref_socketios) X(raw)                          \
-    X(cancel) X(coro) X(eager_start) X(get_loop) X(is_running) X(create_task)   
+#define GL_STRINGS(X)                                                                         \
+    X(_asyncio_future_blocking) X(_attach) X(_detach) X(_callback) X(_fatal_error)            \
+    X(add_done_callback) X(buffer_updated) X(call_exception_handler) X(call_soon)             \
+    X(cancelled) X(close) X(connection_lost) X(connection_made) X(context) X(data_received)   \
+    X(detach) X(done) X(eof_received) X(exception) X(fileno) X(get_buffer) X(get_debug)       \
+    X(getpeername) X(getsockname) X(handle) X(loop) X(message) X(pause_writing) X(peername)   \
+    X(protocol) X(resume_writing) X(result) X(set_exception) X(set_result) X(sockname)        \
+    X(socket) X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(_sock)    \
+    X(name) X(future) X(task) X(_loop) X(send) X(throw) X(_accept_failed)                     \
+    X(_forget_server_client) X(_check_thread) X(debug) X(recv_into) X(_run) X(set)            \
+    X(callback) X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync)   \
+    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent) X(_maybe_pause_protocol)     \
+    X(datagram_received) X(error_received) X(sendto) X(_wake_waiter) X(pipe)                  \
+    X(_decref_socketios) X(raw) X(cancel) X(coro) X(eager_start) X(get_loop) X(is_running)    \
+    X(create_task) X(fd) X(n) X(buf) X(data) X(sock) X(delay) X(when) X(list_of_data)         \
+    X(high) X(low) X(_callback_failed) X(default)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -85,7 +84,8 @@ typedef struct gl_task_node {
 
 /* All that the module keeps for its own.  It is loaded once in a process (module.c), so this
  * is one object.  The first part is written while the module is imported and only read
- * then; the second changes while loops run, guarded by the GIL, by any thread. */
+ * then; the second changes while loops run.  In brackets what guards a field: [GIL] means any
+ * thread that has it. */
 struct gl_globals {
 #define X(n) PyObject *s_##n;
     GL_STRINGS(X)
@@ -103,11 +103,7 @@ struct gl_globals {
     PyObject *logger;             /* asyncio.log.logger */
     PyObject *socket_socket;      /* socket.socket */
     PyObject *gaierror;           /* socket.gaierror */
-    PyObject *AddressFamily, *SocketKind; /* socket's enums */
-    PyObject *format_callback_source; /* asyncio.format_helpers._format_callback_source */
-    PyObject *format_handle;      /* asyncio.base_events._format_handle */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
-    bool format_takes_debug;
     PyObject *asyncio_constants;  /* the module asyncio.constants */
     struct {
         PyTypeObject *Future, *Task;        /* the C-accelerated classes */
@@ -141,32 +137,35 @@ struct gl_globals {
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
     /* ---- what changes ---- */
-    bool loaded;
-    int dealloc_depth;            /* how deep we are in chains of dying objects */
-    gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) */
-    gl_pool handle_pool, timer_pool, threadsafe_pool;
-    struct gl_future_iter *iter_pool[GL_ITER_POOL];
+    bool loaded;                  /* at import [GIL] */
+    int dealloc_depth;            /* how deep we are in chains of dying objects [GIL] */
+    gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) [GIL] */
+    gl_pool handle_pool, timer_pool, threadsafe_pool; /* state/handle.c [GIL] */
+    struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
     int iter_pool_len;
-    gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) */
-    unsigned long long task_names; /* the number in the last default name */
+    gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
+    unsigned long long task_names; /* the number in the last default name [GIL] */
     struct {
         PyTypeObject *type;       /* not owned: the tag is never given to another class */
         unsigned int tag;
         PyObject *call_soon;      /* _core.Loop's method descriptor */
-    } native_class;               /* state/native_loop.c */
-    PyObject *TransportSocket_class; /* goloop.transport_socket's; NULL until it is wanted */
+    } native_class;               /* state/native_loop.c [GIL; the three change together] */
+    PyObject *TransportSocket_class; /* goloop.transport_socket's; NULL until wanted [GIL] */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
         PyObject *s_call_eof, *s_start_shutdown, *s_dispatch, *s_do_read, *s_append;
-    } tls;                        /* made at first use: SSLProtocol's methods and the states */
+    } tls;                        /* made at first use: SSLProtocol's methods and the states
+                                   * [GIL; read only once made] */
     uint8_t *tls_spare;           /* where plaintext is decrypted to.  Whoever decrypts takes it
                                    * and puts it back: OpenSSL may call Python (a key log, a
-                                   * message callback), which may let another thread in */
+                                   * message callback), which may let another thread in [GIL] */
+    const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
+                                   * (state/calls.c) [GIL] */
     struct {
-        int call, err;            /* an enum gl_call of state/calls.c */
+        int call, err;            /* an enum fault of state/calls.c */
         unsigned long after, left;
-    } call_fault;                 /* what a test has asked for; `left` is 0 in any other process */
+    } call_fault;                 /* what a test has asked for [GIL] */
 };
 GL_PRIVATE_DATA struct gl_globals G;
 
@@ -191,31 +190,69 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
     Py_TRASHCAN_END
 }
 
+/* ---- objects.c ------------------------------------------------------------------------------- */
+
+#define GL_FASTKW(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
+#define GL_FAST(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL
+#define GL_NOARGS(f) (PyCFunction)(f), METH_NOARGS
+#define GL_ONEARG(f) (PyCFunction)(f), METH_O
+
+/* Adds the methods of a table, which ends with an empty entry, to a type that is not yet used:
+ * so the parts of the Loop stay in the rooms that have them. */
+GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
+/* Makes a type of the module; `base` may be NULL. */
+GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec,
+                            PyObject *base);
+/* Calls o.name() or, where `arg` is not NULL, o.name(arg), and drops the result. */
+GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
+
+GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size,
+                             uint32_t first);
+/* Makes room for the item behind `len` in the array of `*cap` items of `size` bytes that the
+ * pointer at `array` has: at least `first`, then twice as many.  New items are zero; PyMem_RawFree
+ * frees them.  False, without an exception, where there is no memory. */
+static inline bool
+gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
+{
+    return len < *cap || gl_grow_slow(array, cap, len, size, first);
+}
+
 /* ---- report.c -------------------------------------------------------------------------------- */
 
-/* Hands an exception to loop.call_exception_handler as asyncio words it, with the keys
- * whose values are not NULL.  -1 where the handler raised. */
-GL_PRIVATE int gl_report_exception_object(gl_loop *loop, const char *message,
-                                      PyObject *exc, PyObject *transport,
-                                      PyObject *protocol);
+/* Hands an exception to loop.call_exception_handler as asyncio words it, with the keys whose
+ * values are not NULL: the general form, with up to two further keys, and the usual one.  -1 where
+ * the handler raised. */
+GL_PRIVATE int gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *key1,
+                         PyObject *value1, PyObject *key2, PyObject *value2,
+                         PyObject *source_traceback);
+GL_PRIVATE int gl_report_exception_object(gl_loop *loop, const char *message, PyObject *exc,
+                                          PyObject *transport, PyObject *protocol);
 /* The same with the exception that is set, for what a callback raised outside of
  * asyncio's own try blocks: it goes where a Handle would send it.  -1, and it stays set,
  * for SystemExit and KeyboardInterrupt. `protocol` may be NULL for None. */
 GL_PRIVATE int gl_report_stray(gl_loop *loop, const char *message, PyObject *transport,
-                           PyObject *protocol);
+                               PyObject *protocol);
+/* Whether the exception that is set is one of those that leave the loop: SystemExit or
+ * KeyboardInterrupt. */
+GL_PRIVATE bool gl_exception_leaves(void);
+/* Where `rc` is -1 with another exception: that one goes to sys.unraisablehook.  What is left
+ * of rc. */
+GL_PRIVATE int gl_unraisable_unless_leaving(int rc, PyObject *about);
 /* OSError (of the right subclass) from an errno, as an object. */
 GL_PRIVATE PyObject *gl_oserror(int err);
 /* The same, set as the current exception; returns -1. */
 GL_PRIVATE int gl_set_oserror(int err);
-/* The current exception as an owned object (cleared), and back. */
+/* The current exception as an owned object, with its traceback, cleared; NULL where none is set.
+ * And back, taking over the reference; NULL leaves things as they are. */
 GL_PRIVATE PyObject *gl_take_exception(void);
 GL_PRIVATE void gl_restore_exception(PyObject *exc);
-/* PyContext_Exit that keeps an exception which is set. */
+/* Leaves a context: where no exception is set, and where one may be, which is kept. */
+GL_PRIVATE_INLINE void gl_context_leave(PyObject *context);
 GL_PRIVATE void gl_context_exit(PyObject *context);
-/* The general form: a context dict with up to two further keys. */
-GL_PRIVATE int gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *key1,
-                     PyObject *value1, PyObject *key2, PyObject *value2,
-                     PyObject *source_traceback);
+/* A line for asyncio's logger at debug level about an object, with a detail or an
+ * exception where not NULL; never fails. */
+GL_PRIVATE void gl_log_debug(PyObject *about, const char *format, const char *detail,
+                             PyObject *exc);
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
 
@@ -228,28 +265,16 @@ GL_PRIVATE int gl_socket_attribute(PyObject *sock, PyObject *name, long *value);
  * an exception, for whatever Python's socket module has to make sense of: a name
  * that must be looked up, another type, a wrong one. */
 GL_PRIVATE bool gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
+/* The Python value of a raw address, as socket.getpeername() would give it; new
+ * reference.  NULL without an exception for a family that is not known here. */
+GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 
 /* ---- names.c --------------------------------------------------------------------------------- */
 
-GL_PRIVATE int gl_names_init(void);
+GL_PRIVATE int gl_names_init(PyObject *module);
 /* A slot of a class with __slots__ is a member descriptor; this is its offset. */
 GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
 /* Imports module.attr as a new reference. */
 GL_PRIVATE PyObject *gl_import_attr(const char *module, const char *attr);
-
-/* ---- report.c -------------------------------------------------------------------------------- */
-
-/* A line for asyncio's logger at debug level about an object, with a detail or an
- * exception where not NULL; never fails. */
-GL_PRIVATE void gl_log_debug(PyObject *about, const char *format, const char *detail,
-                             PyObject *exc);
-/* Leaves a context; no exception is set. */
-GL_PRIVATE_INLINE void gl_context_leave(PyObject *context);
-
-/* ---- endpoints.c ------------------------------------------------------------ */
-
-/* The Python value of a raw address, as socket.getpeername() would give it; new
- * reference.  NULL without an exception for a family that is not known here. */
-GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 
 #endif /* GOLOOP_SUPPORT_H */

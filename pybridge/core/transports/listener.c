@@ -28,7 +28,6 @@ typedef struct gl_listener {
     PyObject *context;
     uint32_t id, gen;             /* valid while open */
     bool open;
-    bool nodelay;                 /* its connections are TCP */
 } gl_listener;
 
 static PyObject *
@@ -54,13 +53,14 @@ accepts_per_turn(int backlog)
 
 /* Begins to listen; 0 or an errno. */
 GL_NO_PYTHON static int
-listener_register(gl_listener *l, gl_loop *loop, int backlog)
+listener_register(gl_listener *l, gl_loop *loop, int backlog, bool tcp)
 {
     int fd = gl_lease_fd(&l->lease);
     if (fd < 0)
         return EBADF;
     int32_t rc = loop->go->listener_open(loop->reactor, fd, gl_lease_word(&l->lease),
-                                         accepts_per_turn(backlog), &l->id, &l->gen);
+                                         accepts_per_turn(backlog),
+                                         tcp ? GL_LISTEN_NODELAY : 0, &l->id, &l->gen);
     if (rc < 0)
         return -rc;
     if (gl_reg_set(loop, l->id, l->gen, GL_REG_LISTENER, (PyObject *)l, fd) < 0) {
@@ -114,10 +114,9 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     l->on_accept = on_accept == Py_None ? NULL : Py_NewRef(on_accept);
     l->server = Py_NewRef(server);
     l->context = Py_NewRef(context);
-    l->nodelay = tcp;
     gl_watch left;
     gl_watch_release(g, lease.number, &left);
-    int err = listener_register(l, g, backlog);
+    int err = listener_register(l, g, backlog, tcp);
     gl_watch_drop(&left);
     return err != 0 ? gl_set_oserror(err) : 0;
 }
@@ -210,18 +209,24 @@ listener_report(gl_loop *loop, PyObject *protocol)
     return rc;
 }
 
+/* As asyncio does, the protocol is made first and the connection dropped then where Go could
+ * not set TCP_NODELAY. */
 static int
-listener_accept_protocol(gl_listener *l, gl_loop *loop, int fd, const gl_endpoints *ends,
+listener_accept_protocol(gl_listener *l, gl_loop *loop, const gl_completion *c,
                          PyObject *context)
 {
+    int fd = c->res, err = (int)c->arg;
+    const gl_endpoints *ends = c->ptr; /* the arena lives as long as the turn's completions */
     PyObject *factory = Py_NewRef(l->protocol_factory), *server = Py_NewRef(l->server);
     PyObject *protocol = NULL, *transport = NULL;
     bool owned = true;
     if (!loop->debug || listener_log(l, fd, ends) == 0)
         protocol = PyObject_CallNoArgs(factory);
-    if (protocol != NULL) {
+    if (protocol != NULL && err != 0) {
+        gl_set_oserror(err);
+    } else if (protocol != NULL) {
         owned = false; /* taken over, on failure too */
-        transport = stream_accepted(loop, fd, ends, l->nodelay, protocol, server, context);
+        transport = stream_accepted(loop, fd, ends, protocol, server, context);
     }
     if (owned)
         gl_call_close(fd);
@@ -255,16 +260,14 @@ listener_accept_callable(gl_listener *l, gl_loop *loop, int fd, const gl_endpoin
 static int
 listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
-    /* The arena lives as long as the turn's completions. */
-    const gl_endpoints *ends = c->ptr;
     PyObject *context = PyContext_Copy(l->context);
     if (context == NULL || PyContext_Enter(context) < 0) {
         Py_XDECREF(context);
         gl_call_close(c->res);
         return listener_report(loop, NULL);
     }
-    int rc = l->on_accept != NULL ? listener_accept_callable(l, loop, c->res, ends)
-                                  : listener_accept_protocol(l, loop, c->res, ends, context);
+    int rc = l->on_accept != NULL ? listener_accept_callable(l, loop, c->res, c->ptr)
+                                  : listener_accept_protocol(l, loop, c, context);
     gl_context_exit(context);
     Py_DECREF(context);
     return rc;

@@ -37,38 +37,6 @@ pipe_number_is_taken(gl_stream *s)
            (w != NULL && w->watched && (w->place[0].waiter != NULL || w->place[1].waiter != NULL));
 }
 
-/* Through a pipe of 64 KiB its two sides put each other to sleep and wake each other for
- * every 64 KiB, which costs more than the copying.  One that was full again and again, so
- * that its writer had to wait, is made larger, if the kernel permits: it refuses where
- * the user's pipes have 64 MiB in all.  Being full counts twice, as a writer whose queue
- * is a little longer than the pipe finds it full every other time.  A pipe with little to
- * do stays as it was, and one that its owner has made larger too. */
-static void
-pipe_enlarge(gl_stream *s)
-{
-#ifdef F_SETPIPE_SZ
-    int fd = gl_lease_fd(&s->lease);
-    int size = fd < 0 ? -1 : fcntl(fd, F_GETPIPE_SZ); /* -1 for a socket or a terminal */
-    if (size > 0 && size < GL_PIPE_LARGE)
-        (void)fcntl(fd, F_SETPIPE_SZ, GL_PIPE_LARGE);
-#else
-    (void)s;
-#endif
-}
-
-GL_PRIVATE_INLINE void
-pipe_note_moved(gl_stream *s, int64_t n, bool full)
-{
-    if (!s->kind || s->busy >= GL_PIPE_BUSY)
-        return;
-    if (full && n >= GL_PIPE_USUAL / 4)
-        s->busy += 2;
-    else if (s->busy > 0)
-        s->busy--;
-    if (s->busy >= GL_PIPE_BUSY)
-        pipe_enlarge(s);
-}
-
 /* ---- birth --------------------------------------------------------------------------- */
 
 /* asyncio's sentences for what is no pipe. */
@@ -257,7 +225,7 @@ write_pipe_ended(gl_stream *s)
 {
     if (s->conn_lost || pipe_log_closed(s) < 0 || s->loop == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    if (s->queued == 0)
+    if (stream_queued(s) == 0)
         return stream_force_close(s, Py_None);
     PyObject *exc = PyObject_CallNoArgs(PyExc_BrokenPipeError);
     if (exc == NULL)
@@ -299,8 +267,8 @@ write_pipe_take(gl_stream *s, PyObject *data)
 {
     if (stream_check_usable(s) < 0)
         return -1;
-    gl_chunk c;
-    if (chunk_from_object(data, &c) < 0) {
+    gl_piece c;
+    if (piece_from_object(data, &c) < 0) {
         /* A view in pieces: asyncio learns of it when it sends it. */
         if (!PyErr_ExceptionMatches(PyExc_BufferError))
             return -1;
@@ -311,7 +279,7 @@ write_pipe_take(gl_stream *s, PyObject *data)
         Py_DECREF(c.owner);
         return 0;
     }
-    return stream_take_chunk(s, c);
+    return stream_take_piece(s, c);
 }
 
 GL_PRIVATE PyObject *
@@ -364,7 +332,7 @@ pipe_repr(PyObject *self)
                                     stream_reading_wanted(s) ? "polling" : "idle");
     else
         text = PyUnicode_FromFormat("<%U%s fd=%d %s bufsize=%zd>", name, state, s->fd_shown,
-                                    s->queued > 0 ? "polling" : "idle", s->queued);
+                                    stream_queued(s) > 0 ? "polling" : "idle", stream_queued(s));
     Py_DECREF(name);
     return text;
 }

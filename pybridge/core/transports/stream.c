@@ -57,12 +57,11 @@ GL_NO_PYTHON static int
 stream_register(gl_stream *s, int fd)
 {
     gl_loop *loop = s->loop;
-    bool reading = stream_reading_wanted(s);
-    uint32_t flags = reading ? 0 : GL_OPEN_PAUSED, id = 0, gen = 0;
-    if (s->kind == GL_KIND_WRITE_PIPE)
-        flags |= GL_OPEN_WATCH_END;
-    int32_t rc = loop->go->stream_open(loop->reactor, fd, gl_lease_word(&s->lease), flags, &id,
-                                       &gen);
+    uint32_t flags = s->kind == GL_KIND_WRITE_PIPE ? GL_OPEN_WATCH_END : 0, id = 0, gen = 0;
+    s->io.want = stream_wants(s);
+    s->io.owner = gl_lease_word(&s->lease);
+    s->io.listed = 0;
+    int32_t rc = loop->go->stream_open(loop->reactor, fd, &s->io, flags, &id, &gen);
     if (rc < 0)
         return -rc;
     if (gl_reg_set(loop, id, gen, GL_REG_STREAM, (PyObject *)s, fd) < 0) {
@@ -73,8 +72,6 @@ stream_register(gl_stream *s, int fd)
     s->id = id;
     s->gen = gen;
     s->open = true;
-    s->rd_on = reading;
-    s->rd_direct = false;
     return 0;
 }
 
@@ -92,7 +89,7 @@ stream_open(gl_stream *s)
     gl_watch left;
     gl_watch_release(loop, fd, &left);
     int err = stream_register(s, fd);
-    int rc = err == 0 ? stream_submit_writes(s) : -1;
+    int rc = err == 0 ? stream_submit(s) : -1;
     PyObject *exc = err != 0 ? gl_oserror(err) : rc < 0 ? gl_take_exception() : NULL;
     gl_watch_drop(&left);
     if (exc != NULL)
@@ -107,9 +104,8 @@ stream_leave(gl_stream *s)
     if (s->open) {
         bool foreign = gl_loop_is_foreign(loop);
         if (loop->in_turn && !foreign)
-            return; /* a stranger's thread; stream_lost comes here again */
+            return; /* another thread; stream_lost comes here again */
         s->open = false;
-        s->rd_on = false;
         if (!foreign && loop->go != NULL)
             loop->go->stream_close(loop->reactor, s->id, s->gen, 0);
         stream_drop_queue(s);
@@ -136,9 +132,7 @@ stream_sync(gl_stream *s)
     }
     if (!s->open)
         return 0; /* _start tells everything */
-    if (gl_loop_check_usable(loop) < 0 || stream_submit_writes(s) < 0)
-        return -1;
-    return stream_sync_reading(s);
+    return gl_loop_check_usable(loop) < 0 ? -1 : stream_submit(s);
 }
 
 GL_PRIVATE void
@@ -148,11 +142,9 @@ stream_orphan(PyObject *owner)
     if (!s->open)
         return;
     s->open = false;
-    s->rd_on = false;
     if (s->loop != NULL && s->loop->go != NULL && !gl_loop_is_foreign(s->loop))
         s->loop->go->stream_close(s->loop->reactor, s->id, s->gen, 0);
     /* The queue is kept: asyncio's transport would still show its size. */
-    s->submitted = 0;
 }
 
 /* ---- birth ---------------------------------------------------------------------- */
@@ -187,8 +179,7 @@ stream_alloc(PyTypeObject *type)
     s->low = GL_HIGH_WATER / 4;
     s->high_water = Py_NewRef(G.high_default);
     s->low_water = Py_NewRef(G.low_default);
-    s->chunk = s->inline_chunk;
-    s->chunk_mask = GL_INLINE_CHUNKS - 1;
+    stream_init_queue(s);
     return s;
 }
 
@@ -261,8 +252,8 @@ failed:;
 }
 
 GL_PRIVATE PyObject *
-stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay,
-                   PyObject *protocol, PyObject *server, PyObject *context)
+stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, PyObject *protocol,
+                PyObject *server, PyObject *context)
 {
     gl_stream *s = stream_alloc(G.stream_type);
     if (s == NULL) {
@@ -272,7 +263,7 @@ stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, bool nodelay,
     s->lease.number = s->fd_shown = fd;
     s->lazy_socket = s->lazy_peername = s->lazy_sockname = true;
     if (stream_note_raw(s, ends) < 0 ||
-        stream_begin(s, loop, protocol, NULL, server, context, nodelay) < 0) {
+        stream_begin(s, loop, protocol, NULL, server, context, false) < 0) {
         /* A socket object that a hook of the server asked for owns the fd. */
         if (s->lease.owner == NULL)
             (void)gl_lease_close(&s->lease);
@@ -458,7 +449,7 @@ stream_force_close(gl_stream *s, PyObject *exc)
      * still; only what did not fit is dropped. */
     s->closing = true;
     s->conn_lost++;
-    if (s->queued > 0 && !s->blocked && stream_flush_now(s) < 0)
+    if (stream_queued(s) > 0 && !stream_blocked(s) && stream_flush_now(s) < 0)
         PyErr_Clear();
     stream_drop_held(s);
     stream_leave(s);
@@ -498,13 +489,13 @@ stream_close(gl_stream *s)
         return gl_loop_check_usable(s->loop);
     s->closing = true;
     stream_drop_held(s);
-    if (s->queued > 0 && !s->loop->closed && stream_flush_now(s) < 0) {
+    if (stream_queued(s) > 0 && !s->loop->closed && stream_flush_now(s) < 0) {
         s->closing = false;
         return stream_fatal_current(s, GL_WRITE_FAILED(s));
     }
     if (s->conn_lost || s->loop == NULL) /* it was ended meanwhile */
         return 0;
-    if (s->queued > 0)
+    if (stream_queued(s) > 0)
         return stream_sync(s); /* stops reading; connection_lost comes with the last byte */
     if (s->protocol_paused && !s->loop->closed) {
         /* A flush emptied the queue of a paused protocol and scheduled resume_writing,
@@ -521,7 +512,10 @@ stream_close(gl_stream *s)
 GL_PRIVATE PyObject *
 stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (s->closing && s->queued == 0 && s->loop != NULL && !s->conn_lost) {
+    /* A protocol that is still paused is resumed by the report of the last bytes, which then
+     * ends the stream. */
+    if (s->closing && stream_queued(s) == 0 && !s->protocol_paused && s->loop != NULL &&
+        !s->conn_lost) {
         stream_leave(s);
         if (stream_lost(s, Py_None) < 0)
             return NULL;
@@ -705,9 +699,7 @@ stream_dealloc(PyObject *self)
     if (s->lease.owner == NULL)
         (void)gl_lease_close(&s->lease);
     stream_drop_queue(s);
-    if (s->chunk != s->inline_chunk)
-        PyMem_Free(s->chunk);
-    s->chunk = NULL;
+    stream_free_queue(s);
     PyMem_Free(s->raw);
     s->raw = NULL;
     s->open = false;

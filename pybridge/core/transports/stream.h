@@ -3,7 +3,8 @@
  *
  *   endpoints.c      raw socket addresses as Python values; TCP_NODELAY
  *   stream.c         birth, start, closing, loss of the connection, finalizer
- *   stream_write.c   the write queue, flow control, write_eof
+ *   stream_io.c      the record that Go has too: the write queue, and what is wanted
+ *   stream_write.c   write, flow control, write_eof
  *   stream_read.c    what was received, on its way to the protocol
  *   stream_info.c    get_extra_info, attributes, repr
  *   stream_type.c    the table of methods and the type
@@ -19,15 +20,15 @@
  *     |                fatal error
  *     +- reading and writing wait until connection_made was called
  *
- * "open" says that the reactor knows the fd: the registry then holds a reference
- * to the transport, and Go may read the queued buffers.  A stream leaves the
+ * "open" says that the reactor knows the fd and the record: the registry then holds a
+ * reference to the transport, and Go reads the queued bytes.  A stream leaves the
  * reactor as soon as it has nothing more to send, before connection_lost; from
  * then on no completion of it is live and its buffers are free to go.
  *
  * Everything here runs with the GIL.  asyncio's transports are not thread-safe,
- * and neither are these; still, a call from a stranger's thread while Go works on
- * the shared block (loop->in_turn) must not write to that block: such a change is
- * remembered and submitted later by the loop itself (stream_sync).
+ * and neither are these; still, a call from another thread while Go works on the shared
+ * memory (loop->in_turn) must not write there: such a change is remembered, and the loop
+ * itself brings the record up to date after the turn (stream_sync).
  */
 #ifndef GOLOOP_STREAM_H
 #define GOLOOP_STREAM_H
@@ -36,22 +37,22 @@
 
 /* ---- the stream ------------------------------------------------------------- */
 
-/* What Linux gives a pipe, and what goloop gives a busy one; see pipe.c. */
 /* A BufferedProtocol that gets so much at once has it received into its own buffer. */
 #define GL_DIRECT_MIN (32 * 1024)
 
-#define GL_PIPE_USUAL (64 * 1024)
-#define GL_PIPE_LARGE (256 * 1024)
-#define GL_PIPE_BUSY 32
-
-/* A piece of the write queue: bytes that nobody can change, kept alive by owner. */
-typedef struct gl_chunk {
+/* A piece to be written: bytes that nobody can change, kept alive by owner, which is an
+ * exact bytes object. */
+typedef struct gl_piece {
     PyObject *owner;
     const char *ptr;
     Py_ssize_t len;
-} gl_chunk;
+} gl_piece;
 
-#define GL_INLINE_CHUNKS 4u
+/* One that another thread wrote during a turn. */
+typedef struct gl_late_piece gl_late_piece;
+
+/* So many pieces have room in the object. */
+#define GL_INLINE_PIECES 4u
 
 /* Writes beyond so many bytes are not put off until the turn; measured. */
 #define GL_DEFER_MAX (64 * 1024)
@@ -96,7 +97,6 @@ struct gl_stream {
     uint8_t kind;                 /* gl_stream_kind */
     bool watch_end;               /* GL_KIND_WRITE_PIPE: the reactor tells when the reader
                                    * has gone */
-    uint8_t busy;                 /* of a pipe: twice how often it was full, less how often not */
     uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
                                    * it was closing */
 
@@ -109,32 +109,29 @@ struct gl_stream {
     bool buffered;                /* the protocol is a BufferedProtocol */
     gl_receive *receive;          /* ... one in C, which takes bytes by this; else NULL */
     bool eof;                     /* write_eof was called */
-    bool shut_pending;            /* ... and the shutdown is not yet submitted */
+    bool shut_behind;             /* ... while bytes were queued: Go shuts down behind them */
     bool protocol_paused;         /* pause_writing was called */
     bool warned;                  /* the finalizer has done its work */
 
     /* Reading (stream_read.c). */
-    bool rd_on;                   /* what the reactor was last told */
-    bool rd_direct;               /* likewise: that receiving is done here */
+    bool direct;                  /* receiving is done here, when Go says that there is
+                                   * something */
     bool delivering;              /* _deliver_held runs or is scheduled */
     uint8_t rd_end;               /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
     uint8_t held_end;             /* the same while it waits behind held data */
     int held_errno;
-    uint32_t rd_submission;       /* where the last READ_STOP or READ_START lies */
     PyObject *held;               /* list of bytes received while paused, or NULL */
 
-    /* Writing (stream_write.c). */
-    bool blocked;                 /* the kernel took less than it was given */
+    /* Writing (stream_io.c, stream_write.c). */
+    gl_stream_io io;              /* Go has its address while open */
+    PyObject **owners;            /* of the pieces in io.iov, owned from `released` on */
+    uint32_t released;            /* <= io.head */
     bool sync_scheduled;
-    Py_ssize_t queued;            /* bytes not yet in the kernel, exact */
-    Py_ssize_t deferred;          /* of these: submitted, but never tried */
-    uint64_t deferred_turn;       /* the turn before which they were submitted */
+    gl_late_piece *late, *last_late; /* FIFO; not empty only while open */
+    Py_ssize_t late_size;         /* their bytes */
     Py_ssize_t high, low;         /* the marks as numbers */
-    gl_chunk *chunk;              /* ring */
-    uint32_t chunk_mask, chunk_head, chunk_count;
-    uint32_t submitted;           /* so many chunks from the head are known to Go */
-    Py_ssize_t head_done;         /* bytes of the first chunk that are gone */
-    gl_chunk inline_chunk[GL_INLINE_CHUNKS];
+    gl_vector inline_iov[GL_INLINE_PIECES];
+    PyObject *inline_owners[GL_INLINE_PIECES];
 
     /* Names (stream_info.c): keys of extra that were not yet asked for. */
     bool lazy_socket, lazy_peername, lazy_sockname;
@@ -153,7 +150,7 @@ struct gl_stream {
 /* A transport over an accepted fd, which it takes over (on failure too). Used by
  * listener.c. */
 GL_PRIVATE PyObject *stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends,
-                                    bool nodelay, PyObject *protocol, PyObject *server,
+                                    PyObject *protocol, PyObject *server,
                                     PyObject *context);
 /* Whether Go may be called for this stream now. */
 GL_PRIVATE_INLINE bool stream_go_ready(gl_stream *s);
@@ -175,7 +172,8 @@ GL_PRIVATE int stream_close(gl_stream *s);
 GL_PRIVATE int stream_lost(gl_stream *s, PyObject *exc);
 /* RuntimeError where the loop is closed or of another process. */
 GL_PRIVATE int stream_check_usable(gl_stream *s);
-/* Tells the reactor whatever it has not been told; from a stranger's thread: later. */
+/* Syncs the record with the stream's state; deferred where another thread calls during a
+ * turn. */
 GL_PRIVATE int stream_sync(gl_stream *s);
 /* Schedules the method `name` of the stream, without or with one argument. */
 GL_PRIVATE int stream_call_soon(gl_stream *s, PyObject *name, PyObject *arg);
@@ -187,25 +185,55 @@ GL_PRIVATE int stream_call_soon(gl_stream *s, PyObject *name, PyObject *arg);
 GL_PRIVATE bool pipe_number_is_taken(gl_stream *s);
 /* The end of a pipe was read, or its reader has gone. */
 GL_PRIVATE int pipe_ended(gl_stream *s);
-/* n bytes have gone through a pipe at once, which was full if `full`. */
-GL_PRIVATE_INLINE void pipe_note_moved(gl_stream *s, int64_t n, bool full);
 /* Whether the pipe's asyncio transport logs such an error instead of reporting it. */
 GL_PRIVATE bool pipe_logs_error(gl_stream *s, PyObject *exc);
 
 /* asyncio's warning of writes to a socket whose connection is lost. */
 #define GL_LATE_SEND "socket.send() raised exception."
 
+/* ---- stream_io.c ---------------------------------------------------------------- */
+
+/* Bytes that were written and are not in the kernel, exact.  (In another thread during a
+ * turn: perhaps a moment old.) */
+static inline Py_ssize_t
+stream_queued(const gl_stream *s)
+{
+    return (Py_ssize_t)(s->io.appended - __atomic_load_n(&s->io.sent, __ATOMIC_RELAXED)) +
+           s->late_size;
+}
+
+/* Whether it is of no use to try: Go does when there is room, or a send has failed. */
+static inline bool
+stream_blocked(const gl_stream *s)
+{
+    return __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) &
+           (GL_STATE_BLOCKED | GL_STATE_DEAD);
+}
+
+GL_PRIVATE void stream_init_queue(gl_stream *s);
+GL_PRIVATE void stream_free_queue(gl_stream *s);
+/* Appends a piece that is not empty; takes over the reference, on failure too.  -1 with
+ * MemoryError. */
+GL_PRIVATE int stream_append(gl_stream *s, gl_piece piece);
+/* Lets go of what Go has sent, and of everything. */
+GL_PRIVATE void stream_release_sent(gl_stream *s);
+GL_PRIVATE void stream_drop_queue(gl_stream *s);
+/* What the stream wants by its state: GL_WANT_. */
+GL_PRIVATE uint32_t stream_wants(gl_stream *s);
+/* Brings the record of an open stream up to date, and has the reactor look at it in the next
+ * turn where there is something new.  Not during a turn. */
+GL_PRIVATE int stream_submit(gl_stream *s);
+/* Tries to send the queue now.  -1 with an exception where the fd can't be
+ * registered; an error of the socket comes with the next turn. */
+GL_PRIVATE int stream_flush_now(gl_stream *s);
+
 /* ---- stream_write.c ------------------------------------------------------------- */
 
-GL_PRIVATE int stream_submit_writes(gl_stream *s);
-GL_PRIVATE int stream_flush_now(gl_stream *s);
-GL_PRIVATE void stream_drop_queue(gl_stream *s);
-GL_PRIVATE int stream_wrote(gl_stream *s, int64_t n);
-GL_PRIVATE int stream_write_failed(gl_stream *s, int64_t n, int err);
+GL_PRIVATE int stream_wrote(gl_stream *s);
+GL_PRIVATE int stream_write_failed(gl_stream *s, int err);
 
 /* ---- stream_read.c --------------------------------------------------------------- */
 
-GL_PRIVATE int stream_sync_reading(gl_stream *s);
 GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
 GL_PRIVATE void stream_drop_held(gl_stream *s);
 
@@ -299,10 +327,10 @@ GL_PRIVATE PyObject *stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored)
 GL_PRIVATE PyObject *stream_writelines_object(gl_stream *s, PyObject *list);
 /* Queues a piece; takes over the reference.  An object's __buffer__ may have closed the
  * stream, or given nothing. */
-GL_PRIVATE int stream_take_chunk(gl_stream *s, gl_chunk c);
+GL_PRIVATE int stream_take_piece(gl_stream *s, gl_piece c);
 /* One piece for the queue, from an object with the buffer protocol.  Bytes, and
  * views of bytes, are referred to; whatever may change is copied. */
-GL_PRIVATE int chunk_from_object(PyObject *data, gl_chunk *c);
+GL_PRIVATE int piece_from_object(PyObject *data, gl_piece *c);
 /* Counts a write that comes too late; asyncio warns from the fifth on. */
 GL_PRIVATE int late_write(uint32_t *count, const char *warning);
 GL_PRIVATE PyObject *stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored));

@@ -62,8 +62,7 @@ socket_from_fd(int fd)
 static void
 stream_tell_owner(gl_stream *s)
 {
-    if (s->open && !gl_loop_is_foreign(s->loop) &&
-        gl_submit(s->loop, GL_SUB_OWNER, s->id, s->gen, gl_lease_word(&s->lease), 0) < 0)
+    if (s->open && !gl_loop_is_foreign(s->loop) && stream_sync(s) < 0)
         PyErr_Clear(); /* no memory: the count of users still keeps the socket open */
 }
 
@@ -324,7 +323,7 @@ stream_repr(PyObject *self)
         text = PyUnicode_FromFormat("<%U%s fd=%d read=%s write=<%s, bufsize=%zd>>", name, state,
                                     s->fd_shown,
                                     stream_reading_wanted(s) ? "polling" : "idle",
-                                    s->queued > 0 ? "polling" : "idle", s->queued);
+                                    stream_queued(s) > 0 ? "polling" : "idle", stream_queued(s));
     Py_DECREF(name);
     return text;
 }

@@ -16,7 +16,7 @@
  */
 #include "transports/stream.h"
 
-/* ---- what the reactor is told --------------------------------------------------- */
+/* ---- what is wanted of the reactor --------------------------------------------------- */
 
 GL_PRIVATE bool
 stream_reading_wanted(gl_stream *s)
@@ -25,32 +25,6 @@ stream_reading_wanted(gl_stream *s)
         return s->watch_end && s->started && !s->rd_end && !s->conn_lost;
     return s->started && !s->paused && !s->closing && !s->rd_end && s->held == NULL &&
            !s->held_end;
-}
-
-GL_PRIVATE int
-stream_sync_reading(gl_stream *s)
-{
-    bool wanted = stream_reading_wanted(s);
-    if (!s->open || s->rd_end || wanted == s->rd_on)
-        return 0;
-    gl_loop *loop = s->loop;
-    if (loop->in_turn)
-        return stream_sync(s);
-    /* A pause and a resume in one turn cancel out: the reactor sees neither. */
-    gl_shared *shared = loop->shared;
-    uint32_t opposite = wanted ? GL_SUB_READ_STOP : GL_SUB_READ_START;
-    gl_submission *last = s->rd_submission < shared->sub_len ? &shared->sub[s->rd_submission] : NULL;
-    if (last != NULL && last->op == opposite && last->id == s->id && last->gen == s->gen) {
-        last->op = GL_SUB_NOP;
-    } else {
-        uint32_t at = shared->sub_len;
-        if (gl_submit(loop, wanted ? GL_SUB_READ_START : GL_SUB_READ_STOP, s->id, s->gen, NULL,
-                      0) < 0)
-            return -1;
-        s->rd_submission = at;
-    }
-    s->rd_on = wanted;
-    return 0;
 }
 
 /* ---- held data ---------------------------------------------------------------------- */
@@ -289,22 +263,19 @@ stream_feed_end(gl_stream *s, uint8_t end)
 static int
 stream_set_direct(gl_stream *s, bool direct)
 {
-    if (!s->open || s->rd_direct == direct)
-        return 0;
-    if (gl_submit(s->loop, GL_SUB_READ_DIRECT, s->id, s->gen, NULL, direct) < 0)
-        return -1;
-    s->rd_direct = direct;
-    return 0;
+    s->direct = direct;
+    return s->open ? stream_submit(s) : 0;
 }
 
 /* Go, which stops by itself where it meets the end, has not met it. */
 static int
 stream_direct_end(gl_stream *s)
 {
-    if (s->open && s->rd_on && gl_submit(s->loop, GL_SUB_READ_STOP, s->id, s->gen, NULL, 0) < 0)
-        return -1;
-    s->rd_on = false;
     s->rd_end = GL_CMP_EOF;
+    if (s->open && stream_submit(s) < 0) {
+        s->rd_end = 0;
+        return -1;
+    }
     return stream_feed_eof(s);
 }
 
@@ -408,7 +379,7 @@ stream_pause_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (s->loop != NULL && gl_loop_is_foreign(s->loop))
         return gl_loop_check_usable(s->loop) < 0 ? NULL : Py_NewRef(Py_None);
     s->paused = true;
-    if (stream_sync_reading(s) < 0)
+    if (stream_sync(s) < 0)
         return NULL;
     if (s->loop->debug)
         gl_log_debug((PyObject *)s, "%r pauses reading", NULL, NULL);
@@ -430,7 +401,7 @@ stream_resume_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (s->held != NULL || s->held_end) {
         if (stream_schedule_delivery(s) < 0)
             return NULL;
-    } else if (stream_sync_reading(s) < 0) {
+    } else if (stream_sync(s) < 0) {
         return NULL;
     }
     if (s->loop->debug)
@@ -446,7 +417,6 @@ stream_received(gl_stream *s, const gl_completion *c)
     if (s->closing || s->protocol == NULL)
         return 0;
     gl_large_note(s->loop, c->arg);
-    pipe_note_moved(s, c->arg, c->arg >= GL_PIPE_USUAL);
     if (s->paused || s->held != NULL || s->held_end) {
         if (stream_hold(s, c->ptr, (Py_ssize_t)c->arg, false) < 0)
             return stream_fatal_current(s, GL_READ_FAILED(s));
@@ -478,7 +448,6 @@ static int
 stream_ended(gl_stream *s, const gl_completion *c)
 {
     s->rd_end = (uint8_t)c->kind;
-    s->rd_on = false;
     if ((s->closing && s->kind != GL_KIND_WRITE_PIPE) || s->protocol == NULL)
         return 0;
     s->held_errno = c->res;
@@ -510,10 +479,10 @@ stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = stream_readable(s);
         break;
     case GL_CMP_WROTE:
-        rc = stream_wrote(s, c->arg);
+        rc = stream_wrote(s);
         break;
     case GL_CMP_WRITE_ERROR:
-        rc = stream_write_failed(s, c->arg, c->res);
+        rc = stream_write_failed(s, c->res);
         break;
     default:
         break;

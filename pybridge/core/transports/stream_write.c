@@ -1,16 +1,9 @@
 /*
- * stream_write.c: the write queue of a stream, and its flow control.
+ * stream_write.c: writing to a stream, and its flow control.
  *
- * write() takes hold of immutable bytes and submits their address; nothing is sent
- * and nothing is copied until the turn, where Go sends all that one connection has
- * in one system call.  The queue is a ring of chunks:
- *
- *      head                     submitted                count
- *       | known to Go, sent in order | not yet submitted     |
- *       +-- head_done bytes of the first are gone
- *
- * `queued` is the sum of what is left.  Chunks are let go when Go reports that
- * their bytes are in the kernel, and never before: Go reads them in place.
+ * write() takes hold of immutable bytes and puts their address into the record that Go
+ * reads (stream_io.c); nothing is sent and nothing is copied until the turn, where Go
+ * sends all that one connection has in one system call.
  *
  * A write is tried at once, and not in the turn, where waiting would be seen:
  *   - no loop runs, so that no turn will come;
@@ -18,188 +11,13 @@
  *     for pause_writing;
  *   - more than GL_DEFER_MAX bytes wait;
  *   - close(), abort(), get_write_buffer_size(): asyncio would have sent already.
- * Once the kernel has refused bytes (`blocked`), trying is Go's, when it is told
+ * Once the kernel has refused bytes (stream_blocked), trying is Go's, when it is told
  * that the socket is writable.
  */
 #include "transports/stream.h"
 
 #include <math.h>
 #include <sys/socket.h>
-
-/* ---- the ring ---------------------------------------------------------------- */
-
-static inline gl_chunk *
-chunk_at(gl_stream *s, uint32_t i)
-{
-    return &s->chunk[(s->chunk_head + i) & s->chunk_mask];
-}
-
-static int
-chunk_grow(gl_stream *s)
-{
-    uint32_t capacity = s->chunk_mask + 1;
-    if (capacity > UINT32_MAX / 4) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    gl_chunk *bigger = PyMem_New(gl_chunk, (size_t)capacity * 2);
-    if (bigger == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint32_t i = 0; i < s->chunk_count; i++)
-        bigger[i] = *chunk_at(s, i);
-    if (s->chunk != s->inline_chunk)
-        PyMem_Free(s->chunk);
-    s->chunk = bigger;
-    s->chunk_head = 0;
-    s->chunk_mask = capacity * 2 - 1;
-    return 0;
-}
-
-/* Takes over the reference to owner, on failure too. */
-static int
-chunk_push(gl_stream *s, PyObject *owner, const char *ptr, Py_ssize_t len)
-{
-    if (s->chunk_count > s->chunk_mask && chunk_grow(s) < 0) {
-        Py_DECREF(owner);
-        return -1;
-    }
-    *chunk_at(s, s->chunk_count) = (gl_chunk){owner, ptr, len};
-    s->chunk_count++;
-    s->queued += len;
-    return 0;
-}
-
-/* A long queue is over: back to the place in the object. */
-static void
-chunk_shrink(gl_stream *s)
-{
-    if (s->chunk_count == 0 && s->chunk != s->inline_chunk && s->chunk_mask > 255) {
-        PyMem_Free(s->chunk);
-        s->chunk = s->inline_chunk;
-        s->chunk_mask = GL_INLINE_CHUNKS - 1;
-        s->chunk_head = 0;
-    }
-}
-
-/* n bytes from the head have left.  Owners are exact bytes: no Python runs. */
-static void
-chunk_consume(gl_stream *s, int64_t n)
-{
-    if (n > s->queued)
-        n = s->queued;
-    s->queued -= (Py_ssize_t)n;
-    while (n > 0) {
-        gl_chunk *c = chunk_at(s, 0);
-        Py_ssize_t left = c->len - s->head_done;
-        if (n < left) {
-            s->head_done += (Py_ssize_t)n;
-            return;
-        }
-        n -= left;
-        s->head_done = 0;
-        Py_CLEAR(c->owner); /* lint: allow check-commit: exact bytes */
-        s->chunk_head = (s->chunk_head + 1) & s->chunk_mask;
-        s->chunk_count--;
-        if (s->submitted > 0)
-            s->submitted--;
-    }
-    chunk_shrink(s);
-}
-
-GL_PRIVATE void
-stream_drop_queue(gl_stream *s)
-{
-    chunk_consume(s, s->queued);
-    s->submitted = 0;
-    s->deferred = 0;
-    s->blocked = false;
-}
-
-/* ---- the way to Go -------------------------------------------------------------- */
-
-/* Bytes that were submitted since the last turn, which Go has not tried to send. */
-static inline void
-stream_count_deferred(gl_stream *s, Py_ssize_t n)
-{
-    uint64_t turn = s->loop->shared->turns;
-    if (s->deferred_turn != turn) {
-        s->deferred_turn = turn;
-        s->deferred = 0;
-    }
-    s->deferred += n;
-}
-
-GL_PRIVATE int
-stream_submit_writes(gl_stream *s)
-{
-    gl_loop *loop = s->loop;
-    while (s->submitted < s->chunk_count) {
-        gl_chunk *c = chunk_at(s, s->submitted);
-        Py_ssize_t skip = s->submitted == 0 ? s->head_done : 0;
-        if (gl_submit(loop, GL_SUB_WRITE, s->id, s->gen, c->ptr + skip, c->len - skip) < 0)
-            return -1;
-        /* Nobody waits for the report: it need not end the turn's wait. */
-        if (!loop->in_turn && !s->protocol_paused && !s->closing && s->empty_waiter == NULL)
-            loop->shared->sub[loop->shared->sub_len - 1].flags = GL_WRITE_QUIET;
-        s->submitted++;
-        stream_count_deferred(s, c->len - skip);
-        loop->dirty = 1;
-    }
-    if (s->shut_pending) {
-        if (gl_submit(loop, GL_SUB_SHUT_WR, s->id, s->gen, NULL, 0) < 0)
-            return -1;
-        s->shut_pending = false;
-        loop->dirty = 1;
-    }
-    return 0;
-}
-
-/* Tries to send the queue now.  -1 with an exception where the fd can't be
- * registered; an error of the socket comes with the next turn. */
-GL_PRIVATE int
-stream_flush_now(gl_stream *s)
-{
-    if (!stream_go_ready(s))
-        return 0;
-    gl_loop *loop = s->loop;
-    if ((s->open ? stream_submit_writes(s) : stream_open(s)) < 0)
-        return -1;
-    /* What stream_open() has taken from a watch of the number may have run Python. */
-    if (!stream_go_ready(s) || !s->open)
-        return 0;
-    int64_t n = loop->go->flush_stream(loop->reactor, s->id, s->gen);
-    if (n < 0)
-        return gl_set_oserror((int)-n);
-    chunk_consume(s, n);
-    s->deferred = 0;
-    s->blocked = s->queued > 0;
-    /* asyncio resumes the protocol from the loop, never from within write(). */
-    if (s->protocol_paused && s->queued <= s->low && !s->conn_lost)
-        return stream_call_soon(s, G.s__maybe_resume_protocol, NULL);
-    return 0;
-}
-
-GL_PRIVATE bool
-stream_unsent(PyObject *transport)
-{
-    gl_stream *s = (gl_stream *)transport;
-    return !s->open && s->queued > 0;
-}
-
-GL_PRIVATE void
-stream_flush_visible(PyObject *transport)
-{
-    gl_stream *s = (gl_stream *)transport;
-    if (s->queued == 0 || s->blocked || s->conn_lost)
-        return;
-    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
-    if (stream_flush_now(s) < 0)
-        PyErr_Clear(); /* the next turn finds the same, and reports it */
-    if (exc != NULL)
-        gl_restore_exception(exc);
-}
 
 /* ---- flow control ------------------------------------------------------------------ */
 
@@ -229,7 +47,7 @@ stream_tell_protocol(gl_stream *s, PyObject *method, const char *failed)
 static inline int
 stream_maybe_pause(gl_stream *s)
 {
-    if (s->queued <= s->high || s->protocol_paused || s->loop == NULL || s->protocol == NULL)
+    if (stream_queued(s) <= s->high || s->protocol_paused || s->loop == NULL || s->protocol == NULL)
         return 0;
     s->protocol_paused = true;
     return stream_tell_protocol(s, G.s_pause_writing, "protocol.pause_writing() failed");
@@ -238,7 +56,7 @@ stream_maybe_pause(gl_stream *s)
 static inline int
 stream_maybe_resume(gl_stream *s)
 {
-    if (!s->protocol_paused || s->queued > s->low || s->loop == NULL || s->protocol == NULL)
+    if (!s->protocol_paused || stream_queued(s) > s->low || s->loop == NULL || s->protocol == NULL)
         return 0;
     s->protocol_paused = false;
     return stream_tell_protocol(s, G.s_resume_writing, "protocol.resume_writing() failed");
@@ -260,8 +78,8 @@ stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* Something was appended: submit it, try it now where that is due, and pause the
- * protocol if too much is left. */
+/* Something was appended: have the reactor look at it, try it now where that is due, and
+ * pause the protocol if too much is left. */
 static int
 stream_appended(gl_stream *s)
 {
@@ -269,13 +87,13 @@ stream_appended(gl_stream *s)
     if (loop->in_turn || !s->open) {
         if (stream_sync(s) < 0)
             return -1;
-    } else if (stream_submit_writes(s) < 0) {
+    } else if (stream_submit(s) < 0) {
         return -1;
     }
-    bool due = s->queued > s->high ||
-               s->deferred > (s->kind ? GL_DEFER_MAX_PIPE : GL_DEFER_MAX);
-    bool seen = due || s->exposed;
-    if (loop->thread_id == 0 || (seen && !s->blocked && !s->protocol_paused)) {
+    Py_ssize_t queued = stream_queued(s);
+    bool seen = s->exposed || queued > s->high ||
+                queued > (s->kind ? GL_DEFER_MAX_PIPE : GL_DEFER_MAX);
+    if (loop->thread_id == 0 || (seen && !stream_blocked(s) && !s->protocol_paused)) {
         if (stream_flush_now(s) < 0)
             return stream_fatal_current(s, GL_WRITE_FAILED(s));
     }
@@ -344,7 +162,7 @@ stream_set_write_buffer_limits(gl_stream *s, PyObject *args, PyObject *kwargs)
         return NULL;
     if (stream_set_limits(s, high, low) < 0)
         return NULL;
-    if (s->queued > s->high && !s->blocked && !s->conn_lost && stream_flush_now(s) < 0) {
+    if (stream_queued(s) > s->high && !stream_blocked(s) && !s->conn_lost && stream_flush_now(s) < 0) {
         if (stream_fatal_current(s, GL_WRITE_FAILED(s)) < 0)
             return NULL;
     }
@@ -362,11 +180,11 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
     if (s->conn_lost)
         return PyLong_FromLong(0);
-    if (s->queued > 0 && !s->blocked && stream_go_ready(s) && stream_flush_now(s) < 0) {
+    if (stream_queued(s) > 0 && !stream_blocked(s) && stream_go_ready(s) && stream_flush_now(s) < 0) {
         if (stream_fatal_current(s, GL_WRITE_FAILED(s)) < 0)
             return NULL;
     }
-    return PyLong_FromSsize_t(s->queued);
+    return PyLong_FromSsize_t(stream_queued(s));
 }
 
 /* ---- write -------------------------------------------------------------------------- */
@@ -401,10 +219,10 @@ stream_refuse(gl_stream *s)
 }
 
 GL_PRIVATE int
-chunk_from_object(PyObject *data, gl_chunk *c)
+piece_from_object(PyObject *data, gl_piece *c)
 {
     if (PyBytes_CheckExact(data)) {
-        *c = (gl_chunk){Py_NewRef(data), PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)};
+        *c = (gl_piece){Py_NewRef(data), PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)};
         return 0;
     }
     Py_buffer view;
@@ -412,21 +230,21 @@ chunk_from_object(PyObject *data, gl_chunk *c)
         return -1;
     PyObject *base = PyMemoryView_Check(data) ? PyMemoryView_GET_BASE(data) : NULL;
     if (base != NULL && PyBytes_CheckExact(base)) {
-        *c = (gl_chunk){Py_NewRef(base), view.buf, view.len};
+        *c = (gl_piece){Py_NewRef(base), view.buf, view.len};
     } else {
         PyObject *copy = PyBytes_FromStringAndSize(view.buf, view.len);
         if (copy == NULL) {
             PyBuffer_Release(&view);
             return -1;
         }
-        *c = (gl_chunk){copy, PyBytes_AS_STRING(copy), view.len};
+        *c = (gl_piece){copy, PyBytes_AS_STRING(copy), view.len};
     }
     PyBuffer_Release(&view);
     return 0;
 }
 
 GL_PRIVATE int
-stream_take_chunk(gl_stream *s, gl_chunk c)
+stream_take_piece(gl_stream *s, gl_piece c)
 {
     if (c.len == 0 || s->conn_lost || s->eof || s->loop == NULL) {
         Py_DECREF(c.owner);
@@ -436,7 +254,7 @@ stream_take_chunk(gl_stream *s, gl_chunk c)
         Py_DECREF(c.owner);
         return -1;
     }
-    return chunk_push(s, c.owner, c.ptr, c.len) < 0 ? -1 : stream_appended(s);
+    return stream_append(s, c) < 0 ? -1 : stream_appended(s);
 }
 
 GL_PRIVATE PyObject *
@@ -474,15 +292,15 @@ gl_stream_write(gl_stream *s, PyObject *data)
             return NULL;
         Py_RETURN_NONE;
     }
-    gl_chunk c;
-    if (chunk_from_object(data, &c) < 0) {
+    gl_piece c;
+    if (piece_from_object(data, &c) < 0) {
         /* asyncio learns of a view in pieces when it sends it. */
         if (!PyErr_ExceptionMatches(PyExc_BufferError) ||
             stream_fatal_current(s, GL_WRITE_FAILED(s)) < 0)
             return NULL;
         Py_RETURN_NONE;
     }
-    if (stream_take_chunk(s, c) < 0)
+    if (stream_take_piece(s, c) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -533,43 +351,43 @@ stream_writelines_object(gl_stream *s, PyObject *list)
     if (items == NULL)
         return NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(items), taken = 0;
-    gl_chunk *chunks = PyMem_New(gl_chunk, (size_t)(n ? n : 1));
-    if (chunks == NULL) {
+    gl_piece *pieces = PyMem_New(gl_piece, (size_t)(n ? n : 1));
+    if (pieces == NULL) {
         Py_DECREF(items);
         return PyErr_NoMemory();
     }
     for (; taken < n; taken++) {
         PyObject *item = PyTuple_GET_ITEM(items, taken);
         if (PyBytes_CheckExact(item)) {
-            chunk_from_object(item, &chunks[taken]);
+            piece_from_object(item, &pieces[taken]);
             continue;
         }
         PyObject *view = PyMemoryView_FromObject(item);
-        int rc = view ? chunk_from_object(view, &chunks[taken]) : -1;
+        int rc = view ? piece_from_object(view, &pieces[taken]) : -1;
         Py_XDECREF(view);
         if (rc < 0)
             break;
     }
     bool good = taken == n;
     /* Python code ran (__buffer__, an iterator): is the stream still there? */
-    if (good && !s->conn_lost && !s->eof) {
+    if (good && !s->conn_lost && !s->eof && s->loop != NULL) {
         Py_ssize_t i = 0;
         while (i < taken) {
-            gl_chunk c = chunks[i++];
+            gl_piece c = pieces[i++];
             if (c.len == 0)
                 Py_DECREF(c.owner);
-            else if (chunk_push(s, c.owner, c.ptr, c.len) < 0) {
+            else if (stream_append(s, c) < 0) {
                 good = false;
                 break;
             }
         }
         while (i < taken)
-            Py_DECREF(chunks[i++].owner);
+            Py_DECREF(pieces[i++].owner);
     } else {
         for (Py_ssize_t i = 0; i < taken; i++)
-            Py_DECREF(chunks[i].owner);
+            Py_DECREF(pieces[i].owner);
     }
-    PyMem_Free(chunks);
+    PyMem_Free(pieces);
     Py_DECREF(items);
     if (!good) {
         if (PyErr_ExceptionMatches(PyExc_BufferError) &&
@@ -577,7 +395,7 @@ stream_writelines_object(gl_stream *s, PyObject *list)
             Py_RETURN_NONE;
         return NULL;
     }
-    if (!s->conn_lost && s->queued > 0 && stream_appended(s) < 0)
+    if (!s->conn_lost && s->loop != NULL && stream_queued(s) > 0 && stream_appended(s) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -592,12 +410,12 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (stream_check_usable(s) < 0)
         return NULL;
     s->eof = true;
-    if (s->queued == 0) {
+    if (stream_queued(s) == 0) {
         if (gl_call_shutdown(&s->lease, SHUT_WR) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);
         Py_RETURN_NONE;
     }
-    s->shut_pending = true;
+    s->shut_behind = true;
     if (stream_sync(s) < 0 || (s->loop->thread_id == 0 && stream_flush_now(s) < 0))
         return NULL;
     Py_RETURN_NONE;
@@ -628,9 +446,9 @@ stream_make_empty_waiter(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (waiter == NULL)
         return NULL;
     Py_XSETREF(s->empty_waiter, Py_NewRef(waiter));
-    if (s->queued > 0 && !s->blocked && stream_flush_now(s) < 0)
+    if (stream_queued(s) > 0 && !stream_blocked(s) && stream_flush_now(s) < 0)
         PyErr_Clear(); /* the turn reports it */
-    if (s->queued == 0) {
+    if (stream_queued(s) == 0) {
         PyObject *r = PyObject_CallMethodOneArg(waiter, G.s_set_result, Py_None);
         if (r == NULL) {
             Py_DECREF(waiter);
@@ -682,39 +500,33 @@ stream_lost_later(gl_stream *s)
     return -1;
 }
 
-/* n bytes are in the kernel: let their owners go; then, in asyncio's order, wake
+/* Bytes have left the queue: let their owners go; then, in asyncio's order, wake
  * the protocol and the empty waiter, and end a stream that only waited for this. */
 GL_PRIVATE int
-stream_wrote(gl_stream *s, int64_t n)
+stream_wrote(gl_stream *s)
 {
     if (s->conn_lost || s->loop == NULL)
         return 0;
-    chunk_consume(s, n);
-    if (s->deferred_turn != s->loop->shared->turns)
-        s->deferred = 0;
-    s->blocked = s->queued > s->deferred;
-    pipe_note_moved(s, n, s->blocked);
+    stream_release_sent(s);
     if (!s->protocol_paused && s->empty_waiter == NULL && !s->closing)
         return 0;
     if (PyContext_Enter(s->context) < 0)
         return -1;
     int rc = stream_maybe_resume(s); /* which may write more */
-    if (rc == 0 && s->queued == 0 && s->loop != NULL && !s->conn_lost)
+    if (rc == 0 && stream_queued(s) == 0 && s->loop != NULL && !s->conn_lost)
         rc = stream_fill_waiter(s);
-    if (s->closing && s->queued == 0 && s->loop != NULL && !s->conn_lost)
+    if (s->closing && stream_queued(s) == 0 && s->loop != NULL && !s->conn_lost)
         rc = rc == 0 ? stream_lost(s, Py_None) : stream_lost_later(s);
     gl_context_exit(s->context);
     return rc;
 }
 
 GL_PRIVATE int
-stream_write_failed(gl_stream *s, int64_t n, int err)
+stream_write_failed(gl_stream *s, int err)
 {
     if (s->conn_lost || s->loop == NULL)
         return 0;
-    chunk_consume(s, n);
-    /* Go has dropped the rest, and reads none of it any more. */
-    stream_drop_queue(s);
+    stream_drop_queue(s); /* Go does not look at it any more */
     s->late_writes++; /* asyncio's pipes count the failed one too */
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)

@@ -8,40 +8,19 @@
 
 #include <netdb.h>
 
-/* value as a member of the enum, or the plain number where the enum has none, as
- * socket.getaddrinfo has it. */
-static PyObject *
-enum_member(PyObject *enum_class, int value)
-{
-    PyObject *n = PyLong_FromLong(value);
-    PyObject *m = n ? PyObject_CallOneArg(enum_class, n) : NULL;
-    if (m == NULL && n && PyErr_ExceptionMatches(PyExc_ValueError)) {
-        PyErr_Clear();
-        return n;
-    }
-    Py_XDECREF(n);
-    return m;
-}
-
-/* One entry: (family, type, proto, canonname, sockaddr). */
+/* One entry: (family, type, proto, canonname, sockaddr), the first two as plain numbers. */
 static PyObject *
 addrinfo_entry(const struct addrinfo *ai)
 {
-    PyObject *family = enum_member(G.AddressFamily, ai->ai_family);
-    PyObject *type = enum_member(G.SocketKind, ai->ai_socktype);
     PyObject *address =
         gl_address_object((const uint8_t *)ai->ai_addr, (uint32_t)ai->ai_addrlen);
     if (address == NULL && !PyErr_Occurred())
         address = Py_BuildValue("(iy#)", ai->ai_family, (const char *)ai->ai_addr,
                                 (Py_ssize_t)ai->ai_addrlen);
-    PyObject *entry = NULL;
-    if (family && type && address)
-        entry = Py_BuildValue("(OOisO)", family, type, ai->ai_protocol,
-                              ai->ai_canonname ? ai->ai_canonname : "", address);
-    Py_XDECREF(family);
-    Py_XDECREF(type);
-    Py_XDECREF(address);
-    return entry;
+    if (address == NULL)
+        return NULL;
+    return Py_BuildValue("(iiisN)", ai->ai_family, ai->ai_socktype, ai->ai_protocol,
+                         ai->ai_canonname ? ai->ai_canonname : "", address);
 }
 
 static PyObject *
@@ -57,68 +36,46 @@ addrinfo_list(const struct addrinfo *ai)
     return list;
 }
 
-/* The exception that socket.getaddrinfo raises for an EAI code. */
-static PyObject *
-gaierror_object(int code, int err)
-{
-    if (code == EAI_SYSTEM)
-        return gl_oserror(err);
-    return PyObject_CallFunction(G.gaierror, "is", code, gai_strerror(code));
-}
-
-/* Settles a future unless it is done. */
+/* The future's end: the list, or the exception that socket.getaddrinfo raises. */
 static int
-settle(PyObject *fut, PyObject *method, PyObject *value)
+settle(PyObject *fut, const gl_completion *c)
 {
-    PyObject *done = PyObject_CallMethodNoArgs(fut, G.s_done);
-    int is_done = done ? PyObject_IsTrue(done) : -1;
-    Py_XDECREF(done);
+    int is_done = gl_future_is_done(fut);
     if (is_done)
         return is_done < 0 ? -1 : 0;
-    PyObject *r = PyObject_CallMethodOneArg(fut, method, value);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
+    PyObject *method = G.s_set_result, *value = NULL;
+    if (c->res == 0) {
+        value = addrinfo_list(c->ptr);
+    } else {
+        method = G.s_set_exception;
+        value = c->res == EAI_SYSTEM
+                    ? gl_oserror((int)c->arg)
+                    : PyObject_CallFunction(G.gaierror, "is", c->res, gai_strerror(c->res));
+    }
+    if (value == NULL) {
+        method = G.s_set_exception;
+        value = gl_take_exception();
+    }
+    int rc = gl_call_method(fut, method, value);
+    Py_DECREF(value);
+    return rc;
 }
 
 GL_PRIVATE int
 gl_resolved(gl_loop *loop, const gl_completion *c)
 {
-    PyObject *key = PyLong_FromUnsignedLong(c->id);
-    PyObject *fut = NULL;
+    PyObject *key = PyLong_FromUnsignedLong(c->id), *fut = NULL;
     if (key && loop->resolving) {
-        fut = PyDict_GetItemWithError(loop->resolving, key);
-        Py_XINCREF(fut);
+        fut = Py_XNewRef(PyDict_GetItemWithError(loop->resolving, key));
         if (fut)
             PyDict_DelItem(loop->resolving, key);
     }
     Py_XDECREF(key);
-    int r = 0;
-    if (fut) {
-        if (c->res == 0) {
-            PyObject *list = addrinfo_list(c->ptr);
-            if (list) {
-                r = settle(fut, G.s_set_result, list);
-                Py_DECREF(list);
-            } else {
-                PyObject *exc = gl_take_exception();
-                r = settle(fut, G.s_set_exception, exc);
-                Py_DECREF(exc);
-            }
-        } else {
-            PyObject *exc = gaierror_object(c->res, (int)c->arg);
-            r = exc ? settle(fut, G.s_set_exception, exc) : -1;
-            Py_XDECREF(exc);
-        }
-        Py_DECREF(fut);
-    }
+    int rc = fut ? settle(fut, c) : 0;
+    Py_XDECREF(fut);
     if (c->ptr)
         freeaddrinfo(c->ptr);
-    if (r < 0 && !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) &&
-        !PyErr_ExceptionMatches(PyExc_SystemExit)) {
-        PyErr_WriteUnraisable((PyObject *)loop);
-        r = 0;
-    }
-    return r;
+    return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
 }
 
 /* Hands a request to Go and notes who waits for it; runs no Python. */
@@ -140,8 +97,9 @@ resolve_start(gl_loop *loop, PyObject *key, PyObject *fut, uint32_t request,
     return -1;
 }
 
-GL_PRIVATE PyObject *
-gl_loop_resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
+/* _resolve(host, port, flags, family, type, proto): host and port are bytes or None. */
+static PyObject *
+loop_resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 6) {
         PyErr_SetString(PyExc_TypeError, "_resolve() takes 6 arguments");
@@ -180,3 +138,9 @@ gl_loop_resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     Py_XDECREF(dict);
     return fut;
 }
+
+static PyMethodDef resolve_table[] = {
+    {"_resolve", GL_FAST(loop_resolve), NULL},
+    {NULL, NULL, 0, NULL},
+};
+GL_PRIVATE PyMethodDef *const gl_resolve_methods = resolve_table;

@@ -24,7 +24,6 @@
 
 typedef struct {
     PyObject_HEAD
-    vectorcallfunc vectorcall;
     uint64_t kinds;           /* bit n - 1: signal n was seen by the Python-level handler */
     uint64_t read;            /* while `full`: the kinds that drain() has delivered */
     bool full;                /* the pipe was; noted kinds are still to be compared */
@@ -38,18 +37,20 @@ signal_bit(unsigned int number)
 
 /* notes(signum, frame) */
 static PyObject *
-notes_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+notes_call(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    if (PyVectorcall_NARGS(nargsf) != 2 || kwnames != NULL) {
+    PyObject *number, *frame;
+    int overflow;
+    if ((kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0) ||
+        !PyArg_UnpackTuple(args, "SignalNotes", 2, 2, &number, &frame)) {
         PyErr_SetString(PyExc_TypeError, "a signal handler takes a number and a frame");
         return NULL;
     }
-    int overflow;
-    long number = PyLong_AsLongAndOverflow(args[0], &overflow);
-    if (number == -1 && PyErr_Occurred())
+    long n = PyLong_AsLongAndOverflow(number, &overflow);
+    if (n == -1 && PyErr_Occurred())
         return NULL;
-    if (number > 0)
-        ((gl_signal_notes *)self)->kinds |= signal_bit((unsigned int)number);
+    if (n > 0)
+        ((gl_signal_notes *)self)->kinds |= signal_bit((unsigned int)n);
     Py_RETURN_NONE;
 }
 
@@ -70,10 +71,9 @@ drain_parse(PyObject *arg, drain_arguments *d)
         PyErr_SetString(PyExc_TypeError, "drain() takes a tuple");
         return -1;
     }
-    return PyArg_ParseTuple(arg, "O!iO!O:drain", G.loop_type, &d->loop, &d->fd, &PyDict_Type,
-                            &d->handlers, &d->remove)
-               ? 0
-               : -1;
+    int parsed = PyArg_ParseTuple(arg, "O!iO!O:drain", G.loop_type, &d->loop, &d->fd,
+                                  &PyDict_Type, &d->handlers, &d->remove);
+    return parsed ? 0 : -1;
 }
 
 static int
@@ -139,7 +139,7 @@ notes_drain(gl_signal_notes *self, PyObject *arg)
         return NULL;
     size_t total = 0;
     for (;;) {
-        ssize_t n = read(d.fd, numbers, sizeof numbers);
+        ssize_t n = G.calls->read(d.fd, numbers, sizeof numbers);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -159,11 +159,8 @@ notes_drain(gl_signal_notes *self, PyObject *arg)
     }
     if (total >= NOTES_READ)
         self->full = true;
-    if (self->full) {
-        if (notes_deliver_lost(self, &d) < 0)
-            return NULL;
-        Py_RETURN_NONE;
-    }
+    if (self->full)
+        return notes_deliver_lost(self, &d) < 0 ? NULL : Py_NewRef(Py_None);
     /* The Python-level handlers of what was read, SIGINT's as well, are due now: their
      * numbers will wake nobody any more, and perhaps no bytecode runs before the loop
      * sleeps. */
@@ -190,19 +187,6 @@ notes_handle(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
     return h;
 }
 
-static PyObject *
-notes_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    if (PyTuple_GET_SIZE(args) > 0 || (kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0)) {
-        PyErr_SetString(PyExc_TypeError, "SignalNotes() takes no arguments");
-        return NULL;
-    }
-    gl_signal_notes *self = (gl_signal_notes *)type->tp_alloc(type, 0);
-    if (self != NULL)
-        self->vectorcall = notes_call;
-    return (PyObject *)self;
-}
-
 static void
 notes_dealloc(PyObject *self)
 {
@@ -214,36 +198,28 @@ notes_dealloc(PyObject *self)
 static PyMethodDef notes_methods[] = {
     {"drain", (PyCFunction)notes_drain, METH_O,
      PyDoc_STR("drain((loop, fd, handlers, remove)): schedules the handlers of what the pipe has.")},
-    {"handle", (PyCFunction)(void (*)(void))notes_handle, METH_FASTCALL | METH_STATIC,
+    {"handle", GL_FAST(notes_handle) | METH_STATIC,
      PyDoc_STR("handle(loop, callback, *args): a Handle that nobody has scheduled.")},
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef notes_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(gl_signal_notes, vectorcall), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
 static PyType_Slot notes_slots[] = {
     {Py_tp_doc, PyDoc_STR("Remembers which signals came; a loop's signal handler.")},
-    {Py_tp_new, notes_new},
     {Py_tp_dealloc, notes_dealloc},
-    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_call, notes_call},
     {Py_tp_methods, notes_methods},
-    {Py_tp_members, notes_members},
     {0, NULL},
 };
 
 static PyType_Spec notes_spec = {
     .name = "goloop._core.SignalNotes",
     .basicsize = sizeof(gl_signal_notes),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .flags = Py_TPFLAGS_DEFAULT,
     .slots = notes_slots,
 };
 
 GL_PRIVATE int
 gl_signal_notes_init_type(PyObject *module)
 {
-    G.signal_notes_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &notes_spec, NULL);
-    return G.signal_notes_type ? PyModule_AddType(module, G.signal_notes_type) : -1;
+    return gl_type_make(&G.signal_notes_type, module, &notes_spec, NULL);
 }

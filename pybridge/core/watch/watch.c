@@ -25,6 +25,8 @@
  */
 #include "watch/private.h"
 
+#include "support/args.h"
+
 #include <sys/stat.h>
 
 /* ---- what Go is told ------------------------------------------------------------- */
@@ -34,17 +36,13 @@ static int
 watch_sync_later(gl_loop *loop, gl_watch *w)
 {
     struct stat st;
-    if (!w->watched && fstat(w->fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
+    if (!w->watched && G.calls->fstat(w->fd, &st) == 0 &&
+        (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
         return EPERM; /* what the poller would say */
     if (!w->late) {
-        if (loop->late_watches_len == loop->late_watches_cap) {
-            uint32_t cap = loop->late_watches_cap ? loop->late_watches_cap * 2 : 16;
-            gl_watch **p = PyMem_Realloc(loop->late_watches, cap * sizeof(*p));
-            if (p == NULL)
-                return ENOMEM;
-            loop->late_watches = p;
-            loop->late_watches_cap = cap;
-        }
+        if (!gl_grow(&loop->late_watches, &loop->late_watches_cap, loop->late_watches_len,
+                     sizeof(gl_watch *), 16))
+            return ENOMEM;
         loop->late_watches[loop->late_watches_len++] = w;
         w->late = true;
     }
@@ -189,34 +187,33 @@ static int
 watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
 {
     gl_watch *w = watch_get(loop, fd);
-    gl_place old = made;
+    gl_place out = made; /* what leaves: the place's last content, or `made` */
     int err = 0;
     if (w != NULL) {
-        old = w->place[which];
+        out = w->place[which];
         made.turn = loop->shared->turns;
         w->place[which] = made;
         err = watch_sync(loop, w, false);
         if (err != 0) {
-            w->place[which] = old;
-            old = made;
+            w->place[which] = out;
+            out = made;
         } else if (file != NULL) {
             PyObject *before = w->file;
             w->file = file;
             file = before;
         }
     }
-    if (w != NULL && err == 0) {
-        watch_displaced(&old);
-        Py_XDECREF(file);
-        return 0;
-    }
-    PyObject *exc = w == NULL ? gl_take_exception() : gl_oserror(err);
-    Py_CLEAR(old.waiter);
-    Py_CLEAR(old.sock);
+    bool placed = w != NULL && err == 0;
+    PyObject *exc = NULL;
+    if (placed)
+        watch_displaced(&out);
+    else
+        exc = w == NULL ? gl_take_exception() : gl_oserror(err);
+    Py_CLEAR(out.waiter);
+    Py_CLEAR(out.sock);
     Py_XDECREF(file);
-    if (exc != NULL)
-        gl_restore_exception(exc);
-    return -1;
+    gl_restore_exception(exc);
+    return placed ? 0 : -1;
 }
 
 GL_PRIVATE bool
@@ -245,17 +242,9 @@ watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
 static void
 watch_hold(gl_loop *loop, PyObject *sock, int fd)
 {
-    bool kept = gl_socket_has(sock, fd);
-    if (kept && loop->held_len == loop->held_cap) {
-        uint32_t cap = loop->held_cap ? loop->held_cap * 2 : 16;
-        PyObject **p = PyMem_Realloc(loop->held, cap * sizeof(*p));
-        kept = p != NULL;
-        if (kept) {
-            loop->held = p;
-            loop->held_cap = cap;
-        }
-    }
-    if (kept && gl_socket_count(sock))
+    if (gl_socket_has(sock, fd) &&
+        gl_grow(&loop->held, &loop->held_cap, loop->held_len, sizeof(sock), 16) &&
+        gl_socket_count(sock))
         loop->held[loop->held_len++] = sock;
     else
         Py_DECREF(sock); /* it is not kept open, and whoever waits finds it closed */
@@ -268,13 +257,7 @@ watch_call(gl_loop *loop, PyObject *waiter)
 {
     if (gl_is_handle(waiter))
         return gl_handle_is_cancelled(waiter) ? 0 : gl_run_timed(loop, waiter);
-    int r = gl_future_set_none(waiter);
-    if (r < 0 && !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) &&
-        !PyErr_ExceptionMatches(PyExc_SystemExit)) {
-        PyErr_WriteUnraisable(waiter);
-        r = 0;
-    }
-    return r;
+    return gl_unraisable_unless_leaving(gl_future_set_none(waiter), waiter);
 }
 
 GL_PRIVATE int
@@ -314,46 +297,17 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 
 /* ---- methods of Loop ---------------------------------------------------------- */
 
-/* The first arguments of a public method, `wanted` of fd and callback, which may come
- * by name, since asyncio's are Python methods.  -1 with TypeError. */
-static int
-watch_arguments(const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                PyObject **found, Py_ssize_t wanted)
-{
-    static const char *const names[] = {"fd", "callback"};
-    for (Py_ssize_t i = 0; i < wanted; i++)
-        found[i] = i < nargs ? args[i] : NULL;
-    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    for (Py_ssize_t k = 0; k < nkw; k++) {
-        PyObject *key = PyTuple_GET_ITEM(kwnames, k);
-        Py_ssize_t i = 0;
-        while (i < wanted && PyUnicode_CompareWithASCIIString(key, names[i]) != 0)
-            i++;
-        if (i == wanted || found[i]) {
-            PyErr_Format(PyExc_TypeError,
-                         i == wanted ? "%s() got an unexpected keyword argument '%U'"
-                                     : "%s() got multiple values for argument '%U'",
-                         name, key);
-            return -1;
-        }
-        found[i] = args[nargs + k];
-    }
-    for (Py_ssize_t i = 0; i < wanted; i++) {
-        if (found[i] == NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() missing 1 required positional argument: '%s'", name,
-                         names[i]);
-            return -1;
-        }
-    }
-    return 0;
-}
+#define WATCH_PARAMS(name)                                                                    \
+    GL_PARAMS("BaseSelectorEventLoop." name, 2, 2, true, GL_NAME(fd), GL_NAME(callback))
+#define UNWATCH_PARAMS(name)                                                                  \
+    GL_PARAMS("BaseSelectorEventLoop." name, 1, 1, false, GL_NAME(fd))
 
 static PyObject *
-watch_add(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, int which,
-          bool check, const char *name)
+watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs,
+          PyObject *kwnames, int which, bool check)
 {
     PyObject *named[2];
-    if (watch_arguments(name, args, nargs, kwnames, named, 2) < 0)
+    if (gl_args(params, self, args, nargs, kwnames, named) < 0)
         return NULL;
     int fd = gl_fd_from_object(named[0]);
     if (fd < 0 || (check && gl_fd_ensure_no_transport(self, fd, named[0]) < 0) ||
@@ -406,40 +360,8 @@ watch_remove(gl_loop *self, PyObject *arg, int which, bool check)
     return PyBool_FromLong(watch_unplace(self, fd, which, NULL));
 }
 
-#define WATCH_METHODS(dir, which)                                                             \
-    GL_PRIVATE PyObject *gl_loop_add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,       \
-                                    PyObject *kwnames)                                        \
-    {                                                                                         \
-        PyObject *h = watch_add(self, args, n, kwnames, which, true, "add_" #dir);            \
-        if (h == NULL)                                                                        \
-            return NULL;                                                                      \
-        Py_DECREF(h);                                                                         \
-        Py_RETURN_NONE;                                                                       \
-    }                                                                                         \
-    GL_PRIVATE PyObject *gl_loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
-    {                                                                                         \
-        return watch_add(self, args, n, NULL, which, false, "_add_" #dir);                    \
-    }                                                                                         \
-    GL_PRIVATE PyObject *gl_loop_remove_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,    \
-                                       PyObject *kwnames)                                     \
-    {                                                                                         \
-        PyObject *fd;                                                                         \
-        if (n > 1)                                                                            \
-            return PyErr_Format(PyExc_TypeError, "remove_" #dir "() takes one argument");     \
-        if (watch_arguments("remove_" #dir, args, n, kwnames, &fd, 1) < 0)                    \
-            return NULL;                                                                      \
-        return watch_remove(self, fd, which, true);                                           \
-    }                                                                                         \
-    GL_PRIVATE PyObject *gl_loop__remove_##dir(gl_loop *self, PyObject *fd)                          \
-    {                                                                                         \
-        return watch_remove(self, fd, which, false);                                          \
-    }
-
-WATCH_METHODS(reader, GL_READING)
-WATCH_METHODS(writer, GL_WRITING)
-
-GL_PRIVATE PyObject *
-gl_loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
+static PyObject *
+loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 {
     int fd = gl_fd_from_object(arg);
     if (fd < 0 || gl_fd_ensure_no_transport(self, fd, arg) < 0)
@@ -448,7 +370,7 @@ gl_loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 }
 
 GL_PRIVATE PyObject *
-gl_wait_fd(gl_loop *loop, int fd, int which, PyObject *sock)
+wait_fd(gl_loop *loop, int fd, int which, PyObject *sock)
 {
     if (gl_loop_check_usable(loop) < 0)
         return NULL;
@@ -469,23 +391,46 @@ static PyObject *
 wait_for(gl_loop *self, PyObject *arg, int which)
 {
     int fd = gl_fd_from_object(arg);
-    return fd < 0 ? NULL : gl_wait_fd(self, fd, which, PyLong_Check(arg) ? NULL : arg);
+    return fd < 0 ? NULL : wait_fd(self, fd, which, PyLong_Check(arg) ? NULL : arg);
 }
 
-GL_PRIVATE PyObject *
-gl_loop_wait_readable(gl_loop *self, PyObject *arg)
-{
-    return wait_for(self, arg, GL_READING);
-}
+#define WATCH_METHODS(dir, which)                                                             \
+    static PyObject *loop_add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,       \
+                                    PyObject *kwnames)                                        \
+    {                                                                                         \
+        static const gl_params params = WATCH_PARAMS("add_" #dir);                            \
+        PyObject *h = watch_add(self, &params, args, n, kwnames, which, true);                \
+        if (h == NULL)                                                                        \
+            return NULL;                                                                      \
+        Py_DECREF(h);                                                                         \
+        Py_RETURN_NONE;                                                                       \
+    }                                                                                         \
+    static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
+    {                                                                                         \
+        static const gl_params params = WATCH_PARAMS("_add_" #dir);                           \
+        return watch_add(self, &params, args, n, NULL, which, false);                         \
+    }                                                                                         \
+    static PyObject *loop_remove_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,    \
+                                       PyObject *kwnames)                                     \
+    {                                                                                         \
+        static const gl_params params = UNWATCH_PARAMS("remove_" #dir);                       \
+        PyObject *fd = gl_arg(&params, self, args, n, kwnames);                               \
+        return fd ? watch_remove(self, fd, which, true) : NULL;                               \
+    }                                                                                         \
+    static PyObject *loop__remove_##dir(gl_loop *self, PyObject *fd)                          \
+    {                                                                                         \
+        return watch_remove(self, fd, which, false);                                          \
+    }                                                                                         \
+    static PyObject *loop_wait_##dir(gl_loop *self, PyObject *arg)                            \
+    {                                                                                         \
+        return wait_for(self, arg, which);                                                    \
+    }
 
-GL_PRIVATE PyObject *
-gl_loop_wait_writable(gl_loop *self, PyObject *arg)
-{
-    return wait_for(self, arg, GL_WRITING);
-}
+WATCH_METHODS(reader, GL_READING)
+WATCH_METHODS(writer, GL_WRITING)
 
-GL_PRIVATE PyObject *
-gl_loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *
+loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2) {
         PyErr_SetString(PyExc_TypeError, "_forget_wait() takes an fd and a future");
@@ -500,3 +445,24 @@ gl_loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     }
     Py_RETURN_NONE;
 }
+
+#define WATCH_ENTRIES(dir, adjective, doing)                                                  \
+    {"add_" #dir, GL_FASTKW(loop_add_##dir),                                                  \
+     PyDoc_STR("add_" #dir "($self, fd, callback, *args)\n--\n\n"                             \
+               "Call callback(*args) whenever fd is " adjective ".")},                        \
+    {"remove_" #dir, GL_FASTKW(loop_remove_##dir),                                            \
+     PyDoc_STR("remove_" #dir "($self, fd)\n--\n\n"                                           \
+               "Stop watching fd for " doing "; return True if it was watched.")},            \
+    {"_add_" #dir, GL_FAST(loop__add_##dir), NULL},                                           \
+    {"_remove_" #dir, GL_ONEARG(loop__remove_##dir), NULL},                                   \
+    {"_wait_" adjective, GL_ONEARG(loop_wait_##dir), NULL}
+
+static PyMethodDef watch_table[] = {
+    WATCH_ENTRIES(reader, "readable", "reading"),
+    WATCH_ENTRIES(writer, "writable", "writing"),
+    {"_ensure_fd_no_transport", GL_ONEARG(loop_ensure_fd_no_transport), NULL},
+    {"_forget_wait", GL_FAST(loop_forget_wait),
+     PyDoc_STR("_forget_wait(fd, future): a wait that was given up; its place is emptied.")},
+    {NULL, NULL, 0, NULL},
+};
+GL_PRIVATE PyMethodDef *const gl_watch_methods = watch_table;

@@ -68,11 +68,25 @@ loop_close(loop *l)
 }
 
 static void
-submit(loop *l, uint32_t op, uint32_t id, uint32_t gen, void *ptr, int64_t arg)
+submit(loop *l, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {
     EXPECT(l->shared.sub_len < l->shared.sub_cap);
     l->shared.sub[l->shared.sub_len++] =
-        (gl_submission){.op = op, .id = id, .gen = gen, .ptr = ptr, .arg = arg};
+        (gl_submission){.op = op, .id = id, .gen = gen, .arg = arg};
+}
+
+/* Queues n bytes on a stream, in a record with room for one piece. */
+static void
+stream_write(loop *l, gl_stream_io *io, uint32_t id, uint32_t gen, const void *text, size_t n)
+{
+    EXPECT(io->head == io->tail && io->appended == io->sent && !io->listed);
+    io->iov[0] = (gl_vector){text, n};
+    io->head = 0;
+    io->tail = 1;
+    io->appended += n;
+    io->want |= GL_WANT_REPORT;
+    io->listed = 1;
+    submit(l, GL_SUB_STREAM, id, gen, 0);
 }
 
 /* Turns until a completion of this kind comes; others are passed over. */
@@ -99,27 +113,30 @@ case_echo(void)
     int ends[2];
     uint32_t id, gen;
     char text[] = "from the peer", back[64];
+    gl_vector piece;
+    gl_stream_io io = {.iov = &piece, .cap = 1, .want = GL_WANT_READ};
     loop_open(&l);
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-    EXPECT(go->stream_open(l.number, ends[0], NULL, 0, &id, &gen) == 0);
+    EXPECT(go->stream_open(l.number, ends[0], &io, 0, &id, &gen) == 0);
     EXPECT(write(ends[1], text, sizeof text) == sizeof text);
     gl_completion c = await_kind(&l, GL_CMP_DATA);
     EXPECT(c.id == id && c.gen == gen && c.arg == sizeof text);
     EXPECT(memcmp(c.ptr, text, sizeof text) == 0);
 
-    submit(&l, GL_SUB_WRITE, id, gen, text, sizeof text);
+    stream_write(&l, &io, id, gen, text, sizeof text);
     c = await_kind(&l, GL_CMP_WROTE);
     EXPECT(c.id == id && c.arg == sizeof text);
     EXPECT(read(ends[1], back, sizeof back) == sizeof text);
     EXPECT(memcmp(back, text, sizeof text) == 0);
 
-    submit(&l, GL_SUB_WRITE, id, gen, text, sizeof text);
-    EXPECT(go->flush_stream(l.number, id, gen) == sizeof text);
+    stream_write(&l, &io, id, gen, text, sizeof text);
+    EXPECT(go->flush_stream(l.number, id, gen) == 0);
+    EXPECT(io.sent == 2 * sizeof text && io.head == 1 && io.state == 0);
     EXPECT(read(ends[1], back, sizeof back) == sizeof text);
 
     close(ends[1]);
     c = await_kind(&l, GL_CMP_EOF);
-    EXPECT(c.id == id);
+    EXPECT(c.id == id && io.state == GL_STATE_READ_END);
     EXPECT(go->stream_close(l.number, id, gen, GL_CLOSE_FD) == 0);
     EXPECT(go->stream_close(l.number, id, gen, GL_CLOSE_FD) == -ENOENT);
     EXPECT(go->turn(l.number, 0) == 0);
@@ -133,10 +150,10 @@ case_timers(void)
     loop l;
     loop_open(&l);
     int64_t start = now();
-    submit(&l, GL_SUB_TIMER_ARM, 2, 0, NULL, start + 3 * MS);
-    submit(&l, GL_SUB_TIMER_ARM, 0, 0, NULL, start + 1 * MS);
-    submit(&l, GL_SUB_TIMER_ARM, 1, 0, NULL, start + 2 * MS);
-    submit(&l, GL_SUB_TIMER_CANCEL, 1, 0, NULL, 0);
+    submit(&l, GL_SUB_TIMER_ARM, 2, 0, start + 3 * MS);
+    submit(&l, GL_SUB_TIMER_ARM, 0, 0, start + 1 * MS);
+    submit(&l, GL_SUB_TIMER_ARM, 1, 0, start + 2 * MS);
+    submit(&l, GL_SUB_TIMER_CANCEL, 1, 0, 0);
     gl_completion c = await_kind(&l, GL_CMP_TIMER);
     EXPECT(c.id == 0 && now() >= start + 1 * MS);
     /* A machine that was busy for so long has both of them expire in one turn. */
@@ -266,6 +283,7 @@ main(int argc, char **argv)
     EXPECT(go->submission_size == sizeof(gl_submission));
     EXPECT(go->completion_size == sizeof(gl_completion));
     EXPECT(go->shared_size == sizeof(gl_shared));
+    EXPECT(go->stream_io_size == sizeof(gl_stream_io));
     EXPECT(go->endpoints_size == sizeof(gl_endpoints));
     EXPECT(go->packet_size == sizeof(gl_packet));
     static const struct {

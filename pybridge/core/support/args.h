@@ -1,0 +1,65 @@
+/*
+ * args.h: the arguments of the functions that asyncio has in Python, where they can be given
+ * by position or by name.
+ *
+ *     static const gl_params add_reader_params =
+ *         GL_PARAMS("BaseSelectorEventLoop.add_reader", 2, 2, true, GL_NAME(fd), GL_NAME(callback));
+ *
+ *     PyObject *value[2];
+ *     if (gl_args(&add_reader_params, self, args, nargs, kwnames, value) < 0)
+ *         return NULL;
+ *
+ * A call with wrong arguments raises what the running CPython says of a Python function with
+ * these parameters.  The values are borrowed from the call; one that is not given is NULL.
+ */
+#ifndef GOLOOP_ARGS_H
+#define GOLOOP_ARGS_H
+
+#include "support/support.h"
+
+#define GL_PARAMS_MAX 6
+
+typedef struct gl_params {
+    const char *function;         /* its qualified name in asyncio, for messages */
+    uint8_t required;             /* so many of the first must be given */
+    uint8_t positional;           /* so many of the first may be given by position */
+    bool rest;                    /* *args follow these */
+    uint8_t count;
+    uint16_t name[GL_PARAMS_MAX]; /* GL_NAME of each */
+} gl_params;
+
+/* One of GL_STRINGS, as a constant. */
+#define GL_NAME(x) ((uint16_t)offsetof(struct gl_globals, s_##x))
+#define GL_PARAMS(function, required, positional, rest, ...)                                  \
+    {function, required, positional, rest,                                                    \
+     sizeof((uint16_t[]){__VA_ARGS__}) / sizeof(uint16_t), {__VA_ARGS__}}
+
+/* What gl_args leaves to it: names, and everything that is wrong. */
+GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *args,
+                             Py_ssize_t nargs, PyObject *kwnames, PyObject **value);
+/* The arguments of tp_new and tp_init; `kwargs` may be NULL. */
+GL_PRIVATE int gl_args_tuple(const gl_params *p, void *self, PyObject *args, PyObject *kwargs,
+                             PyObject **value);
+
+/* The arguments of a METH_FASTCALL | METH_KEYWORDS function.  -1 with TypeError. */
+static inline int
+gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
+        PyObject *kwnames, PyObject **value)
+{
+    if (kwnames != NULL || nargs < p->required || (nargs > p->positional && !p->rest))
+        return gl_args_named(p, self, args, nargs, kwnames, value);
+    for (int i = 0; i < p->count; i++)
+        value[i] = i < p->positional && i < nargs ? args[i] : NULL;
+    return 0;
+}
+
+/* The one argument of a function that takes just one; NULL with TypeError. */
+static inline PyObject *
+gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
+       PyObject *kwnames)
+{
+    PyObject *value;
+    return gl_args(p, self, args, nargs, kwnames, &value) < 0 ? NULL : value;
+}
+
+#endif /* GOLOOP_ARGS_H */

@@ -1,0 +1,236 @@
+/*
+ * stream_io.c: the record that a stream shares with Go (gl_stream_io in abi.h): the pieces
+ * of its write queue, what it wants, and what has come of that.
+ *
+ *      released    io.head                            io.tail        io.cap
+ *       | to be let   | to be sent, in order             |              |   io.iov
+ *       | go of       |                                  |              |   owners
+ *
+ * Go reads the pieces in place, so a piece is let go of when Go has sent it, and never
+ * before.  The arrays lie in the object while they are short; C alone moves them.
+ *
+ * The record is only written while Go is outside (!loop->in_turn).  What another thread
+ * writes during a turn waits in `late`, and is appended before anything newer.
+ */
+#include "transports/stream.h"
+
+#include <string.h>
+
+#define GL_PIECES_KEEP 256u /* room that is kept once the queue is empty */
+
+struct gl_late_piece {
+    gl_late_piece *next;
+    gl_piece piece;
+};
+
+/* ---- the queue --------------------------------------------------------------- */
+
+GL_PRIVATE void
+stream_init_queue(gl_stream *s)
+{
+    s->io.iov = s->inline_iov;
+    s->owners = s->inline_owners;
+    s->io.cap = GL_INLINE_PIECES;
+}
+
+/* The queue is empty. */
+GL_PRIVATE void
+stream_free_queue(gl_stream *s)
+{
+    if (s->io.iov != s->inline_iov)
+        PyMem_Free(s->io.iov);
+    stream_init_queue(s);
+}
+
+GL_NO_PYTHON GL_PRIVATE void
+stream_release_sent(gl_stream *s)
+{
+    gl_stream_io *io = &s->io;
+    while (s->released < io->head)
+        Py_DECREF(s->owners[s->released++]); /* lint: allow check-commit: exact bytes */
+    if (io->head < io->tail)
+        return;
+    io->head = io->tail = s->released = 0;
+    if (io->cap > GL_PIECES_KEEP)
+        stream_free_queue(s);
+}
+
+GL_NO_PYTHON GL_PRIVATE void
+stream_drop_queue(gl_stream *s)
+{
+    gl_late_piece *late;
+    s->io.head = s->io.tail;
+    s->io.appended = s->io.sent;
+    stream_release_sent(s);
+    while ((late = s->late) != NULL) {
+        s->late = late->next;
+        Py_CLEAR(late->piece.owner); /* lint: allow check-commit: exact bytes */
+        PyMem_Free(late);
+    }
+    s->late_size = 0;
+}
+
+/* Room for one more piece: at the front if half is free there, so that a queue which is
+ * never empty does not grow by what passes through it. */
+static int
+queue_make_room(gl_stream *s)
+{
+    gl_stream_io *io = &s->io;
+    stream_release_sent(s);
+    if (io->tail < io->cap)
+        return 0;
+    uint32_t cap = io->head < io->cap / 2 ? io->cap * 2 : io->cap, n = io->tail - io->head;
+    gl_vector *iov = io->iov;
+    PyObject **owners = s->owners;
+    if (cap > io->cap) {
+        if (cap > UINT32_MAX / 4 ||
+            (iov = PyMem_Malloc(cap * (sizeof(*iov) + sizeof(*owners)))) == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        owners = (PyObject **)(iov + cap);
+    }
+    memmove(iov, io->iov + io->head, n * sizeof(*iov));
+    memmove(owners, s->owners + io->head, n * sizeof(*owners));
+    if (iov != io->iov)
+        stream_free_queue(s);
+    io->iov = iov;
+    io->cap = cap;
+    io->tail = n;
+    io->head = s->released = 0;
+    s->owners = owners;
+    return 0;
+}
+
+/* Takes over the reference where it succeeds. */
+static int
+queue_append(gl_stream *s, gl_piece piece)
+{
+    gl_stream_io *io = &s->io;
+    if (io->tail == io->cap && queue_make_room(s) < 0)
+        return -1;
+    io->iov[io->tail] = (gl_vector){piece.ptr, (size_t)piece.len};
+    s->owners[io->tail] = piece.owner;
+    io->tail++;
+    io->appended += (uint64_t)piece.len;
+    return 0;
+}
+
+/* ---- what another thread writes during a turn ---------------------------------- */
+
+static int
+late_append(gl_stream *s, gl_piece piece)
+{
+    gl_late_piece *late = PyMem_Malloc(sizeof(*late));
+    if (late == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *late = (gl_late_piece){NULL, piece};
+    if (s->late == NULL)
+        s->late = late;
+    else
+        s->last_late->next = late;
+    s->last_late = late;
+    s->late_size += piece.len;
+    return 0;
+}
+
+static int
+late_join(gl_stream *s)
+{
+    gl_late_piece *late;
+    while ((late = s->late) != NULL) {
+        if (queue_append(s, late->piece) < 0)
+            return -1;
+        s->late = late->next;
+        s->late_size -= late->piece.len;
+        PyMem_Free(late);
+    }
+    return 0;
+}
+
+GL_PRIVATE int
+stream_append(gl_stream *s, gl_piece piece)
+{
+    int rc;
+    if (s->open && s->loop->in_turn)
+        rc = late_append(s, piece);
+    else
+        rc = late_join(s) < 0 ? -1 : queue_append(s, piece);
+    if (rc < 0)
+        Py_DECREF(piece.owner); /* lint: allow check-commit: exact bytes */
+    return rc;
+}
+
+/* ---- the way to Go -------------------------------------------------------------- */
+
+GL_NO_PYTHON GL_PRIVATE uint32_t
+stream_wants(gl_stream *s)
+{
+    return (stream_reading_wanted(s) ? GL_WANT_READ : 0) | (s->shut_behind ? GL_WANT_SHUT : 0) |
+           (s->direct ? GL_WANT_DIRECT : 0) |
+           (s->protocol_paused || s->closing || s->empty_waiter ? GL_WANT_REPORT : 0);
+}
+
+GL_PRIVATE int
+stream_submit(gl_stream *s)
+{
+    gl_stream_io *io = &s->io;
+    if (s->late != NULL && late_join(s) < 0)
+        return -1;
+    uint32_t want = stream_wants(s);
+    const int32_t *owner = gl_lease_word(&s->lease);
+    bool untried = io->head < io->tail && !stream_blocked(s);
+    if (!untried && want == io->want && owner == io->owner)
+        return 0;
+    if (!io->listed) {
+        if (gl_submit(s->loop, GL_SUB_STREAM, s->id, s->gen, 0) < 0)
+            return -1;
+        io->listed = 1;
+    }
+    io->want = want;
+    io->owner = owner;
+    return 0;
+}
+
+GL_PRIVATE int
+stream_flush_now(gl_stream *s)
+{
+    if (!stream_go_ready(s))
+        return 0;
+    gl_loop *loop = s->loop;
+    if ((s->open ? stream_submit(s) : stream_open(s)) < 0)
+        return -1;
+    /* What stream_open() has taken from a watch of the number may have run Python. */
+    if (!stream_go_ready(s) || !s->open)
+        return 0;
+    int32_t rc = loop->go->flush_stream(loop->reactor, s->id, s->gen);
+    if (rc < 0)
+        return gl_set_oserror(-rc);
+    stream_release_sent(s);
+    /* asyncio resumes the protocol from the loop, never from within write(). */
+    if (s->protocol_paused && stream_queued(s) <= s->low && !s->conn_lost)
+        return stream_call_soon(s, G.s__maybe_resume_protocol, NULL);
+    return 0;
+}
+
+GL_PRIVATE bool
+stream_unsent(PyObject *transport)
+{
+    gl_stream *s = (gl_stream *)transport;
+    return !s->open && stream_queued(s) > 0;
+}
+
+GL_PRIVATE void
+stream_flush_visible(PyObject *transport)
+{
+    gl_stream *s = (gl_stream *)transport;
+    if (stream_queued(s) == 0 || stream_blocked(s) || s->conn_lost)
+        return;
+    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
+    if (stream_flush_now(s) < 0)
+        PyErr_Clear(); /* the next turn finds the same, and reports it */
+    if (exc != NULL)
+        gl_restore_exception(exc);
+}

@@ -1,0 +1,225 @@
+"""Arguments by position and by name: what is taken, and the words where a call is wrong.
+
+The native methods of the loop stand for Python methods of asyncio's, so a wrong call is told in
+the words that the running CPython has for those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import socket
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import LOOP_NAMES
+
+needs_goloop = pytest.mark.skipif("goloop" not in LOOP_NAMES, reason="compares goloop to asyncio")
+
+# Each family of functions that share a form, with a call that is right.
+RIGHT: dict[str, tuple[Any, ...]] = {
+    "call_soon": (print,),
+    "call_soon_threadsafe": (print,),
+    "call_later": (1, print),
+    "call_at": (1, print),
+    "add_reader": (0, print),
+    "add_writer": (0, print),
+    "remove_reader": (0,),
+    "remove_writer": (0,),
+    "sock_recv": (None, 10),
+    "sock_recv_into": (None, bytearray(10)),
+    "sock_sendall": (None, b"x"),
+}
+PRIVATE: dict[str, tuple[Any, ...]] = {"_add_reader": (0, print), "_add_writer": (0, print)}
+NAMES = {
+    "call_soon": ("callback",),
+    "call_soon_threadsafe": ("callback",),
+    "call_later": ("delay", "callback"),
+    "call_at": ("when", "callback"),
+    "add_reader": ("fd", "callback"),
+    "add_writer": ("fd", "callback"),
+    "remove_reader": ("fd",),
+    "remove_writer": ("fd",),
+    "sock_recv": ("sock", "n"),
+    "sock_recv_into": ("sock", "buf"),
+    "sock_sendall": ("sock", "data"),
+}
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def wrong_calls(name: str) -> Iterator[tuple[str, Call]]:
+    """What can be wrong with a call, each in one way or in several."""
+    right, names = RIGHT[name], NAMES[name]
+    yield "nothing", ((), {})
+    yield "one-missing", (right[:-1], {})
+    yield "unknown", (right, {"unknown": 1})
+    yield "two-unknown", (right, {"unknown": 1, "other": 2})
+    yield "nearly", (right, {"contxt": 1, "socks": 1, "fds": 1})
+    yield "only-unknown", ((), {"unknown": 1})
+    for i, keyword in enumerate(names):
+        yield f"{keyword}-twice", (right, {keyword: right[i]})
+        yield f"only-{keyword}", ((), {keyword: right[i]} if len(names) > 1 else {"x": 1})
+    yield "self-twice", (right, {"self": 1})
+    if name.startswith(("remove", "sock")):
+        yield "one-more", ((*right, 1), {})
+        yield "two-more", ((*right, 1, 2), {})
+        yield "one-more-and-unknown", ((*right, 1), {"unknown": 1})
+
+
+WRONG = [
+    pytest.param(name, call, id=f"{name}-{form}")
+    for name in RIGHT
+    for form, call in wrong_calls(name)
+]
+
+
+def words(loop: asyncio.AbstractEventLoop, name: str, call: Call) -> str:
+    with pytest.raises(TypeError) as caught:
+        getattr(loop, name)(*call[0], **call[1])
+    assert type(caught.value) is TypeError
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[Any, Any]]:
+    import goloop
+
+    ours, theirs = goloop.new_event_loop(), asyncio.SelectorEventLoop()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+@needs_goloop
+@pytest.mark.parametrize(("name", "call"), WRONG)
+def test_a_wrong_call_is_told_in_the_words_of_cpython(
+    both: tuple[Any, Any], name: str, call: Call
+) -> None:
+    ours, theirs = both
+    expected = words(theirs, name, call)
+    assert name in expected
+    assert words(ours, name, call) == expected
+
+
+@needs_goloop
+@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize("given", [0, 1])
+def test_a_private_method_tells_it_too(both: tuple[Any, Any], name: str, given: int) -> None:
+    ours, theirs = both
+    call: Call = (PRIVATE[name][:given], {})
+    assert words(ours, name, call) == words(theirs, name, call)
+
+
+@needs_goloop
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="CPython suggests names since 3.13")
+def test_a_name_is_suggested(both: tuple[Any, Any]) -> None:
+    ours, _ = both
+    assert "Did you mean 'context'?" in words(ours, "call_soon", ((print,), {"contxt": None}))
+
+
+@needs_goloop
+def test_arguments_are_looked_at_before_the_loop(both: tuple[Any, Any]) -> None:
+    import goloop
+
+    closed: list[Any] = [goloop.new_event_loop(), asyncio.SelectorEventLoop()]
+    for loop in closed:
+        loop.close()
+    ours, theirs = (words(loop, "call_soon", ((), {})) for loop in closed)
+    assert ours == theirs
+
+
+class Text(str):
+    """Names may be of a subclass, and may say what they like when compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def test_a_name_may_be_a_string_of_a_subclass(loop: asyncio.AbstractEventLoop) -> None:
+    class Name(str):
+        __slots__ = ()
+
+    any_loop: Any = loop
+    seen: list[int] = []
+
+    def note() -> None:
+        seen.append(1)
+        loop.stop()
+
+    any_loop.call_soon(**{Name("callback"): note})
+    loop.run_forever()
+    assert seen == [1]
+
+
+@needs_goloop
+def test_a_name_that_is_equal_to_all(both: tuple[Any, Any]) -> None:
+    ours, _ = both
+    with pytest.raises(TypeError):
+        ours.call_soon(print, **{Text("none of these"): None})
+    with pytest.raises(TypeError):
+        ours.remove_reader(**{Text("none of these"): None})
+
+
+def test_names_and_positions_mix(loop: asyncio.AbstractEventLoop) -> None:
+    any_loop: Any = loop
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+    context = contextvars.copy_context()
+    context.run(variable.set, 5)
+    seen: list[Any] = []
+
+    def note(*args: int) -> None:
+        seen.append((*args, variable.get()))
+
+    any_loop.call_soon(note, 1, 2, 3, context=context)
+    any_loop.call_soon(context=context, callback=note)
+    any_loop.call_soon(callback=note)
+    any_loop.call_soon(note, context=None)
+    any_loop.call_later(0, note, 4, context=context)
+    any_loop.call_later(0.001, callback=note, context=context)
+    any_loop.call_at(callback=note, when=0)
+    any_loop.call_later(0.005, loop.stop)
+    loop.run_forever()
+    assert sorted(seen) == sorted([(1, 2, 3, 5), (5,), (0,), (0,), (4, 5), (5,), (0,)])
+
+
+def test_sock_methods_by_name(loop: asyncio.AbstractEventLoop) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.setblocking(False)
+    buffer = bytearray(10)
+    any_loop: Any = loop
+
+    async def main() -> None:
+        await any_loop.sock_sendall(data=b"abc", sock=near)
+        assert await any_loop.sock_recv(far, n=2) == b"ab"
+        assert await any_loop.sock_recv_into(buf=buffer, sock=far) == 1
+
+    with near, far:
+        loop.run_until_complete(main())
+
+
+@needs_goloop
+def test_a_wrong_call_keeps_nothing_alive() -> None:
+    import goloop
+
+    class Thing:
+        pass
+
+    loop: Any = goloop.new_event_loop()
+    thing = Thing()
+    for name in RIGHT:
+        with pytest.raises(TypeError):
+            getattr(loop, name)(*RIGHT[name], unknown=thing)
+    gone = weakref.ref(thing)
+    del thing
+    gc.collect()
+    assert gone() is None
+    loop.close()

@@ -1,0 +1,200 @@
+"""Callbacks that end a TLS connection, change its protocol, or raise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import Errors
+from protocols import BufferedRecorder, Recorder, until
+from tls_connections import TIME_LIMIT, ViewRecorder, with_peer
+from tls_tools import Peer
+
+Loop = asyncio.AbstractEventLoop
+
+
+def scripted(moment: str, action: Callable[[Any], None], *, buffered: bool) -> Callable[[], Any]:
+    """A factory of protocols that act within one of their callbacks, the first time."""
+    base: type[Any] = ViewRecorder if buffered else Recorder
+
+    class Acting(base):  # type: ignore[misc]
+        acted = False
+
+    def acting(name: str) -> Any:
+        def method(self: Any, *args: Any) -> Any:
+            result = getattr(base, name)(self, *args) if hasattr(base, name) else None
+            if name == moment and not self.acted:
+                self.acted = True
+                action(self)
+            return result
+
+        return method
+
+    for name in ("connection_made", "data_received", "get_buffer", "buffer_updated",
+                 "eof_received", "pause_writing", "resume_writing"):  # fmt: skip
+        if hasattr(base, name) or name in ("pause_writing", "resume_writing"):
+            setattr(Acting, name, acting(name))
+    return Acting
+
+
+def write_and_close(protocol: Any) -> None:
+    protocol.transport.write(b"said")
+    protocol.transport.close()
+
+
+def write_and_abort(protocol: Any) -> None:
+    protocol.transport.write(b"unsaid")
+    protocol.transport.abort()
+
+
+def flood_and_close(protocol: Any) -> None:
+    for _ in range(10):
+        protocol.transport.write(bytes(100_000))
+    protocol.transport.close()
+
+
+ACTIONS: dict[str, Callable[[Any], None]] = {
+    "close": lambda protocol: protocol.transport.close(),
+    "abort": lambda protocol: protocol.transport.abort(),
+    "write_and_close": write_and_close,
+    "write_and_abort": write_and_abort,
+    "flood_and_close": flood_and_close,
+}
+MOMENTS = [
+    (moment, buffered)
+    for buffered in (False, True)
+    for moment in (
+        "connection_made",
+        *(("get_buffer", "buffer_updated") if buffered else ("data_received",)),
+        "eof_received",
+        "pause_writing",
+        "resume_writing",
+    )
+]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(("moment", "buffered"), MOMENTS)
+async def test_a_callback_may_end_the_connection_once(
+    loop: Loop, loop_name: str, errors: Errors, moment: str, buffered: bool, action: str
+) -> None:
+    """One end, whoever calls for it and whenever; what was written before arrives."""
+
+    written = threading.Event()
+
+    def peer_does(peer: Peer) -> bytes:
+        received = bytearray()
+        try:
+            # What does not fit into the buffer breaks a connection that is closed.
+            peer.write(b"data" * (200 if buffered else 10_000))
+            assert written.wait(TIME_LIMIT)
+            if moment == "eof_received":
+                peer.notify()
+            while got := peer.read():
+                received += got
+            # A socket that is closed with something unread resets the connection.
+            with contextlib.suppress(ConnectionError):
+                peer.notify()
+        except OSError:
+            assert action.endswith("abort") or moment in ("eof_received", "pause_writing")
+        return bytes(received)
+
+    factory = scripted(moment, ACTIONS[action], buffered=buffered)
+    protocol, working = await with_peer(
+        loop, "client", peer_does, factory=factory, ssl_shutdown_timeout=0.5
+    )
+    if moment in ("pause_writing", "resume_writing"):
+        # More than the kernel takes, and then more than TLS holds.
+        protocol.transport.write(bytes(16_000_000))
+        protocol.transport.write(bytes(1_000_000))
+    written.set()
+    lost = await protocol.lost
+    received = b""
+    try:
+        received = await working
+    except ConnectionResetError:
+        assert action.endswith("abort")  # before the peer had our Finished
+    assert protocol.acted
+    if loop_name == "asyncio" and moment == "resume_writing":
+        errors.contexts.clear()  # asyncio ends such a connection twice
+    assert lost is None or isinstance(lost, OSError)
+    if action == "write_and_close" and moment in ("connection_made", "data_received",
+                                                  "get_buffer", "buffer_updated"):  # fmt: skip
+        assert received == b"said"
+    if action == "flood_and_close" and moment == "connection_made":
+        assert len(received) == 1_000_000
+
+
+@pytest.mark.parametrize("moment", ["connection_made", "data_received"])
+async def test_a_callback_may_hand_the_rest_to_another_protocol(loop: Loop, moment: str) -> None:
+    later: list[ViewRecorder] = []
+
+    def switch(protocol: Any) -> None:
+        later.append(ViewRecorder())
+        later[0].transport = protocol.transport
+        protocol.transport.set_protocol(later[0])
+
+    def peer_does(peer: Peer) -> None:
+        peer.write(b"first")
+        assert peer.read_exactly(2) == b"go"
+        peer.write(b"second")
+        peer.unwrap()
+
+    protocol, working = await with_peer(
+        loop, "client", peer_does, factory=scripted(moment, switch, buffered=False)
+    )
+    await until(lambda: later and (later[0].data or protocol.data))
+    later[0].transport.write(b"go")
+    await later[0].lost
+    await working
+    assert bytes(protocol.data + later[0].data) == b"firstsecond"
+    assert bytes(later[0].data) == (b"second" if moment == "data_received" else b"firstsecond")
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+async def test_an_exception_in_a_callback_ends_the_connection(
+    loop: Loop, errors: Errors, buffered: bool
+) -> None:
+    def fail(protocol: Any) -> None:
+        raise ZeroDivisionError("the protocol's own fault")
+
+    moment = "buffer_updated" if buffered else "data_received"
+
+    def peer_does(peer: Peer) -> None:
+        peer.write(b"data")
+        with pytest.raises((ConnectionResetError, BrokenPipeError, ssl.SSLError)):
+            peer.read_all()
+
+    protocol, working = await with_peer(
+        loop, "client", peer_does, factory=scripted(moment, fail, buffered=buffered)
+    )
+    lost = await protocol.lost
+    assert isinstance(lost, ZeroDivisionError)
+    await working
+    errors.expect(ZeroDivisionError, "Fatal error on SSL protocol")
+
+
+async def test_a_buffer_without_room_ends_the_connection(loop: Loop, errors: Errors) -> None:
+    """asyncio takes the zero bytes that fit for the end of the stream."""
+
+    class NoRoom(BufferedRecorder):
+        def get_buffer(self, sizehint: int) -> bytearray:
+            return bytearray()
+
+    def peer_does(peer: Peer) -> None:
+        peer.write(b"data")
+        with contextlib.suppress(OSError):
+            peer.read_all()
+            peer.unwrap()
+
+    protocol, working = await with_peer(
+        loop, "client", peer_does, factory=NoRoom, ssl_shutdown_timeout=0.2
+    )
+    await protocol.lost
+    await working
+    errors.contexts.clear()

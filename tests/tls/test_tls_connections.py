@@ -1,0 +1,227 @@
+"""TLS connections of every kind: data both ways, extra info, the path, what is freed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import ssl
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from protocols import Recorder, turns, until
+from tls_connections import ViewRecorder, by_role, by_version, contexts, hexdigest, with_peer
+from tls_tools import Peer, client_context, server_context
+
+Loop = asyncio.AbstractEventLoop
+
+
+# ---- connections ------------------------------------------------------------------------
+
+
+class Echo(Recorder):
+    """Sends back what comes."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.transport.write(data)
+
+
+class BufferedEcho(ViewRecorder):
+    """The same, with a buffer that is smaller than a record."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        super().buffer_updated(nbytes)
+        self.transport.write(self.buffer[:nbytes])
+
+
+@by_version
+@pytest.mark.parametrize("factory", [Echo, BufferedEcho])
+async def test_a_client_and_a_server_exchange_a_megabyte(
+    loop: Loop, version: ssl.TLSVersion, factory: Callable[[], Any]
+) -> None:
+    payload = random.Random(1).randbytes(1_000_000)
+    accepted: list[Any] = []
+
+    def made() -> Any:
+        accepted.append(factory())
+        return accepted[-1]
+
+    async with await loop.create_server(
+        made, "127.0.0.1", 0, ssl=server_context(version=version)
+    ) as server:
+        _, client = await loop.create_connection(
+            Recorder,
+            *server.sockets[0].getsockname(),
+            ssl=client_context(version=version),
+            server_hostname="localhost",
+        )
+        assert client.names() == ["made"]
+        client.transport.write(payload)
+        await until(lambda: len(client.data) == len(payload))
+        assert hexdigest(client.data) == hexdigest(payload)
+        assert hexdigest(accepted[0].data) == hexdigest(payload)
+        client.transport.close()
+        assert await client.lost is None
+        assert await accepted[0].lost is None
+        assert accepted[0].eof.done()
+
+
+@by_version
+async def test_streams_exchange_lines_over_tls(loop: Loop, version: ssl.TLSVersion) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line.upper())
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(
+        serve, "127.0.0.1", 0, ssl=server_context(version=version), limit=1 << 20
+    ) as server:
+        reader, writer = await asyncio.open_connection(
+            *server.sockets[0].getsockname(),
+            ssl=client_context(version=version),
+            server_hostname="localhost",
+            limit=1 << 20,
+        )
+        for line in (b"one\n", b"two" * 50_000 + b"\n", b"three\n"):
+            writer.write(line)
+            assert await reader.readline() == line.upper()
+        writer.close()
+        await writer.wait_closed()
+        assert await reader.read() == b""
+
+
+async def test_tls_runs_over_unix_sockets(loop: Loop, tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    async with await loop.create_unix_server(Echo, path, ssl=server_context()):
+        _, client = await loop.create_unix_connection(
+            Recorder, path, ssl=client_context(), server_hostname="localhost"
+        )
+        client.transport.write(b"hello")
+        await until(lambda: client.data == b"hello")
+        client.transport.close()
+        await client.lost
+
+
+@by_role
+async def test_tls_runs_over_an_existing_socket(loop: Loop, role: str) -> None:
+    def peer_does(peer: Peer) -> bytes:
+        peer.write(b"to the loop")
+        received = peer.read_exactly(4)
+        peer.unwrap()
+        return received
+
+    protocol, working = await with_peer(loop, role, peer_does)
+    protocol.transport.write(b"back")
+    assert await working == b"back"
+    assert await protocol.lost is None
+    assert protocol.names() == ["made", "data", "eof", "lost"]
+    assert protocol.data == b"to the loop"
+
+
+@by_role
+@by_version
+async def test_extra_info_tells_context_certificate_and_addresses(
+    loop: Loop, role: str, version: ssl.TLSVersion
+) -> None:
+    own, _ = contexts(role, version)
+    protocol, working = await with_peer(loop, role, Peer.unwrap, version=version, own=own)
+    info = protocol.transport.get_extra_info
+    assert info("sslcontext") is own
+    assert isinstance(info("ssl_object"), ssl.SSLObject)
+    assert info("ssl_object").version() == {771: "TLSv1.2", 772: "TLSv1.3"}[version]
+    assert info("cipher") == info("ssl_object").cipher()
+    assert info("compression") is None
+    assert info("peercert") == info("ssl_object").getpeercert()
+    if role == "client":
+        assert info("peercert")["subjectAltName"] == (("DNS", "localhost"),)
+    assert info("socket").fileno() >= 0
+    assert info("peername")[0] == info("sockname")[0] == "127.0.0.1"
+    assert info("no such", "default") == "default"
+    await working
+    await protocol.lost
+
+
+async def test_the_transport_has_asyncios_type_and_answers(loop: Loop) -> None:
+    protocol, working = await with_peer(loop, "client", Peer.read_all)
+    transport = protocol.transport
+    assert isinstance(transport, asyncio.Transport)
+    assert transport.get_protocol() is protocol
+    assert transport.is_reading()
+    assert not transport.can_write_eof()
+    with pytest.raises(NotImplementedError):
+        transport.write_eof()
+    with pytest.raises(TypeError):
+        transport.write("text")
+    transport.write(b"")
+    transport.writelines([b"one", bytearray(b"two"), memoryview(b"three")])
+    transport.writelines([])
+    assert not transport.is_closing()
+    transport.close()
+    assert transport.is_closing()
+    assert await working == b"onetwothree"
+    await protocol.lost
+
+
+async def test_what_is_written_may_change_afterwards(loop: Loop) -> None:
+    protocol, working = await with_peer(loop, "client", Peer.read_all)
+    data = bytearray(b"a" * 100_000)
+    protocol.transport.write(data)
+    data[:] = b"b" * 100_000
+    data.clear()
+    protocol.transport.close()
+    assert await working == b"a" * 100_000
+    await protocol.lost
+
+
+async def test_sendfile_goes_through_the_fallback(loop: Loop, tmp_path: Path) -> None:
+    payload = random.Random(2).randbytes(400_000)
+    (tmp_path / "file").write_bytes(payload)
+    protocol, working = await with_peer(loop, "client", Peer.read_all)
+    with (tmp_path / "file").open("rb") as file:
+        assert await loop.sendfile(protocol.transport, file, 1000, 300_000) == 300_000
+        assert file.tell() == 301_000
+        with pytest.raises((RuntimeError, asyncio.SendfileNotAvailableError)):
+            await loop.sendfile(protocol.transport, file, fallback=False)
+    protocol.transport.close()
+    assert hexdigest(await working) == hexdigest(payload[1000:301_000])
+    await protocol.lost
+
+
+# ---- the path ----------------------------------------------------------------------------
+
+
+def test_diagnostics_tell_which_path_tls_takes(loop_name: str) -> None:
+    """GOLOOP_TLS decides, and what decides is told."""
+    if loop_name == "asyncio":
+        pytest.skip("asyncio has one path")
+    import goloop
+
+    state = goloop.diagnostics()["tls"]
+    if os.environ.get("GOLOOP_TLS") == "stdlib":
+        assert state == "GOLOOP_TLS=stdlib asks for SSLObject's own methods"
+    else:
+        assert state == "OpenSSL called directly"
+
+
+async def test_connections_are_freed_when_they_end(loop: Loop) -> None:
+    """Without the collector's help: a server of many connections needs it not."""
+    refs: list[weakref.ref[Any]] = []
+    protocol, working = await with_peer(loop, "client", Peer.unwrap)
+    refs.append(weakref.ref(protocol.transport.get_extra_info("ssl_object")))
+    refs.append(weakref.ref(protocol))
+    await protocol.lost
+    await working
+    if sys.version_info < (3, 12):
+        gc.collect()  # 3.11's own transport of TLS is part of a cycle
+    protocol = None
+    await turns(5)
+    gc.collect()
+    assert not [ref for ref in refs if ref() is not None]

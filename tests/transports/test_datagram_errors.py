@@ -1,0 +1,146 @@
+"""What a datagram endpoint tells of errors, and callbacks that raise."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Errors
+from datagram_tools import LONGEST, Recorder, close, endpoint, pair_of
+from protocols import turns, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def test_a_datagram_that_nobody_listens_for_is_an_error_received(loop: Loop) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
+        gone.bind(("127.0.0.1", 0))
+        address = gone.getsockname()
+    transport, protocol = await endpoint(loop, remote_addr=address)
+    transport.sendto(b"x")
+    await until(lambda: protocol.errors)
+    assert isinstance(protocol.errors[0], ConnectionRefusedError)
+    # Nothing has ended.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as back:
+        back.bind(address)
+        back.settimeout(10)
+        transport.sendto(b"again")
+        assert back.recv(10) == b"again"
+        back.sendto(b"answer", transport.get_extra_info("sockname"))
+        await until(lambda: protocol.got)
+    assert protocol.got == [(b"answer", address)]
+    transport.abort()
+    assert await protocol.lost is None
+    assert len(protocol.errors) == 1
+
+
+async def test_errors_of_sending_are_told_to_the_protocol(loop: Loop) -> None:
+    transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
+    transport.sendto(b"x" * (LONGEST + 1), ("127.0.0.1", 9))
+    assert [type(exc) for exc in protocol.errors] == [OSError]
+    transport.sendto(b"x", ("no such host.invalid", 9))
+    assert isinstance(protocol.errors[1], socket.gaierror)
+    transport.sendto(b"x", ("255.255.255.255", 9))
+    assert isinstance(protocol.errors[2], PermissionError)
+    assert not transport.is_closing()
+
+    def fail(exc: Exception) -> None:
+        raise ZeroDivisionError
+
+    protocol.error_received = fail  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        transport.sendto(b"x" * (LONGEST + 1), ("127.0.0.1", 9))
+    await close(transport)
+
+
+async def test_a_path_that_nobody_has_is_an_error_received(loop: Loop, tmp_path: Path) -> None:
+    transport, protocol = await endpoint(
+        loop, local_addr=str(tmp_path / "here"), family=socket.AF_UNIX
+    )
+    transport.sendto(b"x", str(tmp_path / "nowhere"))
+    assert isinstance(protocol.errors[0], FileNotFoundError)
+    transport.sendto(b"x", "y" * 200)
+    assert type(protocol.errors[1]) is OSError
+    await close(transport)
+
+
+async def test_an_exception_of_datagram_received_is_reported_and_delivery_goes_on(
+    loop: Loop, errors: Errors
+) -> None:
+    serving, server, asking, _ = await pair_of(loop)
+
+    def fail(data: bytes, addr: Any) -> None:
+        if data == b"bad":
+            raise ZeroDivisionError
+
+    server.on_datagram = fail
+    for data in (b"good", b"bad", b"bad", b"good"):
+        asking.sendto(data)
+    await until(lambda: len(server.got) == 4)
+    for _ in range(2):
+        errors.expect(ZeroDivisionError, "Exception in callback")
+    await close(serving, asking)
+
+
+async def test_an_exception_of_error_received_is_reported(loop: Loop, errors: Errors) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
+        gone.bind(("127.0.0.1", 0))
+        address = gone.getsockname()
+    transport, protocol = await endpoint(loop, remote_addr=address)
+
+    def fail(exc: Exception) -> None:
+        raise ZeroDivisionError
+
+    protocol.error_received = fail  # type: ignore[method-assign]
+    transport.sendto(b"x")
+    await until(lambda: errors.contexts)
+    errors.expect(ZeroDivisionError, "Exception in callback")
+    assert not transport.is_closing()
+    await close(transport)
+
+
+async def test_exceptions_of_connection_made_and_connection_lost_are_reported(
+    loop: Loop, errors: Errors
+) -> None:
+    class Failing(Recorder):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            raise ZeroDivisionError
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            raise ValueError
+
+    transport, protocol = await loop.create_datagram_endpoint(Failing, local_addr=("127.0.0.1", 0))
+    errors.expect(ZeroDivisionError)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.sendto(b"x", transport.get_extra_info("sockname"))
+        await until(lambda: protocol.got)
+    transport.close()
+    await protocol.lost
+    await turns()
+    errors.expect(ValueError)
+    assert transport.get_extra_info("socket").fileno() == -1
+
+
+def test_keyboard_interrupt_leaves_and_loses_nothing(loop: Loop) -> None:
+    def interrupt(data: bytes, addr: Any) -> None:
+        if data == b"1":
+            raise KeyboardInterrupt
+
+    async def prepare() -> tuple[Any, ...]:
+        everything = await pair_of(loop)
+        everything[1].on_datagram = interrupt
+        return everything
+
+    serving, server, asking, _ = loop.run_until_complete(prepare())
+    for number in range(4):
+        asking.sendto(b"%d" % number)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    assert server.data() == [b"0", b"1"]
+    loop.run_until_complete(until(lambda: len(server.got) == 4))
+    loop.run_until_complete(close(serving, asking))

@@ -1,0 +1,127 @@
+"""Listeners: factories that raise, connections that nobody took, and the object itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import socket
+from typing import Any
+
+import pytest
+from conftest import Errors
+from protocols import Recorder, until
+from stream_tools import received
+
+Loop = asyncio.AbstractEventLoop
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_a_factory_that_raises_closes_its_connection(
+    loop_name: str, loop: Loop, errors: Errors, debug: bool
+) -> None:
+    loop.set_debug(debug)
+
+    def factory() -> asyncio.Protocol:
+        raise ZeroDivisionError
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    if loop_name == "goloop" or not debug:
+        # asyncio leaves the socket to the garbage collector, and what it reports holds it.
+        assert await loop.run_in_executor(None, received, client) == b""
+    if debug:
+        await until(lambda: errors.contexts)
+        context = errors.expect(
+            ZeroDivisionError, "Error on transport creation for incoming connection"
+        )
+        assert set(context) == {"message", "exception"}
+        del context
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_protocol_without_connection_made_is_reported_and_its_socket_closed(
+    loop_name: str, loop: Loop, errors: Errors
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio leaves the socket to the garbage collector")
+    loop.set_debug(True)
+
+    class NoProtocol:
+        pass
+
+    server = await loop.create_server(NoProtocol, "127.0.0.1", 0)  # type: ignore[arg-type]
+    client = socket.create_connection(server.sockets[0].getsockname())
+    assert await loop.run_in_executor(None, received, client) == b""
+    client.close()
+    server.close()
+    await server.wait_closed()
+    context = errors.expect(AttributeError, "Error on transport creation")
+    assert type(context["protocol"]) is NoProtocol
+
+
+def test_connections_that_nobody_took_are_closed_with_the_server(
+    loop_name: str, loop: Loop
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio leaves the sockets to the garbage collector")
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        server.close()
+        made.append(Recorder())
+        return made[-1]
+
+    async def run() -> None:
+        nonlocal server
+        server = await loop.create_server(factory, "127.0.0.1", 0, start_serving=False)
+        address = server.sockets[0].getsockname()
+        server.sockets[0]._sock.listen(5)
+        clients = [socket.create_connection(address) for _ in range(3)]
+        await server.start_serving()
+        for client in clients:
+            # Nothing was ever sent: an end of file, or a reset where the kernel's queue
+            # of the listening socket held it.
+            with contextlib.suppress(ConnectionResetError):
+                assert await loop.run_in_executor(None, received, client) == b""
+            client.close()
+        assert len(made) == 1
+
+    server: Any = None
+    loop.run_until_complete(run())
+
+
+async def test_a_listener_alone_gives_sockets_and_can_be_stopped(
+    loop_name: str, loop: Loop, listener: socket.socket
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("goloop's type")
+    from goloop import _core
+
+    taken: list[tuple[socket.socket, Any]] = []
+    made = _core.Listener(
+        loop,
+        listener,
+        None,
+        None,
+        5,
+        contextvars.copy_context(),
+        on_accept=lambda sock, address: taken.append((sock, address)),
+    )
+    client = socket.create_connection(listener.getsockname())
+    await until(lambda: taken)
+    (sock, address) = taken.pop()
+    assert address == client.getsockname()
+    assert sock.gettimeout() == 0
+    sock.close()
+    client.close()
+    assert "Listener on" in repr(made)
+    made.stop()
+    made.stop()
+    assert "stopped" in repr(made)
+    assert listener.fileno() >= 0
+    with pytest.raises(RuntimeError):
+        made.__init__(loop, listener, None, None, 5, contextvars.copy_context())  # type: ignore[misc]

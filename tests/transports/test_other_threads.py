@@ -1,0 +1,165 @@
+"""What another thread does to a transport while the loop waits for input.
+
+asyncio forbids it, and its transports usually survive it. Here Go has the stream's record at
+that moment, so what is written waits beside it until the turn is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from protocols import Recorder, until
+
+Loop = asyncio.AbstractEventLoop
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture(autouse=True)
+def no_switches(loop_name: str) -> Iterator[None]:
+    """A thread keeps the GIL until it waits for something."""
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's transports send at once, in whatever thread")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(before)
+
+
+async def in_a_turn(loop: Loop, call: Callable[[], Any]) -> None:
+    """Calls in another thread, which gets the GIL when the loop's thread enters its turn, and
+    keeps it, so that the turn can't end meanwhile."""
+    go = threading.Event()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def work() -> None:
+        go.wait()
+        try:
+            call()
+        finally:
+            loop.call_soon_threadsafe(ended.set_result, None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    go.set()
+    await ended
+    thread.join()
+
+
+def drained(sock: socket.socket) -> bytes:
+    data = b""
+    try:
+        while chunk := sock.recv(1 << 20):
+            data += chunk
+    except BlockingIOError:
+        pass
+    return data
+
+
+async def attach(loop: Loop, sock: socket.socket) -> Recorder:
+    _, protocol = await loop.connect_accepted_socket(Recorder, sock)
+    return protocol
+
+
+async def test_what_it_writes_goes_before_later_writes(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near)
+    transport = protocol.transport
+    sizes = []
+
+    def write() -> None:
+        # This callback runs before the one with which the transport catches up.
+        loop.call_soon_threadsafe(transport.write, b"-third")
+        transport.write(b"first")
+        transport.write(memoryview(b"not -second nor this")[4:11])
+        sizes.append(transport.get_write_buffer_size())
+
+    transport.pause_reading()
+    await in_a_turn(loop, write)
+    assert sizes == [len(b"first-second")]
+    await until(lambda: transport.get_write_buffer_size() == 0)
+    assert drained(far) == b"first-second-third"
+    transport.abort()
+    await protocol.lost
+
+
+async def test_what_it_writes_waits_behind_what_is_queued(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near)
+    transport = protocol.transport
+    body = bytes(20 << 20)
+    transport.write(body)
+    queued = transport.get_write_buffer_size()
+    assert 0 < queued < len(body)
+    sizes = []
+
+    def write() -> None:
+        transport.write(b"last")
+        sizes.append(transport.get_write_buffer_size())
+        transport.write_eof()
+
+    await in_a_turn(loop, write)
+    assert sizes == [queued + len(b"last")]
+    received = 0
+    tail = b""
+    while data := await loop.sock_recv(far, 1 << 20):
+        received += len(data)
+        tail = (tail + data)[-4:]
+    assert (received, tail) == (len(body) + 4, b"last")
+    transport.abort()
+    await protocol.lost
+
+
+async def test_what_it_writes_is_sent_before_a_close(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near)
+    transport = protocol.transport
+
+    def write() -> None:
+        loop.call_soon_threadsafe(transport.close)
+        transport.write(b"words")
+
+    await in_a_turn(loop, write)
+    assert await protocol.lost is None
+    assert drained(far) == b"words"
+
+
+async def test_what_it_writes_goes_with_an_abort(loop: Loop, pair: Pair) -> None:
+    """More than the kernel has room for, and what waits beside the record is freed."""
+    near, far = pair
+    protocol = await attach(loop, near)
+    transport = protocol.transport
+    transport.write(bytes(20 << 20))
+    piece = b"piece" * 100
+
+    def write() -> None:
+        loop.call_soon_threadsafe(transport.abort)
+        for _ in range(100):
+            transport.write(piece)
+
+    before = sys.getrefcount(piece)
+    await in_a_turn(loop, write)
+    assert await protocol.lost is None
+    assert sys.getrefcount(piece) == before
+    assert b"piece" not in drained(far)
+
+
+async def test_it_pauses_and_resumes(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near)
+    transport = protocol.transport
+    await in_a_turn(loop, transport.pause_reading)
+    await asyncio.sleep(0)  # the transport catches up
+    far.send(b"x")
+    for _ in range(3):
+        await loop.run_in_executor(None, int)  # turns of the loop
+    assert protocol.data == b""
+    await in_a_turn(loop, transport.resume_reading)
+    await until(lambda: protocol.data == b"x")
+    transport.abort()
+    await protocol.lost

@@ -1,0 +1,415 @@
+"""A stream transport as an object: attributes, extra info, subclasses, garbage, fork.
+
+The tests that look at goloop alone say why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import os
+import socket
+import threading
+import warnings
+import weakref
+from typing import Any
+
+import pytest
+from conftest import LoopFactory, tcp_pair
+from protocols import Recorder, hang_up, turns, until
+from stream_tools import attach, attached, received
+
+Loop = asyncio.AbstractEventLoop
+Pair = tuple[socket.socket, socket.socket]
+
+
+# ---- the object ----------------------------------------------------------------------
+
+
+async def test_a_transport_takes_attributes_and_weak_references(loop: Loop, pair: Pair) -> None:
+    protocol = await attach(loop, pair[0], Recorder())
+    transport = protocol.transport
+    assert isinstance(transport, asyncio.Transport)
+    assert isinstance(transport, asyncio.transports._FlowControlMixin)
+    transport.mine = 1
+    assert transport.__dict__["mine"] == 1
+    known = weakref.WeakSet([transport])
+    assert transport in known
+    assert transport._start_tls_compatible is True
+    assert transport._sendfile_compatible.name == "TRY_NATIVE"
+    assert transport.can_write_eof() is True
+    assert transport._loop is loop
+    assert transport._protocol is protocol
+    assert (transport._closing, transport._paused, transport._eof) == (False, False, False)
+    assert transport._conn_lost == 0
+    text = repr(transport)
+    assert text.endswith(f" fd={pair[0].fileno()} read=polling write=<idle, bufsize=0>>"), text
+    transport.close()
+    assert " closing fd=" in repr(transport)
+    fd = pair[0].fileno()
+    await protocol.lost
+    await turns()
+    assert repr(transport).endswith(f" closed fd={fd}>")
+    assert transport._loop is None
+    assert transport._sock is None
+
+
+async def test_an_accepted_connection_tells_extra_info(loop: Loop) -> None:
+    accepted = Recorder()
+    server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    await accepted.made
+    transport = accepted.transport
+    assert transport.get_extra_info("peername") == client.getsockname()
+    assert transport.get_extra_info("sockname") == client.getpeername()
+    sock = transport.get_extra_info("socket")
+    assert isinstance(sock, asyncio.trsock.TransportSocket)
+    assert transport.get_extra_info("socket") is sock
+    assert (sock.family, sock.type) == (socket.AF_INET, socket.SOCK_STREAM)
+    assert sock.gettimeout() == 0
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert transport.get_extra_info("sslcontext") is None
+    assert transport.get_extra_info("sslcontext", 5) == 5
+    assert transport.get_extra_info(name="sslcontext", default=6) == 6
+    assert set(transport._extra) == {"socket", "sockname", "peername"}
+    transport._extra["more"] = 7
+    assert transport.get_extra_info("more") == 7
+    with pytest.raises(TypeError):
+        transport.get_extra_info([])
+    await hang_up(accepted)
+    await turns()
+    assert sock.fileno() == -1
+    assert transport.get_extra_info("peername") == client.getsockname()
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_addresses_can_be_asked_for_after_the_end(loop: Loop) -> None:
+    accepted = Recorder()
+    server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    await accepted.made
+    await hang_up(accepted)
+    await turns()
+    transport = accepted.transport
+    assert transport.get_extra_info("peername") == client.getsockname()
+    assert transport.get_extra_info("sockname") == client.getpeername()
+    sock = transport.get_extra_info("socket")
+    assert (sock.fileno(), sock.family) == (-1, socket.AF_INET)
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET6, socket.AF_UNIX])
+async def test_names_of_ipv6_and_unix_sockets_are_told(
+    loop: Loop, tmp_path: Any, family: int
+) -> None:
+    accepted = Recorder()
+    client = socket.socket(family, socket.SOCK_STREAM)
+    client.setblocking(False)
+    if family == socket.AF_UNIX:
+        server: Any = await loop.create_unix_server(lambda: accepted, str(tmp_path / "s"))
+    else:
+        server = await loop.create_server(lambda: accepted, "::1", 0)
+    await loop.sock_connect(client, server.sockets[0].getsockname())
+    await accepted.made
+    transport = accepted.transport
+    assert transport.get_extra_info("peername") == client.getsockname()
+    assert transport.get_extra_info("sockname") == client.getpeername()
+    assert transport.get_extra_info("socket").family == family
+    await hang_up(accepted)
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_callbacks_run_in_the_context_of_the_connection(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+    seen: dict[str, str] = {}
+
+    class Looking(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            seen["made"] = variable.get()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            seen["data"] = variable.get()
+
+        def eof_received(self) -> bool:
+            seen["eof"] = variable.get()
+            return super().eof_received()
+
+    variable.set("at construction")
+    protocol = await attach(loop, near, Looking())
+    variable.set("later")
+    far.send(b"x")
+    far.shutdown(socket.SHUT_WR)
+    await protocol.lost
+    assert seen == {"made": "at construction", "data": "at construction", "eof": "at construction"}
+    assert variable.get() == "later"
+
+
+# ---- the end -------------------------------------------------------------------------
+
+
+def forget(loop: Loop, near: socket.socket) -> Any:
+    """A transport that only the loop knows, after the loop has been closed."""
+    protocol = attached(loop, near)
+    loop.close()
+    return protocol
+
+
+def test_an_unclosed_transport_warns_and_closes(loop_factory: LoopFactory) -> None:
+    near, far = tcp_pair()
+    loop = loop_factory()
+    protocol = forget(loop, near)
+    reference = weakref.ref(protocol.transport)
+    text = repr(protocol.transport)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        protocol.transport = None
+        del protocol, loop
+        gc.collect()
+    told = [str(warning.message) for warning in caught]
+    caught.clear()  # the warnings hold their source
+    gc.collect()
+    assert f"unclosed transport {text}" in told
+    assert near.fileno() == -1
+    assert reference() is None
+    assert received(far) == b""
+    far.close()
+
+
+def test_a_transport_that_is_resurrected_by_its_warning_is_closed(
+    loop_factory: LoopFactory,
+) -> None:
+    near, far = tcp_pair()
+    loop = loop_factory()
+    protocol = forget(loop, near)
+    kept: list[Any] = []
+
+    def keep(message: Any, *arguments: Any, source: Any = None, **options: Any) -> None:
+        if message.source is not None:
+            kept.append(message.source)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings._showwarnmsg_impl = keep  # type: ignore[attr-defined]
+        original = warnings.showwarning
+        try:
+            warnings._showwarnmsg, before = keep, warnings._showwarnmsg  # type: ignore[attr-defined]
+            protocol.transport = None
+            del protocol
+            gc.collect()
+        finally:
+            warnings._showwarnmsg = before  # type: ignore[attr-defined]
+            warnings.showwarning = original
+    assert kept
+    transport = kept.pop()
+    assert near.fileno() == -1
+    assert repr(transport).startswith("<")
+    del transport
+    gc.collect()
+    far.close()
+
+
+def test_a_transport_of_a_closed_loop_refuses_close(loop_factory: LoopFactory) -> None:
+    near, far = tcp_pair()
+    loop = loop_factory()
+    protocol = forget(loop, near)
+    transport = protocol.transport
+    assert not transport.is_closing()
+    assert transport.get_extra_info("socket").fileno() == near.fileno()
+    with pytest.raises(RuntimeError, match=r"^Event loop is closed$"):
+        transport.close()
+    assert transport.is_closing()
+    transport.abort()
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        del transport
+        protocol.transport = None
+        gc.collect()
+    assert near.fileno() == -1
+    far.close()
+
+
+def test_a_transport_without_a_socket_answers_as_a_closed_one(loop_factory: LoopFactory) -> None:
+    """goloop alone: asyncio's transport fails with AttributeError here."""
+    from goloop import _core
+
+    transport: Any = _core.StreamTransport.__new__(_core.StreamTransport)
+    transport.close()
+    transport.abort()
+    transport.write(b"x")
+    transport.writelines([b"x"])
+    transport.write_eof()
+    transport.pause_reading()
+    transport.resume_reading()
+    transport._call_connection_lost(None)
+    transport._force_close(None)
+    transport._fatal_error(OSError())
+    transport._start(None)
+    transport._sync()
+    transport._deliver_held()
+    transport._maybe_pause_protocol()
+    transport._maybe_resume_protocol()
+    transport._reset_empty_waiter()
+    transport._flush()
+    with pytest.raises(RuntimeError):
+        transport._make_empty_waiter()
+    assert transport.is_closing()
+    assert transport.get_protocol() is None
+    assert transport.get_write_buffer_size() == 0
+    assert transport.get_extra_info("socket") is None
+    assert transport._sock is None
+    assert "closed" in repr(transport)
+    gc.collect()
+
+
+def test_constructors_that_fail_leave_the_socket_alone(
+    loop_name: str, loop: Loop, pair: Pair
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("goloop's constructor; asyncio's has other arguments")
+    from goloop import _core
+
+    near, _far = pair
+
+    class NoProtocol:
+        pass
+
+    closed = socket.socket()
+    closed.close()
+    for arguments, kind in [
+        ((None, near, Recorder), TypeError),
+        ((loop, near, NoProtocol()), AttributeError),
+        ((loop, closed, asyncio.Protocol()), ValueError),
+        ((loop, "text", asyncio.Protocol()), ValueError),
+        ((loop, near, asyncio.Protocol(), None, None, NoProtocol()), AttributeError),
+        ((loop, near, asyncio.Protocol(), None, None, None, "context"), TypeError),
+    ]:
+        with pytest.raises(kind):
+            _core.StreamTransport(*arguments)  # type: ignore[arg-type]
+        gc.collect()
+        assert near.fileno() >= 0
+    transport = _core.StreamTransport(loop, near, asyncio.Protocol())
+    with pytest.raises(RuntimeError, match="is used by transport"):
+        _core.StreamTransport(loop, near, asyncio.Protocol())
+    with pytest.raises(RuntimeError):
+        transport.__init__(loop, near, asyncio.Protocol())  # type: ignore[misc]
+    transport.abort()
+    loop.run_until_complete(turns())
+    assert near.fileno() == -1
+
+
+async def test_a_python_subclass_runs_its_own_finalizer(
+    loop_name: str, loop: Loop, pair: Pair
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("goloop's type")
+    from goloop import _core
+
+    deleted: list[str] = []
+
+    class Mine(_core.StreamTransport):
+        __slots__ = ("note",)
+
+        def __del__(self) -> None:
+            deleted.append(self.note)
+            super().__del__()  # type: ignore[misc]
+
+    protocol = Recorder()
+    transport: Any = Mine(loop, pair[0], protocol, extra={"peername": "me", "x": 1})
+    transport.note = "gone"
+    await protocol.made
+    assert transport.get_extra_info("peername") == "me"
+    assert transport.get_extra_info("x") == 1
+    transport.write(b"hello")
+    await until(lambda: transport.get_write_buffer_size() == 0)
+    assert repr(transport).startswith("<Mine fd=")
+    transport.close()
+    await protocol.lost
+    await turns()
+    protocol.transport = transport = None
+    gc.collect()
+    assert deleted == ["gone"]
+
+
+def test_a_loop_that_is_garbage_closes_its_transports(loop_factory: LoopFactory) -> None:
+    near, far = tcp_pair()
+    loop = loop_factory()
+    protocol = attached(loop, near)
+    protocol.transport.write(b"x" * (4 << 20))
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        del loop, protocol
+        gc.collect()
+    assert near.fileno() == -1
+    far.close()
+
+
+def test_the_child_of_a_fork_is_refused(loop_name: str, loop: Loop, pair: Pair) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio lets the child use its parent's transports")
+    near, far = pair
+    protocol = attached(loop, near)
+    transport = protocol.transport
+    transport.write(b"parent")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            for call in (
+                lambda: transport.write(b"child"),
+                lambda: transport.writelines([b"child"]),
+                transport.close,
+                transport.abort,
+                transport.pause_reading,
+                transport.write_eof,
+                lambda: transport._call_connection_lost(None),
+            ):
+                with pytest.raises(RuntimeError, match="parent process"):
+                    call()
+            protocol.transport = None
+            del transport
+            gc.collect()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    transport.write(b" goes on")
+    loop.run_until_complete(until(lambda: transport.get_write_buffer_size() == 0))
+    loop.run_until_complete(hang_up(protocol))
+    assert received(far) == b"parent goes on"
+
+
+# ---- listeners -----------------------------------------------------------------------
+
+
+def test_collections_of_another_thread_disturb_no_waiting_loop(loop: Loop, pair: Pair) -> None:
+    """Finalizers of another loop's transports run in another thread."""
+    near, far = pair
+    protocol = attached(loop, near)
+    stop = threading.Event()
+
+    def collect_garbage() -> None:
+        while not stop.is_set():
+            gc.collect()
+
+    thread = threading.Thread(target=collect_garbage)
+    thread.start()
+    for _ in range(50):
+        far.send(b"ping")
+        before = len(protocol.data)
+        loop.run_until_complete(until(lambda before=before: len(protocol.data) > before))
+        protocol.transport.write(b"pong")
+    stop.set()
+    thread.join()
+    loop.run_until_complete(hang_up(protocol))

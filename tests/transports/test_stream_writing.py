@@ -1,0 +1,246 @@
+"""What a stream takes to write, its limits, and who waits until all is written."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import gc
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import Errors, tcp_pair
+from protocols import Recorder, hang_up
+from stream_tools import attach, received
+
+Loop = asyncio.AbstractEventLoop
+Pair = tuple[socket.socket, socket.socket]
+
+
+# ---- buffers to write ----------------------------------------------------------------
+
+
+class Word(bytes):
+    pass
+
+
+def slices(data: bytes) -> memoryview:
+    return memoryview(b"--" + data + b"--")[2:-2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        bytes,
+        Word,
+        bytearray,
+        memoryview,
+        slices,
+        lambda data: memoryview(bytearray(data)),
+        lambda data: memoryview(memoryview(slices(data))),
+        lambda data: memoryview(array.array("B", data)).cast("c"),
+    ],
+)
+async def test_whatever_holds_bytes_is_sent(
+    loop: Loop, pair: Pair, make: Callable[[bytes], Any]
+) -> None:
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    for data in (b"", b"one", b"", b"two" * 70_000):
+        protocol.transport.write(make(data))
+        gc.collect()
+    protocol.transport.writelines([make(b"three"), make(b""), b"four"])
+    protocol.transport.writelines([])
+    protocol.transport.writelines(make(data) for data in (b"five", b"six"))
+    protocol.transport.close()
+    expected = b"one" + b"two" * 70_000 + b"threefourfivesix"
+    assert await loop.run_in_executor(None, received, far) == expected
+    await protocol.lost
+
+
+async def test_a_mutable_buffer_may_change_after_write(loop_name: str, loop: Loop) -> None:
+    near, far = tcp_pair()
+    protocol = await attach(loop, near, Recorder())
+    buffer = bytearray(b"before")
+    protocol.transport.write(buffer)
+    buffer[:] = b"behind"
+    buffer += b"and no export keeps it from growing"
+    protocol.transport.write(memoryview(buffer)[:6])
+    protocol.transport.close()
+    assert await loop.run_in_executor(None, received, far) == b"beforebehind"
+    await protocol.lost
+    far.close()
+
+
+@pytest.mark.parametrize("data", ["text", None, 1, array.array("B", b"x"), [b"x"]])
+async def test_write_refuses_what_is_not_bytes_like(loop: Loop, pair: Pair, data: Any) -> None:
+    protocol = await attach(loop, pair[0], Recorder())
+    words = (
+        "a bytes, bytearray, or memoryview object"
+        if sys.version_info >= (3, 14)
+        else "a bytes-like object"
+    )
+    with pytest.raises(TypeError) as caught:
+        protocol.transport.write(data)
+    assert str(caught.value) == f"data argument must be {words}, not {type(data).__name__!r}"
+    await hang_up(protocol)
+
+
+async def test_writelines_with_one_bad_item_sends_nothing(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    with pytest.raises(TypeError):
+        protocol.transport.writelines([b"good", "bad"])
+    with pytest.raises(TypeError):
+        protocol.transport.writelines(1)
+    assert protocol.transport.get_write_buffer_size() == 0
+    protocol.transport.close()
+    assert await loop.run_in_executor(None, received, far) == b""
+    await protocol.lost
+
+
+async def test_a_released_view_is_refused_and_one_in_pieces_is_fatal(
+    loop: Loop, pair: Pair, errors: Errors
+) -> None:
+    near, _ = pair
+    protocol = await attach(loop, near, Recorder())
+    view = memoryview(b"gone")
+    view.release()
+    with pytest.raises(ValueError, match="released memoryview"):
+        protocol.transport.write(view)
+    assert not protocol.transport.is_closing()
+    protocol.transport.write(memoryview(b"0123456789")[::2])
+    assert type(await protocol.lost) is BufferError
+    errors.expect(BufferError, "Fatal write error on socket transport")
+
+
+async def test_writes_after_write_eof_are_refused(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    protocol.transport.write(b"all")
+    protocol.transport.write_eof()
+    protocol.transport.write_eof()
+    with pytest.raises(RuntimeError, match=r"^Cannot call write\(\) after write_eof\(\)$"):
+        protocol.transport.write(b"more")
+    name = "writelines" if sys.version_info >= (3, 12) else "write"
+    with pytest.raises(RuntimeError, match=rf"^Cannot call {name}\(\) after write_eof\(\)$"):
+        protocol.transport.writelines([b"more"])
+    assert await loop.run_in_executor(None, received, far) == b"all"
+    await hang_up(protocol)
+
+
+async def test_writes_after_the_loss_are_counted_and_told(
+    loop: Loop, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    protocol = await attach(loop, pair[0], Recorder())
+    protocol.transport.abort()
+    with caplog.at_level(logging.WARNING, logger="asyncio"):
+        for _ in range(4):
+            protocol.transport.write(b"x")
+        assert not caplog.records
+        protocol.transport.write(b"x")
+    assert [record.getMessage() for record in caplog.records] == ["socket.send() raised exception."]
+    await protocol.lost
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limits"),
+    [
+        ({}, (16384, 65536)),
+        ({"high": 1000}, (250, 1000)),
+        ({"low": 1000}, (1000, 4000)),
+        ({"high": 0}, (0, 0)),
+        ({"high": 7, "low": 7}, (7, 7)),
+        ({"high": 10.5, "low": 1}, (1, 10.5)),
+        ({"high": float("inf"), "low": 1}, (1, float("inf"))),
+        ({"high": 1 << 100}, (1 << 98, 1 << 100)),
+    ],
+)
+async def test_limits_are_computed_and_checked_as_asyncio_does(
+    loop: Loop, pair: Pair, arguments: dict[str, Any], limits: Any
+) -> None:
+    protocol = await attach(loop, pair[0], Recorder())
+    protocol.transport.set_write_buffer_limits(**arguments)
+    assert protocol.transport.get_write_buffer_limits() == limits
+    with pytest.raises(ValueError, match=r"^high \(1\) must be >= low \(2\) must be >= 0$"):
+        protocol.transport.set_write_buffer_limits(1, 2)
+    with pytest.raises(ValueError, match="must be >= 0"):
+        protocol.transport.set_write_buffer_limits(-1)
+    with pytest.raises(TypeError):
+        protocol.transport.set_write_buffer_limits("much")
+    await hang_up(protocol)
+
+
+async def test_lower_limits_pause_at_once(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    protocol.transport.set_write_buffer_limits(high=64 << 20)
+    protocol.transport.write(b"x" * (16 << 20))
+    assert protocol.names() == ["made"]
+    protocol.transport.set_write_buffer_limits(high=1)
+    assert protocol.names() == ["made", "pause"]
+    protocol.transport.close()
+    await loop.run_in_executor(None, received, far)
+    await protocol.lost
+    assert protocol.names() == ["made", "pause", "resume", "lost"]
+
+
+async def test_the_empty_waiter_is_done_when_all_is_sent(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    transport = protocol.transport
+    transport.write(b"few")
+    waiter = transport._make_empty_waiter()
+    assert waiter.done()
+    with pytest.raises(RuntimeError, match="sendfile is in progress"):
+        transport.write(b"x")
+    with pytest.raises(RuntimeError, match="already set"):
+        transport._make_empty_waiter()
+    transport._reset_empty_waiter()
+    transport.write(b"x" * (16 << 20))
+    waiter = transport._make_empty_waiter()
+    assert not waiter.done()
+    reading = loop.run_in_executor(None, received, far)
+    await waiter
+    assert transport.get_write_buffer_size() == 0
+    transport._reset_empty_waiter()
+    transport.close()
+    assert len(await reading) == 3 + (16 << 20)
+    await protocol.lost
+
+
+async def test_the_empty_waiter_of_a_lost_connection_raises(loop: Loop, pair: Pair) -> None:
+    protocol = await attach(loop, pair[0], Recorder())
+    protocol.transport.write(b"x" * (16 << 20))
+    waiter = protocol.transport._make_empty_waiter()
+    protocol.transport.abort()
+    with pytest.raises(ConnectionError, match=r"^Connection is closed by peer$"):
+        await waiter
+    await protocol.lost
+
+
+# ---- the end -------------------------------------------------------------------------
+
+
+async def test_writes_of_another_thread_corrupt_nothing(loop: Loop, pair: Pair) -> None:
+    """Not allowed, and asyncio's usually works: it must not corrupt memory."""
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    count = 2000
+
+    def write() -> None:
+        for _ in range(count):
+            protocol.transport.write(b"0123456789")
+            protocol.transport.pause_reading()
+            protocol.transport.resume_reading()
+
+    protocol.transport.set_write_buffer_limits(high=1 << 30)
+    reading = loop.run_in_executor(None, received, far)
+    await loop.run_in_executor(None, write)
+    protocol.transport.close()
+    got = await reading
+    assert got == b"0123456789" * count
+    await protocol.lost
