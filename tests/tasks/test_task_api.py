@@ -520,18 +520,13 @@ def test_create_task_takes_asyncios_general_path(loop: asyncio.AbstractEventLoop
     loop.run_until_complete(main())
 
 
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="before 3.15 the first step fails")
 @pytest.mark.parametrize("options", [{}, {"name": "x"}, {"eager_start": True}])
-def test_a_context_that_is_none(
-    loop: asyncio.AbstractEventLoop, loop_name: str, options: dict[str, Any]
+def test_a_context_that_is_none_is_refused(
+    loop: asyncio.AbstractEventLoop, task_class: Any, options: dict[str, Any]
 ) -> None:
-    """CPython says so since 3.14.10 or so; before, the task's first step failed."""
-    if loop_name == "asyncio":
-        pytest.skip("patch releases differ")
-    if options.get("eager_start") and sys.version_info < (3, 14):
-        pytest.skip("eager_start= came with Python 3.14")
-
     async def main() -> None:
-        for make in (loop.create_task, functools.partial(goloop.Task, loop=loop)):
+        for make in (loop.create_task, functools.partial(task_class, loop=loop)):
             coroutine = nothing()
             with pytest.raises(TypeError, match=r"a contextvars\.Context was expected, got int"):
                 make(coroutine, context=1, **options)

@@ -349,12 +349,14 @@ task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 #if GL_LAYOUT_AWAITED_BY
     task->is_task = 1;
 #endif
+#if PY_VERSION_HEX >= 0x030F0000
     if (context != NULL && context != Py_None && !PyContext_CheckExact(context)) {
         task->log_destroy_pending = 0;
         PyErr_Format(PyExc_TypeError, "a contextvars.Context was expected, got %.200s",
                      Py_TYPE(context)->tp_name);
         return -1;
     }
+#endif
     PyObject *c = context == NULL || context == Py_None ? PyContext_CopyCurrent()
                                                         : Py_NewRef(context);
     if (c == NULL)
