@@ -31,9 +31,7 @@ if sys.version_info >= (3, 13):
 
 def _layout() -> dict[str, int] | None: ...
 def _peek(future: Future[Any], /) -> dict[str, int]: ...
-def _find_slots(
-    loop: object, task: object, head: int, /
-) -> tuple[list[int], list[int], list[int]]: ...
+def _thread_words() -> tuple[tuple[int, ...], int, int]: ...
 def _enable_tasks(
     create_task_names: frozenset[str],
     wraps_stop_iteration: bool,
@@ -158,9 +156,26 @@ class Loop:
     def _close_core(self) -> None: ...
     def _diagnostics(self) -> dict[str, Any]: ...
 
+# What the base of transports has. No class of its own: each has asyncio's bases.
+class _Transport:
+    _closing: bool
+    _paused: bool
+    _loop: Any
+    _owner: Any
+    _protocol: Any
+    @property
+    def _number(self) -> int: ...
+    @property
+    def _sock_fd(self) -> int: ...
+    @property
+    def _polled(self) -> tuple[bool, bool, int]: ...
+
 @disjoint_base
-class StreamTransport(asyncio.Transport):
+class StreamTransport(_FlowControlMixin, _Transport):
     max_size: int
+    _empty_waiter: Any
+    _exposed: bool
+    _lazy: bool
     def __init__(
         self,
         loop: Loop,
@@ -173,32 +188,34 @@ class StreamTransport(asyncio.Transport):
         exposed: bool = False,
     ) -> None: ...
     def _flush(self) -> None: ...
+    def _adopt(self, sock: socket.socket, /) -> bool: ...
+    def _raw_name(self, peer: bool, /) -> Any: ...
 
 @disjoint_base
-class ReadPipeTransport(asyncio.ReadTransport):
+class ReadPipeTransport(asyncio.ReadTransport, _Transport):
     max_size: int
     def __init__(
         self,
         loop: Loop,
         pipe: Any,
         protocol: asyncio.BaseProtocol,
-        waiter: Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
+        watch_end: bool = False,
     ) -> None: ...
 
 @disjoint_base
-class WritePipeTransport(_FlowControlMixin):
+class WritePipeTransport(_FlowControlMixin, _Transport):
     def __init__(
         self,
         loop: Loop,
         pipe: Any,
         protocol: asyncio.BaseProtocol,
-        waiter: Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
+        watch_end: bool = False,
     ) -> None: ...
 
 @disjoint_base
-class DatagramTransport(asyncio.Transport, asyncio.DatagramTransport):
+class DatagramTransport(_FlowControlMixin, asyncio.DatagramTransport, _Transport):
     max_size: int
     def __init__(
         self,
@@ -208,6 +225,8 @@ class DatagramTransport(asyncio.Transport, asyncio.DatagramTransport):
         address: Any = None,
         waiter: Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
+        family: int = 0,
+        connected: bool = False,
     ) -> None: ...
 
 @final
@@ -246,7 +265,6 @@ class TLSEngine:
     _outgoing_high_water: int
     _outgoing_low_water: int
     def _do_read(self) -> None: ...
-    def _do_write(self) -> None: ...
     def _process_outgoing(self) -> None: ...
     def _write_appdata(self, list_of_data: Any, /) -> None: ...
     def _write(self, data: ReadableBuffer, /) -> None: ...

@@ -12,9 +12,10 @@ import asyncio
 import asyncio.selector_events
 import socket
 import weakref
+from asyncio import trsock
 from collections.abc import Callable
 
-from . import _core
+from . import _core, transport_info
 from .base import CoreLoop
 
 TYPE_CHECKING = False
@@ -25,6 +26,27 @@ _selector_events: Any = asyncio.selector_events
 _SelectorDatagramTransport: Any = _selector_events._SelectorDatagramTransport
 
 _NATIVE_FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
+
+
+class DatagramTransport(_core.DatagramTransport):
+    """A datagram socket as an asyncio.DatagramTransport."""
+
+    def __init__(
+        self,
+        loop: CoreLoop,
+        sock: socket.socket,
+        protocol: asyncio.DatagramProtocol,
+        address: Any = None,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        loop._ensure_fd_no_transport(sock)
+        entries = transport_info.with_names(extra, trsock.TransportSocket(sock), sock)
+        connected = bool(entries["peername"])
+        super().__init__(loop, sock, protocol, address, waiter, entries, sock.family, connected)
+
+    def __repr__(self) -> str:
+        return transport_info.described(self)
 
 
 class OtherDatagramTransport(_SelectorDatagramTransport):  # type: ignore[misc]
@@ -71,7 +93,7 @@ class Datagrams(CoreLoop):
         extra: dict[str, Any] | None = None,
     ) -> asyncio.DatagramTransport:
         if sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_DGRAM:
-            return _core.DatagramTransport(self, sock, protocol, address, waiter, extra)
+            return DatagramTransport(self, sock, protocol, address, waiter, extra)
         self._ensure_fd_no_transport(sock)
         transport: asyncio.DatagramTransport = OtherDatagramTransport(
             self, sock, protocol, address, waiter, extra

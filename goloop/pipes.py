@@ -7,13 +7,92 @@ the subprocess transport does for a child's pipes.
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
+from asyncio import futures
 
 from . import _core
 from .base import CoreLoop
+from .transport_info import head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+_wake: Any = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
+
+
+def _kind(pipe: Any, refusal: str) -> bool:
+    """Whether it is a FIFO or a socket, and no character device; ValueError for the rest."""
+    mode = os.fstat(pipe.fileno()).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        return True
+    if not stat.S_ISCHR(mode):
+        raise ValueError(refusal)
+    return False
+
+
+def _described(transport: Any, polled: str) -> str:
+    fd = transport._fileno
+    if transport._number < 0:
+        state = "closed"
+    elif transport._loop is None or transport._loop.is_closed():
+        state = "open"
+    else:
+        state = polled
+    return f"<{head(transport)} fd={fd} {state}>"
+
+
+class ReadPipeTransport(_core.ReadPipeTransport):
+    """The reading end of a pipe as an asyncio.ReadTransport."""
+
+    def __init__(
+        self,
+        loop: CoreLoop,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        entries = {} if extra is None else extra
+        entries["pipe"] = pipe
+        _kind(pipe, "Pipe transport is for pipes/sockets only.")
+        super().__init__(loop, pipe, protocol, entries)
+        if waiter is not None:
+            loop.call_soon(_wake, waiter, None)
+
+    @property
+    def _fileno(self) -> int | None:
+        return self._sock_fd if self._sock_fd >= 0 else None
+
+    def __repr__(self) -> str:
+        return _described(self, "polling" if self._polled[0] else "idle")
+
+
+class WritePipeTransport(_core.WritePipeTransport):
+    """The writing end of a pipe as an asyncio.WriteTransport."""
+
+    def __init__(
+        self,
+        loop: CoreLoop,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        entries = {} if extra is None else extra
+        entries["pipe"] = pipe
+        ends = _kind(pipe, "Pipe transport is only for pipes, sockets and character devices")
+        super().__init__(loop, pipe, protocol, entries, ends)
+        if waiter is not None:
+            loop.call_soon(_wake, waiter, None)
+
+    _fileno = ReadPipeTransport._fileno
+
+    def __repr__(self) -> str:
+        size = self._polled[2]
+        return _described(self, f"{'polling' if size else 'idle'} bufsize={size}")
 
 
 class Pipes(CoreLoop):
@@ -26,7 +105,7 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.ReadTransport:
-        return _core.ReadPipeTransport(self, pipe, protocol, waiter, extra)
+        return ReadPipeTransport(self, pipe, protocol, waiter, extra)
 
     def _make_write_pipe_transport(
         self,
@@ -35,4 +114,4 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.WriteTransport:
-        return _core.WritePipeTransport(self, pipe, protocol, waiter, extra)
+        return WritePipeTransport(self, pipe, protocol, waiter, extra)

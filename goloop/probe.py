@@ -237,6 +237,21 @@ def _probe_awaited_by(peek: Peek, loop: Any, first: Any, second: Any) -> None:
         raise Mismatch("two awaiting tasks are not kept in a set")
 
 
+def _places(loop: object, task: object, head: int) -> set[tuple[int, int, int]]:
+    """The offsets of words of the thread state that may be the loop, the task, the head."""
+    words, offset, address = _core._thread_words()
+    at = range(len(words))
+    return {
+        (offset + 8 * a, offset + 8 * b, offset + 8 * c)
+        for a in at
+        if words[a] == id(loop)
+        for b in at
+        if words[b] == id(task)
+        for c in at
+        if address + 8 * c == head
+    }
+
+
 def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
     """CPython 3.14: where the thread state has the running loop, its task, its tasks."""
     if sys.version_info < (3, 14):
@@ -251,13 +266,12 @@ def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
         for current in (task, stranger):
             asyncio.tasks._enter_task(loop, current)
             try:
-                places = _core._find_slots(loop, current, head)
+                found.append(_places(loop, current, head))
             finally:
                 asyncio.tasks._leave_task(loop, current)
-            found.append({(a, b, c) for a in places[0] for b in places[1] for c in places[2]})
         asyncio._set_running_loop(None)
-        without = _core._find_slots(loop, task, head)
-        if without[0] or without[1]:
+        without = _core._thread_words()[0]
+        if id(loop) in without or id(task) in without:
             raise Mismatch("the thread state holds another reference to the running loop")
         asyncio._set_running_loop(loop)
     finally:

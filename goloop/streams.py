@@ -12,13 +12,14 @@ import contextvars
 import socket
 import ssl
 import weakref
-from asyncio import constants
+from asyncio import base_events, constants, transports
 from asyncio.log import logger
 from collections.abc import Callable
 
-from . import _core
+from . import _core, transport_info
 from .base import CoreLoop
 from .tls import TLSProtocol
+from .transport_socket import TransportSocket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +29,136 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 _HANDSHAKE_TIMEOUT: float = constants.SSL_HANDSHAKE_TIMEOUT
 _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
+
+
+# The slot of asyncio's class, behind the property of the same name here.
+_extra_slot: Any = vars(transports.BaseTransport)["_extra"]
+_nodelay: Any = base_events._set_nodelay  # type: ignore[attr-defined]
+_MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
+
+
+class StreamTransport(_core.StreamTransport):
+    """A connected stream socket as an asyncio.Transport.
+
+    An accepted connection has no Python socket, and none of its names as Python objects,
+    until somebody asks. Then the socket object is made, once, and owns the descriptor
+    from there on.
+    """
+
+    # What loop.start_tls and loop.sendfile ask a transport for.
+    _start_tls_compatible = True
+    _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
+
+    def __init__(
+        self,
+        loop: CoreLoop,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        context: contextvars.Context | None = None,
+        exposed: bool = False,
+    ) -> None:
+        loop._ensure_fd_no_transport(sock)
+        entries = transport_info.with_names(extra, TransportSocket(sock, self), sock)
+        _nodelay(sock)
+        super().__init__(loop, sock, protocol, waiter, entries, server, context, exposed)
+
+    def __repr__(self) -> str:
+        return transport_info.described(self)
+
+    # ---- extra info
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Get optional transport information: 'peername', 'sockname', 'socket'."""
+        extra = _extra_slot.__get__(self)
+        if self._lazy and name in _MADE_WHEN_ASKED and name not in extra:
+            extra[name] = self._entry(name)
+        if name == "socket":
+            self._flush()
+        return extra.get(name, default)
+
+    @property
+    def _extra(self) -> Any:
+        if self._lazy:
+            for name in ("socket", "sockname", "peername"):
+                self.get_extra_info(name)
+            self._lazy = False
+        return _extra_slot.__get__(self)
+
+    @_extra.setter
+    def _extra(self, extra: Any) -> None:
+        self._lazy = False
+        _extra_slot.__set__(self, extra)
+
+    def _entry(self, name: str) -> Any:
+        if name == "socket":
+            return TransportSocket(self._socket() or self._closed_socket(), self)
+        found = self._raw_name(name == "peername")
+        if found is None and (sock := self._socket()) is not None:
+            # A family that only Python's socket module knows.
+            found = transport_info.asked(
+                sock.getpeername if name == "peername" else sock.getsockname
+            )
+        return found
+
+    def _socket(self) -> socket.socket | None:
+        """The socket object, made if need be; None where the transport was closed before."""
+        number = self._number
+        if self._owner is None and number >= 0:
+            sock = socket.socket(fileno=number)
+            adopted = False
+            try:
+                sock.setblocking(False)
+                adopted = self._adopt(sock)
+            finally:
+                if not adopted:  # another thread was faster, or closed the transport
+                    sock.detach()
+        owner: socket.socket | None = self._owner
+        return owner
+
+    def _closed_socket(self) -> socket.socket:
+        """One of the right family, for who asks a lost connection for its socket."""
+        name = self._raw_name(False)
+        if isinstance(name, tuple):
+            family = socket.AF_INET6 if len(name) == 4 else socket.AF_INET
+        else:
+            family = socket.AF_INET if name is None else socket.AF_UNIX
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.close()
+        return sock
+
+    @property
+    def _sock(self) -> socket.socket | None:
+        # Whoever has the socket itself may send on it, or shut it down, as soon as write()
+        # has returned.
+        sock = self._socket()
+        self._exposed = True
+        self._flush()
+        return sock
+
+    # ---- sendfile: nothing is in the queue any more
+
+    def _make_empty_waiter(self) -> asyncio.Future[None]:
+        """Return a future that is done when all written bytes are in the kernel.
+
+        Writing is refused until _reset_empty_waiter().
+        """
+        if self._empty_waiter is not None:
+            raise RuntimeError("Empty waiter is already set")
+        if self._loop is None:
+            raise RuntimeError("the transport is closed")
+        self._loop._check_closed()
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._empty_waiter = waiter
+        self._flush()
+        if not self._polled[2] and not waiter.done():
+            waiter.set_result(None)
+        return waiter
+
+    def _reset_empty_waiter(self) -> None:
+        self._empty_waiter = None
 
 
 class Streams(CoreLoop):
@@ -69,10 +200,9 @@ class Streams(CoreLoop):
         extra: dict[str, Any] | None = None,
         server: Any = None,
         context: contextvars.Context | None = None,
-    ) -> _core.StreamTransport:
-        self._ensure_fd_no_transport(sock)
+    ) -> StreamTransport:
         exposed = self._is_exposed(sock)
-        return _core.StreamTransport(
+        return StreamTransport(
             self, sock, protocol, waiter, extra, server, context, exposed=exposed
         )
 
@@ -103,7 +233,7 @@ class Streams(CoreLoop):
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
         exposed = server is None and self._is_exposed(rawsock)
-        _core.StreamTransport(self, rawsock, tls, None, extra, server, context, exposed=exposed)
+        StreamTransport(self, rawsock, tls, None, extra, server, context, exposed=exposed)
         transport: asyncio.Transport = tls._app_transport
         return transport
 

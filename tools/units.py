@@ -94,7 +94,7 @@ class Units:
     def _link(self, units: list[Unit]) -> list[str]:
         library = self.out / "core.so"
         objects = [str(self._object(unit)) for unit in units]
-        said = _run([*self.compiler, "-shared", "-o", str(library), *objects, "-ldl"])
+        said = _run([*self.compiler, "-shared", "-o", str(library), *objects, "-ldl", "-lm"])
         if said is not None:
             return [f"{said}the files do not link"]
         listing = subprocess.run(

@@ -52,11 +52,13 @@
 #include "watch/resolve.c"
 #include "watch/signal_notes.c"
 
+#include "transports/transport.c"
+#include "transports/transport_type.c"
 #include "transports/stream.c"
 #include "transports/stream_io.c"
 #include "transports/stream_write.c"
 #include "transports/stream_read.c"
-#include "transports/stream_info.c"
+
 #include "transports/stream_type.c"
 #include "transports/pipe.c"
 #include "transports/pipe_type.c"
@@ -64,9 +66,11 @@
 #include "transports/datagram.c"
 #include "transports/datagram_send.c"
 #include "transports/datagram_receive.c"
-#include "transports/datagram_type.c"
+
 
 #include "tls/openssl.c"
+#include "tls/tls_write.c"
+#include "tls/tls_read.c"
 #include "tls/tls.c"
 
 #include "loop/turn.c"
@@ -117,9 +121,6 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("set_library_path(path): where the Go library lies; before the first loop.")},
     {"library_info", core_library_info, METH_NOARGS,
      PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
-    {"tls_fallback_reason", gl_core_tls_fallback_reason, METH_NOARGS,
-     PyDoc_STR("tls_fallback_reason(): why OpenSSL is not called directly, or None.")},
-    GL_TASK_MODULE_METHODS,
     {NULL, NULL, 0, NULL},
 };
 
@@ -141,16 +142,10 @@ core_refuse_again(void)
     return 0;
 }
 
-static int
-core_tasks_init(PyObject *Py_UNUSED(module))
-{
-    return gl_tasks_init();
-}
-
 /* In order: each may need what those before it have made. */
 static int (*const inits[])(PyObject *module) = {
     gl_names_init,          gl_calls_init,         gl_lease_init,
-    gl_loops_init,          core_tasks_init,       gl_handle_init_types,
+    gl_loops_init,          gl_tasks_init,       gl_handle_init_types,
     gl_sockop_init_type,    gl_loop_init_type,     gl_stream_init_type,
     gl_pipe_init_types,     gl_listener_init_type, gl_datagram_init_type,
     gl_tls_init_type,       gl_signal_notes_init_type,

@@ -12,7 +12,7 @@
  * ever enters Go.  They take no signal, but for faults.
  *
  * A forked child has no thread of its parent's, and nothing of this state either:
- * it loads the library afresh (core/library.c).
+ * it loads the library afresh (core/runtime/library.c).
  */
 #include <errno.h>
 #include <netdb.h>
@@ -45,6 +45,7 @@ typedef struct lookup {
     char *host, *service;         /* or NULL; they lie behind the struct */
 } lookup;
 
+/* lint: allow mutable-static: of the process, as its threads are; guarded by `mutex` */
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t work;
@@ -196,7 +197,7 @@ static void *
 resolve_thread(void *unused)
 {
 #if defined(__linux__)
-    /* By this name core/library_exit.c knows it for no thread of the program's. */
+    /* By this name core/runtime/library_exit.c knows it for no thread of the program's. */
     pthread_setname_np(pthread_self(), RESOLVE_THREAD_NAME);
 #endif
     pthread_mutex_lock(&pool.mutex);

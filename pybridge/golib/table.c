@@ -36,6 +36,7 @@ reactor_close(int32_t reactor)
     return rc;
 }
 
+/* cgo knows no const. */
 static int32_t
 datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want, uint32_t *id,
               uint32_t *gen)

@@ -45,7 +45,6 @@ SILENT = float(os.environ.get("GOLOOP_HOSTILE_SILENT", "60"))  # seconds: then a
 # What is not called, and why.  Each name of the tables is called or stands here.
 SKIPPED = {
     "module._enable_tasks": "takes offsets into the interpreter's memory, once, from goloop.probe",
-    "module._find_slots": "reads words of the interpreter's memory, for goloop.probe",
     "module.set_library_path": "is for the import of goloop; the library is open",
 }
 PLAIN_DATA = (str, int, bool, type(None), types.ModuleType)
@@ -539,7 +538,7 @@ def make_read_pipe(world: World) -> Any:
     reading, writing = os.pipe()
     near, far = os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
     world.peers += [near, far]
-    made = _core.ReadPipeTransport(world.loop, near, asyncio.Protocol(), None, {"a": 1})
+    made = _core.ReadPipeTransport(world.loop, near, asyncio.Protocol(), {"a": 1})
     world.turns(1)
     far.write(b"to be read")
     return made
@@ -549,7 +548,7 @@ def make_write_pipe(world: World) -> Any:
     reading, writing = os.pipe()
     near, far = os.fdopen(writing, "wb", 0), os.fdopen(reading, "rb", 0)
     world.peers += [near, far]
-    made = _core.WritePipeTransport(world.loop, near, asyncio.Protocol(), None, {"a": 1})
+    made = _core.WritePipeTransport(world.loop, near, asyncio.Protocol(), {"a": 1})
     world.turns(1)
     return made
 
@@ -719,6 +718,8 @@ PLAUSIBLE: dict[str, tuple[Any, ...]] = {
     "_fatal_error": (lambda world: OSError(9, "x"), "message"),
     "_force_close": (None,),
     "_close": (None,),
+    "_adopt": (near,),
+    "_raw_name": (True,),
     "_call_connection_lost": (None,),
     "throw": (ValueError, lambda world: ValueError(), None),
     "send": (None,),
@@ -737,11 +738,11 @@ PLAUSIBLE: dict[str, tuple[Any, ...]] = {
     ),
     "ReadPipeTransport.__init__": (
         *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
-        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
+        *(lambda world: {"a": 1}, True),
     ),
     "WritePipeTransport.__init__": (
         *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
-        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
+        *(lambda world: {"a": 1}, True),
     ),
     "DatagramTransport.__init__": (
         *(lambda world: world.loop, near, lambda world: asyncio.DatagramProtocol(), None),

@@ -66,7 +66,7 @@ EXPORT int32_t shim_go(char *out, int32_t cap)
 }
 
 /* The inherited state, to see what a child would do without a spare. */
-EXPORT void shim_drop_spare(void) { gl_lib.spare_ready = false; }
+EXPORT void shim_drop_spare(void) { library.spare_ready = false; }
 
 /* 1 if a child of vfork(2) sees this process's epoch, which it must. */
 EXPORT int shim_vfork_sees_epoch(void)

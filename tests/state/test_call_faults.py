@@ -285,11 +285,19 @@ def asyncio_closes() -> bool:
 @pytest.mark.parametrize("call", ["setsockopt", "fcntl"])
 @pytest.mark.parametrize("number", [errno.EBADF, errno.ENOMEM, errno.EPERM], ids=named)
 async def test_a_transport_that_cannot_be_made_leaves_the_socket_as_asyncio_does(
-    loop: Loop, pair: Pair, call: str, number: int
+    loop: Loop, call: str, number: int
 ) -> None:
     """Open, and its owner's; newer patch releases close it, by the owner's object."""
-    near, far = pair
-    _core._fail_call(call, number)
+
+    class Refusing(socket.socket):
+        def setsockopt(self, *_: Any) -> None:
+            raise OSError(number, os.strerror(number))
+
+    near, far = tcp_pair()
+    if call == "setsockopt":  # TCP_NODELAY, of which Python's code takes care
+        near = Refusing(near.family, near.type, socket.IPPROTO_TCP, near.detach())
+    else:
+        _core._fail_call(call, number)
     with pytest.raises(OSError, match=os.strerror(number)) as failed:
         await loop.create_connection(Recorder, sock=near)
     assert failed.value.errno == number
@@ -297,10 +305,12 @@ async def test_a_transport_that_cannot_be_made_leaves_the_socket_as_asyncio_does
     if asyncio_closes():
         assert near.fileno() == -1
         assert far.recv(100) == b""
+        far.close()
         return
     far.send(b"still here")
     assert await loop.sock_recv(near, 100) == b"still here"
     near.close()
+    far.close()
     assert near.fileno() == -1
 
 

@@ -240,9 +240,9 @@ def test_a_transport_of_a_closed_loop_refuses_close(loop_factory: LoopFactory) -
 
 def test_a_transport_without_a_socket_answers_as_a_closed_one(loop_factory: LoopFactory) -> None:
     """goloop alone: asyncio's transport fails with AttributeError here."""
-    from goloop import _core
+    from goloop.streams import StreamTransport
 
-    transport: Any = _core.StreamTransport.__new__(_core.StreamTransport)
+    transport: Any = StreamTransport.__new__(StreamTransport)
     transport.close()
     transport.abort()
     transport.write(b"x")
@@ -312,11 +312,11 @@ async def test_a_python_subclass_runs_its_own_finalizer(
 ) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's type")
-    from goloop import _core
+    from goloop.streams import StreamTransport
 
     deleted: list[str] = []
 
-    class Mine(_core.StreamTransport):
+    class Mine(StreamTransport):
         __slots__ = ("note",)
 
         def __del__(self) -> None:

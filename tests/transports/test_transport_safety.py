@@ -189,9 +189,9 @@ async def test_extra_info_replaced_while_names_are_asked_for_is_no_crash(
 ) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's constructor")
-    from goloop import _core
+    from goloop.streams import StreamTransport
 
-    made: Any = _core.StreamTransport.__new__(_core.StreamTransport)
+    made: Any = StreamTransport.__new__(StreamTransport)
 
     class Evil(socket.socket):
         def getsockname(self) -> Any:

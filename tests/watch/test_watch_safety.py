@@ -259,6 +259,8 @@ def test_a_socket_that_closes_the_loop_is_an_error(
     if loop_name == "asyncio":
         pytest.skip("goloop's constructors")
     from goloop import _core
+    from goloop.datagrams import DatagramTransport
+    from goloop.streams import StreamTransport
 
     loop: Any = loop_factory()
 
@@ -271,10 +273,10 @@ def test_a_socket_that_closes_the_loop_is_an_error(
     stream = Evil(socket.AF_INET, socket.SOCK_STREAM)
     datagram = Evil(socket.AF_INET, socket.SOCK_DGRAM)
     with pytest.raises(RuntimeError):
-        _core.StreamTransport(loop, stream, asyncio.Protocol())
+        StreamTransport(loop, stream, asyncio.Protocol())
     loop = loop_factory()
     with pytest.raises(RuntimeError):
-        _core.DatagramTransport(loop, datagram, asyncio.DatagramProtocol())
+        DatagramTransport(loop, datagram, asyncio.DatagramProtocol())
     if attribute != "getsockname":
         loop = loop_factory()
         import contextvars

@@ -5,7 +5,6 @@
  */
 #include "loop/private.h"
 
-#include "support/args.h"
 
 #include <math.h>
 

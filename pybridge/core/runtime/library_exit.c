@@ -14,26 +14,18 @@
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.
  *
- * Used by library.c only.  Does nothing but on Linux.
+ * Does nothing but on Linux.
  */
 #include "runtime/private.h"
-
-#include <pthread.h>
-#include <stdbool.h>
 
 #if defined(__linux__)
 
 #include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-static pthread_key_t gl_exit_key;
-static bool gl_exit_key_made;
 
 /* True if the thread is of another's making than the library's, and still there. */
 static bool
@@ -45,16 +37,13 @@ exit_counts(const char *tid)
     if (file == NULL)
         return false;
     char line[256];
-    bool found = false;
+    bool found = false, resolver = false;
     unsigned long long mask = 0;
-    bool resolver = false;
     while (!found && fgets(line, sizeof line, file) != NULL) {
         resolver |= strcmp(line, "Name:\t" RESOLVE_THREAD_NAME "\n") == 0;
         found = sscanf(line, "SigBlk: %llx", &mask) == 1;
     }
     fclose(file);
-    if (resolver)
-        return false;
 #define GL_BIT(sig) (1ull << ((sig)-1))
     const unsigned long long blocked = GL_BIT(SIGHUP) | GL_BIT(SIGINT) | GL_BIT(SIGQUIT) |
                                        GL_BIT(SIGUSR1) | GL_BIT(SIGUSR2) | GL_BIT(SIGPIPE) |
@@ -62,7 +51,7 @@ exit_counts(const char *tid)
                                        GL_BIT(64);
     const unsigned long long unblocked = GL_BIT(SIGSEGV) | GL_BIT(SIGCHLD) | GL_BIT(SIGPROF);
 #undef GL_BIT
-    return found && !((mask & blocked) == blocked && (mask & unblocked) == 0);
+    return found && !resolver && !((mask & blocked) == blocked && (mask & unblocked) == 0);
 }
 
 /* True while a thread lives that is neither the caller nor Go's.  Where /proc can't
@@ -99,14 +88,14 @@ exit_destructor(void *unused)
 GL_PRIVATE void
 exit_init(void)
 {
-    gl_exit_key_made = pthread_key_create(&gl_exit_key, exit_destructor) == 0;
+    library.exit_key_made = pthread_key_create(&library.exit_key, exit_destructor) == 0;
 }
 
 GL_PRIVATE void
 exit_watch(void)
 {
-    if (gl_exit_key_made && syscall(SYS_gettid) == getpid())
-        pthread_setspecific(gl_exit_key, gl_here);
+    if (library.exit_key_made && syscall(SYS_gettid) == getpid())
+        pthread_setspecific(library.exit_key, gl_here);
 }
 
 #else

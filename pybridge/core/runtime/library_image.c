@@ -14,15 +14,13 @@
  * itself and so has a runtime without ld.so, whose lock may be held for good by a
  * thread that the child has not got.
  *
- * Used by library.c only; the caller serialises.
+ * The caller has gl_here->opening.
  */
 #include "runtime/private.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,37 +86,36 @@ image_parse(gl_image *image)
 
 #endif /* GL_CAN_COPY */
 
-GL_PRIVATE bool
-image_map(gl_image *image, const char *path, char *message, size_t cap)
+GL_PRIVATE const char *
+image_map(void)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        snprintf(message, cap, "open: %s", strerror(errno));
-        return false;
-    }
-    struct stat st;
+    if (library.image.bytes != NULL)
+        return NULL;
+    int fd = open(library.path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return library_why("open: %s", strerror(errno));
+    struct stat st = {0};
     void *bytes = MAP_FAILED;
     if (fstat(fd, &st) == 0 && st.st_size > 0)
         bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    int err = errno;
+    const char *why = st.st_size > 0 ? strerror(errno) : "the file is empty";
     close(fd);
-    if (bytes == MAP_FAILED) {
-        snprintf(message, cap, "mmap: %s", st.st_size > 0 ? strerror(err) : "the file is empty");
-        return false;
-    }
-    image->bytes = bytes;
-    image->size = (size_t)st.st_size;
+    if (bytes == MAP_FAILED)
+        return library_why("mmap: %s", why);
+    library.image.bytes = bytes;
+    library.image.size = (size_t)st.st_size;
 #if GL_CAN_COPY
-    image_parse(image);
+    image_parse(&library.image);
 #endif
-    return true;
+    return NULL;
 }
 
 /* Where the instance lies, so that a child can tell its addresses without ld.so. */
 static void
-instance_locate(gl_instance *instance, void *handle, const gl_image *image)
+instance_locate(gl_instance *instance, void *handle)
 {
 #if GL_CAN_COPY
+    const gl_image *image = &library.image;
     struct link_map *map;
     if (image->high <= image->low || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0)
         return;
@@ -129,57 +126,59 @@ instance_locate(gl_instance *instance, void *handle, const gl_image *image)
         instance->init_count = image->init_count;
     }
 #else
-    (void)instance, (void)handle, (void)image;
+    (void)instance, (void)handle;
 #endif
 }
 
-GL_PRIVATE bool
-instance_open(gl_instance *instance, const char *name, const gl_image *image,
-                 char *message, size_t cap)
+GL_PRIVATE const char *
+instance_open(gl_instance *instance, const char *name)
 {
     memset(instance, 0, sizeof *instance);
     void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         const char *why = dlerror();
-        snprintf(message, cap, "dlopen: %s", why ? why : "failed without a message");
-        return false;
+        return library_why("dlopen: %s", why ? why : "failed without a message");
     }
     /* POSIX lets an object pointer from dlsym stand for a function. */
     *(void **)&instance->table = dlsym(handle, GL_TABLE_SYMBOL);
     if (instance->table == NULL) {
-        snprintf(message, cap, "the file has no symbol " GL_TABLE_SYMBOL);
         dlclose(handle);
-        return false;
+        return library_why("the file has no symbol " GL_TABLE_SYMBOL);
     }
-    instance_locate(instance, handle, image);
-    return true;
+    instance_locate(instance, handle);
+    return NULL;
 }
 
 #if GL_CAN_COPY
 
-/* Writes all; a source page that has left the disk gives EFAULT, not a signal. */
-static bool
-write_all(int fd, const uint8_t *bytes, size_t size)
+/* Writes the file's bytes to a descriptor and opens them by a name; closes the descriptor.
+ * `where` is for the message. */
+static const char *
+image_load_from(int fd, const char *name, const char *where, gl_instance *instance, bool spare)
 {
-    while (size > 0) {
-        ssize_t n = write(fd, bytes, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        bytes += n;
-        size -= (size_t)n;
+    const size_t size = library.image.size;
+    size_t done = 0;
+    while (done < size) {
+        /* A source page that has left the disk gives EFAULT, not a signal. */
+        ssize_t n = write(fd, library.image.bytes + done, size - done);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            break;
+        done += n > 0 ? (size_t)n : 0;
     }
-    return true;
-}
-
-static bool
-image_write(const gl_image *image, int fd, bool spare)
-{
-    if (!write_all(fd, image->bytes, image->size))
-        return false;
-    ElfW(Xword) none = 0;
-    return !spare || pwrite(fd, &none, sizeof none, (off_t)image->initsz_at) == sizeof none;
+    const ElfW(Xword) none = 0;
+    const off_t count_at = (off_t)library.image.initsz_at;
+    const char *why;
+    if (done < size || (spare && pwrite(fd, &none, sizeof none, count_at) != sizeof none)) {
+        why = library_why("write to a %s: %s", where, strerror(errno));
+    } else {
+#if defined(F_ADD_SEALS)
+        /* Refused for a file on disk. */
+        (void)fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+#endif
+        why = instance_open(instance, name);
+    }
+    close(fd);
+    return why;
 }
 
 static int
@@ -202,120 +201,88 @@ memfd(void)
 /* More names than a process can hold instances: static TLS ends near 200. */
 #define GL_SERIALS 512
 
-/* Loads a copy from a memfd.  `serial` makes the name new: as many more slashes. */
-static bool
-image_load_memfd(const gl_image *image, gl_instance *instance, bool spare,
-                    unsigned serial, char *message, size_t cap)
+/* Loads a copy from a memfd.  The serial makes the name new: as many more slashes. */
+static const char *
+image_load_memfd(gl_instance *instance, bool spare)
 {
     int fd = memfd();
-    if (fd < 0) {
-        snprintf(message, cap, "memfd_create: %s", strerror(errno));
-        return false;
-    }
-    bool loaded = false;
-    if (!image_write(image, fd, spare)) {
-        snprintf(message, cap, "write to a memfd: %s", strerror(errno));
-    } else {
-#if defined(F_ADD_SEALS)
-        (void)fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-#endif
-        char name[sizeof GL_FD_DIRECTORY + GL_SERIALS + 16] = GL_FD_DIRECTORY;
-        size_t length = strlen(name) + serial % GL_SERIALS;
-        memset(name + strlen(name), '/', serial % GL_SERIALS);
-        snprintf(name + length, sizeof name - length, "%d", fd);
-        loaded = instance_open(instance, name, image, message, cap);
-    }
-    close(fd);
-    return loaded;
+    if (fd < 0)
+        return library_why("memfd_create: %s", strerror(errno));
+    char slashes[GL_SERIALS] = "", name[sizeof GL_FD_DIRECTORY + GL_SERIALS + 16];
+    memset(slashes, '/', ++library.serial % GL_SERIALS);
+    snprintf(name, sizeof name, GL_FD_DIRECTORY "%s%d", slashes, fd);
+    return image_load_from(fd, name, "memfd", instance, spare);
 }
 
 /* The same from a file that is unlinked at once, for a system without /proc. */
-static bool
-image_load_file(const gl_image *image, gl_instance *instance, bool spare,
-                   char *message, size_t cap)
+static const char *
+image_load_file(gl_instance *instance, bool spare, const char *why)
 {
     const char *directories[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
-    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
-        char name[512];
+    for (size_t i = 0; why != NULL && i < sizeof directories / sizeof *directories; i++) {
+        char name[512], where[256];
         if (directories[i] == NULL || directories[i][0] == '\0' ||
             snprintf(name, sizeof name, "%s/libgoloop-XXXXXX", directories[i]) >= (int)sizeof name)
             continue;
         int fd = mkostemp(name, O_CLOEXEC);
         if (fd < 0) {
-            snprintf(message, cap, "mkostemp in %.200s: %s", directories[i], strerror(errno));
+            why = library_why("mkostemp in %.200s: %s", directories[i], strerror(errno));
             continue;
         }
-        bool written = image_write(image, fd, spare);
-        if (!written)
-            snprintf(message, cap, "write to a file in %.200s: %s", directories[i], strerror(errno));
-        close(fd);
-        bool loaded = written && instance_open(instance, name, image, message, cap);
+        snprintf(where, sizeof where, "file in %.200s", directories[i]);
+        why = image_load_from(fd, name, where, instance, spare);
         unlink(name);
-        if (loaded)
-            return true;
     }
-    return false;
+    return why;
 }
 
-static bool
-image_load(const gl_image *image, gl_instance *instance, bool spare,
-              unsigned serial, char *message, size_t cap)
+static const char *
+image_load(gl_instance *instance, bool spare)
 {
-    if (image->bytes == NULL) {
-        snprintf(message, cap, "the file could not be mapped when it was opened");
-        return false;
-    }
-    return image_load_memfd(image, instance, spare, serial, message, cap) ||
-           image_load_file(image, instance, spare, message, cap);
+    if (library.image.bytes == NULL)
+        return library_why("the file could not be mapped when it was opened");
+    const char *why = image_load_memfd(instance, spare);
+    return why ? image_load_file(instance, spare, why) : NULL;
 }
 
 #endif /* GL_CAN_COPY */
 
-GL_PRIVATE bool
-image_load_copy(const gl_image *image, gl_instance *instance, unsigned serial,
-                   char *message, size_t cap)
+GL_PRIVATE const char *
+image_load_copy(gl_instance *instance)
 {
 #if GL_CAN_COPY
-    return image_load(image, instance, false, serial, message, cap);
+    return image_load(instance, false);
 #else
-    (void)image, (void)instance, (void)serial;
-    snprintf(message, cap, "this system has no way to load a second copy");
-    return false;
+    (void)instance;
+    return library_why("this system has no way to load a second copy");
 #endif
 }
 
-GL_PRIVATE bool
-image_load_spare(const gl_image *image, gl_instance *instance, unsigned serial,
-                    char *message, size_t cap)
+GL_PRIVATE const char *
+image_load_spare(gl_instance *instance)
 {
 #if GL_CAN_SPARE
-    if (image->initsz_at == 0) {
-        snprintf(message, cap, "the file has no constructors that could be held back");
-        return false;
-    }
-    if (!image_load(image, instance, true, serial, message, cap))
-        return false;
-    for (size_t i = 0; i < instance->init_count; i++) {
+    if (library.image.initsz_at == 0)
+        return library_why("the file has no constructors that could be held back");
+    const char *why = image_load(instance, true);
+    for (size_t i = 0; why == NULL && i < instance->init_count; i++) {
         uintptr_t entry = (uintptr_t)instance->init[i];
-        if (entry < instance->low || entry >= instance->high) {
-            snprintf(message, cap, "a constructor lies outside of the library");
-            return false;
-        }
+        if (entry < instance->low || entry >= instance->high)
+            why = library_why("a constructor lies outside of the library");
     }
-    return true;
+    return why;
 #else
-    (void)image, (void)instance, (void)serial;
-    snprintf(message, cap, "not tried on this platform");
-    return false;
+    (void)instance;
+    return library_why("not tried on this platform");
 #endif
 }
 
 GL_PRIVATE void
-instance_start(const gl_instance *instance, int argc, char **argv, char **envp)
+instance_start(const gl_instance *instance)
 {
     for (size_t i = 0; i < instance->init_count; i++) {
         void (*constructor)(int, char **, char **);
         *(void **)&constructor = instance->init[i];
-        constructor(argc, argv, envp);
+        constructor(library.argc, library.argv, library.envp);
     }
 }

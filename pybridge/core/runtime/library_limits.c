@@ -13,18 +13,12 @@
  * when it starts, and children of the process inherit that.  It is read before and
  * put back after.  In between, for a millisecond, another thread of C can see the
  * raised limit, and can fork or set a limit of its own; the latter stays.
- *
- * Used by library.c only.
  */
 #include "runtime/private.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/epoll.h>
@@ -32,18 +26,19 @@
 #endif
 
 GL_PRIVATE void
-file_limit_save(gl_file_limit *saved)
+file_limit_save(struct rlimit *saved)
 {
-    saved->known = getrlimit(RLIMIT_NOFILE, &saved->limit) == 0;
+    if (getrlimit(RLIMIT_NOFILE, saved) != 0)
+        saved->rlim_cur = saved->rlim_max = RLIM_INFINITY;
 }
 
 GL_PRIVATE void
-file_limit_restore(const gl_file_limit *saved)
+file_limit_restore(const struct rlimit *saved)
 {
     struct rlimit now;
-    if (saved->known && getrlimit(RLIMIT_NOFILE, &now) == 0 &&
-        now.rlim_max == saved->limit.rlim_max && now.rlim_cur > saved->limit.rlim_cur)
-        (void)setrlimit(RLIMIT_NOFILE, &saved->limit);
+    if (getrlimit(RLIMIT_NOFILE, &now) == 0 && now.rlim_max == saved->rlim_max &&
+        now.rlim_cur > saved->rlim_cur)
+        (void)setrlimit(RLIMIT_NOFILE, saved);
 }
 
 /* ---- what Go will ask for ------------------------------------------------------ */
@@ -127,28 +122,20 @@ limits_descriptors(void)
     return err;
 }
 
-GL_PRIVATE bool
-limits_suffice(char *why, size_t size)
+GL_PRIVATE const char *
+limits_suffice(void)
 {
     int err = stack_enter();
-    if (err != 0) {
-        snprintf(why, size, "no stack for signal handlers can be had: %s", strerror(err));
-        return false;
-    }
+    if (err != 0)
+        return library_why("no stack for signal handlers can be had: %s", strerror(err));
     stack_leave();
     size_t missing = limits_space();
-    if (missing != 0) {
-        snprintf(why, size, "the process has less than %zu MiB of address space left (RLIMIT_AS)",
-                 missing >> 20);
-        return false;
-    }
-    err = limits_descriptors();
-    if (err != 0) {
-        snprintf(why, size, "an epoll and an eventfd can't be opened: %s", strerror(err));
-        return false;
-    }
-    err = limits_threads();
-    if (err != 0)
-        snprintf(why, size, "%d threads can't be started: %s", GL_GO_THREADS, strerror(err));
-    return err == 0;
+    if (missing != 0)
+        return library_why("the process has less than %zu MiB of address space left (RLIMIT_AS)",
+                           missing >> 20);
+    if ((err = limits_descriptors()) != 0)
+        return library_why("an epoll and an eventfd can't be opened: %s", strerror(err));
+    if ((err = limits_threads()) != 0)
+        return library_why("%d threads can't be started: %s", GL_GO_THREADS, strerror(err));
+    return NULL;
 }

@@ -14,16 +14,8 @@
  * starts with every signal blocked, so that the signals of the process keep going
  * to its Python threads and never run a handler on a Go stack.  (Go unblocks the
  * fault signals, SIGCHLD and SIGPROF in its threads all the same.)
- *
- * Used by library.c only.
  */
 #include "runtime/private.h"
-
-#include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
 
 static uintptr_t
 signal_handler(const struct sigaction *action)
@@ -72,9 +64,7 @@ signals_forget(uintptr_t low, uintptr_t high)
         uintptr_t handler = signal_handler(&now);
         if (handler < low || handler >= high)
             continue;
-        struct sigaction plain;
-        memset(&plain, 0, sizeof plain);
-        plain.sa_handler = SIG_DFL;
+        const struct sigaction plain = {.sa_handler = SIG_DFL};
         sigaction(sig, &plain, NULL);
     }
 }

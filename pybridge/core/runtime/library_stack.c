@@ -23,23 +23,14 @@
  *
  * And the stack of the thread itself: Go works on it too, and ends the process where
  * it is too small, so that is looked at before.
- *
- * Used by library.c only.
  */
 #include "runtime/private.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #if defined(__linux__)
-#include <pthread.h>
 #include <sys/auxv.h>
-#include <sys/syscall.h>
 #endif
 
 /* What a handler itself may take, and what is left when all of them have. */
@@ -47,16 +38,6 @@
 #define GL_STACK_REST 65536u
 /* The kernel's frame, where the kernel does not tell. */
 #define GL_STACK_FRAME 4096u
-/* Stacks that wait for the next thread. */
-#define GL_STACK_SPARES 4
-
-static _Thread_local struct {
-    unsigned depth;           /* runs and calls under way */
-    char *ours;               /* NULL: the thread's own serves */
-    stack_t before;           /* valid where `ours` is not NULL */
-} gl_stack_here;
-
-static _Atomic(char *) gl_stack_spares[GL_STACK_SPARES];
 
 static size_t
 stack_page(void)
@@ -84,7 +65,7 @@ static char *
 stack_take(void)
 {
     for (int i = 0; i < GL_STACK_SPARES; i++) {
-        char *spare = atomic_exchange(&gl_stack_spares[i], NULL);
+        char *spare = atomic_exchange(&library.stack_spare[i], NULL);
         if (spare != NULL)
             return spare;
     }
@@ -106,7 +87,7 @@ stack_give(char *stack)
 {
     for (int i = 0; i < GL_STACK_SPARES; i++) {
         char *none = NULL;
-        if (atomic_compare_exchange_strong(&gl_stack_spares[i], &none, stack))
+        if (atomic_compare_exchange_strong(&library.stack_spare[i], &none, stack))
             return;
     }
     munmap(stack, stack_size() + stack_page());
@@ -120,7 +101,7 @@ stack_install(void)
     if (stack == NULL)
         return errno;
     stack_t ours = {.ss_sp = stack + stack_page(), .ss_size = stack_size()};
-    stack_t *before = &gl_stack_here.before;
+    stack_t *before = &thread_here.before;
     if (sigaltstack(&ours, before) != 0) {
         int err = errno;
         stack_give(stack);
@@ -133,31 +114,31 @@ stack_install(void)
         stack_give(stack);
         return 0;
     }
-    gl_stack_here.ours = stack;
+    thread_here.ours = stack;
     return 0;
 }
 
 GL_PRIVATE int
 stack_enter(void)
 {
-    if (gl_stack_here.depth == 0) {
+    if (thread_here.depth == 0) {
         int err = stack_install();
         if (err != 0)
             return err;
     }
-    gl_stack_here.depth++;
+    thread_here.depth++;
     return 0;
 }
 
 GL_PRIVATE void
 stack_leave(void)
 {
-    char *stack = gl_stack_here.ours;
-    if (--gl_stack_here.depth > 0 || stack == NULL)
+    char *stack = thread_here.ours;
+    if (--thread_here.depth > 0 || stack == NULL)
         return;
-    gl_stack_here.ours = NULL;
+    thread_here.ours = NULL;
     stack_t now;
-    if (sigaltstack(&gl_stack_here.before, &now) != 0)
+    if (sigaltstack(&thread_here.before, &now) != 0)
         return; /* it is in use */
     if (now.ss_sp == stack + stack_page())
         stack_give(stack);
@@ -191,9 +172,10 @@ stack_lowest(void)
 GL_PRIVATE bool
 stack_suffices(void)
 {
-    static _Thread_local uintptr_t lowest = UINTPTR_MAX;
-    if (lowest == UINTPTR_MAX)
-        lowest = stack_lowest();
+    if (!thread_here.lowest_known)
+        thread_here.lowest = stack_lowest();
+    thread_here.lowest_known = true;
+    uintptr_t lowest = thread_here.lowest;
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     return lowest == 0 || here < lowest || here - lowest >= GL_STACK_LEAST;
 }

@@ -3,16 +3,13 @@
  *
  * Any thread may come to Go: one that runs a loop, one that closes one, one whose
  * garbage collection finds one.  A thread that runs a loop has prepared itself
- * (gl_library_run); a call from anywhere else is a visit, which prepares the thread
+ * (gl_library_run_begins); a call from anywhere else is a visit, which prepares the thread
  * for its time: a signal stack (library_stack.c), and Go's acquaintance with the
  * thread (library_bind_thread).
- *
- * Used by library.c only.
  */
 #include "runtime/private.h"
 
 #include <errno.h>
-
 
 typedef struct gl_visit {
     bool stack;               /* else no memory for one: signals wait */
@@ -49,21 +46,58 @@ visit_end(gl_visit *visit)
         pthread_sigmask(SIG_SETMASK, &visit->mask, NULL);
 }
 
-#define GL_VISIT(type, call)                                                                   \
-    {                                                                                          \
-        gl_visit visit;                                                                        \
-        visit_begin(&visit);                                                                \
-        const gl_table *go = atomic_load_explicit(&gl_here->table, memory_order_acquire);      \
-        type result = go != NULL ? go->call : -EBADF;                                          \
-        visit_end(&visit);                                                                  \
-        return result;                                                                         \
+/* Parameters and arguments that several functions have. */
+#define BY_ID (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)
+#define BY_ID_AND                                                                             \
+    (int32_t reactor, uint32_t id, uint32_t gen, uint32_t what), (reactor, id, gen, what)
+
+/* Every function but `turn`: its result, name, parameters and arguments. */
+#define GL_VISITS(X)                                                                          \
+    X(int32_t, reactor_new, (gl_shared *shared), (shared))                                    \
+    X(int32_t, reactor_close, (int32_t reactor), (reactor))                                   \
+    X(int32_t, flush_stream, BY_ID)                                                           \
+    X(int32_t, flush, (int32_t reactor), (reactor))                                           \
+    X(int32_t, stream_open, (int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags,   \
+                             uint32_t *id, uint32_t *gen),                                    \
+      (reactor, fd, io, flags, id, gen))                                                      \
+    X(int32_t, stream_close, BY_ID_AND)                                                       \
+    X(int32_t, datagram_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
+                               uint32_t want, uint32_t *id, uint32_t *gen),                   \
+      (reactor, fd, owner, want, id, gen))                                                    \
+    X(int32_t, datagram_set, BY_ID_AND)                                                       \
+    X(int32_t, datagram_close, BY_ID_AND)                                                     \
+    X(int32_t, listener_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
+                               int32_t backlog, uint32_t flags, uint32_t *id, uint32_t *gen), \
+      (reactor, fd, owner, backlog, flags, id, gen))                                          \
+    X(int32_t, listener_close, BY_ID_AND)                                                     \
+    X(int32_t, watch_open, (int32_t reactor, int32_t fd, uint32_t want, uint32_t once,        \
+                            uint32_t *id, uint32_t *gen),                                     \
+      (reactor, fd, want, once, id, gen))                                                     \
+    X(int32_t, watch_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want,         \
+                           uint32_t once),                                                    \
+      (reactor, id, gen, want, once))                                                         \
+    X(int32_t, watch_close, BY_ID)                                                            \
+    X(int32_t, resolve, (int32_t reactor, uint32_t request, const char *host,                 \
+                         const char *service, int32_t flags, int32_t family,                  \
+                         int32_t socktype, int32_t protocol),                                 \
+      (reactor, request, host, service, flags, family, socktype, protocol))                   \
+    X(int32_t, wake, (int32_t reactor), (reactor))                                            \
+    X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
+
+#define DEFINE(type, name, parameters, arguments)                                             \
+    static type visit_##name parameters                                                       \
+    {                                                                                         \
+        gl_visit visit;                                                                       \
+        visit_begin(&visit);                                                                  \
+        const gl_table *go = atomic_load_explicit(&gl_here->table, memory_order_acquire);     \
+        type result = go != NULL ? go->name arguments : -EBADF;                               \
+        visit_end(&visit);                                                                    \
+        return result;                                                                        \
     }
-
-static int32_t
-visit_reactor_new(gl_shared *shared) GL_VISIT(int32_t, reactor_new(shared))
-
-static int32_t
-visit_reactor_close(int32_t reactor) GL_VISIT(int32_t, reactor_close(reactor))
+#define X(...) DEFINE(__VA_ARGS__)
+GL_VISITS(X)
+#undef X
+#undef DEFINE
 
 /* Only a run takes turns. */
 static int32_t
@@ -72,76 +106,10 @@ visit_turn(int32_t reactor, int64_t timeout)
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
 
-static int32_t
-visit_flush_stream(int32_t reactor, uint32_t id, uint32_t gen)
-    GL_VISIT(int32_t, flush_stream(reactor, id, gen))
-
-static int32_t
-visit_flush(int32_t reactor) GL_VISIT(int32_t, flush(reactor))
-
-static int32_t
-visit_stream_open(int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags, uint32_t *id,
-                  uint32_t *gen)
-    GL_VISIT(int32_t, stream_open(reactor, fd, io, flags, id, gen))
-
-static int32_t
-visit_stream_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
-    GL_VISIT(int32_t, stream_close(reactor, id, gen, flags))
-
-static int32_t
-visit_datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want,
-                    uint32_t *id, uint32_t *gen)
-    GL_VISIT(int32_t, datagram_open(reactor, fd, owner, want, id, gen))
-
-static int32_t
-visit_datagram_set(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want)
-    GL_VISIT(int32_t, datagram_set(reactor, id, gen, want))
-
-static int32_t
-visit_datagram_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
-    GL_VISIT(int32_t, datagram_close(reactor, id, gen, flags))
-
-static int32_t
-visit_listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
-                    uint32_t flags, uint32_t *id, uint32_t *gen)
-    GL_VISIT(int32_t, listener_open(reactor, fd, owner, backlog, flags, id, gen))
-
-static int32_t
-visit_listener_close(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags)
-    GL_VISIT(int32_t, listener_close(reactor, id, gen, flags))
-
-static int32_t
-visit_watch_open(int32_t reactor, int32_t fd, uint32_t want, uint32_t once, uint32_t *id,
-                 uint32_t *gen)
-    GL_VISIT(int32_t, watch_open(reactor, fd, want, once, id, gen))
-
-static int32_t
-visit_watch_set(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want, uint32_t once)
-    GL_VISIT(int32_t, watch_set(reactor, id, gen, want, once))
-
-static int32_t
-visit_watch_close(int32_t reactor, uint32_t id, uint32_t gen)
-    GL_VISIT(int32_t, watch_close(reactor, id, gen))
-
-static int32_t
-visit_resolve(int32_t reactor, uint32_t request, const char *host, const char *service,
-              int32_t flags, int32_t family, int32_t socktype, int32_t protocol)
-    GL_VISIT(int32_t,
-             resolve(reactor, request, host, service, flags, family, socktype, protocol))
-
-static int32_t
-visit_wake(int32_t reactor) GL_VISIT(int32_t, wake(reactor))
-
-static int32_t
-visit_describe(int32_t reactor, char *out, int32_t cap)
-    GL_VISIT(int32_t, describe(reactor, out, cap))
-
-#undef GL_VISIT
-
 _Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 18 * sizeof(void (*)(void)),
                "each function of the table needs its visit");
 
-GL_PRIVATE const gl_table gl_visits = {
+GL_PRIVATE const gl_table visits = {
     .abi_version = GL_ABI_VERSION,
     .table_size = sizeof(gl_table),
     .submission_size = sizeof(gl_submission),
@@ -150,22 +118,10 @@ GL_PRIVATE const gl_table gl_visits = {
     .stream_io_size = sizeof(gl_stream_io),
     .endpoints_size = sizeof(gl_endpoints),
     .packet_size = sizeof(gl_packet),
-    .reactor_new = visit_reactor_new,
-    .reactor_close = visit_reactor_close,
     .turn = visit_turn,
-    .flush_stream = visit_flush_stream,
-    .flush = visit_flush,
-    .stream_open = visit_stream_open,
-    .stream_close = visit_stream_close,
-    .datagram_open = visit_datagram_open,
-    .datagram_set = visit_datagram_set,
-    .datagram_close = visit_datagram_close,
-    .listener_open = visit_listener_open,
-    .listener_close = visit_listener_close,
-    .watch_open = visit_watch_open,
-    .watch_set = visit_watch_set,
-    .watch_close = visit_watch_close,
-    .resolve = visit_resolve,
-    .wake = visit_wake,
-    .describe = visit_describe,
+#define X(type, name, ...) .name = visit_##name,
+    GL_VISITS(X)
+#undef X
 };
+#undef BY_ID
+#undef BY_ID_AND

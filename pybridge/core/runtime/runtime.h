@@ -2,7 +2,7 @@
  * runtime.h: the Go library as the rest of the extension sees it.
  *
  * Nothing here needs Python.h and nothing raises: what fails gives a message,
- * a whole sentence in a static buffer that is valid until the next call, and the
+ * a whole sentence in a buffer of the process that is valid until the next call, and the
  * caller raises (ImportError in gl_library, RuntimeError for a foreign loop).
  *
  *   import of _core          gl_library_set_path
@@ -29,7 +29,7 @@
  * runtime for its own, however it was forked: os.fork, fork(3) from C, _Fork, raw
  * clone.  A vfork shares the parent's memory and rightly sees the parent's page.
  */
-typedef struct gl_process {
+typedef struct gl_process {             /* any thread, by atomic operations */
     _Atomic uint64_t epoch;              /* 0: no Go runtime in this process yet */
     _Atomic(const gl_table *) table;     /* set last, once the runtime has started */
     _Atomic int opening;                 /* 1 while a thread opens the library */

@@ -12,8 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,13 +20,6 @@ static ssize_t
 kernel_sendto(int fd, const void *buf, size_t n, int flags, const void *to, socklen_t len)
 {
     return sendto(fd, buf, n, flags, to, len);
-}
-
-static int
-kernel_nodelay(int fd)
-{
-    int one = 1;
-    return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
 static int
@@ -55,7 +46,6 @@ static const gl_calls kernel_calls = {
     .send = send,
     .sendto = kernel_sendto,
     .shutdown = shutdown,
-    .nodelay = kernel_nodelay,
     .nonblocking = kernel_nonblocking,
     .dup = kernel_dup,
     .exists = kernel_exists,
@@ -74,7 +64,6 @@ static const gl_calls kernel_calls = {
       _(const void *p, size_t n, int flags, const void *to, socklen_t len),                   \
       _(p, n, flags, to, len))                                                                \
     X(int, shutdown, "shutdown", _(int how), _(how))                                          \
-    X(int, nodelay, "setsockopt", , )                                                         \
     X(int, nonblocking, "fcntl", , )                                                          \
     X(int, dup, "dup", , )
 

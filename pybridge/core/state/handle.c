@@ -202,7 +202,7 @@ handle_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-GL_PRIVATE void
+GL_PRIVATE_INLINE void
 handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
 {
     gl_handle_head *h = (gl_handle_head *)self;
@@ -233,10 +233,12 @@ handle_clear(PyObject *self)
     Py_CLEAR(h->source_traceback);
     Py_CLEAR(h->cancelled);
     Py_CLEAR(h->repr);
-    int further;
-    PyObject **slot = handle_further_slots(self, &further);
-    for (int i = 0; i < further; i++)
-        Py_CLEAR(slot[i]);
+    if (Py_TYPE(self) != G.handle_type) {
+        int further;
+        PyObject **slot = handle_further_slots(self, &further);
+        for (int i = 0; i < further; i++)
+            Py_CLEAR(slot[i]);
+    }
     return 0;
 }
 

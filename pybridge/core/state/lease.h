@@ -97,7 +97,6 @@ typedef struct gl_calls {
     ssize_t (*sendto)(int fd, const void *buf, size_t n, int flags, const void *to,
                       socklen_t len);
     int (*shutdown)(int fd, int how);
-    int (*nodelay)(int fd);       /* setsockopt: TCP_NODELAY */
     int (*nonblocking)(int fd);   /* fcntl: O_NONBLOCK */
     int (*dup)(int fd);           /* fcntl: close-on-exec */
     int (*exists)(int fd);        /* -1 where nothing is open under the number */
@@ -112,7 +111,6 @@ GL_PRIVATE ssize_t gl_call_send(const gl_lease *l, const void *buf, size_t n, in
 GL_PRIVATE ssize_t gl_call_sendto(const gl_lease *l, const void *buf, size_t n, int flags,
                                   const void *addr, socklen_t len);
 GL_PRIVATE int gl_call_shutdown(const gl_lease *l, int how);
-GL_PRIVATE int gl_call_nodelay(const gl_lease *l);
 GL_PRIVATE int gl_call_nonblocking(const gl_lease *l);
 GL_PRIVATE int gl_call_dup(const gl_lease *l);
 /* close(2) without the GIL: it may wait (SO_LINGER). */

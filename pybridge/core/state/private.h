@@ -20,7 +20,7 @@ handle_inline(PyObject *h)
 GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
 /* Puts other objects (owned, or NULL) in the place of callback and arguments. */
-GL_PRIVATE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
+GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
 /* The arguments as `_args` has them; new reference. */
 GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
 

@@ -121,14 +121,3 @@ gl_args_named(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t 
     Py_XDECREF(kwargs);
     return -1;
 }
-
-GL_PRIVATE int
-gl_args_tuple(const gl_params *p, void *self, PyObject *args, PyObject *kwargs, PyObject **value)
-{
-    PyObject *const *items = ((PyTupleObject *)args)->ob_item, *key, *given;
-    Py_ssize_t nargs = PyTuple_GET_SIZE(args), at = 0;
-    bool good = args_begin(p, items, nargs, value);
-    while (good && kwargs != NULL && PyDict_Next(kwargs, &at, &key, &given))
-        good = args_place(p, key, given, value);
-    return good && args_complete(p, value) ? 0 : args_wrong(p, self, items, nargs, kwargs);
-}

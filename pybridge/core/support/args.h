@@ -37,9 +37,6 @@ typedef struct gl_params {
 /* What gl_args leaves to it: names, and everything that is wrong. */
 GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames, PyObject **value);
-/* The arguments of tp_new and tp_init; `kwargs` may be NULL. */
-GL_PRIVATE int gl_args_tuple(const gl_params *p, void *self, PyObject *args, PyObject *kwargs,
-                             PyObject **value);
 
 /* The arguments of a METH_FASTCALL | METH_KEYWORDS function.  -1 with TypeError. */
 static inline int

@@ -4,7 +4,8 @@
  */
 #include "support/support.h"
 
-GL_PRIVATE struct gl_globals G;
+/* lint: allow mutable-static: the module's state, and the module is loaded once */
+GL_PRIVATE struct gl_globals G; /* lint: allow names: it stands in nearly every line */
 
 GL_PRIVATE PyObject *
 gl_import_attr(const char *module, const char *attr)

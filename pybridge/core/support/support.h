@@ -30,21 +30,17 @@ typedef struct gl_loop gl_loop;
 
 /* The interned strings: G.s_NAME is the str "NAME". */
 #define GL_STRINGS(X)                                                                         \
-    X(_asyncio_future_blocking) X(_attach) X(_detach) X(_callback) X(_fatal_error)            \
-    X(add_done_callback) X(buffer_updated) X(call_exception_handler) X(call_soon)             \
-    X(cancelled) X(close) X(connection_lost) X(connection_made) X(context) X(data_received)   \
-    X(detach) X(done) X(eof_received) X(exception) X(fileno) X(get_buffer) X(get_debug)       \
-    X(getpeername) X(getsockname) X(handle) X(loop) X(message) X(pause_writing) X(peername)   \
-    X(protocol) X(resume_writing) X(result) X(set_exception) X(set_result) X(sockname)        \
-    X(socket) X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(_sock)    \
-    X(name) X(future) X(task) X(_loop) X(send) X(throw) X(_accept_failed)                     \
-    X(_forget_server_client) X(_check_thread) X(debug) X(recv_into) X(_run) X(set)            \
-    X(callback) X(family) X(type) X(proto) X(setblocking) X(create_future) X(join) X(_sync)   \
-    X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent) X(_maybe_pause_protocol)     \
-    X(datagram_received) X(error_received) X(sendto) X(_wake_waiter) X(pipe)                  \
-    X(_decref_socketios) X(raw) X(cancel) X(coro) X(eager_start) X(get_loop) X(is_running)    \
-    X(create_task) X(fd) X(n) X(buf) X(data) X(sock) X(delay) X(when) X(list_of_data)         \
-    X(high) X(low) X(_callback_failed) X(default)
+    X(_asyncio_future_blocking) X(_attach) X(_detach) X(add_done_callback) X(buffer_updated)  \
+    X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost)           \
+    X(connection_made) X(context) X(data_received) X(detach) X(done) X(eof_received)          \
+    X(exception) X(fileno) X(get_buffer) X(getpeername) X(loop) X(message) X(pause_writing)   \
+    X(protocol) X(resume_writing) X(result) X(set_exception) X(set_result) X(socket)          \
+    X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(name) X(_loop)      \
+    X(throw) X(_check_thread) X(debug) X(recv_into) X(callback) X(family) X(type) X(proto)    \
+    X(setblocking) X(join) X(_sync) X(_deliver_held) X(_maybe_resume_protocol)                \
+    X(_close_if_sent) X(_maybe_pause_protocol) X(datagram_received) X(error_received)         \
+    X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop) X(is_running)         \
+    X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when) X(_callback_failed)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -131,7 +127,7 @@ struct gl_globals {
     PyTypeObject *threadsafe_handle_type; /* of call_soon_threadsafe since 3.14; NULL before */
     PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
     PyTypeObject *future_iter_type, *step_type, *sockop_type, *signal_notes_type;
-    PyTypeObject *stream_type, *datagram_type, *listener_type;
+    PyTypeObject *listener_type;
     PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */
     gl_receive *native_receive;    /* tls gives to transports */
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
@@ -150,7 +146,7 @@ struct gl_globals {
         unsigned int tag;
         PyObject *call_soon;      /* _core.Loop's method descriptor */
     } native_class;               /* state/native_loop.c [GIL; the three change together] */
-    PyObject *TransportSocket_class; /* goloop.transport_socket's; NULL until wanted [GIL] */
+    PyTypeObject *stream_class;   /* goloop.streams.StreamTransport; NULL until wanted [GIL] */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
@@ -276,5 +272,7 @@ GL_PRIVATE int gl_names_init(PyObject *module);
 GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
 /* Imports module.attr as a new reference. */
 GL_PRIVATE PyObject *gl_import_attr(const char *module, const char *attr);
+
+#include "support/args.h"
 
 #endif /* GOLOOP_SUPPORT_H */

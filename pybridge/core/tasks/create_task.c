@@ -33,7 +33,7 @@ done:
     return task;
 }
 
-/* A task whose first step is on the ring. */
+/* A task whose first step is in the ready queue. */
 static PyObject *
 create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context)
 {

@@ -7,7 +7,7 @@
  *
  *     callback0 = the Task      context0 = None
  *
- * and goes straight to the loop's ring when the future is done.  Whoever looks at the
+ * and goes straight to the loop's ready queue when the future is done.  Whoever looks at the
  * callbacks is shown the callable that asyncio would have stored (wakeup.c).
  *
  * States: pending -> finished (result or exception) or cancelled.
@@ -41,8 +41,8 @@ call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_
     return r;
 }
 
-static int
-ensure_alive(gl_future *f)
+GL_PRIVATE_INLINE int
+future_ensure_alive(gl_future *f)
 {
     if (f->loop != NULL)
         return 0;
@@ -53,7 +53,7 @@ ensure_alive(gl_future *f)
 static int
 ensure_pending(gl_future *f)
 {
-    if (ensure_alive(f) < 0)
+    if (future_ensure_alive(f) < 0)
         return -1;
     if (f->state == GL_PENDING)
         return 0;
@@ -78,14 +78,12 @@ schedule_first(gl_future *f, PyObject *callback, PyObject *context)
                 Py_DECREF(callback);
             return r;
         }
-        PyObject *wakeup = wakeup_callable(task);
-        context = Py_XNewRef(task->context);
-        Py_DECREF(callback);
-        callback = wakeup;
-        if (callback == NULL || context == NULL) {
+        callback = gl_wakeup_of((PyObject *)task, &context);
+        Py_DECREF(task);
+        if (context == NULL) {
+            r = callback ? 0 : -1;
             Py_XDECREF(callback);
-            Py_XDECREF(context);
-            return callback ? 0 : -1;
+            return r;
         }
     }
     r = gl_soon(f->loop, callback, (PyObject *)f, context);
@@ -106,7 +104,8 @@ callback_pair(PyObject *list, Py_ssize_t i)
     return NULL;
 }
 
-GL_PRIVATE int
+/* Schedules the callbacks of a future that has just become done. */
+static int
 future_schedule(gl_future *f)
 {
     if (Py_TYPE(f) != G.future_type && PyObject_TypeCheck((PyObject *)f, G.task_type))
@@ -170,63 +169,43 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
 GL_PRIVATE PyObject *
 future_method_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *context = NULL;
-    if (nargs != 1 || (kwnames && PyTuple_GET_SIZE(kwnames) != 0)) {
-        Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-        if (nargs != 1 || n != 1 ||
-            PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "context") != 0) {
-            /* asyncio words the error. */
-            return call_unbound(G.asyncio.Future_add_done_callback, self, args, nargs, kwnames);
-        }
-        context = args[1];
+    Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    if (nargs != 1 || n > 1 ||
+        (n == 1 &&
+         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "context") != 0)) {
+        /* asyncio words the error. */
+        return call_unbound(G.asyncio.Future_add_done_callback, self, args, nargs, kwnames);
     }
-    int r;
-    if (context == NULL) {
-        context = PyContext_CopyCurrent();
-        if (context == NULL)
-            return NULL;
-        r = future_add_callback((gl_future *)self, args[0], context);
-        Py_DECREF(context);
-    } else {
-        r = future_add_callback((gl_future *)self, args[0], context);
-    }
-    if (r < 0)
+    PyObject *context = n ? Py_NewRef(args[1]) : PyContext_CopyCurrent();
+    if (context == NULL)
         return NULL;
-    Py_RETURN_NONE;
+    int r = future_add_callback((gl_future *)self, args[0], context);
+    Py_DECREF(context);
+    return none_or_null(r);
 }
 
-/* The first callback as asyncio would have stored it, both as new references. */
-static int
-first_callback(gl_future *f, PyObject **callback, PyObject **context)
+/* The first callback as asyncio would have stored it, and its context or NULL; owned. */
+static PyObject *
+first_callback(gl_future *f, PyObject **context)
 {
-    *callback = *context = NULL;
-    if (is_waiter(f->callback0, f->context0)) {
-        gl_task *task = (gl_task *)f->callback0;
-        *context = Py_NewRef(task->context ? task->context : Py_None);
-        *callback = wakeup_callable(task);
-        if (*callback == NULL) {
-            Py_CLEAR(*context);
-            return -1;
-        }
-        return 0;
-    }
-    *callback = Py_NewRef(f->callback0);
-    *context = Py_NewRef(f->context0 ? f->context0 : Py_None);
-    return 0;
+    if (is_waiter(f->callback0, f->context0))
+        return gl_wakeup_of(f->callback0, context);
+    *context = Py_XNewRef(f->context0);
+    return Py_NewRef(f->callback0);
 }
 
 GL_PRIVATE PyObject *
 future_method_remove(PyObject *self, PyObject *fn)
 {
     gl_future *f = (gl_future *)self;
-    if (ensure_alive(f) < 0)
+    if (future_ensure_alive(f) < 0)
         return NULL;
     Py_ssize_t removed = 0;
     if (f->callback0 != NULL) {
-        PyObject *callback, *context;
-        if (first_callback(f, &callback, &context) < 0)
+        PyObject *context, *callback = first_callback(f, &context);
+        Py_XDECREF(context);
+        if (callback == NULL)
             return NULL;
-        Py_DECREF(context);
         int same = PyObject_RichCompareBool(callback, fn, Py_EQ);
         Py_DECREF(callback);
         if (same < 0)
@@ -273,38 +252,28 @@ done:
     return answer;
 }
 
-GL_PRIVATE PyObject *
+static PyObject *
 future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
 {
     gl_future *f = (gl_future *)self;
-    if (ensure_alive(f) < 0)
+    if (future_ensure_alive(f) < 0)
         return NULL;
     if (f->callback0 == NULL && (f->callbacks == NULL || PyList_GET_SIZE(f->callbacks) == 0))
         Py_RETURN_NONE;
     PyObject *list = PyList_New(0);
-    if (list == NULL)
-        return NULL;
-    if (f->callback0 != NULL) {
-        PyObject *callback, *context;
-        if (first_callback(f, &callback, &context) < 0)
-            goto fail;
-        PyObject *pair = PyTuple_Pack(2, callback, context);
-        Py_DECREF(callback);
-        Py_DECREF(context);
-        if (pair == NULL)
-            goto fail;
-        int r = PyList_Append(list, pair);
-        Py_DECREF(pair);
-        if (r < 0)
-            goto fail;
+    if (list && f->callback0) {
+        PyObject *context, *callback = first_callback(f, &context);
+        PyObject *pair = callback ? PyTuple_Pack(2, callback, context ? context : Py_None) : NULL;
+        if (pair == NULL || PyList_Append(list, pair) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+        Py_XDECREF(callback);
+        Py_XDECREF(context);
     }
-    for (Py_ssize_t i = 0; f->callbacks && i < PyList_GET_SIZE(f->callbacks); i++)
+    for (Py_ssize_t i = 0; list && f->callbacks && i < PyList_GET_SIZE(f->callbacks); i++)
         if (PyList_Append(list, PyList_GET_ITEM(f->callbacks, i)) < 0)
-            goto fail;
+            Py_CLEAR(list);
     return list;
-fail:
-    Py_DECREF(list);
-    return NULL;
 }
 
 /* ---- becoming done -------------------------------------------------------------- */
@@ -323,43 +292,30 @@ future_settle(gl_future *f, PyObject *result)
 static PyObject *
 exception_object(gl_future *f, PyObject *given)
 {
-    PyObject *exc;
-    if (PyExceptionClass_Check(given)) {
-        exc = PyObject_CallNoArgs(given);
-        if (exc != NULL && f->state != GL_PENDING) {
-            Py_DECREF(exc);
-            PyErr_SetString(G.asyncio_InvalidStateError, "invalid state");
-            return NULL;
-        }
-    } else {
-        exc = Py_NewRef(given);
-    }
-    if (exc == NULL)
-        return NULL;
-    if (!PyExceptionInstance_Check(exc)) {
-        Py_DECREF(exc);
-        PyErr_SetString(PyExc_TypeError, "invalid exception object");
-        return NULL;
-    }
     const char *why = "StopIteration interacts badly with generators and cannot be raised "
                       "into a Future";
-    if (!G.asyncio.wraps_stop_iteration) {
-        if (Py_TYPE(exc) != (PyTypeObject *)PyExc_StopIteration)
-            return exc;
-        Py_DECREF(exc);
+    PyObject *exc = PyExceptionClass_Check(given) ? PyObject_CallNoArgs(given) : Py_NewRef(given);
+    if (exc == NULL)
+        return NULL;
+    if (f->state != GL_PENDING) {
+        PyErr_SetString(G.asyncio_InvalidStateError, "invalid state"); /* the call has done it */
+    } else if (!PyExceptionInstance_Check(exc)) {
+        PyErr_SetString(PyExc_TypeError, "invalid exception object");
+    } else if (G.asyncio.wraps_stop_iteration &&
+               PyErr_GivenExceptionMatches(exc, PyExc_StopIteration)) {
+        PyObject *wrapped = PyObject_CallFunction(PyExc_RuntimeError, "s", why);
+        if (wrapped != NULL) {
+            PyException_SetCause(wrapped, Py_NewRef(exc));
+            PyException_SetContext(wrapped, exc);
+            return wrapped;
+        }
+    } else if (Py_TYPE(exc) == (PyTypeObject *)PyExc_StopIteration) {
         PyErr_SetString(PyExc_TypeError, why);
-        return NULL;
-    }
-    if (!PyErr_GivenExceptionMatches(exc, PyExc_StopIteration))
+    } else {
         return exc;
-    PyObject *wrapped = PyObject_CallFunction(PyExc_RuntimeError, "s", why);
-    if (wrapped == NULL) {
-        Py_DECREF(exc);
-        return NULL;
     }
-    PyException_SetCause(wrapped, Py_NewRef(exc));
-    PyException_SetContext(wrapped, exc);
-    return wrapped;
+    Py_DECREF(exc);
+    return NULL;
 }
 
 GL_PRIVATE int
@@ -444,52 +400,38 @@ future_outcome(gl_future *f, PyObject **exc)
 static PyObject *
 future_set_result(PyObject *self, PyObject *result)
 {
-    if (future_settle((gl_future *)self, result) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return none_or_null(future_settle((gl_future *)self, result));
 }
 
 static PyObject *
 future_set_exception(PyObject *self, PyObject *exc)
 {
-    if (future_fail((gl_future *)self, exc) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return none_or_null(future_fail((gl_future *)self, exc));
 }
 
-GL_PRIVATE int
-parse_cancel(PyObject *self, PyObject *unbound, PyObject *const *args, Py_ssize_t nargs,
-             PyObject *kwnames, PyObject **msg)
+GL_PRIVATE_INLINE PyObject *
+cancel_message(PyObject *self, PyObject *unbound, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
 {
     Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    *msg = Py_None;
     if (nargs + n == 0)
-        return 0;
+        return Py_None; /* lint: allow return-singleton: borrowed, as args[0] is */
     if (nargs + n == 1 &&
-        (n == 0 ||
-         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "msg") == 0)) {
-        *msg = args[0];
-        return 0;
-    }
+        (n == 0 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "msg") == 0))
+        return args[0];
     PyObject *r = call_unbound(unbound, self, args, nargs, kwnames);
     if (r != NULL) {
         Py_DECREF(r);
         PyErr_SetString(PyExc_TypeError, "cancel() takes at most 1 argument");
     }
-    return -1;
+    return NULL;
 }
 
 static PyObject *
 future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *msg;
-    if (nargs || kwnames) {
-        if (parse_cancel(self, G.asyncio.Future_cancel, args, nargs, kwnames, &msg) < 0)
-            return NULL;
-    } else {
-        msg = Py_None;
-    }
-    if (ensure_alive((gl_future *)self) < 0)
+    PyObject *msg = cancel_message(self, G.asyncio.Future_cancel, args, nargs, kwnames);
+    if (msg == NULL || future_ensure_alive((gl_future *)self) < 0)
         return NULL;
     int r = future_set_cancelled((gl_future *)self, msg);
     return r < 0 ? NULL : PyBool_FromLong(r);
@@ -502,21 +444,10 @@ future_traverse(PyObject *self, visitproc visit, void *arg)
 {
     gl_future *f = (gl_future *)self;
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(f->loop);
-    Py_VISIT(f->callback0);
-    Py_VISIT(f->context0);
-    Py_VISIT(f->callbacks);
-    Py_VISIT(f->exception);
-    Py_VISIT(f->exception_tb);
-    Py_VISIT(f->result);
-    Py_VISIT(f->source_traceback);
-    Py_VISIT(f->cancel_msg);
-    Py_VISIT(f->cancelled_exc);
-#if GL_LAYOUT_AWAITED_BY
-    Py_VISIT(f->awaited_by);
-#endif
+#define VISIT(field) Py_VISIT(f->field);
+    GL_FUTURE_OBJECTS(VISIT)
+#undef VISIT
 #if GL_LAYOUT_OWN_DICT
-    Py_VISIT(f->dict);
     return 0;
 #else
     return PyObject_VisitManagedDict(self, visit, arg);
@@ -527,23 +458,13 @@ GL_PRIVATE int
 future_clear(PyObject *self)
 {
     gl_future *f = (gl_future *)self;
-    Py_CLEAR(f->loop);
-    Py_CLEAR(f->callback0);
-    Py_CLEAR(f->context0);
-    Py_CLEAR(f->callbacks);
-    Py_CLEAR(f->exception);
-    Py_CLEAR(f->exception_tb);
-    Py_CLEAR(f->result);
-    Py_CLEAR(f->source_traceback);
-    Py_CLEAR(f->cancel_msg);
-    Py_CLEAR(f->cancelled_exc);
+#define CLEAR(field) Py_CLEAR(f->field);
+    GL_FUTURE_OBJECTS(CLEAR)
+#undef CLEAR
 #if GL_LAYOUT_AWAITED_BY
-    Py_CLEAR(f->awaited_by);
     f->awaited_by_is_set = 0;
 #endif
-#if GL_LAYOUT_OWN_DICT
-    Py_CLEAR(f->dict);
-#else
+#if !GL_LAYOUT_OWN_DICT
     PyObject_ClearManagedDict(self);
 #endif
     return 0;

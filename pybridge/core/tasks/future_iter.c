@@ -18,10 +18,8 @@ typedef struct gl_future_iter {
 GL_PRIVATE PyObject *
 future_iter_new(PyObject *fut)
 {
-    if (((gl_future *)fut)->loop == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
+    if (future_ensure_alive((gl_future *)fut) < 0)
         return NULL;
-    }
     gl_future_iter *it;
     if (G.iter_pool_len) {
         it = G.iter_pool[--G.iter_pool_len];
@@ -66,12 +64,6 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
         f->log_tb = 0;
         *result = Py_NewRef(f->result);
         outcome = PYGEN_RETURN;
-    } else if (f->state == GL_CANCELLED) {
-        PyObject *exc = future_cancelled_error(f);
-        if (exc != NULL) {
-            PyErr_SetObject(G.asyncio_CancelledError, exc);
-            Py_DECREF(exc);
-        }
     } else {
         PyObject *exc;
         if (future_outcome(f, &exc) > 0) {
@@ -100,28 +92,28 @@ set_stop_iteration(PyObject *value)
 }
 
 static PyObject *
-future_iter_next(PyObject *self)
+step_iter(PyObject *self, bool method)
 {
     PyObject *result;
     PySendResult outcome = future_iter_send(self, Py_None, &result);
     if (outcome != PYGEN_RETURN)
         return result;
-    if (result != Py_None)
+    if (method || result != Py_None) /* a method has to raise */
         set_stop_iteration(result);
     Py_DECREF(result);
     return NULL;
 }
 
 static PyObject *
+future_iter_next(PyObject *self)
+{
+    return step_iter(self, false);
+}
+
+static PyObject *
 future_iter_method_send(PyObject *self, PyObject *Py_UNUSED(value))
 {
-    PyObject *result;
-    PySendResult outcome = future_iter_send(self, Py_None, &result);
-    if (outcome != PYGEN_RETURN)
-        return result;
-    set_stop_iteration(result); /* a method has to raise */
-    Py_DECREF(result);
-    return NULL;
+    return step_iter(self, true);
 }
 
 static PyObject *
@@ -173,13 +165,6 @@ future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     return NULL;
 }
 
-static PyObject *
-future_iter_method_close(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    Py_CLEAR(((gl_future_iter *)self)->future);
-    Py_RETURN_NONE;
-}
-
 static int
 future_iter_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -193,6 +178,12 @@ future_iter_clear(PyObject *self)
 {
     Py_CLEAR(((gl_future_iter *)self)->future);
     return 0;
+}
+
+static PyObject *
+future_iter_method_close(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return none_or_null(future_iter_clear(self));
 }
 
 static void

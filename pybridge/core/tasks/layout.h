@@ -7,11 +7,15 @@
  *     gl_future   [ object head | GL_FUTURE_FIELDS ]
  *     gl_task     [ object head | GL_FUTURE_FIELDS | GL_TASK_FIELDS | own fields ]
  *
- * The fields are those of one CPython version each, in layout_3XX.h.  CPython keeps
- * them private, so a patch release may move them: the numbers here are checked
- * against the sizes of the running classes, and then word by word and flag by flag
+ * The fields are those of one CPython version each: struct FutureObj and struct TaskObj,
+ * Modules/_asynciomodule.c of its branch.  CPython keeps them private, so a patch release
+ * may move them: the numbers here are checked against the sizes of the running classes
+ * (Future.__basicsize__, Task.__basicsize__), and then word by word and flag by flag
  * against their public behaviour (probe.c, goloop/probe.py).  Where anything differs
  * goloop uses the stdlib's classes.
+ *
+ * The GIL guards every field; before 3.14 a task's node too, which belongs to one list of
+ * the process, while that of 3.14 belongs to a list of the thread.
  */
 #ifndef GOLOOP_LAYOUT_H
 #define GOLOOP_LAYOUT_H
@@ -30,18 +34,82 @@
 #define GL_LAYOUT_KNOWN 1
 #endif
 
+#define GL_OBJECT_FIELD(name) PyObject *name;
+
+/* What a Future begins with in every version. */
+#define GL_FUTURE_FIRST(X)                                                     \
+    X(loop)                                                                    \
+    X(callback0) X(context0) /* the first callback, and its context */         \
+    X(callbacks)             /* list of the others as (callback, context) */   \
+    X(exception) X(exception_tb) X(result) X(source_traceback) X(cancel_msg)
+
+/* The objects of a Task, together in every version. */
+#define GL_TASK_OBJECTS(X) X(fut_waiter) X(coro) X(name) X(context)
+
+/* What the collector visits in a Future; its words, flags and numbers for the probe; whether
+ * the instance dict and the list of weak references are fields (else they are kept before the
+ * object); whether a default name is kept as its number until somebody asks for it; whether
+ * it is noted who awaits the future (for `python -m asyncio ps`), and each thread has a list
+ * of its tasks (struct llist_node of Include/internal/pycore_llist.h). */
+#if PY_VERSION_HEX >= 0x030D0000
+
 #if PY_VERSION_HEX >= 0x030E0000
-#include "tasks/layout_314.h" /* 3.15's too */
-#elif PY_VERSION_HEX >= 0x030D0000
-#include "tasks/layout_313.h"
-#elif PY_VERSION_HEX >= 0x030C0000
-#include "tasks/layout_312.h"
+#define GL_FUTURE_SIZE 112
+#define GL_TASK_SIZE 168
+#define GL_LAYOUT_AWAITED_BY 1
+#define GL_FUTURE_OBJECTS(X)                                                   \
+    GL_FUTURE_FIRST(X) X(cancelled_exc) X(awaited_by) /* a task or future, or a set of such */
+#define GL_AWAITED_BY_FLAGS                                                    \
+    char is_task;                                                              \
+    char awaited_by_is_set;
+#define GL_TASK_NODE gl_task_node node;
 #else
-#include "tasks/layout_311.h"
+#define GL_FUTURE_SIZE 104
+#define GL_TASK_SIZE 144
+#define GL_LAYOUT_AWAITED_BY 0
+#define GL_FUTURE_OBJECTS(X) GL_FUTURE_FIRST(X) X(cancelled_exc)
+#define GL_AWAITED_BY_FLAGS
+#define GL_TASK_NODE
 #endif
 
-#ifndef GL_LAYOUT_AWAITED_BY
+/* The flags are bits, those of the Task in the same unit as those of the Future. */
+#define GL_FUTURE_FIELDS                                                       \
+    GL_FUTURE_OBJECTS(GL_OBJECT_FIELD)                                         \
+    int state;                 /* enum gl_future_state */                      \
+    GL_AWAITED_BY_FLAGS                                                        \
+    unsigned log_tb : 1;       /* an exception that nobody has retrieved */    \
+    unsigned blocking : 1;     /* _asyncio_future_blocking */
+#define GL_TASK_FIELDS                                                         \
+    unsigned must_cancel : 1;                                                  \
+    unsigned log_destroy_pending : 1;                                          \
+    int num_cancels;                                                           \
+    GL_TASK_OBJECTS(GL_OBJECT_FIELD)                                           \
+    GL_TASK_NODE
+#define GL_LAYOUT_OWN_DICT 0
+#define GL_LAYOUT_LAZY_NAME 1
+
+#else /* 3.11 and 3.12 */
+
+#define GL_FUTURE_SIZE 128
+#define GL_TASK_SIZE 176
 #define GL_LAYOUT_AWAITED_BY 0
+#define GL_FUTURE_OBJECTS(X) GL_FUTURE_FIRST(X) X(cancelled_exc) X(dict)
+#define GL_FUTURE_FIELDS                                                       \
+    GL_FUTURE_FIRST(GL_OBJECT_FIELD)                                           \
+    int state;                                                                 \
+    int log_tb;                                                                \
+    int blocking;                                                              \
+    PyObject *dict;                                                            \
+    PyObject *weakrefs;                                                        \
+    PyObject *cancelled_exc;
+#define GL_TASK_FIELDS                                                         \
+    GL_TASK_OBJECTS(GL_OBJECT_FIELD)                                           \
+    int must_cancel;                                                           \
+    int log_destroy_pending;                                                   \
+    int num_cancels;
+#define GL_LAYOUT_OWN_DICT 1
+#define GL_LAYOUT_LAZY_NAME (PY_VERSION_HEX >= 0x030C0000)
+
 #endif
 
 enum gl_future_state { GL_PENDING = 0, GL_CANCELLED = 1, GL_FINISHED = 2 };
@@ -77,11 +145,9 @@ _Static_assert(offsetof(gl_task, fut_waiter) == offsetof(gl_base_task, fut_waite
 _Static_assert(offsetof(gl_task, state) == offsetof(gl_future, state) &&
                    offsetof(gl_task, cancelled_exc) == offsetof(gl_future, cancelled_exc),
                "Future and Task share their head");
-#if GL_LAYOUT_AWAITED_BY
-_Static_assert(sizeof(gl_task) == GL_TASK_SIZE, "3.14 needs no fields of our own");
-#else
-_Static_assert(offsetof(gl_task, node) == GL_TASK_SIZE, "own fields begin behind the base");
-#endif
+_Static_assert(sizeof(gl_task) == GL_TASK_SIZE +
+                                      (GL_LAYOUT_AWAITED_BY ? 0 : sizeof(gl_task_node)),
+               "own fields begin behind the base; 3.14 needs none");
 #endif
 
 #endif /* GOLOOP_LAYOUT_H */

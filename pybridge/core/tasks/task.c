@@ -4,18 +4,18 @@
  *
  * Life of a task:
  *
- *     made --> on the ring --> step --> waits for a future --> on the ring --> ...
+ *     made --> ready queue --> step --> waits for a future --> ready queue --> ...
  *                               |  \--> yields None -----------^
  *                               v
  *                  returned, raised, cancelled, or (SystemExit, KeyboardInterrupt)
  *                  raised and left the loop
  *
- * The ring holds the Task itself: neither a Handle nor a callable nor a tuple of
+ * The ready queue holds the Task itself: neither a Handle nor a callable nor a tuple of
  * arguments is made for a step.  What an entry means stands in the task: with a
  * `fut_waiter` it is a wakeup, without one a plain step.
  *
- * cancel(), by state: waiting: the future that it waits for is cancelled; on the ring
- * or running: `must_cancel`, and the next step throws.
+ * cancel(), by state: waiting: the future that it waits for is cancelled; in the
+ * ready queue or running: `must_cancel`, and the next step throws.
  *
  * Rules for memory: whoever calls a function here holds a reference to the task;
  * coroutine, exception and future are held while foreign code can run; fields are
@@ -104,8 +104,7 @@ step_entered(gl_task *task, PyObject *exc)
     Py_CLEAR(task->fut_waiter);
     if (task->coro == NULL) {
         Py_XDECREF(thrown);
-        raise_uninitialized();
-        return -1;
+        return raise_uninitialized();
     }
     PyObject *coro = Py_NewRef(task->coro), *result = NULL;
     PySendResult outcome;
@@ -130,47 +129,38 @@ step_entered(gl_task *task, PyObject *exc)
     return r;
 }
 
-/* Leaves while an exception is set: a failure to leave becomes its consequence. */
-static void
-leave_with_exception(int (*leave)(PyObject *, PyObject *), PyObject *loop, PyObject *task)
+/* A step as the current task; `queued` as for current_enter. */
+static inline int
+step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
 {
-    PyObject *exc = gl_take_exception();
-    if (leave(loop, task) == 0) {
-        gl_restore_exception(exc);
-        return;
+    char *ts = (char *)PyThreadState_Get(); /* a step never moves to another thread */
+    if (current_enter(ts, loop, (PyObject *)task, queued) < 0)
+        return -1;
+    if (step_entered(task, exc) == 0)
+        return current_leave(ts, loop, (PyObject *)task, queued);
+    /* A failure to leave becomes the consequence of what the step raised. */
+    PyObject *raised = gl_take_exception();
+    if (current_leave(ts, loop, (PyObject *)task, queued) < 0) {
+        PyObject *second = gl_take_exception();
+        PyException_SetContext(second, raised);
+        raised = second;
     }
-    PyObject *second = gl_take_exception();
-    PyException_SetContext(second, exc);
-    gl_restore_exception(second);
+    gl_restore_exception(raised);
+    return -1;
 }
 
 GL_PRIVATE int
 task_step(gl_task *task, PyObject *exc)
 {
-    if (task->loop == NULL) {
-        raise_uninitialized();
-        return -1;
-    }
+    if (task->loop == NULL)
+        return raise_uninitialized();
     PyObject *loop = Py_NewRef(task->loop);
-    int r = current_enter(loop, (PyObject *)task);
-    if (r == 0) {
-        r = step_entered(task, exc);
-        if (r < 0)
-            leave_with_exception(current_leave, loop, (PyObject *)task);
-        else
-            r = current_leave(loop, (PyObject *)task);
-    }
+    int r = step_as_current(task, loop, exc, false);
     Py_DECREF(loop);
     return r;
 }
 
-/* ---- out of the ring ---------------------------------------------------------------------- */
-
-static int
-leave_ring(PyObject *loop, PyObject *task)
-{
-    return current_leave_ring((char *)PyThreadState_Get(), (gl_loop *)loop, task);
-}
+/* ---- out of the ready queue ------------------------------------------------------------------ */
 
 /* What asyncio would have logged: the exception of the Handle of this step.  Takes the
  * exception that is set. */
@@ -200,25 +190,6 @@ report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
     return r;
 }
 
-static int
-run_in_context(gl_loop *loop, gl_task *task, PyObject *fut)
-{
-    PyObject *exc = NULL;
-    if (fut != NULL && wakeup_outcome(task, fut, &exc) < 0)
-        return -1;
-    char *ts = (char *)PyThreadState_Get(); /* a step never moves to another thread */
-    int r = current_enter_ring(ts, loop, (PyObject *)task);
-    if (r == 0) {
-        r = step_entered(task, exc);
-        if (r < 0)
-            leave_with_exception(leave_ring, (PyObject *)loop, (PyObject *)task);
-        else
-            r = current_leave_ring(ts, loop, (PyObject *)task);
-    }
-    Py_XDECREF(exc);
-    return r;
-}
-
 GL_PRIVATE_INLINE int
 gl_task_run(gl_loop *loop, gl_task *task)
 {
@@ -229,7 +200,11 @@ gl_task_run(gl_loop *loop, gl_task *task)
     } else {
         Py_INCREF(context);
         if (PyContext_Enter(context) == 0) {
-            r = run_in_context(loop, task, fut);
+            PyObject *exc = NULL;
+            r = fut == NULL || wakeup_outcome(task, fut, &exc) >= 0
+                    ? step_as_current(task, (PyObject *)loop, exc, true)
+                    : -1;
+            Py_XDECREF(exc);
             if (r == 0)
                 gl_context_leave(context);
             else
@@ -246,7 +221,8 @@ gl_task_run(gl_loop *loop, gl_task *task)
 
 /* ---- cancel -------------------------------------------------------------------------------- */
 
-GL_PRIVATE int
+/* 1, 0 or -1 as future_set_cancelled. */
+static int
 task_request_cancel(gl_task *task, PyObject *msg)
 {
     task->log_tb = 0;
@@ -255,41 +231,42 @@ task_request_cancel(gl_task *task, PyObject *msg)
     task->num_cancels++;
     if (task->fut_waiter != NULL) {
         PyObject *fut = Py_NewRef(task->fut_waiter);
-        int cancelled;
-        if (Py_TYPE(fut) == G.future_type) {
-            cancelled = future_set_cancelled((gl_future *)fut, msg);
-        } else if (gl_is_task(fut)) {
-            /* Tasks may wait for each other in a circle. */
-            cancelled = -1;
-            if (Py_EnterRecursiveCall(" while calling a Python object") == 0) {
-                cancelled = task_request_cancel((gl_task *)fut, msg);
-                Py_LeaveRecursiveCall();
-            }
-        } else {
-            PyObject *r = PyObject_CallMethodOneArg(fut, G.s_cancel, msg);
-            cancelled = r ? PyObject_IsTrue(r) : -1;
-            Py_XDECREF(r);
-        }
+        int cancelled = cancel_awaited(fut, msg);
         Py_DECREF(fut);
         if (cancelled)
-            return cancelled < 0 ? -1 : 1;
+            return cancelled;
     }
     task->must_cancel = 1;
     Py_XSETREF(task->cancel_msg, Py_NewRef(msg));
     return 1;
 }
 
+GL_PRIVATE int
+cancel_awaited(PyObject *fut, PyObject *msg)
+{
+    if (Py_TYPE(fut) == G.future_type)
+        return future_set_cancelled((gl_future *)fut, msg);
+    int cancelled = -1;
+    if (gl_is_task(fut)) {
+        /* Tasks may wait for each other in a circle. */
+        if (Py_EnterRecursiveCall(" while calling a Python object") == 0) {
+            cancelled = task_request_cancel((gl_task *)fut, msg);
+            Py_LeaveRecursiveCall();
+        }
+        return cancelled;
+    }
+    PyObject *r = PyObject_CallMethodOneArg(fut, G.s_cancel, msg);
+    if (r)
+        cancelled = PyObject_IsTrue(r);
+    Py_XDECREF(r);
+    return cancelled;
+}
+
 static PyObject *
 task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *msg;
-    if (nargs || kwnames) {
-        if (parse_cancel(self, G.asyncio.Task_cancel, args, nargs, kwnames, &msg) < 0)
-            return NULL;
-    } else {
-        msg = Py_None;
-    }
-    int r = task_request_cancel((gl_task *)self, msg);
+    PyObject *msg = cancel_message(self, G.asyncio.Task_cancel, args, nargs, kwnames);
+    int r = msg ? task_request_cancel((gl_task *)self, msg) : -1;
     return r < 0 ? NULL : PyBool_FromLong(r);
 }
 
@@ -336,10 +313,8 @@ is_coroutine(PyObject *coro)
     if (PyCoro_CheckExact(coro))
         return 1;
     PyObject *r = PyObject_CallOneArg(G.asyncio.iscoroutine, coro);
-    if (r == NULL)
-        return -1;
-    int truth = PyObject_IsTrue(r);
-    Py_DECREF(r);
+    int truth = r ? PyObject_IsTrue(r) : -1;
+    Py_XDECREF(r);
     return truth;
 }
 
@@ -417,26 +392,21 @@ static int
 task_init(PyObject *self, PyObject *args, PyObject *kwds)
 {
     gl_task *task = (gl_task *)self;
+    static char *names[] = {"coro", "loop", "name", "context",
 #if PY_VERSION_HEX >= 0x030C0000
-    static char *names[] = {"coro", "loop", "name", "context", "eager_start", NULL};
-    const char *format = "O|$OOOp:Task";
-#else
-    static char *names[] = {"coro", "loop", "name", "context", NULL};
-    const char *format = "O|$OOO:Task";
+                            "eager_start",
 #endif
+                            NULL};
+    const char *format = PY_VERSION_HEX >= 0x030C0000 ? "O|$OOOp:Task" : "O|$OOO:Task";
     PyObject *coro, *loop = Py_None, *name = Py_None, *context = Py_None;
     int eager = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwds, format, names, &coro, &loop, &name, &context,
                                      &eager))
         return -1;
     /* The Future's own: which loop, and in debug mode who makes us. */
-    PyObject *future_kwds = PyDict_New();
-    if (future_kwds == NULL)
-        return -1;
-    int r = PyDict_SetItem(future_kwds, G.s_loop, loop);
-    if (r == 0)
-        r = G.asyncio.Future->tp_init(self, G.empty_tuple, future_kwds);
-    Py_DECREF(future_kwds);
+    PyObject *future_kwds = Py_BuildValue("{OO}", G.s_loop, loop);
+    int r = future_kwds ? G.asyncio.Future->tp_init(self, G.empty_tuple, future_kwds) : -1;
+    Py_XDECREF(future_kwds);
     if (r < 0)
         return -1;
     int good = is_coroutine(coro);
@@ -472,10 +442,9 @@ static int
 task_traverse(PyObject *self, visitproc visit, void *arg)
 {
     gl_task *t = (gl_task *)self;
-    Py_VISIT(t->fut_waiter);
-    Py_VISIT(t->coro);
-    Py_VISIT(t->name);
-    Py_VISIT(t->context);
+#define VISIT(field) Py_VISIT(t->field);
+    GL_TASK_OBJECTS(VISIT)
+#undef VISIT
     return future_traverse(self, visit, arg);
 }
 
@@ -485,10 +454,9 @@ task_clear(PyObject *self)
     gl_task *t = (gl_task *)self;
     task_unregister(t); /* garbage: all_tasks() must not bring it back half cleared */
     (void)future_clear(self);
-    Py_CLEAR(t->fut_waiter);
-    Py_CLEAR(t->coro);
-    Py_CLEAR(t->name);
-    Py_CLEAR(t->context);
+#define CLEAR(field) Py_CLEAR(t->field);
+    GL_TASK_OBJECTS(CLEAR)
+#undef CLEAR
     return 0;
 }
 

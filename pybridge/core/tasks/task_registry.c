@@ -6,7 +6,7 @@
  * list by CPython when their thread ends.
  *
  * Before 3.14 asyncio keeps a WeakSet, which costs more than all the rest of a task's
- * birth.  Our tasks are in a list of our own instead, which goloop/task_set.py shows
+ * construction.  Our tasks are in a list of our own instead, which goloop/task_set.py shows
  * to whoever iterates over that WeakSet.
  *
  * A task is in the list from its creation until it is done or freed.  Guarded by the
@@ -14,23 +14,15 @@
  */
 #include "tasks/private.h"
 
+static inline gl_task_node *
+tasks_head(void)
+{
 #if GL_LAYOUT_AWAITED_BY
-
-static inline gl_task_node *
-tasks_head(void)
-{
     return (gl_task_node *)((char *)PyThreadState_Get() + G.asyncio.ts_tasks_head);
-}
-
 #else
-
-static inline gl_task_node *
-tasks_head(void)
-{
     return &G.own_tasks;
-}
-
 #endif
+}
 
 GL_PRIVATE_INLINE void
 task_register(gl_task *task)
@@ -55,7 +47,6 @@ task_unregister(gl_task *task)
     node->next = node->prev = NULL;
 }
 
-#if !GL_LAYOUT_AWAITED_BY
 /* May a task of the list be given out?  Not one that nobody has any more: a subclass's
  * dealloc runs Python (a finalizer, the destructors of its slots, what waits before it in
  * the trashcan) before it comes to ours, which unlinks it.  Nor one that was finalized:
@@ -65,14 +56,11 @@ task_is_live(PyObject *task)
 {
     return Py_REFCNT(task) > 0 && !PyObject_GC_IsFinalized(task);
 }
-#endif
 
-/* _core._live_tasks(): the tasks of our own list, all loops. */
-static PyObject *
+GL_PRIVATE PyObject *
 core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     PyObject *list = PyList_New(0);
-#if !GL_LAYOUT_AWAITED_BY
     for (gl_task_node *n = G.own_tasks.next; list && n != &G.own_tasks; n = n->next) {
         PyObject *task = (PyObject *)((char *)n - offsetof(gl_task, node));
         /* Growing the list may not run the collector, which could unlink `n`; from
@@ -80,6 +68,5 @@ core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
         if (task_is_live(task) && PyList_Append(list, task) < 0)
             Py_CLEAR(list);
     }
-#endif
     return list;
 }

@@ -4,7 +4,7 @@
  *   the coroutine yields                      the task
  *   ------------------------------------      ----------------------------------------
  *   a goloop.Future or Task, on our loop      becomes its callback0 (future.c); done:
- *                                             the future puts the task on the ring
+ *                                             the future queues the task as ready
  *   any other future                          adds a wakeup callable; done: call_soon
  *   None                                      is scheduled again
  *   anything else                             gets a RuntimeError by a scheduled step
@@ -20,9 +20,12 @@
 static PyObject *
 wakeup_call(PyObject *self, PyObject *fut)
 {
-    if (task_wakeup((gl_task *)self, fut) < 0)
+    PyObject *exc;
+    if (wakeup_outcome((gl_task *)self, fut, &exc) < 0)
         return NULL;
-    Py_RETURN_NONE;
+    int r = task_step((gl_task *)self, exc);
+    Py_XDECREF(exc);
+    return none_or_null(r);
 }
 
 static PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
@@ -82,12 +85,10 @@ static PyObject *
 step_call(PyObject *self, PyObject *args, PyObject *kwds)
 {
     gl_step *s = (gl_step *)self;
-    if (kwds != NULL && PyDict_GET_SIZE(kwds) != 0) {
-        PyErr_SetString(PyExc_TypeError, "function takes no keyword arguments");
-        return NULL;
-    }
-    if (args != NULL && PyTuple_GET_SIZE(args) != 0) {
-        PyErr_SetString(PyExc_TypeError, "function takes no positional arguments");
+    bool keywords = kwds != NULL && PyDict_GET_SIZE(kwds) != 0;
+    if (keywords || (args != NULL && PyTuple_GET_SIZE(args) != 0)) {
+        PyErr_Format(PyExc_TypeError, "function takes no %s arguments",
+                     keywords ? "keyword" : "positional");
         return NULL;
     }
     if (s->task == NULL)
@@ -97,9 +98,7 @@ step_call(PyObject *self, PyObject *args, PyObject *kwds)
     int r = task_step(task, exc);
     Py_XDECREF(exc);
     Py_DECREF(task);
-    if (r < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return none_or_null(r);
 }
 
 static PyObject *
@@ -140,23 +139,32 @@ step_callable(gl_task *task, PyObject *exc)
     return (PyObject *)s;
 }
 
-GL_PRIVATE void
+GL_PRIVATE int
 raise_uninitialized(void)
 {
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_RuntimeError, "uninitialized Task object");
+    return -1;
 }
 
-/* Waits by a callable among the future's callbacks. */
+/* Waits for a future of any kind by a callable among its callbacks. */
 static int
-add_wakeup(gl_task *task, gl_future *fut)
+add_wakeup(gl_task *task, PyObject *fut)
 {
-    PyObject *wakeup = wakeup_callable(task), *context = Py_XNewRef(task->context);
+    PyObject *context, *wakeup = gl_wakeup_of((PyObject *)task, &context);
     int r = -1;
-    if (context == NULL)
+    if (context == NULL) {
         raise_uninitialized();
-    else if (wakeup != NULL)
-        r = future_add_callback(fut, wakeup, context);
+    } else if (is_any_exact_future(fut)) {
+        r = future_add_callback((gl_future *)fut, wakeup, context);
+    } else {
+        PyObject *stack[3] = {fut, wakeup, context};
+        PyObject *done = PyObject_VectorcallMethod(G.s_add_done_callback, stack,
+                                                   2 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                                   G.kw_context);
+        r = done ? 0 : -1;
+        Py_XDECREF(done);
+    }
     Py_XDECREF(context);
     Py_XDECREF(wakeup);
     return r;
@@ -228,17 +236,8 @@ awaited_by_discard(gl_future *fut, PyObject *task)
 
 #else
 
-static inline int
-awaited_by_add(gl_future *Py_UNUSED(fut), PyObject *Py_UNUSED(task))
-{
-    return 0;
-}
-
-static inline int
-awaited_by_discard(gl_future *Py_UNUSED(fut), PyObject *Py_UNUSED(task))
-{
-    return 0;
-}
+#define awaited_by_add(fut, task) ((void)(task), 0)
+#define awaited_by_discard(fut, task) 0
 
 #endif
 
@@ -258,30 +257,32 @@ error_soon(gl_task *task, const char *format, PyObject *first, PyObject *second)
     return r;
 }
 
-#define ANOTHER_LOOP "Task %R got Future %R attached to a different loop"
-#define YIELD_INSTEAD "yield was used instead of yield from in task %R with %R"
-
-/* A cancel() arrived while the coroutine ran: it goes to what the task waits for. */
-static int
-pass_on_cancel(gl_task *task, PyObject *fut)
+/* The task waits for `fut` from now on.  A cancel() that arrived while the coroutine ran goes
+ * to the future. */
+static inline int
+set_waiter(gl_task *task, PyObject *fut)
 {
-    PyObject *msg = Py_XNewRef(task->cancel_msg);
-    int cancelled;
-    if (Py_TYPE(fut) == G.future_type) {
-        cancelled = future_set_cancelled((gl_future *)fut, msg ? msg : Py_None);
-    } else if (gl_is_task(fut)) {
-        cancelled = task_request_cancel((gl_task *)fut, msg ? msg : Py_None);
-    } else {
-        PyObject *r = PyObject_CallMethodOneArg(fut, G.s_cancel, msg ? msg : Py_None);
-        cancelled = r ? PyObject_IsTrue(r) : -1;
-        Py_XDECREF(r);
-    }
-    Py_XDECREF(msg);
-    if (cancelled < 0)
-        return -1;
-    if (cancelled)
+    Py_XSETREF(task->fut_waiter, Py_NewRef(fut));
+    if (!task->must_cancel)
+        return 0;
+    PyObject *msg = Py_NewRef(task->cancel_msg ? task->cancel_msg : Py_None);
+    int cancelled = cancel_awaited(fut, msg);
+    Py_DECREF(msg);
+    if (cancelled > 0)
         task->must_cancel = 0;
-    return 0;
+    return cancelled < 0 ? -1 : 0;
+}
+
+/* 1 where the task may wait for the future; else its next step throws. */
+static inline int
+may_wait(gl_task *task, PyObject *fut, bool same_loop, bool blocking)
+{
+    if (same_loop && blocking)
+        return 1;
+    return error_soon(task,
+                      same_loop ? "yield was used instead of yield from in task %R with %R"
+                                : "Task %R got Future %R attached to a different loop",
+                      (PyObject *)task, fut);
 }
 
 /* Waits for an instance of a class whose C methods we know. */
@@ -289,22 +290,20 @@ static int
 wait_exact(gl_task *task, PyObject *result)
 {
     gl_future *fut = (gl_future *)result;
-    if (fut->loop != task->loop)
-        return error_soon(task, ANOTHER_LOOP, (PyObject *)task, result);
-    if (!fut->blocking)
-        return error_soon(task, YIELD_INSTEAD, (PyObject *)task, result);
+    int r = may_wait(task, result, fut->loop == task->loop, fut->blocking);
+    if (r <= 0)
+        return r;
     if (awaited_by_add(fut, (PyObject *)task) < 0)
         return -1;
     fut->blocking = 0;
     if (fut->callback0 == NULL && fut->callbacks == NULL && fut->state == GL_PENDING &&
-        gl_is_future(result) && gl_is_task((PyObject *)task) && gl_native_loop(task->loop)) {
+        is_future(result) && gl_is_task((PyObject *)task) && gl_native_loop(task->loop)) {
         fut->callback0 = Py_NewRef((PyObject *)task);
         fut->context0 = Py_NewRef(Py_None);
-    } else if (add_wakeup(task, fut) < 0) {
+    } else if (add_wakeup(task, result) < 0) {
         return -1;
     }
-    Py_XSETREF(task->fut_waiter, Py_NewRef(result));
-    return task->must_cancel ? pass_on_cancel(task, result) : 0;
+    return set_waiter(task, result);
 }
 
 /* asyncio.futures._get_loop() */
@@ -335,28 +334,15 @@ wait_general(gl_task *task, PyObject *result, PyObject *blocking_attr)
         return -1;
     bool same = loop == task->loop;
     Py_DECREF(loop);
-    if (!same)
-        return error_soon(task, ANOTHER_LOOP, (PyObject *)task, result);
-    if (!blocking)
-        return error_soon(task, YIELD_INSTEAD, (PyObject *)task, result);
-    if (gl_has_layout(result) && awaited_by_add((gl_future *)result, (PyObject *)task) < 0)
+    int r = may_wait(task, result, same, blocking);
+    if (r <= 0)
+        return r;
+    if (has_layout(result) && awaited_by_add((gl_future *)result, (PyObject *)task) < 0)
         return -1;
-    if (PyObject_SetAttr(result, G.s__asyncio_future_blocking, Py_False) < 0)
+    if (PyObject_SetAttr(result, G.s__asyncio_future_blocking, Py_False) < 0 ||
+        add_wakeup(task, result) < 0)
         return -1;
-    PyObject *wakeup = wakeup_callable(task), *context = Py_XNewRef(task->context);
-    PyObject *stack[3] = {result, wakeup, context}, *r = NULL;
-    if (context == NULL)
-        raise_uninitialized();
-    else if (wakeup != NULL)
-        r = PyObject_VectorcallMethod(G.s_add_done_callback, stack,
-                                      2 | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
-    Py_XDECREF(context);
-    Py_XDECREF(wakeup);
-    if (r == NULL)
-        return -1;
-    Py_DECREF(r);
-    Py_XSETREF(task->fut_waiter, Py_NewRef(result));
-    return task->must_cancel ? pass_on_cancel(task, result) : 0;
+    return set_waiter(task, result);
 }
 
 /* Neither a future nor None. */
@@ -396,7 +382,7 @@ task_wait(gl_task *task, PyObject *result)
         r = step_soon(task, NULL);
     else if (result == (PyObject *)task)
         r = error_soon(task, "Task cannot await on itself: %R", (PyObject *)task, NULL);
-    else if (gl_is_any_exact_future(result))
+    else if (is_any_exact_future(result))
         r = wait_exact(task, result);
     else
         r = wait_foreign(task, result);
@@ -410,9 +396,9 @@ GL_PRIVATE int
 wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
 {
     *exc = NULL;
-    if (gl_has_layout(fut) && awaited_by_discard((gl_future *)fut, (PyObject *)task) < 0)
+    if (has_layout(fut) && awaited_by_discard((gl_future *)fut, (PyObject *)task) < 0)
         return -1;
-    if (gl_is_any_exact_future(fut))
+    if (is_any_exact_future(fut))
         return future_outcome((gl_future *)fut, exc);
     PyObject *result = PyObject_CallMethodNoArgs(fut, G.s_result);
     if (result != NULL) {
@@ -421,15 +407,4 @@ wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
     }
     *exc = gl_take_exception();
     return 1;
-}
-
-GL_PRIVATE int
-task_wakeup(gl_task *task, PyObject *fut)
-{
-    PyObject *exc;
-    if (wakeup_outcome(task, fut, &exc) < 0)
-        return -1;
-    int r = task_step(task, exc);
-    Py_XDECREF(exc);
-    return r;
 }

@@ -18,6 +18,7 @@
 
 #include <dlfcn.h>
 
+/* lint: allow mutable-static: written once, at the first use; the GIL guards it */
 GL_PRIVATE struct gl_openssl openssl = {.reason = "not tried yet"};
 
 GL_PRIVATE_INLINE size_t

@@ -6,6 +6,8 @@
 
 #include "tls/tls.h"
 
+/* ---- openssl.c ------------------------------------------------------------------------------- */
+
 typedef struct ssl_st SSL;
 typedef struct bio_st BIO;
 
@@ -31,8 +33,6 @@ struct gl_openssl {
 };
 GL_PRIVATE_DATA struct gl_openssl openssl;
 
-/* ---- openssl.c ------------------------------------------------------------------------------- */
-
 /* True if OpenSSL can be called directly. */
 GL_PRIVATE bool openssl_ready(void);
 /* The _ssl._SSLSocket behind an ssl.SSLObject, owned, with its SSL * and the two BIO *, all
@@ -40,6 +40,87 @@ GL_PRIVATE bool openssl_ready(void);
  * where they should be. */
 GL_PRIVATE PyObject *openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing,
                                     SSL **ssl, BIO **in, BIO **out);
+/* The bytes in a BIO. */
 GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
+
+/* ---- tls.c ----------------------------------------------------------------------------------- */
+
+/* The attributes that both halves use. */
+#define GL_TLS_OBJECTS(X)                                                      \
+    X(state)                  /* an SSLProtocolState */                        \
+    X(app_protocol) X(transport) X(sslobj)                                     \
+    X(incoming) X(outgoing)   /* MemoryBIO */                                  \
+    X(write_backlog)          /* deque */                                      \
+    X(get_buffer) X(buffer_updated) /* the app protocol's, bound */
+
+/* Of one connection; guarded by the GIL, and used by the thread that runs its loop. */
+typedef struct gl_tls {
+    PyObject_HEAD
+#define X(name) PyObject *name;
+    GL_TLS_OBJECTS(X)
+#undef X
+    Py_ssize_t write_buffer_size;    /* bytes in the backlog */
+    Py_ssize_t incoming_high, incoming_low, outgoing_high, outgoing_low;
+    char app_reading_paused, ssl_reading_paused, ssl_writing_paused, app_writing_paused;
+    char is_buffer;
+    /* What is behind sslobj and the BIOs, once it was looked up.  `inner` is not ssl's
+     * but ours: whoever puts another object in its place takes nothing away from us. */
+    PyObject *inner;                 /* the _ssl._SSLSocket; keeps the three below alive */
+    SSL *ssl;
+    BIO *in, *out;
+    char looked_up;
+} gl_tls;
+
+/* Finds what is behind the SSL objects; ssl stays NULL where that can't be. */
+GL_PRIVATE void tls_look_up(gl_tls *t);
+
+/* True where ssl, in and out can be used, until Python runs again. */
+static inline bool
+tls_native(gl_tls *t)
+{
+    if (!t->looked_up)
+        tls_look_up(t);
+    return t->ssl != NULL;
+}
+
+/* Drops the result of a call; 0 or -1. */
+static inline int
+tls_done(PyObject *result)
+{
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+/* SSLProtocol's own method, one of G.tls. */
+static inline int
+tls_by_asyncio(gl_tls *t, PyObject *method)
+{
+    return tls_done(PyObject_CallOneArg(method, (PyObject *)t));
+}
+
+/* A field to be called: it may be replaced or deleted meanwhile. */
+static inline PyObject *
+tls_hold(PyObject *field)
+{
+    return Py_NewRef(field ? field : Py_None);
+}
+
+/* A method's result: None, or what follows from the exception that is set where r is -1. */
+GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);
+
+/* ---- tls_write.c and tls_read.c -------------------------------------------------------------- */
+
+/* Hands the records that OpenSSL has made to the transport; then flow control. */
+GL_PRIVATE int tls_process_outgoing(gl_tls *t);
+/* The length of the backlog, or -1. */
+GL_PRIVATE Py_ssize_t tls_backlog_len(gl_tls *t);
+/* SSLProtocol's methods that TLSEngine has in C. */
+GL_PRIVATE PyObject *tls_write_appdata(gl_tls *t, PyObject *list);
+GL_PRIVATE PyObject *tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored));
+/* The application's transport's write(). */
+GL_PRIVATE PyObject *tls_write(gl_tls *t, PyObject *data);
+/* Called by the stream transport with what it received, instead of get_buffer and
+ * buffer_updated.  -1 with an exception. */
+GL_PRIVATE int tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);
 
 #endif /* GOLOOP_TLS_PRIVATE_H */

@@ -1,19 +1,17 @@
 /*
  * tls.h: the data path of TLS.
  *
- *   tls.c      the protocol under a TLS connection, in C
- *   openssl.c  the libssl behind Python's ssl module
+ *   tls.c        the protocol under a TLS connection, in C: its type
+ *   tls_write.c  plaintext to records
+ *   tls_read.c   records to plaintext
+ *   openssl.c    the libssl behind Python's ssl module
  */
 #ifndef GOLOOP_TLS_H
 #define GOLOOP_TLS_H
 
 #include "transports/transports.h"
 
-/* ---- tls.c ----------------------------------------------------------------------------------- */
-
-/* Why TLS goes through SSLObject's methods, or None where OpenSSL is called directly. */
-GL_PRIVATE PyObject *gl_core_tls_fallback_reason(PyObject *Py_UNUSED(module),
-                                                 PyObject *Py_UNUSED(ignored));
+/* _core.TLSEngine and _core.tls_fallback_reason. */
 GL_PRIVATE int gl_tls_init_type(PyObject *module);
 
 #endif /* GOLOOP_TLS_H */

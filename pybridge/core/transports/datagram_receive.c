@@ -10,7 +10,7 @@
  *
  * A server hears from the same peers again and again, so the tuples of their
  * addresses are kept in a small table: a hash of the raw address names the one place
- * where it can be.  The table grows with the number of peers, up to GL_PEERS_MAX.
+ * where it can be.  The table grows with the number of peers, up to PEERS_MAX.
  */
 #include "transports/datagram.h"
 
@@ -85,7 +85,7 @@ datagram_peer(gl_datagram *d, const gl_packet *p)
                 PyErr_SetString(PyExc_OSError, "datagram from an address of an unknown family");
             return NULL;
         }
-        if (peer->object != NULL && d->peers_mask + 1 < GL_PEERS_MAX &&
+        if (peer->object != NULL && d->peers_mask + 1 < PEERS_MAX &&
             ++d->peers_missed > 2 * d->peers_mask + 2) {
             d->peers_missed = 0;
             d->peer_last = NULL;
@@ -103,7 +103,7 @@ datagram_peer(gl_datagram *d, const gl_packet *p)
 /* ---- delivery ------------------------------------------------------------------------ */
 
 static inline int
-datagram_deliver(gl_datagram *d, PyObject *data, PyObject *addr)
+datagram_feed(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     PyObject *protocol = Py_NewRef(d->protocol);
     PyObject *args[4] = {NULL, protocol, data, addr};
@@ -119,11 +119,9 @@ datagram_deliver(gl_datagram *d, PyObject *data, PyObject *addr)
 static int
 datagram_hold(gl_datagram *d, PyObject *item)
 {
-    int rc = -1;
-    if (item != NULL && (d->held != NULL || (d->held = PyList_New(0)) != NULL))
-        rc = PyList_Append(d->held, item);
-    Py_XDECREF(item);
-    return rc < 0 ? datagram_fatal_current(d, "Fatal read error on datagram transport") : 0;
+    return transport_hold(&d->base, item, false) < 0
+               ? transport_fatal_current(&d->base, "Fatal read error on datagram transport")
+               : 0;
 }
 
 static inline bool
@@ -140,11 +138,11 @@ datagram_came(gl_datagram *d, const gl_completion *c)
     PyObject *addr = data ? datagram_peer(d, p) : NULL;
     int rc;
     if (addr == NULL) {
-        rc = datagram_fatal_current(d, "Fatal read error on datagram transport");
+        rc = transport_fatal_current(&d->base, "Fatal read error on datagram transport");
     } else if (datagram_must_hold(d)) {
         rc = datagram_hold(d, PyTuple_Pack(2, data, addr));
     } else {
-        rc = datagram_deliver(d, data, addr);
+        rc = datagram_feed(d, data, addr);
     }
     Py_XDECREF(data);
     Py_XDECREF(addr);
@@ -162,7 +160,7 @@ GL_PRIVATE int
 datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
     gl_datagram *d = (gl_datagram *)owner;
-    if (d->conn_lost || d->protocol == NULL || (d->closing && c->kind != GL_CMP_READY))
+    if (is_ending(d) || d->protocol == NULL || (is_closing(d) && c->kind != GL_CMP_READY))
         return 0;
     /* The transport may be lost, and its context with it, before we are back. */
     PyObject *context = Py_NewRef(d->context);
@@ -189,96 +187,12 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
                   : 0;
 }
 
-/* ---- what was held ----------------------------------------------------------------------- */
-
-static int
-datagram_schedule_delivery(gl_datagram *d)
+/* A held item: a datagram with its address, or an error. */
+GL_PRIVATE int
+datagram_deliver(gl_transport *t, PyObject *item)
 {
-    if (d->delivering)
-        return 0;
-    if (datagram_call_soon(d, G.s__deliver_held, NULL) < 0)
-        return -1;
-    d->delivering = true;
-    return 0;
-}
-
-static int
-datagram_deliver_first(gl_datagram *d)
-{
-    PyObject *item = Py_NewRef(PyList_GET_ITEM(d->held, 0));
-    if (PyList_SetSlice(d->held, 0, 1, NULL) < 0) {
-        Py_DECREF(item);
-        return -1;
-    }
-    int rc;
-    if (PyTuple_CheckExact(item)) {
-        rc = datagram_deliver(d, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1));
-        Py_DECREF(item);
-    } else {
-        rc = datagram_tell_error(d, item);
-    }
-    return rc;
-}
-
-GL_PRIVATE PyObject *
-datagram_deliver_held_method(gl_datagram *d, PyObject *Py_UNUSED(ignored))
-{
-    int rc = 0;
-    while (rc == 0 && d->held != NULL && !d->paused && !d->closing) {
-        if (PyList_GET_SIZE(d->held) == 0) {
-            Py_CLEAR(d->held);
-            break;
-        }
-        rc = datagram_deliver_first(d);
-    }
-    d->delivering = false;
-    if (d->closing)
-        Py_CLEAR(d->held); /* bytes, addresses and exceptions of ours: no Python runs */
-    PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
-    if (!d->paused && d->held != NULL)
-        rc = datagram_schedule_delivery(d);
-    else
-        rc = datagram_sync(d);
-    if (exc != NULL) {
-        PyErr_Clear();
-        gl_restore_exception(exc);
-        return NULL;
-    }
-    if (rc < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-/* ---- pause and resume ----------------------------------------------------------------------- */
-
-GL_PRIVATE PyObject *
-datagram_pause_reading(gl_datagram *d, PyObject *Py_UNUSED(ignored))
-{
-    if (d->closing || d->paused)
-        Py_RETURN_NONE;
-    if (gl_loop_is_foreign(d->loop)) {
-        gl_loop_check_usable(d->loop);
-        return NULL;
-    }
-    d->paused = true;
-    if (!d->loop->closed && datagram_sync(d) < 0)
-        return NULL;
-    if (d->loop->debug)
-        gl_log_debug((PyObject *)d, "%r pauses reading", NULL, NULL);
-    Py_RETURN_NONE;
-}
-
-GL_PRIVATE PyObject *
-datagram_resume_reading(gl_datagram *d, PyObject *Py_UNUSED(ignored))
-{
-    if (d->closing || !d->paused)
-        Py_RETURN_NONE;
-    if (gl_loop_check_usable(d->loop) < 0)
-        return NULL;
-    d->paused = false;
-    if ((d->held != NULL ? datagram_schedule_delivery(d) : datagram_sync(d)) < 0)
-        return NULL;
-    if (d->loop->debug)
-        gl_log_debug((PyObject *)d, "%r resumes reading", NULL, NULL);
-    Py_RETURN_NONE;
+    gl_datagram *d = (gl_datagram *)t;
+    return PyTuple_CheckExact(item)
+               ? datagram_feed(d, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1))
+               : datagram_tell_error(d, Py_NewRef(item));
 }

@@ -48,7 +48,7 @@ parcel_grow(gl_datagram *d)
 static inline Py_ssize_t
 parcel_size(gl_parcel p)
 {
-    return PyBytes_GET_SIZE(p.data) + GL_DATAGRAM_HEADER;
+    return PyBytes_GET_SIZE(p.data) + PARCEL_HEADER;
 }
 
 /* Takes over the references, on failure too. */
@@ -219,7 +219,7 @@ datagram_send_failed(gl_datagram *d, enum gl_sent what)
 {
     if (what == GL_TOLD)
         return datagram_tell_error(d, gl_take_exception());
-    return datagram_fatal_current(d, "Fatal write error on datagram transport");
+    return transport_fatal_current(&d->base, "Fatal write error on datagram transport");
 }
 
 /* ---- sendto() -------------------------------------------------------------------------- */
@@ -238,7 +238,7 @@ datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
     PyObject *bytes = PyBytes_CheckExact(data) ? Py_NewRef(data) : PyBytes_FromObject(data);
     if (bytes == NULL)
         return -1;
-    if (d->conn_lost || d->loop == NULL) { /* nobody would send it any more */
+    if (is_ending(d)) { /* nobody would send it any more */
         Py_DECREF(bytes);
         return 0;
     }
@@ -288,8 +288,8 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
     }
     /* asyncio's own transport raises AttributeError where it is lost and has no
      * remote address. */
-    if ((d->conn_lost && d->fixed) || d->loop == NULL) {
-        if (late_write(&d->conn_lost, GL_LATE_SEND) < 0)
+    if ((is_ending(d) && d->fixed) || is_lost(d)) {
+        if (late_write(&d->conn_lost, LATE_SEND) < 0)
             return NULL;
         Py_RETURN_NONE;
     }
@@ -303,7 +303,7 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
         enum gl_sent what = datagram_send(d, data, addr);
         if (what == GL_NO_ROOM) {
             d->blocked = true;
-            rc = datagram_sync(d);
+            rc = transport_sync(&d->base);
             if (rc == 0)
                 rc = datagram_enqueue(d, data, addr);
             else
@@ -328,7 +328,7 @@ datagram_drain(gl_datagram *d)
     while (d->parcel_count > 0) {
         gl_parcel p = parcel_pop(d);
         enum gl_sent what = datagram_send(d, p.data, p.addr);
-        if (what == GL_NO_ROOM && d->loop != NULL && !d->conn_lost) {
+        if (what == GL_NO_ROOM && !is_ending(d)) {
             if (parcel_unpop(d, p) < 0)
                 return -1;
             break;
@@ -337,14 +337,14 @@ datagram_drain(gl_datagram *d)
         Py_DECREF(p.addr);
         if (what == GL_TOLD || what == GL_BROKEN)
             return datagram_send_failed(d, what); /* the rest has its turn, as in asyncio */
-        if (d->loop == NULL || d->conn_lost)
+        if (is_ending(d))
             return 0;
     }
     if (d->slot_protocol_paused == Py_True &&
         datagram_pause(d, G.s__maybe_resume_protocol) < 0) /* which may send more */
         return -1;
-    if (d->parcel_count > 0 || d->loop == NULL || d->conn_lost)
+    if (d->parcel_count > 0 || is_ending(d))
         return 0;
     d->blocked = false;
-    return d->closing ? datagram_lost(d, Py_None) : datagram_sync(d);
+    return is_closing(d) ? transport_lost(&d->base, Py_None) : transport_sync(&d->base);
 }

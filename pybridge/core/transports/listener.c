@@ -154,13 +154,42 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 
 /* ---- one connection ----------------------------------------------------------- */
 
+/* socket.socket(fileno=fd), non-blocking as asyncio's accepted sockets are.  On failure the
+ * fd stays open. */
+static PyObject *
+socket_from_fd(int fd)
+{
+    PyObject *args = PyTuple_New(0), *kwargs = Py_BuildValue("{si}", "fileno", fd), *sock = NULL;
+    if (args != NULL && kwargs != NULL)
+        sock = PyObject_Call(G.socket_socket, args, kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    if (sock == NULL)
+        return NULL;
+    PyObject *r = PyObject_CallMethodOneArg(sock, G.s_setblocking, Py_False);
+    if (r == NULL) {
+        /* The fd stays the caller's. */
+        PyObject *exc = gl_take_exception();
+        Py_XDECREF(PyObject_CallMethodNoArgs(sock, G.s_detach));
+        Py_DECREF(sock);
+        gl_restore_exception(exc);
+        return NULL;
+    }
+    Py_DECREF(r);
+    return sock;
+}
+
 /* A name for the log or for on_accept; None where it can't be told. */
 static PyObject *
 listener_peer(PyObject *sock, const gl_endpoints *ends)
 {
     PyObject *name = ends->peer_len ? gl_address_object(ends->peer, ends->peer_len) : NULL;
     if (name == NULL && !PyErr_Occurred())
-        name = stream_ask_name(sock, G.s_getpeername);
+        name = PyObject_CallMethodNoArgs(sock, G.s_getpeername);
+    if (name == NULL && PyErr_ExceptionMatches(PyExc_OSError)) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
     return name;
 }
 

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-#define GL_PIECES_KEEP 256u /* room that is kept once the queue is empty */
+#define PIECES_KEEP 256u /* room that is kept once the queue is empty */
 
 struct gl_late_piece {
     gl_late_piece *next;
@@ -30,7 +30,7 @@ stream_init_queue(gl_stream *s)
 {
     s->io.iov = s->inline_iov;
     s->owners = s->inline_owners;
-    s->io.cap = GL_INLINE_PIECES;
+    s->io.cap = INLINE_PIECES;
 }
 
 /* The queue is empty. */
@@ -51,7 +51,7 @@ stream_release_sent(gl_stream *s)
     if (io->head < io->tail)
         return;
     io->head = io->tail = s->released = 0;
-    if (io->cap > GL_PIECES_KEEP)
+    if (io->cap > PIECES_KEEP)
         stream_free_queue(s);
 }
 
@@ -154,7 +154,7 @@ GL_PRIVATE int
 stream_append(gl_stream *s, gl_piece piece)
 {
     int rc;
-    if (s->open && s->loop->in_turn)
+    if (s->registered && s->loop->in_turn)
         rc = late_append(s, piece);
     else
         rc = late_join(s) < 0 ? -1 : queue_append(s, piece);
@@ -170,7 +170,7 @@ stream_wants(gl_stream *s)
 {
     return (stream_reading_wanted(s) ? GL_WANT_READ : 0) | (s->shut_behind ? GL_WANT_SHUT : 0) |
            (s->direct ? GL_WANT_DIRECT : 0) |
-           (s->protocol_paused || s->closing || s->empty_waiter ? GL_WANT_REPORT : 0);
+           (s->protocol_paused || is_closing(s) || s->empty_waiter ? GL_WANT_REPORT : 0);
 }
 
 GL_PRIVATE int
@@ -200,18 +200,18 @@ stream_flush_now(gl_stream *s)
     if (!stream_go_ready(s))
         return 0;
     gl_loop *loop = s->loop;
-    if ((s->open ? stream_submit(s) : stream_open(s)) < 0)
+    if ((s->registered ? stream_submit(s) : transport_open(&s->base)) < 0)
         return -1;
     /* What stream_open() has taken from a watch of the number may have run Python. */
-    if (!stream_go_ready(s) || !s->open)
+    if (!stream_go_ready(s) || !s->registered)
         return 0;
     int32_t rc = loop->go->flush_stream(loop->reactor, s->id, s->gen);
     if (rc < 0)
         return gl_set_oserror(-rc);
     stream_release_sent(s);
     /* asyncio resumes the protocol from the loop, never from within write(). */
-    if (s->protocol_paused && stream_queued(s) <= s->low && !s->conn_lost)
-        return stream_call_soon(s, G.s__maybe_resume_protocol, NULL);
+    if (s->protocol_paused && stream_queued(s) <= s->low && !is_ending(s))
+        return transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
     return 0;
 }
 
@@ -219,14 +219,14 @@ GL_PRIVATE bool
 stream_unsent(PyObject *transport)
 {
     gl_stream *s = (gl_stream *)transport;
-    return !s->open && stream_queued(s) > 0;
+    return !s->registered && stream_queued(s) > 0;
 }
 
 GL_PRIVATE void
 stream_flush_visible(PyObject *transport)
 {
     gl_stream *s = (gl_stream *)transport;
-    if (stream_queued(s) == 0 || stream_blocked(s) || s->conn_lost)
+    if (stream_queued(s) == 0 || stream_blocked(s) || is_ending(s))
         return;
     PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
     if (stream_flush_now(s) < 0)

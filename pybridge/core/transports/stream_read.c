@@ -21,51 +21,9 @@
 GL_PRIVATE bool
 stream_reading_wanted(gl_stream *s)
 {
-    if (s->kind == GL_KIND_WRITE_PIPE) /* closing or not, until the last byte has left */
-        return s->watch_end && s->started && !s->rd_end && !s->conn_lost;
-    return s->started && !s->paused && !s->closing && !s->rd_end && s->held == NULL &&
-           !s->held_end;
-}
-
-/* ---- held data ---------------------------------------------------------------------- */
-
-GL_PRIVATE void
-stream_drop_held(gl_stream *s)
-{
-    s->held_end = 0;
-    Py_CLEAR(s->held); /* lint: allow check-commit: a list of bytes */
-}
-
-/* Keeps n bytes at the front (what is left of a delivery) or at the back. */
-static int
-stream_hold(gl_stream *s, const char *data, Py_ssize_t n, bool front)
-{
-    PyObject *bytes = PyBytes_FromStringAndSize(data, n);
-    if (bytes == NULL)
-        return -1;
-    int rc = -1;
-    if (s->held == NULL) {
-        /* Never an empty list: held is NULL or has a first item. */
-        if ((s->held = PyList_New(1)) != NULL) {
-            PyList_SET_ITEM(s->held, 0, bytes);
-            return 0;
-        }
-    } else {
-        rc = front ? PyList_Insert(s->held, 0, bytes) : PyList_Append(s->held, bytes);
-    }
-    Py_DECREF(bytes);
-    return rc;
-}
-
-static int
-stream_schedule_delivery(gl_stream *s)
-{
-    if (s->delivering)
-        return 0;
-    if (stream_call_soon(s, G.s__deliver_held, NULL) < 0)
-        return -1;
-    s->delivering = true;
-    return 0;
+    if (s->kind == KIND_WRITE_PIPE) /* until the last byte has left */
+        return s->watch_end && (s->phase == GL_OPEN || is_flushing(s)) && !s->rd_end;
+    return s->phase == GL_OPEN && !s->paused && !s->rd_end && s->held == NULL && !s->held_end;
 }
 
 /* ---- delivery: each returns -1 where an exception has to leave the loop ----------------- */
@@ -83,7 +41,7 @@ stream_feed_data(gl_stream *s, PyObject *bytes)
     else if (s->kind) /* asyncio's pipes read on, and the loop reports the exception */
         rc = -1;
     else
-        rc = stream_fatal_current(s, "Fatal error: protocol.data_received() call failed.");
+        rc = transport_fatal_current(&s->base, "Fatal error: protocol.data_received() call failed.");
     Py_DECREF(protocol);
     return rc;
 }
@@ -105,7 +63,7 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
             Py_CLEAR(buf);
     }
     if (buf == NULL)
-        return stream_fatal_current(s, "Fatal error: protocol.get_buffer() call failed.");
+        return transport_fatal_current(&s->base, "Fatal error: protocol.get_buffer() call failed.");
     int rc = PyObject_GetBuffer(buf, view, PyBUF_WRITABLE);
     if (rc < 0) {
         /* In the words of socket.recv_into, which asyncio calls with the buffer. */
@@ -124,7 +82,7 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
     }
     Py_DECREF(buf);
     if (rc < 0)
-        return stream_fatal_current(s, GL_READ_FAILED(s));
+        return transport_fatal_current(&s->base, READ_FAILED(s));
     return 1;
 }
 
@@ -136,7 +94,7 @@ stream_buffer_updated(gl_stream *s, Py_ssize_t n)
     Py_XDECREF(count);
     Py_DECREF(protocol);
     if (r == NULL)
-        return stream_fatal_current(s, "Fatal error: protocol.buffer_updated() call failed.");
+        return transport_fatal_current(&s->base, "Fatal error: protocol.buffer_updated() call failed.");
     Py_DECREF(r);
     return 0;
 }
@@ -169,7 +127,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
     Py_ssize_t pos = 0;
     int rc = 0;
     while (pos < n && rc == 0) {
-        if (s->closing || s->protocol == NULL)
+        if (is_closing(s) || s->protocol == NULL)
             return 0;
         if (s->paused)
             break;
@@ -178,8 +136,8 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             rc = s->receive(protocol, data + pos, n - pos);
             Py_DECREF(protocol);
             if (rc < 0)
-                rc = stream_fatal_current(
-                    s, "Fatal error: protocol.buffer_updated() call failed.");
+                rc = transport_fatal_current(
+                    &s->base, "Fatal error: protocol.buffer_updated() call failed.");
             pos = n;
         } else if (s->buffered) {
             Py_ssize_t done;
@@ -192,20 +150,20 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
                                   ? Py_NewRef(whole)
                                   : PyBytes_FromStringAndSize(data + pos, n - pos);
             if (bytes == NULL)
-                return stream_fatal_current(s, GL_READ_FAILED(s));
+                return transport_fatal_current(&s->base, READ_FAILED(s));
             rc = stream_feed_data(s, bytes);
             Py_DECREF(bytes);
             pos = n;
         }
     }
-    if (pos < n && !s->closing) {
+    if (pos < n && !is_closing(s)) {
         PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
-        if (stream_hold(s, data + pos, n - pos, true) < 0 ||
-            (exc != NULL && !s->paused && stream_schedule_delivery(s) < 0)) {
+        if (transport_hold(&s->base, PyBytes_FromStringAndSize(data + pos, n - pos), true) < 0 ||
+            (exc != NULL && !s->paused && transport_schedule_delivery(&s->base) < 0)) {
             if (exc != NULL)
                 PyErr_Clear();
             else
-                rc = stream_fatal_current(s, GL_READ_FAILED(s));
+                rc = transport_fatal_current(&s->base, READ_FAILED(s));
         }
         if (exc != NULL)
             gl_restore_exception(exc);
@@ -218,7 +176,7 @@ stream_feed_eof(gl_stream *s)
 {
     if (s->kind)
         return pipe_ended(s);
-    if (s->closing || s->protocol == NULL)
+    if (is_closing(s) || s->protocol == NULL)
         return 0;
     if (s->loop->debug)
         gl_log_debug((PyObject *)s, "%r received EOF", NULL, NULL);
@@ -226,23 +184,23 @@ stream_feed_eof(gl_stream *s)
     PyObject *r = PyObject_CallMethodNoArgs(protocol, G.s_eof_received);
     Py_DECREF(protocol);
     if (r == NULL)
-        return stream_fatal_current(s, "Fatal error: protocol.eof_received() call failed.");
+        return transport_fatal_current(&s->base, "Fatal error: protocol.eof_received() call failed.");
     int keep_open = PyObject_IsTrue(r);
     Py_DECREF(r);
     if (keep_open < 0)
         return -1;
-    return keep_open ? 0 : stream_close(s);
+    return keep_open ? 0 : transport_close(&s->base);
 }
 
 static int
 stream_feed_error(gl_stream *s, int err)
 {
-    if (s->closing)
+    if (is_closing(s))
         return 0;
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)
         return -1;
-    int rc = stream_fatal_error(s, exc, GL_READ_FAILED(s));
+    int rc = transport_fatal_error(&s->base, exc, READ_FAILED(s));
     Py_DECREF(exc);
     return rc;
 }
@@ -264,7 +222,7 @@ static int
 stream_set_direct(gl_stream *s, bool direct)
 {
     s->direct = direct;
-    return s->open ? stream_submit(s) : 0;
+    return s->registered ? stream_submit(s) : 0;
 }
 
 /* Go, which stops by itself where it meets the end, has not met it. */
@@ -272,7 +230,7 @@ static int
 stream_direct_end(gl_stream *s)
 {
     s->rd_end = GL_CMP_EOF;
-    if (s->open && stream_submit(s) < 0) {
+    if (s->registered && stream_submit(s) < 0) {
         s->rd_end = 0;
         return -1;
     }
@@ -288,7 +246,7 @@ stream_feed_direct(gl_stream *s)
         return rc;
     ssize_t n = -1;
     int err = EAGAIN;
-    if (s->open) { /* get_buffer() may have ended it */
+    if (s->registered) { /* get_buffer() may have ended it */
         n = gl_call_recv(&s->lease, view.buf, (size_t)view.len, 0);
         err = errno;
         s->loop->shared->recvs++;
@@ -300,8 +258,8 @@ stream_feed_direct(gl_stream *s)
         return err == EAGAIN || err == EINTR ? 0 : stream_feed_error(s, err);
     if (n == 0)
         return stream_direct_end(s);
-    if (n < GL_DIRECT_MIN && stream_set_direct(s, false) < 0)
-        return stream_fatal_current(s, GL_READ_FAILED(s));
+    if (n < DIRECT_MIN && stream_set_direct(s, false) < 0)
+        return transport_fatal_current(&s->base, READ_FAILED(s));
     return stream_buffer_updated(s, n);
 }
 
@@ -309,104 +267,37 @@ static int
 stream_readable(gl_stream *s)
 {
     /* The poller tells it again where nothing is done about it. */
-    if (s->closing || s->protocol == NULL || s->paused || s->held != NULL || s->held_end)
+    if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end)
         return 0;
     if (!s->buffered || s->receive != NULL)
         return stream_set_direct(s, false);
     if (PyContext_Enter(s->context) < 0)
-        return stream_fatal_current(s, GL_READ_FAILED(s));
+        return transport_fatal_current(&s->base, READ_FAILED(s));
     int rc = stream_feed_direct(s);
     gl_context_exit(s->context);
     return rc;
 }
 
-static int
-stream_deliver_held(gl_stream *s)
+GL_PRIVATE int
+stream_deliver(gl_transport *t, PyObject *item)
 {
-    int rc = 0;
-    while (rc == 0 && !s->paused && !s->closing) {
-        if (s->held != NULL) {
-            PyObject *bytes = Py_NewRef(PyList_GET_ITEM(s->held, 0));
-            if (PyList_GET_SIZE(s->held) == 1)
-                Py_CLEAR(s->held);
-            else if (PyList_SetSlice(s->held, 0, 1, NULL) < 0)
-                rc = -1;
-            if (rc == 0)
-                rc = stream_feed(s, PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), bytes);
-            Py_DECREF(bytes);
-        } else if (s->held_end) {
-            uint8_t end = s->held_end;
-            s->held_end = 0;
-            rc = stream_feed_end(s, end);
-        } else {
-            break;
-        }
-    }
-    return rc;
+    gl_stream *s = (gl_stream *)t;
+    if (item != NULL)
+        return stream_feed(s, PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item), item);
+    uint8_t end = s->held_end;
+    s->held_end = 0;
+    return stream_feed_end(s, end);
 }
 
-GL_PRIVATE PyObject *
-stream_deliver_held_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+/* A socket at its end stays readable: asyncio tells whoever reads again of the EOF once
+ * more, and start_tls relies on it. */
+GL_PRIVATE bool
+stream_holds(gl_transport *t)
 {
-    int rc = stream_deliver_held(s);
-    s->delivering = false;
-    PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
-    if (s->closing)
-        stream_drop_held(s);
-    else if (s->paused)
-        rc = 0;
-    else if (s->held != NULL || s->held_end)
-        rc = stream_schedule_delivery(s); /* KeyboardInterrupt in the middle */
-    else
-        rc = stream_sync(s);
-    if (exc != NULL) {
-        PyErr_Clear();
-        gl_restore_exception(exc);
-        return NULL;
-    }
-    if (rc < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-/* ---- pause and resume ----------------------------------------------------------------------- */
-
-GL_PRIVATE PyObject *
-stream_pause_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
-{
-    if (s->closing || s->paused)
-        Py_RETURN_NONE;
-    if (s->loop != NULL && gl_loop_is_foreign(s->loop))
-        return gl_loop_check_usable(s->loop) < 0 ? NULL : Py_NewRef(Py_None);
-    s->paused = true;
-    if (stream_sync(s) < 0)
-        return NULL;
-    if (s->loop->debug)
-        gl_log_debug((PyObject *)s, "%r pauses reading", NULL, NULL);
-    Py_RETURN_NONE;
-}
-
-GL_PRIVATE PyObject *
-stream_resume_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
-{
-    if (s->closing || !s->paused)
-        Py_RETURN_NONE;
-    if (stream_check_usable(s) < 0)
-        return NULL;
-    s->paused = false;
-    /* A socket at its end stays readable: asyncio tells whoever reads again of the
-     * EOF once more, and start_tls relies on it. */
+    gl_stream *s = (gl_stream *)t;
     if (s->rd_end == GL_CMP_EOF)
         s->held_end = GL_CMP_EOF;
-    if (s->held != NULL || s->held_end) {
-        if (stream_schedule_delivery(s) < 0)
-            return NULL;
-    } else if (stream_sync(s) < 0) {
-        return NULL;
-    }
-    if (s->loop->debug)
-        gl_log_debug((PyObject *)s, "%r resumes reading", NULL, NULL);
-    Py_RETURN_NONE;
+    return s->held != NULL || s->held_end;
 }
 
 /* ---- completions ------------------------------------------------------------------------------ */
@@ -414,27 +305,28 @@ stream_resume_reading(gl_stream *s, PyObject *Py_UNUSED(ignored))
 static int
 stream_received(gl_stream *s, const gl_completion *c)
 {
-    if (s->closing || s->protocol == NULL)
+    if (is_closing(s) || s->protocol == NULL)
         return 0;
     gl_large_note(s->loop, c->arg);
     if (s->paused || s->held != NULL || s->held_end) {
-        if (stream_hold(s, c->ptr, (Py_ssize_t)c->arg, false) < 0)
-            return stream_fatal_current(s, GL_READ_FAILED(s));
+        PyObject *bytes = PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
+        if (transport_hold(&s->base, bytes, false) < 0)
+            return transport_fatal_current(&s->base, READ_FAILED(s));
         return 0;
     }
     if (PyContext_Enter(s->context) < 0)
-        return stream_fatal_current(s, GL_READ_FAILED(s));
+        return transport_fatal_current(&s->base, READ_FAILED(s));
     int rc;
     if (s->buffered) {
         rc = stream_feed(s, c->ptr, (Py_ssize_t)c->arg, NULL);
-        if (rc == 0 && c->arg >= GL_DIRECT_MIN && s->buffered && s->receive == NULL && !s->kind)
+        if (rc == 0 && c->arg >= DIRECT_MIN && s->buffered && s->receive == NULL && !s->kind)
             rc = stream_set_direct(s, true);
     } else {
         PyObject *bytes = c->res > 0
                               ? gl_large_take(s->loop, c)
                               : PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
         if (bytes == NULL) {
-            rc = stream_fatal_current(s, GL_READ_FAILED(s));
+            rc = transport_fatal_current(&s->base, READ_FAILED(s));
         } else {
             rc = stream_feed_data(s, bytes);
             Py_DECREF(bytes);
@@ -448,7 +340,7 @@ static int
 stream_ended(gl_stream *s, const gl_completion *c)
 {
     s->rd_end = (uint8_t)c->kind;
-    if ((s->closing && s->kind != GL_KIND_WRITE_PIPE) || s->protocol == NULL)
+    if ((is_closing(s) && s->kind != KIND_WRITE_PIPE) || s->protocol == NULL)
         return 0;
     s->held_errno = c->res;
     if (s->paused || s->held != NULL) {
@@ -456,7 +348,7 @@ stream_ended(gl_stream *s, const gl_completion *c)
         return 0;
     }
     if (PyContext_Enter(s->context) < 0)
-        return stream_fatal_current(s, GL_READ_FAILED(s));
+        return transport_fatal_current(&s->base, READ_FAILED(s));
     int rc = stream_feed_end(s, (uint8_t)c->kind);
     gl_context_exit(s->context);
     return rc;

@@ -25,7 +25,6 @@
  */
 #include "watch/private.h"
 
-#include "support/args.h"
 
 #include <sys/stat.h>
 

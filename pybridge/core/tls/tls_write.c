@@ -1,0 +1,168 @@
+/*
+ * tls_write.c: plaintext that the application writes becomes records, and these the
+ * stream's bytes.
+ */
+#include "tls/private.h"
+
+static int
+tls_transport_write(gl_tls *t, PyObject *bytes)
+{
+    PyObject *transport = tls_hold(t->transport);
+    int r = tls_done(Py_TYPE(transport) == G.stream_class
+                         ? gl_stream_write((gl_stream *)transport, bytes)
+                         : PyObject_CallMethod(transport, "write", "O", bytes));
+    Py_DECREF(transport);
+    return r;
+}
+
+GL_PRIVATE int
+tls_process_outgoing(gl_tls *t)
+{
+    if (!tls_native(t))
+        return tls_by_asyncio(t, G.tls.process_outgoing);
+    if (!t->ssl_writing_paused) {
+        size_t n = bio_pending(t->out);
+        if (n > INT_MAX)
+            n = INT_MAX;
+        PyObject *bytes = n ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n) : NULL;
+        if (n && bytes == NULL)
+            return -1;
+        int r = 0;
+        if (n && openssl.BIO_read(t->out, PyBytes_AS_STRING(bytes), (int)n) == (int)n &&
+            t->transport && t->transport != Py_None)
+            r = tls_transport_write(t, bytes);
+        Py_XDECREF(bytes);
+        if (r < 0)
+            return -1;
+    }
+    Py_ssize_t size = tls_native(t) ? (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size : 0;
+    if (!tls_native(t) || (size >= t->outgoing_high && !t->app_writing_paused) ||
+        (size <= t->outgoing_low && t->app_writing_paused))
+        return tls_by_asyncio(t, G.tls.control_app_writing);
+    return 0;
+}
+
+/* Encrypts as much as OpenSSL takes; the number of bytes.  tls_native() holds. */
+static Py_ssize_t
+tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len)
+{
+    Py_ssize_t done = 0;
+    PyObject *inner = Py_NewRef(t->inner);
+    SSL *ssl = t->ssl;
+    openssl.ERR_clear_error();
+    while (done < len) {
+        size_t n = 0;
+        if (openssl.SSL_write_ex(ssl, data + done, (size_t)(len - done), &n) != 1)
+            break;
+        done += (Py_ssize_t)n;
+    }
+    Py_DECREF(inner);
+    return done;
+}
+
+GL_PRIVATE Py_ssize_t
+tls_backlog_len(gl_tls *t)
+{
+    if (t->write_backlog == NULL)
+        return 0;
+    PyObject *backlog = Py_NewRef(t->write_backlog);
+    Py_ssize_t n = PyObject_Size(backlog);
+    Py_DECREF(backlog);
+    return n;
+}
+
+/* True if data can go to OpenSSL at once. */
+static bool
+tls_writable(gl_tls *t)
+{
+    Py_ssize_t waiting = t->write_backlog ? tls_backlog_len(t) : 1;
+    if (waiting < 0)
+        PyErr_Clear(); /* the Python method will meet it again */
+    return waiting == 0 && t->state == G.tls.wrapped && tls_native(t);
+}
+
+/* Encrypts one object; what OpenSSL does not take goes to the backlog. */
+static int
+tls_write_one(gl_tls *t, PyObject *data)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return -1;
+    /* Taking the buffer may have run Python: what it left is Python's to write to. */
+    Py_ssize_t len = view.len, done = tls_native(t) ? tls_encrypt(t, view.buf, len) : 0;
+    PyObject *rest =
+        done < len ? PyBytes_FromStringAndSize((char *)view.buf + done, len - done) : NULL;
+    PyBuffer_Release(&view);
+    if (done == len)
+        return 0;
+    if (rest == NULL)
+        return -1;
+    PyObject *backlog = tls_hold(t->write_backlog);
+    int r = tls_done(PyObject_CallMethodOneArg(backlog, G.tls.s_append, rest));
+    Py_DECREF(backlog);
+    Py_DECREF(rest);
+    if (r < 0)
+        return -1;
+    t->write_buffer_size += len - done;
+    /* The Python method meets the same condition again, and names it. */
+    return tls_by_asyncio(t, G.tls.do_write);
+}
+
+/* Puts what can't go to OpenSSL at once into the backlog. */
+static PyObject *
+tls_write_later(gl_tls *t, PyObject *list)
+{
+    return list ? PyObject_CallFunctionObjArgs(G.tls.write_appdata, (PyObject *)t, list, NULL)
+                : NULL;
+}
+
+GL_PRIVATE PyObject *
+tls_write_appdata(gl_tls *t, PyObject *list)
+{
+    if (!tls_writable(t))
+        return tls_write_later(t, list);
+    PyObject *items = PySequence_Fast(list, "writelines() takes an iterable of bytes");
+    if (items == NULL)
+        return NULL;
+    int r = 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PySequence_Fast_GET_SIZE(items); i++) {
+        bool now = tls_writable(t);
+        PyObject *data = now ? Py_NewRef(PySequence_Fast_GET_ITEM(items, i))
+                             : PySequence_GetSlice(items, i, PY_SSIZE_T_MAX);
+        r = now ? tls_write_one(t, data) : tls_done(tls_write_later(t, data));
+        Py_XDECREF(data);
+        if (!now)
+            break;
+    }
+    Py_DECREF(items);
+    if (r == 0)
+        r = tls_process_outgoing(t);
+    return tls_result(t, r);
+}
+
+GL_PRIVATE PyObject *
+tls_write(gl_tls *t, PyObject *data)
+{
+    if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
+        PyObject *name = PyType_GetName(Py_TYPE(data));
+        if (name)
+            PyErr_Format(PyExc_TypeError, "data: expecting a bytes-like instance, got %U", name);
+        Py_XDECREF(name);
+        return NULL;
+    }
+    Py_ssize_t len = PyObject_Size(data);
+    if (len < 0)
+        return NULL;
+    if (len == 0)
+        Py_RETURN_NONE;
+    if (!tls_writable(t)) {
+        PyObject *one = PyTuple_Pack(1, data), *r = tls_write_later(t, one);
+        Py_XDECREF(one);
+        return r;
+    }
+    Py_INCREF(t);
+    int r = tls_write_one(t, data);
+    PyObject *result = tls_result(t, r == 0 ? tls_process_outgoing(t) : -1);
+    Py_DECREF(t);
+    return result;
+}

@@ -1,0 +1,529 @@
+/*
+ * transport.c: the life of a transport, of whatever kind: construction, the reactor's
+ * registration, closing, loss; and the finalizer of one that nobody closed.  transport.h
+ * draws it.
+ *
+ * What asyncio's transports do in an iteration of their own (the call of connection_made,
+ * the start of receiving, connection_lost) is scheduled here too, in the same order, so
+ * that a program sees the same sequence of calls.
+ */
+#include "transports/transport.h"
+
+#include <errno.h>
+
+GL_PRIVATE int
+transport_check_usable(gl_transport *t)
+{
+    return t->loop != NULL ? gl_loop_check_usable(t->loop) : 0;
+}
+
+GL_PRIVATE int
+transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
+{
+    PyObject *method = PyObject_GetAttr((PyObject *)t, name);
+    if (method == NULL)
+        return -1;
+    /* Whatever ran since the caller looked may have ended the transport. */
+    int rc = t->loop != NULL ? gl_call_soon(t->loop, method, arg, t->context) : 0;
+    Py_DECREF(method);
+    return rc;
+}
+
+/* ---- the reactor ------------------------------------------------------------- */
+
+/* Makes the registration; 0 or an errno. */
+GL_NO_PYTHON static int
+transport_register(gl_transport *t, int fd)
+{
+    gl_loop *loop = t->loop;
+    int32_t rc = t->ops->enter(t, fd);
+    if (rc < 0)
+        return -rc;
+    if (gl_reg_set(loop, t->id, t->gen, t->ops->kind, (PyObject *)t, fd) < 0) {
+        PyErr_Clear();
+        t->ops->leave(t);
+        return ENOMEM;
+    }
+    t->registered = true;
+    return 0;
+}
+
+/* Whether another transport, or a watch, has the number: one number can be in the poller
+ * once. */
+static bool
+number_is_taken(gl_transport *t, gl_loop *loop, int number)
+{
+    gl_fd *f = gl_fd_find(loop, number);
+    if (f == NULL)
+        return false;
+    gl_watch *w = f->watch;
+    return (f->transport != NULL && f->transport != (PyObject *)t) ||
+           (w != NULL && w->watched && (w->place[0].waiter != NULL || w->place[1].waiter != NULL));
+}
+
+GL_PRIVATE int
+transport_open(gl_transport *t)
+{
+    if (gl_loop_check_usable(t->loop) < 0)
+        return -1;
+    if (t->ops->shares_number && number_is_taken(t, t->loop, t->lease.number) &&
+        gl_lease_duplicate(&t->lease) < 0)
+        return -1;
+    int fd = gl_lease_fd(&t->lease);
+    if (fd < 0)
+        return gl_set_oserror(EBADF);
+    gl_watch left;
+    gl_watch_release(t->loop, fd, &left);
+    int err = transport_register(t, fd);
+    int rc = err == 0 ? t->ops->tell(t) : -1;
+    PyObject *exc = err != 0 ? gl_oserror(err) : rc < 0 ? gl_take_exception() : NULL;
+    gl_watch_drop(&left);
+    if (exc != NULL)
+        gl_restore_exception(exc);
+    return exc != NULL ? -1 : 0;
+}
+
+GL_PRIVATE void
+transport_leave(gl_transport *t)
+{
+    PyObject *owner = NULL;
+    if (t->registered) {
+        gl_loop *loop = t->loop;
+        bool foreign = gl_loop_is_foreign(loop);
+        if (loop->in_turn && !foreign)
+            return; /* another thread's call; transport_lost comes here again */
+        t->registered = false;
+        if (!foreign && loop->go != NULL)
+            t->ops->leave(t);
+        owner = gl_reg_take(loop, t->id, t->gen);
+    }
+    t->ops->drop(t);
+    Py_XDECREF(owner);
+}
+
+GL_PRIVATE int
+transport_sync(gl_transport *t)
+{
+    if (is_ending(t))
+        return 0;
+    if (!t->loop->in_turn)
+        return t->ops->tell(t);
+    if (t->sync_scheduled)
+        return 0;
+    t->sync_scheduled = true;
+    if (transport_call_soon(t, G.s__sync, NULL) < 0) {
+        t->sync_scheduled = false;
+        return -1;
+    }
+    if (t->loop != NULL)
+        gl_wake(t->loop);
+    return 0;
+}
+
+/* Loop.close(): the queue is kept, as asyncio's transports would still show its size. */
+GL_PRIVATE void
+transport_orphan(PyObject *owner)
+{
+    gl_transport *t = (gl_transport *)owner;
+    if (!t->registered)
+        return;
+    t->registered = false;
+    if (t->loop != NULL && t->loop->go != NULL && !gl_loop_is_foreign(t->loop))
+        t->ops->leave(t);
+}
+
+/* Clears the note of who uses the number, if it is still this transport's. */
+static void
+transport_forget_number(gl_transport *t)
+{
+    if (t->loop != NULL)
+        gl_fd_forget_transport(t->loop, t->fd_shown, (PyObject *)t);
+}
+
+GL_PRIVATE bool
+transport_blocks_number(PyObject *transport)
+{
+    gl_transport *t = (gl_transport *)transport;
+    return !is_closing(t) && gl_lease_fd(&t->lease) >= 0;
+}
+
+/* ---- construction -------------------------------------------------------------------- */
+
+GL_PRIVATE gl_transport *
+transport_alloc(PyTypeObject *type, const transport_ops *ops)
+{
+    gl_transport *t = (gl_transport *)type->tp_alloc(type, 0);
+    if (t == NULL)
+        return NULL;
+    t->ops = ops;
+    t->lease = GL_NO_LEASE;
+    t->fd_shown = -1;
+    t->phase = GL_EMPTY;
+    t->conn_lost = 1;
+    t->extra = PyDict_New();
+    t->high_water = Py_NewRef(G.high_default);
+    t->low_water = Py_NewRef(G.low_default);
+    if (t->extra == NULL)
+        Py_CLEAR(t);
+    return t;
+}
+
+GL_PRIVATE int
+transport_convert(gl_transport *t, transport_arguments *a)
+{
+    if (a->given_context != Py_None && !PyContext_CheckExact(a->given_context)) {
+        PyErr_Format(PyExc_TypeError, "context must be a contextvars.Context, not %.100s",
+                     Py_TYPE(a->given_context)->tp_name);
+        return -1;
+    }
+    /* A pipe is not kept open by its transport, as in asyncio. */
+    if (gl_loop_check_usable((gl_loop *)a->loop) < 0 ||
+        gl_lease_take(&a->lease, a->file, !t->ops->shares_number) < 0)
+        return -1;
+    a->extra = a->given_extra == Py_None ? PyDict_New() : Py_NewRef(a->given_extra);
+    a->context =
+        a->given_context == Py_None ? PyContext_CopyCurrent() : Py_NewRef(a->given_context);
+    return a->extra == NULL || a->context == NULL ? -1 : 0;
+}
+
+GL_PRIVATE int
+transport_check(gl_transport *t, transport_arguments *a)
+{
+    gl_loop *loop = (gl_loop *)a->loop;
+    if (t->phase != GL_EMPTY) {
+        PyErr_Format(PyExc_RuntimeError, "the transport has a %s already",
+                     t->ops->shares_number ? "pipe" : "socket");
+        return -1;
+    }
+    if (gl_loop_check_usable(loop) < 0 ||
+        (!t->ops->shares_number &&
+         gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0))
+        return -1;
+    return gl_lease_nonblocking(&a->lease);
+}
+
+GL_NO_PYTHON GL_PRIVATE int
+transport_take(gl_transport *t, transport_arguments *a)
+{
+    gl_loop *loop = (gl_loop *)a->loop;
+    int number = a->lease.number;
+    if (!(t->ops->shares_number && number_is_taken(t, loop, number)) &&
+        gl_fd_set_transport(loop, number, t->ops->kind, (PyObject *)t) < 0)
+        return -1;
+    if (a->extra != NULL) {
+        PyObject *before = t->extra;
+        t->extra = a->extra;
+        a->extra = before;
+    }
+    t->context = a->context;
+    a->context = NULL;
+    t->lease = a->lease;
+    a->lease = GL_NO_LEASE;
+    t->fd_shown = number;
+    t->loop = (gl_loop *)Py_NewRef(loop);
+    t->protocol = Py_NewRef(a->protocol);
+    t->phase = GL_STARTING;
+    t->conn_lost = 0;
+    return 0;
+}
+
+GL_PRIVATE void
+transport_arguments_clear(transport_arguments *a)
+{
+    gl_lease_return(&a->lease);
+    Py_CLEAR(a->extra);
+    Py_CLEAR(a->context);
+}
+
+GL_PRIVATE int
+transport_begin(gl_transport *t, PyObject *waiter)
+{
+    PyObject *protocol = Py_XNewRef(t->protocol);
+    PyObject *made = protocol ? PyObject_GetAttr(protocol, G.s_connection_made) : NULL;
+    Py_XDECREF(protocol);
+    if (made == NULL)
+        return PyErr_Occurred() ? -1 : 0; /* it was lost meanwhile */
+    int rc = t->loop != NULL ? gl_call_soon(t->loop, made, (PyObject *)t, t->context) : 0;
+    Py_DECREF(made);
+    return rc < 0 ? -1 : transport_call_soon(t, G.s__start, waiter);
+}
+
+/* The descriptor is nobody's business any more. */
+static void
+transport_let_go(gl_transport *t)
+{
+    transport_forget_number(t);
+    t->phase = GL_LOST;
+    Py_CLEAR(t->protocol);
+    Py_CLEAR(t->loop);
+}
+
+GL_PRIVATE int
+transport_abandon(gl_transport *t)
+{
+    PyObject *exc = gl_take_exception();
+    if (t->conn_lost == 0)
+        t->conn_lost = 1;
+    if (t->lease.owner != NULL)
+        gl_lease_return(&t->lease);
+    transport_let_go(t);
+    gl_restore_exception(exc);
+    return -1;
+}
+
+/* waiter.set_result(None) unless it was cancelled. */
+static int
+wake_waiter(PyObject *waiter)
+{
+    PyObject *r = PyObject_CallMethodNoArgs(waiter, G.s_cancelled);
+    int cancelled = r ? PyObject_IsTrue(r) : -1;
+    Py_XDECREF(r);
+    if (cancelled != 0)
+        return cancelled < 0 ? -1 : 0;
+    r = PyObject_CallMethodOneArg(waiter, G.s_set_result, Py_None);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+/* Runs behind connection_made, in the same iteration: receiving starts, and who waits for
+ * the transport is told. */
+GL_PRIVATE PyObject *
+transport_start_method(gl_transport *t, PyObject *waiter)
+{
+    if (t->phase == GL_STARTING)
+        t->phase = GL_OPEN;
+    if (!is_ending(t) && t->ops->start(t) < 0)
+        return NULL;
+    if (waiter != Py_None && wake_waiter(waiter) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- closing ------------------------------------------------------------------------ */
+
+/* Behind the step to GL_ENDING. */
+static int
+transport_schedule_lost(gl_transport *t, PyObject *exc)
+{
+    transport_drop_held(t);
+    transport_leave(t);
+    return transport_call_soon(t, G.s__call_connection_lost, exc);
+}
+
+GL_PRIVATE int
+transport_end(gl_transport *t, PyObject *exc)
+{
+    t->phase = GL_ENDING;
+    t->conn_lost++;
+    return transport_schedule_lost(t, exc);
+}
+
+GL_PRIVATE int
+transport_force_close(gl_transport *t, PyObject *exc)
+{
+    if (is_ending(t))
+        return 0;
+    if (gl_loop_is_foreign(t->loop))
+        return gl_loop_check_usable(t->loop);
+    t->phase = GL_ENDING;
+    t->conn_lost++;
+    if (t->ops->send_rest != NULL)
+        t->ops->send_rest(t);
+    return transport_schedule_lost(t, exc);
+}
+
+GL_PRIVATE int
+transport_close(gl_transport *t)
+{
+    if (is_closing(t))
+        return 0;
+    if (gl_loop_is_foreign(t->loop))
+        return gl_loop_check_usable(t->loop);
+    uint8_t before = t->phase;
+    t->phase = GL_CLOSING;
+    transport_drop_held(t);
+    int rc = t->ops->close(t);
+    if (rc < 0 && t->phase == GL_CLOSING)
+        t->phase = before;
+    return rc;
+}
+
+GL_PRIVATE int
+transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
+{
+    if (is_lost(t))
+        return 0;
+    if (gl_report_fatal(t->loop, t->ops->quiet(t, exc), message, exc, (PyObject *)t,
+                        t->protocol) < 0)
+        return -1;
+    return transport_force_close(t, exc);
+}
+
+GL_PRIVATE int
+transport_fatal_current(gl_transport *t, const char *message)
+{
+    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
+        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+        return -1;
+    PyObject *exc = gl_take_exception();
+    int rc = transport_fatal_error(t, exc, message);
+    Py_DECREF(exc);
+    return rc;
+}
+
+GL_NO_PYTHON static void
+transport_set_ending(gl_transport *t)
+{
+    if (!is_ending(t))
+        t->phase = GL_ENDING;
+    if (t->conn_lost == 0)
+        t->conn_lost = 1;
+}
+
+static int
+transport_close_descriptor(gl_transport *t)
+{
+    transport_forget_number(t);
+    return gl_lease_close(&t->lease);
+}
+
+static int
+transport_tell_lost(gl_transport *t, PyObject *exc)
+{
+    PyObject *protocol = Py_XNewRef(t->protocol);
+    if (protocol == NULL)
+        return 0;
+    PyObject *r = PyObject_CallMethodOneArg(protocol, G.s_connection_lost, exc);
+    Py_XDECREF(r);
+    Py_DECREF(protocol);
+    return r == NULL ? -1 : 0;
+}
+
+/* As in a chain of `finally`, a later exception takes the place of an earlier one. */
+static void
+note_failure(int rc, PyObject **error)
+{
+    if (rc < 0)
+        Py_XSETREF(*error, gl_take_exception());
+}
+
+GL_PRIVATE int
+transport_lost(gl_transport *t, PyObject *exc)
+{
+    if (is_lost(t))
+        return 0;
+    if (gl_loop_is_foreign(t->loop))
+        return gl_loop_check_usable(t->loop);
+    transport_set_ending(t);
+    PyObject *error = NULL;
+    note_failure(transport_tell_lost(t, exc), &error);
+    if (!is_lost(t)) /* else the protocol called _call_connection_lost again */
+        transport_leave(t);
+    if (!is_lost(t) && t->registered) { /* another thread's call: Go is at work on it */
+        Py_CLEAR(t->protocol);
+        note_failure(transport_call_soon(t, G.s__call_connection_lost, Py_None), &error);
+    } else if (!is_lost(t)) {
+        transport_drop_held(t);
+        note_failure(transport_close_descriptor(t), &error);
+        transport_let_go(t);
+        if (t->ops->lost != NULL)
+            note_failure(t->ops->lost(t), &error);
+    }
+    if (error == NULL)
+        return 0;
+    gl_restore_exception(error);
+    return -1;
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+/* __del__: the last reference goes while the descriptor is open.  A registered transport
+ * is kept alive by the loop, so this one either never started, or its loop was closed or
+ * is garbage itself. */
+GL_PRIVATE void
+transport_finalize(PyObject *self)
+{
+    gl_transport *t = (gl_transport *)self;
+    if (t->lease.number < 0)
+        return;
+    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
+    if (!t->warned) {
+        t->warned = true;
+        if (PyErr_ResourceWarning(self, 1, "unclosed transport %R", self) < 0)
+            PyErr_WriteUnraisable(self);
+    }
+    transport_set_ending(t);
+    if (t->loop != NULL)
+        transport_leave(t);
+    if (transport_close_descriptor(t) < 0)
+        PyErr_WriteUnraisable(self);
+    if (t->ops->finalized != NULL && t->ops->finalized(t) < 0)
+        PyErr_WriteUnraisable(self);
+    if (saved != NULL)
+        gl_restore_exception(saved);
+}
+
+GL_PRIVATE int
+transport_traverse(gl_transport *t, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(t));
+    Py_VISIT(t->extra);
+    Py_VISIT(t->high_water);
+    Py_VISIT(t->slot_loop);
+    Py_VISIT(t->low_water);
+    Py_VISIT(t->slot_protocol_paused);
+    Py_VISIT(t->dict);
+    Py_VISIT(t->loop);
+    Py_VISIT(t->protocol);
+    Py_VISIT(t->lease.owner);
+    Py_VISIT(t->lease.backing);
+    Py_VISIT(t->context);
+    Py_VISIT(t->held);
+    return 0;
+}
+
+GL_PRIVATE void
+transport_clear(gl_transport *t)
+{
+    /* The reactor looks into the lease's owner as long as it knows the transport, and one
+     * that could not leave needs its loop to do so. */
+    if (t->registered && t->loop != NULL)
+        transport_leave(t);
+    if (!t->registered)
+        gl_lease_return(&t->lease);
+    Py_CLEAR(t->extra);
+    Py_CLEAR(t->high_water);
+    Py_CLEAR(t->slot_loop);
+    Py_CLEAR(t->low_water);
+    Py_CLEAR(t->slot_protocol_paused);
+    Py_CLEAR(t->dict);
+    Py_CLEAR(t->context);
+    Py_CLEAR(t->held);
+    if (!t->registered && t->phase != GL_EMPTY)
+        transport_let_go(t);
+    else
+        Py_CLEAR(t->protocol);
+}
+
+GL_PRIVATE void
+transport_dealloc(PyObject *self)
+{
+    gl_transport *t = (gl_transport *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (PyObject_CallFinalizerFromDealloc(self) < 0)
+        return; /* resurrected */
+    PyObject_GC_UnTrack(self);
+    /* Before a weak reference's callback looks for who has the number. */
+    transport_forget_number(t);
+    if (t->weakrefs != NULL)
+        PyObject_ClearWeakRefs(self);
+    /* A subclass may have a __del__ that does not call ours. */
+    if (t->lease.owner == NULL)
+        (void)gl_lease_close(&t->lease);
+    t->ops->drop(t);
+    t->registered = false;
+    type->tp_clear(self);
+    t->ops->freed(t);
+    type->tp_free(self);
+    Py_DECREF(type);
+}

@@ -1,0 +1,333 @@
+/*
+ * transport_type.c: the methods and attributes that the types of transports share, what is
+ * held while reading is paused, and how these types are made over asyncio's own classes.
+ */
+#include "transports/transport.h"
+
+GL_PRIVATE PyObject *
+one_argument(const char *method, const char *name, PyObject *const *args, Py_ssize_t nargs,
+             PyObject *kwnames)
+{
+    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    if (nargs == 1 && nkw == 0)
+        return args[0];
+    if (nargs == 0 && nkw == 1 &&
+        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), name) == 0)
+        return args[0];
+    PyErr_Format(PyExc_TypeError, "%s() takes exactly one argument, '%s'", method, name);
+    return NULL;
+}
+
+GL_PRIVATE int
+late_write(uint32_t *count, const char *warning)
+{
+    PyObject *limit = PyObject_GetAttrString(G.asyncio_constants,
+                                             "LOG_THRESHOLD_FOR_CONNLOST_WRITES");
+    long threshold = limit ? PyLong_AsLong(limit) : -1;
+    Py_XDECREF(limit);
+    if (threshold == -1 && PyErr_Occurred())
+        return -1;
+    if ((long)*count >= threshold) {
+        PyObject *r = PyObject_CallMethod(G.logger, "warning", "s", warning);
+        if (r == NULL)
+            return -1;
+        Py_DECREF(r);
+    }
+    if (*count < UINT32_MAX)
+        ++*count;
+    return 0;
+}
+
+/* ---- methods ----------------------------------------------------------------------------- */
+
+static PyObject *
+none_or_error(int rc)
+{
+    return rc < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+GL_PRIVATE PyObject *
+transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    return none_or_error(transport_close(t));
+}
+
+GL_PRIVATE PyObject *
+transport_abort_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    return none_or_error(transport_force_close(t, Py_None));
+}
+
+GL_PRIVATE PyObject *
+transport_force_close_method(gl_transport *t, PyObject *exc)
+{
+    return none_or_error(transport_force_close(t, exc));
+}
+
+GL_PRIVATE PyObject *
+transport_lost_method(gl_transport *t, PyObject *exc)
+{
+    return none_or_error(transport_lost(t, exc));
+}
+
+GL_PRIVATE PyObject *
+transport_fatal_error_method(gl_transport *t, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"exc", "message", NULL};
+    PyObject *exc;
+    const char *message = "Fatal error on transport";
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|s:_fatal_error", names, &exc, &message))
+        return NULL;
+    return none_or_error(transport_fatal_error(t, exc, message));
+}
+
+GL_PRIVATE PyObject *
+transport_is_closing_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(is_closing(t));
+}
+
+GL_PRIVATE PyObject *
+transport_is_reading_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(!is_closing(t) && !t->paused);
+}
+
+GL_PRIVATE PyObject *
+transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    return Py_NewRef(t->protocol ? t->protocol : Py_None);
+}
+
+GL_PRIVATE PyObject *
+transport_set_protocol_method(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
+                              PyObject *kwnames)
+{
+    PyObject *protocol = one_argument("set_protocol", "protocol", args, nargs, kwnames);
+    if (protocol == NULL)
+        return NULL;
+    Py_XSETREF(t->protocol, Py_NewRef(protocol));
+    Py_RETURN_NONE;
+}
+
+GL_PRIVATE PyObject *
+transport_sync_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    t->sync_scheduled = false;
+    if (transport_sync(t) < 0)
+        return none_or_error(transport_fatal_current(t, "Fatal error on transport"));
+    Py_RETURN_NONE;
+}
+
+/* A line of the debug mode; the loop may have gone by now. */
+static PyObject *
+transport_note(gl_transport *t, const char *format)
+{
+    if (t->loop != NULL && t->loop->debug)
+        gl_log_debug((PyObject *)t, format, NULL, NULL);
+    Py_RETURN_NONE;
+}
+
+GL_PRIVATE PyObject *
+transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    if (is_closing(t) || t->paused)
+        Py_RETURN_NONE;
+    if (gl_loop_is_foreign(t->loop))
+        return none_or_error(gl_loop_check_usable(t->loop));
+    t->paused = true;
+    if (!t->loop->closed && transport_sync(t) < 0)
+        return NULL;
+    return transport_note(t, "%r pauses reading");
+}
+
+GL_PRIVATE PyObject *
+transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    if (is_closing(t) || !t->paused)
+        Py_RETURN_NONE;
+    if (gl_loop_check_usable(t->loop) < 0)
+        return NULL;
+    t->paused = false;
+    if ((t->ops->holds(t) ? transport_schedule_delivery(t) : transport_sync(t)) < 0)
+        return NULL;
+    return transport_note(t, "%r resumes reading");
+}
+
+/* ---- what is held while reading is paused ------------------------------------------------ */
+
+GL_PRIVATE int
+transport_hold(gl_transport *t, PyObject *item, bool front)
+{
+    int rc = -1;
+    if (item == NULL)
+        return -1;
+    if (t->held == NULL) {
+        /* Never an empty list: held is NULL or has a first item. */
+        if ((t->held = PyList_New(1)) != NULL) {
+            PyList_SET_ITEM(t->held, 0, item);
+            return 0;
+        }
+    } else {
+        rc = front ? PyList_Insert(t->held, 0, item) : PyList_Append(t->held, item);
+    }
+    Py_DECREF(item);
+    return rc;
+}
+
+GL_PRIVATE void
+transport_drop_held(gl_transport *t)
+{
+    t->held_end = 0;
+    Py_CLEAR(t->held); /* lint: allow check-commit: bytes, addresses and exceptions of ours */
+}
+
+GL_PRIVATE int
+transport_schedule_delivery(gl_transport *t)
+{
+    if (t->delivering)
+        return 0;
+    if (transport_call_soon(t, G.s__deliver_held, NULL) < 0)
+        return -1;
+    t->delivering = true;
+    return 0;
+}
+
+static int
+transport_deliver_held(gl_transport *t)
+{
+    int rc = 0;
+    while (rc == 0 && !t->paused && !is_closing(t) && (t->held != NULL || t->held_end)) {
+        PyObject *item = NULL;
+        if (t->held != NULL) {
+            item = Py_NewRef(PyList_GET_ITEM(t->held, 0));
+            if (PyList_GET_SIZE(t->held) == 1)
+                Py_CLEAR(t->held);
+            else
+                rc = PyList_SetSlice(t->held, 0, 1, NULL);
+        }
+        if (rc == 0)
+            rc = t->ops->deliver(t, item);
+        Py_XDECREF(item);
+    }
+    return rc;
+}
+
+/* Runs as a handle, which has the transport's context and reports an exception; the rest
+ * is delivered then by another. */
+GL_PRIVATE PyObject *
+transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+{
+    int rc = transport_deliver_held(t);
+    t->delivering = false;
+    PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
+    rc = 0;
+    if (is_closing(t))
+        transport_drop_held(t);
+    else if (!t->paused)
+        rc = t->held != NULL || t->held_end ? transport_schedule_delivery(t) : transport_sync(t);
+    if (exc != NULL) {
+        PyErr_Clear();
+        gl_restore_exception(exc);
+        return NULL;
+    }
+    if (rc < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- attributes that other code reads ------------------------------------------------------ */
+
+GL_PRIVATE PyObject *
+transport_flag_getter(gl_transport *t, void *offset)
+{
+    return PyBool_FromLong(*((bool *)((char *)t + (uintptr_t)offset)));
+}
+
+GL_PRIVATE PyObject *
+transport_object_getter(gl_transport *t, void *offset)
+{
+    PyObject *o = *(PyObject **)((char *)t + (uintptr_t)offset);
+    return Py_NewRef(o ? o : Py_None);
+}
+
+GL_PRIVATE PyObject *
+transport_conn_lost_getter(gl_transport *t, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLong(t->conn_lost);
+}
+
+GL_PRIVATE PyObject *
+transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(is_closing(t));
+}
+
+/* (whether it receives, whether it waits to send, the size of the queue), for repr. */
+GL_PRIVATE PyObject *
+transport_polled_getter(gl_transport *t, void *Py_UNUSED(closure))
+{
+    return Py_BuildValue("(NNn)", PyBool_FromLong(t->ops->reading(t)),
+                         PyBool_FromLong(t->ops->writing(t)), t->ops->queued(t));
+}
+
+/* ---- the types ---------------------------------------------------------------------------- */
+
+/* Whether asyncio's class has its slots where TRANSPORT_FIELDS has them; those that it has
+ * not are ours alone. */
+static bool
+has_our_slots(PyObject *cls)
+{
+    static const struct {
+        const char *name;
+        Py_ssize_t offset;
+    } slots[] = {
+        {"_extra", offsetof(gl_transport, extra)},
+        {"_high_water", offsetof(gl_transport, high_water)},
+        {"_loop", offsetof(gl_transport, slot_loop)},
+        {"_low_water", offsetof(gl_transport, low_water)},
+        {"_protocol_paused", offsetof(gl_transport, slot_protocol_paused)},
+    };
+    bool good = PyType_Check(cls) &&
+                ((PyTypeObject *)cls)->tp_basicsize <= (Py_ssize_t)offsetof(gl_transport, dict) &&
+                gl_slot_offset(cls, "_extra") == slots[0].offset;
+    bool flows = good && ((PyTypeObject *)cls)->tp_basicsize == offsetof(gl_transport, dict);
+    for (size_t i = 1; flows && good && i < Py_ARRAY_LENGTH(slots); i++)
+        good = gl_slot_offset(cls, slots[i].name) == slots[i].offset;
+    return good;
+}
+
+static int
+set_number(PyTypeObject *type, const char *name, long number)
+{
+    PyObject *value = PyLong_FromLong(number);
+    int rc = value ? PyObject_SetAttrString((PyObject *)type, name, value) : -1;
+    Py_XDECREF(value);
+    return rc;
+}
+
+GL_PRIVATE PyTypeObject *
+transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const char *second,
+                    long max_size)
+{
+    PyObject *first = gl_import_attr("asyncio.transports", base), *bases = NULL;
+    PyObject *other = first && second ? gl_import_attr("asyncio.transports", second) : NULL;
+    PyTypeObject *type = NULL;
+    if (first != NULL && !has_our_slots(first))
+        PyErr_Format(PyExc_ImportError,
+                     "goloop: asyncio.transports.%s of this Python has another layout than "
+                     "goloop was written for; use a released CPython 3.11 to 3.14, not a "
+                     "debug or free-threaded build",
+                     base);
+    else if (first != NULL && (second == NULL || other != NULL))
+        bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
+    if (bases != NULL)
+        type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, bases);
+    Py_XDECREF(bases);
+    Py_XDECREF(other);
+    Py_XDECREF(first);
+    if (type != NULL && (PyModule_AddType(module, type) < 0 ||
+                         (max_size > 0 && set_number(type, "max_size", max_size) < 0)))
+        Py_CLEAR(type);
+    return type;
+}
