@@ -17,6 +17,7 @@ import os as _os
 import sys
 
 from . import library as _library  # noqa: F401  (says where the Go library lies)
+from . import policy as _policy
 from .diagnostics import diagnostics
 from .loop import Loop, new_event_loop
 from .runner import run
@@ -32,11 +33,9 @@ else:
     from .policy import install
 
     def __getattr__(name: str) -> object:
-        if name == "EventLoopPolicy":
-            from . import policy
-
-            policy.warn_deprecated("goloop.EventLoopPolicy")
-            return policy.EventLoopPolicy
+        if name == "EventLoopPolicy" and _policy.AVAILABLE:
+            _policy.warn_deprecated("goloop.EventLoopPolicy")
+            return _policy.EventLoopPolicy
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -54,7 +53,7 @@ def introspect() -> None:
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
     introspect()
 
-__all__ = (
+__all__: tuple[str, ...] = (
     "EventLoopPolicy",
     "Future",
     "Loop",
@@ -66,3 +65,6 @@ __all__ = (
     "new_event_loop",
     "run",
 )
+
+if not _policy.AVAILABLE:
+    __all__ = tuple(name for name in __all__ if name != "EventLoopPolicy")

@@ -13,6 +13,7 @@ import asyncio.selector_events
 import socket
 import weakref
 from asyncio import trsock
+from collections.abc import Callable
 
 from . import _core, transport_info
 from .base import CoreLoop
@@ -50,6 +51,15 @@ class DatagramTransport(_core.DatagramTransport):
 
 class OtherDatagramTransport(_SelectorDatagramTransport):  # type: ignore[misc]
     """asyncio's transport; only its repr looked into a selector."""
+
+    # From 3.15 on asyncio's give the loop a context, which for datagrams is always None.
+
+    def _add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
+        if self.is_reading():
+            self._loop._add_reader(fd, callback, *args)
+
+    def _add_writer(self, fd: int, callback: Callable[..., object], *args: object) -> None:
+        self._loop._add_writer(fd, callback, *args)
 
     def __repr__(self) -> str:
         words = [type(self).__name__]

@@ -1,11 +1,13 @@
 """EventLoopPolicy and install, for programs that choose their loop by policy.
 
-asyncio deprecates policies from Python 3.14 on, and so are these from there on.
+asyncio deprecates policies from Python 3.14 on, and so are these from there on.  Where
+it has none any more (3.16 is to be the first) there is no EventLoopPolicy here, and
+install() says so.
 """
 
 from __future__ import annotations
 
-import asyncio
+import asyncio.unix_events
 import sys
 import warnings
 
@@ -18,19 +20,28 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     _DefaultPolicy = asyncio.DefaultEventLoopPolicy
 elif sys.version_info >= (3, 14):
-    from asyncio.unix_events import _DefaultEventLoopPolicy as _DefaultPolicy
+    _DefaultPolicy = getattr(asyncio.unix_events, "_DefaultEventLoopPolicy", None)
 else:
     from asyncio import DefaultEventLoopPolicy as _DefaultPolicy
 
+# Whether asyncio has policies.
+AVAILABLE = _DefaultPolicy is not None
 
-class EventLoopPolicy(_DefaultPolicy):
-    """asyncio's default policy with goloop's loop; child watchers are asyncio's."""
+if TYPE_CHECKING or AVAILABLE:
 
-    _loop_factory = Loop
+    class EventLoopPolicy(_DefaultPolicy):
+        """asyncio's default policy with goloop's loop; child watchers are asyncio's."""
+
+        _loop_factory = Loop
 
 
 def set_policy() -> None:
     """Makes the policy the process's, without the deprecation warning."""
+    if not AVAILABLE:
+        raise RuntimeError(
+            "asyncio of this Python has no event loop policies: "
+            "use goloop.run(), or loop_factory=goloop.new_event_loop"
+        )
     setter: Any = getattr(asyncio.events, "_set_event_loop_policy", None)
     if setter is None:
         setter = asyncio.set_event_loop_policy
@@ -42,7 +53,7 @@ def install() -> None:
 
     Deprecated from Python 3.14 on: use goloop.run(), or loop_factory.
     """
-    if sys.version_info >= (3, 14):
+    if sys.version_info >= (3, 14) and AVAILABLE:
         warn_deprecated("goloop.install")
     set_policy()
 

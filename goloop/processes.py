@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.unix_events
+import contextlib
 import os
 import threading
 from asyncio.log import logger
@@ -64,7 +65,8 @@ class Processes(CoreLoop):
             raise
         except BaseException:
             transport.close()
-            await transport._wait()
+            # A second cancellation must not leave the child to nobody.
+            await asyncio.shield(transport._wait())
             raise
         started: asyncio.SubprocessTransport = transport
         return started
@@ -88,15 +90,25 @@ class Processes(CoreLoop):
         self._remove_reader(pidfd)
         os.close(pidfd)
         # One iteration later, so that what the child wrote last is read first.
-        self.call_soon(transport._process_exited, self._reap(pid))
+        self.call_soon(self._exited, pid, transport)
 
     def _wait_for_child(self, pid: int, transport: Any) -> None:
-        """In a thread of its own."""
-        status = self._reap(pid)
+        """In a thread of its own, which leaves the child to the loop's to reap."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
-            self.call_soon_threadsafe(transport._process_exited, status)
+            self.call_soon_threadsafe(self._exited, pid, transport)
         except RuntimeError:
+            self._reap(pid)
             logger.warning("Loop %r that handles pid %r is closed", self, pid)
+
+    def _exited(self, pid: int, transport: Any) -> None:
+        """Reaps the child and tells its transport.
+
+        In one callback: in between, the number could be another process's, and a
+        transport that knows of no end would send its signals there.
+        """
+        transport._process_exited(self._reap(pid))
 
     def _reap(self, pid: int) -> int:
         try:

@@ -11,7 +11,7 @@ before the user's ends the wait when the connection is lost.
 
 from __future__ import annotations
 
-import asyncio
+import asyncio.unix_events
 import errno
 import io
 import os
@@ -24,6 +24,11 @@ from .sockets import Sockets
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+# Whether the file's position ends behind what was sent even where that is nothing: so in
+# newer patch releases, whose helper no longer asks how much it was.
+_update: Any = asyncio.unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos  # type: ignore[attr-defined]
+_ALWAYS_SEEKS = _update.__code__.co_argcount == 3
 
 # The most that one call may ask for without an OverflowError on any platform.
 _LARGEST = sys.maxsize // 2 + 1
@@ -140,6 +145,6 @@ class Sendfile(Sockets):
                 # Also after a success: a fast peer must not keep everybody else waiting.
                 await until_writable(sock)
         finally:
-            if sent:
+            if sent or _ALWAYS_SEEKS:
                 os.lseek(source, offset + sent, os.SEEK_SET)
         return sent

@@ -199,9 +199,11 @@ class Streams(CoreLoop):
         *,
         extra: dict[str, Any] | None = None,
         server: Any = None,
+        context: contextvars.Context | None = None,
     ) -> StreamTransport:
+        exposed = self._is_exposed(sock)
         return StreamTransport(
-            self, sock, protocol, waiter, extra, server, exposed=self._is_exposed(sock)
+            self, sock, protocol, waiter, extra, server, context, exposed=exposed
         )
 
     def _make_ssl_transport(
@@ -217,6 +219,7 @@ class Streams(CoreLoop):
         server: Any = None,
         ssl_handshake_timeout: float | None = _HANDSHAKE_TIMEOUT,
         ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
+        context: contextvars.Context | None = None,
     ) -> asyncio.Transport:
         self._ensure_fd_no_transport(rawsock)
         tls: Any = TLSProtocol(
@@ -230,7 +233,7 @@ class Streams(CoreLoop):
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
         exposed = server is None and self._is_exposed(rawsock)
-        StreamTransport(self, rawsock, tls, None, extra, server, exposed=exposed)
+        StreamTransport(self, rawsock, tls, None, extra, server, context, exposed=exposed)
         transport: asyncio.Transport = tls._app_transport
         return transport
 
@@ -243,13 +246,18 @@ class Streams(CoreLoop):
         backlog: int = 100,
         ssl_handshake_timeout: float | None = _HANDSHAKE_TIMEOUT,
         ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
+        context: contextvars.Context | None = None,
     ) -> None:
-        context = contextvars.copy_context()
+        """Accepts on `sock`; each connection gets a copy of the context, which is the
+        server's from Python 3.15 on, and before that the one in which it began to serve."""
+        if context is None:
+            context = contextvars.copy_context()
         if sslcontext is None:
             listener = _core.Listener(self, sock, protocol_factory, server, backlog, context)
         else:
 
             def accepted(connection: socket.socket, address: Any) -> None:
+                own = contextvars.copy_context()
                 self.create_task(
                     self._accept_tls(
                         protocol_factory,
@@ -259,7 +267,9 @@ class Streams(CoreLoop):
                         server,
                         ssl_handshake_timeout,
                         ssl_shutdown_timeout,
-                    )
+                        own,
+                    ),
+                    context=own,
                 )
 
             listener = _core.Listener(
@@ -276,8 +286,9 @@ class Streams(CoreLoop):
         server: Any,
         ssl_handshake_timeout: float | None,
         ssl_shutdown_timeout: float | None,
+        context: contextvars.Context,
     ) -> None:
-        """One accepted connection, until its handshake is over."""
+        """One accepted connection, until its handshake is over; runs in its context."""
         report: dict[str, Any] = {"message": "Error on transport creation for incoming connection"}
         try:
             if self._debug:
@@ -294,6 +305,7 @@ class Streams(CoreLoop):
                 server=server,
                 ssl_handshake_timeout=ssl_handshake_timeout,
                 ssl_shutdown_timeout=ssl_shutdown_timeout,
+                context=context,
             )
             try:
                 await waiter

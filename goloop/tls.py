@@ -87,7 +87,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         return size
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
-        _Inherited._on_handshake_complete(self, handshake_exc)
+        try:
+            _Inherited._on_handshake_complete(self, handshake_exc)
+        finally:
+            # Raised in there, its traceback reaches this frame, and this frame it.
+            del handshake_exc
         # asyncio sends the handshake's last message with what is read or written next,
         # and a protocol that paused reading in connection_made may do neither for long.
         if self._app_reading_paused and self._state == _State.WRAPPED:
@@ -236,4 +240,7 @@ class StartTLS(CoreLoop):
             made.cancel()
             resumed.cancel()
             raise
+        finally:
+            # Its exception would keep itself alive through the traceback.
+            del waiter
         return tls._app_transport

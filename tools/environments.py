@@ -34,8 +34,12 @@ sys.path.insert(0, str(ROOT / "build_backend"))
 
 from goloop_build import toolchain  # noqa: E402
 
-# Prints a CPython 3.14, where the checkout has such a neighbour.
-GET_PYTHON_314 = Path("../shared/bin/get-python314")
+# Programs that each print a CPython, where the checkout has such neighbours.
+GET_PYTHON = (
+    ("../shared/bin/get-python", "3.15"),
+    ("../shared/bin/get-python", "3.14"),
+    ("../shared/bin/get-python314",),
+)
 
 
 class Failed(Exception):
@@ -191,7 +195,10 @@ def default_interpreter() -> Interpreter:
 
 
 def all_interpreters() -> list[Interpreter]:
-    """One CPython of each version from 3.11, oldest first; the default one among them."""
+    """One CPython of each version from 3.11, oldest first; the default one among them.
+
+    Of several patch releases it is the newest.
+    """
     found: dict[str, Interpreter] = {}
     default = default_interpreter()
     for program in _candidates():
@@ -214,15 +221,21 @@ def _candidates() -> Iterator[str]:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for path in sorted(pyenv.glob("versions/3.*/bin/python3")):
         yield str(path)
-    script = ROOT / GET_PYTHON_314
-    if script.exists():
+    for script, *arguments in GET_PYTHON:
+        if not (ROOT / script).exists():
+            continue
         done = subprocess.run(
-            [str(script)], stdout=subprocess.PIPE, text=True, check=False, stdin=subprocess.DEVNULL
+            [ROOT / script, *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
         if done.returncode == 0:
             yield done.stdout.split("\n")[0].strip()
         else:
-            say(f"{GET_PYTHON_314} gave no interpreter (exit status {done.returncode})")
+            words = " ".join([script, *arguments])
+            say(f"{words} gave no interpreter (exit status {done.returncode})")
 
 
 # ---- virtual environments --------------------------------------------------------

@@ -5,7 +5,9 @@
  */
 #define GL_AMALGAMATION
 
-/* First: it asks for what glibc declares only on demand. */
+/* First: Python.h chooses what the C library declares, and each Python chooses otherwise. */
+#include "support/support.h"
+
 #include "runtime/library.c"
 #include "runtime/library_signals.c"
 #include "runtime/library_stack.c"

@@ -58,6 +58,8 @@ GROUPS: tuple[Group, ...] = (
         # The first is bound as a mixin, the second is for Windows.
         skip_classes=("SelectorStartServerTests", "ProactorStartServerTests"),
     ),
+    # On the loops of asyncio.new_event_loop, as classes for plain connections and for TLS.
+    Group("test_server_context"),
     Group("test_buffered_proto", classes=(), mixins=("BaseTestBufferedProtocol",)),
     Group("test_streams"),
     Group("test_locks"),

@@ -35,7 +35,11 @@ def run_module(module: str) -> dict[str, Any]:
 
 
 # Modules that came with a later CPython than the first that we support.
-SINCE = {"test_eager_task_factory": (3, 12), "test_staggered": (3, 13)}
+SINCE = {
+    "test_eager_task_factory": (3, 12),
+    "test_staggered": (3, 13),
+    "test_server_context": (3, 15),
+}
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ TASK_EXPECTATIONS: tuple[Expectation, ...] = (
     Expectation(
         "test_tasks.CTask_CFuture_Tests.test_refleaks_in_task___init__",
         "counts references of a debug build of CPython, and skips itself elsewhere",
+        versions=((3, 11), (3, 12), (3, 13), (3, 14)),
         outcome="skipped",
     ),
 )
@@ -59,7 +60,7 @@ def test_cpythons_module_of_tasks_has_the_expected_outcomes(module: str, kind: s
     answers: dict[str, Any] = json.loads(done.stdout)["tests"]
     assert answers, "the module has no test"
     outcomes = {test_id: answer["outcome"] for test_id, answer in answers.items()}
-    entries = list(TASK_EXPECTATIONS)
+    entries = [each for each in TASK_EXPECTATIONS if sys.version_info[:2] in each.versions]
     problems = expectations.judge(outcomes, entries)
     details = [
         f"--- {test_id}\n{answer['detail']}\n{answer.get('output', '')}"

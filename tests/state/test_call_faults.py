@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from conftest import Errors, tcp_pair
@@ -271,12 +272,22 @@ async def test_a_failed_write_eof_raises(loop: Loop, pair: Pair, number: int) ->
     await protocol.lost
 
 
+def asyncio_closes() -> bool:
+    """Whether BaseEventLoop closes a socket that no transport could be made for (gh-153133)."""
+    sock = Mock()
+    base: Any = asyncio.BaseEventLoop
+    making = base._create_connection_transport(Mock(), sock, Mock(side_effect=KeyError), None, None)
+    with pytest.raises(KeyError):
+        making.send(None)
+    return bool(sock.close.called)
+
+
 @pytest.mark.parametrize("call", ["setsockopt", "fcntl"])
 @pytest.mark.parametrize("number", [errno.EBADF, errno.ENOMEM, errno.EPERM], ids=named)
-async def test_a_transport_that_cannot_be_made_leaves_the_socket_to_its_owner(
+async def test_a_transport_that_cannot_be_made_leaves_the_socket_as_asyncio_does(
     loop: Loop, call: str, number: int
 ) -> None:
-    """The socket stays its owner's, open and as it was."""
+    """Open, and its owner's; newer patch releases close it, by the owner's object."""
 
     class Refusing(socket.socket):
         def setsockopt(self, *_: Any) -> None:
@@ -291,6 +302,11 @@ async def test_a_transport_that_cannot_be_made_leaves_the_socket_to_its_owner(
         await loop.create_connection(Recorder, sock=near)
     assert failed.value.errno == number
     await turns(3)
+    if asyncio_closes():
+        assert near.fileno() == -1
+        assert far.recv(100) == b""
+        far.close()
+        return
     far.send(b"still here")
     assert await loop.sock_recv(near, 100) == b"still here"
     near.close()

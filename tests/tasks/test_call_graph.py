@@ -1,4 +1,4 @@
-"""3.14's own tools show goloop's tasks, and what waits for what."""
+"""The own tools of Python 3.14 and later show goloop's tasks, and what waits for what."""
 
 from __future__ import annotations
 
@@ -62,6 +62,30 @@ def test_tools_from_outside_show_what_waits_for_what(tool: str) -> None:
         assert middle < leaf
         # What waits is further left than what it waits for.
         assert lines[middle].index("the-middle") < lines[leaf].index("the-leaf")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="the profiler came with Python 3.15")
+def test_the_sampling_profiler_follows_tasks() -> None:
+    command = [sys.executable, "-m", "profiling.sampling", "dump"]
+    command += ["--async-aware", "--async-mode", "all"]
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "up\n"
+            shown = subprocess.run(
+                [*command, str(program.pid)], capture_output=True, text=True, check=False
+            )
+        finally:
+            program.kill()
+    if "ermission" in shown.stderr + shown.stdout:
+        pytest.skip("this machine does not let a process look into another")
+    assert shown.returncode == 0, shown.stderr
+    words = ["in Task-1", "in main", "in the-middle", "in middle", "in the-leaf", "in leaf"]
+    places = [shown.stdout.find(word + "\n") for word in words]
+    assert -1 not in places, shown.stdout
+    assert places == sorted(places)
 
 
 def test_the_call_graph_from_inside_names_the_awaiters() -> None:

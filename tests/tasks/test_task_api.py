@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import gc
 import inspect
 import io
@@ -515,6 +516,23 @@ def test_create_task_takes_asyncios_general_path(loop: asyncio.AbstractEventLoop
                 call()
         coroutine.close()
         await asyncio.sleep(0)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="before 3.15 the first step fails")
+@pytest.mark.parametrize("options", [{}, {"name": "x"}, {"eager_start": True}])
+def test_a_context_that_is_none_is_refused(
+    loop: asyncio.AbstractEventLoop, task_class: Any, options: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        for make in (loop.create_task, functools.partial(task_class, loop=loop)):
+            coroutine = nothing()
+            with pytest.raises(TypeError, match=r"a contextvars\.Context was expected, got int"):
+                make(coroutine, context=1, **options)
+            coroutine.close()
+        gc.collect()
+        assert len(asyncio.all_tasks()) == 1
 
     loop.run_until_complete(main())
 

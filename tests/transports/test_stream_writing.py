@@ -89,7 +89,11 @@ async def test_write_refuses_what_is_not_bytes_like(loop: Loop, pair: Pair, data
     await hang_up(protocol)
 
 
-async def test_writelines_with_one_bad_item_sends_nothing(loop: Loop, pair: Pair) -> None:
+async def test_writelines_with_one_bad_item_sends_nothing(
+    loop: Loop, loop_name: str, pair: Pair
+) -> None:
+    if loop_name == "asyncio" and sys.version_info >= (3, 15):
+        pytest.skip("asyncio keeps what is before it, and sends it with what is written next")
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     with pytest.raises(TypeError):

@@ -144,11 +144,17 @@ async def test_write_refuses_other_types(loop: Loop, thing: Any) -> None:
 
 
 @pytest.mark.parametrize("thing", [5, None])
-async def test_writelines_refuses_other_types(loop: Loop, thing: Any) -> None:
+async def test_writelines_refuses_other_types(loop: Loop, loop_name: str, thing: Any) -> None:
     transport, protocol, far = await open_pair(loop)
-    if thing is None:  # nothing to write, since it is false
-        with pytest.raises(TypeError):
+    if thing is None:
+        try:
             transport.writelines([thing])
+        except TypeError:
+            pass
+        else:
+            # Newer patch releases of asyncio leave out whatever is false.
+            assert loop_name == "asyncio"
+            assert transport.get_write_buffer_size() == 0
     else:
         with pytest.raises(TypeError):
             transport.writelines(thing)

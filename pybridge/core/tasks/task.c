@@ -324,6 +324,14 @@ task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 #if GL_LAYOUT_AWAITED_BY
     task->is_task = 1;
 #endif
+#if PY_VERSION_HEX >= 0x030F0000
+    if (context != NULL && context != Py_None && !PyContext_CheckExact(context)) {
+        task->log_destroy_pending = 0;
+        PyErr_Format(PyExc_TypeError, "a contextvars.Context was expected, got %.200s",
+                     Py_TYPE(context)->tp_name);
+        return -1;
+    }
+#endif
     PyObject *c = context == NULL || context == Py_None ? PyContext_CopyCurrent()
                                                         : Py_NewRef(context);
     if (c == NULL)
@@ -371,6 +379,8 @@ task_start_eagerly(gl_task *task)
         Py_CLEAR(task->coro);
     }
 done:
+    if (r < 0)
+        task->log_destroy_pending = 0; /* whoever made it has the exception instead */
     Py_DECREF(context);
     Py_DECREF(loop);
     return r;
