@@ -9,7 +9,7 @@ import asyncio
 import sys
 import warnings
 
-from .loop import Loop
+from .chosen import Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     _DefaultPolicy = asyncio.DefaultEventLoopPolicy
 elif sys.version_info >= (3, 14):
-    from asyncio.unix_events import _DefaultEventLoopPolicy as _DefaultPolicy
+    from asyncio import _DefaultEventLoopPolicy as _DefaultPolicy
 else:
     from asyncio import DefaultEventLoopPolicy as _DefaultPolicy
 

@@ -182,7 +182,7 @@ def clean() -> None:
         shutil.rmtree(path, ignore_errors=True)
     for name in (".pytest_cache", ".mypy_cache", ".ruff_cache"):
         shutil.rmtree(ROOT / name, ignore_errors=True)
-    for pattern in ("goloop/**/*.so", "goloop/**/*.new.so"):
+    for pattern in ("goloop/**/*.so", "goloop/**/*.so.*", "goloop/**/*.new"):
         for path in ROOT.glob(pattern):
             path.unlink(missing_ok=True)
 

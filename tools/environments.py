@@ -253,10 +253,18 @@ class Environment:
 
 
 def requirements(*groups: str) -> list[str]:
-    """The requirements of optional groups of pyproject.toml."""
+    """The requirements of dependency groups of pyproject.toml."""
     with (ROOT / "pyproject.toml").open("rb") as file:
-        project = tomllib.load(file)["project"]
-    return [line for group in groups for line in project["optional-dependencies"][group]]
+        known = tomllib.load(file)["dependency-groups"]
+
+    def lines(group: str) -> Iterator[str]:
+        for line in known[group]:
+            if isinstance(line, str):
+                yield line
+            else:
+                yield from lines(line["include-group"])
+
+    return [line for group in groups for line in lines(group)]
 
 
 def build_requirements() -> list[str]:

@@ -114,7 +114,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     sources = {name for name in tracked() if name.startswith("goloop/")}
     assert {name for name in sources if name.endswith((".py", ".pyi"))} <= names
     assert {"goloop/py.typed", "goloop/_core.pyi"} <= names
-    assert names - sources == {f"goloop/_core{suffix}", "goloop/libgoloop.so"}
+    assert names - sources == {f"goloop/_core{suffix}", "goloop/libgoloop.so.1"}
 
 
 @pytest.mark.timeout(600)
@@ -208,7 +208,7 @@ def test_the_extension_links_no_go() -> None:
 def test_the_library_exports_one_function_and_includes_no_python() -> None:
     readelf = shutil.which("readelf")
     assert readelf is not None, "binutils comes with every C compiler"
-    library = Path(goloop.__file__).parent / "libgoloop.so"
+    library = goloop.library.LIBRARY
     listing = subprocess.run(
         [readelf, "--dyn-syms", "--wide", library], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
@@ -243,7 +243,7 @@ def test_the_library_has_symbols_for_a_debugger_only(
         "setup.py", "-q", "build_golib", f"--build-lib={tmp_path}", cwd=tree, GOLOOP_DEBUG=debug
     )
     assert done.returncode == 0, done.stdout
-    found = sections(tmp_path / "goloop" / "libgoloop.so")
+    found = sections(tmp_path / "goloop" / "libgoloop.so.1")
     assert ".dynsym" in found
     wanted = bool(debug)
     assert (b"netloop.(*Reactor).Turn\0" in found.get(".strtab", b"")) is wanted
