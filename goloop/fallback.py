@@ -17,7 +17,7 @@ from asyncio import Future, Task
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    Loop = asyncio.AbstractEventLoop
+    Loop = asyncio.SelectorEventLoop
 elif sys.version_info >= (3, 13):
     Loop = asyncio.EventLoop
 elif sys.platform == "win32":

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import checks
 import environments
+import wheels
 from demo import demo as show
 from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
 
@@ -195,6 +196,7 @@ TARGETS: dict[str, Callable[[], None]] = {
     "test-all": test_all,
     "check": check,
     "wheel": wheel,
+    "wheels": wheels.wheels,
     "sdist": sdist,
     "clean": clean,
 }

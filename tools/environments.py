@@ -101,6 +101,20 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
+def tree() -> list[Path]:
+    """The files of the tree: what git knows, and new files that it does not ignore."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        answer = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout
+        names = [name for name in answer.decode().split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        # Not a checkout: everything but what the targets made.
+        made = ("build", "dist", ".venv")
+        every = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        names = [str(path) for path in every if not path.parts[0].startswith(made)]
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
 # ---- Go -----------------------------------------------------------------------
 
 

@@ -78,16 +78,18 @@ def rewrite_sdist(path: str, added: dict[str, str]) -> None:
         with open(source, "rb") as file:
             files[f"{top}/{name}"] = file.read()
 
-    with open(path + ".new", "wb") as out:
+    with (
+        open(path + ".new", "wb") as out,
         # No name and a fixed time: gzip would write both into its header.
-        with gzip.GzipFile("", "wb", 9, out, mtime=when) as packed:
-            with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                for name in sorted(files):
-                    info = tarfile.TarInfo(name)
-                    info.size = len(files[name])
-                    info.mtime = when
-                    info.mode = _mode(files[name])
-                    archive.addfile(info, io.BytesIO(files[name]))
+        gzip.GzipFile("", "wb", 9, out, mtime=when) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name in sorted(files):
+            info = tarfile.TarInfo(name)
+            info.size = len(files[name])
+            info.mtime = when
+            info.mode = _mode(files[name])
+            archive.addfile(info, io.BytesIO(files[name]))
     os.replace(path + ".new", path)
 
 

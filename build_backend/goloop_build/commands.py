@@ -118,11 +118,12 @@ class BuildExtension(build_ext):
 
     def get_ext_filename(self, fullname: str) -> str:
         """Named for the machine that it is for."""
-        name = str(super().get_ext_filename(fullname))
+        name = str(super().get_ext_filename(fullname))  # type: ignore[no-untyped-call]
         release = target()
         if release is None:
             return name
-        return name.removesuffix(sysconfig.get_config_var("EXT_SUFFIX")) + release.extension_suffix()
+        here = str(sysconfig.get_config_var("EXT_SUFFIX"))
+        return name.removesuffix(here) + release.extension_suffix()
 
     def build_extension(self, ext: Extension) -> None:
         """One extension; compiled anew where the flags differ from the last build's."""
