@@ -1,8 +1,9 @@
 """The release: `make wheels`, and the check `wheels`.
 
-A wheel for each interpreter that is found and each machine, one of Python alone for
-everywhere else, and the source distribution, all in dist/.  Each is examined and, where
-its interpreter runs here, installed into an environment of its own and tried.
+The source distribution, and from that, without a network, a wheel for each interpreter
+that is found and each machine, and one of Python alone for everywhere else: all in dist/.
+Each is examined and, where its interpreter runs here, installed into an environment of
+its own and tried.
 
 `zig` compiles all of it, for a glibc of 2012: docs/releasing.md.
 """
@@ -13,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -29,9 +31,7 @@ def wheels() -> None:
     shutil.rmtree(out, ignore_errors=True)
     found = environments.all_interpreters()
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
-    tree = BUILD / "release" / "tree"
-    copy_tree(tree)
-    build_sdist(tree, out)
+    tree = unpacked(build_sdist(BUILD / "release" / "checkout", out), BUILD / "release")
     pure = build_wheel(tree, out, environments.default_interpreter(), None)
     examine(out)
     for base in found:
@@ -48,22 +48,20 @@ def wheels() -> None:
 
 
 def check() -> bool:
-    """The release of one interpreter: built in two folders, the same; examined and tried."""
+    """The release for one interpreter: the same from two folders; examined and tried."""
     first, second = (BUILD / "release" / name for name in ("one", "the-other-folder"))
     base = environments.default_interpreter()
     machine = os.uname().machine
     listing: list[dict[str, bytes]] = []
     for folder in (first, second):
         shutil.rmtree(folder, ignore_errors=True)
-        copy_tree(folder / "goloop")
-        # Each compiles everything itself.
-        caches = {"GOCACHE": str(folder / "cache")}
         out = folder / "dist"
-        build_sdist(folder / "goloop", out)
-        build_wheel(folder / "goloop", out, base, None)
-        build_wheel(folder / "goloop", out, base, machine, **caches)
+        tree = unpacked(build_sdist(folder / "checkout", out), folder)
+        build_wheel(tree, out, base, None)
+        # Each compiles everything itself.
+        build_wheel(tree, out, base, machine, GOCACHE=str(folder / "cache"))
         listing.append({path.name: path.read_bytes() for path in sorted(out.iterdir())})
-        shutil.rmtree(folder / "cache", ignore_errors=True)
+        shutil.rmtree(folder / "cache")
     differ = [name for name, content in listing[0].items() if listing[1].get(name) != content]
     if differ or listing[0].keys() != listing[1].keys():
         say(f"built twice and not the same: {', '.join(differ or sorted(listing[1]))}")
@@ -86,21 +84,41 @@ def tools() -> Environment:
     return environments.environment(environments.default_interpreter(), "wheels")
 
 
+def build_sdist(checkout: Path, out: Path) -> Path:
+    """The source distribution, of a copy of what git knows of the tree."""
+    shutil.rmtree(checkout, ignore_errors=True)
+    for source in environments.tree():
+        path = checkout / source.relative_to(ROOT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, path)
+    return _hook("build_sdist", checkout, out, environments.default_interpreter(), {})
+
+
+def unpacked(sdist: Path, folder: Path) -> Path:
+    """The tree in a source distribution."""
+    tree = folder / sdist.name.removesuffix(".tar.gz")
+    shutil.rmtree(tree, ignore_errors=True)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    return tree
+
+
 def build_wheel(
     tree: Path, out: Path, base: Interpreter, machine: str | None, **more: str
 ) -> Path:
     """A wheel by the backend's hook; the one of Python alone where there is no machine."""
-    variables = {"ZIG": f"{tools().python} -m ziglang", **more}
+    variables = {
+        "ZIG": f"{tools().python} -m ziglang",
+        # All that it needs is in the tree.
+        "GOPROXY": "off",
+        "GOMODCACHE": str(BUILD / "release" / "no-modules"),
+        **more,
+    }
     if machine is None:
         variables["GOLOOP_PURE"] = "1"
     else:
         variables["GOLOOP_TARGET"] = f"{machine}-linux-gnu.{GLIBC}"
     return _hook("build_wheel", tree, out, base, variables)
-
-
-def build_sdist(tree: Path, out: Path) -> Path:
-    """The source distribution."""
-    return _hook("build_sdist", tree, out, environments.default_interpreter(), {})
 
 
 def _hook(name: str, tree: Path, out: Path, base: Interpreter, more: dict[str, str]) -> Path:
@@ -111,20 +129,12 @@ def _hook(name: str, tree: Path, out: Path, base: Interpreter, more: dict[str, s
         variables.pop(unwanted, None)
     out.mkdir(parents=True, exist_ok=True)
     answer = BUILD / "hook-answer"
-    script = "import sys, goloop_build as b; n = getattr(b, sys.argv[1])(sys.argv[2])"
-    script += "; open(sys.argv[3], 'w').write(n)"
+    # setuptools puts words of its own into sys.argv.
+    script = "import sys, goloop_build; hook, out, answer = sys.argv[1:]"
+    script += "; open(answer, 'w').write(getattr(goloop_build, hook)(out))"
     say(f"{name} on Python {base.tag} {more.get('GOLOOP_TARGET', '')}")
     run([made.python, "-c", script, name, out, answer], env=variables, cwd=tree, quiet=True)
     return out / answer.read_text()
-
-
-def copy_tree(target: Path) -> None:
-    """What git knows of the tree, and nothing that was made in it."""
-    shutil.rmtree(target, ignore_errors=True)
-    for source in environments.tree():
-        path = target / source.relative_to(ROOT)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, path)
 
 
 def bill_of_materials(out: Path) -> None:

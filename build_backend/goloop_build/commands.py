@@ -285,8 +285,10 @@ def go_environment() -> dict[str, str]:
         environment["GOOS"] = "linux"
         environment["GOARCH"] = release.goarch
         environment["CGO_CFLAGS"] = "-O2 -g0 -fno-sanitize=undefined"
+        # By default there is a -g, for which zig keeps the symbols.
+        environment["CGO_LDFLAGS"] = "-O2 -s"
         # What a user has set for other builds: their own flags, newer processors.
-        for name in ("GOFLAGS", "GOAMD64", "GOARM64", "GOEXPERIMENT", "CGO_LDFLAGS"):
+        for name in ("GOFLAGS", "GOAMD64", "GOARM64", "GOEXPERIMENT"):
             environment.pop(name, None)
     if _debug():
         environment.setdefault("CGO_CFLAGS", "-Og -g")
