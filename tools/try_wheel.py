@@ -10,10 +10,10 @@ import asyncio
 import os
 import pkgutil
 import ssl
-import subprocess
 import sys
 import tempfile
 import warnings
+from asyncio.subprocess import PIPE
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -77,10 +77,8 @@ async def everything() -> None:
         pass
     else:
         raise AssertionError("the timer did not strike")
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "print('child')", stdout=subprocess.PIPE
-    )
-    assert (await child.communicate())[0] == b"child\n"
+    child = await asyncio.create_subprocess_exec("/bin/cat", stdin=PIPE, stdout=PIPE)
+    assert (await child.communicate(b"child"))[0] == b"child"
     async with asyncio.TaskGroup() as group:
         for _ in range(10):
             group.create_task(asyncio.sleep(0))

@@ -72,7 +72,12 @@ def rewrite_sdist(path: str, added: dict[str, str]) -> None:
     """The source distribution with further files: their names in it, and where they lie."""
     when = source_date()
     with tarfile.open(path) as archive:
-        files = {info.name: _content(archive, info) for info in archive if info.isfile()}
+        # setuptools' notes on the tree (goloop.egg-info) are made anew by each build.
+        files = {
+            info.name: _content(archive, info)
+            for info in archive
+            if info.isfile() and ".egg-info/" not in info.name
+        }
     top = next(iter(files)).partition("/")[0]
     for name, source in added.items():
         with open(source, "rb") as file:
