@@ -13,3 +13,6 @@ _folder = os.path.dirname(_spec.origin)
 
 # In a wheel without compiled parts there is no library.
 binaries = [(path, "goloop") for path in glob.glob(os.path.join(_folder, "libgoloop.so.*"))]
+
+# What pybridge/core imports by name, and no module of the package does.
+hiddenimports = ["asyncio.sslproto", "collections.abc", "goloop.transport_socket", "socket"]
