@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     _DefaultPolicy = asyncio.DefaultEventLoopPolicy
+elif sys.version_info >= (3, 14) and sys.platform == "win32":
+    from asyncio.windows_events import _DefaultEventLoopPolicy as _DefaultPolicy
 elif sys.version_info >= (3, 14):
-    from asyncio import _DefaultEventLoopPolicy as _DefaultPolicy
+    from asyncio.unix_events import _DefaultEventLoopPolicy as _DefaultPolicy
 else:
     from asyncio import DefaultEventLoopPolicy as _DefaultPolicy
 
