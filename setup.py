@@ -5,6 +5,6 @@ Run by the backend in build_backend/; `pip install .` is the way to call it.
 
 from setuptools import setup
 
-from goloop_build.commands import COMMANDS, core_extension
+from goloop_build.commands import setup_arguments
 
-setup(cmdclass=COMMANDS, ext_modules=[core_extension()])
+setup(**setup_arguments())

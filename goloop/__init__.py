@@ -9,6 +9,9 @@ or, in a program that uses asyncio.Runner or asyncio.run (3.12 on), pass
 
 Importing this package loads no Go: the Go library is opened with the first loop, so
 that servers may fork before.
+
+Where goloop's own loop can't be had, `native` is False, and the names here stand for
+asyncio's loop of the platform: see fallback.py.
 """
 
 from __future__ import annotations
@@ -16,12 +19,10 @@ from __future__ import annotations
 import os as _os
 import sys
 
-from . import library as _library  # noqa: F401  (says where the Go library lies)
 from . import policy as _policy
+from .chosen import Future, Loop, Task, native, new_event_loop
 from .diagnostics import diagnostics
-from .loop import Loop, new_event_loop
 from .runner import run
-from .tasks import Future, Task
 from .version import __version__
 
 TYPE_CHECKING = False
@@ -50,6 +51,11 @@ def introspect() -> None:
     answer()
 
 
+if not native:
+    from . import fallback as _fallback
+
+    _fallback.warn()
+
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
     introspect()
 
@@ -62,6 +68,7 @@ __all__: tuple[str, ...] = (
     "diagnostics",
     "install",
     "introspect",
+    "native",
     "new_event_loop",
     "run",
 )

@@ -81,5 +81,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def command() -> int:
+    """The console script `goloop`."""
+    return main(sys.argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command())

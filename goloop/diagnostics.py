@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 
-from . import _core, tasks
+from . import chosen
 from .version import __version__
 
 TYPE_CHECKING = False
@@ -18,25 +17,32 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
     """Facts about the package, the Go library, and a loop.
 
     `loop` defaults to the running one.  Without a goloop loop there is no "loop" in
-    the answer.  Asking opens no library.
+    the answer.  Asking opens no library.  Where `native` is False, `reason` says why.
     """
     # Not needed by programs that only run.
     import json
     import platform
 
-    system = os.uname()
     if loop is None:
         loop = asyncio._get_running_loop()
     facts: dict[str, Any] = {
         "goloop": __version__,
+        "native": chosen.native,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         # Not platform.platform(), which may start a process to ask.
-        "platform": " ".join((system.sysname, system.release, system.machine)),
+        "platform": " ".join((platform.system(), platform.release(), platform.machine())),
         "executable": sys.executable,
-        "library": _core.library_info(),
-        "tls": _core.tls_fallback_reason() or "OpenSSL called directly",
-        "tasks": "goloop.Task" if tasks.reason is None else f"asyncio.Task: {tasks.reason}",
     }
+    if not chosen.native:
+        from . import fallback
+
+        facts["reason"] = fallback.reason()
+        return facts
+    from . import _core, tasks
+
+    facts["library"] = _core.library_info()
+    facts["tls"] = _core.tls_fallback_reason() or "OpenSSL called directly"
+    facts["tasks"] = "goloop.Task" if tasks.reason is None else f"asyncio.Task: {tasks.reason}"
     if isinstance(loop, _core.Loop):
         counters = loop._diagnostics()
         runtime = counters.pop("runtime", None)

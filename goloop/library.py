@@ -22,7 +22,7 @@ except ImportError as error:
         "Python's pip, or run `make build` in its source tree, or start Python in another folder"
     ) from error
 
-LIBRARY = os.path.join(FOLDER, "libgoloop.so")
+LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
 
 _core.set_library_path(LIBRARY)
 os.register_at_fork(before=_core._before_fork)

@@ -11,7 +11,7 @@ import asyncio.unix_events
 import sys
 import warnings
 
-from .loop import Loop
+from .chosen import Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     _DefaultPolicy = asyncio.DefaultEventLoopPolicy
+elif sys.version_info >= (3, 14) and sys.platform == "win32":
+    from asyncio.windows_events import _DefaultEventLoopPolicy as _DefaultPolicy
 elif sys.version_info >= (3, 14):
     _DefaultPolicy = getattr(asyncio.unix_events, "_DefaultEventLoopPolicy", None)
 else:

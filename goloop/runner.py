@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from .loop import new_event_loop
+from .chosen import new_event_loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

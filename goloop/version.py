@@ -1,5 +1,5 @@
-"""The version of the package, as in pyproject.toml (a test compares them)."""
+"""The version of the package, and the one place for it: pyproject.toml reads this file."""
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

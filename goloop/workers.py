@@ -13,7 +13,7 @@ import asyncio
 import importlib
 from typing import Any
 
-from .loop import Loop, new_event_loop
+from .chosen import Loop, new_event_loop
 
 _ASGIWorker: Any = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
 

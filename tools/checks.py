@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import environments
+import wheels
 from environments import BUILD, ROOT, Environment, Failed, run, say
 from goloop_build import toolchain
 
@@ -197,7 +198,7 @@ def _sanitized() -> Environment:
         for path in tree.glob("*"):
             if path != kept:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for source in _tree():
+        for source in environments.tree():
             target = tree / source.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
@@ -217,6 +218,11 @@ def forks() -> bool:
     return _passes(made.python, "-m", "pytest", "-q", *tests, env=env)
 
 
+def release() -> bool:
+    """Wheels and the source distribution: built twice, the same; they install and run."""
+    return wheels.check()
+
+
 def leaks() -> bool:
     """Memory, objects and file descriptors stay level over many rounds of everything."""
     return _passes(built().python, "tools/leakcheck.py")
@@ -225,22 +231,8 @@ def leaks() -> bool:
 # ---- the tree -------------------------------------------------------------------
 
 
-def _tree() -> list[Path]:
-    """The files of the tree: what git knows, and new files that it does not ignore."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        answer = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout
-        names = [name for name in answer.decode().split("\0") if name]
-    except (OSError, subprocess.CalledProcessError):
-        # Not a checkout: everything but what the targets made.
-        made = ("build", "dist", ".venv")
-        every = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
-        names = [str(path) for path in every if not path.parts[0].startswith(made)]
-    return [ROOT / name for name in names if (ROOT / name).is_file()]
-
-
 def _sources(suffix: str) -> list[Path]:
-    return [path for path in _tree() if path.suffix == suffix]
+    return [path for path in environments.tree() if path.suffix == suffix]
 
 
 CHECKS: dict[str, Callable[[], bool]] = {
@@ -258,6 +250,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "asan": asan,
     "leaks": leaks,
     "forks": forks,
+    "wheels": release,
 }
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import checks
 import environments
+import wheels
 from demo import demo as show
 from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
 
@@ -182,7 +183,7 @@ def clean() -> None:
         shutil.rmtree(path, ignore_errors=True)
     for name in (".pytest_cache", ".mypy_cache", ".ruff_cache"):
         shutil.rmtree(ROOT / name, ignore_errors=True)
-    for pattern in ("goloop/**/*.so", "goloop/**/*.new.so"):
+    for pattern in ("goloop/**/*.so", "goloop/**/*.so.*", "goloop/**/*.new"):
         for path in ROOT.glob(pattern):
             path.unlink(missing_ok=True)
 
@@ -195,6 +196,7 @@ TARGETS: dict[str, Callable[[], None]] = {
     "test-all": test_all,
     "check": check,
     "wheel": wheel,
+    "wheels": wheels.wheels,
     "sdist": sdist,
     "clean": clean,
 }

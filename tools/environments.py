@@ -105,6 +105,20 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
+def tree() -> list[Path]:
+    """The files of the tree: what git knows, and new files that it does not ignore."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        answer = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout
+        names = [name for name in answer.decode().split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        # Not a checkout: everything but what the targets made.
+        made = ("build", "dist", ".venv")
+        every = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        names = [str(path) for path in every if not path.parts[0].startswith(made)]
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
 # ---- Go -----------------------------------------------------------------------
 
 
@@ -266,10 +280,18 @@ class Environment:
 
 
 def requirements(*groups: str) -> list[str]:
-    """The requirements of optional groups of pyproject.toml."""
+    """The requirements of dependency groups of pyproject.toml."""
     with (ROOT / "pyproject.toml").open("rb") as file:
-        project = tomllib.load(file)["project"]
-    return [line for group in groups for line in project["optional-dependencies"][group]]
+        known = tomllib.load(file)["dependency-groups"]
+
+    def lines(group: str) -> Iterator[str]:
+        for line in known[group]:
+            if isinstance(line, str):
+                yield line
+            else:
+                yield from lines(line["include-group"])
+
+    return [line for group in groups for line in lines(group)]
 
 
 def build_requirements() -> list[str]:

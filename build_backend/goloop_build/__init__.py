@@ -51,9 +51,10 @@ def get_requires_for_build_editable(config_settings: ConfigSettings = None) -> l
 
 
 def get_requires_for_build_sdist(config_settings: ConfigSettings = None) -> list[str]:
-    """A source distribution compiles nothing, so it needs neither Go nor C."""
+    """A source distribution compiles nothing; Go puts the modules in that golib imports."""
     toolchain.check_python()
-    return list(_setuptools().get_requires_for_build_sdist(config_settings))
+    requirements = list(_setuptools().get_requires_for_build_sdist(config_settings))
+    return requirements + ([] if os.path.isdir("vendor") else toolchain.go_requirements())
 
 
 def prepare_metadata_for_build_wheel(
@@ -83,7 +84,14 @@ def build_wheel(
     toolchain.check_machine()
     _drop_stale_output()
     hook = _setuptools().build_wheel
-    return str(hook(wheel_directory, config_settings, metadata_directory))
+    name = str(hook(wheel_directory, config_settings, metadata_directory))
+
+    from . import archives, sbom
+
+    # A wheel's name begins with the package's and its version.
+    added = {} if toolchain.pure() else {sbom.NAME: sbom.document(name.split("-")[1])}
+    archives.rewrite_wheel(os.path.join(wheel_directory, name), added)
+    return name
 
 
 def build_editable(
@@ -98,8 +106,14 @@ def build_editable(
 
 
 def build_sdist(sdist_directory: str, config_settings: ConfigSettings = None) -> str:
-    """The source distribution."""
-    return str(_setuptools().build_sdist(sdist_directory, config_settings))
+    """The source distribution, from which a wheel can be built without a network."""
+    name = str(_setuptools().build_sdist(sdist_directory, config_settings))
+
+    from . import archives, commands
+
+    modules = commands.vendor_go_modules(os.path.abspath(os.path.join("build", "vendor")))
+    archives.rewrite_sdist(os.path.join(sdist_directory, name), modules)
+    return name
 
 
 def _setuptools() -> Any:
@@ -114,6 +128,6 @@ def _drop_stale_output() -> None:
     setuptools copies packages into build/lib.* and zips all of it, so a module
     that was deleted or renamed since the last build would stay in the wheel.
     """
-    platform = sysconfig.get_platform()
-    stage = os.path.join("build", f"lib.{platform}-{sys.implementation.cache_tag}")
-    shutil.rmtree(stage, ignore_errors=True)
+    native = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    stage = "lib" if toolchain.pure() else native
+    shutil.rmtree(os.path.join("build", stage), ignore_errors=True)

@@ -1,12 +1,15 @@
 """The two artefacts of goloop, as setuptools commands.
 
 `build_ext` compiles goloop._core, the C extension: one per interpreter, linked
-to no Go.  `build_golib` has Go build libgoloop.so, which no header of Python
+to no Go.  `build_golib` has Go build the library, which no header of Python
 enters: one per machine, opened by the extension when the first loop is made.
 Both know three ways to build: into the staging directory of a wheel, in place
 for `--inplace`, and in place for an editable install.
 
 The environment chooses variants:
+  GOLOOP_PURE=1            neither artefact: the wheel for machines that goloop can't be built
+                           for, which gives them asyncio's own loop
+  GOLOOP_TARGET=...        for a release: see target.py
   GOLOOP_DEBUG=1           for a debugger: -O0 -g and assertions in the extension; symbols and
                            DWARF in the Go library, and its own packages not optimised
 and of the extension alone:
@@ -17,7 +20,6 @@ and of the extension alone:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import filecmp
 import os
 import re
@@ -25,20 +27,28 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from glob import glob
+from typing import Any
 
 from setuptools import Command, Extension
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 from . import toolchain
+from .target import target
 
 PACKAGE = "goloop"
-LIBRARY = "libgoloop.so"
+# Not *.so, which Python and its tools would take for an extension module.
+LIBRARY = "libgoloop.so.1"
 GO_PACKAGE = "./pybridge/golib"
 GO_MODULE = "github.com/goloop/goloop"
+# The linker's list of what the Go library exports.
+EXPORTS = os.path.join("pybridge", "golib", "exports.map")
 
 # Go must not preempt goroutines with SIGURG: a Python handler for that signal
 # would see calls that nobody sent.  Nor need it look at the container's share of the
@@ -103,11 +113,28 @@ class BuildExtension(build_ext):
         """Compiles what is out of date."""
         toolchain.check_machine()
         # distutils takes the compiler from CC, then from Python's own build.
-        os.environ["CC"] = toolchain.c_compiler()
+        os.environ["CC"] = compiler()
         super().run()
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Named for the machine that it is for."""
+        name = str(super().get_ext_filename(fullname))  # type: ignore[no-untyped-call]
+        release = target()
+        if release is None:
+            return name
+        here = str(sysconfig.get_config_var("EXT_SUFFIX"))
+        return name.removesuffix(here) + release.extension_suffix()
 
     def build_extension(self, ext: Extension) -> None:
         """One extension; compiled anew where the flags differ from the last build's."""
+        release = target()
+        if release is not None:
+            # Of the interpreter's build there may be a path to find libraries in, and more.
+            command = shlex.split(release.compiler())
+            self.compiler.set_executables(
+                compiler_so=[*command, *release.compile_flags()],
+                linker_so=[*command, "-shared", "-s"],
+            )
         flags = " ".join([os.environ["CC"], *ext.extra_compile_args, *ext.extra_link_args])
         note = self.get_ext_fullpath(ext.name) if self.inplace else ""
         note = os.path.join(self.build_temp, "flags-" + (os.path.basename(note) or "staged"))
@@ -131,7 +158,7 @@ def _reads(path: str, text: str) -> bool:
 
 
 class BuildGoLibrary(Command):
-    """Builds libgoloop.so and puts it beside the package's modules.
+    """Builds the library and puts it beside the package's modules.
 
     Implements setuptools' SubCommand protocol, so wheels list the file and
     editable installs find it in the source tree.
@@ -165,7 +192,7 @@ class BuildGoLibrary(Command):
             return
         os.makedirs(os.path.dirname(target), exist_ok=True)
         # Running processes may have the old file mapped: it is replaced, never written.
-        handle, fresh = tempfile.mkstemp(dir=os.path.dirname(target), suffix=".new.so")
+        handle, fresh = tempfile.mkstemp(dir=os.path.dirname(target), suffix=".new")
         os.close(handle)
         shutil.copyfile(built, fresh)
         os.chmod(fresh, 0o755)
@@ -202,14 +229,15 @@ def build_go_library() -> str:
     interpreters that are built for at the same time.
     """
     go = toolchain.go()
-    folder = os.path.join("build", "golib")
+    release = target()
+    folder = os.path.join("build", f"golib-{release.name}" if release else "golib")
     os.makedirs(folder, exist_ok=True)
     library = os.path.join(folder, LIBRARY)
     command = [go, "build", "-buildmode=c-shared", "-buildvcs=false", *go_flags()]
     command += ["-o", library, GO_PACKAGE]
     with _locked(os.path.join(folder, "lock")):
-        # The one input that Go does not look at: the linker script of golib.
-        if os.path.exists(library) and _newer(f"{GO_PACKAGE}/exports.a", library):
+        # The one input that Go does not look at.
+        if os.path.exists(library) and _newer(EXPORTS, library):
             os.unlink(library)
         print(shlex.join(command), flush=True)
         done = subprocess.run(
@@ -234,9 +262,16 @@ def go_flags() -> list[str]:
     Go's runtime and standard library stay optimised there: without inlining the runtime
     is no longer the one whose locks and stacks a bug was seen with.
     """
+    # The linker runs in a folder of its own.
+    exports = f"-Wl,--version-script={os.path.abspath(EXPORTS)}"
+    link = f"""{GO_LINK_FLAGS} '-extldflags="{exports}"'"""
     if _debug():
-        return [f"-gcflags={GO_MODULE}/...=-N -l", f"-ldflags={GO_LINK_FLAGS}"]
-    return ["-trimpath", f"-ldflags=-s -w {GO_LINK_FLAGS}"]
+        return [f"-gcflags={GO_MODULE}/...=-N -l", f"-ldflags={link}"]
+    link = f"-s -w {link}"
+    if target() is not None:
+        # It is made from the flags and the compiler's path, too.
+        link = f"-buildid= {link}"
+    return ["-trimpath", f"-ldflags={link}"]
 
 
 def go_environment() -> dict[str, str]:
@@ -244,7 +279,17 @@ def go_environment() -> dict[str, str]:
     environment = dict(os.environ)
     environment["GOTOOLCHAIN"] = "local"
     environment["CGO_ENABLED"] = "1"
-    environment["CC"] = toolchain.c_compiler()
+    environment["CC"] = compiler()
+    release = target()
+    if release is not None:
+        environment["GOOS"] = "linux"
+        environment["GOARCH"] = release.goarch
+        environment["CGO_CFLAGS"] = "-O2 -g0 -fno-sanitize=undefined"
+        # By default there is a -g, for which zig keeps the symbols.
+        environment["CGO_LDFLAGS"] = "-O2 -s"
+        # What a user has set for other builds: their own flags, newer processors.
+        for name in ("GOFLAGS", "GOAMD64", "GOARM64", "GOEXPERIMENT"):
+            environment.pop(name, None)
     if _debug():
         environment.setdefault("CGO_CFLAGS", "-Og -g")
     if not environment.get("HOME") and not environment.get("GOCACHE"):
@@ -252,6 +297,38 @@ def go_environment() -> dict[str, str]:
         environment["GOCACHE"] = os.path.abspath(os.path.join("build", "go-cache"))
         environment.setdefault("GOPATH", os.path.abspath(os.path.join("build", "go-path")))
     return environment
+
+
+def compiler() -> str:
+    """The command line of the C compiler, for the machine that is built for."""
+    release = target()
+    return toolchain.c_compiler() if release is None else release.compiler()
+
+
+def vendor_go_modules(folder: str) -> dict[str, str]:
+    """Copies the Go modules into a folder; their files by the names they have in a tree.
+
+    A tree that has them already, as an unpacked source distribution does, needs nothing.
+    """
+    if os.path.exists(os.path.join("vendor", "modules.txt")):
+        return {}
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [toolchain.go(), "mod", "vendor", "-o", folder]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.stdout.write(done.stdout)
+        sys.stdout.flush()
+        raise toolchain.Unbuildable(explain_go_failure(done.stdout))
+    files = [path for path in glob(f"{folder}/**/*", recursive=True) if os.path.isfile(path)]
+    return {f"vendor/{os.path.relpath(path, folder)}".replace(os.sep, "/"): path for path in files}
 
 
 def explain_go_failure(output: str) -> str:
@@ -271,12 +348,14 @@ def _newer(path: str, than: str) -> bool:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
+    import fcntl  # a pure wheel can be built where there is none
+
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-# ---- build --------------------------------------------------------------------
+# ---- wheels -------------------------------------------------------------------
 
 
 class Build(build):
@@ -285,4 +364,43 @@ class Build(build):
     sub_commands = [*build.sub_commands, ("build_golib", None)]
 
 
-COMMANDS = {"build": Build, "build_ext": BuildExtension, "build_golib": BuildGoLibrary}
+class BuildWheel(bdist_wheel):
+    """A wheel that is named for the glibc it is built for."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """The three parts of its tag."""
+        implementation, abi, platform = super().get_tag()
+        release = target()
+        return implementation, abi, platform if release is None else release.platform
+
+
+class BuildPure(build_py):
+    """Adds the module that tells goloop/__init__.py that nothing native is to be found."""
+
+    def run(self) -> None:
+        """Copies the package's modules and writes that one."""
+        if self.editable_mode:
+            raise toolchain.Unbuildable("GOLOOP_PURE is for wheels, not for editable installs.")
+        super().run()
+        with open(self._marker(), "w", encoding="utf-8") as file:
+            file.write('"""This is the wheel without goloop\'s own loop."""\n')
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """The files in the wheel."""
+        return [*super().get_outputs(include_bytecode), self._marker()]
+
+    def _marker(self) -> str:
+        return os.path.join(self.build_lib, PACKAGE, "_pure.py")
+
+
+def setup_arguments() -> dict[str, Any]:
+    """What setup() is told beside pyproject.toml."""
+    if toolchain.pure():
+        return {"cmdclass": {"build_py": BuildPure}}
+    commands = {
+        "bdist_wheel": BuildWheel,
+        "build": Build,
+        "build_ext": BuildExtension,
+        "build_golib": BuildGoLibrary,
+    }
+    return {"cmdclass": commands, "ext_modules": [core_extension()]}

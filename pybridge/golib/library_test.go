@@ -26,8 +26,14 @@ func build(t *testing.T) (library, driver string) {
 	dir := t.TempDir()
 	library = filepath.Join(dir, "libgoloop.so")
 	driver = filepath.Join(dir, "driver")
+	exports, err := filepath.Abs("exports.map")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0 " +
+		`'-extldflags="-Wl,--version-script=` + exports + `"'`
 	run(t, "go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0", "-o", library, ".")
+		"-ldflags", flags, "-o", library, ".")
 	run(t, cc, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I..", "-o", driver,
 		filepath.Join("testdata", "driver.c"), "-ldl", "-lpthread")
 	return library, driver

