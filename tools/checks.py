@@ -20,6 +20,7 @@ from goloop_build import toolchain
 
 # Runs without installing; its modules are pinned by this version's own go.mod.
 STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
+ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.9"
 
 # What mypy reads: the package, and every program of the tree.
 TYPED = ["goloop", "build_backend", "tools", "examples"]
@@ -107,6 +108,13 @@ def staticcheck() -> bool:
     """staticcheck's default checks."""
     env = {**environments.go_environment(), "GOFLAGS": "-mod=mod"}
     return _passes("go", "run", STATICCHECK, "./...", env=env)
+
+
+def workflows() -> bool:
+    """actionlint on .github/workflows, where the tree has them: a source distribution does not."""
+    files = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    env = {**environments.go_environment(), "GOFLAGS": "-mod=mod"}
+    return not files or _passes("go", "run", ACTIONLINT, *files, env=env)
 
 
 def race() -> bool:
@@ -243,6 +251,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "vet": vet,
     "vet-darwin": vet_darwin,
     "staticcheck": staticcheck,
+    "workflows": workflows,
     "race": race,
     "lint-c": lint_c,
     "rooms": rooms,
