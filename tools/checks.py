@@ -62,6 +62,13 @@ def mypy() -> bool:
     return _passes(tooling().python, "-m", "mypy", "--strict", *present)
 
 
+def groups() -> bool:
+    """uv finds packages for all dependency groups together, on every Python from 3.11 on."""
+    python = environments.default_interpreter().program
+    options = ["--dry-run", "--quiet", "--no-python-downloads", "--python", python]
+    return _passes(tooling().python, "-m", "uv", "lock", *options)
+
+
 def stubtest() -> bool:
     """The stubs say what the built extension has; mypy reads all other modules themselves."""
     # disjoint_base (PEP 800) needs a package beyond the standard library before 3.15.
@@ -246,6 +253,7 @@ def _sources(suffix: str) -> list[Path]:
 CHECKS: dict[str, Callable[[], bool]] = {
     "ruff": ruff,
     "mypy": mypy,
+    "groups": groups,
     "stubtest": stubtest,
     "gofmt": gofmt,
     "vet": vet,
