@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import inspect
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
@@ -65,6 +67,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "pytest.PytestUnhandledThreadExceptionWarning",
     ):
         config.addinivalue_line("filterwarnings", f"error::{category}")
+    # What a Python deprecates, goloop doesn't use.
+    package = importlib.util.find_spec("goloop")
+    for module in pkgutil.iter_modules(package and package.submodule_search_locations):
+        name = f"goloop.{module.name}"
+        config.addinivalue_line("filterwarnings", f"error::DeprecationWarning:{name}")
 
     cache = getattr(config, "cache", None)  # none under -p no:cacheprovider
     if cache is not None and not hasattr(config, "workerinput"):
