@@ -152,19 +152,21 @@ transport_blocks_number(PyObject *transport)
 GL_PRIVATE gl_transport *
 transport_alloc(PyTypeObject *type, const transport_ops *ops)
 {
-    gl_transport *t = (gl_transport *)type->tp_alloc(type, 0);
-    if (t == NULL)
+    /* First, for a transport that its type has not finished can't be freed. */
+    PyObject *extra = PyDict_New();
+    gl_transport *t = extra ? (gl_transport *)type->tp_alloc(type, 0) : NULL;
+    if (t == NULL) {
+        Py_XDECREF(extra);
         return NULL;
+    }
     t->ops = ops;
     t->lease = GL_NO_LEASE;
     t->fd_shown = -1;
     t->phase = GL_EMPTY;
     t->conn_lost = 1;
-    t->extra = PyDict_New();
+    t->extra = extra;
     t->high_water = Py_NewRef(G.high_default);
     t->low_water = Py_NewRef(G.low_default);
-    if (t->extra == NULL)
-        Py_CLEAR(t);
     return t;
 }
 
