@@ -104,13 +104,16 @@ stream_appended(gl_stream *s)
     return stream_maybe_pause(s);
 }
 
-/* A floor that saturates: for any int size, size > n exactly if size > mark. */
+/* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
+ * is not a number. */
 static int
 mark_as_number(PyObject *mark, Py_ssize_t *out)
 {
     if (PyFloat_Check(mark)) {
         double d = floor(PyFloat_AS_DOUBLE(mark));
-        *out = d >= (double)PY_SSIZE_T_MAX ? PY_SSIZE_T_MAX : (Py_ssize_t)d;
+        *out = d >= (double)PY_SSIZE_T_MAX  ? PY_SSIZE_T_MAX
+               : d > (double)PY_SSIZE_T_MIN ? (Py_ssize_t)d
+                                            : PY_SSIZE_T_MIN;
         return 0;
     }
     *out = PyNumber_AsSsize_t(mark, NULL);
