@@ -90,7 +90,7 @@ struct gl_globals {
     PyObject *kw_loop;            /* ("loop",) */
     PyObject *kw_context;         /* ("context",) */
     /* asyncio's and the stdlib's */
-    PyObject *asyncio_Handle, *asyncio_TimerHandle, *asyncio_Transport;
+    PyObject *asyncio_Handle, *asyncio_TimerHandle;
     PyObject *asyncio_BufferedProtocol;
     PyObject *asyncio_Future;     /* the C-accelerated class */
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
@@ -112,7 +112,6 @@ struct gl_globals {
         /* 3.14: offsets into the thread state; before: unused */
         Py_ssize_t ts_loop, ts_task, ts_tasks_head;
         PyObject *current_tasks;            /* before 3.14: _asyncio._current_tasks */
-        PyObject *eager_tasks;              /* 3.12, 3.13: _asyncio._eager_tasks */
     } asyncio;
     struct {
         PyTypeObject *socket_base;  /* _socket.socket; NULL: its layout is not known */
