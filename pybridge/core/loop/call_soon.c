@@ -5,7 +5,6 @@
  */
 #include "loop/private.h"
 
-
 #include <math.h>
 
 static const gl_params call_soon_params = GL_PARAMS(

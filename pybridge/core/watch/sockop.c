@@ -21,7 +21,6 @@
  */
 #include "watch/private.h"
 
-
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
 enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
 
