@@ -40,7 +40,8 @@ typedef struct gl_loop gl_loop;
     X(setblocking) X(join) X(_sync) X(_deliver_held) X(_maybe_resume_protocol)                \
     X(_close_if_sent) X(_maybe_pause_protocol) X(datagram_received) X(error_received)         \
     X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop) X(is_running)         \
-    X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when) X(_callback_failed)
+    X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when) X(_callback_failed)     \
+    X(addr) X(list_of_data)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);

@@ -210,30 +210,17 @@ datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
     return (PyObject *)d;
 }
 
-/* sendto(data, addr=None) */
+static const gl_params sendto_params = GL_PARAMS("_SelectorDatagramTransport.sendto", 1, 2, false,
+                                                 GL_NAME(data), GL_NAME(addr));
+
 static PyObject *
 datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames)
 {
-    if (kwnames == NULL && (nargs == 1 || nargs == 2))
-        return datagram_sendto(d, args[0], nargs == 2 ? args[1] : Py_None);
-    PyObject *found[2] = {nargs > 0 ? args[0] : NULL, nargs > 1 ? args[1] : NULL};
-    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    bool good = nargs <= 2;
-    for (Py_ssize_t k = 0; good && k < nkw; k++) {
-        PyObject *key = PyTuple_GET_ITEM(kwnames, k);
-        int i = PyUnicode_CompareWithASCIIString(key, "data") == 0   ? 0
-                : PyUnicode_CompareWithASCIIString(key, "addr") == 0 ? 1
-                                                                     : -1;
-        good = i >= 0 && found[i] == NULL;
-        if (good)
-            found[i] = args[nargs + k];
-    }
-    if (!good || found[0] == NULL) {
-        PyErr_SetString(PyExc_TypeError, "sendto() takes the arguments 'data' and 'addr'");
+    PyObject *value[2];
+    if (gl_args(&sendto_params, d, args, nargs, kwnames, value) < 0)
         return NULL;
-    }
-    return datagram_sendto(d, found[0], found[1] ? found[1] : Py_None);
+    return datagram_sendto(d, value[0], value[1] ? value[1] : Py_None);
 }
 
 static PyObject *

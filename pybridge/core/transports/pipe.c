@@ -150,6 +150,9 @@ pipe_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
 
 /* ---- writing ----------------------------------------------------------------------------------- */
 
+static const gl_params pipe_write_params =
+    GL_PARAMS("_UnixWritePipeTransport.write", 1, 1, false, GL_NAME(data));
+
 /* 0, or -1 with an exception for the caller of write(). */
 static int
 write_pipe_take(gl_stream *s, PyObject *data)
@@ -174,7 +177,7 @@ write_pipe_take(gl_stream *s, PyObject *data)
 GL_PRIVATE PyObject *
 write_pipe_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *data = one_argument("write", "data", args, nargs, kwnames);
+    PyObject *data = gl_arg(&pipe_write_params, s, args, nargs, kwnames);
     if (data == NULL)
         return NULL;
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {

@@ -7,10 +7,17 @@
  */
 #include "transports/stream.h"
 
+static const gl_params write_params =
+    GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
+static const gl_params writelines_params =
+    GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
+static const gl_params stream_set_protocol_params =
+    GL_PARAMS("_SelectorSocketTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
+
 static PyObject *
 stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *data = one_argument("write", "data", args, nargs, kwnames);
+    PyObject *data = gl_arg(&write_params, s, args, nargs, kwnames);
     return data ? gl_stream_write(s, data) : NULL;
 }
 
@@ -18,7 +25,7 @@ static PyObject *
 stream_writelines_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames)
 {
-    PyObject *list = one_argument("writelines", "list_of_data", args, nargs, kwnames);
+    PyObject *list = gl_arg(&writelines_params, s, args, nargs, kwnames);
     return list ? stream_writelines(s, list) : NULL;
 }
 
@@ -26,7 +33,7 @@ static PyObject *
 stream_set_protocol_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                            PyObject *kwnames)
 {
-    PyObject *protocol = one_argument("set_protocol", "protocol", args, nargs, kwnames);
+    PyObject *protocol = gl_arg(&stream_set_protocol_params, s, args, nargs, kwnames);
     if (protocol == NULL || stream_set_protocol(s, protocol) < 0)
         return NULL;
     Py_RETURN_NONE;

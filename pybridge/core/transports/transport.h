@@ -236,9 +236,6 @@ GL_PRIVATE PyObject *transport_conn_lost_getter(gl_transport *t, void *ignored);
 GL_PRIVATE PyObject *transport_closing_getter(gl_transport *t, void *ignored);
 GL_PRIVATE PyObject *transport_polled_getter(gl_transport *t, void *ignored);
 
-/* The one argument of a method that may be given by position or by its name. */
-GL_PRIVATE PyObject *one_argument(const char *method, const char *name, PyObject *const *args,
-                                  Py_ssize_t nargs, PyObject *kwnames);
 /* asyncio's warning of writes to a socket whose connection is lost. */
 #define LATE_SEND "socket.send() raised exception."
 /* Counts a write that comes too late; asyncio warns from the fifth on. */

@@ -4,19 +4,8 @@
  */
 #include "transports/transport.h"
 
-GL_PRIVATE PyObject *
-one_argument(const char *method, const char *name, PyObject *const *args, Py_ssize_t nargs,
-             PyObject *kwnames)
-{
-    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (nargs == 1 && nkw == 0)
-        return args[0];
-    if (nargs == 0 && nkw == 1 &&
-        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), name) == 0)
-        return args[0];
-    PyErr_Format(PyExc_TypeError, "%s() takes exactly one argument, '%s'", method, name);
-    return NULL;
-}
+static const gl_params set_protocol_params =
+    GL_PARAMS("_SelectorTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
 
 GL_PRIVATE int
 late_write(uint32_t *count, const char *warning)
@@ -103,7 +92,7 @@ GL_PRIVATE PyObject *
 transport_set_protocol_method(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
                               PyObject *kwnames)
 {
-    PyObject *protocol = one_argument("set_protocol", "protocol", args, nargs, kwnames);
+    PyObject *protocol = gl_arg(&set_protocol_params, t, args, nargs, kwnames);
     if (protocol == NULL)
         return NULL;
     Py_XSETREF(t->protocol, Py_NewRef(protocol));
