@@ -193,6 +193,7 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 #define GL_FAST(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL
 #define GL_NOARGS(f) (PyCFunction)(f), METH_NOARGS
 #define GL_ONEARG(f) (PyCFunction)(f), METH_O
+#define GL_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 
 /* Adds the methods of a table, which ends with an empty entry, to a type that is not yet used:
  * so the parts of the Loop stay in the rooms that have them. */

@@ -500,7 +500,7 @@ task_dealloc(PyObject *self) /* lint: allow dealloc-type: task_free() releases i
 
 static PyMethodDef task_methods[] = {
     GL_CALLBACK_METHODS,
-    {"cancel", (PyCFunction)(void (*)(void))task_cancel, METH_FASTCALL | METH_KEYWORDS,
+    {"cancel", GL_FASTKW(task_cancel),
      PyDoc_STR("cancel($self, /, msg=None)\n--\n\n"
                "Request that CancelledError is thrown into the coroutine.")},
     {"get_coro", task_get_coro, METH_NOARGS,

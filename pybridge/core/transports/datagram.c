@@ -235,13 +235,13 @@ static PyMethodDef datagram_methods[] = {
     METHOD_CLOSE,
     METHOD_ABORT,
     METHOD_SET_PROTOCOL(transport_set_protocol_method),
-    METHOD_ONE("_force_close", transport_force_close_method),
-    METHOD_FAST("sendto", datagram_sendto_method,
-                "sendto($self, data, addr=None)\n--\n\n"
-                "Send a datagram, to the remote address where addr is None.  Does not block."),
-    METHOD_NOARGS("get_write_buffer_size", datagram_get_write_buffer_size,
-                  "get_write_buffer_size($self)\n--\n\n"
-                  "Return how many bytes the kernel has not taken yet."),
+    {"_force_close", GL_ONEARG(transport_force_close_method), NULL},
+    {"sendto", GL_FASTKW(datagram_sendto_method),
+     PyDoc_STR("sendto($self, data, addr=None)\n--\n\n"
+               "Send a datagram, to the remote address where addr is None.  Does not block.")},
+    {"get_write_buffer_size", GL_NOARGS(datagram_get_write_buffer_size),
+     PyDoc_STR("get_write_buffer_size($self)\n--\n\n"
+               "Return how many bytes the kernel has not taken yet.")},
     {NULL, NULL, 0, NULL},
 };
 

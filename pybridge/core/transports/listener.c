@@ -417,7 +417,7 @@ static const gl_reg_ops listener_ops = {
 };
 
 static PyMethodDef listener_methods[] = {
-    {"stop", (PyCFunction)listener_stop, METH_NOARGS,
+    {"stop", GL_NOARGS(listener_stop),
      PyDoc_STR("stop($self)\n--\n\nAccept no more; the socket stays open.")},
     {NULL, NULL, 0, NULL},
 };
