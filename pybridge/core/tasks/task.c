@@ -167,8 +167,7 @@ task_step(gl_task *task, PyObject *exc)
 static int
 report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
 {
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+    if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
     PyObject *callable =

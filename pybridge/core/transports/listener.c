@@ -225,8 +225,7 @@ listener_log(gl_listener *l, int fd, const gl_endpoints *ends)
 static int
 listener_report(gl_loop *loop, PyObject *protocol)
 {
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+    if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
     int rc = 0;
@@ -333,13 +332,8 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = listener_accepted(l, loop, c);
     else if (c->kind == GL_CMP_ACCEPT_ERROR)
         rc = listener_failed(l, loop, c->res, c->arg == 1);
-    if (rc == 0)
-        return 0;
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-        return -1;
-    PyErr_WriteUnraisable(owner); /* memory, or a handler of exceptions that raises */
-    return 0;
+    /* An exception here: there is no memory, or a handler of exceptions has raised. */
+    return gl_unraisable_unless_leaving(rc, owner);
 }
 
 /* ---- the type ----------------------------------------------------------------------- */
@@ -375,12 +369,11 @@ listener_finalize(PyObject *self)
     gl_listener *l = (gl_listener *)self;
     if (!l->open)
         return;
-    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *saved = gl_take_exception();
     uint32_t id = l->id, gen = l->gen;
     listener_leave(l);
     gl_reg_clear(l->loop, id, gen);
-    if (saved != NULL)
-        gl_restore_exception(saved);
+    gl_restore_exception(saved);
 }
 
 static int
@@ -446,9 +439,5 @@ GL_PRIVATE int
 gl_listener_init_type(PyObject *module)
 {
     G.reg_ops[GL_REG_LISTENER] = &listener_ops;
-    G.listener_type =
-        (PyTypeObject *)PyType_FromModuleAndSpec(module, &listener_spec, NULL);
-    if (G.listener_type == NULL)
-        return -1;
-    return PyModule_AddType(module, G.listener_type);
+    return gl_type_make(&G.listener_type, module, &listener_spec, NULL);
 }

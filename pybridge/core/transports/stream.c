@@ -336,10 +336,8 @@ stream_lost(gl_transport *t)
             Py_XSETREF(error, gl_take_exception());
         Py_XDECREF(e);
     }
-    if (error == NULL)
-        return 0;
     gl_restore_exception(error);
-    return -1;
+    return error != NULL ? -1 : 0;
 }
 
 static bool

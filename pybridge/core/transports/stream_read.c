@@ -67,8 +67,7 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
     int rc = PyObject_GetBuffer(buf, view, PyBUF_WRITABLE);
     if (rc < 0) {
         /* In the words of socket.recv_into, which asyncio calls with the buffer. */
-        if (!PyErr_ExceptionMatches(PyExc_SystemExit) &&
-            !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        if (!gl_exception_leaves()) {
             PyErr_Clear();
             PyErr_Format(PyExc_TypeError,
                          "recv_into() argument 1 must be read-write bytes-like object, not "
@@ -165,8 +164,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             else
                 rc = transport_fatal_current(&s->base, READ_FAILED(s));
         }
-        if (exc != NULL)
-            gl_restore_exception(exc);
+        gl_restore_exception(exc);
     }
     return rc;
 }

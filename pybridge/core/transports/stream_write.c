@@ -26,19 +26,9 @@ stream_tell_protocol(gl_stream *s, PyObject *method, const char *failed)
 {
     PyObject *protocol = Py_NewRef(s->protocol);
     gl_loop *loop = (gl_loop *)Py_NewRef(s->loop);
-    PyObject *r = PyObject_CallMethodNoArgs(protocol, method);
-    int rc = 0;
-    if (r != NULL) {
-        Py_DECREF(r);
-    } else if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-               PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-        rc = -1;
-    } else {
-        PyObject *exc = gl_take_exception();
-        rc = gl_report_exception_object(loop, failed, exc, (PyObject *)s,
-                                        s->protocol ? s->protocol : Py_None);
-        Py_DECREF(exc);
-    }
+    int rc = gl_call_method(protocol, method, NULL);
+    if (rc < 0)
+        rc = gl_report_stray(loop, failed, (PyObject *)s, s->protocol);
     Py_DECREF(loop);
     Py_DECREF(protocol);
     return rc;

@@ -75,12 +75,11 @@ transport_open(gl_transport *t)
     gl_watch left;
     gl_watch_release(t->loop, fd, &left);
     int err = transport_register(t, fd);
-    int rc = err == 0 ? t->ops->tell(t) : -1;
-    PyObject *exc = err != 0 ? gl_oserror(err) : rc < 0 ? gl_take_exception() : NULL;
+    int rc = err == 0 ? t->ops->tell(t) : gl_set_oserror(err);
+    PyObject *exc = gl_take_exception();
     gl_watch_drop(&left);
-    if (exc != NULL)
-        gl_restore_exception(exc);
-    return exc != NULL ? -1 : 0;
+    gl_restore_exception(exc);
+    return rc;
 }
 
 GL_PRIVATE void
@@ -364,8 +363,7 @@ transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 GL_PRIVATE int
 transport_fatal_current(gl_transport *t, const char *message)
 {
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+    if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
     int rc = transport_fatal_error(t, exc, message);
@@ -431,10 +429,8 @@ transport_lost(gl_transport *t, PyObject *exc)
         if (t->ops->lost != NULL)
             note_failure(t->ops->lost(t), &error);
     }
-    if (error == NULL)
-        return 0;
     gl_restore_exception(error);
-    return -1;
+    return error != NULL ? -1 : 0;
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
@@ -448,7 +444,7 @@ transport_finalize(PyObject *self)
     gl_transport *t = (gl_transport *)self;
     if (t->lease.number < 0)
         return;
-    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *saved = gl_take_exception();
     if (!t->warned) {
         t->warned = true;
         if (PyErr_ResourceWarning(self, 1, "unclosed transport %R", self) < 0)
@@ -461,8 +457,7 @@ transport_finalize(PyObject *self)
         PyErr_WriteUnraisable(self);
     if (t->ops->finalized != NULL && t->ops->finalized(t) < 0)
         PyErr_WriteUnraisable(self);
-    if (saved != NULL)
-        gl_restore_exception(saved);
+    gl_restore_exception(saved);
 }
 
 GL_PRIVATE int

@@ -215,14 +215,8 @@ transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
         transport_drop_held(t);
     else if (!t->paused)
         rc = t->held != NULL || t->held_end ? transport_schedule_delivery(t) : transport_sync(t);
-    if (exc != NULL) {
-        PyErr_Clear();
-        gl_restore_exception(exc);
-        return NULL;
-    }
-    if (rc < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    gl_restore_exception(exc); /* in place of one that came since */
+    return none_or_error(exc != NULL ? -1 : rc);
 }
 
 /* ---- attributes that other code reads ------------------------------------------------------ */
@@ -310,13 +304,11 @@ transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const
                      base);
     else if (first != NULL && (second == NULL || other != NULL))
         bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
-    if (bases != NULL)
-        type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, bases);
+    if (bases != NULL && (gl_type_make(&type, module, spec, bases) < 0 ||
+                          (max_size > 0 && set_number(type, "max_size", max_size) < 0)))
+        Py_CLEAR(type);
     Py_XDECREF(bases);
     Py_XDECREF(other);
     Py_XDECREF(first);
-    if (type != NULL && (PyModule_AddType(module, type) < 0 ||
-                         (max_size > 0 && set_number(type, "max_size", max_size) < 0)))
-        Py_CLEAR(type);
     return type;
 }
