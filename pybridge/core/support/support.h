@@ -201,6 +201,24 @@ GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
 /* Makes a type of the module; `base` may be NULL. */
 GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec,
                             PyObject *base);
+
+/* Drops the result of a call, NULL where it failed. */
+static inline int
+gl_done(PyObject *result)
+{
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+/* The same, for an answer: whether it is true, or -1. */
+static inline int
+gl_truth(PyObject *answer)
+{
+    int truth = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return truth;
+}
+
 /* Calls o.name() or, where `arg` is not NULL, o.name(arg), and drops the result. */
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 

@@ -254,11 +254,7 @@ cancel_awaited(PyObject *fut, PyObject *msg)
         }
         return cancelled;
     }
-    PyObject *r = PyObject_CallMethodOneArg(fut, G.s_cancel, msg);
-    if (r)
-        cancelled = PyObject_IsTrue(r);
-    Py_XDECREF(r);
-    return cancelled;
+    return gl_truth(PyObject_CallMethodOneArg(fut, G.s_cancel, msg));
 }
 
 static PyObject *
@@ -311,10 +307,7 @@ is_coroutine(PyObject *coro)
 {
     if (PyCoro_CheckExact(coro))
         return 1;
-    PyObject *r = PyObject_CallOneArg(G.asyncio.iscoroutine, coro);
-    int truth = r ? PyObject_IsTrue(r) : -1;
-    Py_XDECREF(r);
-    return truth;
+    return gl_truth(PyObject_CallOneArg(G.asyncio.iscoroutine, coro));
 }
 
 GL_PRIVATE int

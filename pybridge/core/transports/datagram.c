@@ -115,11 +115,10 @@ datagram_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
 GL_PRIVATE int
 datagram_tell_error(gl_datagram *d, PyObject *exc)
 {
-    PyObject *protocol = Py_XNewRef(d->protocol), *r = NULL;
+    PyObject *protocol = Py_XNewRef(d->protocol);
+    int rc = exc == NULL ? -1 : 0;
     if (protocol != NULL && exc != NULL)
-        r = PyObject_CallMethodOneArg(protocol, G.s_error_received, exc);
-    int rc = exc == NULL || (protocol != NULL && r == NULL) ? -1 : 0;
-    Py_XDECREF(r);
+        rc = gl_call_method(protocol, G.s_error_received, exc);
     Py_XDECREF(protocol);
     Py_XDECREF(exc);
     return rc;

@@ -166,8 +166,7 @@ socket_from_fd(int fd)
     Py_XDECREF(kwargs);
     if (sock == NULL)
         return NULL;
-    PyObject *r = PyObject_CallMethodOneArg(sock, G.s_setblocking, Py_False);
-    if (r == NULL) {
+    if (gl_call_method(sock, G.s_setblocking, Py_False) < 0) {
         /* The fd stays the caller's. */
         PyObject *exc = gl_take_exception();
         Py_XDECREF(PyObject_CallMethodNoArgs(sock, G.s_detach));
@@ -175,7 +174,6 @@ socket_from_fd(int fd)
         gl_restore_exception(exc);
         return NULL;
     }
-    Py_DECREF(r);
     return sock;
 }
 
@@ -203,19 +201,13 @@ listener_log(gl_listener *l, int fd, const gl_endpoints *ends)
         r = PyObject_CallMethod(G.logger, "debug", "sOOO", "%r got a new connection from %r: %r",
                                 l->server, peer, sock);
     Py_XDECREF(peer);
-    int rc = r ? 0 : -1;
-    Py_XDECREF(r);
+    int rc = gl_done(r);
     if (sock != NULL) {
-        PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
-        r = PyObject_CallMethodNoArgs(sock, G.s_detach);
-        Py_DECREF(sock);
-        if (r == NULL && exc == NULL)
+        PyObject *exc = gl_take_exception();
+        if (gl_call_method(sock, G.s_detach, NULL) < 0)
             rc = -1;
-        Py_XDECREF(r);
-        if (exc != NULL) {
-            PyErr_Clear();
-            gl_restore_exception(exc);
-        }
+        Py_DECREF(sock);
+        gl_restore_exception(exc);
     }
     return rc;
 }
@@ -279,10 +271,7 @@ listener_accept_callable(gl_listener *l, gl_loop *loop, int fd, const gl_endpoin
     Py_XDECREF(peer);
     Py_XDECREF(sock);
     Py_DECREF(callable);
-    if (r == NULL)
-        return listener_report(loop, NULL);
-    Py_DECREF(r);
-    return 0;
+    return gl_done(r) < 0 ? listener_report(loop, NULL) : 0;
 }
 
 static int

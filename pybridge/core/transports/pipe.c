@@ -84,10 +84,8 @@ pipe_log_closed(gl_stream *s)
 {
     if (!s->loop->debug)
         return 0;
-    PyObject *r =
-        PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return gl_done(
+        PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s));
 }
 
 static int

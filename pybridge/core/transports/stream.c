@@ -18,14 +18,8 @@ stream_go_ready(gl_stream *s)
 static int
 stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
 {
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject *r = PyObject_CallMethodOneArg(server, method, (PyObject *)s);
-#else
-    (void)s;
-    PyObject *r = PyObject_CallMethodNoArgs(server, method);
-#endif
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    PyObject *arg = PY_VERSION_HEX >= 0x030D0000 ? (PyObject *)s : NULL;
+    return gl_call_method(server, method, arg);
 }
 
 static int
@@ -311,15 +305,10 @@ stream_settle_waiter(gl_stream *s, PyObject *exc)
     PyObject *waiter = Py_XNewRef(s->empty_waiter);
     if (waiter == NULL)
         return 0;
-    PyObject *r = PyObject_CallMethodNoArgs(waiter, G.s_done);
-    int done = r ? PyObject_IsTrue(r) : -1;
-    Py_XDECREF(r);
-    if (done == 0) {
-        r = PyObject_CallMethodOneArg(waiter, exc ? G.s_set_exception : G.s_set_result,
-                                      exc ? exc : Py_None);
-        done = r ? 0 : -1;
-        Py_XDECREF(r);
-    }
+    int done = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_done));
+    if (done == 0)
+        done = gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result,
+                              exc ? exc : Py_None);
     Py_DECREF(waiter);
     return done < 0 ? -1 : 0;
 }

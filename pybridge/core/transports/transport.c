@@ -276,14 +276,10 @@ transport_abandon(gl_transport *t)
 static int
 wake_waiter(PyObject *waiter)
 {
-    PyObject *r = PyObject_CallMethodNoArgs(waiter, G.s_cancelled);
-    int cancelled = r ? PyObject_IsTrue(r) : -1;
-    Py_XDECREF(r);
+    int cancelled = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_cancelled));
     if (cancelled != 0)
         return cancelled < 0 ? -1 : 0;
-    r = PyObject_CallMethodOneArg(waiter, G.s_set_result, Py_None);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return gl_call_method(waiter, G.s_set_result, Py_None);
 }
 
 /* Runs behind connection_made, in the same iteration: receiving starts, and who waits for
@@ -393,10 +389,9 @@ transport_tell_lost(gl_transport *t, PyObject *exc)
     PyObject *protocol = Py_XNewRef(t->protocol);
     if (protocol == NULL)
         return 0;
-    PyObject *r = PyObject_CallMethodOneArg(protocol, G.s_connection_lost, exc);
-    Py_XDECREF(r);
+    int rc = gl_call_method(protocol, G.s_connection_lost, exc);
     Py_DECREF(protocol);
-    return r == NULL ? -1 : 0;
+    return rc;
 }
 
 /* As in a chain of `finally`, a later exception takes the place of an earlier one. */

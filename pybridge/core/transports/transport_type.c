@@ -16,12 +16,9 @@ late_write(uint32_t *count, const char *warning)
     Py_XDECREF(limit);
     if (threshold == -1 && PyErr_Occurred())
         return -1;
-    if ((long)*count >= threshold) {
-        PyObject *r = PyObject_CallMethod(G.logger, "warning", "s", warning);
-        if (r == NULL)
-            return -1;
-        Py_DECREF(r);
-    }
+    if ((long)*count >= threshold &&
+        gl_done(PyObject_CallMethod(G.logger, "warning", "s", warning)) < 0)
+        return -1;
     if (*count < UINT32_MAX)
         ++*count;
     return 0;

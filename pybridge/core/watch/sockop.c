@@ -421,8 +421,7 @@ gl_sockop_init_type(PyObject *module)
     PyObject *cls = gl_import_attr("collections.abc", "Coroutine");
     PyObject *r = cls ? PyObject_CallMethod(cls, "register", "O", G.sockop_type) : NULL;
     Py_XDECREF(cls);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
+    return gl_done(r);
 }
 
 /* ---- methods of Loop ------------------------------------------------------------------ */
