@@ -67,24 +67,17 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
     int family = AF_UNSPEC, connected = 0, fixed = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOip:DatagramTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &address,
-                                     &a.waiter, &a.given_extra, &family, &connected))
+                                     &a.waiter, &a.given_extra, &family, &connected) ||
+        (fixed = PyObject_IsTrue(address)) < 0)
         return -1;
-    int rc = transport_convert(&d->base, &a);
-    if (rc == 0 && (fixed = PyObject_IsTrue(address)) < 0)
-        rc = -1;
-    if (rc == 0)
-        rc = transport_check(&d->base, &a);
-    if (rc == 0)
-        rc = transport_take(&d->base, &a);
+    int rc = transport_construct(&d->base, &a);
     if (rc == 0) {
         d->address = Py_NewRef(address);
         d->family = family;
         d->connected = connected;
         d->fixed = fixed;
-        if ((rc = transport_begin(&d->base, a.waiter)) < 0) {
+        if ((rc = transport_begin(&d->base, a.waiter)) < 0)
             transport_abandon(&d->base);
-            gl_lease_return(&d->lease); /* the socket stays its owner's */
-        }
     }
     transport_arguments_clear(&a);
     return rc;

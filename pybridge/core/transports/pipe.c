@@ -35,17 +35,11 @@ pipe_init(PyObject *self, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|Op", names, G.loop_type, &a.loop,
                                      &a.file, &a.protocol, &a.given_extra, &watch_end))
         return -1;
-    int rc = transport_convert(&s->base, &a);
-    if (rc == 0)
-        rc = transport_check(&s->base, &a);
-    if (rc == 0)
-        rc = transport_take(&s->base, &a);
+    int rc = transport_construct(&s->base, &a);
     if (rc == 0) {
         s->watch_end = watch_end && s->kind == KIND_WRITE_PIPE;
-        if ((rc = transport_begin(&s->base, Py_None)) < 0) {
+        if ((rc = transport_begin(&s->base, Py_None)) < 0)
             transport_abandon(&s->base);
-            gl_lease_return(&s->lease); /* the pipe stays its owner's */
-        }
     }
     transport_arguments_clear(&a);
     return rc;

@@ -226,21 +226,14 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
     if (stream_class() == NULL || /* which TLS compares a transport's class with */
         !PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOp:StreamTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &a.waiter,
-                                     &a.given_extra, &server, &a.given_context, &exposed))
+                                     &a.given_extra, &server, &a.given_context, &exposed) ||
+        protocol_kind_of(a.protocol, &kind) < 0)
         return -1;
-    int rc = transport_convert(&s->base, &a);
-    if (rc == 0)
-        rc = protocol_kind_of(a.protocol, &kind);
-    if (rc == 0)
-        rc = transport_check(&s->base, &a);
-    if (rc == 0)
-        rc = transport_take(&s->base, &a);
+    int rc = transport_construct(&s->base, &a);
     if (rc == 0) {
         stream_note_kind(s, kind);
         s->exposed = (char)exposed;
         rc = stream_begin(s, a.waiter, server);
-        if (rc < 0)
-            gl_lease_return(&s->lease); /* the socket stays its owner's */
     }
     transport_arguments_clear(&a);
     return rc;

@@ -169,7 +169,8 @@ transport_alloc(PyTypeObject *type, const transport_ops *ops)
     return t;
 }
 
-GL_PRIVATE int
+/* The lease of the descriptor, and what else may run Python. */
+static int
 transport_convert(gl_transport *t, transport_arguments *a)
 {
     if (a->given_context != Py_None && !PyContext_CheckExact(a->given_context)) {
@@ -187,7 +188,8 @@ transport_convert(gl_transport *t, transport_arguments *a)
     return a->extra == NULL || a->context == NULL ? -1 : 0;
 }
 
-GL_PRIVATE int
+/* Checks what Python may have changed meanwhile, and makes the descriptor non-blocking. */
+static int
 transport_check(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
@@ -226,6 +228,12 @@ transport_take(gl_transport *t, transport_arguments *a)
     t->phase = GL_STARTING;
     t->conn_lost = 0;
     return 0;
+}
+
+GL_PRIVATE int
+transport_construct(gl_transport *t, transport_arguments *a)
+{
+    return transport_convert(t, a) < 0 || transport_check(t, a) < 0 ? -1 : transport_take(t, a);
 }
 
 GL_PRIVATE void

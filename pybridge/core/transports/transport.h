@@ -159,11 +159,10 @@ typedef struct {
 
 /* The empty state. */
 GL_PRIVATE gl_transport *transport_alloc(PyTypeObject *type, const transport_ops *ops);
-/* The lease of the descriptor, and what else may run Python. */
-GL_PRIVATE int transport_convert(gl_transport *t, transport_arguments *a);
-/* Checks what Python may have changed meanwhile, and makes the descriptor non-blocking. */
-GL_PRIVATE int transport_check(gl_transport *t, transport_arguments *a);
-/* Takes the arguments over: GL_STARTING.  -1 where there is no memory. */
+/* Takes a lease of the descriptor, and the arguments over: GL_STARTING.  -1 with an exception,
+ * and the transport is as it was. */
+GL_PRIVATE int transport_construct(gl_transport *t, transport_arguments *a);
+/* Its last step, which runs no Python.  -1 where there is no memory. */
 GL_PRIVATE int transport_take(gl_transport *t, transport_arguments *a);
 /* Lets go of what transport_take has not taken over. */
 GL_PRIVATE void transport_arguments_clear(transport_arguments *a);
