@@ -137,7 +137,14 @@ resolve_reactor_closed(gl_shared *shared)
 
 /* ---- the threads -------------------------------------------------------------------- */
 
-/* Leaves the answer with the loop, and wakes it.  With the mutex. */
+/*
+ * Leaves the answer with the loop, and wakes it.  With the mutex, which Go does not take.
+ *
+ * Go clears wake_pending and then looks for answers; here one is left and then wake_pending
+ * is looked at.  Where it is still 1 nothing is written to wake_fd, so Go must see the
+ * answer: that takes one order of all four, as Go's atomic operations are in one.  Release
+ * and acquire would let the look at wake_pending go before the store of the answer.
+ */
 static void
 resolve_deliver(lookup *l)
 {
@@ -149,11 +156,11 @@ resolve_deliver(lookup *l)
     }
     l->answer.next = __atomic_load_n(&shared->answers, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(&shared->answers, &l->answer.next, &l->answer, false,
-                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+                                        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         ;
     uint32_t idle = 0;
-    if (!__atomic_compare_exchange_n(&shared->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED))
+    if (!__atomic_compare_exchange_n(&shared->wake_pending, &idle, 1u, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST))
         return;
     uint64_t one = 1;
     while (write(shared->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
