@@ -137,14 +137,9 @@ resolve_reactor_closed(gl_shared *shared)
 
 /* ---- the threads -------------------------------------------------------------------- */
 
-/*
- * Leaves the answer with the loop, and wakes it.  With the mutex, which Go does not take.
- *
- * Go clears wake_pending and then looks for answers; here one is left and then wake_pending
- * is looked at.  Where it is still 1 nothing is written to wake_fd, so Go must see the
- * answer: that takes one order of all four, as Go's atomic operations are in one.  Release
- * and acquire would let the look at wake_pending go before the store of the answer.
- */
+/* Leaves the answer with the loop, and wakes it.  With the mutex.  Go, without it, clears
+ * wake_pending and then looks for answers: one order of all four, or both may miss the other's
+ * (docs/architecture.md, "Memory order"). */
 static void
 resolve_deliver(lookup *l)
 {
