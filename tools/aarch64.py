@@ -129,9 +129,7 @@ def _installed(folder: Path, base: Interpreter) -> Path:
     pip += [f"--platform={each}_{MACHINE}" for each in ("manylinux_2_17", "linux")]
     wanted = [each for each in environments.requirements("test") if each.startswith("pytest")]
     run([*pip, str(wheel), *wanted], quiet=True)
-    # Bytecode is the version's, not the machine's, and takes long to make there.
-    library = emulation.interpreter(base.tag).program.parent.parent / "lib" / f"python{base.tag}"
-    run([base.program, "-m", "compileall", "-q", "-j0", "-x", "/test/", packages, library])
+    emulation.compile_bytecode(base, packages)
     attempt = [str(python), "-I", str(ROOT / "tools" / "try_wheel.py")]
     if not _within(time.monotonic() + TRY_LIMIT, attempt, dict(os.environ), folder):
         raise Failed("the wheel does not work")

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments import Failed, Skipped, say
+from environments import Failed, Interpreter, Skipped, run, say
 
 MACHINE = "aarch64"
 DEBIANS_NAME = "arm64"
@@ -112,6 +112,15 @@ def python(home: Path, tag: str) -> Path:
     if done.stdout.split() != [MACHINE, str(script)]:
         raise Failed(f"CPython {base.tag} does not run under qemu: {done.stdout}{done.stderr}")
     return script
+
+
+def compile_bytecode(here: Interpreter, *more: Path) -> None:
+    """Has this machine's interpreter compile the library of the emulated one, and more.
+
+    Bytecode is the version's, not the machine's, and takes long to make there.
+    """
+    library = interpreter(here.tag).program.parent.parent / "lib" / f"python{here.tag}"
+    run([here.program, "-m", "compileall", "-q", "-j0", "-x", "/test/", library, *more], quiet=True)
 
 
 # ---- what is fetched -----------------------------------------------------------------

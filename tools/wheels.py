@@ -45,7 +45,7 @@ def wheels() -> None:
             if machine == os.uname().machine:
                 attempt(base, wheel)
             else:
-                attempt_emulated(base.tag, wheel)
+                attempt_emulated(base, wheel)
     examine(out)
     bill_of_materials(out)
     for path in sorted(out.iterdir()):
@@ -206,11 +206,12 @@ def attempt(base: Interpreter, wheel: Path, *arguments: str) -> None:
     _use(home, wheel, *arguments)
 
 
-def attempt_emulated(tag: str, wheel: Path) -> None:
+def attempt_emulated(base: Interpreter, wheel: Path) -> None:
     """The same for a wheel of another machine, or a line on why it was only examined."""
     home = BUILD / "attempt"
     try:
-        emulation.python(home, tag)
+        emulation.python(home, base.tag)
+        emulation.compile_bytecode(base)
     except Skipped as reason:
         say(f"{wheel.name} was examined and not tried: {reason}")
         return
