@@ -203,7 +203,7 @@ def attempt(base: Interpreter, wheel: Path, *arguments: str) -> None:
     home = BUILD / "attempt"
     shutil.rmtree(home, ignore_errors=True)
     run([base.program, "-m", "venv", "--without-pip", home], quiet=True)
-    _use(home, wheel, *arguments)
+    _use(base, home, wheel, *arguments)
 
 
 def attempt_emulated(base: Interpreter, wheel: Path) -> None:
@@ -216,12 +216,13 @@ def attempt_emulated(base: Interpreter, wheel: Path) -> None:
         say(f"{wheel.name} was examined and not tried: {reason}")
         return
     say(f"{wheel.name}, under emulation")
-    _use(home, wheel)
+    _use(base, home, wheel)
 
 
-def _use(home: Path, wheel: Path, *arguments: str) -> None:
+def _use(base: Interpreter, home: Path, wheel: Path, *arguments: str) -> None:
     pip = ["-m", "pip", f"--python={home}", "install", "-q", "--no-deps", "--no-index"]
-    run([tools().python, *pip, wheel], quiet=True)
+    # Its own version's pip: that of an older Python may not run on it.
+    run([environments.environment(base).python, *pip, wheel], quiet=True)
     # Neither Go nor a compiler is needed to run it.
     variables = {"PATH": "", "HOME": str(home)}
     run([home / "bin" / "python", "-I", ROOT / "tools" / "try_wheel.py", *arguments], env=variables)
