@@ -140,7 +140,8 @@ func (p *poller) open(c *PollCalls) error {
 	p.timerfd = timerfd
 	// Edge-triggered: each expiry is told once, and nobody need read it away.
 	if errno := p.ctl(unix.EPOLL_CTL_ADD, int32(timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET); errno != 0 {
-		p.close()
+		_ = c.Close(timerfd) // which close would not know again
+		_ = c.Close(epfd)
 		return failed("epoll_ctl", errno)
 	}
 	return nil

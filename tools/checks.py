@@ -13,9 +13,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import aarch64
 import environments
 import wheels
-from environments import BUILD, ROOT, Environment, Failed, run, say
+from environments import BUILD, ROOT, Environment, Failed, Skipped, run, say
 from goloop_build import toolchain
 
 # Runs without installing; its modules are pinned by this version's own go.mod.
@@ -250,6 +251,7 @@ def _sources(suffix: str) -> list[Path]:
     return [path for path in environments.tree() if path.suffix == suffix]
 
 
+FAILED = "FAILED"
 CHECKS: dict[str, Callable[[], bool]] = {
     "ruff": ruff,
     "mypy": mypy,
@@ -268,21 +270,24 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "leaks": leaks,
     "forks": forks,
     "wheels": release,
+    "aarch64": aarch64.check,
 }
 
 
 def check() -> bool:
     """Runs the checks that CHECKS names, or all; prints a line for each at the end."""
-    outcome: dict[str, bool] = {}
+    outcome: dict[str, str] = {}
     for name in os.environ.get("CHECKS", "").split() or CHECKS:
         if name not in CHECKS:
             raise Failed(f"there is no check {name!r}; there are: {' '.join(CHECKS)}")
         say(f"check {name}: {(CHECKS[name].__doc__ or '').splitlines()[0]}")
         try:
-            outcome[name] = CHECKS[name]()
+            outcome[name] = "passed" if CHECKS[name]() else FAILED
         except Failed as reason:
             say(str(reason))
-            outcome[name] = False
-    for name, passed in outcome.items():
-        say(f"{name}: {'passed' if passed else 'FAILED'}")
-    return all(outcome.values())
+            outcome[name] = FAILED
+        except Skipped as reason:
+            outcome[name] = f"skipped: {reason}"
+    for name, what in outcome.items():
+        say(f"{name}: {what}")
+    return FAILED not in outcome.values()

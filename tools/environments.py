@@ -46,6 +46,10 @@ class Failed(Exception):
     """A step failed and has already said why."""
 
 
+class Skipped(Exception):
+    """A step can't be done on this machine, for the reason that the exception gives."""
+
+
 def say(text: str) -> None:
     """A headline of a step, in order with what programs print."""
     print(f"==> {text}", flush=True)

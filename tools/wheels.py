@@ -2,8 +2,8 @@
 
 The source distribution, and from that, without a network, a wheel for each interpreter
 that is found and each machine, and one of Python alone for everywhere else: all in dist/.
-Each is examined and, where its interpreter runs here, installed into an environment of
-its own and tried.
+Each is examined, installed into an environment of its own and tried; those of the other
+machine by an emulated interpreter, where one can be had.
 
 `zig` compiles all of it, for a glibc of 2012: docs/releasing.md.
 """
@@ -18,11 +18,14 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import emulation
 import environments
-from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
+from environments import BUILD, ROOT, Environment, Failed, Interpreter, Skipped, run, say
 
 MACHINES = ("x86_64", "aarch64")
 GLIBC = "2.17"
+# The largest pages that a kernel of the machine may have.
+PAGES = {"x86_64": 4096, "aarch64": 65536}
 
 
 def wheels() -> None:
@@ -41,6 +44,8 @@ def wheels() -> None:
             inspect(wheel, machine)
             if machine == os.uname().machine:
                 attempt(base, wheel)
+            else:
+                attempt_emulated(base, wheel)
     examine(out)
     bill_of_materials(out)
     for path in sorted(out.iterdir()):
@@ -177,12 +182,20 @@ def inspect(wheel: Path, machine: str) -> None:
             library = BUILD / "library"
             library.write_bytes(content)
             listing = subprocess.run(
-                ["readelf", "--wide", "--dynamic", "--sections", library],
+                ["readelf", "--wide", "--dynamic", "--sections", "--segments", library],
                 stdout=subprocess.PIPE, text=True, check=True,
             ).stdout  # fmt: skip
             library.unlink()
             if re.search(r"\(RUNPATH\)|\(RPATH\)| \.symtab | \.debug_", listing):
                 raise Failed(f"{name} of {wheel.name} has a RUNPATH or is not stripped")
+            if not aligned(listing, PAGES[machine]):
+                raise Failed(f"{name} of {wheel.name} can't be mapped where pages are largest")
+
+
+def aligned(listing: str, page: int) -> bool:
+    """Whether readelf's listing of segments is of a file for pages of that size."""
+    found = re.findall(r"^ *LOAD .* 0x([0-9a-f]+)$", listing, re.MULTILINE)
+    return bool(found) and all(int(each, 16) >= page for each in found)
 
 
 def attempt(base: Interpreter, wheel: Path, *arguments: str) -> None:
@@ -190,8 +203,26 @@ def attempt(base: Interpreter, wheel: Path, *arguments: str) -> None:
     home = BUILD / "attempt"
     shutil.rmtree(home, ignore_errors=True)
     run([base.program, "-m", "venv", "--without-pip", home], quiet=True)
+    _use(base, home, wheel, *arguments)
+
+
+def attempt_emulated(base: Interpreter, wheel: Path) -> None:
+    """The same for a wheel of another machine, or a line on why it was only examined."""
+    home = BUILD / "attempt"
+    try:
+        emulation.python(home, base.tag)
+        emulation.compile_bytecode(base)
+    except Skipped as reason:
+        say(f"{wheel.name} was examined and not tried: {reason}")
+        return
+    say(f"{wheel.name}, under emulation")
+    _use(base, home, wheel)
+
+
+def _use(base: Interpreter, home: Path, wheel: Path, *arguments: str) -> None:
     pip = ["-m", "pip", f"--python={home}", "install", "-q", "--no-deps", "--no-index"]
-    run([tools().python, *pip, wheel], quiet=True)
+    # Its own version's pip: that of an older Python may not run on it.
+    run([environments.environment(base).python, *pip, wheel], quiet=True)
     # Neither Go nor a compiler is needed to run it.
     variables = {"PATH": "", "HOME": str(home)}
     run([home / "bin" / "python", "-I", ROOT / "tools" / "try_wheel.py", *arguments], env=variables)

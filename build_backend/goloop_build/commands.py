@@ -135,6 +135,8 @@ class BuildExtension(build_ext):
                 compiler_so=[*command, *release.compile_flags()],
                 linker_so=[*command, "-shared", "-s"],
             )
+            for folder in release.headers(os.path.join(self.build_temp, "headers")):
+                self.compiler.add_include_dir(folder)
         flags = " ".join([os.environ["CC"], *ext.extra_compile_args, *ext.extra_link_args])
         note = self.get_ext_fullpath(ext.name) if self.inplace else ""
         note = os.path.join(self.build_temp, "flags-" + (os.path.basename(note) or "staged"))

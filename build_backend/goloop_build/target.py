@@ -67,6 +67,23 @@ class Target(NamedTuple):
             f"-ffile-prefix-map={os.getcwd()}=.",
         ]
 
+    def headers(self, folder: str) -> list[str]:
+        """Folders to look in for what of CPython's headers is filed by machine.
+
+        Debian's pyconfig.h includes one that lies below the name of its machine, where a
+        compiler for that machine alone would find it: it is copied into `folder`.
+        """
+        include = sysconfig.get_paths()["include"]
+        version, here = os.path.basename(include), str(sysconfig.get_config_var("MULTIARCH"))
+        for place in (include, os.path.dirname(include)):
+            ours = os.path.join(place, here, version, "pyconfig.h")
+            if os.path.exists(ours):
+                theirs = os.path.join(folder, f"{self.machine}-linux-gnu", version, "pyconfig.h")
+                os.makedirs(os.path.dirname(theirs), exist_ok=True)
+                shutil.copyfile(ours, theirs)
+                return [folder]
+        return []
+
 
 def target() -> Target | None:
     """What GOLOOP_TARGET asks for."""

@@ -137,7 +137,9 @@ resolve_reactor_closed(gl_shared *shared)
 
 /* ---- the threads -------------------------------------------------------------------- */
 
-/* Leaves the answer with the loop, and wakes it.  With the mutex. */
+/* Leaves the answer with the loop, and wakes it.  With the mutex.  Go, without it, clears
+ * wake_pending and then looks for answers: one order of all four, or both may miss the other's
+ * (docs/architecture.md, "Memory order"). */
 static void
 resolve_deliver(lookup *l)
 {
@@ -149,11 +151,11 @@ resolve_deliver(lookup *l)
     }
     l->answer.next = __atomic_load_n(&shared->answers, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(&shared->answers, &l->answer.next, &l->answer, false,
-                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+                                        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         ;
     uint32_t idle = 0;
-    if (!__atomic_compare_exchange_n(&shared->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED))
+    if (!__atomic_compare_exchange_n(&shared->wake_pending, &idle, 1u, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST))
         return;
     uint64_t one = 1;
     while (write(shared->wake_fd, &one, sizeof one) < 0 && errno == EINTR)

@@ -657,3 +657,26 @@ def test_a_go_error_is_not_mistaken_for_an_unreachable_module() -> None:
 
     text = commands.explain_go_failure("pybridge/golib/main.go:404:17: undefined: Turn\n")
     assert "did not build" in text
+
+
+# ---- a release for another machine ------------------------------------------------------
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["inside", "beside"])
+def test_the_header_that_debian_files_by_machine_is_found_for_another(
+    beside: bool, tmp_path: Path, monkeypatch
+) -> None:
+    from goloop_build.target import Target
+
+    include = tmp_path / "include" / "python3.11"
+    ours = (include.parent if beside else include) / "x86_64-linux-gnu" / "python3.11"
+    include.mkdir(parents=True)
+    target = Target("aarch64", (2, 17))
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(include)})
+    monkeypatch.setattr(sysconfig, "get_config_var", {"MULTIARCH": "x86_64-linux-gnu"}.get)
+    assert target.headers(str(tmp_path / "made")) == []
+    ours.mkdir(parents=True)
+    (ours / "pyconfig.h").write_text("#define IT 1")
+    assert target.headers(str(tmp_path / "made")) == [str(tmp_path / "made")]
+    made = tmp_path / "made" / "aarch64-linux-gnu" / "python3.11" / "pyconfig.h"
+    assert made.read_text() == "#define IT 1"

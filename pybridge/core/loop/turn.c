@@ -136,6 +136,7 @@ turn(gl_loop *loop, int64_t timeout)
         gl_watches_join_late(loop);
     int32_t n;
     uint32_t retired = loop->timers.retired_len;
+    loop->turns++;
     loop->in_turn = 1;
     loop->sleeping = timeout != 0;
     loop->dirty = 0;

@@ -35,8 +35,8 @@ gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context
 
 /* ---- waking --------------------------------------------------------------- */
 
-/* Makes a blocked turn return; any thread that has the GIL.  One write at most
- * until the turn has seen it. */
+/* Makes a blocked turn return; any thread that has the GIL, which orders what it is woken for.
+ * One write at most until the turn has seen it. */
 GL_PRIVATE void
 gl_wake(gl_loop *loop)
 {

@@ -208,6 +208,7 @@ struct gl_loop {
     uint32_t since_poll;      /* iterations since the last turn [loop] */
     uint64_t last_poll_ticks; /* [loop] */
     uint64_t iterations;      /* [loop] */
+    uint64_t turns;           /* begun; gl_shared.turns grows without the GIL [written by loop] */
 };
 
 #define gl_loop_check(o) PyObject_TypeCheck((o), G.loop_type)

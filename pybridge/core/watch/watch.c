@@ -189,7 +189,7 @@ watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
     int err = 0;
     if (w != NULL) {
         out = w->place[which];
-        made.turn = loop->shared->turns;
+        made.turn = loop->turns;
         w->place[which] = made;
         err = watch_sync(loop, w, false);
         if (err != 0) {
@@ -270,7 +270,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
     for (int i = 0; i < 2; i++) {
         gl_place *place = &w->place[i];
         if (!((uint32_t)c->res & bits[i]) || place->waiter == NULL ||
-            place->turn >= loop->shared->turns)
+            place->turn >= loop->turns)
             continue;
         if (!place->once) {
             ready[i] = Py_NewRef(place->waiter);

@@ -1,0 +1,97 @@
+"""tools/emulation.py and its kin, as far as they run without a network."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+emulation = pytest.importorskip("emulation", reason="tools/ belongs to the checkout")
+import checks  # noqa: E402
+import environments  # noqa: E402
+import wheels  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "expected"),
+    [
+        ("", "https://repo1.maven.org/maven2"),
+        ("<mirror><mirrorOf>central</mirrorOf><url>https://a.test/x/</url></mirror>",
+         "https://a.test/x"),
+        ("<mirror><mirrorOf>*,!central</mirrorOf><url>https://a.test/</url></mirror>"
+         "<mirror><mirrorOf>*</mirrorOf><url>https://b.test</url></mirror>", "https://b.test"),
+    ],
+)  # fmt: skip
+def test_maven_is_asked_where_the_users_settings_say(mirrors, expected, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.xml"
+    settings.write_text(
+        '<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0">'
+        f"<mirrors>{mirrors}</mirrors></settings>"
+    )
+    assert emulation.maven_mirror(settings) == expected
+
+
+def test_maven_central_is_asked_where_there_are_no_settings(tmp_path: Path) -> None:
+    assert emulation.maven_mirror(tmp_path / "none.xml") == emulation.MAVEN_CENTRAL
+
+
+def test_debian_is_asked_where_apt_has_it() -> None:
+    listing = "http://a.test/debian-security/\nhttp://b.test/ubuntu/\nhttp://c.test/debian/\n"
+    assert emulation.debian_mirror(listing) == "http://c.test/debian"
+    assert emulation.debian_mirror("http://b.test/ubuntu/\n") == emulation.DEBIAN_MIRROR
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch) -> Path:
+    """A home, and a cache in it, with nothing inside."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_a_jar_of_another_content_is_refused_and_leaves_nothing(home: Path) -> None:
+    name = "cpython-1.2.3-linux-arm64"
+    jar = home / ".m2" / "repository" / "org" / "bytedeco" / "cpython" / "1.2.3" / f"{name}.jar"
+    jar.parent.mkdir(parents=True)
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("org/bytedeco/cpython/linux-arm64/bin/python1.2", "")
+    with pytest.raises(environments.Failed, match="SHA-256"):
+        emulation._from_maven("1.2.3", "0" * 64)
+    assert [path.name for path in emulation.cache().iterdir()] == ["lock"]
+
+
+def test_a_program_that_is_missing_is_a_reason_to_skip(home: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(home))
+    with pytest.raises(environments.Skipped, match=r"apt-get|dpkg"):
+        emulation.interpreter("3.11")
+    with pytest.raises(environments.Skipped, match=r"no CPython 2\.7"):
+        emulation.interpreter("2.7")
+
+
+@pytest.mark.parametrize("reason", ["no qemu today", None])
+def test_what_can_not_be_done_is_skipped_and_what_fails_fails(
+    reason: str | None, monkeypatch, capsys
+) -> None:
+    def check() -> bool:
+        """A check."""
+        if reason is not None:
+            raise environments.Skipped(reason)
+        return False
+
+    monkeypatch.setattr(checks, "CHECKS", {"it": check})
+    monkeypatch.setenv("CHECKS", "it")
+    assert checks.check() is (reason is not None)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == ("==> it: FAILED" if reason is None else f"==> it: skipped: {reason}")
+
+
+def test_a_library_for_small_pages_is_told_from_one_for_large_ones() -> None:
+    line = "  LOAD           0x000000 0x0000 0x0000 0x0de2c0 0x0de2c0 R   0x"
+    assert wheels.aligned(f"{line}10000\n{line}10000\n", 65536)
+    assert not wheels.aligned(f"{line}10000\n{line}1000\n", 65536)
+    assert not wheels.aligned("no segments", 4096)

@@ -1,0 +1,175 @@
+"""The check `aarch64`: what is tested of the other machine, under emulation.
+
+Cross-built by zig as a release is, then run by qemu: Go's tests of the rooms without cgo,
+and the Python tests of TESTS on CPython 3.14 with the aarch64 wheel installed.  It takes
+five minutes on two cores, and may take eight.
+
+qemu's user mode hands system calls to this kernel, which has all of them in the form of
+its own machine, so what differs there is tested: numbers and structures of system calls,
+calling conventions, sizes, alignment.  It reorders memory no more than this processor does:
+docs/architecture.md, "Memory order", is what is known about that.  It has no io_uring, no
+epoll_pwait2 and no ptrace; the tests of these skip themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import emulation
+import environments
+import wheels
+from emulation import MACHINE
+from environments import BUILD, ROOT, Failed, Interpreter, run, say
+
+# Seconds for all of it, and for the round of everything with the wheel, which takes ten.
+LIMIT, TRY_LIMIT = 480, 120
+GO_PACKAGES = ("timers", "transports", "netloop")
+# The interpreter whose native tasks, futures and TLS are most: its layouts are looked for.
+PREFERRED = "3.14"
+
+# Of each area what goes through the boundary of C and Go, or through a structure of the
+# machine's.  The rest of tests/state, transports and tls passes too, as far as it was tried, but
+# much of it starts an interpreter for each test (the *_safety.py above all), which takes seconds
+# here; of the forks, which do, there are those that differ in how the child gets its Go runtime.
+FORK = "tests/runtime/test_fork.py::test_a_forked_child_lives"
+TESTS = (
+    f"{FORK}[fork_with_an_idle_loop]",  # a spare
+    f"{FORK}[fork_from_an_executor_thread]",
+    f"{FORK}[import_then_fork]",  # the library itself
+    f"{FORK}[nested_forks]",  # copies
+    f"{FORK}[parents_loop_is_refused]",
+    "tests/state/test_timers.py",
+    "tests/tasks/test_sync_primitives.py",
+    "tests/tasks/test_task_api.py",
+    "tests/tasks/test_task_layout.py",
+    "tests/tls/test_start_tls.py",
+    "tests/tls/test_tls_connections.py",
+    "tests/tls/test_tls_ending.py",
+    "tests/tls/test_tls_flow_control.py",
+    "tests/tls/test_tls_handshake.py",
+    "tests/transports/test_buffered_protocol.py",
+    "tests/transports/test_bulk_transfer.py",
+    "tests/transports/test_connect.py",
+    "tests/transports/test_datagram_delivery.py",
+    "tests/transports/test_datagram_errors.py",
+    "tests/transports/test_datagram_exchange.py",
+    "tests/transports/test_datagram_flow_control.py",
+    "tests/transports/test_flow_control.py",
+    "tests/transports/test_half_close.py",
+    "tests/transports/test_other_threads.py",
+    "tests/transports/test_pipes.py",
+    "tests/transports/test_sendfile.py",
+    "tests/transports/test_server.py",
+    "tests/transports/test_stream_reading.py",
+    "tests/transports/test_stream_writing.py",
+    "tests/transports/test_unix_sockets.py",
+    "tests/watch/test_sock_methods.py",
+    "tests/watch/test_watchers.py",
+)
+# Not among them for what qemu does otherwise:
+#   fork_from_c                    it forgets MADV_WIPEONFORK, without which nothing tells the
+#                                  child of a bare system call that it is one
+#   child_forked_by_a_thread_ends  a thread of its own lives in each process and is taken for
+#                                  one of the program's, on which the process's end has to wait
+
+
+def check() -> bool:
+    """Go's and Python's tests on aarch64, under emulation, as far as time allows."""
+    started = time.monotonic()
+    emulator = emulation.emulator()
+    base = _interpreter()
+    emulation.interpreter(base.tag)  # or there is none, and nothing is begun
+    folder = BUILD / MACHINE
+    shutil.rmtree(folder, ignore_errors=True)
+    passed = [_go_test(emulator, folder, package) for package in GO_PACKAGES]
+    say(f"Go's tests took {time.monotonic() - started:.0f} s")
+    python = _installed(folder, base)
+    say(f"the wheel is built and tried after {time.monotonic() - started:.0f} s")
+    passed.append(_python_tests(folder, python, started + LIMIT))
+    say(f"the check took {time.monotonic() - started:.0f} s")
+    return all(passed)
+
+
+def _interpreter() -> Interpreter:
+    """The one whose headers the extension is built with."""
+    found = {each.tag: each for each in environments.all_interpreters()}
+    return found.get(PREFERRED) or environments.default_interpreter()
+
+
+def _go_test(emulator: str, folder: Path, package: str) -> bool:
+    program = folder / f"{package}.test"
+    cross = {"GOOS": "linux", "GOARCH": "arm64", "CGO_ENABLED": "0"}
+    build = ["go", "test", "-c", "-o", str(program), f"./{package}"]
+    run(build, env={**environments.go_environment(), **cross})
+    try:
+        run([emulator, program, "-test.timeout=120s"], cwd=ROOT / package)
+    except Failed as reason:
+        say(str(reason))
+        return False
+    return True
+
+
+def _installed(folder: Path, base: Interpreter) -> Path:
+    """An environment with the wheel and what the tests need; the wheel has been tried."""
+    out = folder / "dist"
+    tree = wheels.unpacked(wheels.build_sdist(folder / "checkout", out), folder)
+    wheel = wheels.build_wheel(tree, out, base, MACHINE)
+    wheels.inspect(wheel, MACHINE)
+    python = emulation.python(folder / "environment", base.tag)
+    # By this machine's pip, which is faster; `make wheels` has the emulated one install.
+    packages = next(python.parent.parent.glob("lib/python*/site-packages"))
+    pip = [str(wheels.tools().python), "-m", "pip", "install", "-q", "--no-compile"]
+    pip += ["--target", str(packages), "--only-binary=:all:", "--implementation=cp"]
+    pip += [f"--python-version={base.tag}"]
+    pip += [f"--platform={each}_{MACHINE}" for each in ("manylinux_2_17", "linux")]
+    wanted = [each for each in environments.requirements("test") if each.startswith("pytest")]
+    run([*pip, str(wheel), *wanted], quiet=True)
+    emulation.compile_bytecode(base, packages)
+    attempt = [str(python), "-I", str(ROOT / "tools" / "try_wheel.py")]
+    if not _within(time.monotonic() + TRY_LIMIT, attempt, dict(os.environ), folder):
+        raise Failed("the wheel does not work")
+    return python
+
+
+def _python_tests(folder: Path, python: Path, deadline: float) -> bool:
+    # From a folder that has no goloop beside the tests.
+    tree = folder / "tests-alone"
+    unwanted = shutil.ignore_patterns("__pycache__")
+    for name in ("tests", "pybridge"):  # some look into the sources
+        shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
+    shutil.copy2(ROOT / "pyproject.toml", tree)
+    env = {**os.environ, "GOLOOP_TEST_LOOP": "goloop"}
+    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+        env.pop(name, None)
+    cache = folder / "pytest-cache"
+    pytest = [str(python), "-m", "pytest", "-q", "--assert=plain", "-o", f"cache_dir={cache}"]
+    pytest += ["-o", "timeout=240"]  # a test that takes a second elsewhere may take twenty
+    parallel = [f"-n{os.cpu_count() or 1}", "--max-worker-restart=0", "--durations=10"]
+    if _within(deadline, [*pytest, *parallel, *TESTS], env, tree):
+        return True
+    # Many tests are of moments, and a busy machine misses some.
+    failed = environments.few_failures(cache)
+    return bool(failed) and _within(deadline, [*pytest, *failed], env, tree)
+
+
+def _within(deadline: float, words: list[str], env: dict[str, str], cwd: Path) -> bool:
+    """Whether a program succeeded, in time."""
+    print("$ " + shlex.join(words), flush=True)
+    # A group of its own, so that its workers end with it.
+    process = subprocess.Popen(
+        words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        return process.wait(max(deadline - time.monotonic(), 1)) == 0
+    except subprocess.TimeoutExpired:
+        say("that took too long")
+        return False
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, 9)
+            process.wait()
