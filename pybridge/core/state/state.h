@@ -181,7 +181,7 @@ struct gl_loop {
     char running;             /* _run() is on the stack [GIL] */
     char in_turn;             /* Go is running, and the GIL is released [written by loop] */
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
-    char dirty;               /* submissions wait that must not wait long (writes) [GIL] */
+    char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
     char releasing;           /* loop_release() is on a stack [GIL] */
     char replaced;            /* somebody has set call_soon on the instance [GIL] */
     char lingering;           /* current_task.c: an entry without a task is left [loop] */

@@ -26,6 +26,7 @@ datagram_enter(gl_transport *t, int fd)
 {
     gl_datagram *d = (gl_datagram *)t;
     d->want = datagram_wants(d);
+    d->loop->dirty = 1;
     return d->loop->go->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease), d->want,
                                       &d->id, &d->gen);
 }
@@ -51,6 +52,7 @@ datagram_tell(gl_transport *t)
     if (rc < 0)
         return gl_set_oserror(-rc);
     d->want = want;
+    d->loop->dirty = 1;
     return 0;
 }
 

@@ -48,6 +48,7 @@ stream_enter(gl_transport *t, int fd)
     s->io.want = stream_wants(s);
     s->io.owner = gl_lease_word(&s->lease);
     s->io.listed = 0;
+    s->loop->dirty = 1;
     return s->loop->go->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id, &s->gen);
 }
 

@@ -77,6 +77,8 @@ watch_sync(gl_loop *loop, gl_watch *w, bool leave)
         watch_leave(loop, w);
         return 0;
     }
+    if (want | once)
+        loop->dirty = 1;
     int32_t r = 0;
     if (w->watched) {
         r = loop->go->watch_set(loop->reactor, w->id, w->gen, want, once);
