@@ -12,7 +12,7 @@ import contextvars
 import socket
 import ssl
 import weakref
-from asyncio import base_events, constants, transports
+from asyncio import constants, transports
 from asyncio.log import logger
 from collections.abc import Callable
 
@@ -33,8 +33,15 @@ _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
 
 # The slot of asyncio's class, behind the property of the same name here.
 _extra_slot: Any = vars(transports.BaseTransport)["_extra"]
-_nodelay: Any = base_events._set_nodelay  # type: ignore[attr-defined]
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_TCP = (socket.IPPROTO_TCP, 0)
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
+
+
+def _set_nodelay(sock: socket.socket) -> None:
+    """TCP_NODELAY for a TCP connection; asyncio leaves Nagle on where `sock.proto` is 0."""
+    if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class StreamTransport(_core.StreamTransport):
@@ -62,7 +69,7 @@ class StreamTransport(_core.StreamTransport):
     ) -> None:
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.with_names(extra, TransportSocket(sock, self), sock)
-        _nodelay(sock)
+        _set_nodelay(sock)
         super().__init__(loop, sock, protocol, waiter, entries, server, context, exposed)
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from . import _core
 from .base import CoreLoop
+from .protocols import is_buffered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +68,14 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             sslproto.SSLProtocol.__init__(self, *args, **kwargs)
         finally:
             del instance.max_size
+
+    def _set_app_protocol(self, app_protocol: Any) -> None:
+        _Inherited._set_app_protocol(self, app_protocol)
+        # asyncio looks at the class alone.
+        if not self._app_protocol_is_buffer and is_buffered(app_protocol):
+            self._app_protocol_get_buffer = app_protocol.get_buffer
+            self._app_protocol_buffer_updated = app_protocol.buffer_updated
+            self._app_protocol_is_buffer = True
 
     def _get_app_transport(self) -> asyncio.Transport:
         if self._app_transport is None:

@@ -91,7 +91,7 @@ struct gl_globals {
     PyObject *kw_context;         /* ("context",) */
     /* asyncio's and the stdlib's */
     PyObject *asyncio_Handle, *asyncio_TimerHandle, *asyncio_Transport;
-    PyObject *asyncio_BufferedProtocol;
+    PyObject *asyncio_BufferedProtocol, *asyncio_Protocol;
     PyObject *asyncio_Future;     /* the C-accelerated class */
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
     PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
@@ -253,8 +253,8 @@ GL_PRIVATE void gl_log_debug(PyObject *about, const char *format, const char *de
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
 
-/* asyncio's condition for TCP_NODELAY: 1, 0, or -1 with an exception. A socket
- * that was made with protocol 0 does not count there, so it does not here. */
+/* Whether a socket's connections get TCP_NODELAY: 1, 0, or -1 with an exception.  Protocol 0
+ * counts, as under uvloop, and does not in asyncio: so a server's own socket is made. */
 GL_PRIVATE int gl_socket_is_tcp(PyObject *sock);
 /* One attribute of a socket as a number. */
 GL_PRIVATE int gl_socket_attribute(PyObject *sock, PyObject *name, long *value);
