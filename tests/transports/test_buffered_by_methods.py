@@ -18,7 +18,7 @@ Loop = asyncio.AbstractEventLoop
 
 
 @pytest.fixture
-def _goloop(loop_name: str) -> None:
+def goloops(loop_name: str) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio serves subclasses of BufferedProtocol alone")
 
@@ -60,8 +60,9 @@ class Based(Methods, asyncio.BaseProtocol):
 PAYLOAD = os.urandom(50_000)
 
 
+@pytest.mark.usefixtures("goloops")
 @pytest.mark.parametrize("kind", [Methods, Based])
-async def test_it_gets_a_streams_bytes(loop: Loop, _goloop: None, kind: type[Methods]) -> None:
+async def test_it_gets_a_streams_bytes(loop: Loop, kind: type[Methods]) -> None:
     near, far = tcp_pair()
     protocol = kind()
     factory: Any = lambda: protocol  # noqa: E731
@@ -72,7 +73,8 @@ async def test_it_gets_a_streams_bytes(loop: Loop, _goloop: None, kind: type[Met
     assert protocol.data == PAYLOAD
 
 
-async def test_it_is_served_after_set_protocol(loop: Loop, _goloop: None) -> None:
+@pytest.mark.usefixtures("goloops")
+async def test_it_is_served_after_set_protocol(loop: Loop) -> None:
     near, far = tcp_pair()
     first = Recorder()
     transport, _ = await loop.create_connection(lambda: first, sock=near)
@@ -90,8 +92,9 @@ async def test_it_is_served_after_set_protocol(loop: Loop, _goloop: None) -> Non
     await third.lost
 
 
+@pytest.mark.usefixtures("goloops")
 @pytest.mark.parametrize("start", [False, True], ids=["ssl", "start_tls"])
-async def test_it_gets_what_tls_has_decrypted(loop: Loop, _goloop: None, start: bool) -> None:
+async def test_it_gets_what_tls_has_decrypted(loop: Loop, start: bool) -> None:
     accepted = Recorder()
     server = await loop.create_server(
         lambda: accepted, "127.0.0.1", 0, ssl=None if start else server_context()
@@ -143,8 +146,9 @@ async def test_data_received_comes_first(loop: Loop) -> None:
     assert protocol.data == b"received both"
 
 
+@pytest.mark.usefixtures("goloops")
 async def test_what_its_class_raises_when_it_is_asked_is_the_constructors(
-    loop: Loop, _goloop: None
+    loop: Loop
 ) -> None:
     class Odd(Methods):
         @property

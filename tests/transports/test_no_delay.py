@@ -1,8 +1,8 @@
 """TCP_NODELAY on every TCP connection, as under uvloop.
 
 asyncio sets it where `sock.proto` says TCP, and a socket that is made without a protocol says 0:
-servers bind such ones (uvicorn, gunicorn), and so does socket.create_server(). goloop sets it there,
-too.
+servers bind such ones (uvicorn, gunicorn), and so does socket.create_server(). goloop sets it
+there, too.
 """
 
 from __future__ import annotations

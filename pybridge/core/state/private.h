@@ -37,6 +37,8 @@ GL_PRIVATE int handle_run(gl_loop *loop, PyObject *self);
 /* One fewer of a socket's users.  Where the socket was closed meanwhile this ends it, which runs
  * Python; what is raised there goes to sys.unraisablehook. */
 GL_PRIVATE void socket_release(PyObject *sock);
+/* Ends a hold; closes the socket where its owner has closed it meanwhile.  Runs Python then. */
+GL_PRIVATE void socket_let_go(gl_held *held);
 
 /* ---- registry.c ------------------------------------------------------------------------------ */
 

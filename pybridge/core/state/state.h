@@ -196,7 +196,7 @@ struct gl_loop {
     gl_fds fds;
     gl_watch **late_watches;  /* Go is told of these in the loop's own thread [GIL] */
     uint32_t late_watches_len, late_watches_cap;
-    PyObject **held;          /* sockets kept open until who waited for them has run [loop] */
+    gl_held *held;            /* sockets kept open until who waited for them has run [loop] */
     uint32_t held_len, held_cap;
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
     bool large_wanted;        /* [loop] */

@@ -119,6 +119,7 @@ struct gl_globals {
         PyTypeObject *file;         /* io.FileIO; likewise */
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
         Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
+        PyObject *users;            /* goloop.closing.Users; NULL until wanted [GIL] */
     } lease;                        /* whose instances hold a number (state/lease.c) */
     PyObject *high_default, *low_default; /* of write buffers (transports) */
 
