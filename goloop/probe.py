@@ -262,8 +262,8 @@ def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
     try:
         # The newest task is the last of its thread's list, so its `next` is the head.
         head = peek(task)["node_next"]
-        stranger: Any = object()
-        for current in (task, stranger):
+        other: Any = object()
+        for current in (task, other):
             asyncio.tasks._enter_task(loop, current)
             try:
                 found.append(_places(loop, current, head))

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lose closes a number as a stranger does, and lets it name something else.
+// lose closes a number, as other code of the process may, and lets it name something else.
 func lose(t *testing.T, fd int) {
 	t.Helper()
 	other, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -34,7 +34,7 @@ func reactorAlone(t *testing.T, l *loop) *Reactor {
 	return r
 }
 
-func TestCloseLeavesStrangersDescriptorsAlone(t *testing.T) {
+func TestCloseLeavesDescriptorsOfOthersAlone(t *testing.T) {
 	for name, number := range map[string]func(*Reactor) int{
 		"wakeup": func(r *Reactor) int { return r.wakeup.readFD },
 		"ring":   func(r *Reactor) int { return r.ring.number() },

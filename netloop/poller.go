@@ -47,7 +47,7 @@ import "syscall"
 //
 // Somebody may close the reactor's own descriptors (os.closerange in a program that
 // makes itself a daemon), and the numbers then name what is opened next. So they are
-// looked at before they are closed: a stranger's is left alone. Where that can't be
+// looked at before they are closed: somebody else's is left alone. Where that can't be
 // told the descriptor is taken for ours.
 //
 // add, modify and remove are made through setHeld, which is the portable half.

@@ -524,7 +524,7 @@ func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
 	l.shut(old)
 	l.quiet()
 	if got := hear(t, s.peer); len(got) != 0 {
-		t.Errorf("a stranger heard %q", got)
+		t.Errorf("the stream that has the number now heard %q", got)
 	}
 	say(t, s.peer, []byte("hi"))
 	l.until(CmpData)

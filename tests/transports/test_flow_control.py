@@ -207,6 +207,25 @@ async def test_zero_limits_pause_at_any_byte_left_over(loop: Loop) -> None:
     await hang_up(protocol)
 
 
+@pytest.mark.parametrize("mark", [float("nan"), float("-inf"), -1e300, -1])
+async def test_a_mark_below_every_size_pauses_when_empty_and_never_resumes(
+    loop: Loop, mark: float
+) -> None:
+    protocol, far = await against_a_mute_peer(loop)
+    transport: Any = protocol.transport
+    transport._high_water = mark
+    transport._maybe_pause_protocol()
+    assert protocol.names() == ["made", "pause"]
+    transport._low_water = mark
+    transport._maybe_resume_protocol()
+    assert protocol.names() == ["made", "pause"]
+    transport.set_write_buffer_limits()
+    transport._maybe_resume_protocol()
+    assert protocol.names() == ["made", "pause", "resume"]
+    far.close()
+    await hang_up(protocol)
+
+
 async def test_a_mutable_buffer_may_change_after_write(loop: Loop, loop_name: str) -> None:
     if loop_name == "asyncio" and sys.version_info >= (3, 12):
         pytest.skip("asyncio sends what a mutable buffer holds when its turn comes, since 3.12")

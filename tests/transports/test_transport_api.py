@@ -10,11 +10,12 @@ import re
 import socket
 import sys
 import warnings
-from asyncio import trsock
+from asyncio import selector_events, trsock, unix_events
+from functools import partial
 from typing import Any
 
 import pytest
-from conftest import LoopFactory, tcp_pair
+from conftest import LOOP_NAMES, LoopFactory, tcp_pair
 from protocols import BufferedRecorder, Recorder, connect, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
@@ -194,6 +195,74 @@ async def test_write_on_a_closing_transport_still_checks_types(loop: Loop) -> No
         transport.write("text")
     await protocol.lost
     far.close()
+
+
+ARGUMENTS = {
+    "write": ("data",),
+    "writelines": ("list_of_data",),
+    "set_protocol": ("protocol",),
+    "sendto": ("data", "addr"),
+}
+METHODS: dict[tuple[str, Any], list[str]] = {
+    ("StreamTransport", selector_events._SelectorSocketTransport): list(ARGUMENTS)[:3],
+    ("WritePipeTransport", unix_events._UnixWritePipeTransport): list(ARGUMENTS)[:3],
+    ("ReadPipeTransport", unix_events._UnixReadPipeTransport): ["set_protocol"],
+    ("DatagramTransport", selector_events._SelectorDatagramTransport): ["set_protocol", "sendto"],
+}
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def wrong_calls(names: tuple[str, ...]) -> dict[str, Given]:
+    right = (b"", ("127.0.0.1", 9))[: len(names)]
+    return {
+        "nothing": ((), {}),
+        "one-more": ((*right, 1), {}),
+        "unknown": (right, {"unknown": 1}),
+        "only-unknown": ((), {"unknown": 1}),
+        "twice": (right, {names[0]: b""}),
+        "last-alone": ((), {"addr" if "addr" in names else "date": 1}),
+    }
+
+
+def words_of(method: Any, given: Given) -> str:
+    """What is said of a wrong call, without the name of the method's class."""
+    with pytest.raises(TypeError) as caught:
+        method(*given[0], **given[1])
+    return str(caught.value).partition(".")[2]
+
+
+@pytest.mark.skipif("goloop" not in LOOP_NAMES, reason="compares goloop to asyncio")
+@pytest.mark.parametrize(
+    ("kind", "theirs", "name", "given"),
+    [
+        pytest.param(kind, theirs, name, given, id=f"{kind}-{name}-{form}")
+        for (kind, theirs), names in METHODS.items()
+        for name in names
+        for form, given in wrong_calls(ARGUMENTS[name]).items()
+    ],
+)
+def test_a_call_with_wrong_arguments_is_told_in_the_words_of_cpython(
+    kind: str, theirs: Any, name: str, given: Given
+) -> None:
+    from goloop import _core
+
+    made = getattr(_core, kind)
+    expected = words_of(partial(getattr(theirs, name), object()), given)
+    assert name in expected
+    assert words_of(getattr(made.__new__(made), name), given) == expected
+
+
+async def test_arguments_may_be_given_by_name(loop: Loop) -> None:
+    transport, protocol, far = await open_pair(loop)
+    transport.write(data=b"ab")
+    transport.writelines(list_of_data=[b"c", b"d"])
+    received = b""
+    while len(received) < 4:
+        received += await loop.sock_recv(far, 4)
+    assert received == b"abcd"
+    transport.set_protocol(protocol=protocol)
+    far.close()
+    await hang_up(protocol)
 
 
 async def test_set_protocol_hands_the_data_to_the_new_protocol(loop: Loop) -> None:

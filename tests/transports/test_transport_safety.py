@@ -292,3 +292,35 @@ def test_what_replaces_the_transport_class_must_be_one(put: str) -> None:
 def test_an_accepted_transport_does_not_come_from_new() -> None:
     """A subclass's __new__ may return anything."""
     assert isolated(REPLACED, "odd") == "b'answer' True\n"
+
+
+# ---- no memory ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["StreamTransport", "DatagramTransport", "ReadPipeTransport", "WritePipeTransport"]
+)
+def test_a_transport_that_gets_no_memory_is_not_made(name: str) -> None:
+    pytest.importorskip("_testcapi")
+    program = """
+        import sys
+        from _testcapi import remove_mem_hooks, set_nomemory
+        from goloop import _core
+
+        cls = getattr(_core, sys.argv[1])
+        dicts = [{} for _ in range(200)]  # no freed one is left, which would take no memory
+        for which in range(10):
+            set_nomemory(which, which + 1)
+            try:
+                made = cls.__new__(cls)
+            except MemoryError:
+                made = None
+            finally:
+                remove_mem_hooks()
+            print("made" if made else "refused")
+    """
+    outcomes = isolated(program, name).split()
+    assert len(outcomes) == 10
+    first = outcomes.index("made")
+    assert first >= 2  # the transport and its dict were refused
+    assert set(outcomes[first:]) == {"made"}

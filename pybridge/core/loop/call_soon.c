@@ -5,7 +5,6 @@
  */
 #include "loop/private.h"
 
-
 #include <math.h>
 
 static const gl_params call_soon_params = GL_PARAMS(
@@ -22,9 +21,7 @@ debug_checks(gl_loop *self, PyObject *callback, const char *name, bool thread)
 {
     if (thread && gl_call_method((PyObject *)self, G.s__check_thread, NULL) < 0)
         return -1;
-    PyObject *r = PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
+    return gl_done(PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name));
 }
 
 /* Puts a fresh handle (stolen) on the queue and gives it out.  What was run since the

@@ -358,8 +358,8 @@ gl_library_run_begins(void)
     int err = stack_enter();
     if (err != 0)
         return library_fail("goloop could not give this thread a stack for signal handlers, "
-                               "which running a loop needs: %s.",
-                               strerror(err));
+                            "which running a loop needs: %s.",
+                            strerror(err));
     library_bind_thread();
     return NULL;
 }

@@ -166,7 +166,7 @@ fail_call(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 }
 
 static PyMethodDef calls_functions[] = {
-    {"_fail_call", (PyCFunction)(void (*)(void))fail_call, METH_VARARGS | METH_KEYWORDS,
+    {"_fail_call", GL_KEYWORDS(fail_call),
      PyDoc_STR("_fail_call(call, errno, after=0, times=1): the next such system calls on "
                "connections fail; for tests.")},
     {NULL, NULL, 0, NULL},

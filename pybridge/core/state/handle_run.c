@@ -133,24 +133,20 @@ gl_handle_report(gl_loop *loop, PyObject *self)
     if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
-    PyObject *r = PyObject_CallMethodObjArgs((PyObject *)loop, G.s__callback_failed, self, exc, NULL);
-    Py_XDECREF(r);
+    int r = gl_done(PyObject_CallMethodObjArgs((PyObject *)loop, G.s__callback_failed, self, exc,
+                                               NULL));
     Py_DECREF(exc);
-    return r ? 0 : -1;
+    return r;
 }
 
 /* As asyncio's loop would do it. */
 static int
 handle_call_odd(PyObject *self)
 {
-    PyObject *r = handle_cancelled(self, NULL);
-    int cancelled = r ? PyObject_IsTrue(r) : -1;
-    Py_XDECREF(r);
+    int cancelled = gl_truth(handle_cancelled(self, NULL));
     if (cancelled)
         return cancelled < 0 ? -1 : 0;
-    r = PyObject_CallOneArg(G.Handle_run, self);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
+    return gl_done(PyObject_CallOneArg(G.Handle_run, self));
 }
 
 static int

@@ -59,10 +59,8 @@ gl_wake(gl_loop *loop)
 GL_PRIVATE int
 gl_log_slow(gl_loop *loop, PyObject *what, int64_t before)
 {
-    PyObject *r = PyObject_CallMethod((PyObject *)loop, "_log_slow", "Od", what,
-                                      (double)(gl_monotonic_ns() - before) / 1e9);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
+    return gl_done(PyObject_CallMethod((PyObject *)loop, "_log_slow", "Od", what,
+                                       (double)(gl_monotonic_ns() - before) / 1e9));
 }
 
 GL_PRIVATE int

@@ -50,7 +50,6 @@ gl_names_init(PyObject *Py_UNUSED(module))
         return -1;
     IMPORT(asyncio_Handle, "asyncio", "Handle")
     IMPORT(asyncio_TimerHandle, "asyncio", "TimerHandle")
-    IMPORT(asyncio_Transport, "asyncio", "Transport")
     IMPORT(asyncio_BufferedProtocol, "asyncio", "BufferedProtocol")
     IMPORT(asyncio_Protocol, "asyncio", "Protocol")
     IMPORT(asyncio_Future, "asyncio", "Future")

@@ -26,9 +26,8 @@ gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec, PyObject 
 GL_PRIVATE int
 gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
 {
-    PyObject *r = arg ? PyObject_CallMethodOneArg(o, name, arg) : PyObject_CallMethodNoArgs(o, name);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
+    return gl_done(arg ? PyObject_CallMethodOneArg(o, name, arg)
+                       : PyObject_CallMethodNoArgs(o, name));
 }
 
 GL_PRIVATE bool

@@ -121,7 +121,8 @@ gl_report_stray(gl_loop *loop, const char *message, PyObject *transport, PyObjec
 {
     if (gl_exception_leaves())
         return -1;
-    PyObject *exc = gl_take_exception(), *owner = Py_NewRef(protocol ? protocol : Py_None);
+    /* First, for taking the exception may run Python. */
+    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None), *exc = gl_take_exception();
     int r = gl_report_exception_object(loop, message, exc, transport, owner);
     Py_DECREF(owner);
     Py_DECREF(exc);

@@ -40,7 +40,8 @@ typedef struct gl_loop gl_loop;
     X(setblocking) X(join) X(_sync) X(_deliver_held) X(_maybe_resume_protocol)                \
     X(_close_if_sent) X(_maybe_pause_protocol) X(datagram_received) X(error_received)         \
     X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop) X(is_running)         \
-    X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when) X(_callback_failed)
+    X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when) X(_callback_failed)     \
+    X(addr) X(list_of_data)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -90,7 +91,7 @@ struct gl_globals {
     PyObject *kw_loop;            /* ("loop",) */
     PyObject *kw_context;         /* ("context",) */
     /* asyncio's and the stdlib's */
-    PyObject *asyncio_Handle, *asyncio_TimerHandle, *asyncio_Transport;
+    PyObject *asyncio_Handle, *asyncio_TimerHandle;
     PyObject *asyncio_BufferedProtocol, *asyncio_Protocol;
     PyObject *asyncio_Future;     /* the C-accelerated class */
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
@@ -112,7 +113,6 @@ struct gl_globals {
         /* 3.14: offsets into the thread state; before: unused */
         Py_ssize_t ts_loop, ts_task, ts_tasks_head;
         PyObject *current_tasks;            /* before 3.14: _asyncio._current_tasks */
-        PyObject *eager_tasks;              /* 3.12, 3.13: _asyncio._eager_tasks */
     } asyncio;
     struct {
         PyTypeObject *socket_base;  /* _socket.socket; NULL: its layout is not known */
@@ -194,6 +194,7 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 #define GL_FAST(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL
 #define GL_NOARGS(f) (PyCFunction)(f), METH_NOARGS
 #define GL_ONEARG(f) (PyCFunction)(f), METH_O
+#define GL_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 
 /* Adds the methods of a table, which ends with an empty entry, to a type that is not yet used:
  * so the parts of the Loop stay in the rooms that have them. */
@@ -201,6 +202,24 @@ GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
 /* Makes a type of the module; `base` may be NULL. */
 GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec,
                             PyObject *base);
+
+/* Drops the result of a call, NULL where it failed. */
+static inline int
+gl_done(PyObject *result)
+{
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+/* The same, for an answer: whether it is true, or -1. */
+static inline int
+gl_truth(PyObject *answer)
+{
+    int truth = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return truth;
+}
+
 /* Calls o.name() or, where `arg` is not NULL, o.name(arg), and drops the result. */
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 

@@ -102,10 +102,7 @@ gl_future_is_done(PyObject *fut)
 {
     if (G.future_type && Py_TYPE(fut) == G.future_type)
         return ((gl_future *)fut)->state != GL_PENDING;
-    PyObject *done = PyObject_CallMethodNoArgs(fut, G.s_done);
-    int is_done = done ? PyObject_IsTrue(done) : -1;
-    Py_XDECREF(done);
-    return is_done;
+    return gl_truth(PyObject_CallMethodNoArgs(fut, G.s_done));
 }
 
 GL_PRIVATE int
@@ -116,9 +113,7 @@ gl_future_set_none(PyObject *fut)
         return is_done < 0 ? -1 : 0;
     if (G.future_type && Py_TYPE(fut) == G.future_type)
         return future_settle((gl_future *)fut, Py_None);
-    PyObject *r = PyObject_CallMethodOneArg(fut, G.s_set_result, Py_None);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
+    return gl_call_method(fut, G.s_set_result, Py_None);
 }
 
 GL_PRIVATE PyObject *

@@ -66,12 +66,11 @@ current_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
 GL_PRIVATE void
 gl_current_flush(gl_loop *loop)
 {
-    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *exc = gl_take_exception();
     loop->lingering = 0;
     if (current_set(NULL, (PyObject *)loop, NULL) < 0)
         PyErr_Clear(); /* somebody has removed it */
-    if (exc)
-        gl_restore_exception(exc);
+    gl_restore_exception(exc);
 }
 
 #endif

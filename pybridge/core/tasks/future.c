@@ -500,7 +500,7 @@ static PyMethodDef future_methods[] = {
     {"set_exception", future_set_exception, METH_O,
      PyDoc_STR("set_exception($self, exception, /)\n--\n\n"
                "Mark the future done with an exception.")},
-    {"cancel", (PyCFunction)(void (*)(void))future_cancel, METH_FASTCALL | METH_KEYWORDS,
+    {"cancel", GL_FASTKW(future_cancel),
      PyDoc_STR("cancel($self, /, msg=None)\n--\n\n"
                "Cancel the future; return False if it was done already.")},
     {NULL, NULL, 0, NULL},

@@ -201,7 +201,7 @@ future_iter_dealloc(PyObject *self)
 
 static PyMethodDef future_iter_methods[] = {
     {"send", future_iter_method_send, METH_O, NULL},
-    {"throw", (PyCFunction)(void (*)(void))future_iter_method_throw, METH_FASTCALL, NULL},
+    {"throw", GL_FAST(future_iter_method_throw), NULL},
     {"close", future_iter_method_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -76,8 +76,7 @@ GL_PRIVATE PyObject *future_method_add(PyObject *self, PyObject *const *args, Py
 GL_PRIVATE PyObject *future_method_remove(PyObject *self, PyObject *fn);
 GL_PRIVATE_DATA PyGetSetDef future_getset[2];
 #define GL_CALLBACK_METHODS                                                                   \
-    {"add_done_callback", (PyCFunction)(void (*)(void))future_method_add,                     \
-     METH_FASTCALL | METH_KEYWORDS,                                                           \
+    {"add_done_callback", GL_FASTKW(future_method_add),                                       \
      PyDoc_STR("add_done_callback($self, fn, /, *, context=<unrepresentable>)\n--\n\n"        \
                "Call fn(self) by call_soon() once the future is done.")},                     \
     {"remove_done_callback", future_method_remove, METH_O,                                    \

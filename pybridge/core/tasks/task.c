@@ -167,8 +167,7 @@ task_step(gl_task *task, PyObject *exc)
 static int
 report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
 {
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+    if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
     PyObject *callable =
@@ -255,11 +254,7 @@ cancel_awaited(PyObject *fut, PyObject *msg)
         }
         return cancelled;
     }
-    PyObject *r = PyObject_CallMethodOneArg(fut, G.s_cancel, msg);
-    if (r)
-        cancelled = PyObject_IsTrue(r);
-    Py_XDECREF(r);
-    return cancelled;
+    return gl_truth(PyObject_CallMethodOneArg(fut, G.s_cancel, msg));
 }
 
 static PyObject *
@@ -312,10 +307,7 @@ is_coroutine(PyObject *coro)
 {
     if (PyCoro_CheckExact(coro))
         return 1;
-    PyObject *r = PyObject_CallOneArg(G.asyncio.iscoroutine, coro);
-    int truth = r ? PyObject_IsTrue(r) : -1;
-    Py_XDECREF(r);
-    return truth;
+    return gl_truth(PyObject_CallOneArg(G.asyncio.iscoroutine, coro));
 }
 
 GL_PRIVATE int
@@ -500,7 +492,7 @@ task_dealloc(PyObject *self) /* lint: allow dealloc-type: task_free() releases i
 
 static PyMethodDef task_methods[] = {
     GL_CALLBACK_METHODS,
-    {"cancel", (PyCFunction)(void (*)(void))task_cancel, METH_FASTCALL | METH_KEYWORDS,
+    {"cancel", GL_FASTKW(task_cancel),
      PyDoc_STR("cancel($self, /, msg=None)\n--\n\n"
                "Request that CancelledError is thrown into the coroutine.")},
     {"get_coro", task_get_coro, METH_NOARGS,

@@ -159,11 +159,8 @@ add_wakeup(gl_task *task, PyObject *fut)
         r = future_add_callback((gl_future *)fut, wakeup, context);
     } else {
         PyObject *stack[3] = {fut, wakeup, context};
-        PyObject *done = PyObject_VectorcallMethod(G.s_add_done_callback, stack,
-                                                   2 | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                                   G.kw_context);
-        r = done ? 0 : -1;
-        Py_XDECREF(done);
+        r = gl_done(PyObject_VectorcallMethod(G.s_add_done_callback, stack,
+                                              2 | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context));
     }
     Py_XDECREF(context);
     Py_XDECREF(wakeup);

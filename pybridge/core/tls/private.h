@@ -83,19 +83,11 @@ tls_native(gl_tls *t)
     return t->ssl != NULL;
 }
 
-/* Drops the result of a call; 0 or -1. */
-static inline int
-tls_done(PyObject *result)
-{
-    Py_XDECREF(result);
-    return result ? 0 : -1;
-}
-
 /* SSLProtocol's own method, one of G.tls. */
 static inline int
 tls_by_asyncio(gl_tls *t, PyObject *method)
 {
-    return tls_done(PyObject_CallOneArg(method, (PyObject *)t));
+    return gl_done(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
 /* A field to be called: it may be replaced or deleted meanwhile. */

@@ -204,10 +204,10 @@ static PyMemberDef tls_members[] = {
 #undef SIZE
 
 static PyMethodDef tls_methods[] = {
-    {"_do_read", (PyCFunction)tls_do_read, METH_NOARGS, NULL},
-    {"_process_outgoing", (PyCFunction)tls_process_outgoing_method, METH_NOARGS, NULL},
-    {"_write_appdata", (PyCFunction)tls_write_appdata, METH_O, NULL},
-    {"_write", (PyCFunction)tls_write, METH_O,
+    {"_do_read", GL_NOARGS(tls_do_read), NULL},
+    {"_process_outgoing", GL_NOARGS(tls_process_outgoing_method), NULL},
+    {"_write_appdata", GL_ONEARG(tls_write_appdata), NULL},
+    {"_write", GL_ONEARG(tls_write),
      PyDoc_STR("_write($self, data, /)\n--\n\nThe write() of the application's transport.")},
     {NULL, NULL, 0, NULL},
 };

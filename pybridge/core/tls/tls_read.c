@@ -78,9 +78,9 @@ tls_raise_broken(gl_tls *t)
 static int
 tls_peer_closed(gl_tls *t)
 {
-    if (tls_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_call_eof)) < 0)
+    if (gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_call_eof)) < 0)
         return -1;
-    return tls_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_start_shutdown));
+    return gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_start_shutdown));
 }
 
 static bool
@@ -126,7 +126,7 @@ tls_read_copied(gl_tls *t)
         tls_scratch_give(scratch);
         if (n > 0) {
             PyObject *protocol = tls_hold(t->app_protocol);
-            int r = bytes ? tls_done(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes))
+            int r = bytes ? gl_done(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes))
                           : -1;
             Py_DECREF(protocol);
             Py_XDECREF(bytes);
@@ -170,10 +170,10 @@ tls_read_buffered(gl_tls *t)
         PyObject *res = o && again ? PyObject_CallMethodOneArg(o, G.s_call_soon, again) : NULL;
         Py_XDECREF(again);
         Py_XDECREF(o);
-        if (tls_done(res) < 0)
+        if (gl_done(res) < 0)
             return -1;
     }
-    if (n > 0 && tls_done(tls_call_number(t->buffer_updated, n)) < 0)
+    if (n > 0 && gl_done(tls_call_number(t->buffer_updated, n)) < 0)
         return -1;
     return end == TLS_CLOSED ? tls_peer_closed(t) : 0;
 }
@@ -187,7 +187,7 @@ tls_control_reading(gl_tls *t)
     Py_ssize_t size = (Py_ssize_t)bio_pending(t->in);
     if ((size >= t->incoming_high && !t->ssl_reading_paused) ||
         (size <= t->incoming_low && t->ssl_reading_paused))
-        return tls_done(PyObject_CallMethod((PyObject *)t, "_control_ssl_reading", NULL));
+        return gl_done(PyObject_CallMethod((PyObject *)t, "_control_ssl_reading", NULL));
     return 0;
 }
 
@@ -237,12 +237,12 @@ tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
         }
     } else {
         PyObject *incoming = tls_hold(t->incoming);
-        int r = tls_done(PyObject_CallMethod(incoming, "write", "y#", data, n));
+        int r = gl_done(PyObject_CallMethod(incoming, "write", "y#", data, n));
         Py_DECREF(incoming);
         if (r < 0)
             return -1;
     }
     if (t->state == G.tls.wrapped)
-        return tls_done(tls_do_read(t, NULL));
-    return tls_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_dispatch));
+        return gl_done(tls_do_read(t, NULL));
+    return gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_dispatch));
 }

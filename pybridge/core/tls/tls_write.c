@@ -8,9 +8,9 @@ static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
     PyObject *transport = tls_hold(t->transport);
-    int r = tls_done(Py_TYPE(transport) == G.stream_class
-                         ? gl_stream_write((gl_stream *)transport, bytes)
-                         : PyObject_CallMethod(transport, "write", "O", bytes));
+    int r = gl_done(Py_TYPE(transport) == G.stream_class
+                        ? gl_stream_write((gl_stream *)transport, bytes)
+                        : PyObject_CallMethod(transport, "write", "O", bytes));
     Py_DECREF(transport);
     return r;
 }
@@ -98,7 +98,7 @@ tls_write_one(gl_tls *t, PyObject *data)
     if (rest == NULL)
         return -1;
     PyObject *backlog = tls_hold(t->write_backlog);
-    int r = tls_done(PyObject_CallMethodOneArg(backlog, G.tls.s_append, rest));
+    int r = gl_done(PyObject_CallMethodOneArg(backlog, G.tls.s_append, rest));
     Py_DECREF(backlog);
     Py_DECREF(rest);
     if (r < 0)
@@ -129,7 +129,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
         bool now = tls_writable(t);
         PyObject *data = now ? Py_NewRef(PySequence_Fast_GET_ITEM(items, i))
                              : PySequence_GetSlice(items, i, PY_SSIZE_T_MAX);
-        r = now ? tls_write_one(t, data) : tls_done(tls_write_later(t, data));
+        r = now ? tls_write_one(t, data) : gl_done(tls_write_later(t, data));
         Py_XDECREF(data);
         if (!now)
             break;

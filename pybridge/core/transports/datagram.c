@@ -69,24 +69,17 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
     int family = AF_UNSPEC, connected = 0, fixed = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOip:DatagramTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &address,
-                                     &a.waiter, &a.given_extra, &family, &connected))
+                                     &a.waiter, &a.given_extra, &family, &connected) ||
+        (fixed = PyObject_IsTrue(address)) < 0)
         return -1;
-    int rc = transport_convert(&d->base, &a);
-    if (rc == 0 && (fixed = PyObject_IsTrue(address)) < 0)
-        rc = -1;
-    if (rc == 0)
-        rc = transport_check(&d->base, &a);
-    if (rc == 0)
-        rc = transport_take(&d->base, &a);
+    int rc = transport_construct(&d->base, &a);
     if (rc == 0) {
         d->address = Py_NewRef(address);
         d->family = family;
         d->connected = connected;
         d->fixed = fixed;
-        if ((rc = transport_begin(&d->base, a.waiter)) < 0) {
+        if ((rc = transport_begin(&d->base, a.waiter)) < 0)
             transport_abandon(&d->base);
-            gl_lease_return(&d->lease); /* the socket stays its owner's */
-        }
     }
     transport_arguments_clear(&a);
     return rc;
@@ -117,11 +110,10 @@ datagram_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
 GL_PRIVATE int
 datagram_tell_error(gl_datagram *d, PyObject *exc)
 {
-    PyObject *protocol = Py_XNewRef(d->protocol), *r = NULL;
+    PyObject *protocol = Py_XNewRef(d->protocol);
+    int rc = exc == NULL ? -1 : 0;
     if (protocol != NULL && exc != NULL)
-        r = PyObject_CallMethodOneArg(protocol, G.s_error_received, exc);
-    int rc = exc == NULL || (protocol != NULL && r == NULL) ? -1 : 0;
-    Py_XDECREF(r);
+        rc = gl_call_method(protocol, G.s_error_received, exc);
     Py_XDECREF(protocol);
     Py_XDECREF(exc);
     return rc;
@@ -212,30 +204,17 @@ datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
     return (PyObject *)d;
 }
 
-/* sendto(data, addr=None) */
+static const gl_params sendto_params = GL_PARAMS("_SelectorDatagramTransport.sendto", 1, 2, false,
+                                                 GL_NAME(data), GL_NAME(addr));
+
 static PyObject *
 datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames)
 {
-    if (kwnames == NULL && (nargs == 1 || nargs == 2))
-        return datagram_sendto(d, args[0], nargs == 2 ? args[1] : Py_None);
-    PyObject *found[2] = {nargs > 0 ? args[0] : NULL, nargs > 1 ? args[1] : NULL};
-    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    bool good = nargs <= 2;
-    for (Py_ssize_t k = 0; good && k < nkw; k++) {
-        PyObject *key = PyTuple_GET_ITEM(kwnames, k);
-        int i = PyUnicode_CompareWithASCIIString(key, "data") == 0   ? 0
-                : PyUnicode_CompareWithASCIIString(key, "addr") == 0 ? 1
-                                                                     : -1;
-        good = i >= 0 && found[i] == NULL;
-        if (good)
-            found[i] = args[nargs + k];
-    }
-    if (!good || found[0] == NULL) {
-        PyErr_SetString(PyExc_TypeError, "sendto() takes the arguments 'data' and 'addr'");
+    PyObject *value[2];
+    if (gl_args(&sendto_params, d, args, nargs, kwnames, value) < 0)
         return NULL;
-    }
-    return datagram_sendto(d, found[0], found[1] ? found[1] : Py_None);
+    return datagram_sendto(d, value[0], value[1] ? value[1] : Py_None);
 }
 
 static PyObject *
@@ -250,13 +229,13 @@ static PyMethodDef datagram_methods[] = {
     METHOD_CLOSE,
     METHOD_ABORT,
     METHOD_SET_PROTOCOL(transport_set_protocol_method),
-    METHOD_ONE("_force_close", transport_force_close_method),
-    METHOD_FAST("sendto", datagram_sendto_method,
-                "sendto($self, data, addr=None)\n--\n\n"
-                "Send a datagram, to the remote address where addr is None.  Does not block."),
-    METHOD_NOARGS("get_write_buffer_size", datagram_get_write_buffer_size,
-                  "get_write_buffer_size($self)\n--\n\n"
-                  "Return how many bytes the kernel has not taken yet."),
+    {"_force_close", GL_ONEARG(transport_force_close_method), NULL},
+    {"sendto", GL_FASTKW(datagram_sendto_method),
+     PyDoc_STR("sendto($self, data, addr=None)\n--\n\n"
+               "Send a datagram, to the remote address where addr is None.  Does not block.")},
+    {"get_write_buffer_size", GL_NOARGS(datagram_get_write_buffer_size),
+     PyDoc_STR("get_write_buffer_size($self)\n--\n\n"
+               "Return how many bytes the kernel has not taken yet.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -107,11 +107,10 @@ datagram_feed(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     PyObject *protocol = Py_NewRef(d->protocol);
     PyObject *args[4] = {NULL, protocol, data, addr};
-    PyObject *r = PyObject_VectorcallMethod(G.s_datagram_received, args + 1,
-                                            3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    int rc = gl_done(PyObject_VectorcallMethod(G.s_datagram_received, args + 1,
+                                               3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
     Py_DECREF(protocol);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return rc;
 }
 
 /* Keeps what came while paused; takes over the item.  The reactor was told to be

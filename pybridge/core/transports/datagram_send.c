@@ -157,10 +157,7 @@ sent_by_socket(gl_datagram *d, PyObject *data, PyObject *addr)
     PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
     PyObject *r = PyObject_CallMethodObjArgs(sock, G.s_sendto, data, addr, NULL);
     Py_DECREF(sock);
-    if (r == NULL)
-        return sent_exception();
-    Py_DECREF(r);
-    return GL_SENT;
+    return gl_done(r) < 0 ? sent_exception() : GL_SENT;
 }
 
 /* Sends the bytes of a view.  The address is looked up last: __buffer__ and audit hooks
@@ -225,14 +222,6 @@ datagram_send_failed(gl_datagram *d, enum gl_sent what)
 /* ---- sendto() -------------------------------------------------------------------------- */
 
 static int
-datagram_pause(gl_datagram *d, PyObject *method)
-{
-    PyObject *r = PyObject_CallMethodNoArgs((PyObject *)d, method);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
-}
-
-static int
 datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     PyObject *bytes = PyBytes_CheckExact(data) ? Py_NewRef(data) : PyBytes_FromObject(data);
@@ -244,7 +233,7 @@ datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
     }
     if (parcel_push(d, (gl_parcel){bytes, Py_NewRef(addr)}) < 0)
         return -1;
-    return datagram_pause(d, G.s__maybe_pause_protocol);
+    return gl_call_method((PyObject *)d, G.s__maybe_pause_protocol, NULL);
 }
 
 /* Whether `addr` may be sent to: 1, or -1 with ValueError. */
@@ -341,8 +330,8 @@ datagram_drain(gl_datagram *d)
             return 0;
     }
     if (d->slot_protocol_paused == Py_True &&
-        datagram_pause(d, G.s__maybe_resume_protocol) < 0) /* which may send more */
-        return -1;
+        gl_call_method((PyObject *)d, G.s__maybe_resume_protocol, NULL) < 0)
+        return -1; /* the call may have sent more */
     if (d->parcel_count > 0 || is_ending(d))
         return 0;
     d->blocked = false;

@@ -167,8 +167,7 @@ socket_from_fd(int fd)
     Py_XDECREF(kwargs);
     if (sock == NULL)
         return NULL;
-    PyObject *r = PyObject_CallMethodOneArg(sock, G.s_setblocking, Py_False);
-    if (r == NULL) {
+    if (gl_call_method(sock, G.s_setblocking, Py_False) < 0) {
         /* The fd stays the caller's. */
         PyObject *exc = gl_take_exception();
         Py_XDECREF(PyObject_CallMethodNoArgs(sock, G.s_detach));
@@ -176,7 +175,6 @@ socket_from_fd(int fd)
         gl_restore_exception(exc);
         return NULL;
     }
-    Py_DECREF(r);
     return sock;
 }
 
@@ -204,19 +202,13 @@ listener_log(gl_listener *l, int fd, const gl_endpoints *ends)
         r = PyObject_CallMethod(G.logger, "debug", "sOOO", "%r got a new connection from %r: %r",
                                 l->server, peer, sock);
     Py_XDECREF(peer);
-    int rc = r ? 0 : -1;
-    Py_XDECREF(r);
+    int rc = gl_done(r);
     if (sock != NULL) {
-        PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
-        r = PyObject_CallMethodNoArgs(sock, G.s_detach);
-        Py_DECREF(sock);
-        if (r == NULL && exc == NULL)
+        PyObject *exc = gl_take_exception();
+        if (gl_call_method(sock, G.s_detach, NULL) < 0)
             rc = -1;
-        Py_XDECREF(r);
-        if (exc != NULL) {
-            PyErr_Clear();
-            gl_restore_exception(exc);
-        }
+        Py_DECREF(sock);
+        gl_restore_exception(exc);
     }
     return rc;
 }
@@ -226,8 +218,7 @@ listener_log(gl_listener *l, int fd, const gl_endpoints *ends)
 static int
 listener_report(gl_loop *loop, PyObject *protocol)
 {
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+    if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
     int rc = 0;
@@ -281,10 +272,7 @@ listener_accept_callable(gl_listener *l, gl_loop *loop, int fd, const gl_endpoin
     Py_XDECREF(peer);
     Py_XDECREF(sock);
     Py_DECREF(callable);
-    if (r == NULL)
-        return listener_report(loop, NULL);
-    Py_DECREF(r);
-    return 0;
+    return gl_done(r) < 0 ? listener_report(loop, NULL) : 0;
 }
 
 static int
@@ -334,13 +322,8 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = listener_accepted(l, loop, c);
     else if (c->kind == GL_CMP_ACCEPT_ERROR)
         rc = listener_failed(l, loop, c->res, c->arg == 1);
-    if (rc == 0)
-        return 0;
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-        return -1;
-    PyErr_WriteUnraisable(owner); /* memory, or a handler of exceptions that raises */
-    return 0;
+    /* An exception here: there is no memory, or a handler of exceptions has raised. */
+    return gl_unraisable_unless_leaving(rc, owner);
 }
 
 /* ---- the type ----------------------------------------------------------------------- */
@@ -376,12 +359,11 @@ listener_finalize(PyObject *self)
     gl_listener *l = (gl_listener *)self;
     if (!l->open)
         return;
-    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *saved = gl_take_exception();
     uint32_t id = l->id, gen = l->gen;
     listener_leave(l);
     gl_reg_clear(l->loop, id, gen);
-    if (saved != NULL)
-        gl_restore_exception(saved);
+    gl_restore_exception(saved);
 }
 
 static int
@@ -418,7 +400,7 @@ static const gl_reg_ops listener_ops = {
 };
 
 static PyMethodDef listener_methods[] = {
-    {"stop", (PyCFunction)listener_stop, METH_NOARGS,
+    {"stop", GL_NOARGS(listener_stop),
      PyDoc_STR("stop($self)\n--\n\nAccept no more; the socket stays open.")},
     {NULL, NULL, 0, NULL},
 };
@@ -447,9 +429,5 @@ GL_PRIVATE int
 gl_listener_init_type(PyObject *module)
 {
     G.reg_ops[GL_REG_LISTENER] = &listener_ops;
-    G.listener_type =
-        (PyTypeObject *)PyType_FromModuleAndSpec(module, &listener_spec, NULL);
-    if (G.listener_type == NULL)
-        return -1;
-    return PyModule_AddType(module, G.listener_type);
+    return gl_type_make(&G.listener_type, module, &listener_spec, NULL);
 }

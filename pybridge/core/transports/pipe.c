@@ -35,17 +35,11 @@ pipe_init(PyObject *self, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|Op", names, G.loop_type, &a.loop,
                                      &a.file, &a.protocol, &a.given_extra, &watch_end))
         return -1;
-    int rc = transport_convert(&s->base, &a);
-    if (rc == 0)
-        rc = transport_check(&s->base, &a);
-    if (rc == 0)
-        rc = transport_take(&s->base, &a);
+    int rc = transport_construct(&s->base, &a);
     if (rc == 0) {
         s->watch_end = watch_end && s->kind == KIND_WRITE_PIPE;
-        if ((rc = transport_begin(&s->base, Py_None)) < 0) {
+        if ((rc = transport_begin(&s->base, Py_None)) < 0)
             transport_abandon(&s->base);
-            gl_lease_return(&s->lease); /* the pipe stays its owner's */
-        }
     }
     transport_arguments_clear(&a);
     return rc;
@@ -84,10 +78,8 @@ pipe_log_closed(gl_stream *s)
 {
     if (!s->loop->debug)
         return 0;
-    PyObject *r =
-        PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return gl_done(
+        PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s));
 }
 
 static int
@@ -150,6 +142,9 @@ pipe_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
 
 /* ---- writing ----------------------------------------------------------------------------------- */
 
+static const gl_params pipe_write_params =
+    GL_PARAMS("_UnixWritePipeTransport.write", 1, 1, false, GL_NAME(data));
+
 /* 0, or -1 with an exception for the caller of write(). */
 static int
 write_pipe_take(gl_stream *s, PyObject *data)
@@ -174,7 +169,7 @@ write_pipe_take(gl_stream *s, PyObject *data)
 GL_PRIVATE PyObject *
 write_pipe_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *data = one_argument("write", "data", args, nargs, kwnames);
+    PyObject *data = gl_arg(&pipe_write_params, s, args, nargs, kwnames);
     if (data == NULL)
         return NULL;
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {

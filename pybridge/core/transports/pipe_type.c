@@ -13,9 +13,9 @@ static PyMethodDef read_pipe_methods[] = {
     TRANSPORT_METHODS,
     TRANSPORT_READING_METHODS,
     METHOD_SET_PROTOCOL(transport_set_protocol_method),
-    METHOD_ONE("_close", transport_force_close_method),
-    METHOD_NOARGS("close", transport_close_method,
-                  "close($self)\n--\n\nClose the transport; no more data is received."),
+    {"_close", GL_ONEARG(transport_force_close_method), NULL},
+    {"close", GL_NOARGS(transport_close_method),
+     PyDoc_STR("close($self)\n--\n\nClose the transport; no more data is received.")},
     {NULL, NULL, 0, NULL},
 };
 
@@ -25,12 +25,12 @@ static PyMethodDef write_pipe_methods[] = {
     METHOD_CLOSE,
     METHOD_ABORT,
     METHOD_SET_PROTOCOL(transport_set_protocol_method),
-    METHOD_ONE("_close", transport_force_close_method),
-    METHOD_FAST("write", write_pipe_write,
-                "write($self, data)\n--\n\n"
-                "Write some data to the transport.  Does not block."),
-    METHOD_NOARGS("write_eof", transport_close_method,
-                  "write_eof($self)\n--\n\nClose the transport once buffered data is sent."),
+    {"_close", GL_ONEARG(transport_force_close_method), NULL},
+    {"write", GL_FASTKW(write_pipe_write),
+     PyDoc_STR("write($self, data)\n--\n\n"
+               "Write some data to the transport.  Does not block.")},
+    {"write_eof", GL_NOARGS(transport_close_method),
+     PyDoc_STR("write_eof($self)\n--\n\nClose the transport once buffered data is sent.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -18,14 +18,8 @@ stream_go_ready(gl_stream *s)
 static int
 stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
 {
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject *r = PyObject_CallMethodOneArg(server, method, (PyObject *)s);
-#else
-    (void)s;
-    PyObject *r = PyObject_CallMethodNoArgs(server, method);
-#endif
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    PyObject *arg = PY_VERSION_HEX >= 0x030D0000 ? (PyObject *)s : NULL;
+    return gl_call_method(server, method, arg);
 }
 
 static int
@@ -252,21 +246,14 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
     if (stream_class() == NULL || /* which TLS compares a transport's class with */
         !PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOp:StreamTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &a.waiter,
-                                     &a.given_extra, &server, &a.given_context, &exposed))
+                                     &a.given_extra, &server, &a.given_context, &exposed) ||
+        protocol_kind_of(a.protocol, &kind) < 0)
         return -1;
-    int rc = transport_convert(&s->base, &a);
-    if (rc == 0)
-        rc = protocol_kind_of(a.protocol, &kind);
-    if (rc == 0)
-        rc = transport_check(&s->base, &a);
-    if (rc == 0)
-        rc = transport_take(&s->base, &a);
+    int rc = transport_construct(&s->base, &a);
     if (rc == 0) {
         stream_note_kind(s, kind);
         s->exposed = (char)exposed;
         rc = stream_begin(s, a.waiter, server);
-        if (rc < 0)
-            gl_lease_return(&s->lease); /* the socket stays its owner's */
     }
     transport_arguments_clear(&a);
     return rc;
@@ -331,15 +318,10 @@ stream_settle_waiter(gl_stream *s, PyObject *exc)
     PyObject *waiter = Py_XNewRef(s->empty_waiter);
     if (waiter == NULL)
         return 0;
-    PyObject *r = PyObject_CallMethodNoArgs(waiter, G.s_done);
-    int done = r ? PyObject_IsTrue(r) : -1;
-    Py_XDECREF(r);
-    if (done == 0) {
-        r = PyObject_CallMethodOneArg(waiter, exc ? G.s_set_exception : G.s_set_result,
-                                      exc ? exc : Py_None);
-        done = r ? 0 : -1;
-        Py_XDECREF(r);
-    }
+    int done = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_done));
+    if (done == 0)
+        done = gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result,
+                              exc ? exc : Py_None);
     Py_DECREF(waiter);
     return done < 0 ? -1 : 0;
 }
@@ -356,10 +338,8 @@ stream_lost(gl_transport *t)
             Py_XSETREF(error, gl_take_exception());
         Py_XDECREF(e);
     }
-    if (error == NULL)
-        return 0;
     gl_restore_exception(error);
-    return -1;
+    return error != NULL ? -1 : 0;
 }
 
 static bool

@@ -216,14 +216,14 @@ GL_PRIVATE int pipe_setter(gl_stream *s, PyObject *value, void *ignored);
 /* ---- methods and attributes of all streams that write ------------------------------ */
 
 #define STREAM_WRITING_METHODS                                                                \
-    METHOD_NOARGS("can_write_eof", stream_can_write_eof,                                      \
-                  "can_write_eof($self)\n--\n\nReturn True."),                                \
-        METHOD_NOARGS("get_write_buffer_size", stream_get_write_buffer_size,                  \
-                      "get_write_buffer_size($self)\n--\n\n"                                  \
-                      "Return how many bytes the kernel has not taken yet."),                 \
-        METHOD_NOARGS("_maybe_pause_protocol", stream_maybe_pause_method, ""),                \
-        METHOD_NOARGS("_maybe_resume_protocol", stream_maybe_resume_method, ""),              \
-        METHOD_NOARGS("_close_if_sent", stream_close_if_sent_method, "")
+    {"can_write_eof", GL_NOARGS(stream_can_write_eof),                                        \
+     PyDoc_STR("can_write_eof($self)\n--\n\nReturn True.")},                                  \
+    {"get_write_buffer_size", GL_NOARGS(stream_get_write_buffer_size),                        \
+     PyDoc_STR("get_write_buffer_size($self)\n--\n\n"                                         \
+               "Return how many bytes the kernel has not taken yet.")},                       \
+    {"_maybe_pause_protocol", GL_NOARGS(stream_maybe_pause_method), NULL},                    \
+    {"_maybe_resume_protocol", GL_NOARGS(stream_maybe_resume_method), NULL},                  \
+    {"_close_if_sent", GL_NOARGS(stream_close_if_sent_method), NULL}
 #define STREAM_WRITING_ATTRIBUTES                                                             \
     ATTRIBUTE_FLAG("_protocol_paused", gl_stream, protocol_paused),                           \
         {"_high_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, ""},    \

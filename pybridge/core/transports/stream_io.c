@@ -228,9 +228,8 @@ stream_flush_visible(PyObject *transport)
     gl_stream *s = (gl_stream *)transport;
     if (stream_queued(s) == 0 || stream_blocked(s) || is_ending(s))
         return;
-    PyObject *exc = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *exc = gl_take_exception();
     if (stream_flush_now(s) < 0)
         PyErr_Clear(); /* the next turn finds the same, and reports it */
-    if (exc != NULL)
-        gl_restore_exception(exc);
+    gl_restore_exception(exc);
 }

@@ -33,14 +33,10 @@ stream_feed_data(gl_stream *s, PyObject *bytes)
 {
     PyObject *protocol = Py_NewRef(s->protocol);
     PyObject *args[3] = {NULL, protocol, bytes};
-    PyObject *r = PyObject_VectorcallMethod(G.s_data_received, args + 1,
-                                            2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-    int rc = 0;
-    if (r != NULL)
-        Py_DECREF(r);
-    else if (s->kind) /* asyncio's pipes read on, and the loop reports the exception */
-        rc = -1;
-    else
+    int rc = gl_done(PyObject_VectorcallMethod(G.s_data_received, args + 1,
+                                               2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
+    /* asyncio's pipes read on, and the loop reports the exception. */
+    if (rc < 0 && !s->kind)
         rc = transport_fatal_current(&s->base, "Fatal error: protocol.data_received() call failed.");
     Py_DECREF(protocol);
     return rc;
@@ -67,8 +63,7 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
     int rc = PyObject_GetBuffer(buf, view, PyBUF_WRITABLE);
     if (rc < 0) {
         /* In the words of socket.recv_into, which asyncio calls with the buffer. */
-        if (!PyErr_ExceptionMatches(PyExc_SystemExit) &&
-            !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        if (!gl_exception_leaves()) {
             PyErr_Clear();
             PyErr_Format(PyExc_TypeError,
                          "recv_into() argument 1 must be read-write bytes-like object, not "
@@ -90,13 +85,12 @@ static int
 stream_buffer_updated(gl_stream *s, Py_ssize_t n)
 {
     PyObject *protocol = Py_NewRef(s->protocol), *count = PyLong_FromSsize_t(n);
-    PyObject *r = count ? PyObject_CallMethodOneArg(protocol, G.s_buffer_updated, count) : NULL;
+    int rc = count ? gl_call_method(protocol, G.s_buffer_updated, count) : -1;
     Py_XDECREF(count);
     Py_DECREF(protocol);
-    if (r == NULL)
-        return transport_fatal_current(&s->base, "Fatal error: protocol.buffer_updated() call failed.");
-    Py_DECREF(r);
-    return 0;
+    if (rc < 0)
+        rc = transport_fatal_current(&s->base, "Fatal error: protocol.buffer_updated() call failed.");
+    return rc;
 }
 
 /* One round of get_buffer and buffer_updated; *done: the bytes that it took, 0 where
@@ -165,8 +159,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             else
                 rc = transport_fatal_current(&s->base, READ_FAILED(s));
         }
-        if (exc != NULL)
-            gl_restore_exception(exc);
+        gl_restore_exception(exc);
     }
     return rc;
 }

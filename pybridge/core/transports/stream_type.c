@@ -7,10 +7,17 @@
  */
 #include "transports/stream.h"
 
+static const gl_params write_params =
+    GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
+static const gl_params writelines_params =
+    GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
+static const gl_params stream_set_protocol_params =
+    GL_PARAMS("_SelectorSocketTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
+
 static PyObject *
 stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *data = one_argument("write", "data", args, nargs, kwnames);
+    PyObject *data = gl_arg(&write_params, s, args, nargs, kwnames);
     return data ? gl_stream_write(s, data) : NULL;
 }
 
@@ -18,7 +25,7 @@ static PyObject *
 stream_writelines_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames)
 {
-    PyObject *list = one_argument("writelines", "list_of_data", args, nargs, kwnames);
+    PyObject *list = gl_arg(&writelines_params, s, args, nargs, kwnames);
     return list ? stream_writelines(s, list) : NULL;
 }
 
@@ -26,7 +33,7 @@ static PyObject *
 stream_set_protocol_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                            PyObject *kwnames)
 {
-    PyObject *protocol = one_argument("set_protocol", "protocol", args, nargs, kwnames);
+    PyObject *protocol = gl_arg(&stream_set_protocol_params, s, args, nargs, kwnames);
     if (protocol == NULL || stream_set_protocol(s, protocol) < 0)
         return NULL;
     Py_RETURN_NONE;
@@ -96,19 +103,19 @@ static PyMethodDef stream_methods[] = {
     METHOD_CLOSE,
     METHOD_ABORT,
     METHOD_SET_PROTOCOL(stream_set_protocol_method),
-    METHOD_ONE("_force_close", transport_force_close_method),
-    METHOD_FAST("write", stream_write_method,
-                "write($self, data)\n--\n\n"
-                "Write some data to the transport.  Does not block."),
-    METHOD_FAST("writelines", stream_writelines_method,
-                "writelines($self, list_of_data)\n--\n\n"
-                "Write a list (or any iterable) of data to the transport."),
-    METHOD_NOARGS("write_eof", stream_write_eof,
-                  "write_eof($self)\n--\n\n"
-                  "Close the write end once buffered data is sent; reading goes on."),
-    METHOD_NOARGS("_flush", stream_flush_method, "Send now what waits to be sent."),
-    METHOD_ONE("_adopt", stream_adopt),
-    METHOD_ONE("_raw_name", stream_raw_name),
+    {"_force_close", GL_ONEARG(transport_force_close_method), NULL},
+    {"write", GL_FASTKW(stream_write_method),
+     PyDoc_STR("write($self, data)\n--\n\n"
+               "Write some data to the transport.  Does not block.")},
+    {"writelines", GL_FASTKW(stream_writelines_method),
+     PyDoc_STR("writelines($self, list_of_data)\n--\n\n"
+               "Write a list (or any iterable) of data to the transport.")},
+    {"write_eof", GL_NOARGS(stream_write_eof),
+     PyDoc_STR("write_eof($self)\n--\n\n"
+               "Close the write end once buffered data is sent; reading goes on.")},
+    {"_flush", GL_NOARGS(stream_flush_method), PyDoc_STR("Send now what waits to be sent.")},
+    {"_adopt", GL_ONEARG(stream_adopt), NULL},
+    {"_raw_name", GL_ONEARG(stream_raw_name), NULL},
     {NULL, NULL, 0, NULL},
 };
 

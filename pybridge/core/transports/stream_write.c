@@ -26,19 +26,9 @@ stream_tell_protocol(gl_stream *s, PyObject *method, const char *failed)
 {
     PyObject *protocol = Py_NewRef(s->protocol);
     gl_loop *loop = (gl_loop *)Py_NewRef(s->loop);
-    PyObject *r = PyObject_CallMethodNoArgs(protocol, method);
-    int rc = 0;
-    if (r != NULL) {
-        Py_DECREF(r);
-    } else if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-               PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-        rc = -1;
-    } else {
-        PyObject *exc = gl_take_exception();
-        rc = gl_report_exception_object(loop, failed, exc, (PyObject *)s,
-                                        s->protocol ? s->protocol : Py_None);
-        Py_DECREF(exc);
-    }
+    int rc = gl_call_method(protocol, method, NULL);
+    if (rc < 0)
+        rc = gl_report_stray(loop, failed, (PyObject *)s, s->protocol);
     Py_DECREF(loop);
     Py_DECREF(protocol);
     return rc;
@@ -104,13 +94,16 @@ stream_appended(gl_stream *s)
     return stream_maybe_pause(s);
 }
 
-/* A floor that saturates: for any int size, size > n exactly if size > mark. */
+/* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
+ * is not a number. */
 static int
 mark_as_number(PyObject *mark, Py_ssize_t *out)
 {
     if (PyFloat_Check(mark)) {
         double d = floor(PyFloat_AS_DOUBLE(mark));
-        *out = d >= (double)PY_SSIZE_T_MAX ? PY_SSIZE_T_MAX : (Py_ssize_t)d;
+        *out = d >= (double)PY_SSIZE_T_MAX  ? PY_SSIZE_T_MAX
+               : d > (double)PY_SSIZE_T_MIN ? (Py_ssize_t)d
+                                            : PY_SSIZE_T_MIN;
         return 0;
     }
     *out = PyNumber_AsSsize_t(mark, NULL);

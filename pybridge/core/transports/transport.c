@@ -75,12 +75,11 @@ transport_open(gl_transport *t)
     gl_watch left;
     gl_watch_release(t->loop, fd, &left);
     int err = transport_register(t, fd);
-    int rc = err == 0 ? t->ops->tell(t) : -1;
-    PyObject *exc = err != 0 ? gl_oserror(err) : rc < 0 ? gl_take_exception() : NULL;
+    int rc = err == 0 ? t->ops->tell(t) : gl_set_oserror(err);
+    PyObject *exc = gl_take_exception();
     gl_watch_drop(&left);
-    if (exc != NULL)
-        gl_restore_exception(exc);
-    return exc != NULL ? -1 : 0;
+    gl_restore_exception(exc);
+    return rc;
 }
 
 GL_PRIVATE void
@@ -152,23 +151,26 @@ transport_blocks_number(PyObject *transport)
 GL_PRIVATE gl_transport *
 transport_alloc(PyTypeObject *type, const transport_ops *ops)
 {
-    gl_transport *t = (gl_transport *)type->tp_alloc(type, 0);
-    if (t == NULL)
+    /* First, for a transport that its type has not finished can't be freed. */
+    PyObject *extra = PyDict_New();
+    gl_transport *t = extra ? (gl_transport *)type->tp_alloc(type, 0) : NULL;
+    if (t == NULL) {
+        Py_XDECREF(extra);
         return NULL;
+    }
     t->ops = ops;
     t->lease = GL_NO_LEASE;
     t->fd_shown = -1;
     t->phase = GL_EMPTY;
     t->conn_lost = 1;
-    t->extra = PyDict_New();
+    t->extra = extra;
     t->high_water = Py_NewRef(G.high_default);
     t->low_water = Py_NewRef(G.low_default);
-    if (t->extra == NULL)
-        Py_CLEAR(t);
     return t;
 }
 
-GL_PRIVATE int
+/* The lease of the descriptor, and what else may run Python. */
+static int
 transport_convert(gl_transport *t, transport_arguments *a)
 {
     if (a->given_context != Py_None && !PyContext_CheckExact(a->given_context)) {
@@ -186,7 +188,8 @@ transport_convert(gl_transport *t, transport_arguments *a)
     return a->extra == NULL || a->context == NULL ? -1 : 0;
 }
 
-GL_PRIVATE int
+/* Checks what Python may have changed meanwhile, and makes the descriptor non-blocking. */
+static int
 transport_check(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
@@ -225,6 +228,12 @@ transport_take(gl_transport *t, transport_arguments *a)
     t->phase = GL_STARTING;
     t->conn_lost = 0;
     return 0;
+}
+
+GL_PRIVATE int
+transport_construct(gl_transport *t, transport_arguments *a)
+{
+    return transport_convert(t, a) < 0 || transport_check(t, a) < 0 ? -1 : transport_take(t, a);
 }
 
 GL_PRIVATE void
@@ -275,14 +284,10 @@ transport_abandon(gl_transport *t)
 static int
 wake_waiter(PyObject *waiter)
 {
-    PyObject *r = PyObject_CallMethodNoArgs(waiter, G.s_cancelled);
-    int cancelled = r ? PyObject_IsTrue(r) : -1;
-    Py_XDECREF(r);
+    int cancelled = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_cancelled));
     if (cancelled != 0)
         return cancelled < 0 ? -1 : 0;
-    r = PyObject_CallMethodOneArg(waiter, G.s_set_result, Py_None);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return gl_call_method(waiter, G.s_set_result, Py_None);
 }
 
 /* Runs behind connection_made, in the same iteration: receiving starts, and who waits for
@@ -362,8 +367,7 @@ transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 GL_PRIVATE int
 transport_fatal_current(gl_transport *t, const char *message)
 {
-    if (PyErr_ExceptionMatches(PyExc_SystemExit) ||
-        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+    if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
     int rc = transport_fatal_error(t, exc, message);
@@ -393,10 +397,9 @@ transport_tell_lost(gl_transport *t, PyObject *exc)
     PyObject *protocol = Py_XNewRef(t->protocol);
     if (protocol == NULL)
         return 0;
-    PyObject *r = PyObject_CallMethodOneArg(protocol, G.s_connection_lost, exc);
-    Py_XDECREF(r);
+    int rc = gl_call_method(protocol, G.s_connection_lost, exc);
     Py_DECREF(protocol);
-    return r == NULL ? -1 : 0;
+    return rc;
 }
 
 /* As in a chain of `finally`, a later exception takes the place of an earlier one. */
@@ -429,10 +432,8 @@ transport_lost(gl_transport *t, PyObject *exc)
         if (t->ops->lost != NULL)
             note_failure(t->ops->lost(t), &error);
     }
-    if (error == NULL)
-        return 0;
     gl_restore_exception(error);
-    return -1;
+    return error != NULL ? -1 : 0;
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
@@ -446,7 +447,7 @@ transport_finalize(PyObject *self)
     gl_transport *t = (gl_transport *)self;
     if (t->lease.number < 0)
         return;
-    PyObject *saved = PyErr_Occurred() ? gl_take_exception() : NULL;
+    PyObject *saved = gl_take_exception();
     if (!t->warned) {
         t->warned = true;
         if (PyErr_ResourceWarning(self, 1, "unclosed transport %R", self) < 0)
@@ -459,8 +460,7 @@ transport_finalize(PyObject *self)
         PyErr_WriteUnraisable(self);
     if (t->ops->finalized != NULL && t->ops->finalized(t) < 0)
         PyErr_WriteUnraisable(self);
-    if (saved != NULL)
-        gl_restore_exception(saved);
+    gl_restore_exception(saved);
 }
 
 GL_PRIVATE int

@@ -159,11 +159,10 @@ typedef struct {
 
 /* The empty state. */
 GL_PRIVATE gl_transport *transport_alloc(PyTypeObject *type, const transport_ops *ops);
-/* The lease of the descriptor, and what else may run Python. */
-GL_PRIVATE int transport_convert(gl_transport *t, transport_arguments *a);
-/* Checks what Python may have changed meanwhile, and makes the descriptor non-blocking. */
-GL_PRIVATE int transport_check(gl_transport *t, transport_arguments *a);
-/* Takes the arguments over: GL_STARTING.  -1 where there is no memory. */
+/* Takes a lease of the descriptor, and the arguments over: GL_STARTING.  -1 with an exception,
+ * and the transport is as it was. */
+GL_PRIVATE int transport_construct(gl_transport *t, transport_arguments *a);
+/* Its last step, which runs no Python.  -1 where there is no memory. */
 GL_PRIVATE int transport_take(gl_transport *t, transport_arguments *a);
 /* Lets go of what transport_take has not taken over. */
 GL_PRIVATE void transport_arguments_clear(transport_arguments *a);
@@ -236,9 +235,6 @@ GL_PRIVATE PyObject *transport_conn_lost_getter(gl_transport *t, void *ignored);
 GL_PRIVATE PyObject *transport_closing_getter(gl_transport *t, void *ignored);
 GL_PRIVATE PyObject *transport_polled_getter(gl_transport *t, void *ignored);
 
-/* The one argument of a method that may be given by position or by its name. */
-GL_PRIVATE PyObject *one_argument(const char *method, const char *name, PyObject *const *args,
-                                  Py_ssize_t nargs, PyObject *kwnames);
 /* asyncio's warning of writes to a socket whose connection is lost. */
 #define LATE_SEND "socket.send() raised exception."
 /* Counts a write that comes too late; asyncio warns from the fifth on. */
@@ -248,45 +244,37 @@ GL_PRIVATE int late_write(uint32_t *count, const char *warning);
 GL_PRIVATE PyTypeObject *transport_make_type(PyObject *module, PyType_Spec *spec,
                                              const char *base, const char *second, long max_size);
 
-#define METHOD_NOARGS(name, function, doc)                                                    \
-    {name, (PyCFunction)(void (*)(void))function, METH_NOARGS, PyDoc_STR(doc)}
-#define METHOD_ONE(name, function) {name, (PyCFunction)(void (*)(void))function, METH_O, NULL}
-#define METHOD_FAST(name, function, doc)                                                      \
-    {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, PyDoc_STR(doc)}
-#define METHOD_KEYWORDS(name, function, doc)                                                  \
-    {name, (PyCFunction)(void (*)(void))function, METH_VARARGS | METH_KEYWORDS, PyDoc_STR(doc)}
-
 /* What every transport has. */
 #define TRANSPORT_METHODS                                                                     \
-    METHOD_NOARGS("is_closing", transport_is_closing_method,                                  \
-                  "is_closing($self)\n--\n\n"                                                 \
-                  "Return True if the transport is closing or closed."),                      \
-        METHOD_NOARGS("get_protocol", transport_get_protocol_method,                          \
-                      "get_protocol($self)\n--\n\nReturn the current protocol."),             \
-        METHOD_KEYWORDS("_fatal_error", transport_fatal_error_method, ""),                    \
-        METHOD_ONE("_call_connection_lost", transport_lost_method),                           \
-        METHOD_ONE("_start", transport_start_method),                                         \
-        METHOD_NOARGS("_sync", transport_sync_method, "")
+    {"is_closing", GL_NOARGS(transport_is_closing_method),                                    \
+     PyDoc_STR("is_closing($self)\n--\n\n"                                                    \
+               "Return True if the transport is closing or closed.")},                        \
+    {"get_protocol", GL_NOARGS(transport_get_protocol_method),                                \
+     PyDoc_STR("get_protocol($self)\n--\n\nReturn the current protocol.")},                   \
+    {"_fatal_error", GL_KEYWORDS(transport_fatal_error_method), NULL},                        \
+    {"_call_connection_lost", GL_ONEARG(transport_lost_method), NULL},                        \
+    {"_start", GL_ONEARG(transport_start_method), NULL},                                      \
+    {"_sync", GL_NOARGS(transport_sync_method), NULL}
 /* What all have that are no write ends of pipes. */
 #define TRANSPORT_READING_METHODS                                                             \
-    METHOD_NOARGS("is_reading", transport_is_reading_method,                                  \
-                  "is_reading($self)\n--\n\nReturn True if the transport is receiving."),     \
-        METHOD_NOARGS("pause_reading", transport_pause_reading,                               \
-                      "pause_reading($self)\n--\n\n"                                          \
-                      "Pass nothing to the protocol until resume_reading()."),                \
-        METHOD_NOARGS("resume_reading", transport_resume_reading,                             \
-                      "resume_reading($self)\n--\n\nPass data to the protocol again."),       \
-        METHOD_NOARGS("_deliver_held", transport_deliver_held_method, "")
+    {"is_reading", GL_NOARGS(transport_is_reading_method),                                    \
+     PyDoc_STR("is_reading($self)\n--\n\nReturn True if the transport is receiving.")},       \
+    {"pause_reading", GL_NOARGS(transport_pause_reading),                                     \
+     PyDoc_STR("pause_reading($self)\n--\n\n"                                                 \
+               "Pass nothing to the protocol until resume_reading().")},                      \
+    {"resume_reading", GL_NOARGS(transport_resume_reading),                                   \
+     PyDoc_STR("resume_reading($self)\n--\n\nPass data to the protocol again.")},             \
+    {"_deliver_held", GL_NOARGS(transport_deliver_held_method), NULL}
 #define METHOD_CLOSE                                                                          \
-    METHOD_NOARGS("close", transport_close_method,                                            \
-                  "close($self)\n--\n\n"                                                      \
-                  "Close the transport once what is queued is sent; no more is received.")
+    {"close", GL_NOARGS(transport_close_method),                                              \
+     PyDoc_STR("close($self)\n--\n\n"                                                         \
+               "Close the transport once what is queued is sent; no more is received.")}
 #define METHOD_ABORT                                                                          \
-    METHOD_NOARGS("abort", transport_abort_method,                                            \
-                  "abort($self)\n--\n\nClose the transport at once; what is queued is lost.")
+    {"abort", GL_NOARGS(transport_abort_method),                                              \
+     PyDoc_STR("abort($self)\n--\n\nClose the transport at once; what is queued is lost.")}
 #define METHOD_SET_PROTOCOL(function)                                                         \
-    METHOD_FAST("set_protocol", function,                                                     \
-                "set_protocol($self, protocol)\n--\n\nSet a new protocol.")
+    {"set_protocol", GL_FASTKW(function),                                                     \
+     PyDoc_STR("set_protocol($self, protocol)\n--\n\nSet a new protocol.")}
 
 #define ATTRIBUTE_FLAG(name, kind, field)                                                     \
     {name, (getter)transport_flag_getter, NULL, NULL, (void *)offsetof(kind, field)}

@@ -4,19 +4,8 @@
  */
 #include "transports/transport.h"
 
-GL_PRIVATE PyObject *
-one_argument(const char *method, const char *name, PyObject *const *args, Py_ssize_t nargs,
-             PyObject *kwnames)
-{
-    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (nargs == 1 && nkw == 0)
-        return args[0];
-    if (nargs == 0 && nkw == 1 &&
-        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), name) == 0)
-        return args[0];
-    PyErr_Format(PyExc_TypeError, "%s() takes exactly one argument, '%s'", method, name);
-    return NULL;
-}
+static const gl_params set_protocol_params =
+    GL_PARAMS("_SelectorTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
 
 GL_PRIVATE int
 late_write(uint32_t *count, const char *warning)
@@ -27,12 +16,9 @@ late_write(uint32_t *count, const char *warning)
     Py_XDECREF(limit);
     if (threshold == -1 && PyErr_Occurred())
         return -1;
-    if ((long)*count >= threshold) {
-        PyObject *r = PyObject_CallMethod(G.logger, "warning", "s", warning);
-        if (r == NULL)
-            return -1;
-        Py_DECREF(r);
-    }
+    if ((long)*count >= threshold &&
+        gl_done(PyObject_CallMethod(G.logger, "warning", "s", warning)) < 0)
+        return -1;
     if (*count < UINT32_MAX)
         ++*count;
     return 0;
@@ -103,7 +89,7 @@ GL_PRIVATE PyObject *
 transport_set_protocol_method(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
                               PyObject *kwnames)
 {
-    PyObject *protocol = one_argument("set_protocol", "protocol", args, nargs, kwnames);
+    PyObject *protocol = gl_arg(&set_protocol_params, t, args, nargs, kwnames);
     if (protocol == NULL)
         return NULL;
     Py_XSETREF(t->protocol, Py_NewRef(protocol));
@@ -226,14 +212,8 @@ transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
         transport_drop_held(t);
     else if (!t->paused)
         rc = t->held != NULL || t->held_end ? transport_schedule_delivery(t) : transport_sync(t);
-    if (exc != NULL) {
-        PyErr_Clear();
-        gl_restore_exception(exc);
-        return NULL;
-    }
-    if (rc < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    gl_restore_exception(exc); /* in place of one that came since */
+    return none_or_error(exc != NULL ? -1 : rc);
 }
 
 /* ---- attributes that other code reads ------------------------------------------------------ */
@@ -321,13 +301,11 @@ transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const
                      base);
     else if (first != NULL && (second == NULL || other != NULL))
         bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
-    if (bases != NULL)
-        type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, bases);
+    if (bases != NULL && (gl_type_make(&type, module, spec, bases) < 0 ||
+                          (max_size > 0 && set_number(type, "max_size", max_size) < 0)))
+        Py_CLEAR(type);
     Py_XDECREF(bases);
     Py_XDECREF(other);
     Py_XDECREF(first);
-    if (type != NULL && (PyModule_AddType(module, type) < 0 ||
-                         (max_size > 0 && set_number(type, "max_size", max_size) < 0)))
-        Py_CLEAR(type);
     return type;
 }

@@ -196,7 +196,7 @@ notes_dealloc(PyObject *self)
 }
 
 static PyMethodDef notes_methods[] = {
-    {"drain", (PyCFunction)notes_drain, METH_O,
+    {"drain", GL_ONEARG(notes_drain),
      PyDoc_STR("drain((loop, fd, handlers, remove)): schedules the handlers of what the pipe has.")},
     {"handle", GL_FAST(notes_handle) | METH_STATIC,
      PyDoc_STR("handle(loop, callback, *args): a Handle that nobody has scheduled.")},

@@ -21,7 +21,6 @@
  */
 #include "watch/private.h"
 
-
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
 enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
 
@@ -422,8 +421,7 @@ gl_sockop_init_type(PyObject *module)
     PyObject *cls = gl_import_attr("collections.abc", "Coroutine");
     PyObject *r = cls ? PyObject_CallMethod(cls, "register", "O", G.sockop_type) : NULL;
     Py_XDECREF(cls);
-    Py_XDECREF(r);
-    return r ? 0 : -1;
+    return gl_done(r);
 }
 
 /* ---- methods of Loop ------------------------------------------------------------------ */

@@ -25,7 +25,6 @@
  */
 #include "watch/private.h"
 
-
 #include <sys/stat.h>
 
 /* ---- what Go is told ------------------------------------------------------------- */
