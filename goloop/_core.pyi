@@ -162,6 +162,7 @@ class Loop:
 class _Transport:
     _closing: bool
     _paused: bool
+    _context: Context | None
     _loop: Any
     _owner: Any
     _protocol: Any
@@ -229,6 +230,7 @@ class DatagramTransport(_FlowControlMixin, asyncio.DatagramTransport, _Transport
         extra: dict[str, Any] | None = None,
         family: int = 0,
         connected: bool = False,
+        nameless: bool = False,
     ) -> None: ...
 
 @final

@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import socket
 import ssl
+import sys
 import weakref
 from asyncio import constants, transports
 from asyncio.log import logger
@@ -18,6 +19,7 @@ from collections.abc import Callable
 
 from . import _core, transport_info
 from .base import CoreLoop
+from .selector_transports import OtherStreamTransport, has_own_methods
 from .tls import TLSProtocol
 from .transport_socket import TransportSocket
 
@@ -207,11 +209,31 @@ class Streams(CoreLoop):
         extra: dict[str, Any] | None = None,
         server: Any = None,
         context: contextvars.Context | None = None,
-    ) -> StreamTransport:
+    ) -> asyncio.Transport:
         exposed = self._is_exposed(sock)
-        return StreamTransport(
-            self, sock, protocol, waiter, extra, server, context, exposed=exposed
+        made: asyncio.Transport = self._make_stream(
+            sock, protocol, waiter, extra, server, context, exposed
         )
+        return made
+
+    def _make_stream(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None,
+        extra: dict[str, Any] | None,
+        server: Any,
+        context: contextvars.Context | None,
+        exposed: bool,
+    ) -> Any:
+        """The native transport, or asyncio's where the socket's own methods have to be called."""
+        if not has_own_methods(sock):
+            return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
+        self._ensure_fd_no_transport(sock)
+        named: dict[str, Any] = {"extra": extra, "server": server}
+        if sys.version_info >= (3, 15):
+            named["context"] = context
+        return OtherStreamTransport(self, sock, protocol, waiter, **named)
 
     def _make_ssl_transport(
         self,
@@ -240,7 +262,7 @@ class Streams(CoreLoop):
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
         exposed = server is None and self._is_exposed(rawsock)
-        StreamTransport(self, rawsock, tls, None, extra, server, context, exposed=exposed)
+        self._make_stream(rawsock, tls, None, extra, server, context, exposed)
         transport: asyncio.Transport = tls._app_transport
         return transport
 
