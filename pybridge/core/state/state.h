@@ -61,6 +61,8 @@ typedef struct {
 #define GL_INLINE_ARGS 2
 typedef struct {
     int8_t nargs;             /* -1: the arguments are those in the head */
+    bool context_due;         /* the context is a new, empty one, made once somebody needs it */
+    bool context_ours;        /* it was; so nobody may have it but the handle */
     PyObject *arg[GL_INLINE_ARGS];
 } gl_handle_args;
 

@@ -138,6 +138,7 @@ struct gl_globals {
     int dealloc_depth;            /* how deep we are in chains of dying objects [GIL] */
     gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) [GIL] */
     gl_pool handle_pool, timer_pool, threadsafe_pool; /* state/handle.c [GIL] */
+    PyObject *spare_context;      /* an empty one that only this has; or NULL [GIL] */
     struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
     int iter_pool_len;
     gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
