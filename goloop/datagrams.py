@@ -9,22 +9,20 @@ other kinds of sockets.
 from __future__ import annotations
 
 import asyncio
-import asyncio.selector_events
 import socket
 import weakref
 from asyncio import trsock
-from collections.abc import Callable
 
 from . import _core, transport_info
 from .base import CoreLoop
+from .selector_transports import OtherDatagramTransport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_selector_events: Any = asyncio.selector_events
-_SelectorDatagramTransport: Any = _selector_events._SelectorDatagramTransport
-
+# What the socket module takes for an IPv4 address without asking anybody.
+_SPECIAL_HOSTS = ("", b"", "<broadcast>", b"<broadcast>")
 _NATIVE_FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
 
 
@@ -42,37 +40,36 @@ class DatagramTransport(_core.DatagramTransport):
     ) -> None:
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.with_names(extra, trsock.TransportSocket(sock), sock)
-        connected = bool(entries["peername"])
-        super().__init__(loop, sock, protocol, address, waiter, entries, sock.family, connected)
+        peer = entries["peername"]
+        super().__init__(
+            loop,
+            sock,
+            protocol,
+            address,
+            waiter,
+            entries,
+            sock.family,
+            connected=bool(peer),
+            nameless=peer is not None and not peer,
+        )
+
+    def _refuse_look_up(self, address: Any) -> None:
+        """ValueError for a host name; what else is wrong is the socket's to say."""
+        host = address[0] if isinstance(address, tuple) and address else None
+        if not isinstance(host, (str, bytes)) or host in _SPECIAL_HOSTS:
+            return
+        family = self.get_extra_info("socket").family
+        try:
+            socket.getaddrinfo(host, None, family, flags=socket.AI_NUMERICHOST)
+        except (OSError, ValueError) as exc:
+            if isinstance(exc, socket.gaierror) and exc.errno == socket.EAI_NONAME:
+                raise ValueError(
+                    f"{address!r}: sendto() looks up no names; give it an address, from "
+                    "loop.getaddrinfo() or remote_addr= of create_datagram_endpoint()"
+                ) from None
 
     def __repr__(self) -> str:
         return transport_info.described(self)
-
-
-class OtherDatagramTransport(_SelectorDatagramTransport):  # type: ignore[misc]
-    """asyncio's transport; only its repr looked into a selector."""
-
-    # From 3.15 on asyncio's give the loop a context, which for datagrams is always None.
-
-    def _add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
-        if self.is_reading():
-            self._loop._add_reader(fd, callback, *args)
-
-    def _add_writer(self, fd: int, callback: Callable[..., object], *args: object) -> None:
-        self._loop._add_writer(fd, callback, *args)
-
-    def __repr__(self) -> str:
-        words = [type(self).__name__]
-        if self._sock is None:
-            words.append("closed")
-        elif self._closing:
-            words.append("closing")
-        words.append(f"fd={self._sock_fd}")
-        if self._loop is not None and not self._loop.is_closed():
-            words.append("read=polling" if self.is_reading() else "read=idle")
-            state = "polling" if self._buffer else "idle"
-            words.append(f"write=<{state}, bufsize={self.get_write_buffer_size()}>")
-        return f"<{' '.join(words)}>"
 
 
 class Datagrams(CoreLoop):

@@ -11,13 +11,15 @@ import asyncio
 import contextvars
 import socket
 import ssl
+import sys
 import weakref
-from asyncio import base_events, constants, transports
+from asyncio import constants, transports
 from asyncio.log import logger
 from collections.abc import Callable
 
 from . import _core, transport_info
 from .base import CoreLoop
+from .selector_transports import OtherStreamTransport, has_own_methods
 from .tls import TLSProtocol
 from .transport_socket import TransportSocket
 
@@ -33,8 +35,15 @@ _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
 
 # The slot of asyncio's class, behind the property of the same name here.
 _extra_slot: Any = vars(transports.BaseTransport)["_extra"]
-_nodelay: Any = base_events._set_nodelay  # type: ignore[attr-defined]
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_TCP = (socket.IPPROTO_TCP, 0)
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
+
+
+def _set_nodelay(sock: socket.socket) -> None:
+    """TCP_NODELAY for a TCP connection; asyncio leaves Nagle on where `sock.proto` is 0."""
+    if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class StreamTransport(_core.StreamTransport):
@@ -62,7 +71,7 @@ class StreamTransport(_core.StreamTransport):
     ) -> None:
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.with_names(extra, TransportSocket(sock, self), sock)
-        _nodelay(sock)
+        _set_nodelay(sock)
         super().__init__(loop, sock, protocol, waiter, entries, server, context, exposed)
 
     def __repr__(self) -> str:
@@ -200,11 +209,31 @@ class Streams(CoreLoop):
         extra: dict[str, Any] | None = None,
         server: Any = None,
         context: contextvars.Context | None = None,
-    ) -> StreamTransport:
+    ) -> asyncio.Transport:
         exposed = self._is_exposed(sock)
-        return StreamTransport(
-            self, sock, protocol, waiter, extra, server, context, exposed=exposed
+        made: asyncio.Transport = self._make_stream(
+            sock, protocol, waiter, extra, server, context, exposed
         )
+        return made
+
+    def _make_stream(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None,
+        extra: dict[str, Any] | None,
+        server: Any,
+        context: contextvars.Context | None,
+        exposed: bool,
+    ) -> Any:
+        """The native transport, or asyncio's where the socket's own methods have to be called."""
+        if not has_own_methods(sock):
+            return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
+        self._ensure_fd_no_transport(sock)
+        named: dict[str, Any] = {"extra": extra, "server": server}
+        if sys.version_info >= (3, 15):
+            named["context"] = context
+        return OtherStreamTransport(self, sock, protocol, waiter, **named)
 
     def _make_ssl_transport(
         self,
@@ -233,7 +262,7 @@ class Streams(CoreLoop):
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
         exposed = server is None and self._is_exposed(rawsock)
-        StreamTransport(self, rawsock, tls, None, extra, server, context, exposed=exposed)
+        self._make_stream(rawsock, tls, None, extra, server, context, exposed)
         transport: asyncio.Transport = tls._app_transport
         return transport
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from . import _core
 from .base import CoreLoop
+from .protocols import is_buffered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _process_outgoing: Callable[[], None]
     _do_handshake: Callable[[], None]
     _do_read: Callable[[], None]
-    _do_shutdown: Callable[[], None]
+    _control_ssl_reading: Callable[[], None]
+    _on_shutdown_complete: Callable[[BaseException | None], None]
+    _app_writing_paused: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # SSLProtocol sets a receive buffer of this size aside; the stream transport
@@ -67,6 +70,14 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             sslproto.SSLProtocol.__init__(self, *args, **kwargs)
         finally:
             del instance.max_size
+
+    def _set_app_protocol(self, app_protocol: Any) -> None:
+        _Inherited._set_app_protocol(self, app_protocol)
+        # asyncio looks at the class alone.
+        if not self._app_protocol_is_buffer and is_buffered(app_protocol):
+            self._app_protocol_get_buffer = app_protocol.get_buffer
+            self._app_protocol_buffer_updated = app_protocol.buffer_updated
+            self._app_protocol_is_buffer = True
 
     def _get_app_transport(self) -> asyncio.Transport:
         if self._app_transport is None:
@@ -119,6 +130,35 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_flush()
         else:
             _Inherited._start_shutdown(self)
+
+    def _do_shutdown(self) -> None:
+        """Ends TLS; what the peer still sends is nobody's any more.
+
+        asyncio ends with APPLICATION_DATA_AFTER_CLOSE_NOTIFY where such data waits
+        (bpo-39951), whether it came too late or during a pause.
+        """
+        try:
+            while self._sslobj.read(65536):
+                pass
+        except (*sslproto.SSLAgainErrors, ssl.SSLZeroReturnError):
+            pass
+        except ssl.SSLError as exc:
+            self._on_shutdown_complete(exc)
+            return
+        # A pause with much unread has stopped the transport below, and the end is behind it.
+        self._control_ssl_reading()
+        _Inherited._do_shutdown(self)
+
+    def _control_app_writing(self) -> None:
+        """pause_writing() runs in the connection's context, and not in that of who writes.
+
+        In a copy of it: who writes may be in the very context.
+        """
+        context = None if self._app_writing_paused else getattr(self._transport, "_context", None)
+        if context is None:
+            _Inherited._control_app_writing(self)
+        else:
+            context.copy().run(_Inherited._control_app_writing, self)
 
     def _do_flush(self) -> None:
         self._do_read()

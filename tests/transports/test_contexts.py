@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import socket
 import ssl
 import sys
@@ -56,6 +57,10 @@ class Seen(Recorder):
     def eof_received(self) -> bool:
         self._note("eof")
         return super().eof_received()
+
+    def pause_writing(self) -> None:
+        self._note("pause")
+        super().pause_writing()
 
     def resume_writing(self) -> None:
         self._note("resume")
@@ -185,6 +190,80 @@ async def test_resume_writing_has_the_connections_context(loop: Loop) -> None:
     await near.lost
     assert far.seen["resume"] == far.mark
     await server.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_pause_writing_has_the_connections_context(
+    loop: Loop, loop_name: str, kind: str
+) -> None:
+    """asyncio's is the writer's, whoever that is; uvloop's the connection's."""
+    server = Server(loop, kind)
+    await server.make()
+    near, far = await server.connect()
+    near.transport.pause_reading()
+    variable.set("the one who writes")
+    for _ in range(16):
+        far.transport.write(bytes(1_000_000))
+    assert far.seen["pause"] == (far.mark if loop_name == "goloop" else "the one who writes")
+    near.transport.resume_reading()
+    await until(lambda: "resume" in far.seen)
+    assert variable.get() == "the one who writes"
+    far.transport.close()
+    await near.lost
+    await server.close()
+
+
+async def test_who_writes_may_be_in_the_connections_context(loop: Loop) -> None:
+    """It can't be entered twice: pause_writing() runs in a copy of it."""
+
+    class Echo(Seen):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.transport.write(bytes(8_000_000))
+
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    protocol = Echo()
+    await loop.create_connection(lambda: protocol, sock=near)
+    far.send(b"data")
+    await until(lambda: "pause" in protocol.seen)
+    assert protocol.seen["pause"] == protocol.mark or protocol.seen["pause"] == "unset"
+    protocol.transport.abort()
+    far.close()
+    await protocol.lost
+
+
+@pytest.mark.parametrize("kind", ["pipe", "datagram"])
+async def test_pause_writing_of_other_transports_has_it_too(
+    loop: Loop, loop_name: str, kind: str
+) -> None:
+    class Datagrams(Seen, asyncio.DatagramProtocol):
+        pass
+
+    variable.set("maker")
+    protocol: Any
+    transport: Any
+    if kind == "pipe":
+        reading, writing = os.pipe()
+        transport, protocol = await loop.connect_write_pipe(Datagrams, os.fdopen(writing, "wb", 0))
+        variable.set("the one who writes")
+        transport.write(bytes(8_000_000))
+        os.close(reading)
+    else:
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        near.bind(b"")  # a name, so that its peer's has one
+        near.setblocking(False)
+        far.setblocking(False)
+        transport, protocol = await loop.create_datagram_endpoint(Datagrams, sock=far)
+        variable.set("the one who writes")
+        for _ in range(2000):
+            transport.sendto(bytes(1000))
+        near.close()
+    assert protocol.seen["pause"] == (
+        protocol.mark if loop_name == "goloop" else "the one who writes"
+    )
+    transport.abort()
+    await protocol.lost
 
 
 @pytest.mark.usefixtures("_shared")

@@ -392,9 +392,9 @@ async def test_sending_raises_pythons_audit_event(loop: Loop, udp: socket.socket
     sys.addaudithook(hook)
     transport, _ = await endpoint(loop, local_addr=("127.0.0.1", 0))
     transport.sendto(b"x", udp.getsockname())
-    transport.sendto(b"x", ("localhost", udp.getsockname()[1]))
+    transport.sendto(b"x", ("127.1", udp.getsockname()[1]))
     watching = False
-    assert events == [udp.getsockname(), ("localhost", udp.getsockname()[1])]
+    assert events == [udp.getsockname(), ("127.1", udp.getsockname()[1])]
     await close(transport)
 
 

@@ -10,7 +10,7 @@
  * deadline) lies behind the slots, out of Python's reach.
  *
  * Up to GL_INLINE_ARGS arguments are kept without a tuple; `_args` makes one when
- * somebody looks.
+ * somebody looks.  An empty context is made when it is needed (below).
  *
  * Life of a handle:
  *
@@ -50,6 +50,57 @@ caller_stack(void)
     return PyObject_CallOneArg(G.extract_stack, frame ? (PyObject *)frame : Py_None);
 }
 
+/* ---- the context -------------------------------------------------------------------
+ *
+ * A handle has a copy of the context in which it was scheduled.  Where that is empty, as in most
+ * programs, the copy is made when it is needed, which is when the callback runs: then the one
+ * that the last callback had serves again, if nobody else has it and it is still empty. */
+
+/* Whether the current context has no variable set. */
+static inline bool
+context_is_empty(void)
+{
+    PyObject *current = PyThreadState_Get()->context;
+    return current == NULL || PyObject_Size(current) == 0;
+}
+
+GL_PRIVATE int
+handle_make_context(PyObject *self)
+{
+    gl_handle_args *inl = handle_inline(self);
+    if (!inl->context_due)
+        return 0;
+    PyObject *made = G.spare_context ? G.spare_context : PyContext_New();
+    if (made == NULL)
+        return -1;
+    G.spare_context = NULL;
+    if (!inl->context_due) { /* the collector ran, and somebody looked */
+        Py_DECREF(made);
+        return 0;
+    }
+    inl->context_due = false;
+    inl->context_ours = true;
+    ((gl_handle_head *)self)->context = made;
+    return 0;
+}
+
+/* Behind the call of a handle that nobody has kept: its context serves the next.  The loop runs,
+ * so no context of a handle's is garbage that the collector has taken apart. */
+GL_PRIVATE void
+handle_spare_context(PyObject *self)
+{
+    gl_handle_args *inl = handle_inline(self);
+    PyObject *context = ((gl_handle_head *)self)->context;
+    if (context == NULL || G.spare_context != NULL || Py_REFCNT(context) != 1 ||
+        *(PyObject **)((char *)context + PyContext_Type.tp_weaklistoffset) != NULL ||
+        PyObject_Size(context) != 0)
+        return;
+    G.spare_context = context;
+    ((gl_handle_head *)self)->context = NULL;
+    inl->context_ours = false;
+    inl->context_due = true; /* a finalizer of what it holds may look */
+}
+
 /* Fills what all kinds share.  `h` is fresh or from the free list: all fields are NULL. */
 static inline int
 handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
@@ -57,12 +108,14 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
 {
     gl_handle_head *head = (gl_handle_head *)h;
     inl->nargs = 0;
-    if (context == NULL || context == Py_None)
-        head->context = PyContext_CopyCurrent();
-    else
-        head->context = Py_NewRef(context);
-    if (head->context == NULL)
-        return -1;
+    inl->context_ours = false;
+    inl->context_due = (context == NULL || context == Py_None) && context_is_empty();
+    if (!inl->context_due) {
+        bool copied = context == NULL || context == Py_None;
+        head->context = copied ? PyContext_CopyCurrent() : Py_NewRef(context);
+        if (head->context == NULL)
+            return -1;
+    }
     head->callback = Py_NewRef(callback);
     head->loop = Py_NewRef((PyObject *)loop);
     head->cancelled = Py_NewRef(Py_False);
@@ -228,6 +281,7 @@ handle_clear(PyObject *self)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     handle_replace_call(self, NULL, NULL);
+    handle_inline(self)->context_due = false;
     Py_CLEAR(h->context);
     Py_CLEAR(h->loop);
     Py_CLEAR(h->source_traceback);
@@ -288,6 +342,32 @@ handle_get_args(PyObject *self, void *Py_UNUSED(closure))
     return tuple;
 }
 
+static PyObject *
+handle_get_context(PyObject *self, void *Py_UNUSED(closure))
+{
+    if (handle_make_context(self) < 0)
+        return NULL;
+    PyObject *context = ((gl_handle_head *)self)->context;
+    if (context == NULL)
+        PyErr_SetString(PyExc_AttributeError, "'Handle' object has no attribute '_context'");
+    return Py_XNewRef(context);
+}
+
+static int
+handle_set_context(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    gl_handle_args *inl = handle_inline(self);
+    PyObject *before = ((gl_handle_head *)self)->context;
+    bool there = before != NULL || inl->context_due;
+    inl->context_due = inl->context_ours = false;
+    ((gl_handle_head *)self)->context = Py_XNewRef(value);
+    Py_XDECREF(before);
+    if (value != NULL || there)
+        return 0;
+    PyErr_SetString(PyExc_AttributeError, "'Handle' object has no attribute '_context'");
+    return -1;
+}
+
 static int
 handle_set_args(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
@@ -304,17 +384,19 @@ timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
 
 /* ---- the types -------------------------------------------------------------------- */
 
-#define ARGS_VIEW                                                                             \
+#define VIEWS                                                                             \
     {"_args", handle_get_args, handle_set_args,                                               \
-     PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL}
+     PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL},                         \
+    {"_context", handle_get_context, handle_set_context,                                      \
+     PyDoc_STR("What the callback runs in."), NULL}
 
 static PyGetSetDef handle_getset[] = {
-    ARGS_VIEW,
+    VIEWS,
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyGetSetDef timer_handle_getset[] = {
-    ARGS_VIEW,
+    VIEWS,
     {"_scheduled", timer_get_scheduled, NULL, PyDoc_STR("Is it armed?  Not writable."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -72,7 +72,7 @@ handle_is_odd(gl_loop *loop, PyObject *self, gl_handle_args *inl)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     return h->callback == NULL || h->cancelled != Py_False || h->loop != (PyObject *)loop ||
-           h->context == NULL || !PyContext_CheckExact(h->context) ||
+           !(h->context ? PyContext_CheckExact(h->context) : inl->context_due) ||
            (inl->nargs < 0 && (h->args == NULL || !PyTuple_CheckExact(h->args)));
 }
 
@@ -156,6 +156,8 @@ handle_call(gl_loop *loop, PyObject *self)
     gl_handle_args *inl = handle_inline(self);
     if (handle_is_odd(loop, self, inl))
         return handle_call_odd(self);
+    if (handle_make_context(self) < 0)
+        return gl_handle_report(loop, self);
     /* cancel() from within the callback drops these; hold them. */
     PyObject *context = Py_NewRef(h->context);
     PyObject *callback = Py_NewRef(h->callback);
@@ -184,6 +186,8 @@ handle_call(gl_loop *loop, PyObject *self)
     }
     Py_DECREF(callback);
     Py_DECREF(context);
+    if (inl->context_ours && Py_REFCNT(self) == 1)
+        handle_spare_context(self);
     if (result != NULL) {
         Py_DECREF(result);
         return 0;

@@ -48,13 +48,20 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
     return (PyObject **)((char *)sock + offset);
 }
 
-/* Adds to the number of a socket's users; false where it does not count them.  An exact int
- * goes, so no Python runs. */
+/* A count that tells of the socket's close(), goloop/closing.py's. */
+static inline bool
+is_users(PyObject *count)
+{
+    return count != NULL && (PyObject *)Py_TYPE(count) == G.lease.users;
+}
+
+/* Adds to the number of a socket's users; false where it does not count them.  An int goes, so
+ * no Python runs; its successor is a plain one. */
 static bool
 socket_add_users(PyObject *sock, long change)
 {
     PyObject **slot = socket_slot(sock, G.lease.io_refs);
-    if (*slot == NULL || !PyLong_CheckExact(*slot))
+    if (*slot == NULL || !(PyLong_CheckExact(*slot) || is_users(*slot)))
         return false;
     int overflow;
     long users = PyLong_AsLongAndOverflow(*slot, &overflow);
@@ -84,6 +91,58 @@ socket_release(PyObject *sock)
         (void)socket_add_users(sock, -1);
     else if (gl_call_method(sock, G.s__decref_socketios, NULL) < 0)
         PyErr_WriteUnraisable(sock); /* it was closed while we used it, and ends now */
+}
+
+/* ---- sockets that somebody waits for ------------------------------------------------ */
+
+/* Whether a socket counts its users at all. */
+static inline bool
+is_counted(PyObject *sock)
+{
+    return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket);
+}
+
+GL_PRIVATE int
+gl_socket_notice_close(PyObject *sock)
+{
+    if (!is_counted(sock) || is_users(*socket_slot(sock, G.lease.io_refs)))
+        return 0;
+    if (G.lease.users == NULL) {
+        PyObject *users = gl_import_attr("goloop.closing", "Users");
+        Py_XSETREF(G.lease.users, users);
+        if (users == NULL)
+            return -1;
+    }
+    PyObject *notice = gl_import_attr("goloop.closing", "notice");
+    PyObject *r = notice ? PyObject_CallOneArg(notice, sock) : NULL;
+    Py_XDECREF(notice);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+GL_PRIVATE bool
+gl_socket_has_users(PyObject *sock, PyObject *users)
+{
+    return sock != NULL && is_counted(sock) && *socket_slot(sock, G.lease.io_refs) == users;
+}
+
+GL_PRIVATE bool
+gl_socket_hold(gl_held *held, PyObject *sock)
+{
+    bool tells = is_counted(sock) && is_users(*socket_slot(sock, G.lease.io_refs));
+    *held = (gl_held){sock, !tells};
+    return tells || gl_socket_count(sock);
+}
+
+GL_PRIVATE void
+socket_let_go(gl_held *held)
+{
+    if (held->counted)
+        socket_release(held->sock);
+    else if (*socket_slot(held->sock, G.lease.closed) == Py_True &&
+             gl_call_method(held->sock, G.s_close, NULL) < 0)
+        PyErr_WriteUnraisable(held->sock); /* it was closed while we used it, and ends now */
+    Py_CLEAR(held->sock);
 }
 
 /* ---- files ---------------------------------------------------------------------- */

@@ -85,6 +85,21 @@ GL_PRIVATE int gl_socket_number(PyObject *sock);
 /* One more of a socket's users; false where it does not count them.  Runs no Python. */
 GL_PRIVATE bool gl_socket_count(PyObject *sock);
 
+/* A socket that turned ready, and who waited for it has not run yet: its close() takes effect
+ * afterwards. */
+typedef struct gl_held {
+    PyObject *sock;           /* owned */
+    bool counted;             /* one of its _io_refs is ours; else these tell of its close() */
+} gl_held;
+
+/* Has a socket's close() end what waits for it, where it counts its users.  -1 with an
+ * exception. */
+GL_PRIVATE int gl_socket_notice_close(PyObject *sock);
+/* Whether this object is the count of a socket's users.  `sock` may be NULL. */
+GL_PRIVATE bool gl_socket_has_users(PyObject *sock, PyObject *users);
+/* Holds a socket, whose reference is taken over where this is true. */
+GL_PRIVATE bool gl_socket_hold(gl_held *held, PyObject *sock);
+
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
  *
  * G.calls is the one door of this extension to the kernel for descriptors that carry a connection

@@ -21,6 +21,10 @@ GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
 /* Puts other objects (owned, or NULL) in the place of callback and arguments. */
 GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
+/* Makes the context that is due.  -1 with MemoryError. */
+GL_PRIVATE int handle_make_context(PyObject *self);
+/* Lets the context of a handle that has run serve the next. */
+GL_PRIVATE void handle_spare_context(PyObject *self);
 /* The arguments as `_args` has them; new reference. */
 GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
 
@@ -37,6 +41,8 @@ GL_PRIVATE int handle_run(gl_loop *loop, PyObject *self);
 /* One fewer of a socket's users.  Where the socket was closed meanwhile this ends it, which runs
  * Python; what is raised there goes to sys.unraisablehook. */
 GL_PRIVATE void socket_release(PyObject *sock);
+/* Ends a hold; closes the socket where its owner has closed it meanwhile.  Runs Python then. */
+GL_PRIVATE void socket_let_go(gl_held *held);
 
 /* ---- registry.c ------------------------------------------------------------------------------ */
 

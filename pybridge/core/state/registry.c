@@ -179,9 +179,8 @@ gl_held_release(gl_loop *loop)
 {
     PyObject *exc = gl_take_exception();
     while (loop->held_len > 0) {
-        PyObject *sock = loop->held[--loop->held_len];
-        socket_release(sock);
-        Py_DECREF(sock);
+        gl_held held = loop->held[--loop->held_len];
+        socket_let_go(&held);
     }
     gl_restore_exception(exc);
 }
@@ -224,7 +223,7 @@ gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg)
     for (uint32_t i = 0; i < loop->regs_cap; i++)
         Py_VISIT(loop->regs[i].owner);
     for (uint32_t i = 0; i < loop->held_len; i++)
-        Py_VISIT(loop->held[i]);
+        Py_VISIT(loop->held[i].sock);
     return fds_each(&loop->fds, fd_traverse, visit, arg);
 }
 

@@ -61,6 +61,8 @@ typedef struct {
 #define GL_INLINE_ARGS 2
 typedef struct {
     int8_t nargs;             /* -1: the arguments are those in the head */
+    bool context_due;         /* the context is a new, empty one, made once somebody needs it */
+    bool context_ours;        /* it was; so nobody may have it but the handle */
     PyObject *arg[GL_INLINE_ARGS];
 } gl_handle_args;
 
@@ -181,7 +183,7 @@ struct gl_loop {
     char running;             /* _run() is on the stack [GIL] */
     char in_turn;             /* Go is running, and the GIL is released [written by loop] */
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
-    char dirty;               /* submissions wait that must not wait long (writes) [GIL] */
+    char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
     char releasing;           /* loop_release() is on a stack [GIL] */
     char replaced;            /* somebody has set call_soon on the instance [GIL] */
     char lingering;           /* current_task.c: an entry without a task is left [loop] */
@@ -196,7 +198,7 @@ struct gl_loop {
     gl_fds fds;
     gl_watch **late_watches;  /* Go is told of these in the loop's own thread [GIL] */
     uint32_t late_watches_len, late_watches_cap;
-    PyObject **held;          /* sockets kept open until who waited for them has run [loop] */
+    gl_held *held;            /* sockets kept open until who waited for them has run [loop] */
     uint32_t held_len, held_cap;
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
     bool large_wanted;        /* [loop] */

@@ -167,6 +167,6 @@ gl_socket_is_tcp(PyObject *sock)
     if (gl_socket_attribute(sock, G.s_type, &type) < 0 ||
         gl_socket_attribute(sock, G.s_proto, &proto) < 0)
         return -1;
-    return type == SOCK_STREAM && proto == IPPROTO_TCP;
+    return type == SOCK_STREAM && (proto == IPPROTO_TCP || proto == 0);
 }
 

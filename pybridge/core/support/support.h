@@ -38,7 +38,7 @@ typedef struct gl_loop gl_loop;
     X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(name) X(_loop)      \
     X(throw) X(_check_thread) X(debug) X(recv_into) X(callback) X(family) X(type) X(proto)    \
     X(setblocking) X(join) X(_sync) X(_deliver_held) X(_maybe_resume_protocol)                \
-    X(_close_if_sent) X(_maybe_pause_protocol) X(datagram_received) X(error_received)         \
+    X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received) X(error_received)         \
     X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop) X(is_running)         \
     X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when) X(_callback_failed)     \
     X(addr) X(list_of_data)
@@ -92,7 +92,7 @@ struct gl_globals {
     PyObject *kw_context;         /* ("context",) */
     /* asyncio's and the stdlib's */
     PyObject *asyncio_Handle, *asyncio_TimerHandle;
-    PyObject *asyncio_BufferedProtocol;
+    PyObject *asyncio_BufferedProtocol, *asyncio_Protocol;
     PyObject *asyncio_Future;     /* the C-accelerated class */
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
     PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
@@ -119,6 +119,7 @@ struct gl_globals {
         PyTypeObject *file;         /* io.FileIO; likewise */
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
         Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
+        PyObject *users;            /* goloop.closing.Users; NULL until wanted [GIL] */
     } lease;                        /* whose instances hold a number (state/lease.c) */
     PyObject *high_default, *low_default; /* of write buffers (transports) */
 
@@ -137,6 +138,7 @@ struct gl_globals {
     int dealloc_depth;            /* how deep we are in chains of dying objects [GIL] */
     gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) [GIL] */
     gl_pool handle_pool, timer_pool, threadsafe_pool; /* state/handle.c [GIL] */
+    PyObject *spare_context;      /* an empty one that only this has; or NULL [GIL] */
     struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
     int iter_pool_len;
     gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
@@ -272,8 +274,8 @@ GL_PRIVATE void gl_log_debug(PyObject *about, const char *format, const char *de
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
 
-/* asyncio's condition for TCP_NODELAY: 1, 0, or -1 with an exception. A socket
- * that was made with protocol 0 does not count there, so it does not here. */
+/* Whether a socket's connections get TCP_NODELAY: 1, 0, or -1 with an exception.  Protocol 0
+ * counts, as under uvloop, and does not in asyncio: so a server's own socket is made. */
 GL_PRIVATE int gl_socket_is_tcp(PyObject *sock);
 /* One attribute of a socket as a number. */
 GL_PRIVATE int gl_socket_attribute(PyObject *sock, PyObject *name, long *value);

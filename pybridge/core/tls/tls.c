@@ -22,7 +22,7 @@
  */
 #include "tls/private.h"
 
-/* SSLProtocol's methods and states, once. */
+/* SSLProtocol's methods and states, and what of them is goloop's, once. */
 static int
 tls_import(void)
 {
@@ -30,6 +30,7 @@ tls_import(void)
         return 0;
     PyObject *cls = gl_import_attr("asyncio.sslproto", "SSLProtocol");
     PyObject *states = cls ? gl_import_attr("asyncio.sslproto", "SSLProtocolState") : NULL;
+    PyObject *ours = states ? gl_import_attr("goloop.tls", "TLSProtocol") : NULL;
     const struct {
         PyObject **at, *of; /* of NULL: the name itself */
         const char *name;
@@ -37,14 +38,14 @@ tls_import(void)
         {&G.tls.do_read, cls, "_do_read"}, {&G.tls.do_write, cls, "_do_write"},
         {&G.tls.process_outgoing, cls, "_process_outgoing"},
         {&G.tls.write_appdata, cls, "_write_appdata"},
-        {&G.tls.control_app_writing, cls, "_control_app_writing"},
+        {&G.tls.control_app_writing, ours, "_control_app_writing"},
         {&G.tls.wrapped, states, "WRAPPED"}, {&G.tls.flushing, states, "FLUSHING"},
         {&G.tls.s_call_eof, NULL, "_call_eof_received"},
         {&G.tls.s_start_shutdown, NULL, "_start_shutdown"},
         {&G.tls.s_dispatch, NULL, "_received"}, {&G.tls.s_do_read, NULL, "_do_read"},
         {&G.tls.s_append, NULL, "append"}, /* last: all are there */
     };
-    int r = states ? 0 : -1;
+    int r = ours ? 0 : -1;
     for (size_t i = 0; r == 0 && i < sizeof wanted / sizeof *wanted; i++) {
         PyObject *value = wanted[i].of ? PyObject_GetAttrString(wanted[i].of, wanted[i].name)
                                        : PyUnicode_InternFromString(wanted[i].name);
@@ -53,6 +54,7 @@ tls_import(void)
     }
     Py_XDECREF(cls);
     Py_XDECREF(states);
+    Py_XDECREF(ours);
     return r;
 }
 

@@ -26,6 +26,7 @@ datagram_enter(gl_transport *t, int fd)
 {
     gl_datagram *d = (gl_datagram *)t;
     d->want = datagram_wants(d);
+    d->loop->dirty = 1;
     return d->loop->go->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease), d->want,
                                       &d->id, &d->gen);
 }
@@ -51,6 +52,7 @@ datagram_tell(gl_transport *t)
     if (rc < 0)
         return gl_set_oserror(-rc);
     d->want = want;
+    d->loop->dirty = 1;
     return 0;
 }
 
@@ -59,15 +61,16 @@ datagram_tell(gl_transport *t)
 static int
 datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"loop",   "sock",  "protocol", "address",
-                            "waiter", "extra", "family",   "connected", NULL};
+    static char *names[] = {"loop",  "sock",   "protocol",  "address",  "waiter",
+                            "extra", "family", "connected", "nameless", NULL};
     gl_datagram *d = (gl_datagram *)self;
     transport_arguments a = TRANSPORT_ARGUMENTS;
     PyObject *address = Py_None;
-    int family = AF_UNSPEC, connected = 0, fixed = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOip:DatagramTransport", names,
+    int family = AF_UNSPEC, connected = 0, nameless = 0, fixed = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOipp:DatagramTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &address,
-                                     &a.waiter, &a.given_extra, &family, &connected) ||
+                                     &a.waiter, &a.given_extra, &family, &connected,
+                                     &nameless) ||
         (fixed = PyObject_IsTrue(address)) < 0)
         return -1;
     int rc = transport_construct(&d->base, &a);
@@ -75,6 +78,7 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
         d->address = Py_NewRef(address);
         d->family = family;
         d->connected = connected;
+        d->nameless = nameless;
         d->fixed = fixed;
         if ((rc = transport_begin(&d->base, a.waiter)) < 0)
             transport_abandon(&d->base);

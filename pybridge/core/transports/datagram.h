@@ -49,6 +49,7 @@ typedef struct gl_datagram {
     uint32_t want;                /* the directions that the reactor was told */
     bool fixed;                   /* `address` is true: no other may be given */
     bool connected;               /* the socket has a peer: send, not sendto */
+    bool nameless;                /* its peer has no name: so it is where no address is given */
 
     /* Sending (datagram_send.c). */
     bool blocked;                 /* the kernel had no room: it tells when it has */

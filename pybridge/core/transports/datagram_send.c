@@ -151,6 +151,13 @@ sent_exception(void)
     return PyErr_ExceptionMatches(PyExc_OSError) ? GL_TOLD : GL_BROKEN;
 }
 
+/* Whether the socket itself knows where to. */
+static inline bool
+by_send(const gl_datagram *d, PyObject *addr)
+{
+    return d->connected || (d->nameless && addr == Py_None);
+}
+
 static enum gl_sent
 sent_by_socket(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -169,7 +176,7 @@ sent_by_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObject *ad
     uint32_t len = 0;
     if (d->lease.number < 0)
         return GL_SENT;
-    if (!d->connected && !datagram_target(d, addr, &raw, &len))
+    if (!by_send(d, addr) && !datagram_target(d, addr, &raw, &len))
         return sent_by_socket(d, data, addr);
     ssize_t n;
     do {
@@ -187,7 +194,7 @@ sent_by_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObject *ad
 static enum gl_sent
 datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
 {
-    if (!d->connected) {
+    if (!by_send(d, addr)) {
         const uint8_t *raw;
         uint32_t len;
         if (!datagram_target(d, addr, &raw, &len))
@@ -233,7 +240,7 @@ datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
     }
     if (parcel_push(d, (gl_parcel){bytes, Py_NewRef(addr)}) < 0)
         return -1;
-    return gl_call_method((PyObject *)d, G.s__maybe_pause_protocol, NULL);
+    return transport_call_apart(&d->base, (PyObject *)d, G.s__maybe_pause_protocol);
 }
 
 /* Whether `addr` may be sent to: 1, or -1 with ValueError. */
@@ -250,6 +257,19 @@ datagram_check_address(gl_datagram *d, PyObject *addr)
     }
     Py_DECREF(address);
     return same;
+}
+
+/* asyncio looks a host name up in sendto(), and the loop stands still meanwhile: -1 with
+ * ValueError for one. */
+static int
+datagram_refuse_look_up(gl_datagram *d, PyObject *addr)
+{
+    const uint8_t *raw;
+    uint32_t len;
+    if ((d->family != AF_INET && d->family != AF_INET6) || addr == Py_None ||
+        by_send(d, addr) || datagram_target(d, addr, &raw, &len))
+        return 0;
+    return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }
 
 GL_PRIVATE PyObject *
@@ -286,7 +306,9 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
         gl_loop_check_usable(d->loop);
         return NULL;
     }
-    int rc = 0;
+    int rc = datagram_refuse_look_up(d, addr);
+    if (rc < 0)
+        return NULL;
     Py_INCREF(addr);
     if (d->parcel_count == 0) {
         enum gl_sent what = datagram_send(d, data, addr);

@@ -69,6 +69,7 @@ listener_register(gl_listener *l, gl_loop *loop, int backlog, bool tcp)
         return ENOMEM;
     }
     l->open = true;
+    loop->dirty = 1;
     return 0;
 }
 

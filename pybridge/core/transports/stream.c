@@ -42,6 +42,7 @@ stream_enter(gl_transport *t, int fd)
     s->io.want = stream_wants(s);
     s->io.owner = gl_lease_word(&s->lease);
     s->io.listed = 0;
+    s->loop->dirty = 1;
     return s->loop->go->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id, &s->gen);
 }
 
@@ -67,10 +68,29 @@ typedef struct {
     gl_receive *receive;
 } protocol_kind;
 
+/* A class that inherits from neither of asyncio's is asked for its methods: seldom, and so
+ * in Python. */
+static int
+protocol_is_buffered(PyObject *protocol)
+{
+    int r = PyObject_IsInstance(protocol, G.asyncio_BufferedProtocol);
+    if (r != 0)
+        return r;
+    r = PyObject_IsInstance(protocol, G.asyncio_Protocol);
+    if (r != 0)
+        return r < 0 ? -1 : 0;
+    PyObject *ask = gl_import_attr("goloop.protocols", "is_buffered");
+    PyObject *answer = ask ? PyObject_CallOneArg(ask, protocol) : NULL;
+    r = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    Py_XDECREF(ask);
+    return r;
+}
+
 static int
 protocol_kind_of(PyObject *protocol, protocol_kind *kind)
 {
-    int buffered = PyObject_IsInstance(protocol, G.asyncio_BufferedProtocol);
+    int buffered = protocol_is_buffered(protocol);
     if (buffered < 0)
         return -1;
     kind->buffered = buffered;

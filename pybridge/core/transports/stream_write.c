@@ -26,7 +26,8 @@ stream_tell_protocol(gl_stream *s, PyObject *method, const char *failed)
 {
     PyObject *protocol = Py_NewRef(s->protocol);
     gl_loop *loop = (gl_loop *)Py_NewRef(s->loop);
-    int rc = gl_call_method(protocol, method, NULL);
+    int rc = method == G.s_pause_writing ? transport_call_apart(&s->base, protocol, method)
+                                         : gl_call_method(protocol, method, NULL);
     if (rc < 0)
         rc = gl_report_stray(loop, failed, (PyObject *)s, s->protocol);
     Py_DECREF(loop);

@@ -257,6 +257,19 @@ transport_begin(gl_transport *t, PyObject *waiter)
     return rc < 0 ? -1 : transport_call_soon(t, G.s__start, waiter);
 }
 
+GL_PRIVATE int
+transport_call_apart(gl_transport *t, PyObject *object, PyObject *method)
+{
+    PyObject *context = t->context ? PyContext_Copy(t->context) : PyContext_CopyCurrent();
+    int rc = context && PyContext_Enter(context) == 0 ? 0 : -1;
+    if (rc == 0) {
+        rc = gl_call_method(object, method, NULL);
+        gl_context_exit(context);
+    }
+    Py_XDECREF(context);
+    return rc;
+}
+
 /* The descriptor is nobody's business any more. */
 static void
 transport_let_go(gl_transport *t)

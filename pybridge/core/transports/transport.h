@@ -166,6 +166,9 @@ GL_PRIVATE int transport_construct(gl_transport *t, transport_arguments *a);
 GL_PRIVATE int transport_take(gl_transport *t, transport_arguments *a);
 /* Lets go of what transport_take has not taken over. */
 GL_PRIVATE void transport_arguments_clear(transport_arguments *a);
+/* Calls a method of an object in a copy of the transport's context: who writes may be in that very
+ * context, which can't be entered twice. */
+GL_PRIVATE int transport_call_apart(gl_transport *t, PyObject *object, PyObject *method);
 /* Schedules connection_made and _start. */
 GL_PRIVATE int transport_begin(gl_transport *t, PyObject *waiter);
 /* Construction failed, with an exception, which stays: GL_LOST, and the descriptor stays its
@@ -286,6 +289,7 @@ GL_PRIVATE PyTypeObject *transport_make_type(PyObject *module, PyType_Spec *spec
         {"_closing", (getter)transport_closing_getter, NULL, NULL, NULL},                     \
         {"_polled", (getter)transport_polled_getter, NULL, NULL, NULL},                       \
         ATTRIBUTE_FLAG("_paused", gl_transport, paused),                                      \
+        ATTRIBUTE_OBJECT("_context", gl_transport, context),                                  \
         ATTRIBUTE_OBJECT("_loop", gl_transport, loop),                                        \
         ATTRIBUTE_OBJECT("_owner", gl_transport, lease.owner),                                \
         ATTRIBUTE_OBJECT("_protocol", gl_transport, protocol)

@@ -76,6 +76,8 @@ watch_sync(gl_loop *loop, gl_watch *w, bool leave)
         watch_leave(loop, w);
         return 0;
     }
+    if (want | once)
+        loop->dirty = 1;
     int32_t r = 0;
     if (w->watched) {
         r = loop->go->watch_set(loop->reactor, w->id, w->gen, want, once);
@@ -241,9 +243,9 @@ static void
 watch_hold(gl_loop *loop, PyObject *sock, int fd)
 {
     if (gl_socket_has(sock, fd) &&
-        gl_grow(&loop->held, &loop->held_cap, loop->held_len, sizeof(sock), 16) &&
-        gl_socket_count(sock))
-        loop->held[loop->held_len++] = sock;
+        gl_grow(&loop->held, &loop->held_cap, loop->held_len, sizeof(gl_held), 16) &&
+        gl_socket_hold(&loop->held[loop->held_len], sock))
+        loop->held_len++;
     else
         Py_DECREF(sock); /* it is not kept open, and whoever waits finds it closed */
 }
@@ -370,6 +372,8 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 GL_PRIVATE PyObject *
 wait_fd(gl_loop *loop, int fd, int which, PyObject *sock)
 {
+    if (sock != NULL && gl_socket_notice_close(sock) < 0)
+        return NULL;
     if (gl_loop_check_usable(loop) < 0)
         return NULL;
     PyObject *fut = gl_new_future(loop);
@@ -444,6 +448,59 @@ loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_NONE;
 }
 
+/* Whether somebody waits at the place for the socket whose users these are. */
+static inline bool
+place_waits(const gl_place *place, PyObject *users)
+{
+    return place->once && gl_socket_has_users(place->sock, users);
+}
+
+GL_PRIVATE PyObject *
+gl_waiting_loops(PyObject *users, int fd)
+{
+    PyObject *loops = PyList_New(0);
+    for (gl_loop *loop = G.first_loop; loops != NULL && loop != NULL; loop = loop->next_loop) {
+        for (uint32_t i = 0; i < loop->held_len; i++) {
+            if (gl_socket_has_users(loop->held[i].sock, users)) {
+                Py_DECREF(loops);
+                Py_RETURN_NONE;
+            }
+        }
+        gl_fd *f = gl_fd_find(loop, fd);
+        if (f == NULL || f->watch == NULL || gl_loop_is_foreign(loop))
+            continue;
+        if ((place_waits(&f->watch->place[0], users) || place_waits(&f->watch->place[1], users)) &&
+            PyList_Append(loops, (PyObject *)loop) < 0)
+            Py_CLEAR(loops);
+    }
+    return loops;
+}
+
+static PyObject *
+loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "_end_waits() takes a count of users and an fd");
+        return NULL;
+    }
+    int fd = gl_fd_from_object(args[1]);
+    if (fd < 0)
+        return NULL;
+    int rc = 0;
+    for (int which = 0; which < 2 && rc == 0; which++) {
+        gl_fd *f = self->closed ? NULL : gl_fd_find(self, fd);
+        if (f == NULL || f->watch == NULL || !place_waits(&f->watch->place[which], args[0]))
+            continue;
+        PyObject *waiter = Py_NewRef(f->watch->place[which].waiter);
+        if (watch_unplace(self, fd, which, waiter))
+            rc = watch_call(self, waiter);
+        Py_DECREF(waiter);
+    }
+    if (rc < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 #define WATCH_ENTRIES(dir, adjective, doing)                                                  \
     {"add_" #dir, GL_FASTKW(loop_add_##dir),                                                  \
      PyDoc_STR("add_" #dir "($self, fd, callback, *args)\n--\n\n"                             \
@@ -459,6 +516,8 @@ static PyMethodDef watch_table[] = {
     WATCH_ENTRIES(reader, "readable", "reading"),
     WATCH_ENTRIES(writer, "writable", "writing"),
     {"_ensure_fd_no_transport", GL_ONEARG(loop_ensure_fd_no_transport), NULL},
+    {"_end_waits", GL_FAST(loop_end_waits),
+     PyDoc_STR("_end_waits(users, fd): the socket with these users is closed next.")},
     {"_forget_wait", GL_FAST(loop_forget_wait),
      PyDoc_STR("_forget_wait(fd, future): a wait that was given up; its place is emptied.")},
     {NULL, NULL, 0, NULL},

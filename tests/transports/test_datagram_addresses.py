@@ -1,0 +1,95 @@
+"""Where a datagram goes: sockets whose peer has no name, and names that would be looked up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datagram_tools import close, endpoint, unix_datagrams
+from protocols import until
+
+Loop = asyncio.AbstractEventLoop
+
+
+async def test_a_socketpair_needs_no_address(loop: Loop, loop_name: str, tmp_path: Path) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's calls sendto(data, None), and ends with TypeError")
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    near.setblocking(False)
+    transport, protocol = await endpoint(loop, sock=near)
+    transport.sendto(b"without")
+    transport.sendto(b"none", None)
+    assert (far.recv(100), far.recv(100)) == (b"without", b"none")
+    far.send(b"back")
+    await until(lambda: protocol.data() == [b"back"])
+    # An address goes to that one all the same.
+    with unix_datagrams(tmp_path / "other") as other:
+        transport.sendto(b"elsewhere", str(tmp_path / "other"))
+        assert other.recv(100) == b"elsewhere"
+    await close(transport)
+    far.close()
+
+
+async def test_a_socketpair_that_is_full_is_waited_for(loop: Loop, loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's calls sendto(data, None), and ends with TypeError")
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    near.setblocking(False)
+    transport, _ = await endpoint(loop, sock=near)
+    for number in range(2000):
+        transport.sendto(b"%d" % number)
+    assert transport.get_write_buffer_size() > 0
+    got = [await loop.run_in_executor(None, far.recv, 100) for _ in range(2000)]
+    assert got == [b"%d" % number for number in range(2000)]
+    await close(transport)
+    far.close()
+
+
+@pytest.mark.parametrize("host", ["localhost", "name.invalid", b"localhost"])
+async def test_a_host_name_is_refused(
+    loop: Loop, loop_name: str, host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio looks it up, and the loop stands still meanwhile."""
+    if loop_name == "asyncio":
+        pytest.skip("asyncio looks it up")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far:
+        far.bind(("127.0.0.1", 0))
+        far.setblocking(False)
+        transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
+        with pytest.raises(ValueError, match=r"sendto\(\) looks up no names.*loop\.getaddrinfo"):
+            transport.sendto(b"refused", (host, far.getsockname()[1]))
+        transport.sendto(b"sent", far.getsockname())
+        await until(lambda: not transport.get_write_buffer_size())
+        assert far.recv(100) == b"sent"
+        assert not protocol.errors
+        await close(transport)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", b"127.0.0.1", ""])
+async def test_other_forms_of_an_address_are_sent_to(loop: Loop, host: Any) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far:
+        far.bind(("127.0.0.1", 0))
+        far.settimeout(10)
+        transport, _ = await endpoint(loop, local_addr=("127.0.0.1", 0))
+        transport.sendto(b"sent", (host, far.getsockname()[1]))
+        assert await loop.run_in_executor(None, far.recv, 100) == b"sent"
+        await close(transport)
+
+
+@pytest.mark.parametrize("address", [("::1", 9), (1, 9), ("127.0.0.1",), (), "127.0.0.1", 5])
+async def test_what_is_no_address_is_the_sockets_to_refuse(
+    loop: Loop, address: Any, errors: Any
+) -> None:
+    transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
+    transport.sendto(b"refused", address)
+    await until(lambda: protocol.errors or protocol.lost.done())
+    if protocol.errors:
+        assert isinstance(protocol.errors[0], OSError)
+    else:
+        assert isinstance(protocol.lost.result(), (TypeError, OverflowError))
+        errors.expect(type(protocol.lost.result()), "Fatal write error on datagram transport")
+    transport.abort()
+    await protocol.lost

@@ -1,0 +1,178 @@
+"""A socket with methods of its own: transports and sock_* calls go through them.
+
+asyncio calls sock.recv(), sock.send() and their kin; libraries and tests put something between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Any
+
+import pytest
+from protocols import BufferedRecorder, Recorder, hang_up, until
+from tls_tools import client_context, server_context
+
+Loop = asyncio.AbstractEventLoop
+
+
+class Counting(socket.socket):
+    """Counts what goes through its methods, and sends and receives by small pieces."""
+
+    received = sent = 0
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        data = super().recv(min(size, 1000), flags)
+        self.received += len(data)
+        return data
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        count = super().recv_into(buffer, min(len(buffer), 1000), flags)
+        self.received += count
+        return count
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        count = super().send(memoryview(data)[:1000], flags)
+        self.sent += count
+        return count
+
+    def sendmsg(self, buffers: Any, *args: Any) -> int:
+        return self.send(b"".join(bytes(each) for each in buffers)[:1000])
+
+
+def pair() -> tuple[Counting, socket.socket]:
+    near, far = socket.socketpair()
+    counting = Counting(near.family, near.type, near.proto, near.detach())
+    counting.setblocking(False)
+    far.setblocking(False)
+    return counting, far
+
+
+PAYLOAD = os.urandom(30_000)
+
+
+async def exchange(loop: Loop, protocol: Any, far: socket.socket) -> None:
+    protocol.transport.write(PAYLOAD)
+    sent = bytearray()
+    while len(sent) < len(PAYLOAD):
+        sent += await loop.sock_recv(far, 65536)
+    assert sent == PAYLOAD
+    await loop.sock_sendall(far, PAYLOAD)
+    await until(lambda: len(protocol.data) == len(PAYLOAD))
+    assert protocol.data == PAYLOAD
+
+
+@pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
+async def test_a_transport_goes_through_the_methods(loop: Loop, kind: Any) -> None:
+    near, far = pair()
+    protocol = kind()
+    transport, _ = await loop.create_connection(lambda: protocol, sock=near)
+    assert str(near.fileno()) in repr(transport)
+    await exchange(loop, protocol, far)
+    assert (near.received, near.sent) == (len(PAYLOAD), len(PAYLOAD))
+    transport.pause_reading()
+    assert not transport.is_reading()
+    transport.resume_reading()
+    far.close()
+    assert await protocol.lost is None
+
+
+async def test_an_accepted_one_does(loop: Loop) -> None:
+    near, far = pair()
+    protocol = Recorder()
+    await loop.connect_accepted_socket(lambda: protocol, near)
+    await exchange(loop, protocol, far)
+    assert (near.received, near.sent) == (len(PAYLOAD), len(PAYLOAD))
+    protocol.transport.close()
+    await protocol.lost
+    far.close()
+
+
+async def test_a_method_of_the_instance_counts(loop: Loop) -> None:
+    near, far = socket.socketpair()
+
+    class Holder(socket.socket):
+        pass
+
+    holder: Any = Holder(near.family, near.type, near.proto, near.detach())
+    holder.setblocking(False)
+    seen: list[int] = []
+    holder.recv = lambda size: seen.append(size) or socket.socket.recv(holder, size)
+    protocol = Recorder()
+    await loop.create_connection(lambda: protocol, sock=holder)
+    far.send(b"seen")
+    await until(lambda: protocol.data == b"seen")
+    assert seen
+    far.close()
+    await protocol.lost
+
+
+async def test_a_method_put_into_the_class_counts(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    original = socket.socket.recv
+
+    def recv(self: socket.socket, size: int, *args: Any) -> bytes:
+        seen.append(size)
+        return original(self, size, *args)
+
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    monkeypatch.setattr(socket.socket, "recv", recv, raising=False)
+    protocol = Recorder()
+    await loop.create_connection(lambda: protocol, sock=near)
+    far.send(b"seen")
+    await until(lambda: protocol.data == b"seen")
+    assert seen
+    far.close()
+    await protocol.lost
+
+
+async def test_tls_goes_through_the_methods(loop: Loop) -> None:
+    near, far = pair()
+    accepted, protocol = Recorder(), Recorder()
+    far.setblocking(False)
+    serving = asyncio.ensure_future(
+        loop.connect_accepted_socket(lambda: accepted, far, ssl=server_context())
+    )
+    await loop.create_connection(
+        lambda: protocol, sock=near, ssl=client_context(), server_hostname="localhost"
+    )
+    await serving
+    protocol.transport.write(PAYLOAD)
+    accepted.transport.write(PAYLOAD)
+    await until(lambda: len(protocol.data) == len(accepted.data) == len(PAYLOAD))
+    assert (protocol.data, accepted.data) == (PAYLOAD, PAYLOAD)
+    assert near.received > len(PAYLOAD)
+    assert near.sent > len(PAYLOAD)
+    await hang_up(protocol, accepted)
+
+
+async def test_sock_calls_go_through_the_methods(loop: Loop) -> None:
+    near, far = pair()
+    await loop.sock_sendall(near, b"x" * 5000)
+    assert len(await loop.sock_recv(far, 10_000)) == 5000
+    far.send(b"y" * 500)
+    assert await loop.sock_recv(near, 1000) == b"y" * 500
+    assert (near.received, near.sent) == (500, 5000)
+    near.close()
+    far.close()
+
+
+async def test_a_subclass_without_methods_of_its_own_is_native(
+    loop: Loop, loop_name: str
+) -> None:
+    class Plain(socket.socket):
+        pass
+
+    near, far = socket.socketpair()
+    plain = Plain(near.family, near.type, near.proto, near.detach())
+    plain.setblocking(False)
+    protocol = Recorder()
+    transport, _ = await loop.create_connection(lambda: protocol, sock=plain)
+    if loop_name == "goloop":
+        assert type(transport).__module__ == "goloop.streams"
+    far.close()
+    await protocol.lost
