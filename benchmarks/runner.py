@@ -25,16 +25,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from benchmarks import machine, native
+from benchmarks import allocator, machine, native
 from benchmarks.cases import CASES, Case
 from benchmarks.child import ABSENT, LAUNCH
 from benchmarks.loops import BY_NAME, CEILINGS, Loop
 from benchmarks.results import Run, Sample
+from benchmarks.stats import ratio_of
 
 START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
 GRACE_SECONDS = 30.0  # beyond the measured time, before a child is given up
 FAILURES = 2
 NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+# The ratio whose interval decides how many rounds there are.
+OURS, BASE = "goloop", "uvloop"
 
 
 class Failure(Exception):
@@ -49,6 +54,18 @@ class Settings:
     seconds: float = 0.4
     warmup: float = 0.1
     client: str = "c"  # c or gnet
+    # After `rounds`, go on until the interval of OURS ÷ BASE is within this share of its
+    # median, or max_rounds are done; 0: no further.
+    until: float = 0
+    max_rounds: int = 21
+    # 0: the allocator's trap is disarmed (allocator.py).  Otherwise the allocator is as it
+    # comes, and the rounds take the layouts of the heap in turn.
+    layouts: int = 0
+
+    @property
+    def allocator(self) -> Mapping[str, str]:
+        """The variables that the measured processes get for their allocator."""
+        return NOTHING if self.layouts else allocator.STEADY
 
 
 class Runner:
@@ -106,6 +123,10 @@ class Runner:
             commit=_commit(),
             loops=found,
             missing=self._missing(cases, described["packages"]),
+            allocator=dict(self.settings.allocator),
+            layouts=self.settings.layouts,
+            until=self.settings.until,
+            max_rounds=self.settings.max_rounds if self.settings.until else 0,
         )
 
     def _missing(self, cases: Sequence[Case], packages: dict[str, str]) -> dict[str, str]:
@@ -156,25 +177,40 @@ class Runner:
             name for name in case.ceilings if "error" not in run.loops.get(name, {"error": ""})
         ]
         failures = dict.fromkeys(competitors, 0)
-        for number in range(self.settings.rounds):
+        number = -1
+        while self._go_on(run, case, number := number + 1):
             turn = number % max(len(competitors), 1)
             for name in competitors[turn:] + competitors[:turn]:
                 if failures[name] >= FAILURES:
                     continue
                 try:
-                    run.add(case.name, name, number, self._sample(case, name))
+                    run.add(case.name, name, number, self._sample(case, name, number))
                     failures[name] = 0
                 except Failure as error:
                     failures[name] += 1
                     run.fail(case.name, name, without_paths(str(error)))
                     self.say(f"  {case.name}: {name} failed in round {number}: {error}")
 
+    def _go_on(self, run: Run, case: Case, done: int) -> bool:
+        """Whether there is another round after so many."""
+        settings = self.settings
+        if done < settings.rounds or not settings.until:
+            return done < settings.rounds
+        ours, base = (run.figures(case.name, name, case.key) for name in (OURS, BASE))
+        # Where one is not measured, or failed in the last rounds, there is no ratio to wait for.
+        recent = {done - 1, done - 2} & ours.keys() & base.keys()
+        if done >= settings.max_rounds or not recent:
+            return False
+        found = ratio_of(ours, base)
+        return found is None or not found.within(settings.until)
+
     # ---- one sample ----------------------------------------------------------
 
-    def _sample(self, case: Case, name: str) -> Sample:
+    def _sample(self, case: Case, name: str, number: int = 0) -> Sample:
         if case.kind == "net":
+            layout = number % max(self.settings.layouts, 1)
             with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
-                return self._network_sample(case, name, Path(directory))
+                return self._network_sample(case, name, Path(directory), layout)
         loop = BY_NAME[name]
         action = ["startup", loop.factory]
         if case.kind == "micro":
@@ -198,15 +234,15 @@ class Runner:
             return self.generator
         return native.c_program("epoll_load")
 
-    def _network_sample(self, case: Case, name: str, directory: Path) -> Sample:
+    def _network_sample(self, case: Case, name: str, directory: Path, layout: int = 0) -> Sample:
         """Measure one server; the directory is for its files, and goes with it."""
-        variables = environment()
+        variables = environment(self.settings.allocator)
         if name in CEILINGS:
             command = self._ceiling_command(name, case, directory)
         else:
             loop = BY_NAME[name]
             variables |= loop.environment
-            arguments = ["serve", loop.factory, case.server, str(directory)]
+            arguments = ["serve", loop.factory, case.server, str(directory), str(layout)]
             command = self._python_command(arguments)
         if case.needs_tls:
             shutil.copy(native.identity(), directory)
@@ -243,7 +279,7 @@ class Runner:
                 capture_output=True,
                 text=True,
                 check=False,
-                env=environment(),
+                env=environment(allocator.STEADY),  # the client is to be no variable
                 preexec_fn=_pin(self.cores.client),
                 timeout=settings.warmup + settings.seconds + GRACE_SECONDS,
             )
@@ -298,7 +334,7 @@ class Runner:
                 capture_output=True,
                 text=True,
                 check=False,
-                env={**environment(), **variables},
+                env={**environment(self.settings.allocator), **variables},
                 preexec_fn=None if core is None else _pin(core),
                 timeout=limit,
             )
@@ -309,20 +345,21 @@ class Runner:
         return _text_last_line(done.stdout)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of measured processes.
+def environment(variables: Mapping[str, str] = NOTHING) -> dict[str, str]:
+    """Return the environment of measured processes, with an allocator's setting.
 
     Settings that change what is measured are taken out: allocator tuning (a loop
     that holds large blocks gains or loses threefold by it), debug modes, paths, and
-    goloop's own.
+    goloop's own.  What is to be set is the run's own choice, and recorded with it.
     """
-    return {
+    kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "GOGC", "GODEBUG"))
         and not name.startswith(("GOMAXPROCS", "GOLOOP_"))
         and not (name.startswith("PYTHON") and name != "PYTHON")
     }
+    return {**kept, **variables}
 
 
 def without_paths(sentence: str) -> str:
