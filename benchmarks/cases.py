@@ -26,6 +26,12 @@ Kind = Literal["net", "children", "micro", "startup"]
 CONNECTIONS = (1, 10, 100)
 SIZES = {"1k": 1024, "10k": 10 * 1024, "100k": 100 * 1024}
 MIB = 1024 * 1024
+# Cases whose servers make and drop large blocks in each message, and so the rows of the
+# table of the allocator as it comes.
+ALLOCATES = {
+    "protocol-1k-x100", "protocol-100k-x10", "buffered-100k-x10", "streams-1k-x100",
+    "readline-1k-x100", "sock-1k-x100", "tls-1k-x100", "tls-100k-x10", "udp-512-x50",
+}  # fmt: skip
 # Cells of the grid of kinds, sizes and connections that are measured by default.
 USUAL = {
     "protocol-1k-x1", "protocol-1k-x10", "protocol-1k-x100", "protocol-100k-x10",
@@ -61,6 +67,11 @@ class Case:
     def higher_is_better(self) -> bool:
         """Rates are better when higher, times and sizes when lower."""
         return self.kind in ("net", "children")
+
+    @property
+    def allocates(self) -> bool:
+        """Whether the table of the allocator as it comes has the case."""
+        return self.name in ALLOCATES
 
     @property
     def needs_tls(self) -> bool:
