@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         )  # fmt: skip
         command.add_argument(
             "--until", type=float, metavar="SHARE",
-            help=f"further rounds until the 95 %% interval of {report.OURS} ÷ {report.BASE} is "
+            help=f"further rounds until the 95 %% interval of {runner.OURS} ÷ {runner.BASE} is "
             f"within this share of it; default: {UNTIL}, where --rounds is not given",
         )  # fmt: skip
         command.add_argument("--max-rounds", type=int, default=usual.max_rounds)

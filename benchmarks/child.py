@@ -91,6 +91,15 @@ def main(arguments: list[str]) -> None:
         from benchmarks.factories import resolve
 
         print(json.dumps(children.main(resolve(rest[0]), rest[1], *map(float, rest[2:]))))
+    elif action == "storm":
+        from benchmarks import storm
+        from benchmarks.factories import resolve
+
+        print(json.dumps(storm.main(resolve(rest[0]), *rest[1:])))
+    elif action == "limit":
+        from benchmarks import micro
+
+        print(json.dumps(micro.limit(rest[0])))
     elif action == "micro":
         from benchmarks import micro
         from benchmarks.factories import resolve

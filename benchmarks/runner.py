@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -20,13 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
 from benchmarks import allocator, machine, native
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import CASES, PYTHON, Case
 from benchmarks.child import ABSENT, LAUNCH
 from benchmarks.loops import BY_NAME, CEILINGS, Loop
 from benchmarks.results import Run, Sample
@@ -35,6 +36,8 @@ from benchmarks.stats import ratio_of
 START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
 GRACE_SECONDS = 30.0  # beyond the measured time, before a child is given up
 FAILURES = 2
+# What a process with many connections has open besides, the batch that is not counted included.
+SPARE_FILES = 1000
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -77,6 +80,8 @@ class Runner:
         self.settings = settings
         self.say = say
         self.cores = machine.cores()
+        # (case, round) -> what BASE reached at its peak, of cases at a constant rate
+        self.peaks: dict[tuple[str, int], float] = {}
         self.generator = (
             native.c_program("epoll_load") if settings.client == "c" else native.go_program()
         )
@@ -99,7 +104,8 @@ class Runner:
                 found[loop.name]["error"] = self._why(loop, found[loop.name]["error"])
         for ceiling in ceilings:
             try:
-                self._ceiling_command(ceiling)
+                if ceiling != PYTHON:
+                    self._ceiling_command(ceiling)
                 found[ceiling] = {"version": native.version(ceiling)}
             except native.BuildError as error:
                 found[ceiling] = {"error": str(error)}
@@ -136,12 +142,20 @@ class Runner:
             absent = [name for name in case.packages if ABSENT in packages[name]]
             if absent:
                 missing[case.name] = f"{', '.join(absent)} is not installed on this Python"
-            elif case.kind == "net":
+            elif case.kind == "memory" and self._files() < case.connections + SPARE_FILES:
+                missing[case.name] = f"a process may open {self._files()} files, too few"
+            elif case.mode:
                 try:
                     self._client(case)
                 except native.BuildError as error:
                     missing[case.name] = without_paths(str(error))
         return missing
+
+    @staticmethod
+    def _files() -> int:
+        """Return how many files a measured process may open."""
+        _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
     def _why(self, loop: Loop, error: str) -> str:
         """Say plainly that a package is not there; keep every other error as it is."""
@@ -207,26 +221,54 @@ class Runner:
     # ---- one sample ----------------------------------------------------------
 
     def _sample(self, case: Case, name: str, number: int = 0) -> Sample:
-        if case.kind == "net":
+        if case.server:
             layout = number % max(self.settings.layouts, 1)
+            asked = None
+            if case.kind == "latency":
+                asked = max(round(self._peak(case, number) * case.share), 1)
             with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
-                return self._network_sample(case, name, Path(directory), layout)
+                sample = self._network_sample(case, name, Path(directory), layout, asked)
+            return sample if asked is None else {**sample, "asked": asked}
+        if name == PYTHON:
+            return self._own_sample(["limit", case.name])
         loop = BY_NAME[name]
         action = ["startup", loop.factory]
+        times = [str(self.settings.warmup), str(self.settings.seconds)]
         if case.kind == "micro":
             action = ["micro", loop.factory, case.name]
         elif case.kind == "children":
-            times = [str(self.settings.warmup), str(self.settings.seconds)]
             action = ["children", loop.factory, case.name, *times]
-        printed = self._child(action, self.cores.server, GRACE_SECONDS, loop.environment)
-        sample: Sample = json.loads(printed)
+        elif case.kind == "storm":
+            # The measured process starts the clients, and adds its port and its id.
+            clients = [str(self._client(case)), case.mode]
+            clients += [str(case.connections), str(case.size), *times]
+            place = [str(native.identity().parent), str(self.cores.client)]
+            action = ["storm", loop.factory, *place, *clients]
+        return self._own_sample(action, loop.environment)
+
+    def _own_sample(self, action: list[str], variables: Mapping[str, str] = NOTHING) -> Sample:
+        """Have a process measure itself."""
+        limit = GRACE_SECONDS + self.settings.seconds
+        sample: Sample = json.loads(self._child(action, self.cores.server, limit, variables))
         return sample
+
+    def _peak(self, case: Case, number: int) -> float:
+        """Return the rate that BASE reaches in a round with nothing to hold it back."""
+        if (case.name, number) not in self.peaks:
+            unpaced = replace(case, mode="http", size=1)
+            with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
+                try:
+                    found = self._network_sample(unpaced, BASE, Path(directory))
+                except Failure as error:
+                    raise Failure(f"the peak rate of {BASE} is not known: {error}") from error
+            self.peaks[case.name, number] = found["messages"] / found["seconds"]
+        return self.peaks[case.name, number]
 
     def _client(self, case: Case) -> Path:
         """Build the load generator of a case; raises native.BuildError."""
         if case.needs_tls:
             native.identity()
-        if case.mode == "tls-churn":
+        if case.mode in ("tls-churn", "tls-storm"):
             return native.go_program()
         if case.mode == "tls":
             return native.tls_program()
@@ -234,8 +276,18 @@ class Runner:
             return self.generator
         return native.c_program("epoll_load")
 
-    def _network_sample(self, case: Case, name: str, directory: Path, layout: int = 0) -> Sample:
-        """Measure one server; the directory is for its files, and goes with it."""
+    def _network_sample(
+        self,
+        case: Case,
+        name: str,
+        directory: Path,
+        layout: int = 0,
+        rate: int | None = None,
+    ) -> Sample:
+        """Measure one server; the directory is for its files, and goes with it.
+
+        The client keeps to a rate where one is given.
+        """
         variables = environment(self.settings.allocator)
         if name in CEILINGS:
             command = self._ceiling_command(name, case, directory)
@@ -253,11 +305,13 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 env=variables,
-                preexec_fn=_pin(self.cores.server),
+                preexec_fn=_pin(self.cores.server, many_files=case.kind == "memory"),
             )
             try:
                 address = _address(server, complaints)
-                return self._load(case, address, server, complaints)
+                size = case.size if rate is None else rate
+                arguments = [address, str(case.connections), str(size)]
+                return self._load(case, arguments, server, complaints)
             finally:
                 server.kill()
                 server.wait()
@@ -265,11 +319,15 @@ class Runner:
                     server.stdout.close()
 
     def _load(
-        self, case: Case, address: str, server: subprocess.Popen[bytes], complaints: IO[bytes]
+        self,
+        case: Case,
+        arguments: list[str],
+        server: subprocess.Popen[bytes],
+        complaints: IO[bytes],
     ) -> Sample:
         settings = self.settings
         command = [
-            str(self._client(case)), case.mode, address, str(case.connections), str(case.size),
+            str(self._client(case)), case.mode, *arguments,
             str(settings.warmup), str(settings.seconds), str(server.pid),
         ]  # fmt: skip
         try:
@@ -367,11 +425,14 @@ def without_paths(sentence: str) -> str:
     return re.sub(r"(?<![\w.:/])(?:/[\w.@+-]+)*/([\w.@+-]+)", r"\1", sentence)
 
 
-def _pin(core: int) -> Callable[[], None]:
+def _pin(core: int, *, many_files: bool = False) -> Callable[[], None]:
     """Pin between fork and exec, so that every thread of the program inherits it."""
 
     def pin() -> None:
         os.sched_setaffinity(0, {core})
+        if many_files:
+            _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     return pin
 
