@@ -5,6 +5,8 @@ The table stands between two comments, and only what is between them is replaced
 
 from __future__ import annotations
 
+import textwrap
+
 from benchmarks.cases import BY_NAME
 from benchmarks.results import Run
 from benchmarks.tables import BASE, OURS, Chosen, claimed
@@ -32,8 +34,8 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 STEADY = """\
-every server with a trap of glibc's disarmed: as it comes, its allocator makes loops that hold
-large blocks up to four times as slow, or doesn't, by the luck of the heap's layout"""
+every server with a trap of glibc's disarmed (as it comes, its allocator makes loops that hold
+large blocks up to four times as slow, or doesn't, by the luck of the heap's layout)"""
 AS_IT_COMES = """\
 the allocator as it comes, so that rows with large blocks hold the luck of the heap's layout"""
 
@@ -47,14 +49,17 @@ def rewritten(text: str, chosen: dict[str, Chosen]) -> str:
     _old, end, after = rest.partition(END)
     if not begin or not end or BEGIN in rest or END in after:
         raise ValueError("README.md does not have the two comments round its figures")
-    return "".join([before, BEGIN, "\n", block(chosen), "\n", END, after])
+    return "".join([before, BEGIN, "\n\n", block(chosen), "\n\n", END, after])
 
 
 def block(chosen: dict[str, Chosen]) -> str:
     """Write what stands between the comments."""
     tags = sorted((tag for tag in chosen if chosen[tag]), key=_version, reverse=True)
     titled = [f"3.{_version(tag)}" for tag in tags]
-    runs = {id(run): run for tag in tags for run in chosen[tag].values()}
+    shown = {name for _words, names in ROWS for name in names}
+    runs = [run for tag in tags for name, run in chosen[tag].items() if name in shown]
+    if not runs:
+        return "Nothing of this has been measured yet."
     rate, cpu = (
         [f"{words} ÷ {BASE}, {titled[0]}", *titled[1:]] for words in ("rate", "server CPU")
     )
@@ -69,7 +74,7 @@ def block(chosen: dict[str, Chosen]) -> str:
             rows.append(f"| {words} | {' | '.join(cells)} |")
     header = ["case", *rate, *cpu]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|", *rows]
-    return "\n".join([_paragraph(list(runs.values())), "", *lines])
+    return "\n".join([_paragraph(runs), "", *lines])
 
 
 def _version(tag: str) -> int:
@@ -87,9 +92,9 @@ def _paragraph(runs: list[Run]) -> str:
     base = newest.loops.get(BASE, {}).get("version", BASE)
     setting = STEADY if all(run.allocator for run in runs) else AS_IT_COMES
     machine = f"{newest.machine['processor']}, {newest.machine['cores']} cores"
-    return (
-        f"Beside {base}, on {machine}: server and client on a core each, loops interleaved,\n"
-        f"{setting}\n"
-        "([more](docs/performance.md)). A figure is the median of the rounds' ratios, with its 95 %\n"
-        "confidence interval where there were six rounds or more:"
+    words = (
+        f"Beside {base}, on {machine}: server and client on a core each, loops interleaved, "
+        f"{setting} ([more](docs/performance.md)). A figure is the median of the rounds' ratios, "
+        "with its 95 % confidence interval where there were six rounds or more:"
     )
+    return textwrap.fill(words, 100, break_long_words=False, break_on_hyphens=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import native, plot, readme
 from benchmarks.allocator import setting
-from benchmarks.cases import BY_NAME, CASES, Case
+from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
 from benchmarks.loops import BY_NAME as LOOP_NAMES
 from benchmarks.loops import CEILINGS, LOOPS
 from benchmarks.results import Run, dump, latest, load
@@ -61,6 +61,9 @@ that could not be sent in time because an answer was late counts from when it wa
 STORMS = """\
 Microseconds by which a timer of 1 ms came late, 99th percentile, while 200 clients at a time
 shake hands by TLS. A tick that a late one delayed counts from when it was due."""
+OPERATIONS = f"""\
+Nanoseconds of CPU each; what one process measured is the median of its repeats. {PYTHON} is
+what its own code takes for the same without a loop: a limit for all that leave it as it is."""
 MEMORY = "Bytes of resident memory that one connection costs the server's process:"
 CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's own:"
 
@@ -224,7 +227,7 @@ def section(
     if operations:
         parts += [
             "### Operations of the loop",
-            "Nanoseconds of CPU each; what one process measured is the median of its repeats.",
+            OPERATIONS,
             time_table(chosen, operations),
         ]
     sleeping = measured(chosen, lambda case: case.target is not None)

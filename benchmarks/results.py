@@ -81,8 +81,6 @@ class Run:
 # Figures that are a sample's total divided by its messages, and in which unit.
 _FOR_ONE = {
     "server_us": ("server_cpu", 1e6),  # microseconds of the server's CPU
-    "user_us": ("server_user", 1e6),
-    "system_us": ("server_system", 1e6),
     "each_instructions": ("instructions", 1.0),
     "each_user_instructions": ("user_instructions", 1.0),
 }

@@ -2,8 +2,8 @@
 
 The loop serves TLS and has a timer of 1 ms.  The clients are a program of their own on
 the other core (load/storm.go), started from a thread, so that the loop has nothing to do
-but to serve and to keep time.  The ticks are due at fixed times: when a handshake holds
-one up, those that were due meanwhile are late too, and count from when they were due.
+but to serve and to keep time.  When a handshake holds a tick up, those that would have been
+due meanwhile count as late too, each from when it was due.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import os
 import ssl
 import subprocess
+import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from pathlib import Path
@@ -24,28 +25,37 @@ PERIOD = 0.001
 
 
 class Ticker:
-    """A timer that is due every PERIOD, and how late it came."""
+    """A timer of PERIOD that is armed anew whenever it has come, and how late it came.
+
+    By the system's clock: a loop's own may stand still during a turn.
+    """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         """Arm the first tick."""
         self.loop = loop
         self.lateness: list[float] = []
         self.recording = False
-        self.due = loop.time() + PERIOD
-        self.handle = loop.call_at(self.due, self.tick)
+        self.arm()
+
+    def arm(self) -> None:
+        """Arm the next tick."""
+        self.due = time.monotonic() + PERIOD
+        self.handle = self.loop.call_later(PERIOD, self.tick)
 
     def tick(self) -> None:
-        """Record every tick that is due by now, and arm the next one."""
-        now = self.loop.time()
-        while self.due <= now:
-            if self.recording:
-                self.lateness.append(now - self.due)
-            self.due += PERIOD
-        self.handle = self.loop.call_at(self.due, self.tick)
+        """Record this tick and those that it has held up; arm the next one."""
+        if self.recording:
+            self.lateness += delays(time.monotonic() - self.due)
+        self.arm()
 
     def begin(self) -> None:
         """Record from now on."""
         self.recording = True
+
+
+def delays(late: float) -> list[float]:
+    """Return how late a tick was, and the ticks that were due meanwhile; early is not late."""
+    return [max(late - held * PERIOD, 0.0) for held in range(max(int(late / PERIOD), 0) + 1)]
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -142,14 +142,18 @@ def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
 
 def _by_mode(run: Run, case: Case, loop: str) -> str | None:
     """Write CPU time as a whole and, where it is known, as user + system."""
-    whole, user, system = (
-        figure(run, case, loop, key) for key in ("server_us", "user_us", "system_us")
-    )
+    whole = figure(run, case, loop, "server_us")
     if whole is None:
         return None
-    if user is None or system is None:
+    user, system = (
+        sum(run.figures(case.name, loop, key).values()) for key in ("server_user", "server_system")
+    )
+    if not user + system:
         return short(whole.median)
-    return f"{short(whole.median)} ({short(user.median)} + {short(system.median)})"
+    # The kernel tells the two in ticks: over all rounds their share is known best.
+    share = system / (user + system)
+    parts = f"{short(whole.median * (1 - share))} + {short(whole.median * share)}"
+    return f"{short(whole.median)} ({parts})"
 
 
 def instructions_tables(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
