@@ -110,6 +110,9 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
         some = [case for case in cases if case.kind == kind and case.name not in run.missing]
         if some:
             parts += [text, cpu_table({case.name: run for case in some}, some)]
+    some = [case for case in cases if case.kind == "latency" and case.name in run.samples]
+    if some:
+        parts += [LATENCY, latency_table({case.name: run for case in some}, some)]
     return "\n".join([*parts, *missing])
 
 

@@ -35,9 +35,10 @@ static void ask(int fd, const char *question, size_t size) {
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (size > sizeof answer)
         refuse("SIZE is at most 4096 here");
-    if (send(fd, question, size, MSG_NOSIGNAL) != (ssize_t)size ||
-        recv(fd, answer, size, MSG_WAITALL) != (ssize_t)size)
-        fail("a question on one of the idle connections");
+    if (send(fd, question, size, MSG_NOSIGNAL) != (ssize_t)size)
+        fail("send");
+    if (recv(fd, answer, size, MSG_WAITALL) != (ssize_t)size)
+        refuse("one of the connections had no answer for 10 seconds");
 }
 
 static long resident(int server) {

@@ -24,6 +24,8 @@ type result struct {
 	ServerCPU  float64 `json:"server_cpu"` // seconds of CPU
 	User       float64 `json:"server_user,omitempty"`
 	System     float64 `json:"server_system,omitempty"`
+	All        int64   `json:"instructions,omitempty"`      // of the server, or
+	UserMode   int64   `json:"user_instructions,omitempty"` // where no more is allowed
 	P50        float64 `json:"p50_us"`
 	P99        float64 `json:"p99_us"`
 	Cores      int     `json:"cores"`      // client's and server's; 0: not pinned
@@ -79,6 +81,7 @@ func payload(size int) []byte {
 // account that the kernel keeps of the cores that they are pinned to.
 type meter struct {
 	pid    int
+	counts counters
 	server int32 // the clock id of the server's process CPU time
 	cores  unix.CPUSet
 }
@@ -89,6 +92,7 @@ type reading struct {
 	messages                int64
 	client, server          time.Duration
 	user, system            float64 // ticks of the server's CPU
+	instructions            int64
 	idle, steal, interrupts float64 // seconds since the system's start
 }
 
@@ -98,7 +102,7 @@ func processClock(pid int) int32 { return int32(^pid<<3 | 2) }
 
 // newMeter finds the cores; where one of the ends is not pinned there are none.
 func newMeter(server int) meter {
-	m := meter{pid: server, server: processClock(server)}
+	m := meter{pid: server, counts: openCounters(server), server: processClock(server)}
 	var mine, theirs unix.CPUSet
 	if unix.SchedGetaffinity(0, &mine) != nil || unix.SchedGetaffinity(server, &theirs) != nil {
 		return m
@@ -129,6 +133,7 @@ func (m *meter) read(now time.Time, messages int64) (reading, error) {
 		return r, err
 	}
 	r.user, r.system = modes(m.pid)
+	r.instructions = m.counts.read()
 	return r, m.account(&r)
 }
 
@@ -186,7 +191,14 @@ func (m *meter) between(first, last reading, latencies []time.Duration) result {
 	cpu := (last.server - first.server).Seconds()
 	user, system := last.user-first.user, last.system-first.system
 	ticks := max(user+system, 1)
+	instructions := last.instructions - first.instructions
+	userMode := int64(0)
+	if m.counts.userOnly {
+		instructions, userMode = 0, instructions
+	}
 	return result{
+		All:        instructions,
+		UserMode:   userMode,
 		User:       cpu * user / ticks,
 		System:     cpu * system / ticks,
 		Messages:   last.messages - first.messages,
