@@ -9,10 +9,13 @@ import time
 from pathlib import Path
 
 from benchmarks import compare, native, report, results, runner
+from benchmarks.allocator import LAYOUTS
 from benchmarks.cases import CASES, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
 
 RESULTS = Path(__file__).resolve().parent / "results"
+# The rounds of a run that does not say how many, and how near its intervals are to be.
+ROUNDS, UNTIL = 5, 0.05
 QUICK_LOOPS = ("goloop", "asyncio", "uvloop")
 
 
@@ -42,19 +45,38 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(do=_quick)
 
     for name, cases, text in (
-        ("run", ["all"], "measure cases and keep the figures"),
+        ("run", None, "measure cases and keep the figures"),
         ("micro", ["micro", "startup"], "the same, by default without network cases"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
             "--cases", nargs="+", default=cases, metavar="CASE",
-            help="names, patterns (protocol-*), groups, kinds or all",
+            help="names, patterns (protocol-*), groups, kinds or all; by default all, and "
+            "then those of the allocator's table",
         )  # fmt: skip
         command.add_argument(
             "--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME)
         )
         usual = runner.Settings()
-        command.add_argument("--rounds", type=int, default=usual.rounds)
+        command.add_argument(
+            "--rounds", type=int,
+            help=f"so many and no more; default: {ROUNDS} or more, see --until",
+        )  # fmt: skip
+        command.add_argument(
+            "--until", type=float, metavar="SHARE",
+            help=f"further rounds until the 95 %% interval of {runner.OURS} ÷ {runner.BASE} is "
+            f"within this share of it; default: {UNTIL}, where --rounds is not given",
+        )  # fmt: skip
+        command.add_argument("--max-rounds", type=int, default=usual.max_rounds)
+        command.add_argument(
+            "--allocator", choices=("steady", "default"),
+            help="glibc's with its trap disarmed, for the main tables, or as it comes, for "
+            "the table that shows what that does; see benchmarks/allocator.py",
+        )  # fmt: skip
+        command.add_argument(
+            "--layouts", type=int, default=len(LAYOUTS), metavar="N",
+            help="with --allocator default: layouts of the heap, a round each",
+        )  # fmt: skip
         command.add_argument(
             "--seconds", type=float, default=usual.seconds, help="measured in each round"
         )
@@ -111,16 +133,45 @@ def _quick(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    settings = runner.Settings(options.rounds, options.seconds, options.warmup, options.client)
-    if settings.rounds < 1 or settings.seconds <= 0 or settings.warmup < 0:
-        raise ValueError("--rounds is at least 1, --seconds above 0, --warmup at least 0")
-    cases = select(options.cases)
+    plans = _plans(options)
     # The order of the catalogue, whatever the order on the command line.
     loops = [loop for loop in LOOPS if loop.name in options.loops]
     status = 0
     for python in options.python or [sys.executable]:
-        status |= _run_one(python, settings, cases, loops, keep=not options.no_save)
+        for settings, cases in plans:
+            status |= _run_one(python, settings, cases, loops, keep=not options.no_save)
     return status
+
+
+def _plans(options: argparse.Namespace) -> list[tuple[runner.Settings, list[Case]]]:
+    """Return what is to be measured, and how: one run each."""
+    rounds, until = options.rounds, options.until
+    if until is None:
+        until = UNTIL if rounds is None else 0.0
+    rounds = ROUNDS if rounds is None else rounds
+    if rounds < 1 or options.seconds <= 0 or options.warmup < 0 or until < 0:
+        raise ValueError(
+            "--rounds is at least 1, --seconds above 0, --warmup and --until at least 0"
+        )
+    if not 1 <= options.layouts <= len(LAYOUTS):
+        raise ValueError(f"--layouts is at least 1, at most {len(LAYOUTS)}")
+    steady = runner.Settings(
+        rounds, options.seconds, options.warmup, options.client, until, options.max_rounds
+    )
+    layouts = runner.Settings(
+        options.layouts, options.seconds, options.warmup, options.client, layouts=options.layouts
+    )
+    plans = []
+    if options.allocator != "default":
+        plans.append((steady, select(options.cases or ["all"])))
+    if options.allocator == "default" or (options.allocator is None and options.cases is None):
+        chosen = select(options.cases or ["full"])
+        if not options.cases:
+            chosen = [case for case in chosen if case.allocates]
+        elif not all(case.kind == "net" for case in chosen):
+            raise ValueError("--allocator default measures network cases only")
+        plans.append((layouts, chosen))
+    return plans
 
 
 def _run_one(

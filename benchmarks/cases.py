@@ -1,6 +1,6 @@
 """The catalogue of cases: what is measured, in which unit, and what it isolates.
 
-A case is of one of four kinds, which name the program that measures it:
+A case is of one of these kinds, which name the program that measures it:
 
 * ``net``: a server process under the loop (serve.py), pinned to one core, and
   the load generator, pinned to another.  Its samples are load-generator results.
@@ -8,6 +8,12 @@ A case is of one of four kinds, which name the program that measures it:
   samples are of the same form.
 * ``micro``: one process under the loop (micro.py) that times an operation of
   the loop itself.  Its samples are nanoseconds per operation.
+* ``latency``: as ``net``, at a constant rate, a share of what uvloop reaches at its peak
+  in the same round.  The figure is a latency.
+* ``memory``: as ``net``, with connections that say nothing.  The figure is what each
+  costs the server in bytes.
+* ``storm``: one process under the loop (storm.py) that serves TLS and keeps time, and
+  clients.  The figure is how late a timer comes.
 * ``startup``: one process (startup.py) that imports the loop's package and runs
   an empty coroutine.  Its samples are milliseconds and KiB.
 
@@ -22,10 +28,20 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Kind = Literal["net", "children", "micro", "startup"]
+Kind = Literal["net", "children", "micro", "startup", "latency", "memory", "storm"]
 CONNECTIONS = (1, 10, 100)
 SIZES = {"1k": 1024, "10k": 10 * 1024, "100k": 100 * 1024}
 MIB = 1024 * 1024
+# asyncio's own Python in an operation, without a loop's part: a limit, in the cases that
+# micro.LIMITS has.
+PYTHON = "asyncio's Python"
+PYTHON_IN = {"gather", "event-wake-1k", "event-wake-10k", "event-wake-100k"}
+# Cases whose servers make and drop large blocks in each message, and so the rows of the
+# table of the allocator as it comes.
+ALLOCATES = {
+    "protocol-1k-x100", "protocol-100k-x10", "buffered-100k-x10", "streams-1k-x100",
+    "readline-1k-x100", "sock-1k-x100", "tls-1k-x100", "tls-100k-x10", "udp-512-x50",
+}  # fmt: skip
 # Cells of the grid of kinds, sizes and connections that are measured by default.
 USUAL = {
     "protocol-1k-x1", "protocol-1k-x10", "protocol-1k-x100", "protocol-100k-x10",
@@ -45,15 +61,17 @@ class Case:
     isolates: str
     unit: str
     ceilings: tuple[str, ...] = ()  # servers without Python that can stand beside
-    # net only
+    # net, latency, memory and storm only
     server: str = ""  # a server of serve.py
     mode: str = ""  # a mode of the load generator
     connections: int = 0
     size: int = 0
     packages: tuple[str, ...] = ()  # distributions that the server imports
     full: bool = False  # measured only where it, or all of the grid, is asked for
-    # micro and startup: the key of the sample that is the figure
+    # the key of the sample that is the figure
     key: str = "rate"
+    # latency only: the share of uvloop's peak rate
+    share: float = 0
     # A row whose best value is a target, not the smallest one (sleep accuracy).
     target: float | None = None
 
@@ -61,6 +79,11 @@ class Case:
     def higher_is_better(self) -> bool:
         """Rates are better when higher, times and sizes when lower."""
         return self.kind in ("net", "children")
+
+    @property
+    def allocates(self) -> bool:
+        """Whether the table of the allocator as it comes has the case."""
+        return self.name in ALLOCATES
 
     @property
     def needs_tls(self) -> bool:
@@ -162,6 +185,32 @@ _OTHER_NETWORK = (
     ),
 )  # fmt: skip
 
+_APPLICATIONS = {"aiohttp": ("aiohttp",), "uvicorn": ("uvicorn", "httptools")}
+_HELD = (
+    *(
+        Case(
+            f"latency-{server}-{percent}", "latency", "latency",
+            f"{server} hello ×100 at {percent} %",
+            "what a request waits for when the server is not saturated, and when it nearly is",
+            "µs", server=server, mode="http-paced", connections=100, packages=packages,
+            key="p99_us", share=percent / 100,
+        )
+        for server, packages in _APPLICATIONS.items()
+        for percent in (30, 60, 90)
+    ),
+    Case(
+        "timer-storm-x200", "storm", "storm", "1 ms timer, 200 TLS handshakes at once",
+        "how long a handshake, or a turn full of them, keeps the loop from all others",
+        "µs", mode="tls-storm", connections=200, size=64, key="p99_us",
+    ),
+    Case(
+        "idle-memory", "memory", "memory", "an idle accepted connection, of 10,000",
+        "the transport, its buffers and what the loop keeps for it",
+        "bytes", ("c-epoll",), server="slotted", mode="idle", connections=10_000, size=64,
+        key="bytes",
+    ),
+)  # fmt: skip
+
 _CHILDREN = (
     ("spawn", "start /bin/true, wait", "starting a child and learning its return code"),
     ("spawn-x20", "start /bin/true ×20, wait", "children in numbers: who is woken by whose end"),
@@ -193,6 +242,7 @@ def _catalogue() -> list[Case]:
                 for connections in CONNECTIONS
             )
     cases.extend(_OTHER_NETWORK)
+    cases.extend(_HELD)
     cases.extend(
         Case(
             name, "processes", "children", title, isolates, "children/s",
@@ -200,9 +250,12 @@ def _catalogue() -> list[Case]:
         for name, title, isolates in _CHILDREN
     )  # fmt: skip
     cases.extend(
-        Case(name, group, "micro", title, isolates, "ns", key="ns")
+        Case(
+            name, group, "micro", title, isolates, "ns",
+            (PYTHON,) if name in PYTHON_IN else (), key="ns",
+        )
         for name, group, title, isolates in _MICRO
-    )
+    )  # fmt: skip
     cases.extend(
         Case(
             f"sleep-{label}", "accuracy", "micro", f"sleep({seconds}), actual",
@@ -233,6 +286,11 @@ _MICRO: tuple[tuple[str, str, str, str], ...] = (
      "arming and disarming a timer that never fires: every timeout"),
     ("timers-firing", "callbacks", "timers armed and fired",
      "5,000 timers spread over 20 ms, each fires"),
+    *(
+        (f"timers-arm-{label}", "callbacks", f"arm {count} timers",
+         "arming alone, the turn that takes the timers over included: what grows with their number")
+        for label, count in (("10k", "10,000"), ("100k", "100,000"), ("1m", "1,000,000"))
+    ),
     ("threadsafe", "callbacks", "call_soon_threadsafe from a thread",
      "the wakeup, and the fight for the GIL between the two threads"),
     ("threadsafe-chain", "callbacks", "call_soon_threadsafe chain",
@@ -245,6 +303,11 @@ _MICRO: tuple[tuple[str, str, str, str], ...] = (
     ("future-call-soon", "tasks", "create_future + call_soon(set_result) + await",
      "a future, a callback and the waiter's wakeup"),
     ("gather", "tasks", "gather of 5,000 no-ops", "tasks in bulk and gather's callbacks"),
+    *(
+        (f"event-wake-{label}", "tasks", f"wake {count} tasks by one Event",
+         "futures' callbacks and task steps in bulk, the Event's own Python beside it")
+        for label, count in (("1k", "1,000"), ("10k", "10,000"), ("100k", "100,000"))
+    ),
     ("event-ping-pong", "tasks", "two tasks, two Events",
      "locks' futures and wakeups, there and back"),
     ("taskgroup", "tasks", "TaskGroup of 100 tasks", "a task in a group"),

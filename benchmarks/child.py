@@ -78,15 +78,28 @@ def main(arguments: list[str]) -> None:
 
         print(json.dumps(startup.main(rest[0])))
     elif action == "serve":
-        from benchmarks import serve
+        from benchmarks import allocator, serve
         from benchmarks.factories import resolve
 
-        serve.main(resolve(rest[0]), *rest[1:])
+        factory, server, directory, layout = rest
+        found = resolve(factory)
+        # Last, so that what the imports allocated lies below.
+        allocator.lay_out(int(layout))
+        serve.main(found, server, directory)
     elif action == "children":
         from benchmarks import children
         from benchmarks.factories import resolve
 
         print(json.dumps(children.main(resolve(rest[0]), rest[1], *map(float, rest[2:]))))
+    elif action == "storm":
+        from benchmarks import storm
+        from benchmarks.factories import resolve
+
+        print(json.dumps(storm.main(resolve(rest[0]), *rest[1:])))
+    elif action == "limit":
+        from benchmarks import micro
+
+        print(json.dumps(micro.limit(rest[0])))
     elif action == "micro":
         from benchmarks import micro
         from benchmarks.factories import resolve

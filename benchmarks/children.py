@@ -15,6 +15,7 @@ import time
 from asyncio import AbstractEventLoop
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 TRUE = "/bin/true"
 CAT = "/bin/cat"
@@ -49,16 +50,29 @@ JOBS: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {  # and children i
 }
 
 
-def _cpu(who: int) -> float:
+@dataclass(frozen=True)
+class Done:
+    """What ran in a window, and what it cost: user and system CPU."""
+
+    jobs: int
+    seconds: float
+    own: tuple[float, float]  # the loop's process
+    theirs: tuple[float, float]  # its children that have ended
+
+
+def _cpu(who: int) -> tuple[float, float]:
     """Return the seconds of CPU of this process, or of its children that have ended."""
     used = resource.getrusage(who)
-    return used.ru_utime + used.ru_stime
+    return used.ru_utime, used.ru_stime
 
 
-async def _measure(
-    job: Callable[[], Awaitable[None]], warmup: float, seconds: float
-) -> tuple[int, float, float, float]:
-    """Run a job for a while; return jobs, seconds, the loop's CPU and its children's."""
+def _since(who: int, before: tuple[float, float]) -> tuple[float, float]:
+    user, system = _cpu(who)
+    return user - before[0], system - before[1]
+
+
+async def _measure(job: Callable[[], Awaitable[None]], warmup: float, seconds: float) -> Done:
+    """Run a job for a while."""
     until = time.perf_counter() + warmup
     while time.perf_counter() < until:
         await job()
@@ -69,11 +83,11 @@ async def _measure(
     while time.perf_counter() - began < seconds:
         await job()
         done += 1
-    return (
+    return Done(
         done,
         time.perf_counter() - began,
-        _cpu(resource.RUSAGE_SELF) - own,
-        _cpu(resource.RUSAGE_CHILDREN) - children,
+        _since(resource.RUSAGE_SELF, own),
+        _since(resource.RUSAGE_CHILDREN, children),
     )
 
 
@@ -83,10 +97,12 @@ def main(
     """Measure one case on a fresh loop."""
     job, children = JOBS[case]
     with asyncio.Runner(loop_factory=factory) as runner:
-        done, elapsed, own, theirs = runner.run(_measure(job, warmup, seconds))
+        done = runner.run(_measure(job, warmup, seconds))
     return {
-        "messages": done * children,
-        "seconds": elapsed,
-        "server_cpu": own,
-        "client_cpu": theirs,
+        "messages": done.jobs * children,
+        "seconds": done.seconds,
+        "server_cpu": sum(done.own),
+        "server_user": done.own[0],
+        "server_system": done.own[1],
+        "client_cpu": sum(done.theirs),
     }

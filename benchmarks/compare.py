@@ -31,6 +31,8 @@ def compare(
         name: Runner(path, settings, say)
         for name, path in zip(NAMES, (before, after), strict=True)
     }
+    # Both are asked for the same rate.
+    runners["before"].peaks = runners["after"].peaks
     loop = BY_NAME["goloop"]
     run = runners["after"].new_run([loop], "", (), cases)
     for number, case in enumerate(cases, 1):
@@ -39,7 +41,7 @@ def compare(
         for turn in range(settings.rounds):
             for name in NAMES[:: 1 if turn % 2 == 0 else -1]:
                 try:
-                    run.add(case.name, name, turn, runners[name]._sample(case, "goloop"))
+                    run.add(case.name, name, turn, runners[name]._sample(case, "goloop", turn))
                 except Failure as error:
                     say(f"  {case.name}: {name} failed in round {turn}: {error}")
         say(f"[{number}/{len(cases)}] {' | '.join(_row(run, case))}")

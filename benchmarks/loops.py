@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from benchmarks.cases import Case
+from benchmarks.cases import PYTHON, Case
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ LOOPS = (
         "benchmarks.factories:uvloop_with_aiofastnet",
         ("aiofastnet", "uvloop"),
         ("protocol", "buffered", "streams", "readline", "sock", "aiohttp", "uvicorn",
-         "churn", "tls", "unix"),
+         "churn", "tls", "unix", "latency", "storm", "memory"),
     ),
     # What goloop's own tasks bring: the same loop with asyncio's.
     Loop(
@@ -69,5 +69,6 @@ LOOPS = (
 
 BY_NAME = {loop.name: loop for loop in LOOPS}
 
-# Servers without Python, run beside the loops in the cases that they can serve.
-CEILINGS = ("c-epoll", "c-uring", "gnet")
+# What is run beside the loops in the cases that have it: servers without Python, and the
+# Python without a loop.
+CEILINGS = ("c-epoll", "c-uring", "gnet", PYTHON)

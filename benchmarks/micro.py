@@ -21,6 +21,8 @@ from typing import Any
 
 BUDGET = 0.25
 REPEATS = 3
+# The most of anything that a case arms or wakes; the tests ask for less.
+LARGEST = 1_000_000
 now = time.process_time_ns
 
 
@@ -108,6 +110,31 @@ def timers_firing(loop: AbstractEventLoop) -> float:
         loop.call_at(start + (i * 1_237 % count) * (0.02 / count), fire)
     loop.run_forever()
     return (now() - began) / count
+
+
+def _arming(most: int) -> Callable[[AbstractEventLoop], float]:
+    """Arm many timers; the turn that takes them over counts, cancelling them does not."""
+
+    def measure(loop: AbstractEventLoop) -> float:
+        count = min(most, LARGEST)
+        start = loop.time() + 60
+
+        async def body() -> float:
+            # A stride that is coprime to the count mixes the order of arming.
+            times = [start + (i * 1_237 % count) * (60 / count) for i in range(count)]
+            call_at = loop.call_at
+            began = now()
+            handles = [call_at(when, _nothing) for when in times]
+            await asyncio.sleep(0)
+            elapsed = now() - began
+            for handle in handles:
+                handle.cancel()
+            await asyncio.sleep(0)
+            return elapsed / count
+
+        return _run(loop, body())
+
+    return measure
 
 
 def threadsafe(loop: AbstractEventLoop) -> float:
@@ -207,6 +234,81 @@ def gather(loop: AbstractEventLoop) -> float:
         return (now() - began) / count
 
     return _run(loop, body())
+
+
+def gather_python(loop: AbstractEventLoop) -> float:
+    """What gather's own Python takes for 5,000: of futures that are done already.
+
+    Before 3.12 it schedules a callback for these too, and the figure holds asyncio's loop.
+    """
+    count = 5_000
+
+    async def body() -> float:
+        futures = [loop.create_future() for _ in range(count)]
+        for future in futures:
+            future.set_result(None)
+        began = now()
+        await asyncio.gather(*futures)
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
+def _waking(most: int) -> Callable[[AbstractEventLoop], float]:
+    """Wake many tasks that wait for one Event, until the last of them has run."""
+
+    def measure(loop: AbstractEventLoop) -> float:
+        count = left = min(most, LARGEST)
+
+        async def body() -> float:
+            event = asyncio.Event()
+            ended = loop.create_future()
+
+            async def waiter() -> None:
+                nonlocal left
+                await event.wait()
+                left -= 1
+                if not left:
+                    ended.set_result(now())
+
+            tasks = [loop.create_task(waiter()) for _ in range(count)]
+            await asyncio.sleep(0)  # each of them waits now
+            began = now()
+            event.set()
+            elapsed: int = await ended - began
+            await asyncio.wait(tasks)
+            return elapsed / count
+
+        return _run(loop, body())
+
+    return measure
+
+
+def _waking_python(most: int) -> Callable[[AbstractEventLoop], float]:
+    """What the Event's own Python takes for that: its waiters are stepped by hand."""
+
+    def measure(loop: AbstractEventLoop) -> float:
+        count = min(most, LARGEST)
+
+        async def body() -> float:
+            event = asyncio.Event()
+
+            async def waiter() -> None:
+                await event.wait()
+
+            waiters = [waiter().__await__() for _ in range(count)]
+            for each in waiters:
+                next(each)
+            began = now()
+            event.set()
+            for each in waiters:
+                # An end without a value and with a default raises nothing, as in a task.
+                next(each, None)
+            return (now() - began) / count
+
+        return _run(loop, body())
+
+    return measure
 
 
 def event_ping_pong(loop: AbstractEventLoop) -> float:
@@ -311,6 +413,9 @@ MICROS: dict[str, Callable[[AbstractEventLoop], float]] = {
     "call-soon-bulk": call_soon_bulk,
     "call-later-cancel": call_later_cancel,
     "timers-firing": timers_firing,
+    "timers-arm-10k": _arming(10_000),
+    "timers-arm-100k": _arming(100_000),
+    "timers-arm-1m": _arming(1_000_000),
     "threadsafe": threadsafe,
     "threadsafe-chain": threadsafe_chain,
     "sleep-0": sleep_0,
@@ -318,6 +423,9 @@ MICROS: dict[str, Callable[[AbstractEventLoop], float]] = {
     "create-task": create_task,
     "future-call-soon": future_call_soon,
     "gather": gather,
+    "event-wake-1k": _waking(1_000),
+    "event-wake-10k": _waking(10_000),
+    "event-wake-100k": _waking(100_000),
     "event-ping-pong": event_ping_pong,
     "taskgroup": taskgroup,
     "queue": queue,
@@ -328,17 +436,45 @@ MICROS: dict[str, Callable[[AbstractEventLoop], float]] = {
 }
 
 
+# What no loop can go below in a case: asyncio's own Python, without a loop's part.
+LIMITS: dict[str, Callable[[AbstractEventLoop], float]] = {
+    "gather": gather_python,
+    "event-wake-1k": _waking_python(1_000),
+    "event-wake-10k": _waking_python(10_000),
+    "event-wake-100k": _waking_python(100_000),
+}
+# Too long to be repeated: once in each process, and cold.
+ONCE = ("timers-arm-1m",)
+
+
 def main(factory: Callable[[], AbstractEventLoop], case: str) -> dict[str, float]:
     """Measure one case on a fresh loop."""
-    measure = MICROS[case]
+    return _repeat(factory, MICROS[case], once=case in ONCE)
+
+
+def limit(case: str) -> dict[str, float]:
+    """Measure what is asyncio's own Python in a case; its loop only carries it."""
+    return _repeat(asyncio.new_event_loop, LIMITS[case], once=False)
+
+
+def _repeat(
+    factory: Callable[[], AbstractEventLoop],
+    measure: Callable[[AbstractEventLoop], float],
+    *,
+    once: bool,
+) -> dict[str, float]:
     loop = factory()
     asyncio.set_event_loop(loop)
     try:
-        measure(loop)
         figures: list[float] = []
+        if not once:
+            measure(loop)
         began = time.perf_counter()
-        while len(figures) < REPEATS or time.perf_counter() - began < BUDGET:
+        while True:
             figures.append(measure(loop))
+            enough = len(figures) >= REPEATS and time.perf_counter() - began >= BUDGET
+            if once or enough:
+                break
     finally:
         loop.close()
         asyncio.set_event_loop(None)

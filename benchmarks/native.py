@@ -23,7 +23,7 @@ class BuildError(Exception):
 
 
 # The C programs: their sources in ceiling/, and what the compiler is told besides.
-_LOAD = ("epoll_load.c", "load_window.c", "load_pipe.c", "load_tls.c", "load.h")
+_LOAD = ("epoll_load.c", "load_window.c", "load_pipe.c", "load_idle.c", "load_tls.c", "load.h")
 _PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "epoll_load": (_LOAD, ()),
     "epoll_load_tls": (_LOAD, ("-DWITH_TLS", "-lssl", "-lcrypto")),
@@ -105,6 +105,8 @@ def version(ceiling: str) -> str:
     """Name a ceiling as the report does: gnet by the version that go.mod pins."""
     if ceiling.startswith("c-"):
         return f"{ceiling} (C)"
+    if ceiling != "gnet":
+        return ceiling
     pinned = re.search(r"panjf2000/gnet/v2 (v\S+)", (ROOT / "go.mod").read_text())
     return f"gnet {pinned[1]}" if pinned else "gnet"
 

@@ -11,26 +11,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import native, plot
-from benchmarks.cases import BY_NAME, CASES, Case
+from benchmarks import native, plot, readme
+from benchmarks.allocator import setting
+from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
 from benchmarks.loops import BY_NAME as LOOP_NAMES
 from benchmarks.loops import CEILINGS, LOOPS
 from benchmarks.results import Run, dump, latest, load
-from benchmarks.stats import (
-    OTHERS,
-    Summary,
-    disturbed,
-    paired_ratio,
-    short,
-    summarize,
-    table,
-    times,
+from benchmarks.stats import OTHERS, disturbed, paired_ratio, short, table, times
+from benchmarks.tables import (
+    BASE,
+    LEVEL,
+    OURS,
+    Chosen,
+    allocator_table,
+    behind,
+    cell,
+    claimed,
+    cpu_table,
+    figure,
+    instructions_tables,
+    latency_table,
+    measured,
+    median_cell,
+    network_table,
+    plain_table,
+    ratio,
+    startup_table,
+    time_table,
 )
 
-OURS, BASE, CONTROL = "goloop", "uvloop", "asyncio"
 DOCS = native.ROOT / "docs"
-# Within this of the best peer a row counts as level: rounds differ by as much.
-LEVEL = 0.02
 # A core with less than this share of a window left over has no time left.
 BUSY = 0.9
 
@@ -41,50 +51,21 @@ DISTURBED = """\
 > cores in many of the network windows. The rates below say little then; the CPU time for
 > one message says more. Take them anew on an idle machine."""
 
-COSTS = "Microseconds of the server's CPU for one message (of a pipe: for one MiB):"
+COSTS = """\
+Microseconds of the server's CPU for one message (of a pipe: for one MiB), where it is known
+in parentheses as user + system:"""
+LATENCY = f"""\
+Microseconds from when a request was due to the end of its answer, median / 99th percentile,
+at a constant rate: a share of what {BASE} reached at its peak in the same round. A request
+that could not be sent in time because an answer was late counts from when it was due."""
+STORMS = """\
+Microseconds by which a timer of 1 ms came late, 99th percentile, while 200 clients at a time
+shake hands by TLS. A tick that a late one delayed counts from when it was due."""
+OPERATIONS = f"""\
+Nanoseconds of CPU each; what one process measured is the median of its repeats. {PYTHON} is
+what its own code takes for the same without a loop: a limit for all that leave it as it is."""
+MEMORY = "Bytes of resident memory that one connection costs the server's process:"
 CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's own:"
-
-Chosen = dict[str, Run]  # case -> the run that is shown
-
-
-# ---- figures -------------------------------------------------------------------
-
-
-def figure(run: Run, case: Case, loop: str, key: str | None = None) -> Summary | None:
-    """Condense one loop's figures of a case; None where it has none."""
-    values = list(run.figures(case.name, loop, key or case.key).values())
-    return summarize(values) if values else None
-
-
-def ratio(run: Run, case: Case, ours: str, theirs: str, key: str | None = None) -> float | None:
-    """Return ours / theirs, taken inside the rounds."""
-    return paired_ratio(
-        run.figures(case.name, ours, key or case.key),
-        run.figures(case.name, theirs, key or case.key),
-    )
-
-
-def cell(run: Run, case: Case, loop: str, text: str | None) -> str:
-    """Write a table cell: the text, or why there is none."""
-    if text is not None:
-        return text + ("\u00a0†" if loop in run.errors.get(case.name, {}) else "")
-    return "failed" if loop in run.errors.get(case.name, {}) else "–"
-
-
-def behind(run: Run, case: Case) -> list[str]:
-    """Name the loops that are more than LEVEL better than goloop in a case, best first."""
-    ahead: list[tuple[float, str]] = []
-    for loop in run.samples.get(case.name, {}):
-        if loop == OURS or loop in CEILINGS:
-            continue
-        theirs = ratio(run, case, loop, OURS)
-        if theirs is None or theirs == 0:
-            continue
-        lead = theirs if case.higher_is_better else 1 / theirs
-        if lead > 1 + LEVEL:
-            ahead.append((lead, loop))
-    return [f"{loop} {times(lead)}" for lead, loop in sorted(ahead, reverse=True)]
-
 
 # ---- the terminal's table --------------------------------------------------------
 
@@ -106,9 +87,9 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
             found = figure(run, case, loop)
             text = None
             if found is not None:
-                against = ratio(run, case, loop, BASE)
-                with_ratio = against is not None and loop != BASE and case.target is None
-                text = short(found.median) + (f" ({times(against)})" if with_ratio else "")
+                against = claimed(run, case, loop, BASE).replace(" (", ", ").rstrip(")")
+                with_ratio = against != "–" and loop != BASE and case.target is None
+                text = short(found.median) + (f" ({against})" if with_ratio else "")
             row.append(cell(run, case, loop, text))
         rows.append(row)
     missing = [
@@ -117,12 +98,21 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
     missing += [
         f"{case.name}: {run.missing[case.name]}" for case in cases if case.name in run.missing
     ]
-    head = f"CPython {run.python}; medians of {run.rounds} rounds, ratios to {BASE}"
+    head = f"CPython {run.python}; medians of {_rounds(run)}, ratios to {BASE}"
     parts = [head, table(["case", "unit", *shown, *ceilings], rows)]
+    if run.layouts:
+        some = [case for case in cases if case.name in run.samples]
+        parts += [
+            "The lowest and highest rate over the heap's layouts, with those of the ratio:",
+            allocator_table(dict.fromkeys(run.samples, run), some),
+        ]
     for kind, text in (("net", COSTS), ("children", CHILD_COSTS)):
         some = [case for case in cases if case.kind == kind and case.name not in run.missing]
         if some:
             parts += [text, cpu_table({case.name: run for case in some}, some)]
+    some = [case for case in cases if case.kind == "latency" and case.name in run.samples]
+    if some:
+        parts += [LATENCY, latency_table({case.name: run for case in some}, some)]
     return "\n".join([*parts, *missing])
 
 
@@ -134,20 +124,16 @@ def write(results: Path) -> list[Path]:
 
     Raises ValueError where there is no run at all.
     """
-    runs: dict[tuple[str, str], Run] = {}
     kept = DOCS / "performance.json"
+    runs: dict[tuple[str, str, int], Run] = {}
     for path in [*([kept] if kept.exists() else []), *sorted(results.glob("*.json"))]:
         for run in load(path):
-            runs[(run.tag, run.date)] = run
-    chosen = latest(runs.values())
+            runs[(run.tag, run.date, run.layouts)] = run
+    chosen = _known(latest(runs.values()))
+    layouts = _known(latest(runs.values(), layouts=True))
     missing: dict[str, dict[str, str]] = {}
     for run in sorted(runs.values(), key=lambda run: run.date):
         missing.setdefault(run.tag, {}).update(run.missing)
-    # A catalogue that has lost or renamed a case shows no row for it.
-    chosen = {
-        tag: {case: run for case, run in by_case.items() if case in BY_NAME}
-        for tag, by_case in chosen.items()
-    }
     if not any(chosen.values()):
         raise ValueError("nothing has been measured; first: python -m benchmarks run")
     written = []
@@ -156,11 +142,23 @@ def write(results: Path) -> list[Path]:
         images = plot.draw(chosen[tag], DOCS / "img", tag)
         written += images
         names = [f"img/{image.name}" for image in images]
-        sections.append(section(chosen[tag], names, missing[tag]))
+        sections.append(section(chosen[tag], layouts.get(tag, {}), names, missing[tag]))
     page = DOCS / "performance.md"
     page.write_text("\n\n".join([HEAD, *sections]) + "\n")
-    kept.write_text(dump(_shown_part(chosen)))
+    kept.write_text(dump(_shown_part([*chosen.values(), *layouts.values()])))
+    front = DOCS.parent / "README.md"
+    if front.exists():
+        front.write_text(readme.rewritten(front.read_text(), chosen))
+        written.append(front)
     return [page, kept, *written]
+
+
+def _known(chosen: dict[str, Chosen]) -> dict[str, Chosen]:
+    """Leave out what the catalogue has lost or renamed: it shows no row for it."""
+    return {
+        tag: {case: run for case, run in by_case.items() if case in BY_NAME}
+        for tag, by_case in chosen.items()
+    }
 
 
 HEAD = """\
@@ -177,7 +175,21 @@ How the figures are taken:
   absolute figures do not.
 - The loops take turns in every round of one run, in a fresh process each time. A
   figure is the median over the rounds; a ratio is taken inside each round, and its
-  median is shown.
+  median is shown. The range behind a ratio of goloop's is the 95 % confidence interval of
+  that median (order statistics of the rounds; it takes six). Rounds go on until that of
+  goloop ÷ uvloop is within ± 5 %, or there have been enough of them: what remains wide is
+  shown so.
+- **The allocator.** glibc gives memory at the top of the heap back to the kernel once
+  128 KiB lie free there, and fetches it again with a page fault for every 4 KiB. A loop
+  that makes and drops a block of 64 to 256 KiB for each read (uvloop's TLS, asyncio's
+  transports, and others) pays for that in every message, or not at all: it depends on what
+  happens to lie above the block, so on luck, and the difference is a factor of up to four.
+  So every process of the main tables is measured with that trap disarmed, by
+  `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TOP_PAD_`
+  (`benchmarks/allocator.py` has the values). Users who set nothing meet both sides of it:
+  "The allocator as it comes" shows the same servers with glibc's defaults, under several
+  layouts of the heap, from the lowest rate to the highest. The lines on the runs say
+  which of them had which setting.
 - *c-epoll* is a C server that makes the same system calls with nothing around them,
   *c-uring* the same by io_uring with one system call a turn, *gnet* the same in Go:
   ceilings, not competitors. asyncio is the control.
@@ -189,36 +201,52 @@ How the figures are taken:
   What a row isolates is said in `benchmarks/README.md`."""
 
 
-def section(chosen: Chosen, images: Sequence[str], missing: Mapping[str, str]) -> str:
-    """Write one Python's part of the page; `missing` says what could not be measured."""
+def section(
+    chosen: Chosen, layouts: Chosen, images: Sequence[str], missing: Mapping[str, str]
+) -> str:
+    """Write one Python's part of the page; `missing` says what could not be measured.
+
+    `layouts` has the runs of the allocator's table.
+    """
     newest = max(chosen.values(), key=lambda run: run.date)
     parts = [f"## CPython {newest.python}", facts(chosen)]
     parts += [f"![Ratios to {BASE}]({image})" for image in images]
-    network = _measured(chosen, lambda case: case.kind == "net")
+    network = measured(chosen, lambda case: case.kind == "net")
     if network:
         parts += ["### Network and pipes", network_table(chosen, network)]
         parts += [COSTS, cpu_table(chosen, network)]
+        parts += instructions_tables(chosen, network)
         parts += limited_by_client(chosen, network)
-    children = _measured(chosen, lambda case: case.kind == "children")
+    parts += allocations(layouts)
+    latency = measured(chosen, lambda case: case.kind == "latency")
+    if latency:
+        parts += ["### Latency at a fixed rate", LATENCY, latency_table(chosen, latency)]
+    children = measured(chosen, lambda case: case.kind == "children")
     if children:
         parts += ["### Child processes", network_table(chosen, children)]
         parts += [CHILD_COSTS, cpu_table(chosen, children)]
     parts += variants(chosen)
-    operations = _measured(chosen, lambda case: case.kind == "micro" and case.target is None)
+    operations = measured(chosen, lambda case: case.kind == "micro" and case.target is None)
     if operations:
         parts += [
             "### Operations of the loop",
-            "Nanoseconds of CPU each; what one process measured is the median of its repeats.",
+            OPERATIONS,
             time_table(chosen, operations),
         ]
-    sleeping = _measured(chosen, lambda case: case.target is not None)
+    sleeping = measured(chosen, lambda case: case.target is not None)
     if sleeping:
         parts += [
             "### Timer accuracy",
             "Microseconds that a sleep took. One below what was asked woke too early.",
             plain_table(chosen, sleeping),
         ]
-    startup = _measured(chosen, lambda case: case.kind == "startup")
+    storms = measured(chosen, lambda case: case.kind == "storm")
+    if storms:
+        parts += ["### Timers while others shake hands", STORMS, time_table(chosen, storms)]
+    held = measured(chosen, lambda case: case.kind == "memory")
+    if held:
+        parts += ["### Memory of a connection", MEMORY, time_table(chosen, held)]
+    startup = measured(chosen, lambda case: case.kind == "startup")
     if startup:
         parts += ["### Start-up", startup_table(chosen, startup)]
     parts += ["### Where goloop is behind", losses(chosen)]
@@ -262,11 +290,10 @@ def facts(chosen: Chosen) -> str:
     for run in runs:
         count = sum(1 for shown in chosen.values() if shown is run)
         rows = "1 row" if count == 1 else f"{count} rows"
-        rounds = "1 round" if run.rounds == 1 else f"{run.rounds} rounds"
         lines.append(
             f"- {rows} by `{run.command}` on {run.date[:10]}, tree {run.commit}: "
-            f"{rounds} of {run.seconds:g} s after {run.warmup:g} s; "
-            f"load generator: {run.client}."
+            f"{_rounds(run)} of {run.seconds:g} s after {run.warmup:g} s; "
+            f"load generator: {run.client}; {setting(run.allocator)}."
         )
     windows, bad, unknown = _disturbances(chosen)
     if windows:
@@ -281,107 +308,29 @@ def facts(chosen: Chosen) -> str:
     return "\n".join(lines)
 
 
-def network_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Rates of goloop, and every loop's ratio to uvloop."""
-    loops = [loop for loop in _loops(chosen, cases) if loop not in (OURS, BASE)]
-    ceilings = [name for name in CEILINGS if any(name in case.ceilings for case in cases)]
-    against = _compared(cases)
-    header = ["case", f"{BASE}/s", f"{OURS}/s", *(f"{OURS} ÷ {theirs}" for theirs in against)]
-    header += [f"{name} ÷ {BASE}" for name in [*loops, *ceilings]]
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        row = [case.title]
-        for loop in (BASE, OURS):
-            found = figure(run, case, loop)
-            row.append(cell(run, case, loop, None if found is None else short(found.median)))
-        row += [times(ratio(run, case, OURS, theirs)) for theirs in against]
-        for loop in [*loops, *ceilings]:
-            found_ratio = ratio(run, case, loop, BASE)
-            text = None if found_ratio is None else times(found_ratio)
-            row.append(cell(run, case, loop, text))
-        rows.append(row)
-    return table(header, rows)
+def _rounds(run: Run) -> str:
+    """Write how many rounds a run had."""
+    if run.until:
+        return (
+            f"{run.rounds} to {run.max_rounds} rounds (until the interval of {OURS} ÷ {BASE} was "
+            f"within ± {run.until:.0%})"
+        )
+    return "1 round" if run.rounds == 1 else f"{run.rounds} rounds"
 
 
-def _compared(cases: Sequence[Case]) -> list[str]:
-    """Name what goloop is compared with in columns of their own."""
-    return [BASE] + ["c-epoll"] * any("c-epoll" in case.ceilings for case in cases)
-
-
-def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """The server's CPU time for one message: it does not depend on who waits for whom."""
-    loops = _loops(chosen, cases)
-    ceilings = [
-        name
-        for name in CEILINGS
-        if any(name in chosen[case.name].samples.get(case.name, {}) for case in cases)
+def allocations(layouts: Chosen) -> list[str]:
+    """Write the table of the allocator as it comes."""
+    cases = measured(layouts, lambda case: case.kind == "net")
+    if not cases:
+        return []
+    count = max(layouts[case.name].layouts for case in cases)
+    return [
+        "### The allocator as it comes",
+        f"With glibc's defaults, under {count} layouts of the heap, the same for all loops in each "
+        f"round: the lowest and the highest rate, and in parentheses those of the ratio to {BASE} "
+        "inside a round.",
+        allocator_table(layouts, cases),
     ]
-    against = _compared(cases)
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        row = [case.title]
-        for loop in [*loops, *ceilings]:
-            found = figure(run, case, loop, "server_us")
-            row.append(cell(run, case, loop, None if found is None else short(found.median)))
-        row += [times(ratio(run, case, OURS, theirs, "server_us")) for theirs in against]
-        rows.append(row)
-    return table(["case", *loops, *ceilings, *(f"{OURS} ÷ {each}" for each in against)], rows)
-
-
-def time_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Times of every loop, and goloop's in relation to uvloop's and asyncio's."""
-    loops = _loops(chosen, cases)
-    header = ["case", *loops, f"{OURS} ÷ {BASE}", f"{OURS} ÷ {CONTROL}", f"{OURS} minimum"]
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        row = [case.title]
-        for loop in loops:
-            found = figure(run, case, loop)
-            row.append(cell(run, case, loop, None if found is None else short(found.median)))
-        for theirs in (BASE, CONTROL):
-            row.append(times(ratio(run, case, OURS, theirs)))
-        ours = figure(run, case, OURS)
-        row.append("–" if ours is None else short(ours.minimum))
-        rows.append(row)
-    return table(header, rows)
-
-
-def plain_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Medians only."""
-    loops = _loops(chosen, cases)
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        row = [case.title]
-        for loop in loops:
-            found = figure(run, case, loop)
-            row.append(cell(run, case, loop, None if found is None else short(found.median)))
-        rows.append(row)
-    return table(["case", *loops], rows)
-
-
-def startup_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Medians, and what each loop adds to asyncio."""
-    loops = _loops(chosen, cases)
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        base = figure(run, case, CONTROL)
-        row = [f"{case.title}, {case.unit}"]
-        for loop in loops:
-            found = figure(run, case, loop)
-            text = None
-            if found is not None:
-                text = short(found.median)
-                if base is not None and loop != CONTROL:
-                    more = found.median - base.median
-                    text += f" ({'+' if more >= 0 else ''}{short(more)})"
-            row.append(cell(run, case, loop, text))
-        rows.append(row)
-    return table(["case (more than asyncio)", *loops], rows)
 
 
 def limited_by_client(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
@@ -412,7 +361,7 @@ def variants(chosen: Chosen) -> list[str]:
     for variant in LOOPS:
         cases = [
             case
-            for case in _measured(chosen, lambda _case: True)
+            for case in measured(chosen, lambda _case: True)
             if variant.name in chosen[case.name].samples.get(case.name, {})
         ]
         if not variant.variant_of or not cases:
@@ -423,10 +372,8 @@ def variants(chosen: Chosen) -> list[str]:
         for case in cases:
             run = chosen[case.name]
             row = [f"{case.title}, {case.unit}"]
-            for loop in (original, variant.name):
-                found = figure(run, case, loop)
-                row.append(cell(run, case, loop, None if found is None else short(found.median)))
-            row.append(times(ratio(run, case, original, variant.name)))
+            row += [median_cell(run, case, loop) for loop in (original, variant.name)]
+            row.append(claimed(run, case, original, variant.name))
             cpu = None
             if case.higher_is_better:
                 cpu = ratio(run, case, original, variant.name, "server_us")
@@ -446,7 +393,7 @@ def variants(chosen: Chosen) -> list[str]:
 def losses(chosen: Chosen) -> str:
     """List every row in which another loop is ahead of goloop."""
     lines = []
-    for case in _measured(chosen, lambda case: case.target is None):
+    for case in measured(chosen, lambda case: case.target is None):
         run = chosen[case.name]
         if OURS not in run.samples.get(case.name, {}):
             lines.append(f"- {case.title}: goloop has no figure.")
@@ -466,33 +413,16 @@ def losses(chosen: Chosen) -> str:
 def failures(chosen: Chosen) -> str:
     """List what did not finish, in the words of the program that failed."""
     lines = []
-    for case in _measured(chosen, lambda _case: True):
+    for case in measured(chosen, lambda _case: True):
         run = chosen[case.name]
         for loop, sentence in run.errors.get(case.name, {}).items():
             finished = len(run.samples.get(case.name, {}).get(loop, {}))
-            lines.append(
-                f"- {case.title}: {loop} finished {finished} of {run.rounds} rounds: {sentence}"
-            )
+            rounds = f"{finished} of {run.tried(case.name)} rounds"
+            lines.append(f"- {case.title}: {loop} finished {rounds}: {sentence}")
     return "\n".join(lines)
 
 
 # ---- choices -------------------------------------------------------------------------
-
-
-def _measured(chosen: Chosen, wanted: plot.Wanted) -> list[Case]:
-    return [case for case in CASES if case.name in chosen and wanted(case)]
-
-
-def _loops(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """Return the loops with a figure or a failure in one of the cases, in catalogue order.
-
-    Not those that are another loop in another setting: see variants().
-    """
-    present: set[str] = set()
-    for case in cases:
-        run = chosen[case.name]
-        present |= run.samples.get(case.name, {}).keys() | run.errors.get(case.name, {}).keys()
-    return [loop.name for loop in LOOPS if loop.name in present and not loop.variant_of]
 
 
 def _disturbances(chosen: Chosen) -> tuple[int, int, int]:
@@ -512,15 +442,15 @@ def _disturbances(chosen: Chosen) -> tuple[int, int, int]:
     return known, bad, unknown
 
 
-def _shown_part(chosen: dict[str, Chosen]) -> list[Run]:
+def _shown_part(chosen: Sequence[Chosen]) -> list[Run]:
     """Return the runs that are shown, without the cases that a newer run replaced."""
     kept: dict[int, Run] = {}
-    for by_case in chosen.values():
+    for by_case in chosen:
         for run in by_case.values():
             kept[id(run)] = run
     parts = []
     for run in kept.values():
-        mine = {case for by_case in chosen.values() for case in by_case if by_case[case] is run}
+        mine = {case for by_case in chosen for case in by_case if by_case[case] is run}
         parts.append(
             Run(
                 **{
@@ -530,4 +460,4 @@ def _shown_part(chosen: dict[str, Chosen]) -> list[Run]:
                 }
             )
         )
-    return sorted(parts, key=lambda run: (run.tag, run.date))
+    return sorted(parts, key=lambda run: (run.tag, run.date, run.layouts))

@@ -39,6 +39,15 @@ class Run:
     errors: dict[str, dict[str, str]] = field(default_factory=dict)
     # case -> why it can't be measured there
     missing: dict[str, str] = field(default_factory=dict)
+    # What older runs lack has a default, so that their files still load.
+    # The allocator's variables of every measured process; none: glibc's defaults.
+    allocator: dict[str, str] = field(default_factory=dict)
+    # Layouts of the heap, one in each round; 0: none, the run is one of the main tables.
+    layouts: int = 0
+    # Rounds went on to at most so many, until the interval of goloop ÷ uvloop was within
+    # this share of it; 0: there were `rounds` of them.
+    until: float = 0
+    max_rounds: int = 0
 
     def add(self, case: str, loop: str, number: int, sample: Sample) -> None:
         """Record a sample."""
@@ -49,9 +58,19 @@ class Run:
         self.errors.setdefault(case, {})[loop] = sentence
 
     def figures(self, case: str, loop: str, key: str) -> dict[int, float]:
-        """Return one figure of each round; rates and CPU costs are derived here."""
+        """Return one figure of each round; rates and CPU costs are derived here.
+
+        A round whose sample lacks it, because it is an older one or because the machine
+        has no such counter, is left out.
+        """
         rounds = self.samples.get(case, {}).get(loop, {})
-        return {number: _figure(sample, key) for number, sample in rounds.items()}
+        found = {number: _figure(sample, key) for number, sample in rounds.items()}
+        return {number: figure for number, figure in found.items() if figure is not None}
+
+    def tried(self, case: str) -> int:
+        """Return how many rounds of a case there were."""
+        loops = self.samples.get(case, {}).values()
+        return max([self.rounds, *(number + 1 for rounds in loops for number in rounds)])
 
     @property
     def tag(self) -> str:
@@ -59,12 +78,22 @@ class Run:
         return "cp" + "".join(self.python.split(".")[:2])
 
 
-def _figure(sample: Sample, key: str) -> float:
+# Figures that are a sample's total divided by its messages, and in which unit.
+_FOR_ONE = {
+    "server_us": ("server_cpu", 1e6),  # microseconds of the server's CPU
+    "each_instructions": ("instructions", 1.0),
+    "each_user_instructions": ("user_instructions", 1.0),
+}
+
+
+def _figure(sample: Sample, key: str) -> float | None:
     if key == "rate":
         return sample["messages"] / sample["seconds"]
-    if key == "server_us":  # microseconds of the server's CPU for one message
-        return 1e6 * sample["server_cpu"] / max(sample["messages"], 1)
-    return sample[key]
+    if key in _FOR_ONE:
+        total, unit = _FOR_ONE[key]
+        found = sample.get(total)
+        return None if found is None else unit * found / max(sample["messages"], 1)
+    return sample.get(key)
 
 
 def dump(runs: Iterable[Run]) -> str:
@@ -111,7 +140,9 @@ def _as_stored(run: Run) -> dict[str, dict[str, dict[str, list[float]]]]:
 def _columns(rounds: dict[int, Sample]) -> dict[str, list[float]]:
     columns: dict[str, list[float]] = {"round": list(rounds)}
     for key in next(iter(rounds.values()), {}):
-        columns[key] = [_rounded(sample[key]) for sample in rounds.values()]
+        # A counter that some rounds lack is no column.
+        if all(key in sample for sample in rounds.values()):
+            columns[key] = [_rounded(sample[key]) for sample in rounds.values()]
     return columns
 
 
@@ -141,13 +172,15 @@ def save(path: Path, runs: Iterable[Run]) -> None:
     partial.replace(path)
 
 
-def latest(runs: Iterable[Run]) -> dict[str, dict[str, Run]]:
+def latest(runs: Iterable[Run], *, layouts: bool = False) -> dict[str, dict[str, Run]]:
     """Return tag -> case -> the newest run of that Python that measured the case.
 
-    A case whose every loop failed counts as measured: failures are results.
+    Those of the main tables, or with `layouts` those of the allocator's.  A case whose
+    every loop failed counts as measured: failures are results.
     """
     chosen: dict[str, dict[str, Run]] = {}
-    for run in sorted(runs, key=lambda run: run.date):
+    wanted = [run for run in runs if bool(run.layouts) == layouts]
+    for run in sorted(wanted, key=lambda run: run.date):
         for case in [*run.samples, *run.errors]:
             chosen.setdefault(run.tag, {})[case] = run
     return chosen

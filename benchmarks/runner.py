@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -20,21 +21,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from benchmarks import machine, native
-from benchmarks.cases import CASES, Case
+from benchmarks import allocator, machine, native
+from benchmarks.cases import CASES, PYTHON, Case
 from benchmarks.child import ABSENT, LAUNCH
 from benchmarks.loops import BY_NAME, CEILINGS, Loop
 from benchmarks.results import Run, Sample
+from benchmarks.stats import ratio_of
 
 START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
 GRACE_SECONDS = 30.0  # beyond the measured time, before a child is given up
 FAILURES = 2
+# What a process with many connections has open besides, the batch that is not counted included.
+SPARE_FILES = 1000
 NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+# The ratio whose interval decides how many rounds there are.
+OURS, BASE = "goloop", "uvloop"
 
 
 class Failure(Exception):
@@ -49,6 +57,18 @@ class Settings:
     seconds: float = 0.4
     warmup: float = 0.1
     client: str = "c"  # c or gnet
+    # After `rounds`, go on until the interval of OURS ÷ BASE is within this share of its
+    # median, or max_rounds are done; 0: no further.
+    until: float = 0
+    max_rounds: int = 21
+    # 0: the allocator's trap is disarmed (allocator.py).  Otherwise the allocator is as it
+    # comes, and the rounds take the layouts of the heap in turn.
+    layouts: int = 0
+
+    @property
+    def allocator(self) -> Mapping[str, str]:
+        """The variables that the measured processes get for their allocator."""
+        return NOTHING if self.layouts else allocator.STEADY
 
 
 class Runner:
@@ -60,6 +80,8 @@ class Runner:
         self.settings = settings
         self.say = say
         self.cores = machine.cores()
+        # (case, round) -> what BASE reached at its peak, of cases at a constant rate
+        self.peaks: dict[tuple[str, int], float] = {}
         self.generator = (
             native.c_program("epoll_load") if settings.client == "c" else native.go_program()
         )
@@ -82,7 +104,8 @@ class Runner:
                 found[loop.name]["error"] = self._why(loop, found[loop.name]["error"])
         for ceiling in ceilings:
             try:
-                self._ceiling_command(ceiling)
+                if ceiling != PYTHON:
+                    self._ceiling_command(ceiling)
                 found[ceiling] = {"version": native.version(ceiling)}
             except native.BuildError as error:
                 found[ceiling] = {"error": str(error)}
@@ -106,6 +129,10 @@ class Runner:
             commit=_commit(),
             loops=found,
             missing=self._missing(cases, described["packages"]),
+            allocator=dict(self.settings.allocator),
+            layouts=self.settings.layouts,
+            until=self.settings.until,
+            max_rounds=self.settings.max_rounds if self.settings.until else 0,
         )
 
     def _missing(self, cases: Sequence[Case], packages: dict[str, str]) -> dict[str, str]:
@@ -115,12 +142,20 @@ class Runner:
             absent = [name for name in case.packages if ABSENT in packages[name]]
             if absent:
                 missing[case.name] = f"{', '.join(absent)} is not installed on this Python"
-            elif case.kind == "net":
+            elif case.kind == "memory" and self._files() < case.connections + SPARE_FILES:
+                missing[case.name] = f"a process may open {self._files()} files, too few"
+            elif case.mode:
                 try:
                     self._client(case)
                 except native.BuildError as error:
                     missing[case.name] = without_paths(str(error))
         return missing
+
+    @staticmethod
+    def _files() -> int:
+        """Return how many files a measured process may open."""
+        _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
     def _why(self, loop: Loop, error: str) -> str:
         """Say plainly that a package is not there; keep every other error as it is."""
@@ -156,41 +191,84 @@ class Runner:
             name for name in case.ceilings if "error" not in run.loops.get(name, {"error": ""})
         ]
         failures = dict.fromkeys(competitors, 0)
-        for number in range(self.settings.rounds):
+        number = -1
+        while self._go_on(run, case, number := number + 1):
             turn = number % max(len(competitors), 1)
             for name in competitors[turn:] + competitors[:turn]:
                 if failures[name] >= FAILURES:
                     continue
                 try:
-                    run.add(case.name, name, number, self._sample(case, name))
+                    run.add(case.name, name, number, self._sample(case, name, number))
                     failures[name] = 0
                 except Failure as error:
                     failures[name] += 1
                     run.fail(case.name, name, without_paths(str(error)))
                     self.say(f"  {case.name}: {name} failed in round {number}: {error}")
 
+    def _go_on(self, run: Run, case: Case, done: int) -> bool:
+        """Whether there is another round after so many."""
+        settings = self.settings
+        if done < settings.rounds or not settings.until:
+            return done < settings.rounds
+        ours, base = (run.figures(case.name, name, case.key) for name in (OURS, BASE))
+        # Where one is not measured, or failed in the last rounds, there is no ratio to wait for.
+        recent = {done - 1, done - 2} & ours.keys() & base.keys()
+        if done >= settings.max_rounds or not recent:
+            return False
+        found = ratio_of(ours, base)
+        return found is None or not found.within(settings.until)
+
     # ---- one sample ----------------------------------------------------------
 
-    def _sample(self, case: Case, name: str) -> Sample:
-        if case.kind == "net":
+    def _sample(self, case: Case, name: str, number: int = 0) -> Sample:
+        if case.server:
+            layout = number % max(self.settings.layouts, 1)
+            asked = None
+            if case.kind == "latency":
+                asked = max(round(self._peak(case, number) * case.share), 1)
             with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
-                return self._network_sample(case, name, Path(directory))
+                sample = self._network_sample(case, name, Path(directory), layout, asked)
+            return sample if asked is None else {**sample, "asked": asked}
+        if name == PYTHON:
+            return self._own_sample(["limit", case.name])
         loop = BY_NAME[name]
         action = ["startup", loop.factory]
+        times = [str(self.settings.warmup), str(self.settings.seconds)]
         if case.kind == "micro":
             action = ["micro", loop.factory, case.name]
         elif case.kind == "children":
-            times = [str(self.settings.warmup), str(self.settings.seconds)]
             action = ["children", loop.factory, case.name, *times]
-        printed = self._child(action, self.cores.server, GRACE_SECONDS, loop.environment)
-        sample: Sample = json.loads(printed)
+        elif case.kind == "storm":
+            # The measured process starts the clients, and adds its port and its id.
+            clients = [str(self._client(case)), case.mode]
+            clients += [str(case.connections), str(case.size), *times]
+            place = [str(native.identity().parent), str(self.cores.client)]
+            action = ["storm", loop.factory, *place, *clients]
+        return self._own_sample(action, loop.environment)
+
+    def _own_sample(self, action: list[str], variables: Mapping[str, str] = NOTHING) -> Sample:
+        """Have a process measure itself."""
+        limit = GRACE_SECONDS + self.settings.seconds
+        sample: Sample = json.loads(self._child(action, self.cores.server, limit, variables))
         return sample
+
+    def _peak(self, case: Case, number: int) -> float:
+        """Return the rate that BASE reaches in a round with nothing to hold it back."""
+        if (case.name, number) not in self.peaks:
+            unpaced = replace(case, mode="http", size=1)
+            with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
+                try:
+                    found = self._network_sample(unpaced, BASE, Path(directory))
+                except Failure as error:
+                    raise Failure(f"the peak rate of {BASE} is not known: {error}") from error
+            self.peaks[case.name, number] = found["messages"] / found["seconds"]
+        return self.peaks[case.name, number]
 
     def _client(self, case: Case) -> Path:
         """Build the load generator of a case; raises native.BuildError."""
         if case.needs_tls:
             native.identity()
-        if case.mode == "tls-churn":
+        if case.mode in ("tls-churn", "tls-storm"):
             return native.go_program()
         if case.mode == "tls":
             return native.tls_program()
@@ -198,15 +276,25 @@ class Runner:
             return self.generator
         return native.c_program("epoll_load")
 
-    def _network_sample(self, case: Case, name: str, directory: Path) -> Sample:
-        """Measure one server; the directory is for its files, and goes with it."""
-        variables = environment()
+    def _network_sample(
+        self,
+        case: Case,
+        name: str,
+        directory: Path,
+        layout: int = 0,
+        rate: int | None = None,
+    ) -> Sample:
+        """Measure one server; the directory is for its files, and goes with it.
+
+        The client keeps to a rate where one is given.
+        """
+        variables = environment(self.settings.allocator)
         if name in CEILINGS:
             command = self._ceiling_command(name, case, directory)
         else:
             loop = BY_NAME[name]
             variables |= loop.environment
-            arguments = ["serve", loop.factory, case.server, str(directory)]
+            arguments = ["serve", loop.factory, case.server, str(directory), str(layout)]
             command = self._python_command(arguments)
         if case.needs_tls:
             shutil.copy(native.identity(), directory)
@@ -217,11 +305,13 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 env=variables,
-                preexec_fn=_pin(self.cores.server),
+                preexec_fn=_pin(self.cores.server, many_files=case.kind == "memory"),
             )
             try:
                 address = _address(server, complaints)
-                return self._load(case, address, server, complaints)
+                size = case.size if rate is None else rate
+                arguments = [address, str(case.connections), str(size)]
+                return self._load(case, arguments, server, complaints)
             finally:
                 server.kill()
                 server.wait()
@@ -229,11 +319,15 @@ class Runner:
                     server.stdout.close()
 
     def _load(
-        self, case: Case, address: str, server: subprocess.Popen[bytes], complaints: IO[bytes]
+        self,
+        case: Case,
+        arguments: list[str],
+        server: subprocess.Popen[bytes],
+        complaints: IO[bytes],
     ) -> Sample:
         settings = self.settings
         command = [
-            str(self._client(case)), case.mode, address, str(case.connections), str(case.size),
+            str(self._client(case)), case.mode, *arguments,
             str(settings.warmup), str(settings.seconds), str(server.pid),
         ]  # fmt: skip
         try:
@@ -243,7 +337,7 @@ class Runner:
                 capture_output=True,
                 text=True,
                 check=False,
-                env=environment(),
+                env=environment(allocator.STEADY),  # the client is to be no variable
                 preexec_fn=_pin(self.cores.client),
                 timeout=settings.warmup + settings.seconds + GRACE_SECONDS,
             )
@@ -298,7 +392,7 @@ class Runner:
                 capture_output=True,
                 text=True,
                 check=False,
-                env={**environment(), **variables},
+                env={**environment(self.settings.allocator), **variables},
                 preexec_fn=None if core is None else _pin(core),
                 timeout=limit,
             )
@@ -309,20 +403,21 @@ class Runner:
         return _text_last_line(done.stdout)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of measured processes.
+def environment(variables: Mapping[str, str] = NOTHING) -> dict[str, str]:
+    """Return the environment of measured processes, with an allocator's setting.
 
     Settings that change what is measured are taken out: allocator tuning (a loop
     that holds large blocks gains or loses threefold by it), debug modes, paths, and
-    goloop's own.
+    goloop's own.  What is to be set is the run's own choice, and recorded with it.
     """
-    return {
+    kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "GOGC", "GODEBUG"))
         and not name.startswith(("GOMAXPROCS", "GOLOOP_"))
         and not (name.startswith("PYTHON") and name != "PYTHON")
     }
+    return {**kept, **variables}
 
 
 def without_paths(sentence: str) -> str:
@@ -330,11 +425,14 @@ def without_paths(sentence: str) -> str:
     return re.sub(r"(?<![\w.:/])(?:/[\w.@+-]+)*/([\w.@+-]+)", r"\1", sentence)
 
 
-def _pin(core: int) -> Callable[[], None]:
+def _pin(core: int, *, many_files: bool = False) -> Callable[[], None]:
     """Pin between fork and exec, so that every thread of the program inherits it."""
 
     def pin() -> None:
         os.sched_setaffinity(0, {core})
+        if many_files:
+            _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     return pin
 

@@ -38,6 +38,20 @@ class Echo(asyncio.Protocol):
         self.transport.write(data)
 
 
+class SlottedEcho(asyncio.Protocol):
+    """The same in as little memory as Python allows: what is left is the loop's."""
+
+    __slots__ = ("transport",)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Echo."""
+        self.transport.write(data)
+
+
 class BufferedEcho(asyncio.BufferedProtocol):
     """The same by a buffer of its own.
 
@@ -311,6 +325,7 @@ async def serve_uvicorn() -> None:
 
 SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
     "protocol": lambda _: serve_protocol(Echo),
+    "slotted": lambda _: serve_protocol(SlottedEcho),
     "buffered": lambda _: serve_protocol(BufferedEcho),
     "streams": lambda _: serve_streams(echo_stream),
     "readline": lambda _: serve_streams(echo_lines),

@@ -8,6 +8,7 @@ drift of a machine that speeds up or slows down during a run.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,18 +34,73 @@ def summarize(values: Sequence[float]) -> Summary:
     return Summary(statistics.median(values), min(values), max(values), len(values))
 
 
-def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
-    """Return the median over the rounds that both finished of ours / theirs.
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
+    """Return ours / theirs of each round that both finished.
 
-    The keys are round numbers.  None where no round has both, or where the
-    divisor is 0.
+    The keys are round numbers.  A round whose divisor is 0 is left out.
     """
-    ratios = [
+    return [
         ours[number] / theirs[number]
         for number in sorted(ours.keys() & theirs.keys())
         if theirs[number] != 0
     ]
+
+
+def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
+    """Return the median over the rounds of ours / theirs; None where no round has both."""
+    ratios = paired(ours, theirs)
     return statistics.median(ratios) if ratios else None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A median ratio and the interval that holds the true one with CONFIDENCE."""
+
+    median: float
+    low: float
+    high: float
+
+    def within(self, share: float) -> bool:
+        """Whether both ends of the interval are so near to the median."""
+        return max(self.high - self.median, self.median - self.low) <= share * self.median
+
+
+CONFIDENCE = 0.95
+
+
+def rank(n: int) -> int | None:
+    """Return k, so that the k-th smallest and the k-th largest of n bound the median.
+
+    Each sample is below the true median with probability 1/2, whatever its distribution,
+    so the number of those below it is binomial, and the interval misses the median with
+    probability 2 P(B(n, 1/2) < k).  k is the largest for which that is at most
+    1 - CONFIDENCE.  (H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition,
+    section 7.1; W. J. Conover, Practical Nonparametric Statistics, 3rd edition, section
+    3.2.)  None where there is none: five samples or fewer.
+    """
+    below, k = 0, 0
+    while k < n:
+        below += math.comb(n, k)  # P(B <= k), as a count of 2**n outcomes
+        if 2 * below > (1 - CONFIDENCE) * 2**n:
+            break
+        k += 1
+    return k or None
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the interval of the median by rank(); None for too few values."""
+    k = rank(len(values))
+    if k is None:
+        return None
+    ordered = sorted(values)
+    return ordered[k - 1], ordered[-k]
+
+
+def ratio_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
+    """Return the paired ratio with its interval; None where the rounds are too few for one."""
+    ratios = paired(ours, theirs)
+    ends = interval(ratios)
+    return None if ends is None else Ratio(statistics.median(ratios), *ends)
 
 
 def others(sample: Mapping[str, float], *, interrupts_apart: bool) -> float | None:
@@ -95,6 +151,16 @@ def _digits(value: float) -> str:
 def times(ratio: float | None) -> str:
     """Write a ratio for a table cell; a dash where there is none."""
     return "–" if ratio is None else f"{ratio:.2f}×"
+
+
+def claim(ours: Mapping[int, float], theirs: Mapping[int, float], sign: str = "×") -> str:
+    """Write a paired ratio with its interval, as far as there is one: 1.22× (1.18–1.27)."""
+    median = paired_ratio(ours, theirs)
+    if median is None:
+        return "–"
+    found = ratio_of(ours, theirs)
+    text = f"{median:.2f}{sign}"
+    return text if found is None else f"{text} ({found.low:.2f}–{found.high:.2f})"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

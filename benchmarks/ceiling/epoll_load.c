@@ -10,6 +10,9 @@
  * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID
  *   echo       SIZE bytes, the last one a newline, come back unchanged
  *   http       GET / over HTTP/1.1 keep-alive; status 200, Content-Length answers
+ *   http-paced the same at a constant rate: SIZE requests a second over all connections;
+ *              a latency counts from when the request was due, sent late or not
+ *   idle       open CONNECTIONS that say nothing; how much the server's memory grew
  *   churn      connect, echo SIZE bytes once, close, connect again
  *   udp        as echo, a datagram each; a lost one is an error
  *   tls        as echo, over TLS
@@ -26,7 +29,8 @@
  * A connection's states: CONNECTING -> (TLS: HANDSHAKING ->) TALKING (send, then
  * wait for `expected` bytes, next message) -> in a churn, closed and CONNECTING
  * again.  In every state `unsent` bytes may wait for the kernel, and then the socket
- * is polled for EPOLLOUT too.
+ * is polled for EPOLLOUT too.  A paced connection is TALKING and *waiting* between an
+ * answer and the time at which its next request is due.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -35,10 +39,12 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -52,13 +58,15 @@ enum { EVENTS = 512, HTTP_BUFFER = 16384, SOURCES = 250, PLAIN = 256 * 1024 };
 /* What a mode does differently from a plain echo. */
 typedef struct mode {
     const char *name;
-    int http, churn, udp, tls, capacity;
+    int http, paced, churn, udp, tls, idle, capacity;
     void (*pipe)(const char *path, size_t size, int capacity);
 } mode;
 
 static const mode MODES[] = {
     {.name = "echo"},
     {.name = "http", .http = 1},
+    {.name = "http-paced", .http = 1, .paced = 1},
+    {.name = "idle", .idle = 1},
     {.name = "churn", .churn = 1},
     {.name = "udp", .udp = 1},
     {.name = "feed", .pipe = pipe_feed},
@@ -75,7 +83,7 @@ typedef enum state { CONNECTING, HANDSHAKING, TALKING } state;
 typedef struct connection {
     int fd;
     state state;
-    int checked, polling_out;
+    int checked, polling_out, waiting;
     size_t unsent, expected, head_length;
     int64_t sent_at;
     char *head;       /* http: an answer whose header is not whole yet */
@@ -92,6 +100,7 @@ static int64_t messages, now_ns;
 static int unanswered;  /* connections that have not had their first answer */
 static int outstanding; /* answers that are due, once no more is sent */
 static int ending;
+static int64_t period; /* paced: nanoseconds between a connection's requests */
 
 /* ---- sending -------------------------------------------------------------------- */
 
@@ -122,14 +131,68 @@ static void send_rest(connection *c) {
         poll_for(c, EPOLL_CTL_MOD, c->unsent > 0);
 }
 
-static void next_message(connection *c) {
-    c->sent_at = now_ns;
+static void start_message(connection *c) {
     c->unsent = size;
     c->expected = how->http ? 0 : size;
     c->head_length = 0;
     if (c->tls != NULL)
         tls_write(c->tls, request, size);
     send_rest(c);
+}
+
+static void next_message(connection *c) {
+    c->sent_at = now_ns;
+    start_message(c);
+}
+
+/* ---- a constant rate ----------------------------------------------------------------
+ *
+ * Each connection's requests are due once a period, the connections' evenly apart.  One
+ * that is due while the answer before it is still to come is sent when that has come,
+ * and its latency counts from when it was due: what a slow answer holds up is counted
+ * too, as wrk2 does it. */
+
+static void send_due(connection *c) {
+    c->waiting = c->sent_at > now_ns;
+    if (!c->waiting)
+        start_message(c);
+}
+
+static void begin_pace(connection *c) {
+    static int64_t opened;
+    static int number;
+    if (opened == 0)
+        opened = now_ns;
+    /* The golden ratio spreads any number of connections over the period. */
+    double phase = 0.6180339887498949 * number++;
+    c->sent_at = opened + (int64_t)((phase - (double)(int64_t)phase) * (double)period);
+    send_due(c);
+}
+
+static void answered_in_time(connection *c) {
+    c->sent_at += period;
+    send_due(c);
+}
+
+/* Sends what is due and returns when the next request will be. */
+static int64_t keep_pace(connection *all, int connections) {
+    int64_t next = now_ns + 100000000;
+    for (int i = 0; i < connections; i++) {
+        if (all[i].waiting)
+            send_due(&all[i]);
+        if (all[i].waiting && all[i].sent_at < next)
+            next = all[i].sent_at;
+    }
+    return next;
+}
+
+/* epoll_wait() counts in milliseconds; a poll of the poller does not. */
+static void wait_until(int64_t due) {
+    struct pollfd wanted = {.fd = poller, .events = POLLIN};
+    int64_t left = due - clock_ns();
+    struct timespec timeout = {left / 1000000000, left % 1000000000};
+    if (left > 0)
+        ppoll(&wanted, 1, &timeout, NULL);
 }
 
 /* ---- opening and closing ------------------------------------------------------------ */
@@ -153,6 +216,10 @@ static void connected(connection *c) {
         return;
     }
     c->state = TALKING;
+    if (how->paced) {
+        begin_pace(c);
+        return;
+    }
     next_message(c);
     if (how->churn)
         c->sent_at = began;
@@ -227,6 +294,8 @@ static void answered(connection *c) {
     if (how->churn) {
         close(c->fd); /* closing takes it out of the poller */
         open_connection(c);
+    } else if (how->paced) {
+        answered_in_time(c);
     } else if (!ending) {
         next_message(c);
     }
@@ -361,8 +430,11 @@ static void talk(int connections) {
             fail("malloc");
         open_connection(&all[i]);
     }
-    while (!window_moved(now_ns, messages))
-        poll_once(1000);
+    while (!window_moved(now_ns, messages)) {
+        if (how->paced)
+            wait_until(keep_pace(all, connections));
+        poll_once(how->paced ? 0 : 1000);
+    }
     if (how->udp)
         await_last_answers(connections);
 }
@@ -384,11 +456,19 @@ int main(int argc, char **argv) {
     size = strtoul(argv[4], NULL, 10);
     if (connections < 1 || size < 1)
         refuse("CONNECTIONS and SIZE are at least 1");
+    if (how->paced) { /* SIZE is the rate, and the kernel's slack is no part of it */
+        period = (int64_t)(1e9 * connections / (double)size);
+        prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+    }
     static const char get[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     request = how->http ? strdup(get) : payload(size);
     if (how->http)
         size = sizeof get - 1;
 
+    if (how->idle) {
+        idle_hold(port, connections, request, size, atoi(argv[7]));
+        return 0;
+    }
     window_open(atof(argv[5]), atof(argv[6]), atoi(argv[7]));
     if (how->pipe != NULL)
         how->pipe(argv[2], size, how->capacity);

@@ -4,6 +4,7 @@
  *   epoll_load.c    the command line, connections, one message after the other
  *   load_window.c   the measured window: clocks, latencies, what others used
  *   load_pipe.c     the pipe modes, which need no poller
+ *   load_idle.c     connections that say nothing, and the server's memory
  *   load_tls.c      TLS by OpenSSL; empty without -DWITH_TLS
  *
  * All of it is one thread, and each part keeps its own state.
@@ -54,6 +55,12 @@ void window_print(void);
  * bytes; 0 leaves it as it is. */
 void pipe_feed(const char *path, size_t size, int capacity);
 void pipe_drain(const char *path, size_t size, int capacity);
+
+/* ---- load_idle.c ------------------------------------------------------------- */
+
+/* Opens so many connections more than one batch, asks on some, and prints by how many
+ * bytes the server's resident memory grew for each, as a JSON object. */
+void idle_hold(int port, int connections, const char *question, size_t size, int server);
 
 /* ---- load_tls.c ----------------------------------------------------------------
  *

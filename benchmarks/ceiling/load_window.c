@@ -1,19 +1,23 @@
 /*
  * load_window.c: the measured window of the load generator.
  *
- * It owns the clocks, the latencies, and the account of the two cores: how long
- * they were idle and how much of them the host took away (steal).  With the CPU
+ * It owns the clocks, the latencies, the server's CPU by mode and by instructions, and
+ * the account of the two cores: how long they were idle and how much of them the host
+ * took away (steal).  With the CPU
  * time of client and server that tells what other programs used, so that a
  * disturbed window is known as one (benchmarks/stats.py decides).
  */
 #define _GNU_SOURCE
 #include "load.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <linux/perf_event.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,22 +54,22 @@ static int64_t read_clock(clockid_t clock) {
 
 int64_t clock_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 
-/* Latencies: 16 linear steps an octave of nanoseconds, so within 6 %. */
-enum { STEPS = 16, BUCKETS = 64 * STEPS };
+/* Latencies: 64 linear steps an octave of nanoseconds, so within 2 %. */
+enum { BITS = 6, STEPS = 1 << BITS, BUCKETS = 64 * STEPS };
 static int64_t histogram[BUCKETS];
 
 static int bucket_of(int64_t ns) {
     if (ns < STEPS)
         return (int)(ns < 0 ? 0 : ns);
     int octave = 63 - __builtin_clzll((unsigned long long)ns);
-    return (octave - 3) * STEPS + (int)((ns >> (octave - 4)) - STEPS);
+    return (octave - BITS + 1) * STEPS + (int)((ns >> (octave - BITS)) - STEPS);
 }
 
 static double bucket_us(int bucket) {
     if (bucket < STEPS)
         return bucket / 1e3;
-    int octave = bucket / STEPS + 3;
-    return (double)((int64_t)(bucket % STEPS + STEPS) << (octave - 4)) / 1e3;
+    int octave = bucket / STEPS + BITS - 1;
+    return (double)((int64_t)(bucket % STEPS + STEPS) << (octave - BITS)) / 1e3;
 }
 
 static double percentile(double share) {
@@ -121,15 +125,106 @@ static account read_account(void) {
     return sum;
 }
 
+/* ---- the server's CPU --------------------------------------------------------------- */
+
+/* Of the server's CPU time, all threads: ticks in user mode and in the kernel, fields 14
+ * and 15 of /proc/PID/stat (proc_pid_stat(5)).  They are coarse, so only the share is
+ * taken from them. */
+typedef struct modes {
+    double user, system;
+} modes;
+
+static modes read_modes(int server) {
+    modes found = {0, 0};
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", server);
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return found;
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = 0;
+    unsigned long long user, system;
+    const char *rest = strrchr(text, ')'); /* the name may hold anything */
+    if (rest != NULL &&
+        sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
+               &user, &system) == 2)
+        found = (modes){(double)user, (double)system};
+    return found;
+}
+
+/* Counters of the server's instructions: one for each thread that it has when the window
+ * opens, inherited by those that these start.  Where the machine has no counter, or does
+ * not let us read it, there are none, and nothing is reported. */
+enum { THREADS = 256 };
+static int counters[THREADS], counting, user_only;
+
+static int open_counter(int thread) {
+    struct perf_event_attr wanted = {
+        .type = PERF_TYPE_HARDWARE,
+        .size = sizeof wanted,
+        .config = PERF_COUNT_HW_INSTRUCTIONS,
+        .inherit = 1,
+        .exclude_hv = 1,
+        .exclude_kernel = user_only,
+    };
+    return (int)syscall(SYS_perf_event_open, &wanted, thread, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+static void close_counters(void) {
+    while (counting > 0)
+        close(counters[--counting]);
+}
+
+/* All threads or none: part of a sum would pass for the sum. */
+static void count_threads(int server) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", server);
+    DIR *threads = opendir(path);
+    if (threads == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(threads)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        int fd = counting < THREADS ? open_counter(atoi(entry->d_name)) : -1;
+        if (fd < 0 && errno == ESRCH)
+            continue; /* it has ended */
+        if (fd < 0) {
+            close_counters();
+            break;
+        }
+        counters[counting++] = fd;
+    }
+    closedir(threads);
+}
+
+static void open_counters(int server) {
+    count_threads(server);
+    if (counting > 0)
+        return;
+    user_only = 1; /* /proc/sys/kernel/perf_event_paranoid may allow that much */
+    count_threads(server);
+}
+
+static int64_t read_counters(void) {
+    int64_t sum = 0, one;
+    for (int i = 0; i < counting; i++)
+        if (read(counters[i], &one, sizeof one) == (ssize_t)sizeof one)
+            sum += one;
+    return sum;
+}
+
 /* ---- the window ------------------------------------------------------------------ */
 
 typedef struct reading {
-    int64_t at, messages, client_cpu, server_cpu;
+    int64_t at, messages, client_cpu, server_cpu, instructions;
+    modes modes;
     account cores;
 } reading;
 
 static int warm, recording;
 static int64_t opened, start, stop, warmup_ns, window_ns, moved_at, moved;
+static int server_process;
 static clockid_t server_clock;
 static reading first, last;
 
@@ -140,13 +235,17 @@ static reading take(int64_t now, int64_t messages) {
         .cores = read_account(),
         .client_cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID),
         .server_cpu = read_clock(server_clock),
+        .modes = read_modes(server_process),
+        .instructions = read_counters(),
     };
 }
 
 void window_open(double warmup, double seconds, int server) {
     if (clock_getcpuclockid(server, &server_clock) != 0)
         refuse("the server's CPU clock can't be read");
+    server_process = server;
     find_cores(server);
+    open_counters(server);
     opened = moved_at = clock_ns();
     warmup_ns = (int64_t)(warmup * 1e9);
     window_ns = (int64_t)(seconds * 1e9);
@@ -186,13 +285,22 @@ void window_answer(int64_t ns) {
 }
 
 void window_print(void) {
+    double cpu = (double)(last.server_cpu - first.server_cpu) / 1e9;
+    double user = last.modes.user - first.modes.user;
+    double ticks = user + last.modes.system - first.modes.system;
     printf("{\"messages\": %lld, \"seconds\": %.6f, \"client_cpu\": %.6f, "
            "\"server_cpu\": %.6f, \"p50_us\": %.2f, \"p99_us\": %.2f, "
-           "\"cores\": %d, \"idle\": %.2f, \"steal\": %.2f, \"interrupts\": %.2f}\n",
+           "\"cores\": %d, \"idle\": %.2f, \"steal\": %.2f, \"interrupts\": %.2f",
            (long long)(last.messages - first.messages), (double)(last.at - first.at) / 1e9,
-           (double)(last.client_cpu - first.client_cpu) / 1e9,
-           (double)(last.server_cpu - first.server_cpu) / 1e9, percentile(0.5),
+           (double)(last.client_cpu - first.client_cpu) / 1e9, cpu, percentile(0.5),
            percentile(0.99), CPU_COUNT(&cores), last.cores.idle - first.cores.idle,
            last.cores.steal - first.cores.steal,
            last.cores.interrupts - first.cores.interrupts);
+    if (ticks > 0)
+        printf(", \"server_user\": %.6f, \"server_system\": %.6f", cpu * user / ticks,
+               cpu * (ticks - user) / ticks);
+    if (counting > 0)
+        printf(", \"%sinstructions\": %lld", user_only ? "user_" : "",
+               (long long)(last.instructions - first.instructions));
+    printf("}\n");
 }

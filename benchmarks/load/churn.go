@@ -29,12 +29,7 @@ func churn(args []string) error {
 	if err != nil {
 		return err
 	}
-	// TLS 1.3, and the key exchange that OpenSSL prefers, for every Go version alike.
-	config := &tls.Config{
-		InsecureSkipVerify: true, // it measures, and the server is its own
-		MinVersion:         tls.VersionTLS13,
-		CurvePreferences:   []tls.CurveID{tls.X25519},
-	}
+	config := churnConfig()
 	ends := make(chan outcome)
 	for i := range asked.connections {
 		go func() {

@@ -4,7 +4,7 @@
 // echo server that shows what an idiomatic Go event loop reaches on one core (a
 // ceiling beside the raw C one), and an echo load generator, which was measured
 // against the C one and found dearer (see benchmarks/README.md), so it is the
-// second choice. The third, the client of the TLS churn, is crypto/tls's, because
+// second choice. The third, the client of the TLS churn and storms, is crypto/tls's, because
 // that was measured against OpenSSL in C and found cheaper.
 //
 // The caller pins the process to one core, which also gives the Go runtime one P.
@@ -23,7 +23,7 @@ func main() {
 }
 
 func run(args []string) error {
-	const usage = "usage: load serve | load echo|tls-churn PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
+	const usage = "usage: load serve | load echo|tls-churn|tls-storm PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
 	if len(args) == 1 && args[0] == "serve" {
 		return serve()
 	}
@@ -32,6 +32,9 @@ func run(args []string) error {
 	}
 	if len(args) == 7 && args[0] == "tls-churn" {
 		return churn(args[1:])
+	}
+	if len(args) == 7 && args[0] == "tls-storm" {
+		return storm(args[1:])
 	}
 	return fmt.Errorf("%s", usage)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +22,10 @@ type result struct {
 	Seconds    float64 `json:"seconds"`
 	ClientCPU  float64 `json:"client_cpu"` // seconds of CPU
 	ServerCPU  float64 `json:"server_cpu"` // seconds of CPU
+	User       float64 `json:"server_user,omitempty"`
+	System     float64 `json:"server_system,omitempty"`
+	All        int64   `json:"instructions,omitempty"`      // of the server, or
+	UserMode   int64   `json:"user_instructions,omitempty"` // where no more is allowed
 	P50        float64 `json:"p50_us"`
 	P99        float64 `json:"p99_us"`
 	Cores      int     `json:"cores"`      // client's and server's; 0: not pinned
@@ -75,6 +80,8 @@ func payload(size int) []byte {
 // meter reads what a window is measured by: the CPU clocks of both ends, and the
 // account that the kernel keeps of the cores that they are pinned to.
 type meter struct {
+	pid    int
+	counts counters
 	server int32 // the clock id of the server's process CPU time
 	cores  unix.CPUSet
 }
@@ -84,6 +91,8 @@ type reading struct {
 	at                      time.Time
 	messages                int64
 	client, server          time.Duration
+	user, system            float64 // ticks of the server's CPU
+	instructions            int64
 	idle, steal, interrupts float64 // seconds since the system's start
 }
 
@@ -93,7 +102,7 @@ func processClock(pid int) int32 { return int32(^pid<<3 | 2) }
 
 // newMeter finds the cores; where one of the ends is not pinned there are none.
 func newMeter(server int) meter {
-	m := meter{server: processClock(server)}
+	m := meter{pid: server, counts: openCounters(server), server: processClock(server)}
 	var mine, theirs unix.CPUSet
 	if unix.SchedGetaffinity(0, &mine) != nil || unix.SchedGetaffinity(server, &theirs) != nil {
 		return m
@@ -123,7 +132,27 @@ func (m *meter) read(now time.Time, messages int64) (reading, error) {
 	if r.server, err = cpu(m.server); err != nil {
 		return r, err
 	}
+	r.user, r.system = modes(m.pid)
+	r.instructions = m.counts.read()
 	return r, m.account(&r)
+}
+
+// modes reads how much CPU time a process used in user mode and in the kernel, in ticks:
+// fields 14 and 15 of /proc/PID/stat, proc_pid_stat(5). They are coarse, so only the
+// share is taken from them; 0 and 0 where they can't be read.
+func modes(pid int) (user, system float64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0
+	}
+	// The second field, the name, is in parentheses and may hold anything.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, 0
+	}
+	user, _ = strconv.ParseFloat(fields[11], 64)
+	system, _ = strconv.ParseFloat(fields[12], 64)
+	return user, system
 }
 
 // account sums up /proc/stat's lines of the two cores: proc_stat(5), in units of a
@@ -159,11 +188,23 @@ func (m *meter) account(r *reading) error {
 
 // between sorts the latencies in place.
 func (m *meter) between(first, last reading, latencies []time.Duration) result {
+	cpu := (last.server - first.server).Seconds()
+	user, system := last.user-first.user, last.system-first.system
+	ticks := max(user+system, 1)
+	instructions := last.instructions - first.instructions
+	userMode := int64(0)
+	if m.counts.userOnly {
+		instructions, userMode = 0, instructions
+	}
 	return result{
+		All:        instructions,
+		UserMode:   userMode,
+		User:       cpu * user / ticks,
+		System:     cpu * system / ticks,
 		Messages:   last.messages - first.messages,
 		Seconds:    last.at.Sub(first.at).Seconds(),
 		ClientCPU:  (last.client - first.client).Seconds(),
-		ServerCPU:  (last.server - first.server).Seconds(),
+		ServerCPU:  cpu,
 		P50:        percentile(latencies, 0.5),
 		P99:        percentile(latencies, 0.99),
 		Cores:      m.cores.Count(),

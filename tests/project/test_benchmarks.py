@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
 from benchmarks import (  # noqa: E402
+    allocator,
     cases,
     child,
     children,
@@ -26,17 +27,24 @@ from benchmarks import (  # noqa: E402
     micro,
     native,
     plot,
+    readme,
     report,
     results,
     runner,
     serve,
+    storm,
 )
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.loops import BY_NAME, CEILINGS, LOOPS, Loop  # noqa: E402
 from benchmarks.stats import (  # noqa: E402
+    Ratio,
+    claim,
     disturbed,
+    interval,
     others,
     paired_ratio,
+    rank,
+    ratio_of,
     short,
     summarize,
     table,
@@ -68,6 +76,44 @@ def test_a_ratio_skips_rounds_that_one_side_lacks() -> None:
     assert paired_ratio({0: 10}, {1: 5}) is None
     assert paired_ratio({}, {}) is None
     assert paired_ratio({0: 10}, {0: 0}) is None
+
+
+# Ranks of the 95 % interval of a median, as the tables of the sign test have them: twice
+# the sum of the binomial below is at most 0.05, and with one term more it is above.
+RANKS = {
+    6: 1, 7: 1, 8: 1, 9: 2, 10: 2, 11: 2, 12: 3, 13: 3, 14: 3, 15: 4, 16: 4, 17: 5, 18: 5,
+    19: 5, 20: 6, 21: 6, 22: 6, 23: 7, 24: 7, 25: 8, 30: 10, 40: 14, 50: 18, 100: 40,
+}  # fmt: skip
+
+
+def test_the_medians_interval_has_the_binomials_ranks() -> None:
+    assert {n: rank(n) for n in RANKS} == RANKS
+    assert [rank(n) for n in range(6)] == [None] * 6
+
+
+def test_an_interval_is_of_the_ordered_values() -> None:
+    assert interval([5, 1, 4, 2, 3, 6]) == (1, 6)
+    assert interval([9, 1, 8, 2, 7, 3, 6, 4, 5]) == (2, 8)
+    assert interval([1, 2, 3, 4, 5]) is None
+    assert interval([]) is None
+
+
+def test_an_interval_is_near_when_both_ends_are() -> None:
+    assert Ratio(1.0, 0.95, 1.05).within(0.05 + 1e-9)
+    assert not Ratio(1.0, 0.99, 1.06).within(0.05)
+    assert not Ratio(1.0, 0.94, 1.01).within(0.05)
+    # A share of the ratio, not a difference.
+    assert Ratio(10.0, 9.6, 10.4).within(0.05)
+
+
+def test_a_claim_has_its_interval_where_the_rounds_suffice() -> None:
+    ours = {number: 1.0 + number / 100 for number in range(7)}
+    ones = dict.fromkeys(range(7), 1.0)
+    assert ratio_of(ours, ones) == Ratio(1.03, 1.0, 1.06)
+    assert claim(ours, ones) == "1.03× (1.00–1.06)"
+    assert claim(ours, ones, "") == "1.03 (1.00–1.06)"
+    assert claim(ours, {0: 1.0}) == "1.00×"
+    assert claim(ours, {}) == "–"
 
 
 @pytest.mark.parametrize(
@@ -209,6 +255,35 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["runs.json"]
 
 
+def test_a_file_from_before_the_allocator_was_set_still_loads(tmp_path: Path) -> None:
+    results.save(tmp_path / "runs.json", [a_run()])
+    document = json.loads((tmp_path / "runs.json").read_text())
+    for name in ("allocator", "layouts", "until", "max_rounds"):
+        del document["runs"][0][name]
+    (tmp_path / "runs.json").write_text(json.dumps(document))
+    (run,) = results.load(tmp_path / "runs.json")
+    assert run == a_run()
+    assert (run.allocator, run.layouts, run.until) == ({}, 0, 0)
+
+
+def test_a_counter_that_some_rounds_lack_is_left_out(tmp_path: Path) -> None:
+    run = a_run()
+    run.samples["protocol-1k-x10"]["goloop"][0]["instructions"] = 600_000.0
+    assert run.figures("protocol-1k-x10", "goloop", "each_instructions") == {0: 5.0}
+    assert run.figures("protocol-1k-x10", "uvloop", "each_instructions") == {}
+    results.save(tmp_path / "runs.json", [run])
+    (loaded,) = results.load(tmp_path / "runs.json")
+    assert loaded == a_run()
+
+
+def test_a_run_of_layouts_is_none_of_the_main_tables() -> None:
+    main, other = a_run("2026-01-01 00:00:00"), a_run("2026-01-02 00:00:00")
+    other.layouts = 5
+    assert set(map(id, results.latest([main, other])["cp314"].values())) == {id(main)}
+    chosen = results.latest([main, other], layouts=True)
+    assert set(map(id, chosen["cp314"].values())) == {id(other)}
+
+
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text('{"format": 0, "runs": []}')
     with pytest.raises(ValueError, match=r"old\.json is of format 0"):
@@ -247,6 +322,129 @@ def row(page: str, title: str) -> list[str]:
 def test_the_page_shows_ratios_to_uvloop_and_the_ceiling(page: str) -> None:
     cells = row(page, cases.BY_NAME["protocol-1k-x10"].title)
     assert cells[1:5] == ["100k", "120k", "1.20×", "0.96×"]
+
+
+def rewrite(tmp_path: Path, *runs: results.Run) -> str:
+    """Write the page of other runs than the fixture's."""
+    results.save(tmp_path / "results" / "a.json", runs)
+    report.write(tmp_path / "results")
+    return (tmp_path / "performance.md").read_text()
+
+
+def a_newer_run(rounds: int = 7) -> results.Run:
+    """A run of today's form: disarmed, with intervals, CPU by mode and new rows."""
+    run = a_run("2026-01-02 00:00:00")
+    run.allocator = dict(allocator.STEADY)
+    run.until, run.max_rounds = 0.05, 21
+    run.samples, run.errors = {}, {}
+    for number in range(rounds):
+        for loop, rate in (("goloop", 120 + number), ("uvloop", 100), ("c-epoll", 125)):
+            taken = sample(rate * 1000, server_cpu=0.6)
+            taken |= {"server_user": 0.2, "server_system": 0.4}
+            run.add("protocol-1k-x10", loop, number, taken)
+        for loop, late in (("goloop", 100.0), ("uvloop", 400.0)):
+            asked = {"asked": 30_000.0, "p50_us": late / 2, "p99_us": late}
+            run.add("latency-aiohttp-60", loop, number, {**sample(30_000), **asked})
+            run.add("timer-storm-x200", loop, number, {"p99_us": late, "messages": 200})
+            run.add("idle-memory", loop, number, {"bytes": late, "messages": 10_000})
+        run.add("idle-memory", "c-epoll", number, {"bytes": 48.0, "messages": 10_000})
+        for loop, ns in (("goloop", 200.0), ("uvloop", 400.0), (cases.PYTHON, 150.0)):
+            run.add("gather", loop, number, {"ns": ns, "us": ns / 1e3, "best_ns": ns})
+    return run
+
+
+def test_an_old_and_a_new_run_share_a_page(tmp_path: Path, page: str) -> None:
+    old = a_run()
+    old.samples["sock-1k-x100"] = old.samples["protocol-1k-x10"]
+    text = rewrite(tmp_path, old, a_newer_run())
+    assert "goloop 1" in text
+    # Each row is of one run: the old one's has neither an interval nor the CPU's modes.
+    network, _, cpu = text.partition("### Network and pipes")[2].partition("Microseconds")
+    old_title, title = (cases.BY_NAME[name].title for name in ("sock-1k-x100", "protocol-1k-x10"))
+    assert row(network, old_title)[3] == "1.20×"
+    assert row(network, title)[3] == "1.23× (1.20–1.26)"
+    assert row(cpu, old_title)[1] == "8.33"
+    assert row(cpu, title)[1] == "4.88 (1.63 + 3.25)"
+    # And the page says how each was taken.
+    assert "load generator: C epoll; the allocator as it comes." in text
+    assert "MALLOC_TRIM_THRESHOLD_=" in text
+    assert "2 to 21 rounds (until the interval of goloop ÷ uvloop was within ± 5%)" in text
+    # It can be written again from its own data.
+    (tmp_path / "results" / "a.json").unlink()
+    report.write(tmp_path / "results")
+    assert (tmp_path / "performance.md").read_text() == text
+
+
+def test_the_new_rows_have_tables_with_their_limits(tmp_path: Path, page: str) -> None:
+    text = rewrite(tmp_path, a_newer_run())
+    latency = text.partition("### Latency at a fixed rate")[2]
+    assert row(latency, cases.BY_NAME["latency-aiohttp-60"].title)[1:] == [
+        "30.0k", "50.0 / 100", "200 / 400", "0.25× (0.25–0.25)", "0.25× (0.25–0.25)",
+    ]  # fmt: skip
+    timers = text.partition("### Timers while others shake hands")[2]
+    assert row(timers, cases.BY_NAME["timer-storm-x200"].title)[1:3] == ["100", "400"]
+    memory = text.partition("### Memory of a connection")[2]
+    assert row(memory, cases.BY_NAME["idle-memory"].title)[1:4] == ["100", "400", "48.0"]
+    operations = text.partition("### Operations of the loop")[2]
+    assert cases.PYTHON in operations
+    assert "200" in row(operations, cases.BY_NAME["gather"].title)
+    assert "150" in row(operations, cases.BY_NAME["gather"].title)
+
+
+def test_instructions_are_a_table_only_where_they_were_counted(tmp_path: Path, page: str) -> None:
+    assert "Instructions of the server" not in page
+    run = a_newer_run()
+    for loop in run.samples["protocol-1k-x10"].values():
+        for taken in loop.values():
+            taken["user_instructions"] = taken["messages"] * 5000
+    text = rewrite(tmp_path, run).partition("Instructions of the server in user mode")[2]
+    title = cases.BY_NAME["protocol-1k-x10"].title
+    assert row(text, title)[1:4] == ["5.00k", "5.00k", "5.00k"]
+
+
+def test_layouts_of_the_heap_are_shown_by_their_extremes(tmp_path: Path, page: str) -> None:
+    assert "### The allocator as it comes" not in page
+    run = a_run("2026-01-03 00:00:00")
+    run.layouts = run.rounds = 3
+    run.samples, run.errors = {}, {}
+    for number, (ours, base) in enumerate([(100, 50), (110, 100), (90, 20)]):
+        run.add("tls-1k-x100", "goloop", number, sample(ours * 1000))
+        run.add("tls-1k-x100", "uvloop", number, sample(base * 1000))
+    text = rewrite(tmp_path, run, a_newer_run())
+    network, _, layouts = text.partition("### The allocator as it comes")
+    title = cases.BY_NAME["tls-1k-x100"].title
+    assert f"| {title} " not in network
+    assert row(layouts, title)[1:] == ["90.0k–110k (1.10–4.50×)", "20.0k–100k"]
+    assert "under 3 layouts of the heap" in layouts
+
+
+def test_readmes_table_is_written_between_its_comments(tmp_path: Path, page: str) -> None:
+    before, after = "# goloop\n\n", "\n\n## Develop\n"
+    text = f"{before}{readme.BEGIN}\na former table\n{readme.END}{after}"
+    chosen = results.latest([a_newer_run(), a_run(python="3.13.0")])
+    written = readme.rewritten(text, chosen)
+    assert written.startswith(before + readme.BEGIN)
+    assert written.endswith(readme.END + after)
+    assert "a former table" not in written
+    assert readme.rewritten(written, chosen) == written
+    assert "| case | rate ÷ uvloop, 3.14 | 3.13 | server CPU ÷ uvloop, 3.14 | 3.13 |" in written
+    # Of a run with enough rounds, and of one without.
+    cells = row(written, "Protocol echo, 1 KiB ×10")
+    assert cells[1:3] == ["1.23 (1.20–1.26)", "1.20"]
+    assert "| TLS echo" not in written
+    assert "allocator as it comes" in " ".join(written.split())
+    steady = readme.rewritten(text, results.latest([a_newer_run()]))
+    assert "trap of glibc's disarmed" in " ".join(steady.split())
+    for broken in ("", readme.BEGIN, text + text, readme.END + readme.BEGIN):
+        with pytest.raises(ValueError, match="two comments"):
+            readme.rewritten(broken, chosen)
+
+
+def test_readme_says_what_the_data_says() -> None:
+    """The table of the tree is that of docs/performance.json."""
+    chosen = results.latest(results.load(ROOT / "docs" / "performance.json"))
+    text = (ROOT / "README.md").read_text()
+    assert readme.rewritten(text, chosen) == text
 
 
 def test_the_page_warns_of_a_machine_that_was_shared(
@@ -386,7 +584,8 @@ def test_a_partial_failure_marks_the_figure() -> None:
 
 
 MODES = (
-    "echo", "http", "churn", "tls", "tls-churn", "udp", "feed", "feed-wide", "drain",
+    "echo", "http", "http-paced", "idle", "churn", "tls", "tls-churn", "tls-storm", "udp",
+    "feed", "feed-wide", "drain",
 )  # fmt: skip
 
 
@@ -395,8 +594,9 @@ MODES = (
 
 def test_every_case_has_the_program_that_measures_it() -> None:
     for case in cases.CASES:
-        if case.kind == "net":
+        if case.kind in ("net", "latency", "memory"):
             assert case.server in serve.SERVERS
+        if case.kind in ("net", "latency", "memory", "storm"):
             assert case.mode in MODES
         elif case.kind == "children":
             assert case.name in children.JOBS
@@ -405,6 +605,10 @@ def test_every_case_has_the_program_that_measures_it() -> None:
         assert set(case.ceilings) <= set(CEILINGS)
     assert len(cases.BY_NAME) == len(cases.CASES)
     assert micro.MICROS.keys() <= cases.BY_NAME.keys()
+    assert micro.LIMITS.keys() == {
+        case.name for case in cases.CASES if cases.PYTHON in case.ceilings
+    }
+    assert all(cases.BY_NAME[name].kind == "net" for name in cases.ALLOCATES)
 
 
 def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
@@ -427,10 +631,23 @@ def test_loops_take_part_only_in_cases_that_exist() -> None:
         assert loop.variant_of in ("", *BY_NAME)
 
 
-@pytest.mark.parametrize("name", sorted(micro.MICROS))
-def test_every_micro_case_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations once and in small numbers."""
     monkeypatch.setattr(micro, "BUDGET", 0)
     monkeypatch.setattr(micro, "REPEATS", 1)
+    monkeypatch.setattr(micro, "LARGEST", 1_000)
+
+
+@pytest.mark.usefixtures("briefly")
+@pytest.mark.parametrize("name", sorted(micro.LIMITS))
+def test_every_limit_runs(name: str) -> None:
+    assert micro.limit(name)["ns"] > 0
+
+
+@pytest.mark.usefixtures("briefly")
+@pytest.mark.parametrize("name", sorted(micro.MICROS))
+def test_every_micro_case_runs(name: str) -> None:
     figure = micro.main(factories.resolve("asyncio:new_event_loop"), name)
     assert figure["ns"] > 0
     assert figure["best_ns"] <= figure["ns"]
@@ -604,7 +821,7 @@ def test_the_load_generator_refuses_wrong_answers(answer: str, complaint: str) -
 
 
 def load_against(
-    program: str, generator: Path, mode: str, seconds: str, connections: int = 1
+    program: str, generator: Path, mode: str, seconds: str, connections: int = 1, size: int = 64
 ) -> subprocess.CompletedProcess[str]:
     """Run a load generator against a server that prints its port."""
     with subprocess.Popen(
@@ -614,7 +831,8 @@ def load_against(
             assert server.stdout is not None
             port = server.stdout.readline().strip()
             return subprocess.run(
-                [generator, mode, port, str(connections), "64", "0", seconds, str(server.pid)],
+                [generator, mode, port, str(connections), str(size), "0", seconds,
+                 str(server.pid)],
                 capture_output=True, text=True, timeout=60, check=False,
             )  # fmt: skip
         finally:
@@ -733,6 +951,162 @@ def test_a_missing_compiler_is_one_sentence(
         native.c_program("epoll_echo")
     with pytest.raises(native.BuildError, match="no Go toolchain is on PATH"):
         native.go_program()
+
+
+class Rounds(runner.Runner):
+    """A runner whose samples are made up: the rates of goloop, uvloop's being 1."""
+
+    def __init__(self, settings: runner.Settings, rates: list[float]) -> None:
+        """Take the settings; nothing is built."""
+        self.settings = settings
+        self.rates = rates
+        self.said: list[str] = []
+        self.say = self.said.append
+
+    def _sample(self, case: cases.Case, name: str, number: int = 0) -> results.Sample:
+        if self.rates[number] < 0 and name == "goloop":
+            raise runner.Failure("it failed")
+        return sample(self.rates[number] if name == "goloop" else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rates", "rounds"),
+    [
+        # No interval before six rounds; then it is narrow at once.
+        ([1.0] * 30, 6),
+        # Two far rounds are outside of the interval of twelve, not of fewer: 6 to 8 rounds
+        # are bounded by their extremes, 9 to 11 by the second ones.
+        ([2.0, 3.0] + [1.0] * 30, 12),
+        # It never is.
+        ([1.0, 2.0, 3.0] * 10, 21),
+        # goloop fails again and again: nothing to wait for.
+        ([1.0, 2.0, -1.0, -1.0] + [1.0] * 30, 5),
+    ],
+)
+def test_rounds_go_on_until_the_interval_is_narrow(rates: list[float], rounds: int) -> None:
+    measuring = Rounds(runner.Settings(rounds=5, until=0.05, max_rounds=21), rates)
+    run = a_run()
+    run.samples = {}
+    case = cases.BY_NAME["protocol-1k-x100"]
+    measuring.measure_case(run, case, [BY_NAME["goloop"], BY_NAME["uvloop"]])
+    assert run.tried(case.name) == rounds
+    fixed = Rounds(runner.Settings(rounds=5), rates)
+    run.samples = {}
+    fixed.measure_case(run, case, [BY_NAME["uvloop"]])
+    assert len(run.samples[case.name]["uvloop"]) == 5
+
+
+def test_a_default_run_has_both_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[runner.Settings, list[cases.Case]]] = []
+
+    def record(
+        _python: str, asked: runner.Settings, chosen: list[cases.Case], *_: object, **__: object
+    ) -> int:
+        ran.append((asked, chosen))
+        return 0
+
+    monkeypatch.setattr("benchmarks.__main__._run_one", record)
+    assert main(["run"]) == 0
+    (steady, everything), (layouts, some) = ran
+    assert (steady.rounds, steady.until, steady.max_rounds, steady.layouts) == (5, 0.05, 21, 0)
+    assert everything == cases.select(["all"])
+    assert layouts.rounds == layouts.layouts == len(allocator.LAYOUTS)
+    assert {case.name for case in some} == cases.ALLOCATES
+    ran.clear()
+    assert main(["run", "--cases", "tls", "--rounds", "3"]) == 0
+    assert [(asked.rounds, asked.until, asked.layouts) for asked, _ in ran] == [(3, 0, 0)]
+    ran.clear()
+    assert main(["run", "--cases", "udp", "--allocator", "default", "--layouts", "2"]) == 0
+    assert [(asked.rounds, asked.layouts) for asked, _ in ran] == [(2, 2)]
+    assert main(["run", "--layouts", "99"]) == 1
+    assert main(["run", "--allocator", "default", "--cases", "gather"]) == 1
+
+
+def test_the_allocator_is_set_as_the_run_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
+    steady = runner.environment(runner.Settings().allocator)
+    assert {name: steady[name] for name in steady if name.startswith("MALLOC_")} == allocator.STEADY
+    as_it_comes = runner.environment(runner.Settings(layouts=5).allocator)
+    assert not [name for name in as_it_comes if name.startswith("MALLOC_")]
+
+
+@pytest.mark.parametrize("number", range(len(allocator.LAYOUTS)))
+def test_a_layout_keeps_a_block_above_each_hole(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bytearray] = []
+    monkeypatch.setattr(allocator, "_kept", kept)
+    allocator.lay_out(number)
+    assert len(kept) == len(allocator.LAYOUTS[number])
+
+
+def test_ticks_that_a_late_one_held_up_are_late_too() -> None:
+    assert storm.delays(-0.0005) == [0]
+    assert storm.delays(0.0004) == [0.0004]
+    assert storm.delays(0.0025) == pytest.approx([0.0025, 0.0015, 0.0005])
+    assert storm.percentile([4, 1, 3, 2], 0.5) == 2
+    assert storm.percentile(list(range(1, 101)), 0.99) == 99
+    assert storm.percentile([7], 0.99) == 7
+
+
+@needs_compiler
+@pytest.mark.parametrize("loop", ["asyncio", "goloop"])
+def test_an_idle_connection_has_a_size(loop: str) -> None:
+    measurable("idle-memory")
+    run = measure("idle-memory", loop=loop)
+    assert run.errors == {}
+    assert run.samples["idle-memory"][loop][0]["bytes"] > 0
+    assert run.samples["idle-memory"]["c-epoll"][0]["bytes"] > 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("loop", ["asyncio", "goloop"])
+def test_timers_are_watched_while_clients_shake_hands(loop: str) -> None:
+    measurable("timer-storm-x200")
+    run = measure("timer-storm-x200", loop=loop)
+    assert run.errors == {}
+    found = run.samples["timer-storm-x200"][loop][0]
+    assert found["messages"] >= 200
+    assert 0 <= found["p50_us"] <= found["p99_us"] <= found["max_us"]
+
+
+@needs_compiler
+def test_a_rate_is_a_share_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    measurable("latency-aiohttp-30")
+    # Any loop will do for the peak.
+    monkeypatch.setattr(runner, "BASE", "asyncio")
+    case = cases.BY_NAME["latency-aiohttp-30"]
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    found = measuring._sample(case, "asyncio", 3)
+    assert found["asked"] == round(measuring.peaks[case.name, 3] * 0.3)
+    assert found["messages"] > 0
+
+
+# Answers each request, the first of a connection late: those due meanwhile are late too.
+PACED = """
+import socket, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+client, _ = listener.accept()
+data, answers = b'', 0
+while piece := client.recv(4096):
+    data += piece
+    while b'\\r\\n\\r\\n' in data:
+        data = data.partition(b'\\r\\n\\r\\n')[2]
+        answers += 1
+        if answers == 20: time.sleep(0.3)
+        client.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok')
+"""
+
+
+@needs_compiler
+def test_a_late_answer_counts_for_the_requests_that_it_held_up() -> None:
+    load = load_against(PACED, native.c_program("epoll_load"), "http-paced", "0.5", size=100)
+    assert load.returncode == 0, load.stderr
+    found = json.loads(load.stdout)
+    # 100 a second for half a second, of which 0.3 stood still: 30 requests of 50 were due
+    # in that time, and the median is of them.  Without them one answer alone was late.
+    assert found["p50_us"] > 20_000
 
 
 def test_measured_processes_get_no_tuning_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:

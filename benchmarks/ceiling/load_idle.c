@@ -1,0 +1,71 @@
+/*
+ * load_idle.c: connections that say nothing, and what each costs the server's memory.
+ *
+ * They are opened in batches, and the last of a batch asks a question: the server accepts
+ * in order, so its answer tells that all before it have been accepted.  The first batch
+ * pays for what the server makes once, and is not counted.
+ */
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { BATCH = 500, LONGEST = 4096 };
+
+static int open_one(int port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        fail("socket");
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+        fail("connect");
+    return fd;
+}
+
+static void ask(int fd, const char *question, size_t size) {
+    char answer[LONGEST];
+    struct timeval patience = {.tv_sec = 10};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (size > sizeof answer)
+        refuse("SIZE is at most 4096 here");
+    if (send(fd, question, size, MSG_NOSIGNAL) != (ssize_t)size)
+        fail("send");
+    if (recv(fd, answer, size, MSG_WAITALL) != (ssize_t)size)
+        refuse("one of the connections had no answer for 10 seconds");
+}
+
+static long resident(int server) {
+    char path[64];
+    long pages = 0;
+    snprintf(path, sizeof path, "/proc/%d/statm", server);
+    FILE *file = fopen(path, "r");
+    if (file == NULL || fscanf(file, "%*d %ld", &pages) != 1)
+        refuse("the server's memory can't be read");
+    fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+void idle_hold(int port, int connections, const char *question, size_t size, int server) {
+    long before = 0;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        fail("getrlimit");
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (int i = 0; i < BATCH + connections; i++) {
+        int fd = open_one(port);
+        if (i % BATCH == BATCH - 1 || i == BATCH + connections - 1)
+            ask(fd, question, size);
+        if (i == BATCH - 1)
+            before = resident(server);
+    }
+    printf("{\"messages\": %d, \"bytes\": %.1f}\n", connections,
+           (double)(resident(server) - before) / connections);
+}
