@@ -13,6 +13,7 @@ import asyncio
 import asyncio.unix_events
 import contextlib
 import os
+import sys
 import threading
 from asyncio.log import logger
 
@@ -89,8 +90,13 @@ class Processes(CoreLoop):
         """The pidfd is readable, so waiting does not block."""
         self._remove_reader(pidfd)
         os.close(pidfd)
-        # One iteration later, so that what the child wrote last is read first.
-        self.call_soon(self._exited, pid, transport)
+        if sys.version_info >= (3, 14):
+            # One iteration later, so that what the child wrote last is read first.
+            self.call_soon(self._exited, pid, transport)
+        else:
+            # At once: the handler of a FastChildWatcher, which these versions still have, runs
+            # in this iteration too, and reaps every child.
+            self._exited(pid, transport)
 
     def _wait_for_child(self, pid: int, transport: Any) -> None:
         """In a thread of its own, which leaves the child to the loop's to reap."""
@@ -108,7 +114,10 @@ class Processes(CoreLoop):
         In one callback: in between, the number could be another process's, and a
         transport that knows of no end would send its signals there.
         """
-        transport._process_exited(self._reap(pid))
+        popen = transport._proc
+        # Up to 3.12 kill() and its kin go through Popen.poll(), which reaps.
+        known = None if popen is None else popen.returncode
+        transport._process_exited(self._reap(pid) if known is None else known)
 
     def _reap(self, pid: int) -> int:
         try:

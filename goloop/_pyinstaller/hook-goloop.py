@@ -15,4 +15,11 @@ _folder = os.path.dirname(_spec.origin)
 binaries = [(path, "goloop") for path in glob.glob(os.path.join(_folder, "libgoloop.so.*"))]
 
 # What pybridge/core imports by name, and no module of the package does.
-hiddenimports = ["asyncio.sslproto", "collections.abc", "goloop.transport_socket", "socket"]
+hiddenimports = [
+    "asyncio.sslproto",
+    "collections.abc",
+    "goloop.closing",
+    "goloop.protocols",
+    "goloop.transport_socket",
+    "socket",
+]

@@ -51,6 +51,18 @@ def program(source: str, *flags: str) -> str:
 # ---- import ---------------------------------------------------------------------
 
 
+def test_pyinstallers_hook_names_what_only_the_extension_imports() -> None:
+    """What `import goloop` has loaded, PyInstaller finds itself."""
+    core = ROOT / "pybridge" / "core"
+    text = "".join(path.read_text() for path in core.rglob("*.c"))
+    named = set(re.findall(r'(?:gl_import_attr\(|IMPORT\(\w+, )"([\w.]+)"', text))
+    assert "goloop.closing" in named
+    loaded = set(program("import goloop, sys; print(*sys.modules)").split())
+    hook = (ROOT / "goloop" / "_pyinstaller" / "hook-goloop.py").read_text()
+    hidden = set(re.findall(r'"([\w.]+)"', hook))
+    assert named <= loaded | hidden
+
+
 def test_import_loads_no_go() -> None:
     source = """
 import goloop

@@ -108,6 +108,9 @@ def deliberate(case: tuple[Any, ...]) -> bool:
     # asyncio's slot of arguments that are kept elsewhere: what it holds has no effect.
     if way == "slot" and name == "_args":
         return True
+    # asyncio's slot is empty until the context is needed, so there is nothing to delete.
+    if way == "slot" and name == "_context" and value == "delete":
+        return True
     # Not writable: whether a timer is armed is the loop's matter.
     if name == "_scheduled":
         return True

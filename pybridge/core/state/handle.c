@@ -68,19 +68,22 @@ GL_PRIVATE int
 handle_make_context(PyObject *self)
 {
     gl_handle_args *inl = handle_inline(self);
+    PyObject **slot = &((gl_handle_head *)self)->context;
+    if (*slot != NULL) /* by asyncio's own slot, perhaps */
+        inl->context_due = false;
     if (!inl->context_due)
         return 0;
     PyObject *made = G.spare_context ? G.spare_context : PyContext_New();
     if (made == NULL)
         return -1;
     G.spare_context = NULL;
-    if (!inl->context_due) { /* the collector ran, and somebody looked */
+    if (*slot != NULL) { /* the collector ran, and somebody looked */
         Py_DECREF(made);
         return 0;
     }
     inl->context_due = false;
     inl->context_ours = true;
-    ((gl_handle_head *)self)->context = made;
+    *slot = made;
     return 0;
 }
 
