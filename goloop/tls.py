@@ -234,7 +234,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         state = self._state
         if state == _State.DO_HANDSHAKE:
             if not self._handshake_waits:
-                self._loop._handshakes.step(self)
+                loop: Any = self._loop
+                loop._handshakes.step(self)
         elif state == _State.FLUSHING:
             self._do_flush()
         elif state == _State.SHUTDOWN:
