@@ -48,8 +48,21 @@ def test() -> None:
     conclude("test", all(outcome))
 
 
+# Tests of what is the same on every interpreter: the tree, its tools, the benchmarks.
+# Only the default one has them.
+ONCE = [
+    "project/test_benchmarks.py",
+    "project/test_emulation.py",
+    "project/test_lint_c.py",
+    "project/test_lint_rooms.py",
+    "project/test_units.py",
+]
+
+
 def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
+
+    The default one has those of ONCE too.
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
     two cores busy.  EXCEPT=default leaves out the one that `make test` tests.
@@ -69,7 +82,8 @@ def test_all() -> None:
 
 def _test_one(base: Interpreter, *, together: bool) -> bool:
     try:
-        return python_tests(built(base, "test"), together=together)
+        once = base.tag != environments.default_interpreter().tag
+        return python_tests(built(base, "test"), together=together, without=ONCE if once else [])
     except Failed as reason:
         say(f"Python {base.tag}: {reason}")
         return False
@@ -81,7 +95,9 @@ def go_tests(*flags: str) -> bool:
     return succeeded(["go", "test", *flags, "./..."], env=environments.go_environment())
 
 
-def python_tests(made: Environment, *, together: bool = False) -> bool:
+def python_tests(
+    made: Environment, *, together: bool = False, without: Sequence[str] = ()
+) -> bool:
     """pytest in an environment; no test collected counts as a failure, as pytest has it.
 
     A few failures are tried once more, alone and one after the other: many tests are of
@@ -94,6 +110,7 @@ def python_tests(made: Environment, *, together: bool = False) -> bool:
     asked = os.environ.get("PYTEST_ARGS", "").split()
     env = made.variables()
     first = [*pytest, "--cache-clear", "--durations=10", *environments.workers(), *asked]
+    first += [f"--ignore=tests/{name}" for name in without]
     if succeeded(first, env=env, together=together):
         return True
     failed = environments.few_failures(cache)
