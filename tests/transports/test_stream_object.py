@@ -413,3 +413,44 @@ def test_collections_of_another_thread_disturb_no_waiting_loop(loop: Loop, pair:
     stop.set()
     thread.join()
     loop.run_until_complete(hang_up(protocol))
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+async def test_a_transport_that_is_closed_at_once_still_has_its_socket(
+    loop: Loop, role: str
+) -> None:
+    """As asyncio's: a TransportSocket, whose descriptor is gone once the transport has ended."""
+    found: list[Any] = []
+
+    class Closing(Recorder):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            transport.close()
+            found.append(transport.get_extra_info("socket"))
+            found.append(transport.get_extra_info("peername"))
+
+    protocols: list[Closing] = []
+
+    def factory() -> Closing:
+        protocols.append(Closing())
+        return protocols[-1]
+
+    if role == "server":
+        server = await loop.create_server(factory, "127.0.0.1", 0)
+        client = socket.create_connection(server.sockets[0].getsockname())
+        await until(lambda: protocols)
+        peer = client.getsockname()
+    else:
+        client = socket.create_server(("127.0.0.1", 0))
+        await loop.create_connection(factory, *client.getsockname())
+        peer = client.getsockname()
+    await protocols[0].lost
+    sock = found[0]
+    assert isinstance(sock, asyncio.trsock.TransportSocket)
+    assert found[1] == peer
+    assert sock.fileno() == -1
+    assert protocols[0].transport.get_extra_info("socket").fileno() == -1
+    client.close()
+    if role == "server":
+        server.close()
+        await server.wait_closed()
