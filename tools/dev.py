@@ -9,7 +9,6 @@ every step succeeded.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import shutil
 import sys
@@ -48,21 +47,25 @@ def test() -> None:
     conclude("test", all(outcome))
 
 
-# Tests of what is the same on every interpreter: the tree, its tools, the benchmarks.
-# Only the default one has them.
+# Tests of what is the same on every interpreter: the tree, its tools, the benchmarks, the
+# build. Only the default one has them; `make wheels` builds for all.
 ONCE = [
     "project/test_benchmarks.py",
     "project/test_emulation.py",
     "project/test_lint_c.py",
     "project/test_lint_rooms.py",
+    "project/test_packaging.py",
     "project/test_units.py",
 ]
+# Minutes of hostile programs: the default one has them, also under AddressSanitizer, and the
+# newest.
+TWICE = ["fuzz"]
 
 
 def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
 
-    The default one has those of ONCE too.
+    Those of ONCE are for the default one, those of TWICE for the newest too.
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
     two cores busy.  EXCEPT=default leaves out the one that `make test` tests.
@@ -74,16 +77,22 @@ def test_all() -> None:
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
     jobs = int(os.environ.get("JOBS") or 1)
     with ThreadPoolExecutor(jobs) as pool:
-        outcome = list(pool.map(functools.partial(_test_one, together=jobs > 1), found))
+        outcome = list(
+            pool.map(
+                lambda base: _test_one(base, together=jobs > 1, newest=base is found[-1]), found
+            )
+        )
     for base, passed in zip(found, outcome, strict=True):
         say(f"Python {base.tag}: {'passed' if passed else 'FAILED'}")
     conclude("test-all", all(outcome))
 
 
-def _test_one(base: Interpreter, *, together: bool) -> bool:
+def _test_one(base: Interpreter, *, together: bool, newest: bool) -> bool:
+    without: list[str] = []
+    if base.tag != environments.default_interpreter().tag:
+        without = ONCE if newest else [*ONCE, *TWICE]
     try:
-        once = base.tag != environments.default_interpreter().tag
-        return python_tests(built(base, "test"), together=together, without=ONCE if once else [])
+        return python_tests(built(base, "test"), together=together, without=without)
     except Failed as reason:
         say(f"Python {base.tag}: {reason}")
         return False
