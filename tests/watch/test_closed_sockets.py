@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import pickle
 import socket
 import threading
+import warnings
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -255,3 +258,31 @@ def test_a_loop_that_was_closed_is_left_alone(loop_factory: Any) -> None:
     far.close()
     waiting._log_destroy_pending = False
     del waiting
+
+
+@pytest.mark.usefixtures("ends")
+def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
+    """Told by a weak reference to the loop, which nobody has any more."""
+    loop = loop_factory()
+    near, far = pair()
+
+    async def wait() -> None:
+        await loop._until_readable(near)
+
+    waiting = loop.create_task(wait())
+    loop.run_until_complete(turns(3))
+    waiting._log_destroy_pending = False
+    told: list[int] = []
+
+    def end(_: Any) -> None:
+        near.close()
+        told.append(near.fileno())
+
+    reference = weakref.ref(loop, end)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        del loop, waiting, wait
+        gc.collect()
+    assert reference() is None
+    assert told == [-1]
+    far.close()

@@ -52,7 +52,7 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
 static inline bool
 is_users(PyObject *count)
 {
-    return count != NULL && (PyObject *)Py_TYPE(count) == G.lease.users;
+    return count != NULL && (PyObject *)Py_TYPE(count) == G.lease.users && PyLong_Check(count);
 }
 
 /* Adds to the number of a socket's users; false where it does not count them.  An int goes, so

@@ -467,7 +467,8 @@ gl_waiting_loops(PyObject *users, int fd)
             }
         }
         gl_fd *f = gl_fd_find(loop, fd);
-        if (f == NULL || f->watch == NULL || gl_loop_is_foreign(loop))
+        /* One whose end is being told to its weak references is still in the list. */
+        if (f == NULL || f->watch == NULL || gl_loop_is_foreign(loop) || Py_REFCNT(loop) == 0)
             continue;
         if ((place_waits(&f->watch->place[0], users) || place_waits(&f->watch->place[1], users)) &&
             PyList_Append(loops, (PyObject *)loop) < 0)
