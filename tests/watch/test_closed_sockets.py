@@ -266,10 +266,10 @@ def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
     loop = loop_factory()
     near, far = pair()
 
-    async def wait() -> None:
-        await loop._until_readable(near)
+    async def wait(own: Any) -> None:
+        await own._until_readable(near)
 
-    waiting = loop.create_task(wait())
+    waiting = loop.create_task(wait(loop))
     loop.run_until_complete(turns(3))
     waiting._log_destroy_pending = False
     told: list[int] = []
