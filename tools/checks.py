@@ -155,7 +155,7 @@ NOT_SANITIZED = [
     "native",  # a C library of its own; forks behind the allocator's back
     "project/test_benchmarks.py",  # starts programs with time limits
     # AddressSanitizer's allocator does not survive every fork: where a thread that Go has just
-    # started holds one of its locks, the child waits for ever.  `forks` has 3000 without it.
+    # started holds one of its locks, the child waits for ever.  `forks` has 2000 without it.
     "runtime/test_fork.py",
     "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
     "project/test_lint_c.py",  # reads sources
@@ -227,9 +227,9 @@ def _sanitized() -> Environment:
 
 
 def forks() -> bool:
-    """3000 forked children, each with a Go runtime of its own that has to live."""
+    """2000 forked children, each with a Go runtime of its own that has to live."""
     made = built()
-    env = made.variables(GOLOOP_TEST_FORKS=os.environ.get("GOLOOP_TEST_FORKS", "3000"))
+    env = made.variables(GOLOOP_TEST_FORKS=os.environ.get("GOLOOP_TEST_FORKS", "2000"))
     tests = ["tests/runtime/test_fork.py", "-k", "stress"]
     return _passes(made.python, "-m", "pytest", "-q", *tests, env=env)
 

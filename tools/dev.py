@@ -12,9 +12,10 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 
 import checks
 import environments
@@ -65,7 +66,8 @@ TWICE = ["fuzz"]
 def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
 
-    Those of ONCE are for the default one, those of TWICE for the newest too.
+    Those of ONCE are for the default one, those of TWICE for the newest too; and on asyncio's
+    loop, which proves what the tests expect, they run on these two.
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
     two cores busy.  EXCEPT=default leaves out the one that `make test` tests.
@@ -89,10 +91,14 @@ def test_all() -> None:
 
 def _test_one(base: Interpreter, *, together: bool, newest: bool) -> bool:
     without: list[str] = []
+    env: dict[str, str] = {}
     if base.tag != environments.default_interpreter().tag:
         without = ONCE if newest else [*ONCE, *TWICE]
+        if not newest:
+            env = {"GOLOOP_TEST_LOOP": "goloop"}
     try:
-        return python_tests(built(base, "test"), together=together, without=without)
+        made = built(base, "test")
+        return python_tests(made, together=together, without=without, more=env)
     except Failed as reason:
         say(f"Python {base.tag}: {reason}")
         return False
@@ -105,7 +111,11 @@ def go_tests(*flags: str) -> bool:
 
 
 def python_tests(
-    made: Environment, *, together: bool = False, without: Sequence[str] = ()
+    made: Environment,
+    *,
+    together: bool = False,
+    without: Sequence[str] = (),
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> bool:
     """pytest in an environment; no test collected counts as a failure, as pytest has it.
 
@@ -117,7 +127,7 @@ def python_tests(
     cache = made.home / "pytest-cache"
     pytest: list[str | Path] = [made.python, "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
     asked = os.environ.get("PYTEST_ARGS", "").split()
-    env = made.variables()
+    env = made.variables(**more)
     first = [*pytest, "--cache-clear", "--durations=10", *environments.workers(), *asked]
     first += [f"--ignore=tests/{name}" for name in without]
     if succeeded(first, env=env, together=together):

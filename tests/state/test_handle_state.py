@@ -90,7 +90,7 @@ def outcome(kind, arguments, way, name, value, how, debug):
 
 found = {}
 for kind in ("call_soon", "call_later", "call_soon_threadsafe"):
-    for arguments in ((), (1, 2, 3)):
+    for arguments in ((), (1, 2, 3)) if kind == "call_soon" else ((1, 2, 3),):
         for way in ("attribute", "slot"):
             for name in NAMES[:None if kind == "call_later" else 7]:
                 for value in VALUES:
