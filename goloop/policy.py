@@ -7,7 +7,7 @@ install() says so.
 
 from __future__ import annotations
 
-import asyncio.unix_events
+import asyncio
 import sys
 import warnings
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     _DefaultPolicy = asyncio.DefaultEventLoopPolicy
-elif sys.version_info >= (3, 14) and sys.platform == "win32":
-    from asyncio.windows_events import _DefaultEventLoopPolicy as _DefaultPolicy
 elif sys.version_info >= (3, 14):
-    _DefaultPolicy = getattr(asyncio.unix_events, "_DefaultEventLoopPolicy", None)
+    if sys.platform == "win32":
+        from asyncio import windows_events as _events
+    else:
+        from asyncio import unix_events as _events
+
+    _DefaultPolicy = getattr(_events, "_DefaultEventLoopPolicy", None)
 else:
     from asyncio import DefaultEventLoopPolicy as _DefaultPolicy
 

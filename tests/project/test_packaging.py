@@ -360,6 +360,27 @@ print(sorted(goloop.__all__), [hasattr(goloop, name) for name in goloop.__all__]
     assert done.stdout.strip() == f"{sorted(goloop.__all__)} {[True] * len(goloop.__all__)}"
 
 
+WINDOWS = """
+import asyncio, sys, types
+policy = getattr(asyncio.unix_events, "_DefaultEventLoopPolicy", asyncio.SelectorEventLoop)
+windows = types.ModuleType("asyncio.windows_events")
+windows._DefaultEventLoopPolicy = policy
+sys.modules[windows.__name__] = asyncio.windows_events = windows
+sys.modules["asyncio.unix_events"] = None  # an ImportError there
+del asyncio.unix_events
+asyncio.ProactorEventLoop = asyncio.SelectorEventLoop
+sys.platform = "win32"
+import goloop
+print(goloop.native, goloop.run(asyncio.sleep(0, 5)))
+"""
+
+
+@pytest.mark.timeout(600)
+def test_the_pure_wheel_imports_where_asyncio_has_no_unix_events(pure: Path) -> None:
+    done = run_pure(pure, WINDOWS, "-W", "ignore")
+    assert (done.stdout, done.returncode) == ("False 5\n", 0), done.stderr
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("change", "reason"),
