@@ -93,3 +93,24 @@ async def test_what_is_no_address_is_the_sockets_to_refuse(
         errors.expect(type(protocol.lost.result()), "Fatal write error on datagram transport")
     transport.abort()
     await protocol.lost
+
+
+async def test_a_transport_may_end_while_an_address_is_looked_at(
+    loop: Loop, loop_name: str
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("goloop's own check")
+    transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
+
+    def end(address: Any) -> None:
+        transport.abort()
+        transport._call_connection_lost(None)
+
+    transport._refuse_look_up = end
+    transport.sendto(b"dropped", ("name.invalid", 9))
+    assert protocol.lost.done()
+    # Arguments come first, as everywhere: a name is refused by a transport that has ended, too.
+    del transport._refuse_look_up
+    with pytest.raises(ValueError, match="looks up no names"):
+        transport.sendto(b"dropped", ("name.invalid", 9))
+    await asyncio.sleep(0)

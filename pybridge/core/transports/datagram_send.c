@@ -272,6 +272,30 @@ datagram_refuse_look_up(gl_datagram *d, PyObject *addr)
     return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }
 
+/* What is to be done with a datagram whose arguments are good. */
+static int
+datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr)
+{
+    /* asyncio's own transport raises AttributeError where it is lost and has no
+     * remote address. */
+    if ((is_ending(d) && d->fixed) || is_lost(d))
+        return late_write(&d->conn_lost, LATE_SEND);
+    if (gl_loop_is_foreign(d->loop))
+        return gl_loop_check_usable(d->loop);
+    if (d->parcel_count > 0)
+        return datagram_enqueue(d, data, addr);
+    enum gl_sent what = datagram_send(d, data, addr);
+    if (what == GL_SENT)
+        return 0;
+    if (what != GL_NO_ROOM)
+        return datagram_send_failed(d, what);
+    d->blocked = true;
+    if (transport_sync(&d->base) == 0)
+        return datagram_enqueue(d, data, addr);
+    d->blocked = false;
+    return -1;
+}
+
 GL_PRIVATE PyObject *
 datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -295,36 +319,10 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
             return NULL;
         addr = d->address;
     }
-    /* asyncio's own transport raises AttributeError where it is lost and has no
-     * remote address. */
-    if ((is_ending(d) && d->fixed) || is_lost(d)) {
-        if (late_write(&d->conn_lost, LATE_SEND) < 0)
-            return NULL;
-        Py_RETURN_NONE;
-    }
-    if (gl_loop_is_foreign(d->loop)) {
-        gl_loop_check_usable(d->loop);
-        return NULL;
-    }
-    int rc = datagram_refuse_look_up(d, addr);
-    if (rc < 0)
-        return NULL;
     Py_INCREF(addr);
-    if (d->parcel_count == 0) {
-        enum gl_sent what = datagram_send(d, data, addr);
-        if (what == GL_NO_ROOM) {
-            d->blocked = true;
-            rc = transport_sync(&d->base);
-            if (rc == 0)
-                rc = datagram_enqueue(d, data, addr);
-            else
-                d->blocked = false;
-        } else if (what != GL_SENT) {
-            rc = datagram_send_failed(d, what);
-        }
-    } else {
-        rc = datagram_enqueue(d, data, addr);
-    }
+    int rc = datagram_refuse_look_up(d, addr); /* Python's, so before the state is looked at */
+    if (rc == 0)
+        rc = datagram_send_or_queue(d, data, addr);
     Py_DECREF(addr);
     if (rc < 0)
         return NULL;
