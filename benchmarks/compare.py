@@ -28,8 +28,7 @@ def compare(
 ) -> str:
     """Measure both builds and return a table; a case that one can't run has a dash."""
     runners = {
-        name: Runner(path, settings, say)
-        for name, path in zip(NAMES, (before, after), strict=True)
+        name: Runner(path, settings, say) for name, path in zip(NAMES, (before, after), strict=True)
     }
     # Both are asked for the same rate.
     runners["before"].peaks = runners["after"].peaks

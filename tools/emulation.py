@@ -215,9 +215,7 @@ def _debian(suite: str, packages: tuple[str, ...], architecture: str) -> Path:
     return cache() / name
 
 
-def _download(
-    suite: str, packages: tuple[str, ...], architecture: str, folder: Path
-) -> list[Path]:
+def _download(suite: str, packages: tuple[str, ...], architecture: str, folder: Path) -> list[Path]:
     """What apt fetches for a machine that has nothing, with lists and a state of its own."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise Skipped("no apt-get and dpkg-deb here, to fetch Debian's packages with")

@@ -482,9 +482,7 @@ def _between(tree: Tree, function: Function, starts: list[int]) -> Hits:
                 yield found.start(), f"{how} between the check and the commit, {commit}"
 
 
-def _runs(
-    tree: Tree, source: Source, start: int, body: str, found: re.Match[str]
-) -> str | None:
+def _runs(tree: Tree, source: Source, start: int, body: str, found: re.Match[str]) -> str | None:
     name = found[1]
     if name in _WORDS or _CHECKS.match(body, found.start()):
         return None
@@ -502,7 +500,7 @@ def _runs(
 def _reaches(body: str, call: int, commit: int) -> bool:
     """Whether what follows a call may be the commit: its path does not leave before."""
     line_start = max(body.rfind(mark, 0, call) for mark in ";{}") + 1
-    statement = body[line_start : call]
+    statement = body[line_start:call]
     end = body.find(";", call)
     if re.search(r"\b(?:return|goto)\b", statement) and not call < commit < end:
         return False

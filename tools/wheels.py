@@ -108,9 +108,7 @@ def unpacked(sdist: Path, folder: Path) -> Path:
     return tree
 
 
-def build_wheel(
-    tree: Path, out: Path, base: Interpreter, machine: str | None, **more: str
-) -> Path:
+def build_wheel(tree: Path, out: Path, base: Interpreter, machine: str | None, **more: str) -> Path:
     """A wheel by the backend's hook; the one of Python alone where there is no machine."""
     variables = {
         "ZIG": f"{tools().python} -m ziglang",

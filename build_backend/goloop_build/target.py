@@ -107,7 +107,6 @@ def zig() -> str:
         return chosen
     if importlib.util.find_spec("ziglang") is None:
         raise Unbuildable(
-            "GOLOOP_TARGET needs zig, and none is on PATH; pip install ziglang, "
-            "or let ZIG name it."
+            "GOLOOP_TARGET needs zig, and none is on PATH; pip install ziglang, or let ZIG name it."
         )
     return f"{sys.executable} -m ziglang"

@@ -75,9 +75,7 @@ async def test_what_waits_when_a_transport_is_made_comes_in_its_first_iterations
             reading, writing = os.pipe()
             stack.enter_context(os.fdopen(writing, "wb"))
             os.write(writing, b"waits")
-            transport, _ = await loop.connect_read_pipe(
-                lambda: protocol, os.fdopen(reading, "rb")
-            )
+            transport, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb"))
         else:
             near, far = stream_pair() if kind == "stream" else datagram_pair()
             stack.enter_context(far)

@@ -214,9 +214,9 @@ CONSTANT = [
     "struct stat;",
     "enum { A, B };",
     "typedef int (*callback)(int);",
-    "_Static_assert(sizeof(int) == 4, \"\");",
+    '_Static_assert(sizeof(int) == 4, "");',
     "static int f(int statics);",
-    "static int f(void) { static char *names[] = {\"loop\", 0}; return names[0] != 0; }",
+    'static int f(void) { static char *names[] = {"loop", 0}; return names[0] != 0; }',
     "/* lint: allow mutable-static: set once, at import */\nstatic int count;",
 ]
 

@@ -109,7 +109,10 @@ async def test_it_gets_what_tls_has_decrypted(loop: Loop, start: bool) -> None:
             loop.start_tls(accepted.transport, accepted, server_context(), server_side=True)
         )
         await loop.start_tls(
-            transport, protocol, client_context(), server_hostname="localhost"  # type: ignore[arg-type]
+            transport,
+            protocol,
+            client_context(),
+            server_hostname="localhost",  # type: ignore[arg-type]
         )
         sender = await serving
         assert sender is not None
@@ -147,9 +150,7 @@ async def test_data_received_comes_first(loop: Loop) -> None:
 
 
 @pytest.mark.usefixtures("goloops")
-async def test_what_its_class_raises_when_it_is_asked_is_the_constructors(
-    loop: Loop
-) -> None:
+async def test_what_its_class_raises_when_it_is_asked_is_the_constructors(loop: Loop) -> None:
     class Odd(Methods):
         @property
         def get_buffer(self) -> Any:
