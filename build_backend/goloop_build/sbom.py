@@ -30,9 +30,7 @@ def document(version: str) -> bytes:
         "version": 1,
         "metadata": {
             "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(source_date())),
-            "component": _component(
-                "goloop", version, f"pkg:pypi/goloop@{version}", "MIT", kind="library"
-            ),
+            "component": _component("goloop", version, f"pkg:pypi/goloop@{version}", "MIT"),
         },
         "components": components,
         "dependencies": [
@@ -45,11 +43,9 @@ def document(version: str) -> bytes:
     return (json.dumps(bom, indent=2) + "\n").encode()
 
 
-def _component(
-    name: str, version: str, purl: str, spdx: str, *, kind: str = "library"
-) -> dict[str, object]:
+def _component(name: str, version: str, purl: str, spdx: str) -> dict[str, object]:
     return {
-        "type": kind,
+        "type": "library",
         "bom-ref": purl,
         "name": name,
         "version": version,
