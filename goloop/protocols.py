@@ -7,13 +7,9 @@ them here, where asyncio fails for want of data_received().
 
 from __future__ import annotations
 
-import asyncio
 
-
-def is_buffered(protocol: object) -> bool:
-    """Whether a stream gives the protocol its bytes by get_buffer() and buffer_updated()."""
-    if isinstance(protocol, asyncio.BufferedProtocol):
-        return True
+def has_buffer_methods(protocol: object) -> bool:
+    """Whether a protocol that is none of asyncio's BufferedProtocols gets its bytes as they do."""
     if hasattr(protocol, "data_received"):
         return False
     return hasattr(protocol, "get_buffer") and hasattr(protocol, "buffer_updated")

@@ -9,7 +9,10 @@ from __future__ import annotations
 import _socket
 import asyncio.selector_events
 import socket
+from asyncio import BufferedProtocol
 from collections.abc import Callable
+
+from .protocols import has_buffer_methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,3 +83,9 @@ class OtherDatagramTransport(_OverWatches, _SelectorDatagramTransport):  # type:
 
 class OtherStreamTransport(_OverWatches, _SelectorSocketTransport):  # type: ignore[misc]
     """asyncio's stream transport."""
+
+    def set_protocol(self, protocol: Any) -> None:
+        _SelectorSocketTransport.set_protocol(self, protocol)
+        # asyncio looks at the class alone.
+        if not isinstance(protocol, BufferedProtocol) and has_buffer_methods(protocol):
+            self._read_ready_cb = self._read_ready__get_buffer

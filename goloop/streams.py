@@ -230,6 +230,7 @@ class Streams(CoreLoop):
         if not has_own_methods(sock):
             return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
         self._ensure_fd_no_transport(sock)
+        _set_nodelay(sock)
         named: dict[str, Any] = {"extra": extra, "server": server}
         if sys.version_info >= (3, 15):
             named["context"] = context

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from . import _core
 from .base import CoreLoop
-from .protocols import is_buffered
+from .protocols import has_buffer_methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     def _set_app_protocol(self, app_protocol: Any) -> None:
         _Inherited._set_app_protocol(self, app_protocol)
         # asyncio looks at the class alone.
-        if not self._app_protocol_is_buffer and is_buffered(app_protocol):
+        if not self._app_protocol_is_buffer and has_buffer_methods(app_protocol):
             self._app_protocol_get_buffer = app_protocol.get_buffer
             self._app_protocol_buffer_updated = app_protocol.buffer_updated
             self._app_protocol_is_buffer = True

@@ -54,12 +54,18 @@ async def test_what_a_socket_of_protocol_0_accepts_has_it(
     await until(lambda: not asyncio.all_tasks() - {asyncio.current_task()})
 
 
+class OwnMethod(socket.socket):
+    def send(self, data: Any, flags: int = 0) -> int:
+        return super().send(data, flags)
+
+
+@pytest.mark.parametrize("kind", [socket.socket, OwnMethod])
 @pytest.mark.parametrize("way", ["create_connection", "connect_accepted_socket"])
 async def test_a_connection_on_a_socket_of_protocol_0_has_it(
-    loop: Loop, loop_name: str, way: str
+    loop: Loop, loop_name: str, way: str, kind: Any
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock = kind(socket.AF_INET, socket.SOCK_STREAM)
         sock.connect(listening.getsockname())
         far, _ = listening.accept()
     sock.setblocking(False)

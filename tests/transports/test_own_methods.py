@@ -41,12 +41,12 @@ class Counting(socket.socket):
         return self.send(b"".join(bytes(each) for each in buffers)[:1000])
 
 
-def pair() -> tuple[Counting, socket.socket]:
+def pair(kind: Any = Counting) -> tuple[Any, socket.socket]:
     near, far = socket.socketpair()
-    counting = Counting(near.family, near.type, near.proto, near.detach())
-    counting.setblocking(False)
+    made = kind(near.family, near.type, near.proto, near.detach())
+    made.setblocking(False)
     far.setblocking(False)
-    return counting, far
+    return made, far
 
 
 PAYLOAD = os.urandom(30_000)
@@ -61,6 +61,29 @@ async def exchange(loop: Loop, protocol: Any, far: socket.socket) -> None:
     await loop.sock_sendall(far, PAYLOAD)
     await until(lambda: len(protocol.data) == len(PAYLOAD))
     assert protocol.data == PAYLOAD
+
+
+class ByMethods:
+    """Buffered by its methods alone."""
+
+    def __init__(self) -> None:
+        self.inner = BufferedRecorder()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "data_received":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+async def test_a_protocol_may_have_a_buffers_methods_alone(loop: Loop, loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("looks at the class (docs/compatibility.md)")
+    near, far = pair()
+    protocol: Any = ByMethods()
+    await loop.create_connection(lambda: protocol, sock=near)
+    await exchange(loop, protocol, far)
+    far.close()
+    assert await protocol.lost is None
 
 
 @pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
@@ -90,13 +113,10 @@ async def test_an_accepted_one_does(loop: Loop) -> None:
 
 
 async def test_a_method_of_the_instance_counts(loop: Loop) -> None:
-    near, far = socket.socketpair()
-
     class Holder(socket.socket):
         pass
 
-    holder: Any = Holder(near.family, near.type, near.proto, near.detach())
-    holder.setblocking(False)
+    holder, far = pair(Holder)
     seen: list[int] = []
     holder.recv = lambda size: seen.append(size) or socket.socket.recv(holder, size)
     protocol = Recorder()
@@ -118,8 +138,7 @@ async def test_a_method_put_into_the_class_counts(
         seen.append(size)
         return original(self, size, *args)
 
-    near, far = socket.socketpair()
-    near.setblocking(False)
+    near, far = pair(socket.socket)
     monkeypatch.setattr(socket.socket, "recv", recv, raising=False)
     protocol = Recorder()
     await loop.create_connection(lambda: protocol, sock=near)
@@ -161,15 +180,11 @@ async def test_sock_calls_go_through_the_methods(loop: Loop) -> None:
     far.close()
 
 
-async def test_a_subclass_without_methods_of_its_own_is_native(
-    loop: Loop, loop_name: str
-) -> None:
+async def test_a_subclass_without_methods_of_its_own_is_native(loop: Loop, loop_name: str) -> None:
     class Plain(socket.socket):
         pass
 
-    near, far = socket.socketpair()
-    plain = Plain(near.family, near.type, near.proto, near.detach())
-    plain.setblocking(False)
+    plain, far = pair(Plain)
     protocol = Recorder()
     transport, _ = await loop.create_connection(lambda: protocol, sock=plain)
     if loop_name == "goloop":

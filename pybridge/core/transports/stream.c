@@ -79,10 +79,8 @@ protocol_is_buffered(PyObject *protocol)
     r = PyObject_IsInstance(protocol, G.asyncio_Protocol);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    PyObject *ask = gl_import_attr("goloop.protocols", "is_buffered");
-    PyObject *answer = ask ? PyObject_CallOneArg(ask, protocol) : NULL;
-    r = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
+    PyObject *ask = gl_import_attr("goloop.protocols", "has_buffer_methods");
+    r = gl_truth(ask ? PyObject_CallOneArg(ask, protocol) : NULL);
     Py_XDECREF(ask);
     return r;
 }
