@@ -27,6 +27,12 @@ class Users(int):
 
     fd: int
 
+    @staticmethod
+    def notice(sock: socket.socket) -> None:
+        """Has the socket's close() end what waits for it."""
+        counted: Any = sock
+        counted._io_refs = users(counted._io_refs, sock.fileno())
+
     def __le__(self, other: object) -> bool:
         below = int.__le__(self, other)  # type: ignore[operator]
         if below is True and type(other) is int and other == 0:
@@ -60,9 +66,3 @@ def users(count: int, fd: int) -> Users:
     made = Users(count)
     made.fd = fd
     return made
-
-
-def notice(sock: socket.socket) -> None:
-    """Has the socket's close() end what waits for it."""
-    counted: Any = sock
-    counted._io_refs = users(counted._io_refs, sock.fileno())

@@ -11,6 +11,7 @@ import asyncio.base_events
 import warnings
 
 from . import _core
+from . import closing as closing  # for C, which imports nothing amid a call
 from .datagrams import Datagrams
 from .pipes import Pipes
 from .processes import Processes

@@ -1,4 +1,7 @@
-"""PyInstaller sees imports; the Go library is none, and the extension imports by name."""
+"""PyInstaller sees imports; the Go library is none.
+
+What the extension imports by name, a module of the package imports too (a test compares).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,3 @@ _folder = os.path.dirname(_spec.origin)
 
 # In a wheel without compiled parts there is no library.
 binaries = [(path, "goloop") for path in glob.glob(os.path.join(_folder, "libgoloop.so.*"))]
-
-# What pybridge/core imports by name, and no module of the package does.
-hiddenimports = [
-    "asyncio.sslproto",
-    "collections.abc",
-    "goloop.closing",
-    "goloop.protocols",
-    "goloop.transport_socket",
-    "socket",
-]

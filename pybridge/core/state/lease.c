@@ -73,11 +73,17 @@ socket_add_users(PyObject *sock, long change)
     return sum != NULL;
 }
 
+/* Whether a socket counts its users at all. */
+static inline bool
+is_counted(PyObject *sock)
+{
+    return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket);
+}
+
 GL_PRIVATE bool
 gl_socket_count(PyObject *sock)
 {
-    return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket) &&
-           socket_add_users(sock, 1);
+    return is_counted(sock) && socket_add_users(sock, 1);
 }
 
 GL_PRIVATE void
@@ -95,13 +101,6 @@ socket_release(PyObject *sock)
 
 /* ---- sockets that somebody waits for ------------------------------------------------ */
 
-/* Whether a socket counts its users at all. */
-static inline bool
-is_counted(PyObject *sock)
-{
-    return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket);
-}
-
 GL_PRIVATE int
 gl_socket_notice_close(PyObject *sock)
 {
@@ -113,11 +112,7 @@ gl_socket_notice_close(PyObject *sock)
         if (users == NULL)
             return -1;
     }
-    PyObject *notice = gl_import_attr("goloop.closing", "notice");
-    PyObject *r = notice ? PyObject_CallOneArg(notice, sock) : NULL;
-    Py_XDECREF(notice);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return gl_call_method(G.lease.users, G.s_notice, sock);
 }
 
 GL_PRIVATE bool
