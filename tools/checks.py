@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,8 +54,10 @@ def _passes(*command: str | Path, env: dict[str, str] | None = None, cwd: Path =
 
 
 def ruff() -> bool:
-    """No finding in any Python file."""
-    return _passes(tooling().python, "-m", "ruff", "check", ".")
+    """No finding in any Python file, and each as the formatter has it."""
+    python = tooling().python
+    checked = _passes(python, "-m", "ruff", "check", ".")
+    return _passes(python, "-m", "ruff", "format", "--check", ".") and checked
 
 
 def mypy() -> bool:
@@ -277,10 +280,12 @@ CHECKS: dict[str, Callable[[], bool]] = {
 def check() -> bool:
     """Runs the checks that CHECKS names, or all; prints a line for each at the end."""
     outcome: dict[str, str] = {}
+    took: dict[str, float] = {}
     for name in os.environ.get("CHECKS", "").split() or CHECKS:
         if name not in CHECKS:
             raise Failed(f"there is no check {name!r}; there are: {' '.join(CHECKS)}")
         say(f"check {name}: {(CHECKS[name].__doc__ or '').splitlines()[0]}")
+        began = time.monotonic()
         try:
             outcome[name] = "passed" if CHECKS[name]() else FAILED
         except Failed as reason:
@@ -288,6 +293,7 @@ def check() -> bool:
             outcome[name] = FAILED
         except Skipped as reason:
             outcome[name] = f"skipped: {reason}"
+        took[name] = time.monotonic() - began
     for name, what in outcome.items():
-        say(f"{name}: {what}")
+        say(f"{name}: {what} ({took[name]:.0f} s)")
     return FAILED not in outcome.values()
