@@ -142,7 +142,7 @@ func (r *Reactor) resume(now int64, early bool) {
 				continue
 			}
 			s.listener.Stop()
-			s.readError = errno
+			s.readError = errno32(errno)
 			r.listenerErrors = append(r.listenerErrors, t)
 		}
 	}
@@ -162,7 +162,7 @@ func (r *Reactor) reportListeners() {
 		case r.out.room() == 0:
 			left = append(left, t)
 		default:
-			r.putAcceptError(t, s.readError, 0)
+			r.putAcceptError(t, syscall.Errno(s.readError), 0)
 		}
 	}
 	r.listenerErrors = left

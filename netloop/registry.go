@@ -1,10 +1,6 @@
 package netloop
 
-import (
-	"syscall"
-
-	"github.com/goloop/goloop/transports"
-)
+import "github.com/goloop/goloop/transports"
 
 // kind tells what a slot holds.
 type kind uint8
@@ -48,19 +44,23 @@ type slot struct {
 	urgent    bool // and somebody waits for that report
 	large     bool // a stream that lately received much at once
 
+	// watch is a watch's, the machines are those of the other kinds. An endpoint's is
+	// kept for the slot's next one.
+	watch watch
+
 	// lately is what a stream's last receive brought, in bytes.
 	lately uint32
 
 	// Errors of a stream on their way to C.
-	writeError syscall.Errno
-	readError  syscall.Errno
+	writeError, readError errno32
 
-	// The machines. A stream's and an endpoint's are kept for the slot's next one.
-	stream   *transports.Stream
+	stream   transports.Stream
 	datagram *transports.Datagram
 	listener *transports.Listener
-	watch    watch
 }
+
+// errno32 is a syscall.Errno in half its size: there is a slot for each connection.
+type errno32 uint32
 
 // hasNumber tells whether the descriptor is still that of the slot's lease. A watch
 // has none: its number means whatever it names.
@@ -79,9 +79,12 @@ func (s *slot) hasNumber() bool {
 
 // registry holds the slots by id, and which of them the poller knows by fd.
 type registry struct {
-	slots []slot
-	free  []uint32
-	live  int
+	// The slots, in blocks that never move: a slice that grew would leave its former
+	// self to the collector, which with many connections is most of the heap.
+	blocks []*[slotsBlock]slot
+	opened uint32 // slots that were ever used
+	free   []uint32
+	live   int
 
 	// owners tells which slot the poller's registration of a descriptor's number
 	// belongs to (id+1, 0: none): the one whose held is not 0. Numbers are used
@@ -89,6 +92,11 @@ type registry struct {
 	// registration of its successor out of the poller.
 	owners owners
 }
+
+const slotsBlock = 256
+
+// slot is the slot of an id below opened.
+func (g *registry) slot(id uint32) *slot { return &g.blocks[id/slotsBlock][id%slotsBlock] }
 
 // owners maps numbers of descriptors to slots. It is cut into blocks, so that it
 // grows by what is open and not by the highest number.
@@ -122,11 +130,14 @@ func (g *registry) open(k kind, fd int32) (uint32, *slot) {
 		id = g.free[n-1]
 		g.free = g.free[:n-1]
 	} else {
-		id = uint32(len(g.slots))
-		g.slots = append(g.slots, slot{gen: 1})
+		if id = g.opened; id%slotsBlock == 0 {
+			g.blocks = append(g.blocks, new([slotsBlock]slot))
+		}
+		g.slot(id).gen = 1
+		g.opened++
 	}
-	s := &g.slots[id]
-	*s = slot{gen: s.gen, fd: fd, kind: k, stream: s.stream, datagram: s.datagram}
+	s := g.slot(id)
+	*s = slot{gen: s.gen, fd: fd, kind: k, datagram: s.datagram}
 	g.live++
 	return id, s
 }
@@ -145,10 +156,10 @@ func (g *registry) release(id uint32, s *slot) {
 
 // find returns the live registration of a name, or nil.
 func (g *registry) find(id, gen uint32) *slot {
-	if uint64(id) >= uint64(len(g.slots)) {
+	if id >= g.opened {
 		return nil
 	}
-	s := &g.slots[id]
+	s := g.slot(id)
 	if s.gen != gen || s.kind == kindFree {
 		return nil
 	}
@@ -167,7 +178,8 @@ func (g *registry) findKind(id, gen uint32, k kind) *slot {
 // registration to this one.
 func (g *registry) setOwner(id uint32, fd int32) {
 	if before := g.owners.get(fd); before != 0 && before != id+1 {
-		g.slots[before-1].held, g.slots[before-1].ready = 0, 0
+		s := g.slot(before - 1)
+		s.held, s.ready = 0, 0
 	}
 	g.owners.set(fd, id+1)
 }
@@ -176,14 +188,14 @@ func (g *registry) setOwner(id uint32, fd int32) {
 // and the descriptor is still its owner's.
 func (g *registry) taken(fd int32) bool {
 	id := g.owners.get(fd)
-	return id != 0 && g.slots[id-1].kind != kindWatch && g.slots[id-1].hasNumber()
+	return id != 0 && g.slot(id-1).kind != kindWatch && g.slot(id-1).hasNumber()
 }
 
 // forget is called when a descriptor of the reactor's own has come by this number:
 // whoever had it before has it no more.
 func (g *registry) forget(fd int32) {
 	if id := g.owners.get(fd); id != 0 {
-		g.slots[id-1].held = 0
+		g.slot(id - 1).held = 0
 		g.dropOwner(fd)
 	}
 }

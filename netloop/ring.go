@@ -140,7 +140,7 @@ func (r *Reactor) sendBatch(streams []token) {
 		s := r.registry.find(t.id(), t.gen())
 		n, errno := r.ring.result(i)
 		if errno := s.stream.Sent(&r.calls.Calls, n, errno); errno != 0 {
-			s.writeError = errno
+			s.writeError = errno32(errno)
 		}
 	}
 }

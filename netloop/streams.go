@@ -14,9 +14,6 @@ func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint
 		return 0, 0, failed("stream_open", syscall.EBADF)
 	}
 	id, s := r.registry.open(kindStream, fd)
-	if s.stream == nil {
-		s.stream = new(transports.Stream)
-	}
 	s.stream.Open(fd, io)
 	if flags&OpenWatchEnd != 0 {
 		s.stream.WatchEnd()
@@ -104,11 +101,11 @@ func (r *Reactor) flushDirty() {
 // flushSlot sends what a stream has queued, unless it is blocked and not forced, and
 // brings the poller in step with what C wants.
 func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
-	st := s.stream
+	st := &s.stream
 	if force || !st.Blocked() {
 		errno := st.Flush(&r.calls.Calls, &r.scratch, &r.shared.Sends)
 		if errno != 0 {
-			s.writeError = errno
+			s.writeError = errno32(errno)
 		}
 	}
 	if s.writeError != 0 || st.Progress() > 0 {
@@ -132,11 +129,11 @@ func (r *Reactor) adjust(id uint32, s *slot) {
 	// The stream is deaf now; whoever waits for it must hear of that.
 	if want&readable != 0 {
 		s.stream.FinishReading()
-		s.readError = errno
+		s.readError = errno32(errno)
 	}
 	if want&writable != 0 {
 		s.stream.FailWriting()
-		s.writeError = errno
+		s.writeError = errno32(errno)
 	}
 	r.list(id, s)
 }
@@ -195,7 +192,7 @@ func (r *Reactor) report(t token, s *slot) {
 // serveStream sends and receives once for a stream that is ready. It returns
 // false, and leaves the stream ready, where the arena is too full to receive.
 func (r *Reactor) serveStream(t token, s *slot) bool {
-	st := s.stream
+	st := &s.stream
 	// An end that is watched goes before an attempt to write past it.
 	ended := s.ready&readable != 0 && st.WatchesEnd() && st.Reading()
 	if s.ready&writable != 0 && st.Queued() && !ended {
@@ -223,7 +220,7 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 // receive receives once for a stream, or tells C to. It returns how many bytes
 // came, and false where the arena is too full to receive.
 func (r *Reactor) receive(t token, s *slot) (int, bool) {
-	st := s.stream
+	st := &s.stream
 	if st.Direct() {
 		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
 		return 0, true
