@@ -7,10 +7,11 @@ from asyncio import Future
 from asyncio import Handle as _AsyncioHandle
 from asyncio import TimerHandle as _AsyncioTimerHandle
 from asyncio.transports import _FlowControlMixin
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextvars import Context
 from types import FrameType
-from typing import Any, TypeVar, TypeVarTuple, final
+from typing import Any, Self, TypeVar, TypeVarTuple, final
+from weakref import WeakSet
 
 from _typeshed import FileDescriptorLike, ReadableBuffer, StrOrBytesPath, WriteableBuffer
 from typing_extensions import disjoint_base
@@ -246,6 +247,16 @@ class Listener:
         on_accept: Callable[[socket.socket, Any], object] | None = None,
     ) -> None: ...
     def stop(self) -> None: ...
+
+@final
+class Clients:
+    def __new__(cls, others: WeakSet[Any]) -> Self: ...
+    def add(self, transport: object, /) -> None: ...
+    def discard(self, transport: object, /) -> None: ...
+    def copy(self) -> set[Any]: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, transport: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
 @disjoint_base
 class TLSEngine:

@@ -13,7 +13,7 @@ import socket
 import ssl
 import sys
 import weakref
-from asyncio import constants, transports
+from asyncio import constants
 from asyncio.log import logger
 from collections.abc import Callable
 
@@ -33,8 +33,8 @@ _HANDSHAKE_TIMEOUT: float = constants.SSL_HANDSHAKE_TIMEOUT
 _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
 
 
-# The slot of asyncio's class, behind the property of the same name here.
-_extra_slot: Any = vars(transports.BaseTransport)["_extra"]
+# What is behind the property of the same name here.
+_extra_slot: Any = vars(_core.StreamTransport)["_extra"]
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _TCP = (socket.IPPROTO_TCP, 0)
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
@@ -282,6 +282,9 @@ class Streams(CoreLoop):
         server's from Python 3.15 on, and before that the one in which it began to serve."""
         if context is None:
             context = contextvars.copy_context()
+        clients = getattr(server, "_clients", None)
+        if type(clients) is weakref.WeakSet and not clients:
+            server._clients = _core.Clients(clients)
         if sslcontext is None:
             listener = _core.Listener(self, sock, protocol_factory, server, backlog, context)
         else:

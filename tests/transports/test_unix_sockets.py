@@ -25,7 +25,7 @@ async def served(loop: Loop, path: Any) -> tuple[asyncio.AbstractServer, list[Re
     return await loop.create_unix_server(factory, path), accepted
 
 
-@pytest.mark.parametrize("kind", ["path", "str", "abstract"])
+@pytest.mark.parametrize("kind", ["path", "str", "abstract", "short"])
 async def test_data_goes_both_ways_by_every_kind_of_path(
     loop: Loop, tmp_path: Path, kind: str
 ) -> None:
@@ -34,6 +34,8 @@ async def test_data_goes_both_ways_by_every_kind_of_path(
         path = str(path)
     elif kind == "abstract":
         path = f"\0goloop-test-{os.getpid()}-{id(loop)}"
+    elif kind == "short":
+        path = f"\0{os.getpid():05}"[:6]
     server, accepted = await served(loop, path)
     transport, near = await loop.create_unix_connection(Recorder, path)
     await until(lambda: accepted)
@@ -44,6 +46,8 @@ async def test_data_goes_both_ways_by_every_kind_of_path(
     await until(lambda: far.data == b"there" and near.data == b"back")
     assert transport.get_extra_info("socket").family == socket.AF_UNIX
     assert far.transport.get_extra_info("peername") == ""
+    own = os.fsencode(path) if str(path)[0] == "\0" else str(path)
+    assert far.transport.get_extra_info("sockname") == own
     transport.close()
     assert await far.lost is None
     server.close()

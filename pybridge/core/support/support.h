@@ -129,6 +129,7 @@ struct gl_globals {
     PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
     PyTypeObject *future_iter_type, *step_type, *sockop_type, *signal_notes_type;
     PyTypeObject *listener_type;
+    PyTypeObject *clients_type;
     PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */
     gl_receive *native_receive;    /* tls gives to transports */
     const gl_reg_ops *reg_ops[GL_REG_KINDS];

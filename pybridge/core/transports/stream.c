@@ -5,6 +5,7 @@
 #include "transports/stream.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 
 GL_PRIVATE_INLINE bool
 stream_go_ready(gl_stream *s)
@@ -125,7 +126,6 @@ stream_alloc(PyTypeObject *type, const transport_ops *ops)
         return NULL;
     s->high = HIGH_WATER;
     s->low = HIGH_WATER / 4;
-    stream_init_queue(s);
     return s;
 }
 
@@ -145,23 +145,58 @@ stream_begin(gl_stream *s, PyObject *waiter, PyObject *server)
     return transport_abandon(&s->base);
 }
 
+static bool
+is_ipv4(const uint8_t *name)
+{
+    sa_family_t family;
+    memcpy(&family, name + offsetof(struct sockaddr, sa_family), sizeof(family));
+    return family == AF_INET;
+}
+
+/* How much of a name is kept. */
+static uint32_t
+name_length(const uint8_t *name, uint32_t len)
+{
+    return len == sizeof(struct sockaddr_in) && is_ipv4(name) ? SHORT_NAME
+                                                              : Py_MIN(len, GL_SOCKADDR_MAX);
+}
+
+static bool
+has_short_names(const gl_stream *s)
+{
+    return s->peer_len <= SHORT_NAME && s->local_len <= SHORT_NAME;
+}
+
 static int
 stream_note_raw(gl_stream *s, const gl_endpoints *ends)
 {
-    uint32_t peer = Py_MIN(ends->peer_len, GL_SOCKADDR_MAX);
-    uint32_t local = Py_MIN(ends->local_len, GL_SOCKADDR_MAX);
-    if (peer + local == 0)
-        return 0;
-    s->raw = PyMem_Malloc(peer + local);
-    if (s->raw == NULL) {
-        PyErr_NoMemory();
-        return -1;
+    uint32_t peer = name_length(ends->peer, ends->peer_len);
+    uint32_t local = name_length(ends->local, ends->local_len);
+    uint8_t *raw = s->short_raw;
+    if (peer > SHORT_NAME || local > SHORT_NAME) {
+        if ((raw = PyMem_Malloc(peer + local)) == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        s->raw = raw;
     }
-    memcpy(s->raw, ends->peer, peer);
-    memcpy(s->raw + peer, ends->local, local);
+    memcpy(raw, ends->peer, peer);
+    memcpy(raw + peer, ends->local, local);
     s->peer_len = (uint8_t)peer;
     s->local_len = (uint8_t)local;
     return 0;
+}
+
+GL_PRIVATE PyObject *
+stream_name(gl_stream *s, bool peer)
+{
+    uint8_t name[GL_SOCKADDR_MAX] = {0};
+    uint32_t len = peer ? s->peer_len : s->local_len;
+    if (len == 0)
+        return NULL;
+    const uint8_t *raw = has_short_names(s) ? s->short_raw : s->raw;
+    memcpy(name, peer ? raw : raw + s->peer_len, len);
+    return gl_address_object(name, is_ipv4(name) ? sizeof(struct sockaddr_in) : len);
 }
 
 /* The transport class, which is Python's; borrowed.  A program can put anything in its
@@ -369,7 +404,8 @@ stream_freed(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
     stream_free_queue(s);
-    PyMem_Free(s->raw);
+    if (!has_short_names(s))
+        PyMem_Free(s->raw);
 }
 
 GL_PRIVATE int

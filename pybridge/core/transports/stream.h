@@ -33,11 +33,14 @@ typedef struct gl_piece {
     Py_ssize_t len;
 } gl_piece;
 
-/* One that another thread wrote during a turn. */
-typedef struct gl_late_piece gl_late_piece;
+/* What other threads wrote during a turn: FIFO. */
+typedef struct gl_late_pieces {
+    struct gl_late_piece *first, *last;
+    Py_ssize_t size;              /* bytes */
+} gl_late_pieces;
 
-/* So many pieces have room in the object. */
-#define INLINE_PIECES 4u
+/* An IPv4 address without its padding. */
+#define SHORT_NAME 8
 
 /* Writes beyond so many bytes are not put off until the turn; measured. */
 #define DEFER_MAX (64 * 1024)
@@ -64,30 +67,28 @@ struct gl_stream {
     bool eof;                     /* write_eof was called */
     bool shut_behind;             /* ... while bytes were queued: Go shuts down behind them */
     bool protocol_paused;         /* pause_writing was called */
-    uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
-                                   * it was closing */
-    gl_receive *receive;          /* of a BufferedProtocol in C: takes bytes; else NULL */
-
-    /* Reading (stream_read.c). */
     bool direct;                  /* receiving is done here, when Go says that there is
                                    * something */
     uint8_t rd_end;               /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
+    char lazy;                    /* extra has not yet all that it could have.  Python's */
+    uint8_t peer_len, local_len;  /* of the raw names */
     int held_errno;
+    uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
+                                   * it was closing */
+    uint32_t released;            /* <= io.head */
+    gl_receive *receive;          /* of a BufferedProtocol in C: takes bytes; else NULL */
 
     /* Writing (stream_io.c, stream_write.c). */
     gl_stream_io io;              /* Go has its address while registered */
     PyObject **owners;            /* of the pieces in io.iov, owned from `released` on */
-    uint32_t released;            /* <= io.head */
-    gl_late_piece *late, *last_late; /* FIFO; not empty only while registered */
-    Py_ssize_t late_size;         /* their bytes */
+    gl_late_pieces *late;         /* not empty only while registered; NULL: never was */
     Py_ssize_t high, low;         /* the marks as numbers */
-    gl_vector inline_iov[INLINE_PIECES];
-    PyObject *inline_owners[INLINE_PIECES];
 
-    /* The raw names of an accepted connection. */
-    char lazy;                    /* extra has not yet all that it could have.  Python's */
-    uint8_t peer_len, local_len;
-    uint8_t *raw;                 /* peer_len + local_len bytes, or NULL */
+    /* The raw names of an accepted connection: the peer's, then its own. */
+    union {
+        uint8_t *raw;             /* peer_len + local_len bytes, or NULL */
+        uint8_t short_raw[2 * SHORT_NAME]; /* where neither is longer */
+    };
 };
 
 /* What asyncio says of a failed read or write. */
@@ -106,6 +107,9 @@ GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
 GL_PRIVATE PyObject *stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends,
                                     PyObject *protocol, PyObject *server,
                                     PyObject *context);
+/* A name that an accepted connection came with; NULL, perhaps with an exception, where it must be
+ * asked. */
+GL_PRIVATE PyObject *stream_name(gl_stream *s, bool peer);
 GL_PRIVATE int stream_set_protocol(gl_stream *s, PyObject *protocol);
 /* Whether Go may be called for this stream now. */
 GL_PRIVATE bool stream_go_ready(gl_stream *s);
@@ -143,7 +147,7 @@ static inline Py_ssize_t
 stream_queued(const gl_stream *s)
 {
     return (Py_ssize_t)(s->io.appended - __atomic_load_n(&s->io.sent, __ATOMIC_RELAXED)) +
-           s->late_size;
+           (s->late ? s->late->size : 0);
 }
 
 /* Whether it is of no use to try: Go does when there is room, or a send has failed. */
@@ -154,7 +158,6 @@ stream_blocked(const gl_stream *s)
            (GL_STATE_BLOCKED | GL_STATE_DEAD);
 }
 
-GL_PRIVATE void stream_init_queue(gl_stream *s);
 GL_PRIVATE void stream_free_queue(gl_stream *s);
 /* Appends a piece that is not empty; takes over the reference, on failure too.  -1 with
  * MemoryError. */

@@ -7,7 +7,7 @@
  *       | go of       |                                  |              |   owners
  *
  * Go reads the pieces in place, so a piece is let go of when Go has sent it, and never
- * before.  The arrays lie in the object while they are short; C alone moves them.
+ * before.  C alone moves the arrays; a connection that has nothing to send has none.
  *
  * The record is only written while Go is outside (!loop->in_turn).  What another thread
  * writes during a turn waits in `late`, and is appended before anything newer.
@@ -16,30 +16,33 @@
 
 #include <string.h>
 
-#define PIECES_KEEP 256u /* room that is kept once the queue is empty */
+#define PIECES_FIRST 4u  /* room of the first arrays; an empty queue gives them back */
+#define PIECES_KEEP 256u /* the most room that an empty queue keeps otherwise */
 
-struct gl_late_piece {
-    gl_late_piece *next;
+typedef struct gl_late_piece {
+    struct gl_late_piece *next;
     gl_piece piece;
-};
+} gl_late_piece;
 
 /* ---- the queue --------------------------------------------------------------- */
 
-GL_PRIVATE void
-stream_init_queue(gl_stream *s)
+/* Lets go of the arrays. */
+GL_NO_PYTHON static void
+queue_free(gl_stream *s)
 {
-    s->io.iov = s->inline_iov;
-    s->owners = s->inline_owners;
-    s->io.cap = INLINE_PIECES;
+    PyMem_Free(s->io.iov);
+    s->io.iov = NULL;
+    s->owners = NULL;
+    s->io.cap = 0;
 }
 
 /* The queue is empty. */
 GL_PRIVATE void
 stream_free_queue(gl_stream *s)
 {
-    if (s->io.iov != s->inline_iov)
-        PyMem_Free(s->io.iov);
-    stream_init_queue(s);
+    queue_free(s);
+    PyMem_Free(s->late);
+    s->late = NULL;
 }
 
 GL_NO_PYTHON GL_PRIVATE void
@@ -51,23 +54,23 @@ stream_release_sent(gl_stream *s)
     if (io->head < io->tail)
         return;
     io->head = io->tail = s->released = 0;
-    if (io->cap > PIECES_KEEP)
-        stream_free_queue(s);
+    if (io->cap == PIECES_FIRST || io->cap > PIECES_KEEP)
+        queue_free(s);
 }
 
 GL_NO_PYTHON GL_PRIVATE void
 stream_drop_queue(gl_stream *s)
 {
-    gl_late_piece *late;
     s->io.head = s->io.tail;
     s->io.appended = s->io.sent;
     stream_release_sent(s);
-    while ((late = s->late) != NULL) {
-        s->late = late->next;
-        Py_CLEAR(late->piece.owner); /* lint: allow check-commit: exact bytes */
-        PyMem_Free(late);
+    gl_late_pieces *late = s->late;
+    for (gl_late_piece *each; late != NULL && (each = late->first) != NULL;) {
+        late->first = each->next;
+        late->size -= each->piece.len;
+        Py_CLEAR(each->piece.owner); /* lint: allow check-commit: exact bytes */
+        PyMem_Free(each);
     }
-    s->late_size = 0;
 }
 
 /* Room for one more piece: at the front if half is free there, so that a queue which is
@@ -80,6 +83,8 @@ queue_make_room(gl_stream *s)
     if (io->tail < io->cap)
         return 0;
     uint32_t cap = io->head < io->cap / 2 ? io->cap * 2 : io->cap, n = io->tail - io->head;
+    if (cap == 0)
+        cap = PIECES_FIRST;
     gl_vector *iov = io->iov;
     PyObject **owners = s->owners;
     if (cap > io->cap) {
@@ -90,10 +95,12 @@ queue_make_room(gl_stream *s)
         }
         owners = (PyObject **)(iov + cap);
     }
-    memmove(iov, io->iov + io->head, n * sizeof(*iov));
-    memmove(owners, s->owners + io->head, n * sizeof(*owners));
+    if (n > 0) {
+        memmove(iov, io->iov + io->head, n * sizeof(*iov));
+        memmove(owners, s->owners + io->head, n * sizeof(*owners));
+    }
     if (iov != io->iov)
-        stream_free_queue(s);
+        queue_free(s);
     io->iov = iov;
     io->cap = cap;
     io->tail = n;
@@ -121,31 +128,34 @@ queue_append(gl_stream *s, gl_piece piece)
 static int
 late_append(gl_stream *s, gl_piece piece)
 {
-    gl_late_piece *late = PyMem_Malloc(sizeof(*late));
-    if (late == NULL) {
+    if (s->late == NULL)
+        s->late = PyMem_Calloc(1, sizeof(*s->late));
+    gl_late_pieces *late = s->late;
+    gl_late_piece *made = late ? PyMem_Malloc(sizeof(*made)) : NULL;
+    if (made == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    *late = (gl_late_piece){NULL, piece};
-    if (s->late == NULL)
-        s->late = late;
+    *made = (gl_late_piece){NULL, piece};
+    if (late->first == NULL)
+        late->first = made;
     else
-        s->last_late->next = late;
-    s->last_late = late;
-    s->late_size += piece.len;
+        late->last->next = made;
+    late->last = made;
+    late->size += piece.len;
     return 0;
 }
 
 static int
 late_join(gl_stream *s)
 {
-    gl_late_piece *late;
-    while ((late = s->late) != NULL) {
-        if (queue_append(s, late->piece) < 0)
+    gl_late_pieces *late = s->late;
+    for (gl_late_piece *each; (each = late->first) != NULL;) {
+        if (queue_append(s, each->piece) < 0)
             return -1;
-        s->late = late->next;
-        s->late_size -= late->piece.len;
-        PyMem_Free(late);
+        late->first = each->next;
+        late->size -= each->piece.len;
+        PyMem_Free(each);
     }
     return 0;
 }
@@ -157,7 +167,7 @@ stream_append(gl_stream *s, gl_piece piece)
     if (s->registered && s->loop->in_turn)
         rc = late_append(s, piece);
     else
-        rc = late_join(s) < 0 ? -1 : queue_append(s, piece);
+        rc = s->late != NULL && late_join(s) < 0 ? -1 : queue_append(s, piece);
     if (rc < 0)
         Py_DECREF(piece.owner); /* lint: allow check-commit: exact bytes */
     return rc;

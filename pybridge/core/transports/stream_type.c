@@ -57,8 +57,7 @@ stream_raw_name(gl_stream *s, PyObject *peer)
     int want = PyObject_IsTrue(peer);
     if (want < 0)
         return NULL;
-    uint8_t len = want ? s->peer_len : s->local_len;
-    PyObject *name = len ? gl_address_object(want ? s->raw : s->raw + s->peer_len, len) : NULL;
+    PyObject *name = stream_name(s, want);
     return name != NULL || PyErr_Occurred() ? name : Py_NewRef(Py_None);
 }
 

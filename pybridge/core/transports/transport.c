@@ -151,19 +151,14 @@ transport_blocks_number(PyObject *transport)
 GL_PRIVATE gl_transport *
 transport_alloc(PyTypeObject *type, const transport_ops *ops)
 {
-    /* First, for a transport that its type has not finished can't be freed. */
-    PyObject *extra = PyDict_New();
-    gl_transport *t = extra ? (gl_transport *)type->tp_alloc(type, 0) : NULL;
-    if (t == NULL) {
-        Py_XDECREF(extra);
+    gl_transport *t = (gl_transport *)type->tp_alloc(type, 0);
+    if (t == NULL)
         return NULL;
-    }
     t->ops = ops;
     t->lease = GL_NO_LEASE;
     t->fd_shown = -1;
     t->phase = GL_EMPTY;
     t->conn_lost = 1;
-    t->extra = extra;
     t->high_water = Py_NewRef(G.high_default);
     t->low_water = Py_NewRef(G.low_default);
     return t;
@@ -213,11 +208,9 @@ transport_take(gl_transport *t, transport_arguments *a)
     if (!(t->ops->shares_number && number_is_taken(t, loop, number)) &&
         gl_fd_set_transport(loop, number, t->ops->kind, (PyObject *)t) < 0)
         return -1;
-    if (a->extra != NULL) {
-        PyObject *before = t->extra;
-        t->extra = a->extra;
-        a->extra = before;
-    }
+    PyObject *before = t->extra; /* let go of by the caller */
+    t->extra = a->extra;
+    a->extra = before;
     t->context = a->context;
     a->context = NULL;
     t->lease = a->lease;
@@ -526,8 +519,9 @@ transport_dealloc(PyObject *self)
     if (PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
     PyObject_GC_UnTrack(self);
-    /* Before a weak reference's callback looks for who has the number. */
+    /* Before a weak reference's callback looks for it. */
     transport_forget_number(t);
+    transport_leave_clients(t);
     if (t->weakrefs != NULL)
         PyObject_ClearWeakRefs(self);
     /* A subclass may have a __del__ that does not call ours. */

@@ -89,7 +89,7 @@ typedef struct transport_ops {
  * slot_protocol_paused stay NULL where the type's own attributes stand before them. */
 #define TRANSPORT_FIELDS                                                                      \
     PyObject_HEAD                                                                             \
-    PyObject *extra;              /* dict, of an accepted stream filled when asked for */     \
+    PyObject *extra;              /* dict; NULL: empty, and made for who asks */              \
     PyObject *high_water;         /* as get_write_buffer_limits gives them */                 \
     PyObject *slot_loop;                                                                      \
     PyObject *low_water;                                                                      \
@@ -103,9 +103,11 @@ typedef struct transport_ops {
     PyObject *held;               /* list of what was received while paused; NULL: nothing */ \
     gl_lease lease;               /* the descriptor; empty once it is closed */               \
     const transport_ops *ops;                                                                 \
+    struct gl_clients *clients;   /* borrowed: the set that it is in, or NULL (clients.c) */  \
                                                                                               \
     int fd_shown;                 /* the number for repr, kept after closing; -1: GL_EMPTY */ \
     uint32_t id, gen;             /* valid while registered */                                \
+    uint32_t place;               /* in `clients` */                                          \
     uint32_t conn_lost;           /* asyncio's _conn_lost: > 0 from GL_ENDING on; counts */   \
                                   /* the writes that came too late */                         \
     uint8_t phase;                /* gl_phase */                                              \
@@ -214,6 +216,11 @@ GL_PRIVATE void transport_finalize(PyObject *self);
 GL_PRIVATE int transport_traverse(gl_transport *t, visitproc visit, void *arg);
 GL_PRIVATE void transport_clear(gl_transport *t);
 
+/* ---- clients.c -------------------------------------------------------------------------- */
+
+/* Before it dies. */
+GL_PRIVATE void transport_leave_clients(gl_transport *t);
+
 /* ---- transport_type.c ------------------------------------------------------------------- */
 
 GL_PRIVATE PyObject *transport_close_method(gl_transport *t, PyObject *ignored);
@@ -234,6 +241,8 @@ GL_PRIVATE PyObject *transport_start_method(gl_transport *t, PyObject *waiter);
 GL_PRIVATE PyObject *transport_sync_method(gl_transport *t, PyObject *ignored);
 GL_PRIVATE PyObject *transport_flag_getter(gl_transport *t, void *offset);
 GL_PRIVATE PyObject *transport_object_getter(gl_transport *t, void *offset);
+GL_PRIVATE PyObject *transport_extra_getter(gl_transport *t, void *ignored);
+GL_PRIVATE int transport_extra_setter(gl_transport *t, PyObject *extra, void *ignored);
 GL_PRIVATE PyObject *transport_conn_lost_getter(gl_transport *t, void *ignored);
 GL_PRIVATE PyObject *transport_closing_getter(gl_transport *t, void *ignored);
 GL_PRIVATE PyObject *transport_polled_getter(gl_transport *t, void *ignored);
@@ -286,6 +295,7 @@ GL_PRIVATE PyTypeObject *transport_make_type(PyObject *module, PyType_Spec *spec
 
 #define TRANSPORT_ATTRIBUTES                                                                  \
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},               \
+        {"_extra", (getter)transport_extra_getter, (setter)transport_extra_setter, NULL, NULL}, \
         {"_closing", (getter)transport_closing_getter, NULL, NULL, NULL},                     \
         {"_polled", (getter)transport_polled_getter, NULL, NULL, NULL},                       \
         ATTRIBUTE_FLAG("_paused", gl_transport, paused),                                      \

@@ -237,6 +237,29 @@ transport_conn_lost_getter(gl_transport *t, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLong(t->conn_lost);
 }
 
+/* asyncio's attribute, over its slot; made late, for most connections are never asked. */
+GL_PRIVATE PyObject *
+transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
+{
+    if (t->extra == NULL) {
+        PyObject *made = PyDict_New(); /* a collection may run Python */
+        if (made == NULL)
+            return NULL;
+        if (t->extra == NULL)
+            t->extra = made;
+        else
+            Py_DECREF(made);
+    }
+    return Py_NewRef(t->extra);
+}
+
+GL_PRIVATE int
+transport_extra_setter(gl_transport *t, PyObject *extra, void *Py_UNUSED(closure))
+{
+    Py_XSETREF(t->extra, Py_XNewRef(extra));
+    return 0;
+}
+
 GL_PRIVATE PyObject *
 transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
