@@ -271,6 +271,7 @@ class TLSEngine:
     _app_protocol_buffer_updated: Any
     _app_protocol_is_buffer: bool
     _app_reading_paused: bool
+    _read_held: bool
     _ssl_reading_paused: bool
     _ssl_writing_paused: bool
     _app_writing_paused: bool

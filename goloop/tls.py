@@ -18,6 +18,7 @@ from .protocols import has_buffer_methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import contextvars
     from typing import Any
 
 _State = sslproto.SSLProtocolState
@@ -59,6 +60,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _control_ssl_reading: Callable[[], None]
     _on_shutdown_complete: Callable[[BaseException | None], None]
     _app_writing_paused: bool
+    _waiter: asyncio.Future[None] | None
+
+    # The end of the connection below came while reading was held.
+    _end_held = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # SSLProtocol sets a receive buffer of this size aside; the stream transport
@@ -98,18 +103,55 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         return size
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
+        self._read_held = handshake_exc is None and self._waiter is not None
         try:
             _Inherited._on_handshake_complete(self, handshake_exc)
         finally:
             # Raised in there, its traceback reaches this frame, and this frame it.
             del handshake_exc
+            if self._read_held:
+                self._loop.call_soon(self._read_first, context=self._own_context())
         # asyncio sends the handshake's last message with what is read or written next,
-        # and a protocol that paused reading in connection_made may do neither for long.
-        if self._app_reading_paused and self._state == _State.WRAPPED:
+        # and whoever pauses reading first may do neither for long.
+        if self._state == _State.WRAPPED:
             self._process_outgoing()
+
+    def _own_context(self) -> contextvars.Context | None:
+        context: contextvars.Context | None = getattr(self._transport, "_context", None)
+        return context
+
+    def _read_first(self) -> None:
+        """What came behind the handshake is read once who awaited it has run.
+
+        By start_tls() that is the first to know the transport, and may set a protocol or
+        look at what was negotiated. An end that came meanwhile comes behind it.
+        """
+        if not self._read_held:
+            return
+        self._read_held = False
+        self._do_read()
+        if not self._end_held or self._transport is None:
+            return
+        try:
+            keep_open = _Inherited.eof_received(self)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self._fatal_error(exc, "Fatal error: protocol.eof_received() call failed.")
+        else:
+            if not keep_open and self._transport is not None:
+                self._transport.close()
+
+    def eof_received(self) -> Any:
+        """The peer has ended the connection below."""
+        self._end_held = self._read_held
+        return True if self._read_held else _Inherited.eof_received(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection below has ended."""
+        if self._read_held:
+            self._read_held = False
+            self._do_read()
         transport = self._app_transport
         _Inherited.connection_lost(self, exc)
         if transport is not None:
@@ -154,13 +196,14 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
         In a copy of it: who writes may be in the very context.
         """
-        context = None if self._app_writing_paused else getattr(self._transport, "_context", None)
+        context = None if self._app_writing_paused else self._own_context()
         if context is None:
             _Inherited._control_app_writing(self)
         else:
             context.copy().run(_Inherited._control_app_writing, self)
 
     def _do_flush(self) -> None:
+        self._read_held = False
         self._do_read()
         # asyncio's goes on where a protocol has called abort() meanwhile, and fails.
         if self._state == _State.FLUSHING:

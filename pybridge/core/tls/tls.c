@@ -194,7 +194,7 @@ static PyMemberDef tls_members[] = {
     OBJECT("_app_protocol_get_buffer", get_buffer),
     OBJECT("_app_protocol_buffer_updated", buffer_updated),
     {"_app_protocol_is_buffer", T_BOOL, offsetof(gl_tls, is_buffer), 0, NULL},
-    FLAG(app_reading_paused), FLAG(ssl_reading_paused),
+    FLAG(read_held), FLAG(app_reading_paused), FLAG(ssl_reading_paused),
     FLAG(ssl_writing_paused), FLAG(app_writing_paused),
     SIZE("_write_buffer_size", write_buffer_size),
     SIZE("_incoming_high_water", incoming_high), SIZE("_incoming_low_water", incoming_low),

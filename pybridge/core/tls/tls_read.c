@@ -211,7 +211,7 @@ tls_read_all(gl_tls *t)
 GL_PRIVATE PyObject *
 tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
-    if (t->state != G.tls.wrapped && t->state != G.tls.flushing)
+    if ((t->state != G.tls.wrapped && t->state != G.tls.flushing) || t->read_held)
         Py_RETURN_NONE;
     if (!tls_native(t))
         return PyObject_CallOneArg(G.tls.do_read, (PyObject *)t);

@@ -1,0 +1,187 @@
+"""What comes right behind a handshake: whoever awaited the handshake runs first, as under uvloop.
+
+start_tls() gives the transport to who awaits it, and only to him: asyncio calls data_received()
+of bytes that came in the handshake's own segment before he has run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import Any
+
+import pytest
+from protocols import until
+from tls_tools import Peer, client_context, server_context
+
+Loop = asyncio.AbstractEventLoop
+
+FIRST = b"what came first" * 100
+ENDS = ["open", "eof", "notify", "notify and eof"]
+
+
+class Noting(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.data = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.events.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        if "data" not in self.events:
+            self.events.append("data")
+        self.data += data
+
+    def eof_received(self) -> None:
+        self.events.append("eof")
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.events.append(f"lost {exc}" if exc else "lost")
+
+
+class NotingBuffered(asyncio.BufferedProtocol, Noting):
+    def get_buffer(self, sizehint: int) -> bytearray:
+        self.buffer = bytearray(65536)
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self.buffer[:nbytes]))
+
+
+def talk(peer: Peer, end: str) -> None:
+    """A handshake whose last message, FIRST, and the end are one segment."""
+    while True:
+        try:
+            peer.tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            peer.flush()
+            assert peer.fill()
+    peer.tls.write(FIRST)
+    if "notify" in end:
+        with pytest.raises(ssl.SSLWantReadError):
+            peer.tls.unwrap()
+    peer.flush()
+    if "eof" in end:
+        peer.sock.shutdown(socket.SHUT_WR)
+
+
+async def came(protocol: Noting, loop_name: str, woken: str, end: str) -> None:
+    """Everything comes, in order, and before or behind who awaited."""
+    events = ["data"]
+    if end != "open":
+        # asyncio tells a BufferedProtocol of no end while the buffer has room.
+        events += ["lost"] if isinstance(protocol, asyncio.BufferedProtocol) else ["eof", "lost"]
+    await until(lambda: events[-1] in protocol.events and woken in protocol.events)
+    order = [each for each in protocol.events if each in ("data", woken)]
+    assert order == ([woken, "data"] if loop_name == "goloop" else ["data", woken])
+    assert [each for each in protocol.events if each not in ("made", woken)] == events
+    assert protocol.data == FIRST
+
+
+@pytest.fixture
+def ends() -> Any:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    yield near, far
+    near.close()
+    far.close()
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", [Noting, NotingBuffered])
+async def test_start_tls_returns_before_the_first_data(
+    loop: Loop, loop_name: str, ends: Any, kind: Any, end: str
+) -> None:
+    near, far = ends
+    protocol = kind()
+    plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)
+    talking = asyncio.ensure_future(asyncio.to_thread(talk, Peer(far, client_context()), end))
+    transport = await loop.start_tls(plain, protocol, server_context(), server_side=True)
+    assert transport is not None
+    protocol.events.append("upgraded")
+    await talking
+    await came(protocol, loop_name, "upgraded", end)
+    transport.abort()
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_create_connection_returns_before_the_first_data(
+    loop: Loop, loop_name: str, ends: Any, end: str
+) -> None:
+    near, far = ends
+    protocol = Noting()
+    peer = Peer(far, server_context(version=ssl.TLSVersion.TLSv1_2), server_side=True)
+    talking = asyncio.ensure_future(asyncio.to_thread(talk, peer, end))
+    transport, _ = await loop.create_connection(
+        lambda: protocol, sock=near, ssl=client_context(), server_hostname="localhost"
+    )
+    protocol.events.append("connected")
+    await talking
+    await came(protocol, loop_name, "connected", end)
+    transport.abort()
+
+
+@pytest.mark.parametrize("how", ["close", "pause_reading", "abort"])
+async def test_what_who_awaited_does_first(loop: Loop, loop_name: str, ends: Any, how: str) -> None:
+    near, far = ends
+    protocol = Noting()
+    plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)
+    talking = asyncio.ensure_future(asyncio.to_thread(talk, Peer(far, client_context()), "open"))
+    transport: Any = await loop.start_tls(plain, protocol, server_context(), server_side=True)
+    getattr(transport, how)()
+    await talking
+    for _ in range(5):
+        await asyncio.sleep(0)
+    if how == "abort":
+        assert protocol.data == (b"" if loop_name == "goloop" else FIRST)
+    elif how == "close":
+        assert protocol.data == FIRST
+    elif loop_name == "goloop":
+        assert protocol.data == b""
+    if how == "pause_reading":
+        transport.resume_reading()
+        await until(lambda: protocol.data == FIRST)
+        transport.abort()
+    far.close()
+    await until(lambda: protocol.events[-1].startswith("lost"))
+
+
+@pytest.mark.parametrize("end", ["eof_received", "connection_lost"])
+async def test_the_end_comes_behind_the_data(
+    loop: Any, loop_name: str, ends: Any, end: str
+) -> None:
+    """The connection below ends before who awaited has run."""
+    if loop_name == "asyncio":
+        pytest.skip("reads at once")
+    near, far = ends
+    protocol = Noting()
+    plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)
+
+    async def upgrade() -> None:
+        await loop.start_tls(plain, protocol, server_context(), server_side=True)
+        protocol.events.append("upgraded")
+
+    upgrading = asyncio.ensure_future(upgrade())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    tls = plain.get_protocol()
+    original = type(tls)._on_handshake_complete
+    answers: list[Any] = []
+
+    def complete(exc: BaseException | None) -> None:
+        original(tls, exc)
+        answers.append(tls.eof_received() if end == "eof_received" else tls.connection_lost(None))
+
+    tls._on_handshake_complete = complete
+    talking = asyncio.ensure_future(asyncio.to_thread(talk, Peer(far, client_context()), "open"))
+    await upgrading
+    await talking
+    await until(lambda: "lost" in protocol.events)
+    first = ["data", "upgraded"] if end == "connection_lost" else ["upgraded", "data"]
+    assert [each for each in protocol.events if each in first] == first
+    assert protocol.data == FIRST
+    assert answers == [True if end == "eof_received" else None]
+    plain.abort()
