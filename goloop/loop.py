@@ -13,6 +13,7 @@ import warnings
 from . import _core
 from . import closing as closing  # for C, which imports nothing amid a call
 from .datagrams import Datagrams
+from .handshakes import Handshakes
 from .pipes import Pipes
 from .processes import Processes
 from .resolver import Resolver
@@ -39,6 +40,7 @@ class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes
         self._init_streams()
         self._init_unix_sockets()
         self._init_datagrams()
+        self._handshakes = Handshakes()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
         # An __init__ that failed, or was never called, leaves nothing to close.

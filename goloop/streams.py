@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from . import _core, transport_info
 from .base import CoreLoop
+from .handshakes import ACCEPTS
 from .selector_transports import OtherStreamTransport, has_own_methods
 from .tls import TLSProtocol
 from .transport_socket import TransportSocket
@@ -305,8 +306,9 @@ class Streams(CoreLoop):
                     context=own,
                 )
 
+            accepts = min(backlog, ACCEPTS)
             listener = _core.Listener(
-                self, sock, None, server, backlog, context, on_accept=accepted
+                self, sock, None, server, accepts, context, on_accept=accepted
             )
         self._listeners[sock] = listener
 

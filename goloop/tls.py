@@ -76,6 +76,26 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         finally:
             del instance.max_size
 
+    # Whether the handshake could go on, and waits for its turn (handshakes.py).
+    _handshake_waits = False
+
+    def _resume_handshake(self, do: Callable[[Any], None]) -> None:
+        """The handshake's turn has come; in the context of the connection."""
+        self._handshake_waits = False
+        if self._state == _State.DO_HANDSHAKE:
+            context = self._own_context()
+            if context is None:
+                do(self)
+            else:
+                context.run(do, self)
+
+    def _finish_waiting(self) -> None:
+        """The connection ends: what came before that comes before that."""
+        if self._handshake_waits:
+            self._handshake_waits = False
+            if self._state == _State.DO_HANDSHAKE:
+                self._do_handshake()
+
     def _set_app_protocol(self, app_protocol: Any) -> None:
         _Inherited._set_app_protocol(self, app_protocol)
         # asyncio looks at the class alone.
@@ -144,11 +164,13 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     def eof_received(self) -> Any:
         """The peer has ended the connection below."""
+        self._finish_waiting()
         self._end_held = self._read_held
         return True if self._read_held else _Inherited.eof_received(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection below has ended."""
+        self._finish_waiting()
         if self._read_held:
             self._read_held = False
             self._do_read()
@@ -250,7 +272,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         """Bytes came in a state other than WRAPPED, where the engine reads."""
         state = self._state
         if state == _State.DO_HANDSHAKE:
-            self._do_handshake()
+            if not self._handshake_waits:
+                loop: Any = self._loop
+                loop._handshakes.step(self)
         elif state == _State.FLUSHING:
             self._do_flush()
         elif state == _State.SHUTDOWN:
