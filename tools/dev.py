@@ -58,9 +58,9 @@ ONCE = [
     "project/test_packaging.py",
     "project/test_units.py",
 ]
-# Minutes of hostile programs: the default one has them, also under AddressSanitizer, and the
-# newest.
-TWICE = ["fuzz"]
+# Minutes each: the default one has them (hostile programs also under AddressSanitizer), and
+# the newest.
+TWICE = ["fuzz", "tls/test_tls_stdlib.py"]
 
 
 def test_all() -> None:

@@ -405,10 +405,10 @@ def _has_server(name: str) -> bool:
 def workers() -> list[str]:
     """pytest's arguments for its worker processes.
 
-    WORKERS says how many; 0 is for none, as a debugger wants it.  By default one more
+    WORKERS says how many; 0 is for none, as a debugger wants it.  By default two more
     than there are processors, because many tests wait for others.
     """
-    count = int(os.environ.get("WORKERS") or (os.cpu_count() or 1) + 1)
+    count = int(os.environ.get("WORKERS") or (os.cpu_count() or 1) + 2)
     # tests/conftest.py says which tests stay together.  A worker whose interpreter died ends
     # the run: xdist may wait for ever for what its successor was to do.
     return ["-n", str(count), "--dist=loadscope", "--max-worker-restart=0"] if count else []
