@@ -60,7 +60,6 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _control_ssl_reading: Callable[[], None]
     _on_shutdown_complete: Callable[[BaseException | None], None]
     _app_writing_paused: bool
-    _waiter: asyncio.Future[None] | None
 
     # The end of the connection below came while reading was held.
     _end_held = False

@@ -62,9 +62,7 @@ async def listening(loop: Any, accepted: list[Recorder]) -> tuple[Any, list[Peer
 
     server = await loop.create_server(accept, "127.0.0.1", 0, ssl=server_context())
     address = server.sockets[0].getsockname()
-    peers = [
-        Peer(socket.create_connection(address), client_context()) for _ in range(CLIENTS)
-    ]
+    peers = [Peer(socket.create_connection(address), client_context()) for _ in range(CLIENTS)]
     await until(lambda: len(accepted) == CLIENTS)
     await turns(5)
     return server, peers
