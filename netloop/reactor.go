@@ -34,7 +34,8 @@ type Reactor struct {
 	earlyTries     int     // turns in which they are tried before their time
 	listenerErrors []token // listeners that could not go on
 
-	due [256]uint32 // timers on their way into the completions
+	due   [256]uint32 // timers on their way into the completions
+	fired int         // of the last turn
 
 	ignored uint64 // submissions that made no sense
 	stale   uint64 // events of registrations that are gone
@@ -172,6 +173,15 @@ func (r *Reactor) leftovers() bool {
 	return r.ready.n > 0 || r.urgent > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()
 }
 
+// Timers in a crowd share a turn: where the last one fired timerCrowd of them and the next
+// is due within timerSlack, it is waited for that much longer, and those behind it come
+// along. The kernel has as much slack in its own wake-ups, so a lone timer, or one that is
+// farther away, is waited for as exactly as can be; and none is ever early.
+const (
+	timerSlack = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
+	timerCrowd = 4
+)
+
 // timeout bounds the wait by what is due and by what is left over.
 func (r *Reactor) timeout(asked int64) int64 {
 	if asked == 0 || r.leftovers() {
@@ -182,6 +192,9 @@ func (r *Reactor) timeout(asked int64) int64 {
 		return asked
 	}
 	left := max(next-r.clock.now(), 0)
+	if r.fired >= timerCrowd && left > 0 && left <= timerSlack {
+		left += timerSlack
+	}
 	if asked < 0 {
 		return left
 	}
@@ -254,11 +267,13 @@ func (r *Reactor) serve() {
 
 // expire reports the timers that are due.
 func (r *Reactor) expire() {
+	r.fired = 0
 	for r.out.room() > 0 && r.wheel.Next() <= r.shared.Now {
 		n := r.wheel.Expire(r.shared.Now, r.due[:min(len(r.due), r.out.room())])
 		for _, id := range r.due[:n] {
 			r.out.put(Completion{Kind: CmpTimer, ID: id})
 		}
+		r.fired += n
 	}
 }
 

@@ -39,6 +39,38 @@ func waitsAreExact(t *testing.T, l *loop) {
 
 func TestTimersAreExact(t *testing.T) { waitsAreExact(t, usualLoop(t)) }
 
+// A crowd of timers shares turns; a lone timer, and one that is not near, does not wait longer.
+func TestTimersInACrowdShareATurn(t *testing.T) {
+	for _, c := range []struct {
+		due    int
+		next   int64
+		longer bool
+	}{{timerCrowd, timerSlack, true}, {timerCrowd - 1, timerSlack, false}, {timerCrowd, 100 * timerSlack, false}} {
+		l := usualLoop(t)
+		for try := 0; ; try++ {
+			now := l.r.clock.now()
+			for id := range c.due {
+				l.arm(uint32(id), now-1)
+			}
+			l.arm(99, now+c.next)
+			d := l.turn(0)
+			left := l.r.timeout(-1)
+			if (len(d) > c.due || left == 0) && try < 100 {
+				continue // a busy machine: the next one was due before we asked
+			}
+			if len(d) != c.due {
+				t.Fatalf("%d timers of %d came", len(d), c.due)
+			}
+			if longer := left > c.next; longer != c.longer {
+				t.Errorf("%+v: waits for %d ns", c, left)
+			}
+			break
+		}
+		l.submit(SubTimerCancel, 99, 0, 0)
+		l.turn(0)
+	}
+}
+
 func TestTimersComeInOrder(t *testing.T) {
 	l := usualLoop(t)
 	now := l.r.clock.now()
