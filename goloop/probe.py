@@ -138,9 +138,7 @@ def _probe_future(peek: Peek, loop: Any) -> None:
     cancelled._asyncio_future_blocking = True
     _expect(peek, cancelled, "cancelled", state=1, log_tb=0, blocking=1)
 
-    loop.debug = True
-    traced: Any = make(loop=loop)
-    loop.debug = False
+    traced = _traced(loop)
     _expect(peek, traced, "traced", source_traceback=traced._source_traceback)
 
     if "dict" in peek(new):
@@ -152,6 +150,25 @@ def _probe_future(peek: Peek, loop: Any) -> None:
         if len(kept) != 1 or kept[0] != {"attribute": 1}:
             raise Mismatch("the instance dict of a Future was not found")
         _expect(peek, new, "extended", dict=kept[0])
+
+
+def _traced(loop: Any) -> Any:
+    """A Future that debug mode has given a traceback, of no frames.
+
+    For one of the frames in which goloop is imported their source files would be read.
+    """
+    of_sys: Any = sys
+    limit = getattr(sys, "tracebacklimit", None)
+    loop.debug = True
+    of_sys.tracebacklimit = 0
+    try:
+        return asyncio.Future(loop=loop)
+    finally:
+        if limit is None:
+            del of_sys.tracebacklimit
+        else:
+            of_sys.tracebacklimit = limit
+        loop.debug = False
 
 
 class _At(int):

@@ -74,6 +74,17 @@ loop.close()
     assert program(source).split("\n") == ["False 1 unopened", "True first", ""]
 
 
+def test_import_reads_no_sources() -> None:
+    """They would stay in linecache."""
+    source = """
+import asyncio, linecache, sys
+before = set(linecache.cache)
+import goloop
+print(sorted(set(linecache.cache) - before), hasattr(sys, "tracebacklimit"))
+"""
+    assert program(source) == "[] False\n"
+
+
 def test_import_imports_nothing_but_asyncio_and_itself() -> None:
     source = """
 import sys, asyncio
