@@ -89,6 +89,10 @@ clients_length(PyObject *self)
 {
     gl_clients *set = (gl_clients *)self;
     Py_ssize_t others = PyObject_Size(set->others);
+    if (others > PY_SSIZE_T_MAX - (Py_ssize_t)set->len) {
+        PyErr_SetString(PyExc_OverflowError, "the set has too many members");
+        return -1;
+    }
     return others < 0 ? -1 : others + set->len;
 }
 
