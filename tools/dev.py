@@ -67,7 +67,7 @@ def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
 
     Those of ONCE are for the default one, those of TWICE for the newest too; and on asyncio's
-    loop, which proves what the tests expect, they run on these two.
+    loop, which proves what the tests expect, they run on these two (in CI on the newest).
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
     two cores busy.  EXCEPT=default leaves out the one that `make test` tests.

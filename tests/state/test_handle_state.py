@@ -83,7 +83,7 @@ def outcome(kind, arguments, way, name, value, how, debug):
             told.append(step() if step.__code__.co_names[0] == "use" else step() and None)
         except Exception as exc:
             told.append(type(exc).__name__)
-    gc.collect() if debug else None
+    gc.collect(0) if debug else None
     handle = None
     loop.close()
     return repr((told, ran, reported))
