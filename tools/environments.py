@@ -276,10 +276,12 @@ class Environment:
         path = os.pathsep.join([str(self.home / "bin"), go_path()])
         variables = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(self.home), **more}
         variables["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
-        # An outer PYTHONPATH or PYTHONHOME would bring in other packages.
-        for name in ("PYTHONPATH", "PYTHONHOME"):
+        # An outer PYTHONPATH or PYTHONHOME would bring in other packages; and thousands of programs
+        # that the tests run would compile goloop's modules, and others', each for itself.
+        for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"):
             if name not in more:
                 variables.pop(name, None)
+        variables.setdefault("PYTHONPYCACHEPREFIX", str(BUILD / "bytecode"))
         return variables
 
 
