@@ -157,6 +157,7 @@ NOT_SANITIZED = [
     "conformance",  # a process for each of CPython's tests: half an hour
     "native",  # a C library of its own; forks behind the allocator's back
     "project/test_benchmarks.py",  # starts programs with time limits
+    "loop/test_limits.py",  # of address space, of which AddressSanitizer takes terabytes
     "real_programs",  # others' programs, for minutes; what they call is tested elsewhere
     "tls/test_tls_stdlib.py",  # TLS without the extension's calls of OpenSSL
     # AddressSanitizer's allocator does not survive every fork: where a thread that Go has just

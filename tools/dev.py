@@ -58,9 +58,16 @@ ONCE = [
     "project/test_packaging.py",
     "project/test_units.py",
 ]
-# Minutes each: the default one has them (hostile programs also under AddressSanitizer), and
-# the newest.
-TWICE = ["fuzz", "tls/test_tls_stdlib.py"]
+# What takes long and depends least on the interpreter: the default one has it (hostile programs
+# also under AddressSanitizer), and the newest.
+TWICE = [
+    "fuzz",
+    "native",
+    "tls/test_tls_stdlib.py",
+    "tls/test_tls_torture.py",
+    "transports/test_bulk_transfer.py",
+    "transports/test_stream_torture.py",
+]
 
 
 def test_all() -> None:
