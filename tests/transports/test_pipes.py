@@ -547,6 +547,32 @@ async def test_a_large_pipe_is_not_made_smaller(loop: Loop) -> None:
     os.close(copy)
 
 
+async def test_a_full_wide_pipe_is_read_by_256_kib(loop: Loop) -> None:
+    """And what comes by less is whole, behind it and before it."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 1 << 20)
+    sizes: list[int] = []
+
+    class Sizes(Recorder):
+        def data_received(self, data: bytes) -> None:
+            sizes.append(len(data))
+            super().data_received(data)
+
+    data = os.urandom(1 << 20)
+    assert os.write(writing, data) == len(data)
+    _, reader = await read_end(loop, reading, Sizes)
+    await until(lambda: len(reader.data) == len(data))
+    assert max(sizes) == 256 * 1024
+    for size in (40_000, 10, 100_000, 1 << 20, 40_000):
+        more = os.urandom(size)
+        data += more
+        assert os.write(writing, more) == size
+        await until(lambda: len(reader.data) == len(data))
+    assert reader.data == data
+    os.close(writing)
+    assert await reader.lost is None
+
+
 # ---- what a transport is and tells ------------------------------------------------------------
 
 

@@ -10,13 +10,15 @@
  *      +------- GL_LARGE_IDLE turns without use ------+
  *
  * Few buffers, of a moderate size: those of one turn should still be in the
- * processor's cache when they are sent on.
+ * processor's cache when they are sent on.  Receives that fill them get wider ones: the
+ * writer of a wide pipe is woken by each read, and the two fight for the pipe's lock.
  */
 #include "state/private.h"
 
 #include <stdlib.h>
 
 #define GL_LARGE_SIZE (128 * 1024)
+#define GL_LARGE_WIDE (256 * 1024) /* while receives fill the other one: a wide pipe */
 #define GL_LARGE_LEAST (32 * 1024)
 #define GL_LARGE_IDLE 4096u
 
@@ -38,16 +40,18 @@ gl_large_refill(gl_loop *loop)
         gl_large_drop(loop);
         return;
     }
+    /* Go takes each for one of this size. */
+    Py_ssize_t size = (Py_ssize_t)loop->shared->large_size;
     for (int i = 0; i < GL_LARGE_MAX; i++) {
-        if (loop->large[i])
+        if (loop->large[i] && PyBytes_GET_SIZE(loop->large[i]) == size)
             continue;
-        PyObject *bytes = PyBytes_FromStringAndSize(NULL, GL_LARGE_SIZE);
-        if (bytes == NULL) {
+        loop->shared->large[i] = NULL;
+        PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
+        Py_XSETREF(loop->large[i], bytes); /* lint: allow check-commit: exact bytes */
+        if (loop->large[i] != NULL)
+            loop->shared->large[i] = (uint8_t *)PyBytes_AS_STRING(loop->large[i]);
+        else
             PyErr_Clear();
-            return;
-        }
-        loop->large[i] = bytes;
-        loop->shared->large[i] = (uint8_t *)PyBytes_AS_STRING(bytes);
     }
 }
 
@@ -57,9 +61,9 @@ gl_large_note(gl_loop *loop, int64_t n)
     if (n < GL_LARGE_LEAST)
         return;
     loop->large_idle = 0;
+    loop->shared->large_size = n < GL_LARGE_SIZE ? GL_LARGE_SIZE : GL_LARGE_WIDE;
     if (!loop->large_wanted) {
         loop->large_wanted = true;
-        loop->shared->large_size = GL_LARGE_SIZE;
         /* glibc gives blocks of this size back to the kernel at each free, and faults
          * their pages in again, until it has seen a larger one freed. */
         void *volatile block = malloc(4 * 1024 * 1024); /* volatile: not optimised away */
