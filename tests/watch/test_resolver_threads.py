@@ -80,7 +80,7 @@ def resolvers():
             with open(f"/proc/self/task/{tid}/comm") as file:
                 if file.read() == "goloop-resolve\\n":
                     found.append(int(tid))
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             pass
     return found
 
