@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GL_ABI_VERSION 5
+#define GL_ABI_VERSION 6
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -298,6 +298,11 @@ typedef struct gl_table {
     int32_t (*resolve)(int32_t reactor, uint32_t request, const char *host,
                        const char *service, int32_t flags, int32_t family,
                        int32_t socktype, int32_t protocol);
+
+    /* Stands on both sides of a fork(3), in the thread that forks and before the child's
+     * first step: with 1 before it, with 0 after it in the parent.  In between no thread of
+     * the library's is about to end, see golib/resolve.c. */
+    int32_t (*forking)(int32_t begins);
 
     /* Makes the current or next turn return early; any thread. */
     int32_t (*wake)(int32_t reactor);

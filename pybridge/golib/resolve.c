@@ -12,7 +12,11 @@
  * ever enters Go.  They take no signal, but for faults.
  *
  * A forked child has no thread of its parent's, and nothing of this state either:
- * it loads the library afresh (core/runtime/library.c).
+ * it loads the library afresh (core/runtime/library.c).  But it has the parent's libc,
+ * with its locks as they were.  The end of a thread that has looked up a name takes
+ * glibc's lock of resolv.conf, which fork(3) does not look after: a child made at that
+ * moment would wait for ever when it resolves a name, or ends a thread that got the
+ * memory of one that did.  So threads are joined, and a fork waits for those that end.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -55,7 +59,11 @@ static struct {
     int queued;
     lookup *running;
     int threads, idle;
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .last = &pool.first};
+    pthread_cond_t changed;       /* there is one more in `ended`, or the first asker */
+    int ended_count;
+    pthread_t ended[RESOLVE_THREADS_MAX]; /* to be joined; each is past all that takes `mutex` */
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER,
+          .last = &pool.first};
 
 static int
 resolve_threads_max(void)
@@ -89,6 +97,7 @@ resolve_reactor_opened(int32_t reactor, gl_shared *shared)
     pthread_mutex_lock(&pool.mutex);
     a->next = pool.askers;
     pool.askers = a;
+    pthread_cond_broadcast(&pool.changed);
     pthread_mutex_unlock(&pool.mutex);
     return 0;
 }
@@ -215,8 +224,34 @@ resolve_thread(void *unused)
         resolve_deliver(l);
     }
     pool.threads--;
+    pool.ended[pool.ended_count++] = pthread_self();
+    pthread_cond_broadcast(&pool.changed);
     pthread_mutex_unlock(&pool.mutex);
     return unused;
+}
+
+/* With the mutex, which none of them needs any more. */
+static void
+resolve_join_ended(void)
+{
+    while (pool.ended_count > 0)
+        pthread_join(pool.ended[--pool.ended_count], NULL);
+}
+
+/* A look-up that is under way when the process forks can't be waited for. */
+int32_t
+resolve_forking(int32_t begins)
+{
+    if (begins) {
+        pthread_mutex_lock(&pool.mutex);
+        /* Without reactors the idle threads are on their way out. */
+        while (pool.askers == NULL && pool.idle > 0)
+            pthread_cond_wait(&pool.changed, &pool.mutex);
+        resolve_join_ended();
+    } else {
+        pthread_mutex_unlock(&pool.mutex);
+    }
+    return 0;
 }
 
 /* 0 or an errno.  With the mutex. */
@@ -225,19 +260,14 @@ resolve_start_thread(void)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
     sigset_t blocked, before;
-    pthread_attr_t detached;
     pthread_t thread;
-    int err = pthread_attr_init(&detached);
-    if (err != 0)
-        return err;
+    resolve_join_ended(); /* so that `ended` has room for every thread there is */
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&blocked, faults[i]);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    err = pthread_create(&thread, &detached, resolve_thread, NULL);
+    int err = pthread_create(&thread, NULL, resolve_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
     if (err == 0)
         pool.threads++;
     return err;

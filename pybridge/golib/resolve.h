@@ -15,4 +15,7 @@ void resolve_reactor_closed(gl_shared *shared);
 int32_t resolve_name(int32_t reactor, uint32_t request, const char *host, const char *service,
                      int32_t flags, int32_t family, int32_t socktype, int32_t protocol);
 
+/* gl_table.forking */
+int32_t resolve_forking(int32_t begins);
+
 #endif /* GOLOOP_RESOLVE_H */

@@ -76,6 +76,7 @@ static const gl_table table = {
     .watch_set = goloop_watch_set,
     .watch_close = goloop_watch_close,
     .resolve = resolve_name,
+    .forking = resolve_forking,
     .wake = goloop_wake,
     .describe = goloop_describe,
 };

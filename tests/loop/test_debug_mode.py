@@ -186,11 +186,13 @@ def test_coroutine_origins_are_tracked_while_running(loop: Loop) -> None:
     depths: list[int] = []
     loop.call_soon(lambda: depths.append(sys.get_coroutine_origin_tracking_depth()))
     loop.call_soon(loop.set_debug, True)
+
+    def note_and_stop() -> None:
+        depths.append(sys.get_coroutine_origin_tracking_depth())
+        loop.stop()
+
     # Set from within, it holds from the next turn on.
-    loop.call_soon(
-        lambda: loop.call_soon(lambda: depths.append(sys.get_coroutine_origin_tracking_depth()))
-    )
-    loop.call_later(0.001, loop.stop)
+    loop.call_soon(loop.call_soon, note_and_stop)
     loop.run_forever()
     assert depths[0] == 0
     assert depths[1] > 0

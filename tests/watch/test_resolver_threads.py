@@ -22,19 +22,47 @@ SLOW = r"""
 #include <dlfcn.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <resolv.h>
 #include <string.h>
+#include <unistd.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static int open_, inside, most, calls;
+
+/* What a thread that has looked up a name holds while it ends: as glibc's lock of resolv.conf,
+   but for longer. */
+static pthread_mutex_t held_at_the_end = PTHREAD_MUTEX_INITIALIZER;
+static pthread_key_t ending;
+static pthread_once_t ending_once = PTHREAD_ONCE_INIT;
+
+static void end(void *value)
+{
+    pthread_mutex_lock(&held_at_the_end);
+    usleep(20000);
+    pthread_mutex_unlock(&held_at_the_end);
+}
+
+static void make_ending(void) { pthread_key_create(&ending, end); }
+
+int slow_is_held(void)
+{
+    int err = pthread_mutex_trylock(&held_at_the_end);
+    if (err == 0)
+        pthread_mutex_unlock(&held_at_the_end);
+    return err != 0;
+}
 
 int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                 struct addrinfo **list)
 {
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
         dlsym(RTLD_NEXT, "getaddrinfo");
-    if (host == NULL || strncmp(host, "slow", 4) != 0 || (hints->ai_flags & AI_NUMERICHOST))
+    if (host == NULL || strncmp(host, "slow", 4) != 0 || hints == NULL ||
+        (hints->ai_flags & AI_NUMERICHOST))
         return real(host, service, hints, list);
+    pthread_once(&ending_once, make_ending);
+    pthread_setspecific(ending, &ending);
     pthread_mutex_lock(&mutex);
     calls++;
     if (++inside > most)
@@ -61,6 +89,24 @@ void slow_wait_inside(int n)
     while (inside < n)
         pthread_cond_wait(&change, &mutex);
     pthread_mutex_unlock(&mutex);
+}
+
+/* A thread that uses libc's resolver, and its lock, for as long as the process lives. */
+static void *resolve(void *unused)
+{
+    struct addrinfo *list = NULL;
+    if (getaddrinfo("localhost", "80", NULL, &list) == 0)
+        freeaddrinfo(list);
+    for (;;)
+        res_init();
+    return unused;
+}
+
+void slow_resolve(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, resolve, NULL) == 0)
+        pthread_detach(thread);
 }
 
 int slow_most(void) { return most; }
@@ -252,6 +298,77 @@ assert os.waitpid(pid, 0)[1] == 0
 slow.slow_open(1)
 assert len(loop.run_until_complete(task)) == 10
 loop.close()
+""",
+        library,
+    )
+
+
+def test_no_thread_is_about_to_end_when_the_process_forks(library: Path) -> None:
+    passes(
+        """
+slow.slow_open(1)
+for n in (1, 3, 1):
+    loop = goloop.new_event_loop()
+    assert len(loop.run_until_complete(ask(n))) == n
+    loop.close()  # the threads end now
+    pid = os.fork()
+    if pid == 0:
+        os._exit(slow.slow_is_held())
+    assert not resolvers()
+    assert os.waitpid(pid, 0)[1] == 0
+""",
+        library,
+    )
+
+
+def test_a_fork_does_not_wait_for_the_threads_of_another_loop(library: Path) -> None:
+    passes(
+        """
+idle = goloop.new_event_loop()
+slow.slow_open(1)
+idle.run_until_complete(ask(2))
+slow.slow_open(0)
+task = begin(idle, 1)
+slow.slow_wait_inside(1)
+before = resolvers()
+pid = os.fork()  # one thread looks up a name for as long as the program likes, others wait
+if pid == 0:
+    os._exit(slow.slow_is_held())
+assert os.waitpid(pid, 0)[1] == 0
+assert resolvers() == before
+slow.slow_open(1)
+assert len(idle.run_until_complete(task)) == 1
+idle.close()
+until(lambda: not resolvers())
+""",
+        library,
+    )
+
+
+def test_a_child_starts_go_though_a_name_was_looked_up_when_it_was_made(library: Path) -> None:
+    # The child has the memory of threads that looked up names for threads of its own, and
+    # glibc's lock as it was.
+    passes(
+        """
+warnings.simplefilter("ignore")
+goloop.run(asyncio.sleep(0))
+for _ in range(4):
+    slow.slow_resolve()
+for n in range(60):
+    pid = os.fork()
+    if pid == 0:
+        goloop.run(asyncio.sleep(0))
+        os._exit(0)
+    ended = []
+    def has_ended():
+        ended[:] = os.waitpid(pid, os.WNOHANG)
+        return ended[0] == pid
+    try:
+        until(has_ended)
+    except AssertionError:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    assert ended[1] == 0, n
 """,
         library,
     )

@@ -75,7 +75,7 @@ struct gl_library_state {
     gl_process unmapped;         /* *gl_here, before the page is mapped and where that failed */
     char *path;                  /* by gl_library_set_path, before the first loop; the GIL */
     gl_image image;
-    bool forked_hook;            /* library_in_child is registered */
+    bool forked_hook;            /* the functions for a fork are registered */
 
     uint64_t epoch;              /* of the newest instance that was started */
     uint64_t instances;          /* that were started, here and in ancestors */
@@ -109,6 +109,7 @@ GL_PRIVATE_DATA struct gl_library_state library;
 struct gl_library_thread {
     uint64_t epoch;              /* whose runtime knows this thread */
     unsigned depth;              /* runs and calls under way */
+    const gl_table *forking;     /* in a fork(3): whose threads it holds; else NULL */
     char *ours;                  /* its signal stack, if it is one of ours; else NULL */
     stack_t before;              /* the one before it; valid where `ours` is not NULL */
     uintptr_t lowest;            /* where its own stack ends; 0: far, or not looked up yet */
