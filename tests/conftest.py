@@ -59,6 +59,12 @@ def factory_of(name: str) -> LoopFactory:
     return goloop.new_event_loop
 
 
+def pytest_collection_finish() -> None:
+    """What is there before the first test is left alone by the collections of all tests."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Something left unclosed, and an exception that nobody saw, fail the test."""
     for category in (

@@ -2,10 +2,11 @@
 
     python tests/conformance/run.py [--loop goloop] [--list] [PATTERN ...]
 
-Owns: processes.  Everything is imported once; then each test runs in a child
-of its own, forked, in its own process group and directory, under a hard time
-limit.  So a hang or a crash is that test's outcome ("timeout", "crashed") and
-touches no other test.  The parent never makes a loop.
+Owns: processes.  Everything is imported once; then a few tests of one class at a
+time run in a forked child, in its own process group and directory, under a hard
+time limit.  What did not pass there, or was not reached, runs once more in a child
+of its own, and that decides.  So a hang or a crash is that test's outcome
+("timeout", "crashed") and touches no other test.  The parent never makes a loop.
 
 A PATTERN is a shell pattern over ids such as
 "test_streams.StreamTests.test_readline".  With --verbose, each outcome that is
@@ -18,6 +19,7 @@ import argparse
 import contextlib
 import faulthandler
 import fnmatch
+import gc
 import json
 import os
 import selectors
@@ -42,15 +44,18 @@ HOPELESS_LIMIT = 8.0
 # The child prints its stacks this long before the limit.
 STACKS_BEFORE = 3.0
 OUTPUT_KEPT = 6000
+# Tests of a class that one child runs, one after the other.
+TOGETHER = 25
+GOOD = ("passed", "skipped")
 
 Outcome = dict[str, Any]
 
 
 @dataclass
 class Child:
-    """A running test."""
+    """A process that runs one test or several."""
 
-    test_id: str
+    test_ids: list[str]
     pid: int
     pipe: int
     output: Path
@@ -61,13 +66,22 @@ class Child:
     timed_out: bool = False
 
 
-def run_in_child(test: unittest.TestCase, pipe: int, limit: float) -> None:
-    """The child's whole life: runs one test and reports by the pipe."""
+def run_in_child(tests: list[unittest.TestCase], pipe: int, limit: float) -> None:
+    """The child's whole life: runs the tests and reports by the pipe, a line for each."""
     faulthandler.enable()
     faulthandler.dump_traceback_later(limit - STACKS_BEFORE)
+    with os.fdopen(pipe, "wb") as stream:
+        for test in tests:
+            stream.write(json.dumps(run_test(test)).encode() + b"\n")
+            stream.flush()
+    faulthandler.cancel_dump_traceback_later()
+
+
+def run_test(test: unittest.TestCase) -> Outcome:
+    """Runs one test in this process."""
+    binding.foreign_loops.clear()
     result = unittest.TestResult()
     unittest.TestSuite([test]).run(result)
-    faulthandler.cancel_dump_traceback_later()
     outcome: Outcome = {"outcome": "passed", "detail": ""}
     broken = result.errors + result.failures
     if broken:
@@ -79,12 +93,11 @@ def run_in_child(test: unittest.TestCase, pipe: int, limit: float) -> None:
     elif binding.foreign_loops:
         names = sorted({cls.__name__ for cls in binding.foreign_loops})
         outcome = {"outcome": "unbound", "detail": f"the test made {', '.join(names)}"}
-    with os.fdopen(pipe, "wb") as stream:
-        stream.write(json.dumps(outcome).encode())
+    return outcome
 
 
-def start(test: unittest.TestCase, test_id: str, limit: float) -> Child:
-    """Forks the child that runs `test`."""
+def start(tests: dict[str, unittest.TestCase], limit: float) -> Child:
+    """Forks the child that runs `tests`."""
     read_end, write_end = os.pipe()
     # Not beside each other in one directory: test.support names its scratch
     # files by the pid of the process that imported it, which is the parent.
@@ -93,7 +106,7 @@ def start(test: unittest.TestCase, test_id: str, limit: float) -> Child:
     pid = os.fork()
     if pid:
         os.close(write_end)
-        return Child(test_id, pid, read_end, output, directory, time.monotonic(), limit)
+        return Child(list(tests), pid, read_end, output, directory, time.monotonic(), limit)
     status = 1
     try:
         os.setpgid(0, 0)
@@ -103,7 +116,7 @@ def start(test: unittest.TestCase, test_id: str, limit: float) -> Child:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        run_in_child(test, write_end, limit)
+        run_in_child(list(tests.values()), write_end, limit)
         sys.stdout.flush()
         sys.stderr.flush()
         status = 0
@@ -115,8 +128,8 @@ def start(test: unittest.TestCase, test_id: str, limit: float) -> Child:
         os._exit(status)
 
 
-def finish(child: Child) -> Outcome:
-    """Reaps the child and its group, and names its outcome."""
+def finish(child: Child) -> dict[str, Outcome]:
+    """Reaps the child and its group, and names its tests' outcomes, as far as they count."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     _, status = os.waitpid(child.pid, 0)
@@ -124,8 +137,13 @@ def finish(child: Child) -> Outcome:
     seconds = round(time.monotonic() - child.started, 3)
     text = child.output.read_text(errors="replace") if child.output.exists() else ""
     shutil.rmtree(child.directory, ignore_errors=True)
-    if child.answer and not child.timed_out:
-        outcome: Outcome = json.loads(child.answer)
+    answers: list[Outcome] = [json.loads(line) for line in child.answer.splitlines()]
+    if len(child.test_ids) > 1:
+        # The rest runs again, each alone.
+        told = zip(child.test_ids, answers, strict=False)
+        return {test_id: answer for test_id, answer in told if answer["outcome"] in GOOD}
+    if answers and not child.timed_out:
+        outcome = answers[0]
     elif child.timed_out:
         outcome = {"outcome": "timeout", "detail": ""}
     elif os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
@@ -133,10 +151,10 @@ def finish(child: Child) -> Outcome:
         outcome = {"outcome": "crashed", "detail": f"killed by {name}"}
     else:
         outcome = {"outcome": "crashed", "detail": "the process ended without an answer"}
-    if outcome["outcome"] not in ("passed", "skipped"):
+    if outcome["outcome"] not in GOOD:
         outcome["output"] = text[-OUTPUT_KEPT:]
     outcome["seconds"] = seconds
-    return outcome
+    return {child.test_ids[0]: outcome}
 
 
 def run_all(
@@ -144,14 +162,15 @@ def run_all(
 ) -> dict[str, Outcome]:
     """Runs the tests, `jobs` at a time."""
     outcomes: dict[str, Outcome] = {}
-    waiting = list(tests)
+    waiting = portions(tests)
     running: dict[int, Child] = {}
     with selectors.DefaultSelector() as selector:
         while waiting or running:
             while waiting and len(running) < jobs:
-                test_id = waiting.pop(0)
-                own_limit = min(limit, HOPELESS_LIMIT) if expectations.hopeless(test_id) else limit
-                child = start(tests[test_id], test_id, own_limit)
+                portion = waiting.pop(0)
+                hopeless = any(map(expectations.hopeless, portion))
+                own_limit = min(limit, HOPELESS_LIMIT) if hopeless else limit
+                child = start({test_id: tests[test_id] for test_id in portion}, own_limit)
                 running[child.pipe] = child
                 selector.register(child.pipe, selectors.EVENT_READ)
             now = time.monotonic()
@@ -161,13 +180,26 @@ def run_all(
                 data = os.read(key.fd, 65536)
                 child.answer += data
                 if not data:
-                    _done(selector, running, child, outcomes, verbose)
+                    waiting += _done(selector, running, child, outcomes, verbose)
             now = time.monotonic()
             for child in list(running.values()):
                 if now - child.started >= child.limit:
                     child.timed_out = True
-                    _done(selector, running, child, outcomes, verbose)
-    return outcomes
+                    waiting += _done(selector, running, child, outcomes, verbose)
+    return {test_id: outcomes[test_id] for test_id in tests}
+
+
+def portions(tests: dict[str, unittest.TestCase]) -> list[list[str]]:
+    """The tests that a child runs, in their order; those that will hang alone."""
+    made: list[list[str]] = []
+    of_last: type | None = None
+    for test_id, test in tests.items():
+        alone = expectations.hopeless(test_id)
+        if alone or type(test) is not of_last or len(made[-1]) >= TOGETHER:
+            made.append([])
+        made[-1].append(test_id)
+        of_last = None if alone else type(test)
+    return made
 
 
 def _done(
@@ -176,14 +208,18 @@ def _done(
     child: Child,
     outcomes: dict[str, Outcome],
     verbose: bool,
-) -> None:
+) -> list[list[str]]:
+    """Notes what the child found; returns the portions that are to run again."""
     selector.unregister(child.pipe)
     del running[child.pipe]
-    outcome = outcomes[child.test_id] = finish(child)
-    if verbose and outcome["outcome"] != "passed":
-        print(f"{outcome['outcome']}: {child.test_id}: {outcome['detail']}", file=sys.stderr)
-        if outcome.get("output"):
-            print(outcome["output"], file=sys.stderr)
+    found = finish(child)
+    outcomes.update(found)
+    for test_id, outcome in found.items():
+        if verbose and outcome["outcome"] != "passed":
+            print(f"{outcome['outcome']}: {test_id}: {outcome['detail']}", file=sys.stderr)
+            if outcome.get("output"):
+                print(outcome["output"], file=sys.stderr)
+    return [[test_id] for test_id in child.test_ids if test_id not in found]
 
 
 def collect(loop_name: str, modules: list[str]) -> dict[str, unittest.TestCase]:
@@ -231,6 +267,9 @@ def main() -> int:
     if args.list:
         print("\n".join(tests))
         return 0
+    # The children's collections, of which some modules make three a test, leave all this alone.
+    gc.collect()
+    gc.freeze()
     outcomes = run_all(tests, args.jobs, args.limit, args.verbose)
     counts: dict[str, int] = {}
     for outcome in outcomes.values():

@@ -9,7 +9,6 @@ import os
 import platform
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -45,12 +44,6 @@ def passes(program: str, loop: str, *arguments: str) -> None:
     """Runs a program that must end well."""
     code, output = run(program, loop, *arguments)
     assert code == 0, f"ended with {code}\n{output}"
-
-
-@pytest.fixture(params=["asyncio", "goloop"])
-def loop_name(request: pytest.FixtureRequest) -> Any:
-    """Which loop this run of the test is for."""
-    return request.param
 
 
 # ---- the limit of open files -------------------------------------------------------

@@ -20,17 +20,19 @@ import subprocess
 import sys
 import threading
 import traceback
+import unittest
 import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 import goloop
 
 # From 3.12 on os.fork warns in a process with threads, and Go has threads.
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+# Importing pytest would take longer than most of what stands here.
+raises_with = unittest.TestCase().assertRaisesRegex
 
 libc = ctypes.CDLL(None, use_errno=True)
 # C's fork with the GIL held.  CDLL lets go of it, so that another Python thread may have
@@ -108,7 +110,7 @@ def raw_clone() -> int:
 
 def refused() -> contextlib.AbstractContextManager[object]:
     """What belongs to the parent raises RuntimeError in a child."""
-    return pytest.raises(RuntimeError, match=r"after fork\(\)")
+    return raises_with(RuntimeError, r"after fork\(\)")
 
 
 class Recorder(asyncio.Protocol):
@@ -644,7 +646,7 @@ def no_runtime_is_an_import_error() -> None:
 
     def body() -> None:
         for _ in range(2):
-            with pytest.raises(ImportError, match=r"'spawn' or 'forkserver'"):
+            with raises_with(ImportError, r"'spawn' or 'forkserver'"):
                 goloop.new_event_loop()
         # With room again there is one.
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))

@@ -567,7 +567,8 @@ async def test_a_full_wide_pipe_is_read_by_256_kib(loop: Loop) -> None:
         more = os.urandom(size)
         data += more
         assert os.write(writing, more) == size
-        await until(lambda wanted=len(data): len(reader.data) == wanted)
+        while len(reader.data) < len(data):
+            await asyncio.sleep(0.001)
     assert reader.data == data
     os.close(writing)
     assert await reader.lost is None

@@ -20,14 +20,16 @@ import sys
 import tempfile
 import threading
 import time
+import unittest
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-import pytest
-
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+# Importing pytest would take longer than most of what stands here.
+raises = unittest.TestCase().assertRaises
 
 # ---- tools -----------------------------------------------------------------------------
 
@@ -199,12 +201,12 @@ def sigpipe_ignored_is_an_error_of_write() -> None:
     run(echo())
     left, right = socket.socketpair()
     right.close()
-    with pytest.raises(BrokenPipeError):
+    with raises(BrokenPipeError):
         left.send(b"x")
 
     async def main() -> None:
         left.setblocking(False)
-        with pytest.raises(BrokenPipeError):
+        with raises(BrokenPipeError):
             await asyncio.get_running_loop().sock_sendall(left, b"x")
 
     run(main())
@@ -388,7 +390,7 @@ def interrupt_while_blocked() -> None:
             cleaned.append(True)
 
     for _ in range(3):
-        with signal_once_blocked(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        with signal_once_blocked(signal.SIGINT), raises(KeyboardInterrupt):
             run(main())
         assert cleaned.pop()
         run(echo())
@@ -398,7 +400,7 @@ def interrupt_of_run_forever_while_blocked() -> None:
     """Without a Runner it leaves run_forever, and the loop can run again."""
     loop = new_loop()
     for _ in range(3):
-        with signal_once_blocked(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        with signal_once_blocked(signal.SIGINT), raises(KeyboardInterrupt):
             loop.run_forever()
         assert not loop.is_running()
         loop.run_until_complete(echo())
@@ -415,7 +417,7 @@ def interrupt_while_busy_with_callbacks() -> None:
     timer = threading.Timer(0.05, send, (signal.SIGINT,))
     timer.start()
     again()
-    with pytest.raises(KeyboardInterrupt):
+    with raises(KeyboardInterrupt):
         loop.run_forever()
     timer.join()
     loop.stop()
@@ -434,7 +436,7 @@ def interrupt_while_busy_in_one_callback() -> None:
     timer = threading.Timer(0.05, send, (signal.SIGINT,))
     timer.start()
     loop.call_soon(spin)
-    with pytest.raises(KeyboardInterrupt):
+    with raises(KeyboardInterrupt):
         loop.run_forever()
     timer.join()
     loop.run_until_complete(echo())
@@ -450,7 +452,7 @@ def interrupt_while_busy_in_a_task() -> None:
             await asyncio.sleep(0)
         raise AssertionError("was not cancelled")
 
-    with pytest.raises(KeyboardInterrupt):
+    with raises(KeyboardInterrupt):
         run(main())
     run(echo())
 
@@ -471,7 +473,7 @@ def interrupt_in_the_executor() -> None:
         finally:
             leave.set()
 
-    with signal_once_blocked(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+    with signal_once_blocked(signal.SIGINT), raises(KeyboardInterrupt):
         run(main())
     run(echo())
 
@@ -486,12 +488,12 @@ def interrupt_within_c() -> None:
             await asyncio.sleep(0)
         raise AssertionError("was not cancelled")
 
-    with pytest.raises(KeyboardInterrupt):
+    with raises(KeyboardInterrupt):
         run(main())
 
     loop = new_loop()
     loop.call_soon(os.kill, os.getpid(), signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
+    with raises(KeyboardInterrupt):
         loop.run_forever()
     loop.run_until_complete(echo())
     loop.close()
@@ -562,7 +564,7 @@ while sys.stdin.buffer.raw.read(1):
     for number in range(1, 3001):
         # From within the loop: what surrounds it is Python, in asyncio as well.
         loop.call_soon(os.write, sender.stdin.fileno(), b"x")
-        with pytest.raises(KeyboardInterrupt):
+        with raises(KeyboardInterrupt):
             loop.run_forever()
         deadline = time.monotonic() + 20
         while len(seen) < number:
@@ -587,7 +589,7 @@ def exception_of_an_alarm() -> None:
     loop = new_loop()
     for _ in range(3):
         signal.setitimer(signal.ITIMER_REAL, 0.02)
-        with pytest.raises(Late):
+        with raises(Late):
             loop.run_forever()
         loop.run_until_complete(echo())
     loop.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -76,12 +75,6 @@ def passes(program: str, loop: str) -> None:
         check=False,
     )
     assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}"
-
-
-@pytest.fixture(params=["asyncio", "goloop"])
-def loop_name(request: pytest.FixtureRequest) -> Any:
-    """Which loop this run of the test is for."""
-    return request.param
 
 
 # ---- bursts ------------------------------------------------------------------------------

@@ -15,12 +15,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import LOOP_NAMES
 
 SCENARIOS = Path(__file__).resolve().parent / "signal_scenarios.py"
 
 TIME_LIMIT = 100  # seconds
-
-LOOPS = ["asyncio", "goloop"]
 
 TOOLS = {"new_loop", "alarm_storm"}
 
@@ -68,7 +67,7 @@ def run(name: str, loop: str) -> tuple[int, str]:
     return process.returncode, output
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", LOOP_NAMES)
 @pytest.mark.parametrize("name", scenario_names())
 def test_a_signal_does_what_it_does_without_go(name: str, loop: str) -> None:
     if "fork" in name and "GOLOOP_SANITIZE" in os.environ:
@@ -78,7 +77,7 @@ def test_a_signal_does_what_it_does_without_go(name: str, loop: str) -> None:
     assert "Traceback" not in output, output
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", LOOP_NAMES)
 @pytest.mark.parametrize("name", CRASHES)
 def test_a_crash_in_c_dies_of_its_signal_without_words_of_go(name: str, loop: str) -> None:
     code, output = run(name, loop)
