@@ -561,14 +561,17 @@ async def test_a_full_wide_pipe_is_read_by_256_kib(loop: Loop) -> None:
     data = os.urandom(1 << 20)
     assert os.write(writing, data) == len(data)
     _, reader = await read_end(loop, reading, Sizes)
-    await until(lambda: len(reader.data) == len(data))
+
+    def all_is_there() -> bool:
+        return len(reader.data) == len(data)
+
+    await until(all_is_there)
     assert max(sizes) == 256 * 1024
     for size in (40_000, 10, 100_000, 1 << 20, 40_000):
         more = os.urandom(size)
         data += more
         assert os.write(writing, more) == size
-        while len(reader.data) < len(data):
-            await asyncio.sleep(0.001)
+        await until(all_is_there)
     assert reader.data == data
     os.close(writing)
     assert await reader.lost is None

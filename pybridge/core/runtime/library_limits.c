@@ -48,8 +48,6 @@ file_limit_restore(const struct rlimit *saved)
 /* Its threads, and what libc reserves for each beside the stack (an arena of malloc). */
 #define GL_GO_THREADS 8
 #define GL_THREAD_SPACE ((size_t)64 << 20)
-/* For a thread that only waits: its thread-local variables lie here too. */
-#define GL_TRIAL_STACK ((size_t)256 << 10)
 
 static size_t
 limits_thread_stack(void)
@@ -88,41 +86,43 @@ limits_thread(void *gate)
 }
 
 static int
-limits_start_thread(pthread_t *thread, char *stack, pthread_mutex_t *gate)
+limits_start_thread(pthread_t *thread, char *stack, size_t size, pthread_mutex_t *gate)
 {
     pthread_attr_t attributes;
     int err = pthread_attr_init(&attributes);
     if (err != 0)
         return err;
-    err = pthread_attr_setstack(&attributes, stack, GL_TRIAL_STACK);
+    err = pthread_attr_setstack(&attributes, stack, size);
     if (err == 0)
         err = pthread_create(thread, &attributes, limits_thread, gate);
     pthread_attr_destroy(&attributes);
     return err;
 }
 
-/* 0, or why so many threads can't be.  Their stacks are no ones that libc keeps: in a forked
- * child those may be of threads that used libc's resolver, and then glibc takes a lock at
- * the end of a thread that nobody may be there to release, see golib/resolve.c. */
+/* 0, or why so many threads can't be.  Their stacks have libc's size, for thread-local
+ * variables lie there too, but are not libc's own: those that it keeps in a forked child may be of
+ * threads that used its resolver, and then glibc takes a lock at the end of a thread that nobody
+ * may be there to release, see golib/resolve.c. */
 static int
 limits_threads(void)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[GL_GO_THREADS];
     int n = 0, err = 0;
-    char *stacks = mmap(NULL, GL_GO_THREADS * GL_TRIAL_STACK, PROT_READ | PROT_WRITE,
+    size_t size = limits_thread_stack();
+    char *stacks = mmap(NULL, GL_GO_THREADS * size, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED)
         return errno;
     pthread_mutex_lock(&gate);
     while (n < GL_GO_THREADS && err == 0) {
-        err = limits_start_thread(&threads[n], stacks + (size_t)n * GL_TRIAL_STACK, &gate);
+        err = limits_start_thread(&threads[n], stacks + (size_t)n * size, size, &gate);
         n += err == 0;
     }
     pthread_mutex_unlock(&gate);
     while (n > 0)
         pthread_join(threads[--n], NULL);
-    munmap(stacks, GL_GO_THREADS * GL_TRIAL_STACK);
+    munmap(stacks, GL_GO_THREADS * size);
     return err;
 }
 
