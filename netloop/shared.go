@@ -129,6 +129,10 @@ type Shared struct {
 
 	Answers uintptr // atomic
 	Spent   uintptr
+
+	Holds, Guest, Fenced, Awake, Unsent, Parked uint32 // see abi.h, "The monitor"
+
+	LateWrites uint64
 }
 
 // Answer is gl_answer.

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GL_ABI_VERSION 6
+#define GL_ABI_VERSION 7
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -215,7 +215,39 @@ typedef struct gl_shared {
     uint64_t large_size;
     gl_answer *answers;      /* atomic: what the resolver has left */
     gl_answer *spent;        /* answers that were handed out, to be freed */
+    /* The monitor, see below. */
+    uint32_t holds;          /* atomic: written by C with the GIL, and by Go in a call of C's */
+    uint32_t guest;          /* atomic: 1 while the monitor wants the reactor, or has it */
+    uint32_t fenced;         /* set by reactor_new: there is no membarrier */
+    uint32_t awake;          /* atomic, C: the loop runs, and does not wait in a poll */
+    uint32_t unsent;         /* atomic: C sets it with a GL_SUB_STREAM, Go clears it when it
+                              * decodes the submissions */
+    uint32_t parked;         /* atomic, Go: the monitor sleeps until somebody calls watch */
+    uint64_t late_writes;    /* Go: what the monitor has sent, in times */
 } gl_shared;
+
+/*
+ * The monitor is a thread of Go's that sends what was written while Python, in the same
+ * iteration, computes or waits.  It does what a call of `flush` would do, and so it must be
+ * alone: no thread of C's may be at work on the submissions or on a record, or in a call.
+ *
+ *     C, or Go in a call, with the GIL         the monitor
+ *
+ *     holds = holds + 1                        guest = 1
+ *     (the compiler keeps the order)           membarrier(2): every thread of the process
+ *     if guest: holds = 0, wait until                         has seen it, and is seen
+ *        it is 0, and begin again              if holds == 0: flush
+ *     ... submissions, records, calls ...      guest = 0
+ *     holds = holds - 1
+ *
+ * So one of the two always sees the other, and C pays two stores and a load, none of them
+ * locked.  Without membarrier C has a fence in between (`fenced`).  A turn holds from its
+ * beginning to its end; holds nest; C never runs Python and never gives up the GIL under one,
+ * but for the turn, in which what others submit waits anyway (submissions.c).
+ *
+ * `awake` and `parked` are kept by the same rule: the monitor sets parked, has a membarrier,
+ * and looks whether somebody is awake; a loop sets awake, and looks whether it is parked.
+ */
 
 /* ---- the functions ------------------------------------------------------- */
 
@@ -303,6 +335,9 @@ typedef struct gl_table {
      * first step: with 1 before it, with 0 after it in the parent.  In between no thread of
      * the library's is about to end, see golib/resolve.c. */
     int32_t (*forking)(int32_t begins);
+
+    /* Wakes the monitor, whose gl_shared.parked was seen set. */
+    int32_t (*watch)(int32_t reactor);
 
     /* Makes the current or next turn return early; any thread. */
     int32_t (*wake)(int32_t reactor);

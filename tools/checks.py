@@ -160,9 +160,6 @@ NOT_SANITIZED = [
     "loop/test_limits.py",  # of address space, of which AddressSanitizer takes terabytes
     "real_programs",  # others' programs, for minutes; what they call is tested elsewhere
     "tls/test_tls_stdlib.py",  # TLS without the extension's calls of OpenSSL
-    # AddressSanitizer's allocator does not survive every fork: where a thread that Go has just
-    # started holds one of its locks, the child waits for ever.  `forks` has 2000 without it.
-    "runtime/test_fork.py",
     "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
     "project/test_lint_c.py",  # reads sources
     "project/test_lint_rooms.py",  # reads sources
@@ -170,6 +167,11 @@ NOT_SANITIZED = [
     "project/test_packaging.py",  # builds extensions of its own
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]
+
+
+# AddressSanitizer's allocator does not survive every fork: where a thread that Go has just
+# started holds one of its locks, the child waits for ever.  `forks` has 2000 without it.
+NOT_FORKING = ["-k", "not fork"]
 
 
 def asan() -> bool:
@@ -197,11 +199,11 @@ def asan() -> bool:
     )
     cache = made.home / "pytest-cache"
     pytest = ["-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
-    tests = ["--cache-clear", *environments.workers()]
+    tests = ["--cache-clear", *environments.workers(), *NOT_FORKING]
     tests += [f"--ignore=tests/{name}" for name in NOT_SANITIZED]
     if _passes(made.python, *pytest, *tests, env=env, cwd=BUILD / "asan"):
         return True
-    # A few tests fork, see NOT_SANITIZED: few failures are tried once more, alone.
+    # A few tests are of moments: few failures are tried once more, alone.
     failed = environments.few_failures(cache)
     return bool(failed) and _passes(made.python, *pytest, *failed, env=env, cwd=BUILD / "asan")
 

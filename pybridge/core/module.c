@@ -25,6 +25,7 @@
 #include "support/endpoints.c"
 
 #include "state/loop_state.c"
+#include "state/hold.c"
 #include "state/submissions.c"
 #include "state/ready.c"
 #include "state/handle.c"

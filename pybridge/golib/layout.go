@@ -58,6 +58,9 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.large)]byte         = [unsafe.Offsetof(netloop.Shared{}.Large)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large_size)]byte    = [unsafe.Offsetof(netloop.Shared{}.LargeSize)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.answers)]byte       = [unsafe.Offsetof(netloop.Shared{}.Answers)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.holds)]byte         = [unsafe.Offsetof(netloop.Shared{}.Holds)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.unsent)]byte        = [unsafe.Offsetof(netloop.Shared{}.Unsent)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.late_writes)]byte   = [unsafe.Offsetof(netloop.Shared{}.LateWrites)]byte{}
 	_ [unsafe.Offsetof(C.gl_answer{}.list)]byte          = [unsafe.Offsetof(netloop.Answer{}.List)]byte{}
 	_ [unsafe.Offsetof(C.gl_answer{}.error)]byte         = [unsafe.Offsetof(netloop.Answer{}.Error)]byte{}
 	_ [unsafe.Offsetof(C.gl_answer{}.request)]byte       = [unsafe.Offsetof(netloop.Answer{}.Request)]byte{}

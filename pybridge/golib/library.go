@@ -43,7 +43,8 @@ type place struct {
 // loop is what a number stands for.
 type loop struct {
 	*netloop.Reactor
-	pace pace
+	shared *netloop.Shared
+	pace   pace
 }
 
 const (
@@ -72,8 +73,8 @@ func find(number C.int32_t) *loop {
 }
 
 // enter gives a reactor a number, or -EMFILE where all places are taken.
-func enter(r *netloop.Reactor) C.int32_t {
-	l := &loop{Reactor: r}
+func enter(r *netloop.Reactor, shared *netloop.Shared) C.int32_t {
+	l := &loop{Reactor: r, shared: shared}
 	placesMu.Lock()
 	defer placesMu.Unlock()
 	var all []place
@@ -99,6 +100,7 @@ func enter(r *netloop.Reactor) C.int32_t {
 		}
 	}
 	paceReactors(live)
+	monitored(l)
 	return C.int32_t(all[i].number)
 }
 
@@ -128,11 +130,12 @@ func result(err error) C.int32_t {
 
 //export goloop_reactor_new
 func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
-	r, err := netloop.New((*netloop.Shared)(unsafe.Pointer(shared)))
+	block := (*netloop.Shared)(unsafe.Pointer(shared))
+	r, err := netloop.New(block)
 	if err != nil {
 		return result(err)
 	}
-	number := enter(r)
+	number := enter(r, block)
 	if number < 0 {
 		r.Close()
 	}
@@ -145,6 +148,7 @@ func goloop_reactor_close(reactor C.int32_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
+	unmonitored(r)
 	r.Close()
 	return 0
 }
@@ -169,6 +173,7 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	return result(r.FlushStream(uint32(id), uint32(gen)))
 }
 
@@ -178,6 +183,7 @@ func goloop_flush(reactor C.int32_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	r.Flush()
 	return 0
 }
@@ -197,6 +203,7 @@ func goloop_stream_open(reactor, fd C.int32_t, io *C.gl_stream_io, flags C.uint3
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	id, gen, err := r.StreamOpen(int32(fd), (*netloop.StreamIO)(unsafe.Pointer(io)), uint32(flags))
 	return opened(id, gen, err, outID, outGen)
 }
@@ -207,6 +214,7 @@ func goloop_stream_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	return result(r.StreamClose(uint32(id), uint32(gen), uint32(flags)))
 }
 
@@ -216,6 +224,7 @@ func goloop_datagram_open(reactor, fd C.int32_t, owner *C.int32_t, want C.uint32
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	id, gen, err := r.DatagramOpen(int32(fd), (*int32)(owner), uint32(want))
 	return opened(id, gen, err, outID, outGen)
 }
@@ -226,6 +235,7 @@ func goloop_datagram_set(reactor C.int32_t, id, gen, want C.uint32_t) C.int32_t 
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	return result(r.DatagramSet(uint32(id), uint32(gen), uint32(want)))
 }
 
@@ -235,6 +245,7 @@ func goloop_datagram_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	return result(r.DatagramClose(uint32(id), uint32(gen), uint32(flags)))
 }
 
@@ -244,6 +255,7 @@ func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	id, gen, err := r.ListenerOpen(int32(fd), (*int32)(owner), int32(backlog), uint32(flags))
 	return opened(id, gen, err, outID, outGen)
 }
@@ -254,6 +266,7 @@ func goloop_listener_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	return result(r.ListenerClose(uint32(id), uint32(gen), uint32(flags)))
 }
 
@@ -263,6 +276,7 @@ func goloop_watch_open(reactor, fd C.int32_t, want, once C.uint32_t, outID, outG
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	id, gen, err := r.WatchOpen(int32(fd), uint32(want), uint32(once))
 	return opened(id, gen, err, outID, outGen)
 }
@@ -273,6 +287,7 @@ func goloop_watch_set(reactor C.int32_t, id, gen, want, once C.uint32_t) C.int32
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	return result(r.WatchSet(uint32(id), uint32(gen), uint32(want), uint32(once)))
 }
 
@@ -282,7 +297,14 @@ func goloop_watch_close(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
+	defer r.hold().letGo()
 	return result(r.WatchClose(uint32(id), uint32(gen)))
+}
+
+//export goloop_watch
+func goloop_watch(C.int32_t) C.int32_t {
+	theMonitor.unpark()
+	return 0
 }
 
 //export goloop_wake

@@ -77,6 +77,7 @@ static const gl_table table = {
     .watch_close = goloop_watch_close,
     .resolve = resolve_name,
     .forking = resolve_forking,
+    .watch = goloop_watch,
     .wake = goloop_wake,
     .describe = goloop_describe,
 };

@@ -70,8 +70,6 @@ def run(name: str, loop: str) -> tuple[int, str]:
 @pytest.mark.parametrize("loop", LOOP_NAMES)
 @pytest.mark.parametrize("name", scenario_names())
 def test_a_signal_does_what_it_does_without_go(name: str, loop: str) -> None:
-    if "fork" in name and "GOLOOP_SANITIZE" in os.environ:
-        pytest.skip("AddressSanitizer's allocator does not survive every fork")
     code, output = run(name, loop)
     assert code == 0, f"{name} on {loop} ended with {code}\n{output}"
     assert "Traceback" not in output, output

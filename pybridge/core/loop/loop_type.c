@@ -90,6 +90,7 @@ loop_release(gl_loop *self)
     if (sh == NULL || self->releasing)
         return;
     self->releasing = 1;
+    gl_hold(self); /* for good: the monitor knows the reactor until its end */
     gl_loops_remove(self);
     bool foreign = gl_loop_is_foreign(self);
     for (uint32_t i = 0; i < self->regs_cap; i++) {
@@ -148,10 +149,11 @@ loop__diagnostics(gl_loop *self, PyObject *Py_UNUSED(ignored))
         text[n] = 0;
     }
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsksksIss}", "iterations", (unsigned long long)self->iterations, "turns",
+        "{sKsKsKsKsKsKsKsKsksksIss}", "iterations", (unsigned long long)self->iterations, "turns",
         (unsigned long long)sh->turns, "polls", (unsigned long long)sh->polls, "recvs",
         (unsigned long long)sh->recvs, "sends", (unsigned long long)sh->sends, "accepts",
-        (unsigned long long)sh->accepts, "wakeups", (unsigned long long)sh->wakeups, "ready",
+        (unsigned long long)sh->accepts, "wakeups", (unsigned long long)sh->wakeups,
+        "late_writes", (unsigned long long)sh->late_writes, "ready",
         (unsigned long)self->ready.count, "ready_capacity", (unsigned long)self->ready.capacity,
         "timers", self->timers.armed, "runtime", text);
 }

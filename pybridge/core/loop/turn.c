@@ -141,9 +141,15 @@ turn(gl_loop *loop, int64_t timeout)
     loop->sleeping = timeout != 0;
     loop->dirty = 0;
     loop->cmp_pos = 0;
+    gl_hold(loop);
+    if (timeout != 0)
+        gl_asleep(loop);
     Py_BEGIN_ALLOW_THREADS
     n = loop->go->turn(loop->reactor, timeout);
     Py_END_ALLOW_THREADS
+    gl_let_go(loop);
+    if (timeout != 0)
+        gl_awake(loop);
     loop->sleeping = 0;
     loop->in_turn = 0;
     loop->since_poll = 0;
@@ -228,6 +234,7 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     unsigned long outer = self->thread_id;
     self->thread_id = PyThread_get_thread_ident();
     self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
+    gl_awake(self);
     int r;
     do {
         r = iterate(self);
@@ -238,6 +245,7 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     self->thread_id = outer;
     self->running = 0;
     self->stopping = 0;
+    gl_asleep(self);
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
         self->dirty = 0;

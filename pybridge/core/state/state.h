@@ -226,6 +226,17 @@ GL_PRIVATE_INLINE bool gl_loop_is_foreign(gl_loop *self);
 /* True where the caller must not enter Go: another thread runs the loop. */
 GL_PRIVATE_INLINE bool gl_loop_is_elsewhere(gl_loop *loop);
 
+/* ---- hold.c ------------------------------------------------------------------ */
+
+/* The reactor, the submissions and the records of streams are the caller's from here to
+ * gl_let_go(): the monitor, a thread of Go's, keeps away, see abi.h.  With the GIL; nests.  No
+ * Python runs in between.  Nothing for a closed loop, or NULL. */
+GL_PRIVATE_INLINE void gl_hold(gl_loop *loop);
+GL_PRIVATE_INLINE void gl_let_go(gl_loop *loop);
+/* The loop runs on after a poll, or begins to run; and: it waits in one, or has stopped. */
+GL_PRIVATE_INLINE void gl_awake(gl_loop *loop);
+GL_PRIVATE_INLINE void gl_asleep(gl_loop *loop);
+
 /* ---- submissions.c ----------------------------------------------------------- */
 
 /* Appends a submission; amortised O(1). */

@@ -6,7 +6,7 @@
  *         +--else--> queue --the next turn--> decoded, empty
  *
  * The queue lies in the block that Go uses too, so only the thread that has the GIL while
- * Go is outside may touch it.
+ * Go is outside may touch it, and holds the loop meanwhile (hold.c).
  */
 #include "state/private.h"
 
@@ -18,12 +18,14 @@ gl_submissions_trim(gl_loop *loop)
 {
     if (loop->shared->sub_cap <= GL_SUB_KEEP || loop->shared->sub_len != 0)
         return;
+    gl_hold(loop);
     gl_submission *p =
         PyMem_RawRealloc(loop->shared->sub, GL_SUB_INITIAL * sizeof(gl_submission));
     if (p) {
         loop->shared->sub = p;
         loop->shared->sub_cap = GL_SUB_INITIAL;
     }
+    gl_let_go(loop);
 }
 
 GL_PRIVATE int
@@ -46,6 +48,7 @@ gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {
     gl_shared *sh = loop->shared;
     gl_submission *s = NULL;
+    gl_hold(loop);
     /* asyncio forbids calls of another thread while the loop runs, but does not break on them, and
      * nor may we. */
     if (!loop->in_turn && gl_grow(&sh->sub, &sh->sub_cap, sh->sub_len, sizeof(*s), GL_SUB_INITIAL))
@@ -53,6 +56,7 @@ gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
     else if (loop->in_turn && gl_grow(&loop->late, &loop->late_cap, loop->late_len, sizeof(*s), 16))
         s = &loop->late[loop->late_len++];
     if (s == NULL) {
+        gl_let_go(loop);
         PyErr_NoMemory();
         return -1;
     }
@@ -61,7 +65,10 @@ gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
     s->gen = gen;
     s->unused = 0;
     s->arg = arg;
-    if (op == GL_SUB_STREAM)
+    if (op == GL_SUB_STREAM) {
         loop->dirty = 1;
+        __atomic_store_n(&sh->unsent, 1u, __ATOMIC_RELAXED);
+    }
+    gl_let_go(loop);
     return 0;
 }

@@ -83,7 +83,9 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
         return gl_loop_check_usable(loop);
     if (timers_id_alloc(&loop->timers, &id) < 0)
         return -1;
+    gl_hold(loop);
     if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, h->deadline) < 0) {
+        gl_let_go(loop);
         timers_id_free(&loop->timers, id);
         return -1;
     }
@@ -94,6 +96,7 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     loop->timers.armed++;
     if (!loop->in_turn && h->deadline < loop->shared->next_deadline)
         loop->shared->next_deadline = h->deadline;
+    gl_let_go(loop);
     return 0;
 }
 
@@ -114,6 +117,7 @@ timers_cancel(gl_timer_handle *h)
     loop->timers.armed--;
     gl_shared *sh = loop->shared;
     uint32_t i = h->submission;
+    gl_hold(loop);
     if (!loop->in_turn && i < sh->sub_len && sh->sub[i].op == GL_SUB_TIMER_ARM && sh->sub[i].id == id) {
         /* Go has not seen it: take it back. */
         sh->sub[i].op = GL_SUB_NOP;
@@ -129,6 +133,7 @@ timers_cancel(gl_timer_handle *h)
         if (gl_submit(loop, GL_SUB_TIMER_CANCEL, id, 0, 0) < 0)
             PyErr_Clear();
     }
+    gl_let_go(loop);
     Py_DECREF(h);
 }
 

@@ -9,8 +9,9 @@
  * Go reads the pieces in place, so a piece is let go of when Go has sent it, and never
  * before.  C alone moves the arrays; a connection that has nothing to send has none.
  *
- * The record is only written while Go is outside (!loop->in_turn).  What another thread
- * writes during a turn waits in `late`, and is appended before anything newer.
+ * The record is only written while Go is outside (!loop->in_turn), and under a hold, which
+ * keeps the monitor away (state/hold.c).  What another thread writes during a turn waits in
+ * `late`, and is appended before anything newer.
  */
 #include "transports/stream.h"
 
@@ -49,21 +50,25 @@ GL_NO_PYTHON GL_PRIVATE void
 stream_release_sent(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
+    gl_hold(s->loop);
     while (s->released < io->head)
         Py_DECREF(s->owners[s->released++]); /* lint: allow check-commit: exact bytes */
-    if (io->head < io->tail)
-        return;
-    io->head = io->tail = s->released = 0;
-    if (io->cap == PIECES_FIRST || io->cap > PIECES_KEEP)
-        queue_free(s);
+    if (io->head == io->tail) {
+        io->head = io->tail = s->released = 0;
+        if (io->cap == PIECES_FIRST || io->cap > PIECES_KEEP)
+            queue_free(s);
+    }
+    gl_let_go(s->loop);
 }
 
 GL_NO_PYTHON GL_PRIVATE void
 stream_drop_queue(gl_stream *s)
 {
+    gl_hold(s->loop);
     s->io.head = s->io.tail;
     s->io.appended = s->io.sent;
     stream_release_sent(s);
+    gl_let_go(s->loop);
     gl_late_pieces *late = s->late;
     for (gl_late_piece *each; late != NULL && (each = late->first) != NULL;) {
         late->first = each->next;
@@ -114,13 +119,16 @@ static int
 queue_append(gl_stream *s, gl_piece piece)
 {
     gl_stream_io *io = &s->io;
-    if (io->tail == io->cap && queue_make_room(s) < 0)
-        return -1;
-    io->iov[io->tail] = (gl_vector){piece.ptr, (size_t)piece.len};
-    s->owners[io->tail] = piece.owner;
-    io->tail++;
-    io->appended += (uint64_t)piece.len;
-    return 0;
+    gl_hold(s->loop);
+    int rc = io->tail == io->cap ? queue_make_room(s) : 0;
+    if (rc == 0) {
+        io->iov[io->tail] = (gl_vector){piece.ptr, (size_t)piece.len};
+        s->owners[io->tail] = piece.owner;
+        io->tail++;
+        io->appended += (uint64_t)piece.len;
+    }
+    gl_let_go(s->loop);
+    return rc;
 }
 
 /* ---- what another thread writes during a turn ---------------------------------- */
@@ -191,17 +199,19 @@ stream_submit(gl_stream *s)
         return -1;
     uint32_t want = stream_wants(s);
     const int32_t *owner = gl_lease_word(&s->lease);
+    int rc = 0;
+    gl_hold(s->loop);
     bool untried = io->head < io->tail && !stream_blocked(s);
-    if (!untried && want == io->want && owner == io->owner)
-        return 0;
-    if (!io->listed) {
-        if (gl_submit(s->loop, GL_SUB_STREAM, s->id, s->gen, 0) < 0)
-            return -1;
-        io->listed = 1;
+    if (untried || want != io->want || owner != io->owner) {
+        if (!io->listed && (rc = gl_submit(s->loop, GL_SUB_STREAM, s->id, s->gen, 0)) == 0)
+            io->listed = 1;
+        if (rc == 0) {
+            io->want = want;
+            io->owner = owner;
+        }
     }
-    io->want = want;
-    io->owner = owner;
-    return 0;
+    gl_let_go(s->loop);
+    return rc;
 }
 
 GL_PRIVATE int

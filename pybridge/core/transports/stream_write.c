@@ -86,7 +86,8 @@ stream_appended(gl_stream *s)
         return -1;
     }
     Py_ssize_t queued = stream_queued(s);
-    bool seen = s->exposed || queued > s->high ||
+    /* What Go does not know the monitor can't send. */
+    bool seen = !s->registered || s->exposed || queued > s->high ||
                 queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX);
     if (loop->thread_id == 0 || (seen && !stream_blocked(s) && !s->protocol_paused)) {
         if (stream_flush_now(s) < 0)

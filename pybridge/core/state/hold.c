@@ -1,0 +1,71 @@
+/*
+ * hold.c: the loop's side of the lock that it shares with the monitor.
+ *
+ * The lock is biased: who has the GIL takes it by a store and a look, in each write and each
+ * turn, while the monitor, which wants it when a callback goes on for a millisecond, makes all
+ * processors agree first.  abi.h draws both sides.
+ */
+#include "state/private.h"
+
+#include <sched.h>
+
+/* The monitor wants the reactor, or has it: gives way until it is done, which takes some
+ * system calls that do not block. */
+GL_NO_PYTHON static void
+hold_wait(gl_loop *loop)
+{
+    gl_shared *sh = loop->shared;
+    do {
+        __atomic_store_n(&sh->holds, 0u, __ATOMIC_SEQ_CST);
+        if (gl_loop_is_foreign(loop)) /* the monitor has stayed in the parent */
+            __atomic_store_n(&sh->guest, 0u, __ATOMIC_RELAXED);
+        while (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
+            sched_yield();
+        __atomic_store_n(&sh->holds, 1u, __ATOMIC_SEQ_CST);
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    } while (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE));
+}
+
+GL_PRIVATE_INLINE void
+gl_hold(gl_loop *loop)
+{
+    gl_shared *sh = loop ? loop->shared : NULL;
+    if (sh == NULL)
+        return;
+    uint32_t before = __atomic_load_n(&sh->holds, __ATOMIC_RELAXED);
+    __atomic_store_n(&sh->holds, before + 1, __ATOMIC_RELAXED);
+    if (before > 0)
+        return;
+    if (sh->fenced)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
+        hold_wait(loop);
+}
+
+GL_PRIVATE_INLINE void
+gl_let_go(gl_loop *loop)
+{
+    gl_shared *sh = loop ? loop->shared : NULL;
+    if (sh != NULL)
+        __atomic_store_n(&sh->holds, sh->holds - 1, __ATOMIC_RELEASE);
+}
+
+GL_PRIVATE_INLINE void
+gl_awake(gl_loop *loop)
+{
+    gl_shared *sh = loop->shared;
+    __atomic_store_n(&sh->awake, 1u, __ATOMIC_RELAXED);
+    if (sh->fenced)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&sh->parked, __ATOMIC_RELAXED))
+        loop->go->watch(loop->reactor);
+}
+
+GL_PRIVATE_INLINE void
+gl_asleep(gl_loop *loop)
+{
+    if (loop->shared != NULL)
+        __atomic_store_n(&loop->shared->awake, 0u, __ATOMIC_RELAXED);
+}

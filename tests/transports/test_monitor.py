@@ -1,0 +1,442 @@
+"""What was written leaves while a callback goes on: goloop's monitor sends it.
+
+asyncio sends within write(); goloop at the end of the iteration, and where that is long, from
+a thread of Go's, whatever Python does meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import hashlib
+import os
+import random
+import select
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from protocols import Recorder, turns
+
+Loop = asyncio.AbstractEventLoop
+
+PATIENCE = 60.0  # seconds; far from what any of this takes
+
+POLLIN = 1
+
+
+class PollFD(ctypes.Structure):
+    """struct pollfd."""
+
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def blocks_in_recv(client: socket.socket) -> None:
+    """In the loop's own thread, without the GIL."""
+    client.settimeout(PATIENCE)
+    client.recv(1, socket.MSG_PEEK)
+
+
+def computes(client: socket.socket) -> None:
+    """Python code that never stops, until there is something."""
+    end = time.monotonic() + PATIENCE
+    client.setblocking(False)
+    while time.monotonic() < end:
+        try:
+            client.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            continue
+        return
+
+
+def waits_in_c_with_the_gil(client: socket.socket) -> None:
+    """No other Python thread runs meanwhile."""
+    poll = PollFD(client.fileno(), POLLIN, 0)
+    ctypes.PyDLL(None).poll(ctypes.byref(poll), 1, int(PATIENCE * 1000))
+
+
+WAYS = [blocks_in_recv, computes, waits_in_c_with_the_gil]
+
+
+def received(client: socket.socket) -> bytes:
+    """What is there, without waiting."""
+    client.setblocking(False)
+    try:
+        return client.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+async def accepted(loop: Loop, protocol: Callable[[], Any]) -> tuple[Any, socket.socket]:
+    """A server of one connection, and its client's socket; nobody has seen the server's."""
+    server = await loop.create_server(protocol, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    return server, client
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_was_written_arrives_while_a_callback_goes_on(
+    loop: Loop, way: Callable[[socket.socket], None]
+) -> None:
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[0]
+
+    server, client = await accepted(loop, factory)
+    while not made:
+        await asyncio.sleep(0)
+    await made[0].made
+    await turns(3)
+    transport: Any = made[0].transport
+    for message in (b"one", b"two", b"three"):
+        transport.write(message[:1])
+        transport.write(message[1:])
+        way(client)
+        assert received(client) == message
+        assert transport.get_write_buffer_size() == 0
+        await asyncio.sleep(0)
+    transport.write(b"and what is written behind it")
+    transport.close()
+    await made[0].lost
+    client.settimeout(PATIENCE)
+    assert client.recv(1000) == b"and what is written behind it"
+    assert client.recv(1000) == b""
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_so_does_what_connection_made_writes(
+    loop: Loop, way: Callable[[socket.socket], None]
+) -> None:
+    done = loop.create_future()
+    clients: list[socket.socket] = []
+
+    class Greets(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            transport.write(b"hello")
+            way(clients[0])
+            done.set_result((received(clients[0]), transport))
+
+    server, client = await accepted(loop, Greets)
+    clients.append(client)
+    greeting, transport = await done
+    assert greeting == b"hello"
+    transport.abort()
+    await turns(3)
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_so_does_what_a_datagram_and_a_pipe_are_given(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(writing, "wb", 0))
+    transport.write(b"pipe")
+    assert select.select([reading], [], [], PATIENCE)[0]
+    assert os.read(reading, 100) == b"pipe"
+    transport.close()
+    await turns(3)
+    os.close(reading)
+
+
+async def test_so_does_tls(loop: Loop, tmp_path: Path) -> None:
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+        f" -keyout {key} -out {cert}".split(),
+        check=True,
+        capture_output=True,
+    )
+    served, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    served.load_cert_chain(cert, key)
+    trusting.check_hostname = False
+    trusting.verify_mode = ssl.CERT_NONE
+    protocol = Recorder()
+    server = await loop.create_server(lambda: protocol, "127.0.0.1", 0, ssl=served)
+    plain = socket.create_connection(server.sockets[0].getsockname())
+    client = await asyncio.to_thread(trusting.wrap_socket, plain)
+    await protocol.made
+    await asyncio.sleep(0.01)
+    client.settimeout(PATIENCE)
+    protocol.transport.write(b"secret")  # type: ignore[union-attr]
+    assert client.recv(100) == b"secret"  # blocks the loop's thread
+    protocol.transport.abort()  # type: ignore[union-attr]
+    await protocol.lost
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_every_byte_arrives_once_and_in_order(loop: Loop) -> None:
+    """A callback writes, pauses, ends while the monitor sends, for some thousand times."""
+    chance = random.Random(3)
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    for _ in range(6):
+        client = socket.create_connection(address)
+        seen = hashlib.sha256()
+        lengths: list[int] = []
+
+        def drain(
+            client: socket.socket = client, seen: Any = seen, lengths: list[int] = lengths
+        ) -> None:
+            while data := client.recv(1 << 16):
+                seen.update(data)
+                lengths.append(len(data))
+
+        reader = threading.Thread(target=drain)
+        reader.start()
+        count = len(made)
+        while len(made) == count:
+            await asyncio.sleep(0)
+        protocol = made[-1]
+        await protocol.made
+        transport: Any = protocol.transport
+        sent, total = hashlib.sha256(), 0
+        for _ in range(40):
+            end = time.monotonic() + 0.004
+            while time.monotonic() < end:
+                data = chance.randbytes(chance.choice((1, 10, 1000, 5000)))
+                if chance.random() < 0.2:
+                    transport.writelines([data[:3], data[3:]])
+                else:
+                    transport.write(data)
+                sent.update(data)
+                total += len(data)
+                if chance.random() < 0.01:
+                    time.sleep(0.0015)
+            loop.call_later(0.0001, int)
+            if chance.random() < 0.5:
+                await asyncio.sleep(0)
+        transport.close()
+        await protocol.lost
+        while reader.is_alive():
+            await asyncio.sleep(0.001)
+        reader.join()
+        assert sum(lengths) == total
+        assert seen.digest() == sent.digest()
+        client.close()
+    server.close()
+    await server.wait_closed()
+
+
+GOLOOP_ONLY = """
+import asyncio, os, socket, sys, time
+import goloop
+PATIENCE = 60
+
+def monitor():
+    # The thread of the monitor, and how often it has been put to sleep.
+    for tid in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{tid}/status") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        if fields["Name"].strip() == "goloop-monitor":
+            return int(fields["voluntary_ctxt_switches"])
+    return None
+"""
+
+
+def passes(program: str, *, expect: int = 0) -> str:
+    """Runs a program that must end as expected."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", GOLOOP_ONLY + program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == expect, f"ended with {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@linux_only
+def test_the_monitor_sleeps_while_all_loops_do() -> None:
+    passes(
+        """
+async def main():
+    await asyncio.sleep(0.2)          # it parks some milliseconds after the last turn
+    before = monitor()
+    time_is_up = asyncio.get_running_loop().create_future()
+    other = goloop.new_event_loop()   # neither does a loop that does not run keep it awake
+    asyncio.get_running_loop().call_later(0.5, time_is_up.set_result, before)
+    await time_is_up
+    # While the loop waited, at most the ticks around its two ends.
+    assert monitor() - before < 40, monitor() - before
+    end = time.monotonic() + 0.2
+    before = monitor()
+    while time.monotonic() < end:
+        pass
+    assert monitor() - before > 20, monitor() - before  # at work again
+    other.close()
+
+goloop.run(main())
+"""
+    )
+
+
+def test_loops_by_the_thousand_leave_nothing_with_the_monitor() -> None:
+    passes(
+        """
+async def main():
+    left, right = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=left)
+    writer.write(b"x")
+    time.sleep(0.0005)
+    writer.close()
+    await writer.wait_closed()
+    assert right.recv(10) == b"x"
+    right.close()
+
+for _ in range(1000):
+    goloop.run(main())
+"""
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_that_is_forked_while_the_monitor_sends_has_its_own() -> None:
+    passes(
+        """
+import ctypes, gc, signal, warnings
+warnings.simplefilter("ignore")
+fork_in_c = ctypes.PyDLL(None).fork
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        transports.append(transport)
+
+async def child():
+    global transports
+    transports = []
+    await main(0)
+
+async def main(forks):
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Echo, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    client.settimeout(PATIENCE)
+    while not transports:
+        await asyncio.sleep(0)
+    mine = transports.pop()
+    for n in range(forks):
+        mine.write(b"x" * 100)
+        end = time.monotonic() + n % 7 * 0.0004
+        while time.monotonic() < end:
+            pass
+        pid = fork_in_c() if n % 2 else os.fork()
+        if pid == 0:
+            signal.alarm(30)
+            code = 1
+            try:
+                # Its parent's may be looked at and dropped.
+                mine.get_write_buffer_size()
+                mine = None
+                gc.collect()
+                asyncio._set_running_loop(None)
+                goloop.run(child())
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0, n
+    mine.write(b"end")
+    got = b""
+    while len(got) < 100 * forks + 3:
+        got += client.recv(65536)
+    assert got == b"x" * 100 * forks + b"end"
+    mine.abort()
+    client.close()
+    server.close()
+
+transports = []
+goloop.run(main(40))
+"""
+    )
+
+
+@linux_only
+def test_without_membarrier_there_are_fences() -> None:
+    seccomp = """
+import ctypes, platform, struct
+# BPF: membarrier(2) is EPERM, everything else is allowed.
+number = {"x86_64": 324, "aarch64": 283}[platform.machine()]
+program = b"".join(
+    struct.pack("=HBBI", *each)
+    for each in ((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001),
+                 (0x06, 0, 0, 0x7FFF0000))
+)
+buffer = ctypes.create_string_buffer(program, len(program))
+class Prog(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+prog = Prog(4, ctypes.addressof(buffer))
+assert libc.prctl(22, 2, ctypes.byref(prog), 0, 0) == 0, ctypes.get_errno()
+assert libc.syscall(number, 0, 0, 0) == -1
+"""
+    passes(
+        seccomp
+        + """
+made = []
+class Keep(asyncio.Protocol):
+    def connection_made(self, transport):
+        made.append(transport)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Keep, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    client.settimeout(PATIENCE)
+    while not made:
+        await asyncio.sleep(0)
+    for n in range(200):
+        made[0].write(b"%d" % n)
+        assert client.recv(100) == b"%d" % n
+        await asyncio.sleep(0)
+    made[0].abort()
+    client.close()
+    server.close()
+
+goloop.run(main())
+"""
+    )
+
+
+async def test_a_peer_that_is_gone_is_told_behind_the_callback(loop: Loop) -> None:
+    protocol = Recorder()
+    server, client = await accepted(loop, lambda: protocol)
+    await protocol.made
+    await turns(3)
+    transport: Any = protocol.transport
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    client.close()  # a reset
+    for _ in range(3):
+        transport.write(b"x")
+        time.sleep(0.005)
+        assert not protocol.lost.done()
+    with pytest.raises(ConnectionError):
+        raise await asyncio.wait_for(asyncio.shield(protocol.lost), PATIENCE) or OSError
+    server.close()
+    await server.wait_closed()
