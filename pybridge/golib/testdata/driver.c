@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,6 +245,85 @@ case_describe(void)
     loop_close(&l);
 }
 
+/* The loop's side of the lock that it shares with the monitor, see abi.h. */
+static void
+hold(loop *l)
+{
+    gl_shared *sh = &l->shared;
+    for (;;) {
+        __atomic_store_n(&sh->holds, 1u, __ATOMIC_RELAXED);
+        if (sh->fenced)
+            __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        if (!__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
+            return;
+        __atomic_store_n(&sh->holds, 0u, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
+            sched_yield();
+    }
+}
+
+static void
+let_go(loop *l)
+{
+    __atomic_store_n(&l->shared.holds, 0u, __ATOMIC_RELEASE);
+}
+
+static void
+awake(loop *l)
+{
+    gl_shared *sh = &l->shared;
+    __atomic_store_n(&sh->awake, 1u, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&sh->parked, __ATOMIC_RELAXED))
+        EXPECT(go->watch(l->number) == 0);
+}
+
+/* A thread that takes no turn has its bytes sent all the same, each once and in order. */
+static void
+case_monitor(void)
+{
+    enum { ROUNDS = 400 };
+    loop l;
+    int ends[2];
+    uint32_t id, gen, seen = 0;
+    static uint32_t numbers[ROUNDS];
+    gl_vector piece;
+    gl_stream_io io = {.iov = &piece, .cap = 1};
+    loop_open(&l);
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    EXPECT(go->stream_open(l.number, ends[0], &io, 0, &id, &gen) == 0);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        if (round == ROUNDS / 2) { /* long enough for the monitor to park */
+            __atomic_store_n(&l.shared.awake, 0u, __ATOMIC_RELAXED);
+            usleep(50000);
+        }
+        awake(&l);
+        hold(&l);
+        numbers[round] = round;
+        stream_write(&l, &io, id, gen, &numbers[round], sizeof numbers[round]);
+        __atomic_store_n(&l.shared.unsent, 1u, __ATOMIC_RELAXED);
+        let_go(&l);
+        struct pollfd ready = {ends[1], POLLIN, 0};
+        EXPECT(poll(&ready, 1, 60000) == 1);
+        uint32_t number;
+        EXPECT(read(ends[1], &number, sizeof number) == sizeof number && number == round);
+        seen++;
+        hold(&l); /* waits until the monitor has left */
+        EXPECT(io.head == io.tail && io.sent == io.appended);
+        let_go(&l);
+        if (round % 8 == 0) { /* and the turns in between see nothing odd */
+            hold(&l);
+            EXPECT(go->turn(l.number, 0) >= 0);
+            let_go(&l);
+        }
+    }
+    EXPECT(seen == ROUNDS && l.shared.late_writes == ROUNDS);
+    EXPECT(go->stream_close(l.number, id, gen, GL_CLOSE_FD) == 0);
+    close(ends[1]);
+    loop_close(&l);
+}
+
 static void *
 loop_of_a_thread(void *arg)
 {
@@ -292,6 +373,7 @@ main(int argc, char **argv)
     } cases[] = {
         {"echo", case_echo},       {"timers", case_timers},     {"wake", case_wake},
         {"resolve", case_resolve}, {"describe", case_describe}, {"threads", case_threads},
+        {"monitor", case_monitor},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (strcmp(argv[2], cases[i].name) == 0) {
