@@ -168,9 +168,6 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 // Now returns the time of the last turn's poll.
 func (r *Reactor) Now() int64 { return r.shared.Now }
 
-// Clock reads the clock of Now; any thread may.
-func (r *Reactor) Clock() int64 { return r.clock.now() }
-
 // leftovers tells whether there is work that needs no event.
 func (r *Reactor) leftovers() bool {
 	return r.ready.n > 0 || r.urgent > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()

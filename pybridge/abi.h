@@ -222,12 +222,12 @@ typedef struct gl_shared {
     uint32_t awake;          /* atomic, C: the loop runs, and does not wait in a poll */
     uint32_t unsent;         /* atomic: C sets it with a GL_SUB_STREAM, Go clears it when it
                               * decodes the submissions */
-    uint32_t parked;         /* atomic, Go: the monitor sleeps until somebody calls watch */
-    uint64_t late_writes;    /* Go: what the monitor has sent, in times */
+    uint32_t parked;         /* atomic: the monitor sleeps until somebody calls watch */
+    uint64_t late_writes;    /* the monitor: how often it has sent something */
 } gl_shared;
 
 /*
- * The monitor is a thread of Go's that sends what was written while Python, in the same
+ * The monitor is a thread of the library's that sends what was written while Python, in the same
  * iteration, computes or waits.  It does what a call of `flush` would do, and so it must be
  * alone: no thread of C's may be at work on the submissions or on a record, or in a call.
  *
@@ -351,7 +351,8 @@ typedef struct gl_table {
 typedef const gl_table *(*gl_table_fn)(void);
 #define GL_TABLE_SYMBOL "goloop_table"
 
-/* What Linux calls the resolver's threads. */
+/* What Linux calls the resolver's threads, and the monitor. */
 #define RESOLVE_THREAD_NAME "goloop-resolve"
+#define MONITOR_THREAD_NAME "goloop-monitor"
 
 #endif /* GOLOOP_ABI_H */

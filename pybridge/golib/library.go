@@ -100,7 +100,6 @@ func enter(r *netloop.Reactor, shared *netloop.Shared) C.int32_t {
 		}
 	}
 	paceReactors(live)
-	monitored(l)
 	return C.int32_t(all[i].number)
 }
 
@@ -148,7 +147,6 @@ func goloop_reactor_close(reactor C.int32_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
-	unmonitored(r)
 	r.Close()
 	return 0
 }
@@ -175,6 +173,15 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	}
 	defer r.hold().letGo()
 	return result(r.FlushStream(uint32(id), uint32(gen)))
+}
+
+// goloop_flush_late is goloop_flush for the monitor, which has the reactor to itself.
+//
+//export goloop_flush_late
+func goloop_flush_late(reactor C.int32_t) {
+	if r := find(reactor); r != nil {
+		r.Flush()
+	}
 }
 
 //export goloop_flush
@@ -299,12 +306,6 @@ func goloop_watch_close(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	}
 	defer r.hold().letGo()
 	return result(r.WatchClose(uint32(id), uint32(gen)))
-}
-
-//export goloop_watch
-func goloop_watch(C.int32_t) C.int32_t {
-	theMonitor.unpark()
-	return 0
 }
 
 //export goloop_wake

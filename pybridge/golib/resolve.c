@@ -21,7 +21,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +28,7 @@
 #include <unistd.h>
 
 #include "resolve.h"
+#include "thread.h"
 
 #define RESOLVE_IDLE_SECONDS 5
 #define RESOLVE_THREADS_MAX 32
@@ -207,10 +207,8 @@ resolve_take_out(lookup *l)
 static void *
 resolve_thread(void *unused)
 {
-#if defined(__linux__)
     /* By this name core/runtime/library_exit.c knows it for no thread of the program's. */
-    pthread_setname_np(pthread_self(), RESOLVE_THREAD_NAME);
-#endif
+    thread_set_name(RESOLVE_THREAD_NAME);
     pthread_mutex_lock(&pool.mutex);
     for (lookup *l; (l = resolve_next()) != NULL;) {
         pthread_mutex_unlock(&pool.mutex);
@@ -258,16 +256,9 @@ resolve_forking(int32_t begins)
 static int
 resolve_start_thread(void)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
-    sigset_t blocked, before;
     pthread_t thread;
     resolve_join_ended(); /* so that `ended` has room for every thread there is */
-    sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigdelset(&blocked, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int err = pthread_create(&thread, NULL, resolve_thread, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int err = thread_start(&thread, resolve_thread);
     if (err == 0)
         pool.threads++;
     return err;

@@ -12,14 +12,19 @@
  * started, so the table may be used as soon as dlopen has returned.
  */
 #include "_cgo_export.h"
+#include "monitor.h"
 #include "resolve.h"
 
-/* A reactor may ask for names from its beginning to its end. */
+/* A reactor may ask for names, and is monitored, from its beginning to its end. */
 static int32_t
 reactor_new(gl_shared *shared)
 {
     int32_t reactor = goloop_reactor_new(shared);
-    int32_t rc = reactor < 0 ? 0 : resolve_reactor_opened(reactor, shared);
+    if (reactor < 0)
+        return reactor;
+    int32_t rc = resolve_reactor_opened(reactor, shared);
+    if (rc == 0 && (rc = monitor_reactor_opened(reactor, shared)) < 0)
+        resolve_reactor_closed(resolve_reactor_closes(reactor));
     if (rc == 0)
         return reactor;
     goloop_reactor_close(reactor);
@@ -29,6 +34,7 @@ reactor_new(gl_shared *shared)
 static int32_t
 reactor_close(int32_t reactor)
 {
+    monitor_reactor_closes(reactor);
     gl_shared *shared = resolve_reactor_closes(reactor);
     int32_t rc = goloop_reactor_close(reactor);
     if (shared != NULL)
@@ -77,7 +83,7 @@ static const gl_table table = {
     .watch_close = goloop_watch_close,
     .resolve = resolve_name,
     .forking = resolve_forking,
-    .watch = goloop_watch,
+    .watch = monitor_watch,
     .wake = goloop_wake,
     .describe = goloop_describe,
 };

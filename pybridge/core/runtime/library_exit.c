@@ -9,7 +9,7 @@
  * other threads, Go's excepted, and calls exit(0).
  *
  * Go's threads are known by their signal mask: they start with everything blocked
- * (library_signals.c), of which Go unblocks a fixed set; the resolver's by their name.
+ * (library_signals.c), of which Go unblocks a fixed set; the resolver's and the monitor by their names.
  *
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.
@@ -37,10 +37,11 @@ exit_counts(const char *tid)
     if (file == NULL)
         return false;
     char line[256];
-    bool found = false, resolver = false;
+    bool found = false, by_name = false;
     unsigned long long mask = 0;
     while (!found && fgets(line, sizeof line, file) != NULL) {
-        resolver |= strcmp(line, "Name:\t" RESOLVE_THREAD_NAME "\n") == 0;
+        by_name |= strcmp(line, "Name:\t" RESOLVE_THREAD_NAME "\n") == 0 ||
+                   strcmp(line, "Name:\t" MONITOR_THREAD_NAME "\n") == 0;
         found = sscanf(line, "SigBlk: %llx", &mask) == 1;
     }
     fclose(file);
@@ -51,7 +52,7 @@ exit_counts(const char *tid)
                                        GL_BIT(64);
     const unsigned long long unblocked = GL_BIT(SIGSEGV) | GL_BIT(SIGCHLD) | GL_BIT(SIGPROF);
 #undef GL_BIT
-    return found && !resolver && !((mask & blocked) == blocked && (mask & unblocked) == 0);
+    return found && !by_name && !((mask & blocked) == blocked && (mask & unblocked) == 0);
 }
 
 /* True while a thread lives that is neither the caller nor Go's.  Where /proc can't

@@ -1,0 +1,221 @@
+/*
+ * monitor.c: a thread that sends what was written while Python goes on.
+ *
+ *     +--> tick: whose iteration is long, and has left something unsent? --> Go sends it
+ *     |      |
+ *     +------+ 1.7 ms
+ *     |      | nobody was awake for some ticks
+ *   watch <-- parked: no wake-ups at all
+ *
+ * Python writes, then computes or waits; what it wrote would leave at the end of the
+ * iteration only.  abi.h, "The monitor", tells how it gets a reactor for itself meanwhile.
+ *
+ * The thread is C's.  A goroutine that sleeps in a system call, or by Go's timers, keeps Go's
+ * own monitor thread awake, by 16,000 wake-ups in 3 s and 4 to 8 % of a core.  This one enters
+ * Go only to send.
+ */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+#include "_cgo_export.h"
+#include "monitor.h"
+#include "thread.h"
+
+/* What was written leaves within the sum of the two.  A tick costs 8 us on a virtual machine,
+ * half a percent of a core; an iteration that is older when the monitor comes is a long one. */
+#define TICK_NS 1700000
+#define LATE_NS 200000
+/* So many ticks without a loop that is awake, and the monitor parks. */
+#define IDLE_TICKS 5
+
+typedef struct watched {
+    struct watched *next;
+    int32_t reactor;
+    gl_shared *shared;
+} watched;
+
+/* lint: allow mutable-static: of the process, as the thread is; guarded by `mutex` */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t unparked;
+    bool started, parked;
+    bool fenced;              /* there is no membarrier; constant once started */
+    watched *all;
+} monitor = {.mutex = PTHREAD_MUTEX_INITIALIZER, .unparked = PTHREAD_COND_INITIALIZER};
+
+/* ---- membarrier(2) --------------------------------------------------------------------- */
+
+#define BARRIER (1 << 3)          /* MEMBARRIER_CMD_PRIVATE_EXPEDITED, Linux 4.14 */
+#define BARRIER_REGISTER (1 << 4) /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED */
+
+static bool
+membarrier(int command)
+{
+#if defined(__linux__) && defined(SYS_membarrier)
+    return syscall(SYS_membarrier, command, 0, 0) == 0;
+#else
+    (void)command;
+    return false;
+#endif
+}
+
+/* What this thread has written is known to every other one of the process before it takes
+ * another step, and the other way round. */
+static void
+barrier(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (!monitor.fenced)
+        membarrier(BARRIER);
+}
+
+/* ---- the thread ------------------------------------------------------------------------ */
+
+/* Unless C is at work on the reactor, which it never is for long: the next tick tries again. */
+static void
+monitor_send(watched *w)
+{
+    gl_shared *sh = w->shared;
+    if (__atomic_load_n(&sh->holds, __ATOMIC_RELAXED) != 0)
+        return;
+    __atomic_store_n(&sh->guest, 1u, __ATOMIC_SEQ_CST);
+    barrier();
+    if (__atomic_load_n(&sh->holds, __ATOMIC_ACQUIRE) == 0 && sh->unsent) {
+        goloop_flush_late(w->reactor);
+        sh->late_writes++;
+    }
+    __atomic_store_n(&sh->guest, 0u, __ATOMIC_RELEASE);
+}
+
+/* Sends what is late; true if some loop was awake.  With the mutex. */
+static bool
+monitor_look(void)
+{
+    bool awake = false;
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    int64_t now = (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+    for (watched *w = monitor.all; w != NULL; w = w->next) {
+        gl_shared *sh = w->shared;
+        if (!__atomic_load_n(&sh->awake, __ATOMIC_RELAXED))
+            continue;
+        awake = true;
+        if (__atomic_load_n(&sh->unsent, __ATOMIC_RELAXED) &&
+            now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= LATE_NS)
+            monitor_send(w);
+    }
+    return awake;
+}
+
+static void
+monitor_set_parked(bool parked)
+{
+    monitor.parked = parked;
+    for (watched *w = monitor.all; w != NULL; w = w->next)
+        __atomic_store_n(&w->shared->parked, parked, __ATOMIC_RELAXED);
+}
+
+/* Waits until somebody wakes.  With the mutex. */
+static void
+monitor_park(void)
+{
+    monitor_set_parked(true);
+    barrier();
+    for (watched *w = monitor.all; w != NULL; w = w->next)
+        if (__atomic_load_n(&w->shared->awake, __ATOMIC_RELAXED)) {
+            monitor_set_parked(false);
+            return;
+        }
+    while (monitor.parked)
+        pthread_cond_wait(&monitor.unparked, &monitor.mutex);
+}
+
+static void *
+monitor_thread(void *unused)
+{
+    thread_set_name(MONITOR_THREAD_NAME);
+    const struct timespec tick = {0, TICK_NS};
+    int idle = 0;
+    for (;;) {
+        pthread_mutex_lock(&monitor.mutex);
+        idle = monitor_look() ? 0 : idle + 1;
+        if (idle >= IDLE_TICKS) {
+            monitor_park();
+            idle = 0;
+        }
+        pthread_mutex_unlock(&monitor.mutex);
+        nanosleep(&tick, NULL);
+    }
+    return unused;
+}
+
+/* ---- reactors -------------------------------------------------------------------------- */
+
+/* 0 or an errno.  With the mutex. */
+static int
+monitor_start(void)
+{
+    pthread_t thread;
+    monitor.fenced = !membarrier(BARRIER_REGISTER);
+    int err = thread_start(&thread, monitor_thread);
+    if (err == 0) {
+        pthread_detach(thread);
+        monitor.started = true;
+    }
+    return err;
+}
+
+int32_t
+monitor_reactor_opened(int32_t reactor, gl_shared *shared)
+{
+    watched *w = malloc(sizeof *w);
+    if (w == NULL)
+        return -ENOMEM;
+    pthread_mutex_lock(&monitor.mutex);
+    int err = monitor.started ? 0 : monitor_start();
+    if (err == 0) {
+        *w = (watched){monitor.all, reactor, shared};
+        monitor.all = w;
+        shared->fenced = monitor.fenced;
+        __atomic_store_n(&shared->parked, monitor.parked, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&monitor.mutex);
+    if (err != 0)
+        free(w);
+    return -err;
+}
+
+void
+monitor_reactor_closes(int32_t reactor)
+{
+    watched *gone = NULL;
+    pthread_mutex_lock(&monitor.mutex);
+    for (watched **p = &monitor.all; *p != NULL; p = &(*p)->next)
+        if ((*p)->reactor == reactor) {
+            gone = *p;
+            *p = gone->next;
+            break;
+        }
+    pthread_mutex_unlock(&monitor.mutex);
+    free(gone);
+}
+
+int32_t
+monitor_watch(int32_t reactor)
+{
+    (void)reactor;
+    pthread_mutex_lock(&monitor.mutex);
+    if (monitor.parked) {
+        monitor_set_parked(false);
+        pthread_cond_signal(&monitor.unparked);
+    }
+    pthread_mutex_unlock(&monitor.mutex);
+    return 0;
+}

@@ -1,0 +1,15 @@
+/* monitor.h: sends what a long iteration has left unsent, see monitor.c. */
+#ifndef GOLOOP_MONITOR_H
+#define GOLOOP_MONITOR_H
+
+#include "abi.h"
+
+/* The monitor looks after a reactor.  0 or -errno. */
+int32_t monitor_reactor_opened(int32_t reactor, gl_shared *shared);
+/* It does no longer, and touches the reactor and its shared block no more. */
+void monitor_reactor_closes(int32_t reactor);
+
+/* gl_table.watch */
+int32_t monitor_watch(int32_t reactor);
+
+#endif /* GOLOOP_MONITOR_H */
