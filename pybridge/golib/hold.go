@@ -1,5 +1,7 @@
 package main
 
+import "C" // without cgo there is no library.go, and no loop
+
 import (
 	"runtime"
 	"sync/atomic"
