@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
 from typing import Any
 
@@ -234,3 +236,69 @@ def test_a_runner_turns_debug_mode_on(loop_name: str, loop_factory: LoopFactory)
         runner = asyncio.Runner(debug=True, loop_factory=loop_factory)
     with runner:
         assert runner.get_loop().get_debug()
+
+
+def handles_of(loop: Loop) -> list[Any]:
+    return [
+        loop.call_soon(int),
+        loop.call_soon_threadsafe(int),
+        loop.call_later(9, int),
+        loop.call_at(9, int),
+    ]
+
+
+def frames(handle: Any) -> list[tuple[str, int | None, str, str | None]]:
+    assert type(handle._source_traceback) is traceback.StackSummary
+    return [(each.filename, each.lineno, each.name, each.line) for each in handle._source_traceback]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 4, 10, 1000])
+def test_a_handle_has_the_frames_that_asyncios_has(
+    loop: Loop, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio's methods are frames of their own, which count, and are dropped."""
+    monkeypatch.setattr(asyncio.constants, "DEBUG_STACK_DEPTH", depth)
+    with contextlib.closing(asyncio.SelectorEventLoop()) as asyncios:
+        found = []
+        for each in (loop, asyncios):
+            each.set_debug(True)
+            found.append(handles_of(each))
+        for mine, theirs in zip(*found, strict=True):
+            expected, have = frames(theirs), frames(mine)
+            assert len(have) <= depth
+            assert have[len(have) - len(expected) :] == expected
+            if depth > 4:
+                assert [name for _, _, name, _ in have[-2:]] == [
+                    "test_a_handle_has_the_frames_that_asyncios_has",
+                    "handles_of",
+                ]
+            assert mine._source_traceback is mine._source_traceback
+            mine._source_traceback = [("file", 1)]
+            assert "created at file:1" in repr(mine)
+            mine.cancel()
+
+
+def test_the_stack_of_a_handle_shows_sources_that_only_a_loader_has(loop: Loop) -> None:
+    class Loader:
+        def get_source(self, name: str) -> str:
+            return "def schedule(loop):\n    return loop.call_soon(int)  # here\n"
+
+    names: dict[str, Any] = {"__name__": "in_an_archive", "__loader__": Loader()}
+    source = Loader().get_source("")
+    exec(compile(source, "<archive>/in_an_archive.py", "exec"), names)
+    loop.set_debug(True)
+    handle = names["schedule"](loop)
+    assert handle._source_traceback[-1].line == "return loop.call_soon(int)  # here"
+    handle.cancel()
+
+
+def test_an_error_tells_who_scheduled_the_callback(loop: Loop) -> None:
+    told: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    loop.set_debug(True)
+    loop.call_soon(int, "no number")
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    (context,) = told
+    assert isinstance(context["exception"], ValueError)
+    assert context["source_traceback"][-1].line == 'loop.call_soon(int, "no number")'

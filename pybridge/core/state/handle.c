@@ -42,12 +42,73 @@ gl_handle_is_cancelled(PyObject *h)
     return ((gl_handle_head *)h)->cancelled == Py_True;
 }
 
-/* The stack of whoever calls into the loop, for debug mode. */
+/* ---- debug mode's stack ------------------------------------------------------------
+ *
+ * A handle of debug mode knows who scheduled it.  asyncio makes a StackSummary each time,
+ * which takes longer than most callbacks; here it is made when somebody looks
+ * (goloop/debugging.py), out of a tuple that nobody else sees:
+ *
+ *     mark, code, last instruction, globals, code, last instruction, globals, ...
+ */
+
+/* The frames of whoever calls into the loop, from within. */
 static PyObject *
 caller_stack(void)
 {
+    PyObject *depth = PyObject_GetAttrString(G.asyncio_constants, "DEBUG_STACK_DEPTH");
+    Py_ssize_t limit = depth ? PyNumber_AsSsize_t(depth, PyExc_OverflowError) : -1;
+    Py_XDECREF(depth);
+    if (limit < 0 && PyErr_Occurred())
+        return NULL;
+    limit = Py_MAX(Py_MIN(limit, 1000), 0);
+    PyObject *stack = PyTuple_New(1 + 3 * limit);
+    if (stack == NULL)
+        return NULL;
+    Py_ssize_t n = 0;
+    PyTuple_SET_ITEM(stack, n++, Py_NewRef(G.extract_stack));
     PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
-    return PyObject_CallOneArg(G.extract_stack, frame ? (PyObject *)frame : Py_None);
+    Py_XINCREF(frame);
+    while (frame != NULL && n < 1 + 3 * limit) {
+        PyTuple_SET_ITEM(stack, n++, (PyObject *)PyFrame_GetCode(frame));
+        PyObject *at = PyLong_FromLong(PyFrame_GetLasti(frame));
+        PyTuple_SET_ITEM(stack, n++, at ? at : Py_NewRef(Py_None));
+        PyTuple_SET_ITEM(stack, n++, PyFrame_GetGlobals(frame));
+        PyFrameObject *back = at ? PyFrame_GetBack(frame) : NULL;
+        Py_SETREF(frame, back);
+        if (at == NULL)
+            Py_CLEAR(stack);
+    }
+    if (stack != NULL)
+        _PyTuple_Resize(&stack, n);
+    return stack;
+}
+
+static PyObject *
+handle_get_source_traceback(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject **slot = &((gl_handle_head *)self)->source_traceback, *stack = *slot;
+    if (stack == NULL)
+        Py_RETURN_NONE;
+    if (!PyTuple_CheckExact(stack) || PyTuple_GET_SIZE(stack) == 0 ||
+        PyTuple_GET_ITEM(stack, 0) != G.extract_stack)
+        return Py_NewRef(stack);
+    Py_INCREF(stack);
+    PyObject *summary = PyObject_CallOneArg(G.stack_summary, stack);
+    if (summary != NULL && *slot == stack) {
+        *slot = Py_NewRef(summary);
+        Py_DECREF(stack);
+    }
+    Py_DECREF(stack);
+    return summary;
+}
+
+static int
+handle_set_source_traceback(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    PyObject *before = ((gl_handle_head *)self)->source_traceback;
+    ((gl_handle_head *)self)->source_traceback = Py_XNewRef(value);
+    Py_XDECREF(before);
+    return 0;
 }
 
 /* ---- the context -------------------------------------------------------------------
@@ -391,7 +452,9 @@ timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
     {"_args", handle_get_args, handle_set_args,                                               \
      PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL},                         \
     {"_context", handle_get_context, handle_set_context,                                      \
-     PyDoc_STR("What the callback runs in."), NULL}
+     PyDoc_STR("What the callback runs in."), NULL},                                          \
+    {"_source_traceback", handle_get_source_traceback, handle_set_source_traceback,           \
+     PyDoc_STR("In debug mode the stack of whoever scheduled it."), NULL}
 
 static PyGetSetDef handle_getset[] = {
     VIEWS,
@@ -404,12 +467,10 @@ static PyGetSetDef timer_handle_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* Two of asyncio's slots, which read as None until something is stored. */
+/* One of asyncio's slots, which reads as None until something is stored. */
 static PyMemberDef handle_members[] = {
     {"_repr", T_OBJECT, offsetof(gl_handle_head, repr), 0,
      PyDoc_STR("In debug mode what repr() said before it was cancelled.")},
-    {"_source_traceback", T_OBJECT, offsetof(gl_handle_head, source_traceback), 0,
-     PyDoc_STR("In debug mode the stack of whoever scheduled it.")},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -97,6 +97,7 @@ struct gl_globals {
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
     PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
     PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
+    PyObject *stack_summary;      /* goloop.debugging.stack_summary */
     PyObject *logger;             /* asyncio.log.logger */
     PyObject *socket_socket;      /* socket.socket */
     PyObject *gaierror;           /* socket.gaierror */
