@@ -43,8 +43,10 @@ else:
 def introspect() -> None:
     """Let `python -m goloop ps PID` and `pstree PID` look at this process's tasks.
 
-    Python 3.14 can always be looked at; before, this opens a Unix socket that only the
-    process's own user can use.  GOLOOP_INTROSPECT=1 in the environment does the same.
+    Python 3.14 can always be looked at; before, this opens a Unix socket that answers the
+    process's own user and root, here and in children that are forked later.
+    GOLOOP_INTROSPECT=1 in the environment does the same.  Raises OSError where no socket can be
+    had.
     """
     from .introspection import introspect as answer
 
@@ -57,7 +59,9 @@ if not native:
     _fallback.warn()
 
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
-    introspect()
+    from .introspection import introspect_if_asked as _introspect_if_asked
+
+    _introspect_if_asked()
 
 __all__: tuple[str, ...] = (
     "EventLoopPolicy",

@@ -3,8 +3,12 @@
 From Python 3.14 on CPython's own `python -m asyncio ps PID` reads them out of the
 process, and these commands just call it.  Before, the program has to take part: with
 GOLOOP_INTROSPECT=1 in its environment, or after goloop.introspect(), a thread answers
-at a Unix socket that only the program's own user can open.  Nothing is opened unless
-asked for.
+at a Unix socket, to the program's own user and to root.  Nothing is opened unless asked for.
+A forked child answers too, by a thread and a socket of its own.
+
+On Linux the socket has an abstract name (unix(7)): no file is left behind, no setting of either
+side moves it, and who asks looks whether it is really the process that answers.  Elsewhere it
+lies in a folder of the user's own.
 
 The answer is one JSON document: a list of tasks, each with its thread, name, stack and
 the tasks that await it.
@@ -22,28 +26,73 @@ import struct
 import sys
 import tempfile
 import threading
+import warnings
 from typing import Any
 
 Row = dict[str, Any]
 
+# A function, its file and line.
+Frame = tuple[str, str, int]
+
 _serving: socket.socket | None = None
+_forks_watched = False
+
+ABSTRACT = sys.platform == "linux"
 
 
-def socket_path(pid: int) -> str:
-    """Where the program with that id answers; the folder is its user's alone."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    return os.path.join(base, f"goloop-{os.getuid()}", f"{pid}.sock")
+def address(pid: int) -> str:
+    """Where the program with that id answers."""
+    if ABSTRACT:
+        return f"\0goloop-introspect-{pid}"
+    return os.path.join(tempfile.gettempdir(), f"goloop-{os.getuid()}", f"{pid}.sock")
 
 
 # ---- in the program ---------------------------------------------------------------
 
 
 def introspect() -> None:
-    """Let `python -m goloop ps` look at this process.  Idempotent."""
-    global _serving
+    """Let `python -m goloop ps` look at this process and its forked children.  Idempotent.
+
+    Raises OSError where the socket can't be had.
+    """
+    global _serving, _forks_watched
     if _serving is not None or sys.version_info >= (3, 14):
         return
-    path = socket_path(os.getpid())
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        _bind(server)
+        server.listen(4)
+    except OSError:
+        server.close()
+        raise
+    _serving = server
+    if not _forks_watched:
+        os.register_at_fork(after_in_child=_in_child)
+        _forks_watched = True
+    threading.Thread(target=_serve, args=(server,), name="goloop-introspect", daemon=True).start()
+
+
+def introspect_if_asked() -> None:
+    """introspect() for GOLOOP_INTROSPECT=1, which must not keep a program from starting."""
+    try:
+        introspect()
+    except OSError as error:
+        warnings.warn(f"`goloop ps` won't be answered: {error}", RuntimeWarning, stacklevel=2)
+
+
+def _in_child() -> None:
+    global _serving
+    if _serving is not None:
+        _serving.close()
+        _serving = None
+        introspect_if_asked()
+
+
+def _bind(server: socket.socket) -> None:
+    path = address(os.getpid())
+    if ABSTRACT:
+        server.bind(path)
+        return
     folder = os.path.dirname(path)
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
@@ -52,13 +101,9 @@ def introspect() -> None:
         raise PermissionError(f"{folder} is not a folder of this user alone")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     os.chmod(path, 0o600)
-    server.listen(4)
-    _serving = server
     atexit.register(_remove, path, os.getpid())
-    threading.Thread(target=_serve, args=(server,), name="goloop-introspect", daemon=True).start()
 
 
 def _remove(path: str, pid: int) -> None:
@@ -75,16 +120,18 @@ def _serve(server: socket.socket) -> None:
             return
         with client, contextlib.suppress(OSError):
             client.settimeout(10)
-            if _peer_uid(client) in (os.getuid(), 0):
+            if _peer(client)[1] in (os.geteuid(), 0):
                 client.sendall(json.dumps(describe_tasks()).encode())
 
 
-def _peer_uid(client: socket.socket) -> int:
+def _peer(sock: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return os.getuid()  # the folder's mode keeps others out
+        return 0, os.geteuid()  # the folder's mode keeps others out
     size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return int(uid)
+    facts = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, uid, _ = struct.unpack("3i", facts)
+    return pid, uid
 
 
 def describe_tasks() -> list[Row]:
@@ -96,6 +143,9 @@ def describe_tasks() -> list[Row]:
     ]
     found = [task for each in known for task in list(each) if not task.done()]
     natives = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    if sys.platform == "linux":
+        # In a forked child Python still tells its parent's.
+        natives[threading.main_thread().ident] = os.getpid()
     waiting: dict[int, list[Any]] = {}
     for task in found:
         waiter = getattr(task, "_fut_waiter", None)
@@ -134,16 +184,18 @@ def _awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
     return found
 
 
-def _stack(coroutine: Any) -> list[str]:
-    """The names of what is being awaited, innermost first."""
-    names: list[str] = []
-    while coroutine is not None and len(names) < 64:
+def _stack(coroutine: Any) -> list[Frame]:
+    """What is being awaited, innermost first."""
+    frames: list[Frame] = []
+    while coroutine is not None and len(frames) < 64:
         name = getattr(coroutine, "__qualname__", None)
         if name is None:
             break
-        names.append(name)
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        where = (frame.f_code.co_filename, frame.f_lineno or 0) if frame else ("", 0)
+        frames.append((name, *where))
         coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
-    return names[::-1]
+    return frames[::-1]
 
 
 # ---- in the tool ----------------------------------------------------------------------
@@ -153,7 +205,9 @@ def ask(pid: int) -> list[Row]:
     """The rows of another process."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
-        client.connect(socket_path(pid))
+        client.connect(address(pid))
+        if _peer(client)[0] not in (pid, 0):
+            raise PermissionError("another process answers in its name")
         data = b""
         while part := client.recv(65536):
             data += part
@@ -170,10 +224,14 @@ def table(rows: list[Row]) -> str:
         for awaiter in row["awaiters"] or [{"id": 0, "name": "", "stack": []}]:
             lines.append(
                 f"{row['tid']:<10} {row['id']:<#20x} {row['name']:<20} "
-                f"{' -> '.join(row['stack']):<50} {' -> '.join(awaiter['stack']):<50} "
+                f"{_names(row['stack']):<50} {_names(awaiter['stack']):<50} "
                 f"{awaiter['name']:<15} {awaiter['id']:#x}"
             )
     return "\n".join(lines)
+
+
+def _names(stack: list[Frame]) -> str:
+    return " -> ".join(name for name, _, _ in stack)
 
 
 def tree(rows: list[Row]) -> str:
@@ -189,8 +247,9 @@ def tree(rows: list[Row]) -> str:
         if row["id"] in above:
             lines[-1] += " (a circle)"
             return
-        for number, name in enumerate(reversed(row["stack"])):
-            lines.append("    " * (depth + 1) + " " * number + f"└── {name}")
+        for number, (name, file, line) in enumerate(reversed(row["stack"])):
+            where = f" {file}:{line}" if file else ""
+            lines.append("    " * (depth + 1) + " " * number + f"└── {name}{where}")
         for child in children.get(row["id"], ()):
             show(child, depth + 2, (*above, row["id"]))
 
@@ -220,8 +279,8 @@ def main(command: str, arguments: list[str]) -> int:
         rows = ask(pid)
     except OSError as error:
         print(
-            f"process {pid} does not answer at {socket_path(pid)} ({error}); it has to be "
-            "started with GOLOOP_INTROSPECT=1, or to call goloop.introspect()",
+            f"process {pid} does not answer ({error}); it has to be started with "
+            "GOLOOP_INTROSPECT=1, or to call goloop.introspect()",
             file=sys.stderr,
         )
         return 1
