@@ -35,6 +35,9 @@ var procs = runtime.GOMAXPROCS(0)
 // threads are enough for two Ps, each with a thread that is about to sleep.
 const threads = 3
 
+// nameThread names the calling thread; see names.go.
+var nameThread = func() {}
+
 func init() {
 	runtime.GOMAXPROCS(2)
 	// Goroutines that hold a thread each, all at one time. The threads stay idle.
@@ -44,6 +47,7 @@ func init() {
 	for range threads {
 		go func() {
 			runtime.LockOSThread()
+			nameThread()
 			here.Done()
 			here.Wait()
 			runtime.UnlockOSThread()

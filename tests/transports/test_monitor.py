@@ -440,3 +440,22 @@ async def test_a_peer_that_is_gone_is_told_behind_the_callback(loop: Loop) -> No
         raise await asyncio.wait_for(asyncio.shield(protocol.lost), PATIENCE) or OSError
     server.close()
     await server.wait_closed()
+
+
+@linux_only
+def test_threads_have_names() -> None:
+    passes(
+        """
+async def main():
+    loop = asyncio.get_running_loop()
+    await loop.getaddrinfo("localhost", 80)
+    names = []
+    for tid in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{tid}/comm") as file:
+            names.append(file.read().strip())
+    assert names.count("goloop-monitor") == names.count("goloop-resolve") == 1, names
+    assert names.count("goloop-go") >= 3, names
+
+goloop.run(main())
+"""
+    )
