@@ -45,8 +45,9 @@ file_limit_restore(const struct rlimit *saved)
 
 /* Go 1.26 reserves 1.13 GiB, of which it uses a few MB. */
 #define GL_GO_SPACE ((size_t)5 << 28)
-/* Its threads, and what libc reserves for each beside the stack (an arena of malloc). */
-#define GL_GO_THREADS 8
+/* Its threads and the monitor, and what libc reserves for each beside the stack (an arena of
+ * malloc). */
+#define GL_GO_THREADS 10
 #define GL_THREAD_SPACE ((size_t)64 << 20)
 
 static size_t
