@@ -9,8 +9,14 @@ from __future__ import annotations
 import itertools
 import linecache
 import traceback
-from types import CodeType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
+
+# Newer ones find by it the source of what `python -c` and the prompt were given.
+_KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
 
 
 def stack_summary(frames: tuple[Any, ...]) -> traceback.StackSummary:
@@ -24,8 +30,12 @@ def stack_summary(frames: tuple[Any, ...]) -> traceback.StackSummary:
         filename: str = code.co_filename
         linecache.checkcache(filename)
         linecache.lazycache(filename, names)
-        line = _line(code, last)
-        summary.append(traceback.FrameSummary(filename, line, code.co_name, lookup_line=False))
+        more: dict[str, Any] = {"_code": code} if _KEEPS_CODE else {}
+        summary.append(
+            traceback.FrameSummary(
+                filename, _line(code, last), code.co_name, lookup_line=False, **more
+            )
+        )
     return summary
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib.machinery
 import logging
 import subprocess
 import sys
@@ -283,7 +284,9 @@ def test_the_stack_of_a_handle_shows_sources_that_only_a_loader_has(loop: Loop) 
         def get_source(self, name: str) -> str:
             return "def schedule(loop):\n    return loop.call_soon(int)  # here\n"
 
-    names: dict[str, Any] = {"__name__": "in_an_archive", "__loader__": Loader()}
+    loader: Any = Loader()
+    spec = importlib.machinery.ModuleSpec("in_an_archive", loader)
+    names: dict[str, Any] = {"__name__": spec.name, "__loader__": loader, "__spec__": spec}
     source = Loader().get_source("")
     exec(compile(source, "<archive>/in_an_archive.py", "exec"), names)
     loop.set_debug(True)
