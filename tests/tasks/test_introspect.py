@@ -145,7 +145,7 @@ import asyncio, os, sys, warnings
 warnings.simplefilter("ignore")
 import goloop
 async def worker():
-    os.write(1, b"%d\n" % os.getpid())  # in one piece
+    os.write(1, b"%d\\n" % os.getpid())  # in one piece
     await asyncio.get_running_loop().create_future()
 async def main():
     await asyncio.sleep(0)
