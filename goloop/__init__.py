@@ -26,6 +26,8 @@ from .runner import run
 from .version import __version__
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .metering import Metrics
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:
     from .policy import EventLoopPolicy, install
@@ -38,6 +40,18 @@ else:
             _policy.warn_deprecated("goloop.EventLoopPolicy")
             return _policy.EventLoopPolicy
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def metrics() -> Metrics:
+    """What all loops of this process have done, in figures; from any thread.
+
+    Loops that were closed stay in it.  Raises RuntimeError where goloop's own loop can't be had.
+    """
+    if not native:
+        raise RuntimeError("asyncio's loop has no metrics; goloop.diagnostics() tells why it is used")
+    from .metering import metrics as ask
+
+    return ask()
 
 
 def introspect() -> None:
@@ -72,6 +86,7 @@ __all__: tuple[str, ...] = (
     "diagnostics",
     "install",
     "introspect",
+    "metrics",
     "native",
     "new_event_loop",
     "run",

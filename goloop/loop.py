@@ -8,6 +8,7 @@ the executor, the reactor with all registrations, and the signal handlers go.
 from __future__ import annotations
 
 import asyncio.base_events
+import os
 import warnings
 
 from . import _core
@@ -26,12 +27,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .metering import Metrics
+
+
+# The figures of closed loops that metering.py has not added up yet, with their process: a program
+# that never asks need not import it.
+retired: list[tuple[int, dict[str, Any]]] = []
+
 
 class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS):
     """An asyncio event loop whose reactor is written in Go.
 
     It can be subclassed, and takes no arguments.
     """
+
+    _last_metrics: dict[str, Any] | None = None
 
     def __init__(self) -> None:
         _core.Loop.__init__(self)
@@ -51,6 +61,15 @@ class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes
         """asyncio's name for waking a loop that sleeps; some programs call it."""
         self._wake()
 
+    def metrics(self) -> Metrics:
+        """What the loop has done and what it has to do, in figures; from any thread.
+
+        Of a closed loop, what it had done.  docs/observability.md has a table of the figures.
+        """
+        from . import metering
+
+        return metering.of_loop(self)
+
     def close(self) -> None:
         """Close the loop; it must not be running.
 
@@ -61,6 +80,12 @@ class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
             return
+        self._last_metrics = self._metrics()
+        retired.append((os.getpid(), self._last_metrics))
+        if len(retired) >= 64:
+            from . import metering
+
+            metering.add_retired()
         asyncio.base_events.BaseEventLoop.close(self)
         self._listeners.clear()
         self._close_core()

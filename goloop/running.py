@@ -17,7 +17,11 @@ from .signals import Signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+# Called with the loop and the context of each call of its exception handler.
+on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
 
 _base_events: Any = asyncio.base_events
 _format_helpers: Any = asyncio.format_helpers
@@ -75,6 +79,23 @@ class Running(_Surroundings):
         finally:
             self._disarm_wakeup()
             self._run_forever_cleanup()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """As asyncio's; the context is counted, and shown to on_exception."""
+        self._unhandled_exceptions += 1
+        for observe in tuple(on_exception):
+            try:
+                observe(self, context)
+            except Exception:
+                logger.exception("an observer of unhandled exceptions has failed")
+        super().call_exception_handler(context)
+
+    def _note_handshake(self, succeeded: bool) -> None:
+        """A TLS connection has done its handshake, or has ended without one."""
+        if succeeded:
+            self._tls_handshakes += 1
+        else:
+            self._tls_handshake_failures += 1
 
     # ---- called by the native turns ----------------------------------------------
 

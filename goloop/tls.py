@@ -64,6 +64,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     # The end of the connection below came while reading was held.
     _end_held = False
 
+    # The handshake has succeeded.
+    _greeted = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # SSLProtocol sets a receive buffer of this size aside; the stream transport
         # hands its bytes to the engine without one, and any other transport makes it
@@ -133,6 +136,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         # asyncio sends the handshake's last message with what is read or written next,
         # and whoever pauses reading first may do neither for long.
         if self._state == _State.WRAPPED:
+            self._greeted = True
+            self._loop._note_handshake(True)
             self._process_outgoing()
 
     def _own_context(self) -> contextvars.Context | None:
@@ -173,6 +178,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if self._read_held:
             self._read_held = False
             self._do_read()
+        if not self._greeted:
+            self._loop._note_handshake(False)
         transport = self._app_transport
         _Inherited.connection_lost(self, exc)
         if transport is not None:

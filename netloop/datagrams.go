@@ -88,6 +88,7 @@ func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 			uintptr(unsafe.Pointer(&p.Addr)), uintptr(unsafe.Pointer(&p.AddrLen)))
 		switch outcome {
 		case transports.Got:
+			r.countReceived(n)
 			// The kernel tells the length it would have needed.
 			p.AddrLen = min(p.AddrLen, SockaddrMax)
 			r.out.put(Completion{Kind: CmpDatagram, ID: t.id(), Gen: t.gen(),

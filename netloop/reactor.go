@@ -127,8 +127,11 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 
 	sh.Polls++
-	events, errno := r.poller.wait(r.timeout(timeout))
+	before := r.clock.now()
+	sh.Metrics.IterationTime.add(before - sh.Now)
+	events, errno := r.poller.wait(r.timeout(timeout, before))
 	sh.Now = r.clock.now()
+	sh.Metrics.PollTime.add(sh.Now - before)
 	if errno != 0 && errno != syscall.EINTR {
 		sh.NextDeadline = r.nextDeadline()
 		return 0, failed("wait of the poller", errno)
@@ -162,6 +165,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		sh.More = 1
 	}
 	sh.CmpLen = uint32(r.out.n)
+	sh.Metrics.EventsPerTurn.add(int64(r.out.n))
 	return r.out.n, nil
 }
 
@@ -183,7 +187,7 @@ const (
 )
 
 // timeout bounds the wait by what is due and by what is left over.
-func (r *Reactor) timeout(asked int64) int64 {
+func (r *Reactor) timeout(asked, now int64) int64 {
 	if asked == 0 || r.leftovers() {
 		return 0
 	}
@@ -191,7 +195,7 @@ func (r *Reactor) timeout(asked int64) int64 {
 	if next == DeadlineNone {
 		return asked
 	}
-	left := max(next-r.clock.now(), 0)
+	left := max(next-now, 0)
 	if r.fired >= timerCrowd && left > 0 && left <= timerSlack {
 		left += timerSlack
 	}

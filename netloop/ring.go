@@ -139,6 +139,9 @@ func (r *Reactor) sendBatch(streams []token) {
 		r.shared.Sends++
 		s := r.registry.find(t.id(), t.gen())
 		n, errno := r.ring.result(i)
+		if errno == 0 {
+			r.countSent(uint64(n))
+		}
 		if errno := s.stream.Sent(&r.calls.Calls, n, errno); errno != 0 {
 			s.writeError = errno32(errno)
 		}

@@ -133,6 +133,16 @@ type Shared struct {
 	Holds, Guest, Fenced, Awake, Unsent, Parked uint32 // see abi.h, "The monitor"
 
 	LateWrites uint64
+
+	Metrics Metrics
+}
+
+// Metrics is gl_metrics.
+type Metrics struct {
+	IterationTime, PollTime, EventsPerTurn Histogram
+	ReadyWait, TimerLateness, DNSTime      Histogram // C's
+
+	BytesReceived, BytesSent, Reads, Writes uint64
 }
 
 // Answer is gl_answer.

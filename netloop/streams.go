@@ -103,7 +103,9 @@ func (r *Reactor) flushDirty() {
 func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
 	st := &s.stream
 	if force || !st.Blocked() {
+		before := st.IO().Sent
 		errno := st.Flush(&r.calls.Calls, &r.scratch, &r.shared.Sends)
+		r.countSent(st.IO().Sent - before)
 		if errno != 0 {
 			s.writeError = errno32(errno)
 		}
@@ -260,6 +262,7 @@ func (r *Reactor) tell(t token, s *slot, base uintptr, large int32, n int,
 	outcome transports.Outcome, errno syscall.Errno) {
 	switch outcome {
 	case transports.Got:
+		r.countReceived(n)
 		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
 		s.large = n >= largeReceive
 		s.lately = uint32(n)

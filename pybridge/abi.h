@@ -181,6 +181,32 @@ typedef struct gl_answer {
     int32_t code;            /* an EAI code, or 0 */
 } gl_answer;
 
+/* ---- metrics -------------------------------------------------------------- */
+
+/* How many values (ns, or numbers) of which size there were.  Bucket i < 4 has the values
+ * i; behind, four buckets share each power of two: floor(log2 v) = i / 4 + 1, and i % 4 are the
+ * two bits that follow.  The last one has all that is greater. */
+#define GL_BUCKETS 164
+typedef struct gl_histogram {
+    uint64_t count, sum, most;
+    uint64_t bucket[GL_BUCKETS];
+} gl_histogram;
+
+/* Counted by whoever is at work on the block; read by any thread at any time, which may see
+ * one value of a histogram more than another. */
+typedef struct gl_metrics {
+    gl_histogram iteration_time;  /* Go: from the end of a poll to the beginning of the next */
+    gl_histogram poll_time;       /* Go: in the poll */
+    gl_histogram events_per_turn; /* Go: completions */
+    gl_histogram ready_wait;      /* C: of one entry of the ready queue in a turn */
+    gl_histogram timer_lateness;  /* C */
+    gl_histogram dns_time;        /* C */
+    uint64_t bytes_received;      /* both: what the kernel gave and took */
+    uint64_t bytes_sent;
+    uint64_t reads;               /* both: receives, and flushes of a transport, that moved */
+    uint64_t writes;              /* something */
+} gl_metrics;
+
 /* ---- the block of one loop ---------------------------------------------- */
 
 #define GL_DEADLINE_NONE INT64_MAX
@@ -197,7 +223,8 @@ typedef struct gl_shared {
     uint32_t cmp_len;
     uint32_t cmp_cap;
     uint64_t arena_cap;
-    int64_t now;             /* set by Go at the end of the poll: ns of CLOCK_MONOTONIC */
+    int64_t now;             /* set by Go at the end of the poll, and by C when the loop begins
+                              * to run: ns of CLOCK_MONOTONIC */
     int64_t next_deadline;   /* set by Go in each turn: the earliest armed deadline or
                               * GL_DEADLINE_NONE; C lowers it when it submits an arm */
     uint32_t more;           /* set by Go: work was left over for lack of room; the
@@ -224,6 +251,7 @@ typedef struct gl_shared {
                               * decodes the submissions */
     uint32_t parked;         /* atomic: the monitor sleeps until somebody calls watch */
     uint64_t late_writes;    /* the monitor: how often it has sent something */
+    gl_metrics metrics;
 } gl_shared;
 
 /*

@@ -20,6 +20,8 @@ var (
 	_ [C.sizeof_gl_completion]byte = [unsafe.Sizeof(netloop.Completion{})]byte{}
 	_ [C.sizeof_gl_endpoints]byte  = [unsafe.Sizeof(netloop.Endpoints{})]byte{}
 	_ [C.sizeof_gl_packet]byte     = [unsafe.Sizeof(netloop.Packet{})]byte{}
+	_ [C.sizeof_gl_histogram]byte  = [unsafe.Sizeof(netloop.Histogram{})]byte{}
+	_ [C.sizeof_gl_metrics]byte    = [unsafe.Sizeof(netloop.Metrics{})]byte{}
 	_ [C.sizeof_gl_shared]byte     = [unsafe.Sizeof(netloop.Shared{})]byte{}
 	_ [C.sizeof_gl_stream_io]byte  = [unsafe.Sizeof(netloop.StreamIO{})]byte{}
 	_ [C.sizeof_gl_vector]byte     = [unsafe.Sizeof(transports.Vector{})]byte{}
@@ -61,6 +63,13 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.holds)]byte         = [unsafe.Offsetof(netloop.Shared{}.Holds)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.unsent)]byte        = [unsafe.Offsetof(netloop.Shared{}.Unsent)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.late_writes)]byte   = [unsafe.Offsetof(netloop.Shared{}.LateWrites)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.metrics)]byte       = [unsafe.Offsetof(netloop.Shared{}.Metrics)]byte{}
+	_ [unsafe.Offsetof(C.gl_histogram{}.most)]byte       = [unsafe.Offsetof(netloop.Histogram{}.Most)]byte{}
+	_ [unsafe.Offsetof(C.gl_histogram{}.bucket)]byte     = [unsafe.Offsetof(netloop.Histogram{}.Bucket)]byte{}
+	_ [unsafe.Offsetof(C.gl_metrics{}.poll_time)]byte    = [unsafe.Offsetof(netloop.Metrics{}.PollTime)]byte{}
+	_ [unsafe.Offsetof(C.gl_metrics{}.dns_time)]byte     = [unsafe.Offsetof(netloop.Metrics{}.DNSTime)]byte{}
+	_ [unsafe.Offsetof(C.gl_metrics{}.bytes_sent)]byte   = [unsafe.Offsetof(netloop.Metrics{}.BytesSent)]byte{}
+	_ [unsafe.Offsetof(C.gl_metrics{}.writes)]byte       = [unsafe.Offsetof(netloop.Metrics{}.Writes)]byte{}
 	_ [unsafe.Offsetof(C.gl_answer{}.list)]byte          = [unsafe.Offsetof(netloop.Answer{}.List)]byte{}
 	_ [unsafe.Offsetof(C.gl_answer{}.error)]byte         = [unsafe.Offsetof(netloop.Answer{}.Error)]byte{}
 	_ [unsafe.Offsetof(C.gl_answer{}.request)]byte       = [unsafe.Offsetof(netloop.Answer{}.Request)]byte{}
@@ -104,6 +113,7 @@ var (
 	_ [C.GL_LISTEN_NODELAY]byte                       = [netloop.ListenNoDelay]byte{}
 	_ [C.GL_CLOSE_FD]byte                             = [netloop.CloseFD]byte{}
 	_ [C.GL_NO_RING]byte                              = [netloop.NoRing]byte{}
+	_ [C.GL_BUCKETS]byte                              = [netloop.Buckets]byte{}
 	_ [C.GL_LARGE_MAX]byte                            = [netloop.LargeMax]byte{}
 	_ [C.GL_PACKET_MAX]byte                           = [netloop.PacketMax]byte{}
 	_ [C.GL_ARENA_SLACK]byte                          = [netloop.ArenaSlack]byte{}

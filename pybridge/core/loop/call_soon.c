@@ -91,7 +91,10 @@ loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs
 {
     PyObject *h = schedule(self, &threadsafe_params, "call_soon_threadsafe", false, args, nargs,
                            kwnames);
-    if (h && self->sleeping)
+    if (h == NULL)
+        return NULL;
+    self->counts.threadsafe_calls++;
+    if (self->sleeping)
         gl_wake(self);
     return h;
 }

@@ -321,7 +321,15 @@ static PyMethodDef loop_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+#define COUNT(name, field)                                                                    \
+    {name, T_ULONGLONG, offsetof(gl_loop, counts) + offsetof(gl_counts, field), 0, NULL}
+
 static PyMemberDef loop_members[] = {
+    COUNT("_unhandled_exceptions", unhandled_exceptions),
+    COUNT("_tls_handshakes", tls_handshakes),
+    COUNT("_tls_handshake_failures", tls_handshake_failures),
+    COUNT("_children", children),
+    COUNT("_children_started", children_started),
     {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
      PyDoc_STR("What set_task_factory was given, or None.")},
     {"_current_handle", T_OBJECT, offsetof(gl_loop, current_handle), 0,
@@ -355,7 +363,8 @@ GL_PRIVATE int
 gl_loop_init_type(PyObject *module)
 {
     PyMethodDef *const tables[] = {call_soon_methods, turn_methods, gl_watch_methods,
-                                   gl_sockop_methods, gl_resolve_methods};
+                                   gl_sockop_methods, gl_resolve_methods,
+                                   gl_metrics_methods};
     if (gl_type_make(&G.loop_type, module, &loop_spec, NULL) < 0)
         return -1;
     for (size_t i = 0; i < Py_ARRAY_LENGTH(tables); i++)

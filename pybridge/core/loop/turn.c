@@ -68,6 +68,15 @@ complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t 
 
 /* ---- completions --------------------------------------------------------------- */
 
+/* A timer's callback begins.  The clock is read once in a turn. */
+static inline void
+note_lateness(gl_loop *loop, int64_t deadline)
+{
+    if (loop->timers_at == 0)
+        loop->timers_at = gl_monotonic_ns();
+    gl_histogram_add(&loop->shared->metrics.timer_lateness, loop->timers_at - deadline);
+}
+
 static int
 dispatch_one(gl_loop *loop, const gl_completion *c)
 {
@@ -75,6 +84,7 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
         PyObject *h = gl_timers_take(loop, c->id);
         if (h == NULL)
             return 0;
+        note_lateness(loop, ((gl_timer_handle *)h)->deadline);
         int r = gl_handle_is_cancelled(h) ? 0 : gl_run_timed(loop, h);
         Py_DECREF(h);
         return r;
@@ -154,6 +164,9 @@ turn(gl_loop *loop, int64_t timeout)
     loop->in_turn = 0;
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
+    loop->timers_at = 0;
+    if (loop->ready.probed_at == GL_PROBE_NONE)
+        loop->ready.probed_at = GL_PROBE_NEXT;
     gl_timers_turned(&loop->timers, retired);
     if (loop->late_watches_len)
         gl_watches_join_late(loop);
@@ -189,7 +202,13 @@ iterate(gl_loop *loop)
         else if (turn(loop, busy ? 0 : -1) < 0)
             return -1;
     }
+    if (loop->ready.count > loop->counts.ready_max)
+        loop->counts.ready_max = loop->ready.count;
+    /* 1: the next entry is the one whose wait is measured. */
+    uint64_t probe = loop->ready.probed_at > 0 ? loop->ready.probed - loop->ready.popped : 0;
     for (size_t todo = loop->ready.count; todo && loop->ready.count; todo--) {
+        if (probe-- == 1)
+            gl_ready_probe_runs(loop);
         PyObject *entry = gl_ready_pop(&loop->ready);
         int r;
         if (gl_is_task(entry)) {
@@ -234,6 +253,8 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     unsigned long outer = self->thread_id;
     self->thread_id = PyThread_get_thread_ident();
     self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
+    self->shared->now = gl_monotonic_ns();
+    self->ready.probed_at = GL_PROBE_NONE; /* what waited was not for want of time */
     gl_awake(self);
     int r;
     do {

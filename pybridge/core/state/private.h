@@ -44,6 +44,11 @@ GL_PRIVATE void socket_release(PyObject *sock);
 /* Ends a hold; closes the socket where its owner has closed it meanwhile.  Runs Python then. */
 GL_PRIVATE void socket_let_go(gl_held *held);
 
+/* ---- metrics.c -------------------------------------------------------------------------------- */
+
+/* The entry was pushed whose wait is measured. */
+GL_PRIVATE void ready_probe_pushed(gl_ready *q);
+
 /* ---- registry.c ------------------------------------------------------------------------------ */
 
 /* Calls `each` for every entry in the table, while it returns 0. */

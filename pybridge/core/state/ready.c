@@ -60,6 +60,8 @@ gl_ready_push(gl_ready *q, PyObject *entry)
         return -1;
     q->slot[(q->head + q->count) & (q->capacity - 1)] = entry;
     q->count++;
+    if (q->probed_at == GL_PROBE_NEXT)
+        ready_probe_pushed(q);
     return 0;
 }
 
@@ -70,6 +72,7 @@ gl_ready_pop(gl_ready *q)
     q->slot[q->head] = NULL;
     q->head = (q->head + 1) & (q->capacity - 1);
     q->count--;
+    q->popped++;
     return entry;
 }
 

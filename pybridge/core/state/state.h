@@ -14,6 +14,7 @@
  *   large.c        buffers for large receives
  *   native_loop.c  may an entry go on this loop's ready queue directly?
  *   loops.c        all loops of the process, and what is sent before a fork and at exit
+ *   metrics.c      what a loop has done, in figures
  *
  * gl_reg_ops, by which this room calls those below it:
  *
@@ -25,6 +26,7 @@
  *   unsent    of a transport, may be NULL: it has bytes to send, and the reactor does not know
  *             it yet.  Runs no Python
  *   flush     of such a transport: sends them
+ *   queued    of a stream: how many bytes the kernel has not taken yet.  Runs no Python
  */
 #ifndef GOLOOP_STATE_H
 #define GOLOOP_STATE_H
@@ -108,7 +110,12 @@ typedef struct gl_ready {     /* ready.c: a FIFO of owned references [GIL] */
     PyObject **slot;          /* NULL once closed */
     size_t capacity;          /* a power of two; 0 once closed */
     size_t head, count;
+    uint64_t popped;          /* since it was made */
+    uint64_t probed;          /* `popped` once the entry runs whose wait is measured */
+    int64_t probed_at;        /* when that was pushed, ns; or one of the two below */
 } gl_ready;
+#define GL_PROBE_NONE 0
+#define GL_PROBE_NEXT (-1)    /* the next entry is measured */
 
 typedef struct gl_reg {       /* registry.c: by id [loop; never during a turn] */
     PyObject *owner;          /* owned while registered; of a watch: NULL */
@@ -162,10 +169,16 @@ typedef struct gl_timers {    /* timers.c [GIL] */
     gl_timer_chunk **chunk;   /* by id / GL_TIMER_CHUNK; NULL: none of its ids is armed */
     uint32_t chunks;
     uint32_t first_free;      /* the lowest chunk that has a free id */
-    uint32_t armed;
+    uint32_t armed, armed_max;
     uint32_t *retired;        /* cancelled ids that Go may still report */
     uint32_t retired_len, retired_cap;
 } gl_timers;
+
+/* What is not counted in the shared block; see goloop/metering.py for the meanings [GIL]. */
+typedef struct gl_counts {
+    unsigned long long threadsafe_calls, unhandled_exceptions, refused, accept_failures,
+        tls_handshakes, tls_handshake_failures, children, children_started, ready_max;
+} gl_counts;
 
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
 
@@ -203,13 +216,15 @@ struct gl_loop {
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
     bool large_wanted;        /* [loop] */
     uint32_t large_idle;      /* turns since one was of use [loop] */
-    PyObject *resolving;      /* dict: request number -> future [GIL] */
+    PyObject *resolving;      /* dict: request number -> (future, ns when asked) [GIL] */
     uint32_t next_request;    /* [GIL] */
     uint8_t *scratch;         /* sockop.c: received into, then copied [GIL, within one call] */
     PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */
     uint32_t since_poll;      /* iterations since the last turn [loop] */
     uint64_t last_poll_ticks; /* [loop] */
     uint64_t iterations;      /* [loop] */
+    int64_t timers_at;        /* when the turn's first due timer was handed out, or 0 [loop] */
+    gl_counts counts;
     uint64_t turns;           /* begun; gl_shared.turns grows without the GIL [written by loop] */
 };
 
@@ -375,6 +390,18 @@ GL_PRIVATE_INLINE void gl_large_note(gl_loop *loop, int64_t n);
 /* Before a turn. Without memory there are fewer buffers, or none. */
 GL_PRIVATE void gl_large_refill(gl_loop *loop);
 GL_PRIVATE void gl_large_drop(gl_loop *loop);
+
+/* ---- metrics.c ------------------------------------------------------------------ */
+
+/* Notes a value: ns, or a number. */
+GL_PRIVATE_INLINE void gl_histogram_add(gl_histogram *h, int64_t value);
+/* Note what a call has received or sent: bytes, or < 0. */
+GL_PRIVATE_INLINE void gl_count_received(gl_loop *loop, ssize_t n);
+GL_PRIVATE_INLINE void gl_count_sent(gl_loop *loop, ssize_t n);
+/* The probed entry is about to run. */
+GL_PRIVATE void gl_ready_probe_runs(gl_loop *loop);
+GL_PRIVATE_DATA PyMethodDef *const gl_metrics_methods;
+GL_PRIVATE int gl_metrics_init(PyObject *module);
 
 /* ---- lease.c, calls.c and loops.c -------------------------------------------- */
 

@@ -94,6 +94,8 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     h->submission = loop->in_turn ? UINT32_MAX : loop->shared->sub_len - 1;
     *timers_owner(&loop->timers, id) = Py_NewRef((PyObject *)h);
     loop->timers.armed++;
+    if (loop->timers.armed > loop->timers.armed_max)
+        loop->timers.armed_max = loop->timers.armed;
     if (!loop->in_turn && h->deadline < loop->shared->next_deadline)
         loop->shared->next_deadline = h->deadline;
     gl_let_go(loop);

@@ -54,6 +54,7 @@ typedef struct gl_reg_ops {
     bool (*blocks)(PyObject *transport);
     bool (*unsent)(PyObject *transport);
     void (*flush)(PyObject *transport);
+    size_t (*queued)(PyObject *transport);
 } gl_reg_ops;
 
 enum gl_reg_kind {

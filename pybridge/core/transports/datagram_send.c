@@ -182,6 +182,7 @@ sent_by_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObject *ad
     do {
         n = gl_call_sendto(&d->lease, view->buf, (size_t)view->len, SEND_FLAGS, raw, len);
     } while (n < 0 && errno == EINTR);
+    gl_count_sent(d->loop, n);
     if (n >= 0)
         return GL_SENT;
     if (errno == EAGAIN || errno == EWOULDBLOCK)

@@ -218,6 +218,7 @@ listener_log(gl_listener *l, int fd, const gl_endpoints *ends)
 static int
 listener_report(gl_loop *loop, PyObject *protocol)
 {
+    loop->counts.refused++;
     if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
@@ -294,6 +295,7 @@ listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
 static int
 listener_failed(gl_listener *l, gl_loop *loop, int err, bool goes_on)
 {
+    loop->counts.accept_failures++;
     PyObject *exc = gl_oserror(err), *message = NULL, *sock = NULL;
     int rc = -1;
     if (exc == NULL)

@@ -242,6 +242,12 @@ stream_unsent(PyObject *transport)
     return !s->registered && stream_queued(s) > 0;
 }
 
+GL_PRIVATE size_t
+stream_queued_bytes(PyObject *transport)
+{
+    return (size_t)stream_queued((gl_stream *)transport);
+}
+
 GL_PRIVATE void
 stream_flush_visible(PyObject *transport)
 {

@@ -243,6 +243,7 @@ stream_feed_direct(gl_stream *s)
         n = gl_call_recv(&s->lease, view.buf, (size_t)view.len, 0);
         err = errno;
         s->loop->shared->recvs++;
+        gl_count_received(s->loop, n);
     }
     PyBuffer_Release(&view);
     if (s->protocol == NULL)

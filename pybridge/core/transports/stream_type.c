@@ -163,6 +163,7 @@ static const gl_reg_ops stream_reg_ops = {
     .orphan = transport_orphan,
     .blocks = transport_blocks_number,
     .unsent = stream_unsent,
+    .queued = stream_queued_bytes,
     .flush = stream_flush_visible,
 };
 

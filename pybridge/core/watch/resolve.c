@@ -64,15 +64,20 @@ settle(PyObject *fut, const gl_completion *c)
 GL_PRIVATE int
 gl_resolved(gl_loop *loop, const gl_completion *c)
 {
-    PyObject *key = PyLong_FromUnsignedLong(c->id), *fut = NULL;
+    PyObject *key = PyLong_FromUnsignedLong(c->id), *asked = NULL;
     if (key && loop->resolving) {
-        fut = Py_XNewRef(PyDict_GetItemWithError(loop->resolving, key));
-        if (fut)
+        asked = Py_XNewRef(PyDict_GetItemWithError(loop->resolving, key));
+        if (asked)
             PyDict_DelItem(loop->resolving, key);
     }
     Py_XDECREF(key);
-    int rc = fut ? settle(fut, c) : 0;
-    Py_XDECREF(fut);
+    int rc = 0;
+    if (asked) {
+        gl_histogram_add(&loop->shared->metrics.dns_time,
+                         gl_monotonic_ns() - PyLong_AsLongLong(PyTuple_GET_ITEM(asked, 1)));
+        rc = settle(PyTuple_GET_ITEM(asked, 0), c);
+        Py_DECREF(asked);
+    }
     if (c->ptr)
         freeaddrinfo(c->ptr);
     return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
@@ -80,11 +85,11 @@ gl_resolved(gl_loop *loop, const gl_completion *c)
 
 /* Hands a request to Go and notes who waits for it; runs no Python. */
 static int
-resolve_start(gl_loop *loop, PyObject *key, PyObject *fut, uint32_t request,
+resolve_start(gl_loop *loop, PyObject *key, PyObject *asked, uint32_t request,
               const char *const *text, const int *number)
 {
     /* lint: allow check-commit: the keys are exact ints */
-    if (PyDict_SetItem(loop->resolving, key, fut) < 0)
+    if (PyDict_SetItem(loop->resolving, key, asked) < 0)
         return -1;
     int32_t r = loop->go->resolve(loop->reactor, request, text[0], text[1], number[0], number[1],
                                   number[2], number[3]);
@@ -123,19 +128,21 @@ loop_resolve(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     uint32_t request = self->next_request++;
     PyObject *fut = gl_new_future(self), *dict = PyDict_New();
+    PyObject *asked = fut ? Py_BuildValue("(OL)", fut, (long long)gl_monotonic_ns()) : NULL;
     PyObject *key = PyLong_FromUnsignedLong(request);
     /* Making these may have run Python: only now is it the loop's turn to be looked at. */
-    if (fut == NULL || dict == NULL || key == NULL || gl_loop_check_usable(self) < 0 ||
+    if (asked == NULL || dict == NULL || key == NULL || gl_loop_check_usable(self) < 0 ||
         gl_loop_check_own_thread(self) < 0) {
         Py_CLEAR(fut);
     } else {
         if (self->resolving == NULL)
             self->resolving = Py_NewRef(dict);
-        if (resolve_start(self, key, fut, request, text, number) < 0)
+        if (resolve_start(self, key, asked, request, text, number) < 0)
             Py_CLEAR(fut);
     }
     Py_XDECREF(key);
     Py_XDECREF(dict);
+    Py_XDECREF(asked);
     return fut;
 }
 

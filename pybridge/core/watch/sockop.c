@@ -78,6 +78,7 @@ try_recv(sockop *op, PyObject **result)
     ssize_t got = gl_call_recv(&lease, loop->scratch, (size_t)op->size, MSG_DONTWAIT);
     if (got < 0)
         return failed_call(errno);
+    gl_count_received(loop, got);
     *result = PyBytes_FromStringAndSize((const char *)loop->scratch, got);
     return *result ? 1 : -1;
 }
@@ -98,6 +99,7 @@ try_recv_into(sockop *op, PyObject **result)
     PyBuffer_Release(&view);
     if (got < 0)
         return failed_call(err);
+    gl_count_received(op->loop, got);
     *result = PyLong_FromSsize_t(got);
     return *result ? 1 : -1;
 }
@@ -114,6 +116,7 @@ try_send(sockop *op, PyObject **result)
                                     MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0)
             return failed_call(errno);
+        gl_count_sent(op->loop, sent);
         op->size += sent;
     } while (op->size < op->view.len);
     *result = Py_NewRef(Py_None);

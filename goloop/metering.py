@@ -1,0 +1,340 @@
+"""What loops have done, in figures: Loop.metrics() and goloop.metrics().
+
+The figures are counted all the time, by C, by Go and by the parts of the loop that are Python's,
+and are read without stopping a loop, from any thread.  A snapshot is a `Metrics`; times are
+seconds, sizes bytes.
+
+Those of loops that were closed stay in goloop.metrics(), so that its counters never go back.  A
+forked child begins at nothing: its parent's loops are not its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import operator
+import os
+import struct
+import threading
+
+from . import _core
+from . import loop as loop_module
+from .running import on_exception as on_exception
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+# As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
+_BUCKETS = 164
+_LAYOUT = struct.Struct(f"={3 + _BUCKETS}Q")
+
+
+def _upper(index: int) -> int:
+    """The first value beyond a bucket: four buckets for each power of two."""
+    if index < 4:
+        return index + 1
+    return (index % 4 + 5) << (index // 4 - 1)
+
+
+_BOUNDS = tuple(_upper(index) for index in range(_BUCKETS))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often values of which size were seen, in buckets a quarter of a power of two wide.
+
+    The values are seconds, unless the metric's name says otherwise.
+    """
+
+    count: int = 0
+    """How many values."""
+    sum: float = 0.0
+    """Of all values."""
+    max: float = 0.0
+    """The greatest value."""
+    buckets: tuple[int, ...] = ()
+    """How many values in each bucket; empty where there is none at all."""
+    scale: float = 1e-9
+    """What a value of 1 in `bounds` stands for."""
+
+    @property
+    def mean(self) -> float:
+        """The values' mean, 0.0 without values."""
+        return self.sum / self.count if self.count else 0.0
+
+    def percentile(self, percent: float) -> float:
+        """The value that so many percent of the values do not exceed, 0.0 without values.
+
+        It is at most a quarter too high, since a bucket's upper bound is told, and never higher
+        than `max`.  Raises ValueError for a percentage that is none.
+        """
+        if not 0 <= percent <= 100:
+            raise ValueError(f"a percentage lies between 0 and 100, not at {percent!r}")
+        wanted = max(1, -(-self.count * percent // 100))
+        seen = 0
+        for index, count in enumerate(self.buckets):
+            seen += count
+            if count and seen >= wanted:
+                return min(_BOUNDS[index] * self.scale, self.max)
+        return self.max
+
+    def cumulative(self, bounds: Iterable[float]) -> Iterator[tuple[float, int]]:
+        """For each bound, ascending, how many values are known to be less.
+
+        What lies in the same bucket as the bound counts as more.
+        """
+        index = seen = 0
+        for bound in bounds:
+            while index < len(self.buckets) and _BOUNDS[index] * self.scale <= bound * (1 + 1e-9):
+                seen += self.buckets[index]
+                index += 1
+            yield bound, seen
+
+    def __add__(self, other: Histogram) -> Histogram:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        if not self.count or not other.count:
+            return self if self.count else other
+        return Histogram(
+            self.count + other.count,
+            self.sum + other.sum,
+            max(self.max, other.max),
+            tuple(map(operator.add, self.buckets, other.buckets)),
+            self.scale,
+        )
+
+    @classmethod
+    def _from_raw(cls, raw: bytes, scale: float) -> Histogram:
+        if not raw:
+            return cls(scale=scale)
+        count, total, most, *buckets = _LAYOUT.unpack(raw)
+        return cls(count, total * scale, most * scale, tuple(buckets), scale)
+
+
+_EMPTY = Histogram()
+_EMPTY_SIZES = Histogram(scale=1.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """The figures of a loop, or of all loops of the process."""
+
+    loops: int = 0
+    """Loops that are open: 1 for a loop that is."""
+
+    # ---- iterations ----
+    iterations: int = 0
+    """Iterations of the loop."""
+    turns: int = 0
+    """Iterations that have asked the kernel for events: while callbacks are ready, several
+    iterations share one."""
+    time_busy: float = 0.0
+    """Seconds outside the poll: callbacks, sending and receiving."""
+    time_idle: float = 0.0
+    """Seconds in the poll."""
+    iteration_time: Histogram = _EMPTY
+    """From the end of a poll to the beginning of the next."""
+    poll_time: Histogram = _EMPTY
+    """In the poll."""
+    ready_wait: Histogram = _EMPTY
+    """How long a callback was ready before it ran; one in each turn is measured."""
+    timer_lateness: Histogram = _EMPTY
+    """How much later than it was due a timer's callback began."""
+    events_per_turn: Histogram = _EMPTY_SIZES
+    """Events, received messages and due timers that a turn has brought (no seconds)."""
+    ready: int = 0
+    """Callbacks and tasks that are ready."""
+    ready_max: int = 0
+    """The most at the beginning of an iteration."""
+    timers: int = 0
+    """Timers that are armed."""
+    timers_max: int = 0
+    """The most."""
+    tasks: int = 0
+    """Tasks that are not done."""
+    threadsafe_calls: int = 0
+    """Calls of call_soon_threadsafe()."""
+    unhandled_exceptions: int = 0
+    """Calls of the loop's exception handler."""
+
+    # ---- the network ----
+    bytes_received: int = 0
+    """By transports and the sock_ methods, as the kernel gave them (TLS: encrypted)."""
+    bytes_sent: int = 0
+    """As the kernel took them."""
+    reads: int = 0
+    """Receiving calls that have brought something."""
+    writes: int = 0
+    """Sending calls of which the kernel took something."""
+    late_writes: int = 0
+    """How often the monitor has sent what waited behind a long callback."""
+    write_buffer_bytes: int = 0
+    """Written to transports, and not yet taken by the kernel."""
+    connections_open: int = 0
+    """Transports of streams that are open: sockets and pipes."""
+    connections_accepted: int = 0
+    """Connections that were accepted."""
+    connections_refused: int = 0
+    """Of them, closed at once, since no protocol could be had for them."""
+    accept_failures: int = 0
+    """Reports of failed accepts: no descriptors or no memory (once a second at most)."""
+    tls_handshakes: int = 0
+    """TLS handshakes that succeeded."""
+    tls_handshake_failures: int = 0
+    """TLS handshakes that failed."""
+    dns_lookups: int = 0
+    """Look-ups that were answered."""
+    dns_in_flight: int = 0
+    """Look-ups that were not answered yet."""
+    dns_time: Histogram = _EMPTY
+    """From question to answer."""
+    children: int = 0
+    """Child processes that run."""
+    children_started: int = 0
+    """Child processes that were started."""
+
+    # ---- the monitor ----
+    blocked_spells: int = 0
+    """Iterations that were longer than the watchdog's threshold."""
+    time_blocked: float = 0.0
+    """Seconds of them."""
+    blocked_for: float = 0.0
+    """Seconds of the one that goes on, or 0.0: the longest, of several loops."""
+
+    # ---- the process ----
+    gc_time: float = 0.0
+    """Seconds in Python's garbage collector, since the first loop."""
+    go_heap_bytes: int = 0
+    """Go's heap."""
+    goroutines: int = 0
+    """Of Go's runtime."""
+
+    @property
+    def utilization(self) -> float:
+        """The busy part of the time: 0.0 to 1.0."""
+        whole = self.time_busy + self.time_idle
+        return self.time_busy / whole if whole else 0.0
+
+    def __sub__(self, earlier: Metrics) -> Metrics:
+        """What has come since an earlier snapshot; states (`ready`, `tasks`) are the later's."""
+        if not isinstance(earlier, Metrics):
+            return NotImplemented
+        changed: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            now, then = getattr(self, field.name), getattr(earlier, field.name)
+            if isinstance(now, Histogram):
+                changed[field.name] = _less(now, then)
+            elif field.name not in _STATES:
+                changed[field.name] = now - then
+        return dataclasses.replace(self, **changed)
+
+
+def _less(now: Histogram, then: Histogram) -> Histogram:
+    if not then.count:
+        return now
+    return Histogram(
+        now.count - then.count,
+        now.sum - then.sum,
+        now.max,
+        tuple(map(operator.sub, now.buckets, then.buckets)),
+        now.scale,
+    )
+
+
+# What is so at the moment of the snapshot, and not counted.
+_STATES = frozenset(
+    {
+        "loops", "ready", "ready_max", "timers", "timers_max", "tasks", "write_buffer_bytes",
+        "connections_open", "dns_in_flight", "children", "blocked_for", "go_heap_bytes",
+        "goroutines",
+    }
+)  # fmt: skip
+_MOST = frozenset({"ready_max", "timers_max", "blocked_for"})
+# The process has them once, however many loops there are.
+_OF_THE_PROCESS = frozenset({"gc_time", "go_heap_bytes", "goroutines"})
+_SECONDS = frozenset({"time_busy", "time_idle", "time_blocked", "blocked_for", "gc_time"})
+
+
+def from_raw(raw: dict[str, Any]) -> Metrics:
+    """The figures of _core.Loop._metrics(), whose times are nanoseconds."""
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        if isinstance(value, bytes):
+            value = Histogram._from_raw(value, 1.0 if name == "events_per_turn" else 1e-9)
+        elif name in _SECONDS:
+            value *= 1e-9
+        values[name] = value
+    return Metrics(**values)
+
+
+def total(several: Iterable[Metrics]) -> Metrics:
+    """The figures of several loops as one."""
+    sums: dict[str, Any] = {}
+    for each in several:
+        for field in dataclasses.fields(each):
+            name, value = field.name, getattr(each, field.name)
+            if name not in sums:
+                sums[name] = value
+            elif name in _MOST or name in _OF_THE_PROCESS:
+                sums[name] = max(sums[name], value)
+            else:
+                sums[name] += value
+    return Metrics(**sums)
+
+
+_lock = threading.Lock()
+# Of the closed loops of the process whose id it is.
+_closed = (os.getpid(), Metrics())
+
+# What is so while a loop is open, and no longer when it was closed.
+_OF_OPEN_LOOPS = dict.fromkeys(_STATES - _MOST - _OF_THE_PROCESS, 0)
+
+
+def of_loop(loop: Any) -> Metrics:
+    """The figures of one loop; those of a closed one are its last."""
+    last = loop._last_metrics
+    if last is not None:
+        return dataclasses.replace(from_raw(last), **_OF_OPEN_LOOPS)
+    raw = loop._metrics()
+    raw["tasks"] = len(asyncio.all_tasks(loop))
+    return dataclasses.replace(from_raw(raw), **_of_the_process(loop))
+
+
+def metrics() -> Metrics:
+    """The figures of all loops of this process, with those that were closed.
+
+    From any thread; counters never go back.  docs/observability.md has a table of the figures.
+    """
+    while True:
+        sums = add_retired()
+        several = [of_loop(loop) for loop in _core._open_loops() if loop._last_metrics is None]
+        if add_retired() is sums:  # else a loop was closed between the two
+            return total([sums, *several])
+
+
+def add_retired() -> Metrics:
+    """Adds up the closed loops and returns their figures."""
+    global _closed
+    pid = os.getpid()
+    with _lock:
+        if _closed[0] != pid:
+            _closed = pid, Metrics()
+        several = [_closed[1]]
+        while loop_module.retired:
+            owner, raw = loop_module.retired.pop(0)
+            if owner == pid:
+                several.append(dataclasses.replace(from_raw(raw), **_OF_OPEN_LOOPS))
+        if len(several) > 1:
+            _closed = pid, total(several)
+        return _closed[1]
+
+
+def _of_the_process(loop: Any) -> dict[str, int]:
+    runtime = json.loads(loop._diagnostics().get("runtime") or "{}")
+    return {
+        "go_heap_bytes": runtime.get("heap_bytes", 0),
+        "goroutines": runtime.get("goroutines", 0),
+    }

@@ -1,0 +1,46 @@
+package netloop
+
+import "math/bits"
+
+// Buckets is how many a Histogram has.
+const Buckets = 164
+
+// Histogram is gl_histogram, see there: buckets of a quarter of a power of two.
+type Histogram struct {
+	Count, Sum, Most uint64
+	Bucket           [Buckets]uint64
+}
+
+// add notes a value; one below 0, which a clock cannot yield, counts as 0.
+func (h *Histogram) add(value int64) {
+	if !countMetrics {
+		return
+	}
+	v := uint64(max(value, 0))
+	h.Count++
+	h.Sum += v
+	h.Most = max(h.Most, v)
+	h.Bucket[bucketOf(v)]++
+}
+
+func bucketOf(v uint64) int {
+	if v < 4 {
+		return int(v)
+	}
+	e := bits.Len64(v) - 1
+	return min((e-1)<<2|int(v>>(e-2)&3), Buckets-1)
+}
+
+func (r *Reactor) countReceived(n int) {
+	if countMetrics {
+		r.shared.Metrics.Reads++
+		r.shared.Metrics.BytesReceived += uint64(n)
+	}
+}
+
+func (r *Reactor) countSent(n uint64) {
+	if countMetrics && n > 0 {
+		r.shared.Metrics.Writes++
+		r.shared.Metrics.BytesSent += n
+	}
+}

@@ -1,0 +1,5 @@
+//go:build nometrics
+
+package netloop
+
+const countMetrics = false
