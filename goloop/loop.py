@@ -22,6 +22,7 @@ from .running import Running
 from .sendfile import Sendfile
 from .tls import StartTLS
 from .unix_sockets import UnixSockets
+from .watching import Watching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 retired: list[tuple[int, dict[str, Any]]] = []
 
 
-class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS):
+class Loop(
+    Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS, Watching
+):
     """An asyncio event loop whose reactor is written in Go.
 
     It can be subclassed, and takes no arguments.
@@ -46,6 +49,7 @@ class Loop(Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes
     def __init__(self) -> None:
         _core.Loop.__init__(self)
         asyncio.base_events.BaseEventLoop.__init__(self)
+        self._init_watchdog()
         self._init_signals()
         self._init_streams()
         self._init_unix_sockets()

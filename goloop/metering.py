@@ -335,6 +335,7 @@ def add_retired() -> Metrics:
 def _of_the_process(loop: Any) -> dict[str, int]:
     runtime = json.loads(loop._diagnostics().get("runtime") or "{}")
     return {
+        "gc_time": _core._collected(),
         "go_heap_bytes": runtime.get("heap_bytes", 0),
         "goroutines": runtime.get("goroutines", 0),
     }

@@ -135,6 +135,11 @@ type Shared struct {
 	LateWrites uint64
 
 	Metrics Metrics
+
+	Watchdog, Block                        uintptr
+	BlockedLimit, BlockedEnd, BlockedSince int64
+	BlockedSpells                          uint64
+	BlockedTold, BlockedInsisted           uint32
 }
 
 // Metrics is gl_metrics.

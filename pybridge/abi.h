@@ -209,6 +209,20 @@ typedef struct gl_metrics {
 
 /* ---- the block of one loop ---------------------------------------------- */
 
+struct gl_shared;
+
+/* What the monitor tells C of an iteration that lasts too long.  None has the GIL. */
+typedef struct gl_watchdog {
+    /* It has just been seen: notes what the thread does.  Quick, and calls no function of the
+     * table: the monitor waits, with its lock. */
+    void (*seen)(struct gl_shared *shared);
+    /* Reports it, on a thread made for that, which may wait for the GIL. */
+    void (*tell)(int32_t reactor);
+    /* It has lasted `ns`, and `tell` did not come to report it, or, with gives_up, the process is
+     * to end.  As `seen`. */
+    void (*insist)(struct gl_shared *shared, int64_t ns, uint32_t gives_up);
+} gl_watchdog;
+
 #define GL_DEADLINE_NONE INT64_MAX
 #define GL_LARGE_MAX 2
 #define GL_NO_RING 1u         /* make no system calls in batches (GOLOOP_IO_URING=0) */
@@ -246,12 +260,24 @@ typedef struct gl_shared {
     uint32_t holds;          /* atomic: written by C with the GIL, and by Go in a call of C's */
     uint32_t guest;          /* atomic: 1 while the monitor wants the reactor, or has it */
     uint32_t fenced;         /* set by reactor_new: there is no membarrier */
-    uint32_t awake;          /* atomic, C: the loop runs, and does not wait in a poll */
+    uint32_t awake;          /* atomic, C: the loop runs, and does not wait in a poll.  It may
+                              * wait for the GIL after one */
     uint32_t unsent;         /* atomic: C sets it with a GL_SUB_STREAM, Go clears it when it
                               * decodes the submissions */
     uint32_t parked;         /* atomic: the monitor sleeps until somebody calls watch */
     uint64_t late_writes;    /* the monitor: how often it has sent something */
     gl_metrics metrics;
+    /* The watchdog; the monitor looks at each tick whether now - `now` is more than it should. */
+    const gl_watchdog *watchdog; /* set by C before reactor_new */
+    void *block;             /* C's: what it knows of the block */
+    int64_t blocked_limit;   /* atomic, C: ns; 0: nothing is reported */
+    int64_t blocked_end;     /* atomic, C: ns, after which the process gives up; 0: never */
+    int64_t blocked_since;   /* atomic: `now` of an iteration that was reported, set by the
+                              * monitor, cleared by C when that ends */
+    uint64_t blocked_spells; /* the monitor: how many were reported */
+    uint32_t blocked_told;   /* atomic: C sets it when it has the GIL for the report, the monitor
+                              * clears it */
+    uint32_t blocked_insisted; /* the monitor's */
 } gl_shared;
 
 /*
@@ -382,5 +408,6 @@ typedef const gl_table *(*gl_table_fn)(void);
 /* What Linux calls the resolver's threads, and the monitor. */
 #define RESOLVE_THREAD_NAME "goloop-resolve"
 #define MONITOR_THREAD_NAME "goloop-monitor"
+#define REPORT_THREAD_NAME "goloop-report"
 
 #endif /* GOLOOP_ABI_H */

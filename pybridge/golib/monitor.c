@@ -1,5 +1,5 @@
 /*
- * monitor.c: a thread that sends what was written while Python goes on.
+ * monitor.c: a thread that sends what was written while Python goes on, and sees what blocks.
  *
  *     +--> tick: whose iteration is long, and has left something unsent? --> Go sends it
  *     |      |
@@ -27,6 +27,7 @@
 #include "_cgo_export.h"
 #include "monitor.h"
 #include "thread.h"
+#include "watchdog.h"
 
 /* What was written leaves within the sum of the two.  A tick costs 8 us on a virtual machine,
  * half a percent of a core; an iteration that is older when the monitor comes is a long one. */
@@ -34,6 +35,8 @@
 #define LATE_NS 200000
 /* So many ticks without a loop that is awake, and the monitor parks. */
 #define IDLE_TICKS 5
+/* A tick that comes so late was not the loop's fault alone. */
+#define STARVED_NS 250000000
 
 typedef struct watched {
     struct watched *next;
@@ -48,6 +51,7 @@ static struct {
     bool started, parked;
     bool fenced;              /* there is no membarrier; constant once started */
     watched *all;
+    int64_t looked_at;        /* ns */
 } monitor = {.mutex = PTHREAD_MUTEX_INITIALIZER, .unparked = PTHREAD_COND_INITIALIZER};
 
 /* ---- membarrier(2) --------------------------------------------------------------------- */
@@ -94,14 +98,23 @@ monitor_send(watched *w)
     __atomic_store_n(&sh->guest, 0u, __ATOMIC_RELEASE);
 }
 
-/* Sends what is late; true if some loop was awake.  With the mutex. */
+static int64_t
+monitor_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* Sends what is late, and looks for what blocks; true if some loop was awake.  With the mutex. */
 static bool
 monitor_look(void)
 {
     bool awake = false;
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    int64_t now = (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+    int64_t now = monitor_now();
+    if (now - monitor.looked_at > STARVED_NS)
+        watchdog_wakes(now);
+    monitor.looked_at = now;
     for (watched *w = monitor.all; w != NULL; w = w->next) {
         gl_shared *sh = w->shared;
         if (!__atomic_load_n(&sh->awake, __ATOMIC_RELAXED))
@@ -110,6 +123,7 @@ monitor_look(void)
         if (__atomic_load_n(&sh->unsent, __ATOMIC_RELAXED) &&
             now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= LATE_NS)
             monitor_send(w);
+        watchdog_look(w->reactor, sh, now);
     }
     return awake;
 }
@@ -135,6 +149,7 @@ monitor_park(void)
         }
     while (monitor.parked)
         pthread_cond_wait(&monitor.unparked, &monitor.mutex);
+    monitor.looked_at = monitor_now();
 }
 
 static void *
@@ -164,7 +179,7 @@ monitor_start(void)
 {
     pthread_t thread;
     monitor.fenced = !membarrier(BARRIER_REGISTER);
-    int err = thread_start(&thread, monitor_thread);
+    int err = thread_start(&thread, monitor_thread, NULL);
     if (err == 0) {
         pthread_detach(thread);
         monitor.started = true;

@@ -258,7 +258,7 @@ resolve_start_thread(void)
 {
     pthread_t thread;
     resolve_join_ended(); /* so that `ended` has room for every thread there is */
-    int err = thread_start(&thread, resolve_thread);
+    int err = thread_start(&thread, resolve_thread, NULL);
     if (err == 0)
         pool.threads++;
     return err;

@@ -1,5 +1,6 @@
 /*
- * thread.c: how the library starts threads of C: the resolver's and the monitor's.
+ * thread.c: how the library starts threads of C: the resolver's, the monitor's and the
+ * watchdog's.
  */
 #include "thread.h"
 
@@ -7,7 +8,7 @@
 #include <stddef.h>
 
 int
-thread_start(pthread_t *thread, void *(*run)(void *))
+thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
     sigset_t blocked, before;
@@ -15,7 +16,7 @@ thread_start(pthread_t *thread, void *(*run)(void *))
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&blocked, faults[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int err = pthread_create(thread, NULL, run, NULL);
+    int err = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return err;
 }

@@ -55,6 +55,7 @@ shared_free(gl_shared *sh)
     PyMem_RawFree(sh->sub);
     PyMem_RawFree(sh->cmp);
     PyMem_RawFree(sh->arena);
+    gl_watchdog_close(sh);
     PyMem_RawFree(sh);
 }
 
@@ -66,7 +67,7 @@ shared_new(void)
         return NULL;
     sh->cmp = PyMem_RawMalloc(GL_CMP_CAP * sizeof(gl_completion));
     sh->arena = PyMem_RawMalloc(GL_ARENA_SIZE + GL_ARENA_SLACK);
-    if (sh->cmp == NULL || sh->arena == NULL) {
+    if (sh->cmp == NULL || sh->arena == NULL || gl_watchdog_open(sh) < 0) {
         shared_free(sh);
         return NULL;
     }
@@ -364,7 +365,7 @@ gl_loop_init_type(PyObject *module)
 {
     PyMethodDef *const tables[] = {call_soon_methods, turn_methods, gl_watch_methods,
                                    gl_sockop_methods, gl_resolve_methods,
-                                   gl_metrics_methods};
+                                   gl_metrics_methods, gl_watchdog_methods};
     if (gl_type_make(&G.loop_type, module, &loop_spec, NULL) < 0)
         return -1;
     for (size_t i = 0; i < Py_ARRAY_LENGTH(tables); i++)

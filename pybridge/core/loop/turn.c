@@ -156,15 +156,16 @@ turn(gl_loop *loop, int64_t timeout)
         gl_asleep(loop);
     Py_BEGIN_ALLOW_THREADS
     n = loop->go->turn(loop->reactor, timeout);
+    if (timeout != 0)
+        gl_awake(loop); /* who keeps the GIL now blocks the loop */
     Py_END_ALLOW_THREADS
     gl_let_go(loop);
-    if (timeout != 0)
-        gl_awake(loop);
     loop->sleeping = 0;
     loop->in_turn = 0;
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
     loop->timers_at = 0;
+    gl_watchdog_polled(loop);
     if (loop->ready.probed_at == GL_PROBE_NONE)
         loop->ready.probed_at = GL_PROBE_NEXT;
     gl_timers_turned(&loop->timers, retired);
@@ -195,6 +196,8 @@ static int
 iterate(gl_loop *loop)
 {
     loop->iterations++;
+    if (loop->shared->blocked_since != 0 && gl_watchdog_ended(loop) < 0)
+        return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
         bool busy = loop->ready.count != 0 || loop->stopping;
         if (busy && !turn_due(loop))
@@ -255,6 +258,8 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
     self->shared->now = gl_monotonic_ns();
     self->ready.probed_at = GL_PROBE_NONE; /* what waited was not for want of time */
+    gl_watchdog_runs(self);
+    gl_watchdog_polled(self);
     gl_awake(self);
     int r;
     do {
@@ -267,6 +272,8 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     self->running = 0;
     self->stopping = 0;
     gl_asleep(self);
+    if (self->shared->blocked_since != 0 && gl_watchdog_ended(self) < 0)
+        r = -1;
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
         self->dirty = 0;

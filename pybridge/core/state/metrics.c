@@ -127,6 +127,18 @@ put_block(PyObject *dict, const gl_shared *sh)
 }
 
 static int
+put_blocks(PyObject *dict, const gl_loop *loop)
+{
+    const gl_shared *sh = loop->shared;
+    int64_t since = sh->blocked_since, ns = since ? gl_monotonic_ns() - since : 0;
+    return put(dict, "blocked_spells", sh->blocked_spells) < 0 ||
+                   put(dict, "time_blocked", loop->counts.blocked_ns + (uint64_t)ns) < 0 ||
+                   put(dict, "blocked_for", (uint64_t)ns) < 0
+               ? -1
+               : 0;
+}
+
+static int
 put_loop(PyObject *dict, gl_loop *loop, const stream_sums *sums)
 {
     const gl_counts *c = &loop->counts;
@@ -162,7 +174,8 @@ loop__metrics(gl_loop *self, PyObject *Py_UNUSED(ignored))
         return dict;
     stream_sums sums = {0, 0};
     (void)fds_each(&self->fds, add_stream, NULL, &sums);
-    if (put_block(dict, self->shared) < 0 || put_loop(dict, self, &sums) < 0)
+    if (put_block(dict, self->shared) < 0 || put_loop(dict, self, &sums) < 0 ||
+        put_blocks(dict, self) < 0)
         Py_CLEAR(dict);
     return dict;
 }

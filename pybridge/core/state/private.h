@@ -49,6 +49,19 @@ GL_PRIVATE void socket_let_go(gl_held *held);
 /* The entry was pushed whose wait is measured. */
 GL_PRIVATE void ready_probe_pushed(gl_ready *q);
 
+/* ---- python_stack.c --------------------------------------------------------------------------- */
+
+typedef struct gl_python_frame {
+    char function[96], file[256]; /* UTF-8 */
+    int line;                     /* 0: not known */
+} gl_python_frame;
+
+/* The frames of a thread, innermost first, without the GIL: it may run on, or end.  How many; 0
+ * where they can't be told. */
+GL_PRIVATE int gl_python_stack(PyThreadState *ts, gl_python_frame *to, int room);
+/* The thread that has the GIL, or NULL where that can't be told.  Without the GIL. */
+GL_PRIVATE PyThreadState *gl_python_gil_holder(void);
+
 /* ---- registry.c ------------------------------------------------------------------------------ */
 
 /* Calls `each` for every entry in the table, while it returns 0. */

@@ -15,6 +15,8 @@
  *   native_loop.c  may an entry go on this loop's ready queue directly?
  *   loops.c        all loops of the process, and what is sent before a fork and at exit
  *   metrics.c      what a loop has done, in figures
+ *   watchdog.c     an iteration that lasts too long is reported while it lasts
+ *   python_stack.c the Python stack of another thread, read without the GIL
  *
  * gl_reg_ops, by which this room calls those below it:
  *
@@ -177,7 +179,7 @@ typedef struct gl_timers {    /* timers.c [GIL] */
 /* What is not counted in the shared block; see goloop/metering.py for the meanings [GIL]. */
 typedef struct gl_counts {
     unsigned long long threadsafe_calls, unhandled_exceptions, refused, accept_failures,
-        tls_handshakes, tls_handshake_failures, children, children_started, ready_max;
+        tls_handshakes, tls_handshake_failures, children, children_started, ready_max, blocked_ns;
 } gl_counts;
 
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
@@ -402,6 +404,22 @@ GL_PRIVATE_INLINE void gl_count_sent(gl_loop *loop, ssize_t n);
 GL_PRIVATE void gl_ready_probe_runs(gl_loop *loop);
 GL_PRIVATE_DATA PyMethodDef *const gl_metrics_methods;
 GL_PRIVATE int gl_metrics_init(PyObject *module);
+
+/* ---- watchdog.c ---------------------------------------------------------------- */
+
+/* The shared block gets, and loses, what the watchdog knows; the monitor must not know it yet, or
+ * any longer.  -1 without memory, and without an exception. */
+GL_PRIVATE int gl_watchdog_open(gl_shared *sh);
+GL_PRIVATE void gl_watchdog_close(gl_shared *sh);
+/* This thread begins to run the loop. */
+GL_PRIVATE void gl_watchdog_runs(gl_loop *loop);
+/* A poll has ended. */
+GL_PRIVATE_INLINE void gl_watchdog_polled(gl_loop *loop);
+/* The iteration that was reported has ended; runs Python.  -1 where SystemExit or
+ * KeyboardInterrupt leaves the loop. */
+GL_PRIVATE int gl_watchdog_ended(gl_loop *loop);
+GL_PRIVATE_DATA PyMethodDef *const gl_watchdog_methods;
+GL_PRIVATE int gl_watchdog_init(PyObject *module);
 
 /* ---- lease.c, calls.c and loops.c -------------------------------------------- */
 

@@ -1,0 +1,233 @@
+"""The watchdog: an iteration of a loop that lasts too long is reported while it lasts.
+
+A thread of C sees it (pybridge/golib/watchdog.c) and notes the Python stack of the loop's thread,
+for which it needs no GIL.  What follows here needs it:
+
+    Loop._blocked()      on a thread of its own, while the loop is blocked; where the GIL is not
+                         to be had, C has written the stack to stderr meanwhile
+    Loop._block_ended()  on the loop's thread, after the iteration
+
+Each makes a `Blocked`, which goes to the log ("goloop", as a warning) and to whoever has
+subscribed.  Both come once for each such iteration, in this order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import logging
+import threading
+import time
+
+from . import awaiting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Subscriber = Callable[["Blocked"], object]
+
+from typing import NamedTuple
+
+logger = logging.getLogger("goloop")
+
+# Beyond, looking for the awaiters of one task would take long itself.
+_TASKS_MAX = 20_000
+_AWAITERS_MAX = 16
+
+
+class Frame(NamedTuple):
+    """One call on a Python stack."""
+
+    function: str
+    """Its qualified name."""
+    file: str
+    line: int
+    """0 where it is not known."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """An iteration of a loop that lasts, or has lasted, longer than the loop's limit."""
+
+    loop: Any
+    """The loop."""
+    serial: int
+    """Which of the loop's such iterations, from 1."""
+    thread_id: int
+    """threading.get_ident() of the loop's thread."""
+    started: float
+    """When the iteration began, as time.time()."""
+    duration: float
+    """Seconds that it lasts by now, or has lasted."""
+    ended: bool
+    """Whether it has ended."""
+    gc: float
+    """Seconds of it in Python's garbage collector."""
+    stack: tuple[Frame, ...]
+    """What the loop's thread did when the limit was reached, innermost last.  Empty where it can't
+    be told."""
+    gil_holder: tuple[Frame, ...]
+    """What another thread did that kept the GIL half a limit later; empty where the GIL was to be
+    had, or the loop's thread kept it, and always on Python 3.12, which doesn't tell."""
+    task: str | None
+    """The name of the task that ran, if one did."""
+    awaiters: tuple[str, ...]
+    """The names of the tasks that await it, directly or indirectly, nearest first."""
+
+    def __str__(self) -> str:
+        what = "was blocked for" if self.ended else "has been blocked for"
+        parts = [f"the event loop {what} {self.duration:.3f} s"]
+        if self.gc >= 0.001:
+            parts.append(f"of it {self.gc:.3f} s in the garbage collector")
+        if self.task is not None:
+            parts.append(f"in task {self.task!r}")
+        if self.awaiters:
+            parts.append("awaited by " + ", ".join(map(repr, self.awaiters)))
+        return ", ".join(parts)
+
+    def format_stack(self) -> str:
+        """The stack in the words of a traceback, or a sentence that there is none."""
+        text = _format(self.stack) or "  (its Python stack can't be told)"
+        if self.gil_holder:
+            text += "\nanother thread keeps the GIL:\n" + _format(self.gil_holder)
+        return text
+
+
+def _format(stack: tuple[Frame, ...]) -> str:
+    return "\n".join(
+        f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in stack
+    )
+
+
+_lock = threading.Lock()
+_subscribers: list[Subscriber] = []
+_unpublished: collections.deque[Blocked] = collections.deque()
+_publishing = False
+
+
+def subscribe(callback: Subscriber) -> Callable[[], None]:
+    """Has callback(blocked) called for each blocked iteration of any loop; returns what ends that.
+
+    It is called twice, on a thread of goloop's or on the loop's own: while the loop is blocked, and
+    after the end; where the GIL was not to be had meanwhile, both times after the end.  What it
+    raises is logged.
+    """
+    _subscribers.append(callback)
+
+    def unsubscribe() -> None:
+        with contextlib.suppress(ValueError):
+            _subscribers.remove(callback)
+
+    return unsubscribe
+
+
+def report(loop: Any) -> None:
+    """The loop is blocked: tells it on a thread that Python knows."""
+    thread = threading.Thread(target=_tell, args=(loop,), name="goloop-watchdog", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # there are too many threads
+        _tell(loop)
+
+
+def report_end(loop: Any, seconds: float) -> None:
+    """The loop was blocked."""
+    with _lock:
+        begin = _begin(loop, seconds)
+        known = loop._last_block or begin
+        loop._last_block = None
+    if known is None:
+        return
+    gc = max(known.gc, loop._block()[2])
+    end = dataclasses.replace(known, duration=seconds, gc=min(gc, seconds), ended=True)
+    if begin is None:
+        _publish(end)
+    else:
+        _publish(begin, end)
+
+
+def _tell(loop: Any) -> None:
+    with _lock:
+        begin = _begin(loop)
+    if begin is not None:
+        _publish(begin)
+
+
+def _begin(loop: Any, ended: float | None = None) -> Blocked | None:
+    """The block that goes on, unless it was told already.  With the lock."""
+    serial, seconds, gc, stack, holder = loop._block()
+    if serial <= loop._told_block or (seconds == 0.0 and ended is None):
+        return None
+    loop._told_block = serial
+    seconds = ended or seconds
+    task, awaiters = _who(loop)
+    begin = Blocked(
+        loop=loop,
+        serial=serial,
+        thread_id=loop._thread_id or 0,
+        started=time.time() - seconds,
+        duration=seconds,
+        ended=False,
+        gc=min(gc, seconds),
+        stack=tuple(Frame(*entry) for entry in stack),
+        gil_holder=tuple(Frame(*entry) for entry in holder),
+        task=task,
+        awaiters=awaiters,
+    )
+    loop._last_block = begin
+    return begin
+
+
+def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
+    """The task that runs, and who awaits it."""
+    task: Any = asyncio.current_task(loop)
+    if task is None:
+        return None, ()
+    everybody = asyncio.all_tasks(loop)
+    names: list[str] = []
+    if len(everybody) <= _TASKS_MAX:
+        waiting = awaiting.waiting_tasks(everybody)
+        seen, found = {id(task)}, [task]
+        while found and len(names) < _AWAITERS_MAX:
+            for each in awaiting.awaiters(found.pop(0), waiting):
+                if id(each) not in seen:
+                    seen.add(id(each))
+                    names.append(each.get_name())
+                    found.append(each)
+    return task.get_name(), tuple(names)
+
+
+def _publish(*several: Blocked) -> None:
+    """Tells of them, in the order of the calls and one at a time.
+
+    Where another thread is at it, that one does it: the loop waits for no subscriber.
+    """
+    global _publishing
+    with _lock:
+        _unpublished.extend(several)
+        if _publishing:
+            return
+        _publishing = True
+    while True:
+        with _lock:
+            if not _unpublished:
+                _publishing = False
+                return
+            blocked = _unpublished.popleft()
+        _deliver(blocked)
+
+
+def _deliver(blocked: Blocked) -> None:
+    if blocked.ended:
+        logger.warning("%s", blocked)
+    else:
+        logger.warning("%s:\n%s", blocked, blocked.format_stack())
+    for callback in tuple(_subscribers):
+        try:
+            callback(blocked)
+        except Exception:
+            logger.exception("a subscriber of the watchdog has failed")

@@ -1,0 +1,81 @@
+"""A loop's side of the watchdog; watchdog.py has the reports."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import warnings
+
+from . import _core
+from .base import CoreLoop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .watchdog import Blocked
+
+# Seconds.
+DEFAULT_LIMIT = 1.0
+
+
+def _setting(name: str, default: float) -> float:
+    """A number of seconds of the environment."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+        if not 0 <= value < 1e9:
+            raise ValueError
+    except ValueError:
+        warnings.warn(
+            f"{name}={text!r} is not a number of seconds; {default:g} is used",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return default
+    return value
+
+
+class Watching(CoreLoop):
+    """Blocked iterations are reported."""
+
+    # The last block that was told of, and the one whose end was not told yet.
+    _told_block = 0
+    _last_block: Blocked | None = None
+
+    def _init_watchdog(self) -> None:
+        if _core._note_collection not in gc.callbacks:
+            gc.callbacks.append(_core._note_collection)
+        limit = _setting("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
+        self._set_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0))
+
+    def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
+        """Report iterations of this loop that last longer than `limit` seconds; 0: none.
+
+        The report comes while the iteration lasts, to the log and to the subscribers of
+        goloop.watchdog.subscribe().  A new loop has the limit that GOLOOP_WATCHDOG tells, or 1.
+
+        After `abort_after` seconds (GOLOOP_WATCHDOG_ABORT; 0: never) the stack is written to
+        stderr and the process is ended by SIGABRT, for a supervisor to start another.
+
+        Raises ValueError for a negative or infinite time, RuntimeError for a closed loop.
+        """
+        for name, value in (("limit", limit), ("abort_after", abort_after)):
+            if not (math.isfinite(value) and 0 <= value < 1e9):
+                raise ValueError(f"{name} is a number of seconds, not {value!r}")
+        self._set_watchdog(float(limit), float(abort_after))
+
+    # ---- called by C -------------------------------------------------------------
+
+    def _blocked(self) -> None:
+        from . import watchdog
+
+        watchdog.report(self)
+
+    def _block_ended(self, seconds: float) -> Any:
+        from . import watchdog
+
+        watchdog.report_end(self, seconds)

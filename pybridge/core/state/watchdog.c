@@ -1,0 +1,287 @@
+/*
+ * watchdog.c: an iteration of a loop that lasts too long is reported while it lasts.
+ *
+ * Go's half sees it (golib/watchdog.c).  Here its thread's stack is noted at once, without the
+ * GIL; then a thread waits for the GIL and calls Loop._blocked(), which logs it; the loop's own
+ * thread calls Loop._block_ended() before its next poll.  Where the GIL is not to be had, a text
+ * goes to stderr.  goloop/watchdog.py has the rest.
+ *
+ * gl_block is written by the monitor, with its lock, and read with the GIL: `mutex` is between.
+ */
+#include "state/private.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define FRAMES_MAX 48
+
+typedef struct {
+    int frames;
+    gl_python_frame frame[FRAMES_MAX]; /* innermost first */
+} block_stack;
+
+typedef struct gl_block {
+    pthread_mutex_t mutex;
+    PyThreadState *thread;    /* that runs the loop */
+    int64_t gc_before;        /* G.gc_ns when the iteration began [loop] */
+    uint64_t serial;
+    block_stack own;          /* what the loop's thread does */
+    block_stack holder;       /* and another, which kept the GIL meanwhile; else without frames */
+} gl_block;
+
+static int64_t
+collected_ns(void)
+{
+    int64_t began = G.gc_began;
+    return G.gc_ns + (began ? gl_monotonic_ns() - began : 0);
+}
+
+/* ---- the monitor's thread: no GIL ---------------------------------------------------- */
+
+static void
+watchdog_seen(gl_shared *sh)
+{
+    gl_block *b = sh->block;
+    pthread_mutex_lock(&b->mutex);
+    b->serial = sh->blocked_spells;
+    b->holder.frames = 0;
+    b->own.frames = gl_python_stack(b->thread, b->own.frame, FRAMES_MAX);
+    pthread_mutex_unlock(&b->mutex);
+}
+
+/* Formats into what is left of a buffer. */
+__attribute__((format(printf, 4, 5))) static size_t
+add_text(char *text, size_t at, size_t room, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text + at, room - at, format, args);
+    va_end(args);
+    return n < 0 ? at : at + (size_t)n < room ? at + (size_t)n : room - 1;
+}
+
+static size_t
+add_stack(char *text, size_t at, size_t room, const block_stack *s)
+{
+    for (int i = s->frames; i-- > 0;)
+        at = add_text(text, at, room, "  File \"%s\", line %d, in %s\n", s->frame[i].file,
+                      s->frame[i].line, s->frame[i].function);
+    return s->frames ? at : add_text(text, at, room, "  (its Python stack can't be told)\n");
+}
+
+static void
+watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up)
+{
+    gl_block *b = sh->block;
+    char text[8192];
+    size_t at = 0;
+    if (gives_up)
+        watchdog_seen(sh);
+    PyThreadState *holder = gl_python_gil_holder();
+    pthread_mutex_lock(&b->mutex);
+    if (holder != NULL && holder != b->thread)
+        b->holder.frames = gl_python_stack(holder, b->holder.frame, FRAMES_MAX);
+    at = add_text(text, at, sizeof text,
+                  "goloop: the event loop of process %ld has been blocked for %.3f s%s\n",
+                  (long)getpid(), (double)ns / 1e9,
+                  gives_up ? "; the process gives up (GOLOOP_WATCHDOG_ABORT)"
+                           : ", and the GIL is held");
+    at = add_stack(text, at, sizeof text, &b->own);
+    if (b->holder.frames > 0) {
+        at = add_text(text, at, sizeof text, "another thread keeps the GIL:\n");
+        at = add_stack(text, at, sizeof text, &b->holder);
+    }
+    pthread_mutex_unlock(&b->mutex);
+    for (size_t done = 0; done < at;) {
+        ssize_t n = write(2, text + done, at - done);
+        if (n <= 0)
+            break;
+        done += (size_t)n;
+    }
+    if (gives_up)
+        abort();
+}
+
+/* ---- with the GIL ---------------------------------------------------------------------- */
+
+static bool
+python_ends(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return !Py_IsInitialized() || Py_IsFinalizing();
+#else
+    return !Py_IsInitialized() || _Py_IsFinalizing();
+#endif
+}
+
+static gl_loop *
+loop_of_reactor(int32_t reactor)
+{
+    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
+        if (loop->go != NULL && loop->reactor == reactor && !gl_loop_is_foreign(loop) &&
+            Py_REFCNT(loop) > 0)
+            return (gl_loop *)Py_NewRef((PyObject *)loop);
+    return NULL;
+}
+
+/* A thread of its own. */
+static void
+watchdog_tell(int32_t reactor)
+{
+    if (python_ends())
+        return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    gl_loop *loop = loop_of_reactor(reactor);
+    if (loop != NULL && loop->shared != NULL) {
+        __atomic_store_n(&loop->shared->blocked_told, 1u, __ATOMIC_RELEASE);
+        if (gl_done(PyObject_CallMethod((PyObject *)loop, "_blocked", NULL)) < 0)
+            PyErr_WriteUnraisable((PyObject *)loop);
+    }
+    Py_XDECREF(loop);
+    PyGILState_Release(state);
+}
+
+static const gl_watchdog watchdog = {watchdog_seen, watchdog_tell, watchdog_insist};
+
+GL_PRIVATE int
+gl_watchdog_open(gl_shared *sh)
+{
+    gl_block *b = PyMem_RawCalloc(1, sizeof *b);
+    if (b == NULL)
+        return -1;
+    pthread_mutex_init(&b->mutex, NULL);
+    sh->block = b;
+    sh->watchdog = &watchdog;
+    return 0;
+}
+
+GL_PRIVATE void
+gl_watchdog_close(gl_shared *sh)
+{
+    PyMem_RawFree(sh->block);
+}
+
+GL_PRIVATE void
+gl_watchdog_runs(gl_loop *loop)
+{
+    gl_block *b = loop->shared->block;
+    b->thread = PyThreadState_Get();
+}
+
+GL_PRIVATE_INLINE void
+gl_watchdog_polled(gl_loop *loop)
+{
+    ((gl_block *)loop->shared->block)->gc_before = G.gc_ns;
+}
+
+GL_PRIVATE int
+gl_watchdog_ended(gl_loop *loop)
+{
+    gl_shared *sh = loop->shared;
+    int64_t since = sh->blocked_since, limit = sh->blocked_limit;
+    int64_t ns = since == sh->now ? gl_monotonic_ns() - since : limit;
+    loop->counts.blocked_ns += (unsigned long long)ns;
+    int rc = gl_done(PyObject_CallMethod((PyObject *)loop, "_block_ended", "d", (double)ns / 1e9));
+    __atomic_store_n(&sh->blocked_since, (int64_t)0, __ATOMIC_RELEASE);
+    return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
+}
+
+static PyObject *
+stack_list(const block_stack *s)
+{
+    PyObject *list = PyList_New(0);
+    for (int i = s->frames; list != NULL && i-- > 0;) {
+        const gl_python_frame *f = &s->frame[i];
+        PyObject *entry = Py_BuildValue("(ssi)", f->function, f->file, f->line);
+        if (entry == NULL || PyList_Append(list, entry) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(entry);
+    }
+    return list;
+}
+
+/* _block(): what is known of the present block, or of the last: its number, how long it has
+ * lasted in seconds (0.0: it has ended), how much of that the collector had, the stack, innermost
+ * last, and that of another thread that keeps the GIL. */
+static PyObject *
+loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->shared == NULL) {
+        gl_loop_check_usable(self);
+        return NULL;
+    }
+    gl_block *copy = PyMem_RawMalloc(sizeof *copy), *b = self->shared->block;
+    if (copy == NULL)
+        return PyErr_NoMemory();
+    pthread_mutex_lock(&b->mutex);
+    memcpy(copy, b, sizeof *copy);
+    pthread_mutex_unlock(&b->mutex);
+    int64_t since = __atomic_load_n(&self->shared->blocked_since, __ATOMIC_ACQUIRE);
+    double seconds = since ? (double)(gl_monotonic_ns() - since) / 1e9 : 0.0;
+    double gc = (double)(collected_ns() - b->gc_before) / 1e9;
+    PyObject *result = NULL, *own = stack_list(&copy->own), *holder = stack_list(&copy->holder);
+    if (own != NULL && holder != NULL)
+        result = Py_BuildValue("(KddOO)", (unsigned long long)copy->serial, seconds, gc, own,
+                               holder);
+    Py_XDECREF(own);
+    Py_XDECREF(holder);
+    PyMem_RawFree(copy);
+    return result;
+}
+
+/* _set_watchdog(limit, end): seconds; 0: none. */
+static PyObject *
+loop__set_watchdog(gl_loop *self, PyObject *args)
+{
+    double limit, end;
+    if (!PyArg_ParseTuple(args, "dd:_set_watchdog", &limit, &end) ||
+        gl_loop_check_usable(self) < 0)
+        return NULL;
+    __atomic_store_n(&self->shared->blocked_limit, (int64_t)(limit * 1e9), __ATOMIC_RELAXED);
+    __atomic_store_n(&self->shared->blocked_end, (int64_t)(end * 1e9), __ATOMIC_RELAXED);
+    Py_RETURN_NONE;
+}
+
+/* ---- the collector ------------------------------------------------------------------------- */
+
+/* For gc.callbacks. */
+static PyObject *
+note_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    int64_t now = gl_monotonic_ns();
+    if (nargs > 0 && PyUnicode_Check(args[0]) &&
+        PyUnicode_CompareWithASCIIString(args[0], "start") == 0) {
+        G.gc_began = now;
+    } else if (G.gc_began) {
+        G.gc_ns += now - G.gc_began;
+        G.gc_began = 0;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+collected(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    return PyFloat_FromDouble((double)collected_ns() / 1e9);
+}
+
+static PyMethodDef watchdog_table[] = {
+    {"_block", GL_NOARGS(loop__block), NULL},
+    {"_set_watchdog", (PyCFunction)loop__set_watchdog, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
+
+static PyMethodDef watchdog_functions[] = {
+    {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
+    {"_collected", GL_NOARGS(collected),
+     PyDoc_STR("Seconds that Python's collector has taken since _note_collection is called.")},
+    {NULL, NULL, 0, NULL},
+};
+
+GL_PRIVATE int
+gl_watchdog_init(PyObject *module)
+{
+    return PyModule_AddFunctions(module, watchdog_functions);
+}
