@@ -55,7 +55,7 @@ class Histogram:
     """Of all values."""
     max: float = 0.0
     """The greatest value."""
-    buckets: tuple[int, ...] = ()
+    buckets: tuple[int, ...] = dataclasses.field(default=(), repr=False)
     """How many values in each bucket; empty where there is none at all."""
     scale: float = 1e-9
     """What a value of 1 in `bounds` stands for."""
@@ -312,7 +312,7 @@ def metrics() -> Metrics:
         sums = add_retired()
         several = [of_loop(loop) for loop in _core._open_loops() if loop._last_metrics is None]
         if add_retired() is sums:  # else a loop was closed between the two
-            return total([sums, *several])
+            return dataclasses.replace(total([sums, *several]), gc_time=_core._collected())
 
 
 def add_retired() -> Metrics:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
 import logging
 import threading
@@ -104,7 +103,7 @@ def _format(stack: tuple[Frame, ...]) -> str:
 
 
 _lock = threading.Lock()
-_subscribers: list[Subscriber] = []
+_subscribers: dict[object, Subscriber] = {}
 _unpublished: collections.deque[Blocked] = collections.deque()
 _publishing = False
 
@@ -116,11 +115,11 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
     after the end; where the GIL was not to be had meanwhile, both times after the end.  What it
     raises is logged.
     """
-    _subscribers.append(callback)
+    this = object()
+    _subscribers[this] = callback
 
     def unsubscribe() -> None:
-        with contextlib.suppress(ValueError):
-            _subscribers.remove(callback)
+        _subscribers.pop(this, None)
 
     return unsubscribe
 
@@ -226,7 +225,7 @@ def _deliver(blocked: Blocked) -> None:
         logger.warning("%s", blocked)
     else:
         logger.warning("%s:\n%s", blocked, blocked.format_stack())
-    for callback in tuple(_subscribers):
+    for callback in tuple(_subscribers.values()):
         try:
             callback(blocked)
         except Exception:

@@ -272,8 +272,8 @@ typedef struct gl_shared {
     void *block;             /* C's: what it knows of the block */
     int64_t blocked_limit;   /* atomic, C: ns; 0: nothing is reported */
     int64_t blocked_end;     /* atomic, C: ns, after which the process gives up; 0: never */
-    int64_t blocked_since;   /* atomic: `now` of an iteration that was reported, set by the
-                              * monitor, cleared by C when that ends */
+    int64_t blocked_since;   /* atomic, the monitor: `now` of the iteration that was last
+                              * reported; it is not reported again */
     uint64_t blocked_spells; /* the monitor: how many were reported */
     uint32_t blocked_told;   /* atomic: C sets it when it has the GIL for the report, the monitor
                               * clears it */

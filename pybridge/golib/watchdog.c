@@ -3,8 +3,8 @@
  *
  *     quiet --now - shared.now > limit--> seen: C notes the stack, a thread waits for the GIL
  *       ^                                   |
- *       |  the iteration ends: C clears     | half a limit later, the thread has no GIL
- *       |  blocked_since, and tells it      v
+ *       |  the iteration ends, and C        | half a limit later, the thread has no GIL
+ *       |  tells it                         v
  *       +------------------------------- insisted: C writes to stderr, without the GIL
  *                                           |
  *                                           v blocked_end: C ends the process

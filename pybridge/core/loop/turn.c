@@ -196,7 +196,7 @@ static int
 iterate(gl_loop *loop)
 {
     loop->iterations++;
-    if (loop->shared->blocked_since != 0 && gl_watchdog_ended(loop) < 0)
+    if (loop->shared->blocked_since != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
         bool busy = loop->ready.count != 0 || loop->stopping;
@@ -272,7 +272,7 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     self->running = 0;
     self->stopping = 0;
     gl_asleep(self);
-    if (self->shared->blocked_since != 0 && gl_watchdog_ended(self) < 0)
+    if (self->shared->blocked_since != self->blocked_seen && gl_watchdog_ended(self) < 0)
         r = -1;
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {

@@ -130,7 +130,8 @@ static int
 put_blocks(PyObject *dict, const gl_loop *loop)
 {
     const gl_shared *sh = loop->shared;
-    int64_t since = sh->blocked_since, ns = since ? gl_monotonic_ns() - since : 0;
+    int64_t since = sh->blocked_since;
+    int64_t ns = since != loop->blocked_seen ? gl_monotonic_ns() - since : 0;
     return put(dict, "blocked_spells", sh->blocked_spells) < 0 ||
                    put(dict, "time_blocked", loop->counts.blocked_ns + (uint64_t)ns) < 0 ||
                    put(dict, "blocked_for", (uint64_t)ns) < 0

@@ -52,7 +52,7 @@ GL_PRIVATE void ready_probe_pushed(gl_ready *q);
 /* ---- python_stack.c --------------------------------------------------------------------------- */
 
 typedef struct gl_python_frame {
-    char function[96], file[256]; /* UTF-8 */
+    char function[192], file[256]; /* UTF-8 */
     int line;                     /* 0: not known */
 } gl_python_frame;
 

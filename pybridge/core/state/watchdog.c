@@ -179,11 +179,11 @@ GL_PRIVATE int
 gl_watchdog_ended(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
-    int64_t since = sh->blocked_since, limit = sh->blocked_limit;
+    int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE), limit = sh->blocked_limit;
     int64_t ns = since == sh->now ? gl_monotonic_ns() - since : limit;
+    loop->blocked_seen = since;
     loop->counts.blocked_ns += (unsigned long long)ns;
     int rc = gl_done(PyObject_CallMethod((PyObject *)loop, "_block_ended", "d", (double)ns / 1e9));
-    __atomic_store_n(&sh->blocked_since, (int64_t)0, __ATOMIC_RELEASE);
     return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
 }
 
@@ -218,7 +218,9 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
     memcpy(copy, b, sizeof *copy);
     pthread_mutex_unlock(&b->mutex);
     int64_t since = __atomic_load_n(&self->shared->blocked_since, __ATOMIC_ACQUIRE);
-    double seconds = since ? (double)(gl_monotonic_ns() - since) / 1e9 : 0.0;
+    double seconds = 0.0;
+    if (since != self->blocked_seen)
+        seconds = (double)(gl_monotonic_ns() - since) / 1e9;
     double gc = (double)(collected_ns() - b->gc_before) / 1e9;
     PyObject *result = NULL, *own = stack_list(&copy->own), *holder = stack_list(&copy->holder);
     if (own != NULL && holder != NULL)
@@ -266,6 +268,27 @@ collected(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return PyFloat_FromDouble((double)collected_ns() / 1e9);
 }
 
+/* _thread_stack(ident): as the watchdog reads it, without the GIL; for tests. */
+static PyObject *
+thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
+{
+    unsigned long id = PyLong_AsUnsignedLong(ident);
+    if (id == (unsigned long)-1 && PyErr_Occurred())
+        return NULL;
+    block_stack *s = PyMem_RawCalloc(1, sizeof *s);
+    if (s == NULL)
+        return PyErr_NoMemory();
+    PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    while (ts != NULL && ts->thread_id != id)
+        ts = PyThreadState_Next(ts);
+    Py_BEGIN_ALLOW_THREADS
+    s->frames = gl_python_stack(ts, s->frame, FRAMES_MAX);
+    Py_END_ALLOW_THREADS
+    PyObject *list = stack_list(s);
+    PyMem_RawFree(s);
+    return list;
+}
+
 static PyMethodDef watchdog_table[] = {
     {"_block", GL_NOARGS(loop__block), NULL},
     {"_set_watchdog", (PyCFunction)loop__set_watchdog, METH_VARARGS, NULL},
@@ -275,6 +298,8 @@ GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
 
 static PyMethodDef watchdog_functions[] = {
     {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
+    {"_thread_stack", GL_ONEARG(thread_stack),
+     PyDoc_STR("The Python stack of a thread, read without the GIL; for tests.")},
     {"_collected", GL_NOARGS(collected),
      PyDoc_STR("Seconds that Python's collector has taken since _note_collection is called.")},
     {NULL, NULL, 0, NULL},

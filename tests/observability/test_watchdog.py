@@ -1,0 +1,487 @@
+"""A blocked loop is reported while it is blocked, whoever has the GIL.
+
+Nothing here is timed: what blocks goes on until the report has come, so that a report which
+comes afterwards, or never, ends in the test's time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import goloop
+from goloop import watchdog
+
+LIMIT = 0.1  # seconds
+PATIENCE = 60.0
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio has no watchdog"
+)
+
+HERE = Path(__file__)
+
+
+def line_of(mark: str) -> int:
+    """Which line of this file ends with a comment."""
+    lines = HERE.read_text().splitlines()
+    return next(n for n, line in enumerate(lines, 1) if line.endswith(f"# {mark}"))
+
+
+class Reports(list[watchdog.Blocked]):
+    """What the watchdog tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.reader, self.writer = os.pipe()
+
+    def __call__(self, blocked: watchdog.Blocked) -> None:
+        self.append(blocked)
+        if not blocked.ended:
+            os.write(self.writer, b"x")
+            self.begun.set()
+
+
+@pytest.fixture
+def reports(caplog: pytest.LogCaptureFixture) -> Iterator[Reports]:
+    caplog.set_level(logging.WARNING, "goloop")
+    made = Reports()
+    unsubscribe = watchdog.subscribe(made)
+    yield made
+    unsubscribe()
+    os.close(made.reader)
+    os.close(made.writer)
+
+
+def run(main: Any, limit: float = LIMIT) -> Any:
+    async def body() -> Any:
+        loop: Any = asyncio.get_running_loop()
+        loop.set_watchdog(limit)
+        return await main()
+
+    try:
+        return goloop.run(body())
+    finally:
+        # The thread that tells may still be at it.
+        for thread in threading.enumerate():
+            if thread.name == "goloop-watchdog":
+                thread.join(PATIENCE)
+
+
+def spins(reports: Reports) -> None:
+    end = time.monotonic() + PATIENCE
+    while not reports.begun.is_set():
+        assert time.monotonic() < end  # spins
+
+
+def waits_in_c(reports: Reports) -> None:
+    assert select.select([reports.reader], [], [], PATIENCE)[0]  # waits in C
+
+
+@pytest.mark.parametrize(
+    ("what", "mark"), [(spins, "spins"), (waits_in_c, "waits in C")], ids=["spins", "in-c"]
+)
+def test_a_block_is_reported_with_its_line_and_task(
+    what: Callable[[Reports], None],
+    mark: str,
+    reports: Reports,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def blocks() -> None:
+        await asyncio.sleep(0)
+        what(reports)
+
+    async def main() -> float:
+        loop: Any = asyncio.get_running_loop()
+        inner = asyncio.create_task(blocks(), name="inner")
+        outer = asyncio.create_task(asyncio.wait([inner]), name="outer")
+        await outer
+        metrics = loop.metrics()
+        assert metrics.blocked_spells == 1
+        assert metrics.blocked_for == 0.0
+        return metrics.time_blocked
+
+    blocked = run(main)
+    begin, end = reports
+    assert begin.serial == end.serial == 1
+    assert blocked == pytest.approx(end.duration, rel=1e-6)
+    assert begin.duration >= LIMIT
+    assert end.duration >= begin.duration
+    assert begin.thread_id == threading.get_ident()
+    assert begin.task == "inner"
+    assert begin.awaiters[0] == "outer"
+    assert begin.stack == end.stack
+    where = next(frame for frame in begin.stack if frame.function == what.__name__)
+    assert where.file == str(HERE)
+    # The line is one of the loop's two, or the call's.
+    assert abs(where.line - line_of(mark)) <= 1
+    assert begin.gil_holder == ()
+    assert abs(begin.started - time.time()) < PATIENCE
+    logged = [record for record in caplog.records if record.name == "goloop"]
+    assert [record.levelno for record in logged] == [logging.WARNING] * 2
+    assert "has been blocked for" in logged[0].getMessage()
+    assert f'File "{HERE}", line {where.line}, in {what.__name__}' in logged[0].getMessage()
+    assert "'inner', awaited by 'outer'" in logged[0].getMessage()
+    assert "was blocked for" in logged[1].getMessage()
+
+
+def test_a_block_is_reported_once(reports: Reports) -> None:
+    async def main() -> None:
+        spins(reports)
+        until = time.monotonic() + 4 * LIMIT
+        while time.monotonic() < until:
+            pass
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    run(main)
+    assert [each.ended for each in reports] == [False, True]
+
+
+def test_each_block_has_its_own_report(reports: Reports) -> None:
+    async def main() -> None:
+        for _ in range(3):
+            reports.begun.clear()
+            spins(reports)
+            while len(reports) % 2:
+                await asyncio.sleep(0.001)
+
+    run(main)
+    assert [(each.serial, each.ended) for each in reports] == [
+        (serial, ended) for serial in (1, 2, 3) for ended in (False, True)
+    ]
+
+
+def test_what_runs_outside_a_loop_is_no_block(reports: Reports) -> None:
+    runner = asyncio.Runner(loop_factory=goloop.new_event_loop)
+    loop: Any = runner.get_loop()
+    loop.set_watchdog(LIMIT)
+    runner.run(asyncio.sleep(0))
+    time.sleep(3 * LIMIT)
+    runner.run(asyncio.sleep(0))
+    # A loop that sleeps is not blocked either.
+    runner.run(asyncio.sleep(3 * LIMIT))
+    runner.close()
+    assert reports == []
+
+
+def test_a_limit_of_0_reports_nothing(reports: Reports) -> None:
+    async def quiet() -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop.set_watchdog(0)
+        spins(reports)  # until the other loop's block is reported, which began later
+
+    async def blocked() -> None:
+        spins(reports)
+
+    thread = threading.Thread(target=goloop.run, args=(quiet(),))
+    thread.start()
+    run(blocked)
+    thread.join()
+    assert len(reports) == 2
+    assert len({id(each.loop) for each in reports}) == 1
+
+
+def test_the_collectors_share_is_told(reports: Reports) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            spins(reports)
+
+    async def main() -> None:
+        Slow()
+        gc.collect()
+
+    run(main)
+    begin, end = reports
+    assert 0 < begin.gc <= begin.duration
+    assert begin.gc <= end.gc <= end.duration
+    assert end.gc > end.duration / 2
+    assert any(frame.function.endswith("Slow.__del__") for frame in begin.stack)
+    assert goloop.metrics().gc_time >= end.gc
+
+
+def test_a_subscriber_that_fails_is_logged(
+    reports: Reports, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(blocked: watchdog.Blocked) -> None:
+        raise ZeroDivisionError("of a test")
+
+    unsubscribe = watchdog.subscribe(fails)
+    # The first subscriber is told first, so the last one must be told all the same.
+    last = Reports()
+    end = watchdog.subscribe(last)
+
+    async def main() -> None:
+        spins(last)
+
+    run(main)
+    unsubscribe()
+    unsubscribe()
+    end()
+    os.close(last.reader)
+    os.close(last.writer)
+    assert len(last) == len(reports) == 2
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [
+        ZeroDivisionError
+    ] * 2
+
+
+def test_who_has_unsubscribed_is_told_nothing(reports: Reports) -> None:
+    gone = Reports()
+    watchdog.subscribe(gone)()
+
+    async def main() -> None:
+        spins(reports)
+
+    run(main)
+    os.close(gone.reader)
+    os.close(gone.writer)
+    assert gone == []
+    assert reports
+
+
+@pytest.mark.parametrize("limit", [-1, float("nan"), float("inf"), 1e9])
+def test_a_limit_that_is_none(limit: float) -> None:
+    loop = goloop.new_event_loop()
+    try:
+        with pytest.raises(ValueError, match="limit is a number of seconds"):
+            loop.set_watchdog(limit)
+        with pytest.raises(ValueError, match="abort_after is a number of seconds"):
+            loop.set_watchdog(1, abort_after=limit)
+    finally:
+        loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.set_watchdog(1)
+
+
+# ---- programs of their own ------------------------------------------------------------
+
+PRELUDE = """
+import asyncio, ctypes, gc, os, re, signal, sys, threading, time
+import goloop
+from goloop import watchdog
+
+def keeps_the_gil():
+    # Until the test closes its end of stdin.
+    class PollFD(ctypes.Structure):
+        _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+    ctypes.PyDLL(None).poll(ctypes.byref(PollFD(0, 1, 0)), 1, -1)
+
+def searches():
+    re.match("(a+)+$", "a" * 60 + "b")
+"""
+
+
+def program(text: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + text],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def read_report(process: subprocess.Popen[str], last: str) -> list[str]:
+    """What the program has written to stderr, to the line that ends so."""
+    assert process.stderr is not None
+    lines: list[str] = []
+    while not (lines and lines[-1].endswith(last)):
+        line = process.stderr.readline()
+        assert line, lines
+        lines.append(line.rstrip("\n"))
+    return lines
+
+
+def test_c_that_keeps_the_gil_is_named_while_it_does() -> None:
+    with program(
+        """
+told = []
+watchdog.subscribe(lambda blocked: told.append(blocked.ended))
+async def main():
+    asyncio.get_running_loop().set_watchdog(0.1)
+    keeps_the_gil()
+    while len(told) < 2:
+        await asyncio.sleep(0.001)
+    print(told)
+goloop.run(main())
+"""
+    ) as process:
+        lines = read_report(process, "in keeps_the_gil")
+        assert "has been blocked for" in lines[0]
+        assert "the GIL is held" in lines[0]
+        assert f"process {process.pid} " in lines[0]
+        assert any(line.endswith("in main") for line in lines)
+        # It goes on, and tells what it could not before.
+        out, err = process.communicate()
+    assert out == "[False, True]\n"
+    assert "has been blocked for" in err
+    assert "was blocked for" in err
+
+
+def test_a_regular_expression_is_named_while_it_searches() -> None:
+    with program(
+        """
+async def main():
+    asyncio.get_running_loop().set_watchdog(0.1)
+    searches()
+goloop.run(main())
+"""
+    ) as process:
+        try:
+            lines = read_report(process, "in match")
+        finally:
+            process.kill()
+    assert any(line.endswith("in searches") for line in lines)
+
+
+def test_another_thread_that_keeps_the_gil_is_named() -> None:
+    with program(
+        """
+async def main():
+    asyncio.get_running_loop().set_watchdog(0.1)
+    thread = threading.Thread(target=keeps_the_gil)
+    thread.start()
+    await asyncio.sleep(0.01)
+    thread.join()
+goloop.run(main())
+"""
+    ) as process:
+        if sys.version_info[:2] == (3, 12):
+            lines = read_report(process, "in wait")
+        else:
+            lines = read_report(process, "in keeps_the_gil")
+            assert any("another thread keeps the GIL" in line for line in lines)
+        assert "the GIL is held" in lines[0]
+        _, err = process.communicate()
+    assert process.returncode == 0
+    assert "was blocked for" in err
+
+
+def test_the_environment_sets_the_limit() -> None:
+    with program(
+        """
+asked = []
+def tell(blocked):
+    asked.append(blocked.ended)
+watchdog.subscribe(tell)
+async def main():
+    while not asked:
+        pass
+    while len(asked) < 2:
+        await asyncio.sleep(0.001)
+goloop.run(main())
+print(asked)
+""",
+        GOLOOP_WATCHDOG="0.05",
+    ) as process:
+        out, err = process.communicate()
+    assert out == "[False, True]\n", err
+
+
+def test_a_bad_limit_in_the_environment_is_told_of() -> None:
+    with program("goloop.run(asyncio.sleep(0)); print('ran')", GOLOOP_WATCHDOG="soon") as process:
+        out, err = process.communicate()
+    assert out == "ran\n"
+    assert "RuntimeWarning: GOLOOP_WATCHDOG='soon' is not a number of seconds; 1 is used" in err
+
+
+@pytest.mark.parametrize("what", ["keeps_the_gil", "spins"])
+def test_the_process_gives_up(what: str) -> None:
+    with program(
+        f"""
+import resource
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def spins():
+    while True:
+        pass
+async def main():
+    {what}()
+goloop.run(main())
+""",
+        GOLOOP_WATCHDOG="0",
+        GOLOOP_WATCHDOG_ABORT="0.2",
+    ) as process:
+        assert process.stderr is not None
+        err = process.stderr.read()
+        process.wait()
+    assert process.returncode == -signal.SIGABRT
+    assert "the process gives up" in err
+    assert f"in {what}\n" in err
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP")
+def test_a_process_that_was_stopped_is_not_blocked() -> None:
+    with program(
+        """
+told = []
+watchdog.subscribe(told.append)
+async def main():
+    asyncio.get_running_loop().set_watchdog(1)
+    print("ready", flush=True)
+    # Stopped in the middle of a callback, as far as can be.
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        pass
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    print(told)
+goloop.run(main())
+"""
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(process.pid, signal.SIGCONT)
+        out, err = process.communicate()
+    assert out == "[]\n", err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_has_a_watchdog_of_its_own() -> None:
+    with program(
+        """
+import warnings
+warnings.simplefilter("ignore")
+told = []
+watchdog.subscribe(lambda blocked: told.append((os.getpid(), blocked.serial, blocked.ended)))
+async def main():
+    asyncio.get_running_loop().set_watchdog(0.1)
+    before = len(told)
+    while len(told) == before:
+        pass
+    while len(told) < before + 2:
+        await asyncio.sleep(0.001)
+goloop.run(main())
+pid = os.fork()
+goloop.run(main())
+if pid == 0:
+    assert told[2:] == [(os.getpid(), 1, False), (os.getpid(), 1, True)], told
+    assert goloop.metrics().blocked_spells == 1
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert goloop.metrics().blocked_spells == 2
+print("well")
+"""
+    ) as process:
+        out, err = process.communicate()
+    assert out == "well\n", err
