@@ -140,6 +140,8 @@ type Shared struct {
 	BlockedLimit, BlockedEnd, BlockedSince int64
 	BlockedSpells                          uint64
 	BlockedTold, BlockedInsisted           uint32
+	Introspection                          int32
+	_                                      uint32
 }
 
 // Metrics is gl_metrics.

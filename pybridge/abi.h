@@ -221,6 +221,9 @@ typedef struct gl_watchdog {
     /* It has lasted `ns`, and `tell` did not come to report it, or, with gives_up, the process is
      * to end.  As `seen`. */
     void (*insist)(struct gl_shared *shared, int64_t ns, uint32_t gives_up);
+    /* Writes what the thread does as a JSON array of [function, file, line], innermost last, of
+     * less than `room` bytes; returns how many.  As `seen`. */
+    size_t (*describe)(struct gl_shared *shared, char *out, size_t room);
 } gl_watchdog;
 
 #define GL_DEADLINE_NONE INT64_MAX
@@ -278,6 +281,8 @@ typedef struct gl_shared {
     uint32_t blocked_told;   /* atomic: C sets it when it has the GIL for the report, the monitor
                               * clears it */
     uint32_t blocked_insisted; /* the monitor's */
+    int32_t introspection;   /* atomic, C: the socket at which Python answers, or -1 */
+    uint32_t unused;
 } gl_shared;
 
 /*

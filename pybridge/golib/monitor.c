@@ -25,6 +25,7 @@
 #endif
 
 #include "_cgo_export.h"
+#include "introspect.h"
 #include "monitor.h"
 #include "thread.h"
 #include "watchdog.h"
@@ -37,6 +38,8 @@
 #define IDLE_TICKS 5
 /* A tick that comes so late was not the loop's fault alone. */
 #define STARVED_NS 250000000
+/* Somebody may hold the GIL, so long does an iteration last. */
+#define HELD_NS 100000000
 
 typedef struct watched {
     struct watched *next;
@@ -98,7 +101,7 @@ monitor_send(watched *w)
     __atomic_store_n(&sh->guest, 0u, __ATOMIC_RELEASE);
 }
 
-static int64_t
+int64_t
 monitor_now(void)
 {
     struct timespec ts;
@@ -124,6 +127,9 @@ monitor_look(void)
             now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= LATE_NS)
             monitor_send(w);
         watchdog_look(w->reactor, sh, now);
+        int32_t socket = __atomic_load_n(&sh->introspection, __ATOMIC_RELAXED);
+        if (socket >= 0 && now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= HELD_NS)
+            introspect_look(socket, now);
     }
     return awake;
 }
@@ -220,6 +226,15 @@ monitor_reactor_closes(int32_t reactor)
         }
     pthread_mutex_unlock(&monitor.mutex);
     free(gone);
+}
+
+void
+monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg)
+{
+    pthread_mutex_lock(&monitor.mutex);
+    for (watched *w = monitor.all; w != NULL; w = w->next)
+        each(w->shared, arg);
+    pthread_mutex_unlock(&monitor.mutex);
 }
 
 int32_t

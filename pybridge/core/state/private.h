@@ -51,16 +51,16 @@ GL_PRIVATE void ready_probe_pushed(gl_ready *q);
 
 /* ---- python_stack.c --------------------------------------------------------------------------- */
 
-typedef struct gl_python_frame {
+typedef struct python_frame {
     char function[192], file[256]; /* UTF-8 */
     int line;                     /* 0: not known */
-} gl_python_frame;
+} python_frame;
 
 /* The frames of a thread, innermost first, without the GIL: it may run on, or end.  How many; 0
  * where they can't be told. */
-GL_PRIVATE int gl_python_stack(PyThreadState *ts, gl_python_frame *to, int room);
+GL_PRIVATE int python_stack(PyThreadState *ts, python_frame *to, int room);
 /* The thread that has the GIL, or NULL where that can't be told.  Without the GIL. */
-GL_PRIVATE PyThreadState *gl_python_gil_holder(void);
+GL_PRIVATE PyThreadState *python_gil_holder(void);
 
 /* ---- registry.c ------------------------------------------------------------------------------ */
 

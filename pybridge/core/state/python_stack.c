@@ -199,7 +199,7 @@ window_line(window *w, const PyCodeObject *code, uintptr_t address, uintptr_t in
 
 /* 1: a frame of Python's; 0: one between two calls of C; -1: nonsense. */
 static int
-window_frame(window *w, const frame_head *frame, gl_python_frame *to)
+window_frame(window *w, const frame_head *frame, python_frame *to)
 {
     PyCodeObject code;
     uintptr_t address = (uintptr_t)frame->code & ~FLAGS;
@@ -219,7 +219,7 @@ window_frame(window *w, const frame_head *frame, gl_python_frame *to)
 
 /* How many frames, or -1 where the chain breaks. */
 static int
-window_walk(window *w, PyThreadState *ts, gl_python_frame *to, int room)
+window_walk(window *w, PyThreadState *ts, python_frame *to, int room)
 {
     PyThreadState state;
     uintptr_t next = 0;
@@ -246,7 +246,7 @@ window_walk(window *w, PyThreadState *ts, gl_python_frame *to, int room)
 }
 
 GL_PRIVATE int
-gl_python_stack(PyThreadState *ts, gl_python_frame *to, int room)
+python_stack(PyThreadState *ts, python_frame *to, int room)
 {
     window w;
     int n = -1;
@@ -263,7 +263,7 @@ gl_python_stack(PyThreadState *ts, gl_python_frame *to, int room)
 }
 
 GL_PRIVATE PyThreadState *
-gl_python_gil_holder(void)
+python_gil_holder(void)
 {
 #if PY_VERSION_HEX < 0x030C0000
     return _PyThreadState_UncheckedGet(); /* of the process, not of this thread */

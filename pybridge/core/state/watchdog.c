@@ -18,7 +18,7 @@
 
 typedef struct {
     int frames;
-    gl_python_frame frame[FRAMES_MAX]; /* innermost first */
+    python_frame frame[FRAMES_MAX]; /* innermost first */
 } block_stack;
 
 typedef struct gl_block {
@@ -46,7 +46,7 @@ watchdog_seen(gl_shared *sh)
     pthread_mutex_lock(&b->mutex);
     b->serial = sh->blocked_spells;
     b->holder.frames = 0;
-    b->own.frames = gl_python_stack(b->thread, b->own.frame, FRAMES_MAX);
+    b->own.frames = python_stack(b->thread, b->own.frame, FRAMES_MAX);
     pthread_mutex_unlock(&b->mutex);
 }
 
@@ -78,10 +78,10 @@ watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up)
     size_t at = 0;
     if (gives_up)
         watchdog_seen(sh);
-    PyThreadState *holder = gl_python_gil_holder();
+    PyThreadState *holder = python_gil_holder();
     pthread_mutex_lock(&b->mutex);
     if (holder != NULL && holder != b->thread)
-        b->holder.frames = gl_python_stack(holder, b->holder.frame, FRAMES_MAX);
+        b->holder.frames = python_stack(holder, b->holder.frame, FRAMES_MAX);
     at = add_text(text, at, sizeof text,
                   "goloop: the event loop of process %ld has been blocked for %.3f s%s\n",
                   (long)getpid(), (double)ns / 1e9,
@@ -101,6 +101,40 @@ watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up)
     }
     if (gives_up)
         abort();
+}
+
+/* Adds a string as JSON has it; control characters were replaced when it was read. */
+static size_t
+add_string(char *text, size_t at, size_t room, const char *string)
+{
+    at = add_text(text, at, room, "\"");
+    for (; *string && at + 2 < room; string++) {
+        if (*string == '"' || *string == '\\')
+            text[at++] = '\\';
+        text[at++] = *string;
+    }
+    text[at] = 0;
+    return add_text(text, at, room, "\"");
+}
+
+static size_t
+watchdog_describe(gl_shared *sh, char *out, size_t room)
+{
+    gl_block *b = sh->block;
+    block_stack *s = calloc(1, sizeof *s);
+    size_t at = add_text(out, 0, room, "[");
+    if (s != NULL)
+        s->frames = python_stack(b->thread, s->frame, FRAMES_MAX);
+    /* Each takes at most twice what a frame has room for. */
+    for (int i = s ? s->frames : 0; i-- > 0 && at + 2 * sizeof(python_frame) + 32 < room;) {
+        at = add_text(out, at, room, at > 1 ? ",[" : "[");
+        at = add_string(out, at, room, s->frame[i].function);
+        at = add_text(out, at, room, ",");
+        at = add_string(out, at, room, s->frame[i].file);
+        at = add_text(out, at, room, ",%d]", s->frame[i].line);
+    }
+    free(s);
+    return add_text(out, at, room, "]");
 }
 
 /* ---- with the GIL ---------------------------------------------------------------------- */
@@ -142,7 +176,8 @@ watchdog_tell(int32_t reactor)
     PyGILState_Release(state);
 }
 
-static const gl_watchdog watchdog = {watchdog_seen, watchdog_tell, watchdog_insist};
+static const gl_watchdog watchdog = {watchdog_seen, watchdog_tell, watchdog_insist,
+                                     watchdog_describe};
 
 GL_PRIVATE int
 gl_watchdog_open(gl_shared *sh)
@@ -153,6 +188,7 @@ gl_watchdog_open(gl_shared *sh)
     pthread_mutex_init(&b->mutex, NULL);
     sh->block = b;
     sh->watchdog = &watchdog;
+    sh->introspection = G.introspection - 1;
     return 0;
 }
 
@@ -192,7 +228,7 @@ stack_list(const block_stack *s)
 {
     PyObject *list = PyList_New(0);
     for (int i = s->frames; list != NULL && i-- > 0;) {
-        const gl_python_frame *f = &s->frame[i];
+        const python_frame *f = &s->frame[i];
         PyObject *entry = Py_BuildValue("(ssi)", f->function, f->file, f->line);
         if (entry == NULL || PyList_Append(list, entry) < 0)
             Py_CLEAR(list);
@@ -282,11 +318,25 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     while (ts != NULL && ts->thread_id != id)
         ts = PyThreadState_Next(ts);
     Py_BEGIN_ALLOW_THREADS
-    s->frames = gl_python_stack(ts, s->frame, FRAMES_MAX);
+    s->frames = python_stack(ts, s->frame, FRAMES_MAX);
     Py_END_ALLOW_THREADS
     PyObject *list = stack_list(s);
     PyMem_RawFree(s);
     return list;
+}
+
+/* _set_introspection(fd): the socket at which Python answers; -1: none. */
+static PyObject *
+set_introspection(PyObject *Py_UNUSED(module), PyObject *number)
+{
+    long fd = PyLong_AsLong(number);
+    if (fd == -1 && PyErr_Occurred())
+        return NULL;
+    G.introspection = fd < 0 ? 0 : (int)fd + 1;
+    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
+        if (loop->shared != NULL)
+            __atomic_store_n(&loop->shared->introspection, G.introspection - 1, __ATOMIC_RELAXED);
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef watchdog_table[] = {
@@ -298,6 +348,8 @@ GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
 
 static PyMethodDef watchdog_functions[] = {
     {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
+    {"_set_introspection", GL_ONEARG(set_introspection),
+     PyDoc_STR("Where the monitor answers when Python does not: a socket, or -1.")},
     {"_thread_stack", GL_ONEARG(thread_stack),
      PyDoc_STR("The Python stack of a thread, read without the GIL; for tests.")},
     {"_collected", GL_NOARGS(collected),

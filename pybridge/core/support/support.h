@@ -164,6 +164,8 @@ struct gl_globals {
                                    * message callback), which may let another thread in [GIL] */
     const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
                                    * (state/calls.c) [GIL] */
+    int introspection;            /* 1 + the socket at which goloop.introspection answers, or 0
+                                   * (state/watchdog.c) [GIL] */
     int64_t gc_ns, gc_began;      /* what Python's collector took, and when it began or 0; the
                                    * monitor reads them without [GIL] (state/watchdog.c) */
     struct {

@@ -1,0 +1,14 @@
+/* introspect.h: answers who asks about a process whose GIL is held, see introspect.c. */
+#ifndef GOLOOP_INTROSPECT_H
+#define GOLOOP_INTROSPECT_H
+
+#include "abi.h"
+
+/* The monitor has seen that an iteration lasts: looks whether somebody waits at the socket. */
+void introspect_look(int32_t listener, int64_t now);
+
+/* Of monitor.c: calls `each` for every reactor, with the monitor's lock. */
+void monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg);
+int64_t monitor_now(void);
+
+#endif /* GOLOOP_INTROSPECT_H */
