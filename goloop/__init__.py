@@ -48,7 +48,9 @@ def metrics() -> Metrics:
     Loops that were closed stay in it.  Raises RuntimeError where goloop's own loop can't be had.
     """
     if not native:
-        raise RuntimeError("asyncio's loop has no metrics; goloop.diagnostics() tells why it is used")
+        raise RuntimeError(
+            "asyncio's loop has no metrics; goloop.diagnostics() tells why it is used"
+        )
     from .metering import metrics as ask
 
     return ask()

@@ -73,6 +73,8 @@ class Histogram:
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"a percentage lies between 0 and 100, not at {percent!r}")
+        if not self.count:
+            return 0.0  # a difference keeps the maximum of all times
         wanted = max(1, -(-self.count * percent // 100))
         seen = 0
         for index, count in enumerate(self.buckets):
@@ -286,11 +288,21 @@ def total(several: Iterable[Metrics]) -> Metrics:
 
 
 _lock = threading.Lock()
+
+
+def _in_child() -> None:
+    # Another thread may have asked for figures at the moment of the fork.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
 # Of the closed loops of the process whose id it is.
 _closed = (os.getpid(), Metrics())
 
 # What is so while a loop is open, and no longer when it was closed.
-_OF_OPEN_LOOPS = dict.fromkeys(_STATES - _MOST - _OF_THE_PROCESS, 0)
+_OF_OPEN_LOOPS: dict[str, Any] = dict.fromkeys(_STATES - _MOST - _OF_THE_PROCESS, 0)
 
 
 def of_loop(loop: Any) -> Metrics:
@@ -332,7 +344,7 @@ def add_retired() -> Metrics:
         return _closed[1]
 
 
-def _of_the_process(loop: Any) -> dict[str, int]:
+def _of_the_process(loop: Any) -> dict[str, Any]:
     runtime = json.loads(loop._diagnostics().get("runtime") or "{}")
     return {
         "gc_time": _core._collected(),

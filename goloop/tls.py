@@ -128,6 +128,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         self._read_held = handshake_exc is None and self._waiter is not None
         try:
             _Inherited._on_handshake_complete(self, handshake_exc)
+            # The protocol may have begun to close the connection already.
+            if self._state != _State.UNWRAPPED:
+                self._greeted = True
+                loop: Any = self._loop
+                loop._note_handshake(True)
         finally:
             # Raised in there, its traceback reaches this frame, and this frame it.
             del handshake_exc
@@ -136,8 +141,6 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         # asyncio sends the handshake's last message with what is read or written next,
         # and whoever pauses reading first may do neither for long.
         if self._state == _State.WRAPPED:
-            self._greeted = True
-            self._loop._note_handshake(True)
             self._process_outgoing()
 
     def _own_context(self) -> contextvars.Context | None:
@@ -179,7 +182,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._read_held = False
             self._do_read()
         if not self._greeted:
-            self._loop._note_handshake(False)
+            loop: Any = self._loop
+            loop._note_handshake(False)
         transport = self._app_transport
         _Inherited.connection_lost(self, exc)
         if transport is not None:

@@ -17,6 +17,7 @@ import asyncio
 import collections
 import dataclasses
 import logging
+import os
 import threading
 import time
 
@@ -106,6 +107,16 @@ _lock = threading.Lock()
 _subscribers: dict[object, Subscriber] = {}
 _unpublished: collections.deque[Blocked] = collections.deque()
 _publishing = False
+
+
+def _in_child() -> None:
+    # The threads that told something have stayed in the parent, with what they held.
+    global _lock, _publishing
+    _lock, _publishing = threading.Lock(), False
+    _unpublished.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def subscribe(callback: Subscriber) -> Callable[[], None]:

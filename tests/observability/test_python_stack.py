@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import sys
@@ -82,7 +83,7 @@ def in_a_generator(wait: Callable[[], None]) -> None:
         wait()
         yield 2
 
-    list(n for n in numbers())
+    list(numbers())
 
 
 def in_a_coroutine(wait: Callable[[], None]) -> None:
@@ -92,10 +93,8 @@ def in_a_coroutine(wait: Callable[[], None]) -> None:
     async def outer() -> None:
         await inner()
 
-    try:
+    with contextlib.suppress(StopIteration):
         outer().send(None)
-    except StopIteration:
-        pass
 
 
 def in_a_finalizer(wait: Callable[[], None]) -> None:

@@ -1,0 +1,85 @@
+package netloop
+
+import "testing"
+
+func TestBuckets(t *testing.T) {
+	if !countMetrics {
+		t.Skip("metrics are compiled out")
+	}
+	// The first value of each bucket is one more than the last of the one before.
+	last := -1
+	for v := uint64(0); v < 1<<16; v++ {
+		b := bucketOf(v)
+		if b != last && b != last+1 {
+			t.Fatalf("%d lies in bucket %d, and %d in %d", v-1, last, v, b)
+		}
+		last = b
+	}
+	for b, v := range map[int]uint64{0: 0, 3: 3, 4: 4, 7: 7, 8: 8, 9: 10, 11: 14, 12: 16} {
+		if got := bucketOf(v); got != b {
+			t.Errorf("%d lies in bucket %d, want %d", v, got, b)
+		}
+	}
+	if got := bucketOf(1<<64 - 1); got != Buckets-1 {
+		t.Errorf("the greatest value lies in bucket %d", got)
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	if !countMetrics {
+		t.Skip("metrics are compiled out")
+	}
+	var h Histogram
+	for _, v := range []int64{5, 1, -7, 100} {
+		h.add(v)
+	}
+	if h.Count != 4 || h.Sum != 106 || h.Most != 100 {
+		t.Errorf("%d values, sum %d, most %d", h.Count, h.Sum, h.Most)
+	}
+	sum := uint64(0)
+	for _, n := range h.Bucket {
+		sum += n
+	}
+	if sum != 4 || h.Bucket[0] != 1 || h.Bucket[bucketOf(100)] != 1 {
+		t.Errorf("buckets %v", h.Bucket)
+	}
+}
+
+// What a turn moves is what it counts.
+func TestTurnsAreCounted(t *testing.T) {
+	if !countMetrics {
+		t.Skip("metrics are compiled out")
+	}
+	l := usualLoop(t)
+	m := &l.sh.Metrics
+	s := l.stream(0)
+	turns, busy := m.PollTime.Count, m.IterationTime.Count
+	say(t, s.peer, make([]byte, 300))
+	l.turn(-1)
+	l.write(s, inC(t, make([]byte, 200)))
+	l.turn(0)
+	if m.Reads != 1 || m.BytesReceived != 300 || m.Writes != 1 || m.BytesSent != 200 {
+		t.Errorf("%d reads of %d bytes, %d writes of %d", m.Reads, m.BytesReceived, m.Writes, m.BytesSent)
+	}
+	if m.PollTime.Count != turns+2 || m.IterationTime.Count != busy+2 {
+		t.Errorf("%d polls and %d iterations more", m.PollTime.Count-turns, m.IterationTime.Count-busy)
+	}
+	if m.EventsPerTurn.Sum == 0 {
+		t.Error("no events were counted")
+	}
+}
+
+// The time in the poll is idle, the time outside is not.
+func TestPollTimeIsTheWait(t *testing.T) {
+	if !countMetrics {
+		t.Skip("metrics are compiled out")
+	}
+	l := usualLoop(t)
+	before := l.sh.Metrics.PollTime.Sum
+	for l.sh.Metrics.PollTime.Sum-before < 2_000_000 { // a signal may end a wait
+		l.turn(1_000_000)
+	}
+	if most := l.sh.Metrics.PollTime.Most; most < 500_000 {
+		t.Errorf("the longest poll took %d ns", most)
+	}
+}

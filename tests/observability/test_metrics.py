@@ -1,0 +1,680 @@
+"""The figures are what a scripted load did, exactly; the histograms are what a record says."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import dataclasses
+import os
+import random
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tls_tools import client_context, server_context
+
+import goloop
+from goloop import _core, metering
+from goloop.metering import Histogram, Metrics
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio counts nothing"
+)
+
+PATIENCE = 60.0
+
+
+def run(main: Any) -> Any:
+    """Runs main(loop)."""
+
+    async def body() -> Any:
+        return await main(asyncio.get_running_loop())
+
+    return goloop.run(body())
+
+
+class Counted:
+    """The difference between two moments."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop, self._before = loop, loop.metrics()
+
+    def __call__(self) -> Metrics:
+        difference: Metrics = self._loop.metrics() - self._before
+        return difference
+
+
+async def echo_server() -> asyncio.Server:
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(data)
+
+    return await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
+
+
+# ---- counters ------------------------------------------------------------------------------
+
+
+def test_bytes_and_connections_of_streams() -> None:
+    async def main(loop: Any) -> None:
+        server = await echo_server()
+        counted = Counted(loop)
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            for n in (1, 1000, 50_000):
+                writer.write(b"x" * n)
+                await reader.readexactly(n)
+            assert loop.metrics().connections_open == 2
+            writer.close()
+            await writer.wait_closed()
+            while loop.metrics().connections_open:
+                await asyncio.sleep(0)
+        figures = counted()
+        assert figures.bytes_sent == figures.bytes_received == 2 * 3 * 51_001
+        assert figures.connections_accepted == 3
+        # The small ones go as one; the large one may come in parts.
+        assert figures.writes >= 2 * 3 * 3
+        assert figures.reads >= 2 * 3 * 3
+        assert figures.connections_open == figures.write_buffer_bytes == 0
+        server.close()
+
+    run(main)
+
+
+def test_many_streams_at_once_are_counted() -> None:
+    # As many as go by io_uring, where there is one.
+    async def main(loop: Any) -> None:
+        server = await echo_server()
+        streams = [
+            await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(20)
+        ]
+        counted = Counted(loop)
+        for _ in range(10):
+            for _, writer in streams:
+                writer.write(b"y" * 100)
+            for reader, _ in streams:
+                await reader.readexactly(100)
+        figures = counted()
+        assert figures.bytes_sent == figures.bytes_received == 2 * 20 * 10 * 100
+        assert figures.reads == figures.writes == 2 * 20 * 10
+        assert loop.metrics().connections_open == 40
+        for _, writer in streams:
+            writer.close()
+        server.close()
+
+    run(main)
+
+
+def test_a_buffered_protocol_is_counted() -> None:
+    async def main(loop: Any) -> None:
+        class Sink(asyncio.BufferedProtocol):
+            def __init__(self) -> None:
+                self.buffer, self.got = bytearray(100_000), 0
+
+            def get_buffer(self, sizehint: int) -> bytearray:
+                return self.buffer
+
+            def buffer_updated(self, nbytes: int) -> None:
+                self.got += nbytes
+
+        a, b = socket.socketpair()
+        b.setblocking(False)
+        transport, sink = await loop.create_connection(Sink, sock=a)
+        counted = Counted(loop)
+        sent = 0
+        while sent < 1_000_000:
+            try:
+                sent += b.send(b"z" * 100_000)
+            except BlockingIOError:
+                await asyncio.sleep(0)
+        while sink.got < sent:
+            await asyncio.sleep(0)
+        assert counted().bytes_received == sent
+        transport.close()
+        b.close()
+
+    run(main)
+
+
+def test_the_sock_methods_are_counted() -> None:
+    async def main(loop: Any) -> None:
+        a, b = socket.socketpair()
+        a.setblocking(False)
+        b.setblocking(False)
+        counted = Counted(loop)
+        await loop.sock_sendall(a, b"x" * 500)
+        assert len(await loop.sock_recv(b, 300)) == 300
+        assert await loop.sock_recv_into(b, bytearray(1000)) == 200
+        figures = counted()
+        assert (figures.bytes_sent, figures.bytes_received) == (500, 500)
+        assert (figures.writes, figures.reads) == (1, 2)
+        a.close()
+        b.close()
+
+    run(main)
+
+
+def test_datagrams_are_counted() -> None:
+    async def main(loop: Any) -> None:
+        got: list[bytes] = []
+
+        class Sink(asyncio.DatagramProtocol):
+            def datagram_received(self, data: bytes, addr: Any) -> None:
+                got.append(data)
+
+        receiver, _ = await loop.create_datagram_endpoint(Sink, ("127.0.0.1", 0))
+        address = receiver.get_extra_info("sockname")
+        sender, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, None, address)
+        counted = Counted(loop)
+        for n in range(1, 11):
+            sender.sendto(b"d" * n)
+            while len(got) < n:
+                await asyncio.sleep(0)
+        figures = counted()
+        assert figures.bytes_sent == figures.bytes_received == 55
+        assert figures.writes == figures.reads == 10
+        sender.close()
+        receiver.close()
+
+    run(main)
+
+
+def test_what_the_kernel_has_not_taken_is_told() -> None:
+    async def main(loop: Any) -> None:
+        a, b = socket.socketpair()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=a)
+        counted = Counted(loop)
+        transport.write(b"w" * 5_000_000)
+        await asyncio.sleep(0.01)
+        figures = loop.metrics()
+        assert figures.write_buffer_bytes == transport.get_write_buffer_size() > 0
+        assert figures.write_buffer_bytes + counted().bytes_sent == 5_000_000
+        b.close()
+        transport.abort()
+        await asyncio.sleep(0)
+
+    run(main)
+
+
+def test_refused_connections_and_unhandled_exceptions() -> None:
+    async def main(loop: Any) -> None:
+        loop.set_exception_handler(lambda loop, context: None)
+
+        def factory() -> asyncio.Protocol:
+            raise ZeroDivisionError
+
+        server = await loop.create_server(factory, "127.0.0.1", 0)
+        counted = Counted(loop)
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            assert await reader.read() == b""
+            writer.close()
+        figures = counted()
+        assert figures.connections_accepted == figures.connections_refused == 2
+        loop.call_soon(factory)
+        await asyncio.sleep(0)
+        assert counted().unhandled_exceptions == 1
+        server.close()
+
+    run(main)
+
+
+def test_accepts_that_fail_are_counted() -> None:
+    async def main(loop: Any) -> None:
+        import resource
+
+        failed = asyncio.Event()
+        loop.set_exception_handler(lambda loop, context: failed.set())
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        counted = Counted(loop)
+        client = socket.socket()
+        client.setblocking(False)
+        low = os.dup(0)
+        os.close(low)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+        try:
+            client.connect_ex(server.sockets[0].getsockname())
+            await asyncio.wait_for(failed.wait(), PATIENCE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert counted().accept_failures == 1
+        client.close()
+        server.close()
+
+    run(main)
+
+
+def test_tls_handshakes_are_counted() -> None:
+    async def main(loop: Any) -> None:
+        loop.set_exception_handler(lambda loop, context: None)
+        server = await asyncio.start_server(
+            lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=server_context()
+        )
+        address = server.sockets[0].getsockname()
+        counted = Counted(loop)
+        _, writer = await asyncio.open_connection(
+            *address, ssl=client_context(), server_hostname="localhost"
+        )
+        writer.close()
+        # Both ends count.
+        while counted().tls_handshakes < 2:
+            await asyncio.sleep(0.001)
+        assert counted().tls_handshake_failures == 0
+        with pytest.raises(ssl.SSLError):  # the certificate is nobody's
+            await asyncio.open_connection(*address, ssl=ssl.create_default_context())
+        while counted().tls_handshake_failures < 2:  # the client's, and the server's
+            await asyncio.sleep(0.001)
+        assert counted().tls_handshakes == 2
+        server.close()
+
+    run(main)
+
+
+def test_look_ups_are_counted() -> None:
+    async def main(loop: Any) -> None:
+        counted = Counted(loop)
+        asked = [asyncio.ensure_future(loop.getaddrinfo("localhost", port)) for port in (1, 2, 3)]
+        while loop.metrics().dns_in_flight < 3:
+            assert not any(each.done() for each in asked)
+            await asyncio.sleep(0)
+        await asyncio.gather(*asked)
+        figures = counted()
+        assert figures.dns_lookups == figures.dns_time.count == 3
+        assert 0 < figures.dns_time.mean <= figures.dns_time.max
+        assert loop.metrics().dns_in_flight == 0
+
+    run(main)
+
+
+def test_children_are_counted() -> None:
+    async def main(loop: Any) -> None:
+        counted = Counted(loop)
+        children = [
+            await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE) for _ in range(2)
+        ]
+        assert loop.metrics().children == 2
+        for child in children:
+            child.stdin.close()
+            await child.wait()
+        assert counted().children_started == 2
+        assert loop.metrics().children == 0
+
+    run(main)
+
+
+def test_calls_timers_and_tasks_are_counted() -> None:
+    async def main(loop: Any) -> None:
+        counted = Counted(loop)
+        handles = [loop.call_later(1000, print) for _ in range(50)]
+        assert (loop.metrics().timers, loop.metrics().tasks) == (50, 1)
+        for handle in handles:
+            handle.cancel()
+        assert loop.metrics().timers == 0
+        assert loop.metrics().timers_max >= 50
+        for _ in range(200):
+            loop.call_soon(int)
+        assert loop.metrics().ready == 200
+        await asyncio.sleep(0)
+        assert loop.metrics().ready_max >= 200
+        threads = [
+            threading.Thread(target=lambda: [loop.call_soon_threadsafe(int) for _ in range(100)])
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+        # Each to_thread() has one of its own.
+        assert counted().threadsafe_calls == 303
+        before = loop.metrics().iterations
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert loop.metrics().iterations - before == 500
+
+    run(main)
+
+
+# ---- times ---------------------------------------------------------------------------------
+
+
+def test_busy_and_idle_are_the_time_that_has_passed() -> None:
+    async def main(loop: Any) -> None:
+        await asyncio.sleep(0.001)
+        began, counted = time.monotonic(), Counted(loop)
+        spun = 0.0
+        for _ in range(5):
+            start = time.monotonic()
+            while time.monotonic() - start < 0.01:
+                pass
+            spun += time.monotonic() - start
+            await asyncio.sleep(0.01)
+        figures, passed = counted(), time.monotonic() - began
+        # The present iteration is not over: what it has spun counts when it is.
+        assert figures.time_busy + figures.time_idle <= passed + 0.05
+        assert figures.time_idle >= 4 * 0.01
+        assert figures.time_busy >= 0.01 * 4
+        assert 0 < figures.utilization < 1
+        assert figures.iteration_time.max >= 0.01
+        assert figures.timer_lateness.count == 5
+        assert figures.poll_time.count == figures.turns
+
+    run(main)
+
+
+def test_lateness_is_how_late_a_timer_runs() -> None:
+    async def main(loop: Any) -> None:
+        counted = Counted(loop)
+        due = loop.time() + 0.01
+        ran = loop.create_future()
+        loop.call_at(due, lambda: ran.set_result(loop.time()))
+        while loop.time() < due + 0.05:  # the loop has no time for it
+            pass
+        late = await ran - due
+        figures = counted()
+        assert figures.timer_lateness.count == 1
+        # The clock is read just before the callback, which has read it again.
+        assert 0.05 <= figures.timer_lateness.max <= late
+
+    run(main)
+
+
+def test_the_wait_in_the_ready_queue_is_told() -> None:
+    async def main(loop: Any) -> None:
+        await asyncio.sleep(0.001)
+        counted = Counted(loop)
+
+        def first() -> None:
+            # What is ready behind this waits for its end.
+            end = time.monotonic() + 0.03
+            while time.monotonic() < end:
+                pass
+
+        for _ in range(3):
+            await asyncio.sleep(0.001)  # a turn, after which the next entry is measured
+            loop.call_soon(first)
+            loop.call_soon(int)
+            await asyncio.sleep(0)
+            loop.call_soon(int)
+            loop.call_soon(first)
+            await asyncio.sleep(0)
+        assert counted().ready_wait.count >= 3
+
+    run(main)
+
+
+def test_an_entry_that_waits_behind_a_long_one_is_measured() -> None:
+    async def main(loop: Any) -> None:
+        ended = asyncio.Event()
+
+        def from_reader() -> None:
+            loop.remove_reader(a)
+            # The first entry after the poll is the one that is measured.
+            loop.call_soon(ended.set)
+            until = time.monotonic() + 0.03
+            while time.monotonic() < until:
+                pass
+
+        a, b = socket.socketpair()
+        loop.add_reader(a, from_reader)
+        counted = Counted(loop)
+        b.send(b"x")
+        await ended.wait()
+        assert counted().ready_wait.max >= 0.03
+        a.close()
+        b.close()
+
+    run(main)
+
+
+# ---- histograms ------------------------------------------------------------------------------
+
+
+def recorded(values: list[int]) -> Histogram:
+    """A histogram of nanoseconds, as C and Go count."""
+    buckets = [0] * metering._BUCKETS
+    for value in values:
+        buckets[bisect.bisect_right(metering._BOUNDS, value)] += 1
+    raw = metering._LAYOUT.pack(len(values), sum(values), max(values, default=0), *buckets)
+    return Histogram._from_raw(raw, 1e-9)
+
+
+def test_percentiles_are_those_of_the_record() -> None:
+    values = [int(random.Random(7).lognormvariate(10, 2)) for _ in range(5000)]
+    random.Random(7).shuffle(values)
+    histogram = recorded(values)
+    assert histogram.count == 5000
+    assert histogram.sum == pytest.approx(sum(values) * 1e-9)
+    assert histogram.max == max(values) * 1e-9
+    assert histogram.mean == pytest.approx(sum(values) / 5000 * 1e-9)
+    values.sort()
+    for percent in (1, 10, 50, 90, 99, 99.9, 100):
+        truth = values[max(0, -int(-5000 * percent // 100) - 1)] * 1e-9
+        assert truth <= histogram.percentile(percent) <= truth * 1.25 + 2e-9
+    for percent in (-1, 101, float("nan")):
+        with pytest.raises(ValueError, match="percentage"):
+            histogram.percentile(percent)
+
+
+def test_an_empty_histogram() -> None:
+    empty = Histogram()
+    assert (empty.mean, empty.percentile(50), empty.max) == (0.0, 0.0, 0.0)
+    assert list(empty.cumulative([1.0])) == [(1.0, 0)]
+    some = recorded([5, 6])
+    assert empty + some == some + empty == some
+    assert "buckets" not in repr(some)
+
+
+def test_cumulative_counts_never_tell_too_many() -> None:
+    values = [3, 4, 5, 100, 1000, 1_000_000, 5_000_000_000]
+    bounds = [1e-9, 5e-9, 1e-7, 2e-6, 1e-3, 1.0, 10.0]
+    told = list(recorded(values).cumulative(bounds))
+    assert [bound for bound, _ in told] == bounds
+    for bound, count in told:
+        assert count <= sum(value * 1e-9 <= bound for value in values)
+    assert [count for _, count in told] == sorted(count for _, count in told)
+    assert told[-1][1] == len(values)
+
+
+def test_gos_and_cs_buckets_are_pythons() -> None:
+    async def main(loop: Any) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        figures = loop.metrics()
+        for name in ("iteration_time", "poll_time", "timer_lateness", "events_per_turn"):
+            histogram = getattr(figures, name)
+            assert sum(histogram.buckets) == histogram.count > 0
+            lowest = sum(
+                n * (metering._BOUNDS[i - 1] if i else 0) for i, n in enumerate(histogram.buckets)
+            )
+            highest = sum(n * metering._BOUNDS[i] for i, n in enumerate(histogram.buckets))
+            assert lowest * histogram.scale <= histogram.sum * (1 + 1e-9)
+            assert histogram.sum <= highest * histogram.scale
+            last = max(i for i, n in enumerate(histogram.buckets) if n)
+            assert histogram.max <= metering._BOUNDS[last] * histogram.scale
+
+    run(main)
+
+
+# ---- snapshots -------------------------------------------------------------------------------
+
+
+def test_every_figure_has_a_meaning_and_a_value() -> None:
+    async def main(loop: Any) -> None:
+        told = set(loop._metrics())
+        names = {field.name for field in dataclasses.fields(Metrics)}
+        # These are of the process, or are asked of asyncio.
+        assert names - told == {"tasks", "gc_time", "go_heap_bytes", "goroutines"}
+        assert told <= names
+        figures = loop.metrics()
+        assert figures.loops == 1
+        assert figures.go_heap_bytes > 0
+        assert figures.goroutines > 0
+
+    run(main)
+    source = Path(metering.__file__).read_text()
+    body = source.split("class Metrics:")[1].split("@property")[0]
+    lines = [line.strip() for line in body.splitlines()]
+    for field in dataclasses.fields(Metrics):
+        at = next(i for i, line in enumerate(lines) if line.startswith(f"{field.name}:"))
+        assert lines[at + 1].startswith('"""'), field.name
+
+
+def test_a_closed_loop_tells_its_last_figures() -> None:
+    loop = goloop.new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0.001))
+    loop.call_later(1000, print)
+    before = loop.metrics()
+    loop.close()
+    after = loop.metrics()
+    assert after.iterations == before.iterations > 0
+    assert after.poll_time == before.poll_time
+    assert (after.loops, after.timers, after.connections_open) == (0, 0, 0)
+
+
+def test_the_process_has_the_figures_of_all_loops() -> None:
+    before = goloop.metrics()
+    loops = [goloop.new_event_loop() for _ in range(3)]
+    for n, loop in enumerate(loops, 1):
+        for _ in range(n):
+            loop.call_soon_threadsafe(int)
+        loop.run_until_complete(asyncio.sleep(0))
+    during = goloop.metrics() - before
+    assert during.threadsafe_calls == 6
+    assert during.loops == before.loops + 3
+    assert during.poll_time.count == during.turns
+    for loop in loops:
+        loop.close()
+    after = goloop.metrics() - before
+    assert (after.threadsafe_calls, after.loops) == (6, before.loops)
+    # However many there were.
+    for _ in range(200):
+        loop = goloop.new_event_loop()
+        loop.call_soon_threadsafe(int)
+        loop.close()
+    assert (goloop.metrics() - before).threadsafe_calls == 206
+
+
+def test_counters_never_go_back_while_loops_come_and_go() -> None:
+    ended = threading.Event()
+
+    def run_loops() -> None:
+        while not ended.is_set():
+            loop = goloop.new_event_loop()
+            for _ in range(10):
+                loop.call_soon_threadsafe(int)
+            loop.run_until_complete(asyncio.sleep(0))
+            loop.close()
+
+    thread = threading.Thread(target=run_loops)
+    thread.start()
+    try:
+        last = goloop.metrics()
+        for _ in range(500):
+            now = goloop.metrics()
+            assert now.threadsafe_calls >= last.threadsafe_calls
+            assert now.iterations >= last.iterations
+            last = now
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_snapshot_from_another_thread_while_the_loop_sleeps() -> None:
+    async def main(loop: Any) -> None:
+        answers: list[Metrics] = []
+        thread = threading.Thread(target=lambda: answers.append(loop.metrics()))
+        loop.call_later(0.001, thread.start)
+        while not answers:
+            await asyncio.sleep(0.01)
+        thread.join()
+        assert answers[0].loops == 1
+
+    run(main)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_begins_at_nothing() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            """
+import asyncio, os, warnings
+warnings.simplefilter("ignore")
+import goloop
+goloop.run(asyncio.sleep(0))
+kept = goloop.new_event_loop()
+kept.run_until_complete(asyncio.sleep(0))
+assert goloop.metrics().iterations > 0
+pid = os.fork()
+if pid == 0:
+    figures = goloop.metrics()
+    assert (figures.loops, figures.iterations) == (0, 0), figures
+    goloop.run(asyncio.sleep(0))
+    assert 0 < goloop.metrics().iterations < 10
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+kept.close()
+print("well")
+""",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout == "well\n", done.stderr
+
+
+def test_what_asks_often_leaves_nothing() -> None:
+    loop = goloop.new_event_loop()
+    for _ in range(100):
+        loop.metrics()
+    before = sys.getallocatedblocks()
+    for _ in range(1000):
+        loop.metrics()
+        goloop.metrics()
+    assert sys.getallocatedblocks() - before < 500
+    loop.close()
+
+
+def test_observers_of_exceptions_are_told() -> None:
+    seen: list[Any] = []
+
+    def observe(loop: Any, context: dict[str, Any]) -> None:
+        seen.append((loop, context["message"]))
+        raise RuntimeError("an observer must do no harm")
+
+    async def main(loop: Any) -> None:
+        handled: list[Any] = []
+        loop.set_exception_handler(lambda loop, context: handled.append(context))
+        loop.call_exception_handler({"message": "of a test"})
+        assert [context["message"] for context in handled] == ["of a test"]
+        assert seen == [(loop, "of a test")]
+
+    metering.on_exception.append(observe)
+    try:
+        run(main)
+    finally:
+        metering.on_exception.remove(observe)
+
+
+def test_the_collection_counter_is_installed_once() -> None:
+    import gc
+
+    for _ in range(2):
+        goloop.new_event_loop().close()
+    assert gc.callbacks.count(_core._note_collection) == 1
+    before = goloop.metrics().gc_time
+    gc.collect()
+    assert goloop.metrics().gc_time > before
