@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio.base_events
 import asyncio.format_helpers
+import functools
 import sys
 import threading
 from asyncio.log import logger
@@ -65,6 +66,35 @@ else:
         _run_forever_cleanup: Any
 
 
+_inherited = asyncio.base_events.BaseEventLoop.call_exception_handler
+
+
+class _CallExceptionHandler:
+    """asyncio's method; the context is counted, and shown to on_exception.
+
+    Where a program has put another in the place of BaseEventLoop's, that is called, and nothing
+    else.
+    """
+
+    def __get__(self, loop: Any, owner: object = None) -> Any:
+        present: Any = asyncio.base_events.BaseEventLoop.call_exception_handler
+        if loop is None:
+            return present
+        if present is not _inherited:
+            return present.__get__(loop) if hasattr(present, "__get__") else present
+        return functools.partial(_call_exception_handler, loop)
+
+
+def _call_exception_handler(loop: Any, context: dict[str, Any]) -> None:
+    loop._unhandled_exceptions += 1
+    for observe in tuple(on_exception):
+        try:
+            observe(loop, context)
+        except Exception:
+            logger.exception("an observer of unhandled exceptions has failed")
+    _inherited(loop, context)
+
+
 class Running(_Surroundings):
     """run_forever over the native turns; run_until_complete is inherited."""
 
@@ -80,15 +110,8 @@ class Running(_Surroundings):
             self._disarm_wakeup()
             self._run_forever_cleanup()
 
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """As asyncio's; the context is counted, and shown to on_exception."""
-        self._unhandled_exceptions += 1
-        for observe in tuple(on_exception):
-            try:
-                observe(self, context)
-            except Exception:
-                logger.exception("an observer of unhandled exceptions has failed")
-        super().call_exception_handler(context)
+    if not TYPE_CHECKING:
+        call_exception_handler = _CallExceptionHandler()
 
     def _note_handshake(self, succeeded: bool) -> None:
         """A TLS connection has done its handshake, or has ended without one."""

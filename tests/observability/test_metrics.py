@@ -678,3 +678,20 @@ def test_the_collection_counter_is_installed_once() -> None:
     before = goloop.metrics().gc_time
     gc.collect()
     assert goloop.metrics().gc_time > before
+
+
+def test_a_handler_that_somebody_put_in_asyncios_place_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[Any] = []
+    base = asyncio.base_events.BaseEventLoop
+    monkeypatch.setattr(
+        base, "call_exception_handler", lambda self, context: called.append(context)
+    )
+    assert goloop.Loop.call_exception_handler is base.call_exception_handler
+
+    async def main(loop: Any) -> None:
+        loop.call_exception_handler({"message": "of a test"})
+
+    run(main)
+    assert called == [{"message": "of a test"}]
