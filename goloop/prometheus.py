@@ -1,0 +1,336 @@
+"""goloop's metrics for Prometheus, by way of prometheus_client.
+
+    import goloop.prometheus
+
+    goloop.prometheus.register()
+
+From then on whatever serves prometheus_client's registry serves goloop's figures with it.
+
+Prefork servers have a process for each worker, and a scrape reaches one of them.  Where the
+workers share a directory (PROMETHEUS_MULTIPROC_DIR, as for prometheus_client itself) each writes
+its figures into a file there, once a second and whenever it is asked, and whoever is asked
+answers for all.  These rules keep a counter from going back:
+
+* A file is written by its process alone, and replaced as a whole.
+* Whoever answers has written its own figures before: the next one to answer tells no less.
+* The files of processes that have ended are added up in one file, which names them.  Only then
+  are they removed; a file that is named there counts no more, should a crash have left it.
+* Answers exclude each other by a lock of the directory, so nobody reads amid this.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import fcntl
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+except ImportError as error:
+    raise ImportError(
+        "goloop.prometheus needs prometheus_client: pip install goloop[prometheus]"
+    ) from error
+
+from .catalogue import FIGURES, Figure
+from .metering import _OF_THE_PROCESS, _STATES, Histogram, Metrics, metrics, total
+
+_logger = logging.getLogger(__name__)
+
+# Bucket bounds of times, from 1 us to 60 s.  They are round, unlike those that goloop counts by:
+# a value may be counted one bucket too high if it is less than a fifth below the bound.
+_SECONDS = (
+    1e-06, 2.5e-06, 5e-06, 1e-05, 2.5e-05, 5e-05, 0.0001, 0.00025, 0.0005,
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+# And of numbers; with these goloop's own buckets end.
+_NUMBERS = (0, *(2**power - 1 for power in range(1, 13)))
+
+
+class Collector:
+    """A collector for prometheus_client's registries: all figures of goloop.metrics().
+
+    `directory` is the one in which the processes of a prefork server leave their figures for
+    each other; the default is that of PROMETHEUS_MULTIPROC_DIR, and without either the figures
+    are this process's own.  A thread then writes them every `interval` seconds, also in children
+    that are forked later.  All collectors of a process with the same directory share that thread,
+    and the first one's interval.
+
+    Raises OSError if the directory can't be written to, and ValueError for an interval that is
+    none.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str] | None = None, interval: float = 1.0
+    ) -> None:
+        if interval <= 0:
+            raise ValueError(f"an interval is more than 0 seconds, not {interval!r}")
+        if directory is None:
+            directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR") or None
+        self._figures: Callable[[], Metrics] = metrics
+        if directory is not None:
+            self._figures = _share_of(Path(directory).absolute(), interval).of_all_processes
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families, with their samples."""
+        figures = self._figures()
+        for figure in FIGURES:
+            family = _family(figure)
+            value = getattr(figures, figure.field)
+            if isinstance(family, HistogramMetricFamily):
+                family.add_metric([], _buckets(value), value.sum)
+            else:
+                family.add_metric([], value)
+            yield family
+
+    def describe(self) -> Iterator[Metric]:
+        """The metric families without samples: registering a collector asks for no figures."""
+        return map(_family, FIGURES)
+
+
+def register(registry: CollectorRegistry = REGISTRY) -> Collector:
+    """Add a Collector to a registry of prometheus_client, and return it.
+
+    Raises ValueError if the registry has one already, and OSError if the directory that
+    PROMETHEUS_MULTIPROC_DIR names can't be written to.
+    """
+    collector = Collector()
+    registry.register(collector)
+    return collector
+
+
+def _family(figure: Figure) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    if figure.kind == "histogram":
+        return HistogramMetricFamily(figure.prometheus, figure.text)
+    if figure.kind == "counter":
+        return CounterMetricFamily(figure.prometheus, figure.text)
+    return GaugeMetricFamily(figure.prometheus, figure.text)
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    # Prometheus counts what is equal to the bound, cumulative() what is less.
+    if histogram.scale == 1.0:
+        bounds = [(str(bound), float(bound + 1)) for bound in _NUMBERS]
+    else:
+        bounds = [(repr(bound), bound) for bound in _SECONDS]
+    counts = histogram.cumulative(bound for _, bound in bounds)
+    found = [(name, float(count)) for (name, _), (_, count) in zip(bounds, counts, strict=True)]
+    return [*found, ("+Inf", float(histogram.count))]
+
+
+# ---- several processes ----------------------------------------------------------------
+
+_LOCK = "goloop.lock"
+_ENDED = "goloop_ended.json"
+# A process, and when it began: a number is given to another process some day.
+_NAME = re.compile(r"goloop_(\d+)_(\d+)\.json(\.new)?")
+
+# Held while this process writes and reads its files, and over a fork: then the thread that writes
+# is in the middle of nothing, neither here nor in metering.py.  Re-entrant, for a signal handler
+# may fork while its thread writes.
+_busy = threading.RLock()
+
+
+class _Share:
+    """This process's file in a directory, and what it reads of the others' there."""
+
+    def __init__(self, directory: Path, interval: float) -> None:
+        self._directory = directory
+        self._interval = interval
+        self._failing = False
+        os.close(self._open_lock())  # an unusable directory is told at once
+        self.begin()
+
+    def begin(self) -> None:
+        """Anew in this process, which may be a forked child."""
+        self._name = _name_of_this_process()
+        threading.Thread(target=self._write_often, name="goloop-prometheus", daemon=True).start()
+
+    def _write_often(self) -> None:
+        while True:
+            self.write()
+            time.sleep(self._interval)
+
+    def write(self) -> Metrics:
+        """Writes this process's figures and returns them."""
+        with _busy:  # an older snapshot must not replace a newer one
+            figures = metrics()
+            # A master that runs no loop leaves no file.
+            if figures != Metrics():
+                self._store(self._name, dataclasses.asdict(figures))
+            return figures
+
+    def of_all_processes(self) -> Metrics:
+        """The figures of all processes that have written here, the ended ones too."""
+        with _busy, self._alone():
+            own = self.write()
+            kept = self._load(_ENDED)
+            names = set(os.listdir(self._directory))
+            # Those that were added up, and that a crash or a failure has kept from being removed.
+            added = set(kept.get("files", ())) & names
+            living, ended = [], []
+            for name in sorted(names - added - {self._name}):
+                match = _NAME.fullmatch(name)
+                if match is None:
+                    continue
+                # Asked before the file is read, so that what an ended one has left is its last.
+                if not _runs(int(match[1]), int(match[2])):
+                    ended.append(name)
+                elif not match[3]:
+                    living.append(_from_json(self._load(name)))
+            past = _from_json(kept)
+            if ended:
+                last = [self._load(name) for name in ended if name.endswith(".json")]
+                past = _all([past, *(_without_states(_from_json(each)) for each in last)])
+                added.update(ended)
+                if self._store(_ENDED, {**dataclasses.asdict(past), "files": sorted(added)}):
+                    for name in added:
+                        with contextlib.suppress(OSError):
+                            os.unlink(self._directory / name)
+            return _all([own, past, *living])
+
+    def _open_lock(self) -> int:
+        return os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process is in here meanwhile."""
+        descriptor = self._open_lock()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _store(self, name: str, content: dict[str, Any]) -> bool:
+        path = self._directory / name
+        new = path.with_name(path.name + ".new")
+        try:
+            new.write_text(json.dumps(content))
+            os.replace(new, path)
+        except OSError as error:
+            # Figures must not keep a program from running.
+            if not self._failing:
+                _logger.warning("goloop's figures can't be left for other processes: %s", error)
+            self._failing = True
+            return False
+        self._failing = False
+        return True
+
+    def _load(self, name: str) -> dict[str, Any]:
+        try:
+            content = json.loads((self._directory / name).read_text())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            _logger.warning("goloop's figures in %s can't be read: %s", name, error)
+            return {}
+        return content if isinstance(content, dict) else {}
+
+
+def _all(several: list[Metrics]) -> Metrics:
+    """The figures of several processes as one."""
+    sums = {name: sum(getattr(each, name) for each in several) for name in _OF_THE_PROCESS}
+    return dataclasses.replace(total(several), **sums)
+
+
+def _without_states(figures: Metrics) -> Metrics:
+    """What is left of a process that has ended."""
+    none: dict[str, Any] = dict.fromkeys(_STATES, 0)
+    return dataclasses.replace(figures, **none)
+
+
+def _from_json(content: dict[str, Any]) -> Metrics:
+    """What dataclasses.asdict() has made, perhaps of another version's Metrics."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Metrics):
+        value = content.get(field.name)
+        if isinstance(value, dict):
+            known = {part.name for part in dataclasses.fields(Histogram)} & value.keys()
+            parts = {name: value[name] for name in known}
+            parts["buckets"] = tuple(parts.get("buckets", ()))
+            values[field.name] = Histogram(**parts)
+        elif value is not None:
+            values[field.name] = value
+    return Metrics(**values)
+
+
+def _name_of_this_process() -> str:
+    pid = os.getpid()
+    facts = _facts_of(pid)
+    return f"goloop_{pid}_{time.time_ns() if facts is None else facts[1]}.json"
+
+
+def _runs(pid: int, begun: int) -> bool:
+    """Whether that process has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    facts = _facts_of(pid)
+    # Where there is no /proc the number alone has to do.
+    return facts is None or (facts[1] == begun and facts[0] not in "ZX")
+
+
+def _facts_of(pid: int) -> tuple[str, int] | None:
+    """The state of a process, and when it began, in ticks since the machine did (proc(5))."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The program's name, in parentheses, may have any characters.
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[19])
+
+
+_shares: dict[Path, _Share] = {}
+
+
+def _share_of(directory: Path, interval: float) -> _Share:
+    with _busy:
+        if directory not in _shares:
+            _shares[directory] = _Share(directory, interval)
+        return _shares[directory]
+
+
+def _before_fork() -> None:
+    _busy.acquire()
+
+
+def _after_fork() -> None:
+    _busy.release()
+
+
+def _in_child() -> None:
+    global _busy
+    _busy = threading.RLock()
+    for share in _shares.values():
+        share.begin()
+
+
+def _at_exit() -> None:
+    # In a child too, which has its parent's handlers.
+    for share in _shares.values():
+        share.write()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+atexit.register(_at_exit)

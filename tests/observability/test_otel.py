@@ -1,0 +1,561 @@
+"""goloop.otel, read by OpenTelemetry's own SDK: metrics, spans, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import isolated
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+import goloop
+import goloop.otel
+from goloop import metering, watchdog
+from goloop.catalogue import FIGURES
+from goloop.metering import Histogram, Metrics
+
+
+class Pipeline:
+    """The SDK's two providers, and what they were given."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
+        self.exporter = InMemorySpanExporter()
+        self.traces = TracerProvider(shutdown_on_exit=False)
+        self.traces.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    def collect(self) -> dict[str, Any]:
+        """The metrics of goloop by their names."""
+        data = self.reader.get_metrics_data()
+        return {
+            metric.name: metric
+            for resource in (data.resource_metrics if data is not None else ())
+            for scope in resource.scope_metrics
+            if scope.scope.name == "goloop"
+            for metric in scope.metrics
+        }
+
+    def values(self) -> dict[str, Any]:
+        """The values of those without attributes."""
+        found = {}
+        for name, metric in self.collect().items():
+            for point in metric.data.data_points:
+                if not point.attributes:
+                    found[name] = point.value
+        return found
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        """The spans of that name that have ended."""
+        return [span for span in self.exporter.get_finished_spans() if span.name == name]
+
+    def instrument(self, **options: Any) -> goloop.otel.Instrumentation:
+        """goloop's instrumentation, to here."""
+        return goloop.otel.instrument(self.meters, self.traces, **options)
+
+
+@pytest.fixture
+def pipeline() -> Iterator[Pipeline]:
+    made = Pipeline()
+    yield made
+    goloop.otel.instrument().uninstrument()
+    assert not watchdog._subscribers
+    assert not metering.on_exception
+    made.meters.shutdown()
+    made.traces.shutdown()
+
+
+def histogram(*buckets: int) -> Histogram:
+    """So many values in the first buckets, of 0, 1, 2 and 3 ns."""
+    return Histogram(
+        sum(buckets),
+        sum(1e-9 * value * count for value, count in enumerate(buckets)),
+        (len(buckets) - 1) * 1e-9,
+        (*buckets, *[0] * (len(metering._BOUNDS) - len(buckets))),
+    )
+
+
+# ---- metrics --------------------------------------------------------------------------
+
+
+def test_every_field_is_exported_with_its_value_unit_and_kind(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: dict[str, Any] = {}
+    for number, field in enumerate(dataclasses.fields(Metrics), 1):
+        value = getattr(Metrics(), field.name)
+        values[field.name] = (
+            histogram(0, 0, number) if isinstance(value, Histogram) else type(value)(number)
+        )
+    monkeypatch.setattr(metering, "metrics", lambda: Metrics(**values))
+    pipeline.instrument()
+    found = pipeline.collect()
+    names = {"goloop.utilization"}
+    for figure in FIGURES:
+        value = values[figure.field]
+        if figure.kind == "histogram":
+            parts = {f"{figure.otel}.{each}" for each in ("p50", "p90", "p99", "max")}
+            for name in parts:
+                (point,) = found[name].data.data_points
+                assert isinstance(found[name].data, Gauge)
+                assert (point.value, found[name].unit) == (value.max, figure.unit)
+            for part, whole, unit in (
+                ("count", value.count, "{value}"),
+                ("sum", value.sum, figure.unit),
+            ):
+                metric = found[f"{figure.otel}.{part}"]
+                (point,) = metric.data.data_points
+                assert metric.data.is_monotonic
+                assert (point.value, metric.unit) == (whole, unit)
+            names |= parts | {f"{figure.otel}.count", f"{figure.otel}.sum"}
+            continue
+        metric = found[figure.otel]
+        names.add(figure.otel)
+        (point,) = [
+            each
+            for each in metric.data.data_points
+            if dict(each.attributes) == dict(figure.attributes)
+        ]
+        assert (point.value, metric.unit) == (value, figure.unit)
+        assert metric.description
+        assert isinstance(metric.data, Gauge if figure.kind == "most" else Sum)
+        if figure.kind != "most":
+            assert metric.data.is_monotonic == (figure.kind == "counter")
+    assert found.keys() == names
+
+
+def test_percentiles_and_utilization_are_those_since_the_last_collection(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = Metrics(iteration_time=histogram(0, 90, 0, 10), time_busy=1.0, time_idle=3.0)
+    monkeypatch.setattr(metering, "metrics", lambda: figures)
+    pipeline.instrument()
+    found = pipeline.values()
+    name = "goloop.iteration.duration"
+    assert found[f"{name}.p50"] == pytest.approx(2e-9)
+    assert (found[f"{name}.p99"], found[f"{name}.count"]) == (pytest.approx(3e-9), 100)
+    assert found["goloop.utilization"] == 0.25
+    figures = Metrics(iteration_time=histogram(0, 90, 20, 10), time_busy=4.0, time_idle=4.0)
+    found = pipeline.values()
+    for part in ("p50", "p99", "max"):
+        assert found[f"{name}.{part}"] == pytest.approx(3e-9)
+    assert found[f"{name}.count"] == 120
+    assert found["goloop.utilization"] == 0.75
+    # Since then there was nothing, of which nothing can be told.
+    found = pipeline.values()
+    assert found[f"{name}.count"] == 120
+    assert not {f"{name}.p50", f"{name}.max", "goloop.utilization"} & found.keys()
+
+
+def test_a_collection_takes_one_snapshot(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    monkeypatch.setattr(metering, "metrics", lambda: taken.append(1) or Metrics())
+    pipeline.instrument()
+    for number in (1, 2, 3):
+        pipeline.collect()
+        assert len(taken) == number
+
+
+def test_in_a_forked_child_a_collection_begins_at_nothing(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = Metrics(iteration_time=histogram(0, 90, 0, 10), time_busy=9.0)
+    monkeypatch.setattr(metering, "metrics", lambda: figures)
+    pipeline.instrument()
+    pipeline.collect()
+    observer = goloop.otel._observers[pipeline.meters]
+    # The fork comes amid a collection of the parent.
+    observer._of_a_collection("the first instrument")
+    observer._of_a_collection("the first instrument")
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    figures = Metrics(iteration_time=histogram(0, 0, 5))
+    assert observer._of_a_collection("the second instrument") == (figures, figures)
+
+
+def test_the_figures_are_those_of_goloop(pipeline: Pipeline) -> None:
+    pipeline.instrument()
+    before = pipeline.values()
+
+    async def main() -> dict[str, Any]:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        asyncio.get_running_loop().call_exception_handler({"message": "for the count"})
+        return await asyncio.to_thread(pipeline.values)
+
+    during = goloop.run(main())
+    after, figures = pipeline.values(), goloop.metrics()
+    for each in (during, after):
+        assert each["goloop.unhandled_exceptions"] == before["goloop.unhandled_exceptions"] + 1
+    assert during["goloop.loop.count"] == before["goloop.loop.count"] + 1
+    assert during["goloop.task.count"] == before["goloop.task.count"] + 1
+    assert during["goloop.iteration.duration.max"] > 0
+    assert after["goloop.iterations"] == figures.iterations
+    assert after["goloop.poll.duration.sum"] == figures.poll_time.sum
+
+
+# ---- spans ----------------------------------------------------------------------------
+
+
+def blocked(**changes: Any) -> watchdog.Blocked:
+    """A spell that has ended."""
+    facts: dict[str, Any] = {
+        "loop": None,
+        "serial": 1,
+        "thread_id": 12,
+        "started": 1_700_000_000.5,
+        "duration": 2.25,
+        "ended": True,
+        "gc": 0.125,
+        "stack": (
+            watchdog.Frame("main", "/srv/app.py", 3),
+            watchdog.Frame("Shop.reckon", "/srv/shop.py", 7),
+        ),
+        "gil_holder": (watchdog.Frame("crunch", "/srv/sums.py", 9),),
+        "task": "request",
+        "awaiters": ("gatherer", "main"),
+    }
+    return watchdog.Blocked(**{**facts, **changes})
+
+
+def test_a_blocked_spell_becomes_a_span_when_it_has_ended(pipeline: Pipeline) -> None:
+    pipeline.instrument()
+    loop = goloop.new_event_loop()
+    watchdog._publish(blocked(loop=loop, ended=False))
+    assert not pipeline.spans("goloop.blocked")
+    spell = blocked(loop=loop)
+    watchdog._publish(spell)
+    loop.close()
+    (span,) = pipeline.spans("goloop.blocked")
+    assert span.start_time == 1_700_000_000_500_000_000
+    assert span.end_time == 1_700_000_002_750_000_000
+    assert dict(span.attributes or {}) == {
+        "thread.id": 12,
+        "code.function.name": "Shop.reckon",
+        "code.file.path": "/srv/shop.py",
+        "code.line.number": 7,
+        "code.stacktrace": spell.format_stack(),
+        "goloop.blocked.gc_time": 0.125,
+        "goloop.blocked.gil_holder": "crunch (/srv/sums.py:9)",
+        "goloop.task.name": "request",
+        "goloop.task.awaiters": ("gatherer", "main"),
+    }
+    assert span.parent is None
+
+
+def test_a_spell_of_which_little_is_known_becomes_a_span_too(pipeline: Pipeline) -> None:
+    pipeline.instrument()
+    watchdog._publish(blocked(stack=(), gil_holder=(), task=None, awaiters=()))
+    (span,) = pipeline.spans("goloop.blocked")
+    assert dict(span.attributes or {}) == {"thread.id": 12, "goloop.blocked.gc_time": 0.125}
+
+
+def test_a_loop_that_blocks_leaves_a_span_in_the_trace_of_its_task(pipeline: Pipeline) -> None:
+    pipeline.instrument()
+    tracer = pipeline.traces.get_tracer("test")
+
+    def reckon() -> None:
+        # Until the watchdog has told of it.
+        deadline = time.monotonic() + 60
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop.set_watchdog(0.02)
+        await asyncio.sleep(0)
+        with tracer.start_as_current_span("request"):
+            reckon()
+        await asyncio.sleep(0)
+
+    told: list[watchdog.Blocked] = []
+    # After goloop.otel's.
+    end = watchdog.subscribe(told.append)
+    try:
+        goloop.run(main())
+    finally:
+        end()
+    (span,) = pipeline.spans("goloop.blocked")
+    (request,) = pipeline.spans("request")
+    attributes = dict(span.attributes or {})
+    assert "reckon" in str(attributes["code.stacktrace"])
+    assert attributes["goloop.task.name"] == told[-1].task
+    assert attributes["thread.name"] == "MainThread"
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert span.end_time - span.start_time == int(told[-1].duration * 1e9)
+    if sys.version_info >= (3, 12):
+        assert request.context is not None
+        assert span.parent is not None
+        assert span.parent.span_id == request.context.span_id
+
+
+def test_an_exception_that_nobody_handles_becomes_a_span(pipeline: Pipeline) -> None:
+    pipeline.instrument()
+    tracer = pipeline.traces.get_tracer("test")
+    seen: list[str] = []
+
+    async def fails() -> None:
+        raise LookupError("no such thing")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: seen.append(context["message"]))
+        with tracer.start_as_current_span("request"):
+            task = asyncio.create_task(fails(), name="lost")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        del task
+        gc.collect()
+        loop.call_exception_handler({"message": "something else"})
+
+    goloop.run(main())
+    assert seen == ["Task exception was never retrieved", "something else"]
+    spans = pipeline.spans("goloop.unhandled_exception")
+    assert [dict(span.attributes or {}) for span in spans] == [
+        {
+            "goloop.message": "Task exception was never retrieved",
+            "error.type": "LookupError",
+            "goloop.task.name": "lost",
+        },
+        {"goloop.message": "something else"},
+    ]
+    assert [span.status.status_code for span in spans] == [StatusCode.ERROR] * 2
+    assert [span.status.description for span in spans] == seen
+    (event,) = spans[0].events
+    assert event.attributes is not None
+    assert event.attributes["exception.message"] == "no such thing"
+    assert "in fails" in str(event.attributes["exception.stacktrace"])
+    assert not spans[1].events
+    (request,) = pipeline.spans("request")
+    if sys.version_info >= (3, 12):
+        assert request.context is not None
+        assert spans[0].parent is not None
+        assert spans[0].parent.span_id == request.context.span_id
+
+
+def test_an_exception_within_a_span_belongs_to_it(pipeline: Pipeline) -> None:
+    pipeline.instrument()
+    loop = goloop.new_event_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    with pipeline.traces.get_tracer("test").start_as_current_span("outer"):
+        loop.call_exception_handler({"message": "", "exception": ZeroDivisionError()})
+    loop.close()
+    (span,) = pipeline.spans("goloop.unhandled_exception")
+    (outer,) = pipeline.spans("outer")
+    assert span.parent is not None
+    assert outer.context is not None
+    assert span.parent.span_id == outer.context.span_id
+
+
+# ---- its beginning and its end ----------------------------------------------------------
+
+
+def test_uninstrument_ends_everything_and_it_can_begin_again(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = goloop.new_event_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    with caplog.at_level(logging.WARNING, "opentelemetry"):
+        for number in (1, 2):
+            instrumentation = pipeline.instrument()
+            assert pipeline.instrument() is instrumentation
+            assert pipeline.values()["goloop.loop.count"] == goloop.metrics().loops
+            loop.call_exception_handler({"message": "seen"})
+            watchdog._publish(blocked())
+            instrumentation.uninstrument()
+            instrumentation.uninstrument()
+            assert pipeline.values() == {}
+            loop.call_exception_handler({"message": "not seen"})
+            watchdog._publish(blocked())
+            assert len(pipeline.spans("goloop.unhandled_exception")) == number
+            assert len(pipeline.spans("goloop.blocked")) == number
+    loop.close()
+    # OpenTelemetry warns of an instrument that is made twice.
+    assert not [each for each in caplog.records if each.name.startswith("opentelemetry")]
+
+
+def test_each_part_can_be_left_out(pipeline: Pipeline) -> None:
+    loop = goloop.new_event_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    parts = ("metrics", "blocked", "exceptions")
+    for part in parts:
+        pipeline.exporter.clear()
+        wanted = {each: each == part for each in parts}
+        instrumentation = pipeline.instrument(**wanted)
+        loop.call_exception_handler({"message": ""})
+        watchdog._publish(blocked())
+        found = {
+            "metrics": bool(pipeline.values()),
+            "blocked": bool(pipeline.spans("goloop.blocked")),
+            "exceptions": bool(pipeline.spans("goloop.unhandled_exception")),
+        }
+        assert found == wanted
+        instrumentation.uninstrument()
+    loop.close()
+
+
+def test_global_providers_may_be_set_later() -> None:
+    isolated(
+        """
+        import goloop.otel
+        from opentelemetry import metrics, trace
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+        goloop.otel.instrument()
+        reader, exporter = InMemoryMetricReader(), InMemorySpanExporter()
+        metrics.set_meter_provider(MeterProvider([reader]))
+        trace.set_tracer_provider(TracerProvider())
+        trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+
+        def names():
+            data = reader.get_metrics_data()
+            return {metric.name for resource in (data.resource_metrics if data else ())
+                    for scope in resource.scope_metrics for metric in scope.metrics}
+
+        loop = goloop.new_event_loop()
+        loop.set_exception_handler(lambda loop, context: None)
+        loop.call_exception_handler({"message": ""})
+        assert "goloop.iterations" in names()
+        assert len(exporter.get_finished_spans()) == 1
+        goloop.otel.instrument().uninstrument()
+        assert not names()
+        goloop.otel.instrument()  # by another name of the same provider
+        assert "goloop.iterations" in names()
+        loop.close()
+        """
+    )
+
+
+PIPELINE = """
+import asyncio, os, sys, time, warnings
+warnings.simplefilter("ignore")  # of forks beside threads
+import goloop.otel
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+
+class Out:
+    # A file of each process.
+    def __init__(self, name):
+        self.name = name
+    def path(self):
+        return f"{sys.argv[1]}/{self.name}-{os.getpid()}"
+    def write(self, text):
+        with open(self.path(), "a") as file:
+            file.write(text)
+    def flush(self):
+        pass
+    def lines(self):
+        return open(self.path()).readlines() if os.path.exists(self.path()) else []
+
+figures, spans = Out("figures"), Out("spans")
+line = lambda each: each.to_json(indent=None) + "\\n"
+
+def instrument(milliseconds):
+    global meters, traces
+    reader = PeriodicExportingMetricReader(
+        ConsoleMetricExporter(out=figures, formatter=line), milliseconds)
+    meters, traces = MeterProvider([reader]), TracerProvider()
+    traces.add_span_processor(BatchSpanProcessor(
+        ConsoleSpanExporter(out=spans, formatter=line), schedule_delay_millis=milliseconds))
+    goloop.otel.instrument(meters, traces)
+
+def fail(times):
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    for _ in range(times):
+        loop.call_exception_handler({"message": f"of {os.getpid()}"})
+"""
+
+
+def test_the_sdks_threads_export_by_themselves(tmp_path: Path) -> None:
+    pid = isolated(
+        PIPELINE
+        + """
+async def main():
+    fail(5)
+    deadline = time.monotonic() + 60
+    while len(spans.lines()) < 5 or len(figures.lines()) < 3:
+        assert time.monotonic() < deadline, "nothing was exported"
+        await asyncio.sleep(0.02)
+
+instrument(20)
+goloop.run(main())
+print(os.getpid())
+meters.shutdown()
+traces.shutdown()
+""",
+        str(tmp_path),
+    )
+    check(tmp_path, pid.strip(), 5)
+
+
+def test_a_forked_child_exports_what_is_its_own(tmp_path: Path) -> None:
+    # The intervals never end: at the fork the SDK's threads hold none of its locks.
+    pids = isolated(
+        PIPELINE
+        + """
+async def main(times):
+    fail(times)
+    await asyncio.sleep(0.001)
+    meters.force_flush()
+    traces.force_flush()
+
+instrument(10**8)
+goloop.run(main(5))
+pid = os.fork()
+if pid == 0:
+    goloop.run(main(2))
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+print(os.getpid(), pid, flush=True)
+os._exit(0)
+""",
+        str(tmp_path),
+    )
+    parent, child = pids.split()
+    check(tmp_path, parent, 5)
+    check(tmp_path, child, 2)
+
+
+def check(folder: Path, pid: str, times: int) -> None:
+    """What a process of PIPELINE has exported."""
+    spans = [json.loads(line) for line in (folder / f"spans-{pid}").read_text().splitlines()]
+    assert [span["status"]["description"] for span in spans] == [f"of {pid}"] * times
+    told = [exported(line) for line in (folder / f"figures-{pid}").read_text().splitlines()]
+    assert told[-1]["goloop.unhandled_exceptions"] == times
+    assert told[-1]["goloop.iteration.duration.count"] > 0
+    assert all(value >= 0 for figures in told for value in figures.values())
+
+
+def exported(line: str) -> dict[str, float]:
+    """The values of a collection as JSON that have no attributes."""
+    return {
+        metric["name"]: point["value"]
+        for resource in json.loads(line)["resource_metrics"]
+        for scope in resource["scope_metrics"]
+        for metric in scope["metrics"]
+        for point in metric["data"]["data_points"]
+        if not point["attributes"]
+    }

@@ -1,0 +1,728 @@
+"""goloop.prometheus: what is exported, of one process and of several that were forked; and that
+the documentation and the dashboard name what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+import pytest
+from conftest import isolated
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+import goloop
+import goloop.prometheus
+from goloop import metering
+from goloop.catalogue import FIGURES
+from goloop.metering import Histogram, Metrics
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FIELDS = {field.name for field in dataclasses.fields(Metrics)}
+
+
+def histogram(*values: int, scale: float = 1e-9) -> Histogram:
+    """Of these values, as goloop counts them: nanoseconds, or events."""
+    buckets = [0] * len(metering._BOUNDS)
+    for value in values:
+        buckets[bisect.bisect_right(metering._BOUNDS, value)] += 1
+    return Histogram(len(values), sum(values) * scale, max(values) * scale, tuple(buckets), scale)
+
+
+def some_metrics() -> Metrics:
+    """Another value in each field."""
+    values: dict[str, Any] = {}
+    for number, field in enumerate(dataclasses.fields(Metrics), 1):
+        value = getattr(Metrics(), field.name)
+        if isinstance(value, Histogram):
+            values[field.name] = histogram(*[number] * number, scale=value.scale)
+        else:
+            values[field.name] = type(value)(number)
+    return Metrics(**values)
+
+
+def exported(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> dict[str, Metric]:
+    """What a registry shows where goloop.metrics() gives these."""
+    monkeypatch.setattr(goloop.prometheus, "metrics", lambda: metrics)
+    registry = CollectorRegistry()
+    goloop.prometheus.register(registry)
+    return {
+        sample.name: family
+        for family in parse(prometheus_client.generate_latest(registry).decode())
+        for sample in family.samples
+    }
+
+
+def value_of(family: Metric, name: str, **labels: str) -> float:
+    (value,) = [
+        sample.value for sample in family.samples if (sample.name, sample.labels) == (name, labels)
+    ]
+    return value
+
+
+def scrape(port: int) -> dict[str, float]:
+    """The samples without labels that a process serves."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    return {
+        sample.name: sample.value
+        for family in parse(text)
+        for sample in family.samples
+        if not sample.labels
+    }
+
+
+# ---- what is exported -----------------------------------------------------------------
+
+
+def test_every_field_has_a_name_of_its_own_in_each_system() -> None:
+    assert [figure.field for figure in FIGURES] == [
+        field.name for field in dataclasses.fields(Metrics)
+    ]
+    assert len({figure.prometheus for figure in FIGURES}) == len(FIGURES)
+    assert len({(figure.otel, figure.attributes) for figure in FIGURES}) == len(FIGURES)
+
+
+def test_names_tell_kinds_and_base_units() -> None:
+    for figure in FIGURES:
+        assert re.fullmatch(r"goloop_[a-z_]+", figure.prometheus)
+        assert figure.prometheus.endswith("_total") == (figure.kind == "counter"), figure
+        unit = {"s": "_seconds", "By": "_bytes"}.get(figure.unit, "")
+        assert figure.prometheus.removesuffix("_total").endswith(unit), figure
+        assert unit or not re.search("_seconds|_bytes", figure.prometheus), figure
+
+
+def test_every_field_is_exported_with_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = some_metrics()
+    families = exported(metrics, monkeypatch)
+    for figure in FIGURES:
+        value = getattr(metrics, figure.field)
+        if figure.kind == "histogram":
+            family = families[f"{figure.prometheus}_sum"]
+            assert family.type == "histogram"
+            assert value_of(family, f"{figure.prometheus}_sum") == pytest.approx(value.sum)
+            assert value_of(family, f"{figure.prometheus}_count") == value.count
+        else:
+            family = families[figure.prometheus]
+            assert family.type == ("counter" if figure.kind == "counter" else "gauge")
+            assert value_of(family, figure.prometheus) == value
+        assert family.documentation == figure.text
+
+
+def test_a_value_is_in_the_buckets_of_all_bounds_above_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics = Metrics(
+        iteration_time=histogram(500, 900_000, 900_000, 70_000_000_000),
+        events_per_turn=histogram(0, 3, 3, 4, scale=1.0),
+    )
+    families = exported(metrics, monkeypatch)
+    name = "goloop_iteration_seconds_bucket"
+    buckets = {
+        float(sample.labels["le"]): sample.value
+        for sample in families[name].samples
+        if sample.name == name
+    }
+    assert list(buckets) == sorted(buckets)
+    assert (min(buckets), max(buckets)) == (1e-6, float("inf"))
+    assert {bound: count for bound, count in buckets.items() if bound in (1e-6, 5e-4)} == {
+        1e-6: 1, 5e-4: 1
+    }  # fmt: skip
+    assert (buckets[1e-3], buckets[60.0], buckets[float("inf")]) == (3, 3, 4)
+    family = families["goloop_events_per_turn_bucket"]
+    found = {
+        bound: value_of(family, "goloop_events_per_turn_bucket", le=bound)
+        for bound in ("0", "1", "3", "7", "+Inf")
+    }
+    assert found == {"0": 1, "1": 1, "3": 3, "7": 4, "+Inf": 4}
+
+
+def test_openmetrics_parser_which_is_strict_takes_it() -> None:
+    registry = CollectorRegistry()
+    goloop.prometheus.register(registry)
+    asyncio.new_event_loop().close()
+    families = parse_openmetrics(openmetrics.generate_latest(registry).decode())
+    assert len(list(families)) == len(FIGURES)
+
+
+def test_a_registry_takes_one_collector_and_lets_it_go() -> None:
+    registry = CollectorRegistry()
+    collector = goloop.prometheus.register(registry)
+    with pytest.raises(ValueError, match="goloop_loops"):
+        goloop.prometheus.register(registry)
+    registry.unregister(collector)
+    assert prometheus_client.generate_latest(registry) == b""
+    goloop.prometheus.register(registry)
+    restricted = registry.restricted_registry(["goloop_tasks"])
+    assert [family.name for family in restricted.collect()] == ["goloop_tasks"]
+
+
+def test_a_scrape_shows_the_loops_of_the_process() -> None:
+    registry = CollectorRegistry()
+    goloop.prometheus.register(registry)
+    server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)
+
+    async def main() -> dict[str, float]:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: None)
+        for _ in range(3):
+            loop.call_exception_handler({"message": "for the count"})
+        return await asyncio.to_thread(scrape, server.server_port)
+
+    try:
+        before = scrape(server.server_port)
+        during = goloop.run(main())
+        after = scrape(server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert during["goloop_loops"] == before["goloop_loops"] + 1
+    assert during["goloop_tasks"] == before["goloop_tasks"] + 1
+    for name in ("goloop_iterations_total", "goloop_iteration_seconds_count"):
+        assert before[name] < during[name] <= after[name]
+    for each in (during, after):
+        name = "goloop_unhandled_exceptions_total"
+        assert each[name] == before[name] + 3
+    assert after["goloop_loops"] == before["goloop_loops"]
+
+
+# ---- several processes ----------------------------------------------------------------
+
+# Prefork, as with gunicorn's --preload: the master makes the collector and runs no loop.  It
+# forks and tells as it is told on stdin; each worker serves its registry by HTTP.
+MASTER = """
+import asyncio, os, signal, sys, warnings
+warnings.simplefilter("ignore")  # of forks beside threads
+import goloop, goloop.prometheus
+from prometheus_client import CollectorRegistry, start_http_server
+
+collector = goloop.prometheus.Collector(interval=float(sys.argv[1]))
+registry = CollectorRegistry()
+registry.register(collector)
+assert goloop.prometheus.Collector(interval=1)._figures == collector._figures  # one thread for all
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+async def work(commands):
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    server, thread = start_http_server(0, "127.0.0.1", registry)
+    say(os.getpid(), server.server_port)
+    done = loop.create_future()
+    def command():
+        text = os.read(commands, 100)
+        if not text.strip():
+            return done.set_result(None)
+        for _ in range(int(text)):
+            loop.call_exception_handler({"message": "for the count"})
+        say("counted")
+    loop.add_reader(commands, command)
+    await done
+
+workers = {}
+for line in sys.stdin:
+    word, *numbers = line.split()
+    if word == "fork":
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            sys.stdin = open(os.devnull)
+            goloop.run(work(read))
+            sys.exit()
+        workers[pid] = write
+    elif word == "count":
+        os.write(workers[int(numbers[0])], numbers[1].encode())
+    elif word == "end":
+        os.write(workers[int(numbers[0])], b"\\n")
+        os.waitpid(int(numbers[0]), 0)
+        say("ended")
+    elif word == "kill":
+        os.kill(int(numbers[0]), signal.SIGKILL)
+        os.waitpid(int(numbers[0]), 0)
+        say("ended")
+"""
+
+COUNTER = "goloop_unhandled_exceptions_total"
+
+
+@dataclasses.dataclass
+class Worker:
+    """One of the processes, and how to reach it."""
+
+    server: Server
+    pid: int
+    port: int
+
+    def count(self, times: int) -> None:
+        """Its counter goes up so many times."""
+        assert self.server.tell(f"count {self.pid} {times}") == "counted"
+
+    def end(self) -> None:
+        """It ends well."""
+        assert self.server.tell(f"end {self.pid}") == "ended"
+        self.server.pids.remove(self.pid)
+
+    def kill(self) -> None:
+        """It has no time to write anything."""
+        assert self.server.tell(f"kill {self.pid}") == "ended"
+        self.server.pids.remove(self.pid)
+
+    def scrape(self) -> dict[str, float]:
+        """What it answers."""
+        return scrape(self.port)
+
+    def file(self) -> Path:
+        """What it has written."""
+        (path,) = self.server.directory.glob(f"goloop_{self.pid}_*.json")
+        return path
+
+
+@dataclasses.dataclass
+class Server:
+    """The master."""
+
+    process: subprocess.Popen[str]
+    directory: Path
+    pids: set[int] = dataclasses.field(default_factory=set)
+
+    def tell(self, command: str) -> str:
+        """The answer to a command."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def fork(self) -> Worker:
+        """A further worker, which listens."""
+        pid, port = self.tell("fork").split()
+        self.pids.add(int(pid))
+        return Worker(self, int(pid), int(port))
+
+
+@contextlib.contextmanager
+def prefork(directory: Path, interval: float) -> Iterator[Server]:
+    """The master, with a directory for its workers."""
+    with subprocess.Popen(
+        [sys.executable, "-c", MASTER, str(interval)],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(directory)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        server = Server(process, directory)
+        try:
+            yield server
+        finally:
+            for pid in server.pids:
+                os.kill(pid, signal.SIGKILL)
+            process.kill()
+
+
+# Nothing is written but at a scrape and at the end.
+NEVER = 86400.0
+
+
+def test_any_worker_answers_for_all(tmp_path: Path) -> None:
+    with prefork(tmp_path, 0.05) as server:
+        workers = [server.fork() for _ in range(3)]
+        for times, worker in enumerate(workers, 1):
+            worker.count(times)
+        for worker in workers:
+            deadline = time.monotonic() + 60
+            while (found := worker.scrape())[COUNTER] != 6 or found["goloop_loops"] != 3:
+                assert time.monotonic() < deadline, found
+                time.sleep(0.02)
+            assert found["goloop_tasks"] == 3
+            # Each process has a Go of its own.
+            assert found["goloop_goroutines"] >= 3
+        # The master, which has no loop, left no file.
+        files = {path.name.split("_")[1] for path in tmp_path.glob("goloop_*.json")}
+        assert files == {str(worker.pid) for worker in workers}
+
+
+def test_the_next_worker_tells_no_less_than_the_one_before(tmp_path: Path) -> None:
+    with prefork(tmp_path, NEVER) as server:
+        first, second = server.fork(), server.fork()
+        first.count(3)
+        assert first.scrape()[COUNTER] == 3
+        assert second.scrape()[COUNTER] == 3
+        second.count(2)
+        assert second.scrape()[COUNTER] == 5
+        assert first.scrape()[COUNTER] == 5
+
+
+def test_what_a_worker_has_counted_stays_when_it_was_killed(tmp_path: Path) -> None:
+    with prefork(tmp_path, NEVER) as server:
+        first, second = server.fork(), server.fork()
+        first.count(3)
+        before = first.scrape()
+        file = first.file()
+        first.kill()
+        for _ in range(2):
+            found = second.scrape()
+            assert found[COUNTER] == 3
+            assert found["goloop_loops"] == 1
+            assert (
+                found["goloop_iteration_seconds_count"] > before["goloop_iteration_seconds_count"]
+            )
+            assert not file.exists()
+        third = server.fork()
+        third.count(4)
+        assert third.scrape()[COUNTER] == 7
+        third.kill()
+        found = second.scrape()
+        assert (found[COUNTER], found["goloop_loops"]) == (7, 1)
+
+
+def test_what_a_worker_has_counted_last_stays_when_it_ends(tmp_path: Path) -> None:
+    with prefork(tmp_path, NEVER) as server:
+        first, second = server.fork(), server.fork()
+        first.count(3)
+        first.end()
+        found = second.scrape()
+        assert (found[COUNTER], found["goloop_loops"]) == (3, 1)
+
+
+def test_a_crash_amid_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
+    with prefork(tmp_path, NEVER) as server:
+        first, second = server.fork(), server.fork()
+        first.count(3)
+        first.scrape()
+        file = first.file()
+        kept = file.read_text()
+        first.kill()
+        assert second.scrape()[COUNTER] == 3
+        # As if whoever added it up had ended before it removed the file.
+        file.write_text(kept)
+        assert second.scrape()[COUNTER] == 3
+        third = server.fork()
+        third.count(1)
+        third.scrape()
+        last = third.file().name
+        third.end()
+        assert second.scrape()[COUNTER] == 4
+        assert not file.exists()  # somebody else has finished that work
+        fourth = server.fork()
+        fourth.count(1)
+        fourth.end()
+        assert second.scrape()[COUNTER] == 5
+        # Files that are gone need no mention.
+        mentioned = json.loads((tmp_path / "goloop_ended.json").read_text())["files"]
+        assert last not in mentioned
+        assert file.name not in mentioned
+        assert second.scrape()[COUNTER] == 5
+
+
+def test_an_earlier_process_with_the_same_number_is_another_one(tmp_path: Path) -> None:
+    with prefork(tmp_path, NEVER) as server:
+        first, second = server.fork(), server.fork()
+        first.count(3)
+        first.scrape()
+        earlier = tmp_path / f"goloop_{first.pid}_1.json"
+        shutil.copy(first.file(), earlier)
+        for worker in (second, first):
+            found = worker.scrape()
+            assert (found[COUNTER], found["goloop_loops"]) == (6, 2)
+        assert not earlier.exists()
+        assert first.file().exists()
+
+
+def test_files_of_other_versions_count_as_far_as_they_are_understood(tmp_path: Path) -> None:
+    figures = {"unhandled_exceptions": 5, "gc_time": 1000.0, "of_the_future": {"count": 1}}
+    (tmp_path / "goloop_1_1.json").write_text(json.dumps(figures))
+    future = {"count": 7, "of_the_future": 1}
+    (tmp_path / "goloop_1_2.json").write_text(json.dumps({"dns_time": future, "gc_time": 500.0}))
+    with prefork(tmp_path, NEVER) as server:
+        worker = server.fork()
+        worker.count(2)
+        for _ in range(2):
+            found = worker.scrape()
+            assert found[COUNTER] == 7
+            assert found["goloop_dns_lookup_seconds_count"] == 7
+            # Each process has a collector of its own.
+            assert found["goloop_gc_seconds_total"] >= 1500
+
+
+def test_files_that_mean_nothing_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "goloop_1_1.json").write_text("{")
+    (tmp_path / "goloop_1_2.json").write_text("[]")
+    (tmp_path / "goloop_1_3.json.new").write_text('{"unhandled_exceptions": 100}')
+    (tmp_path / "counter_1.db").write_text("prometheus_client's own")
+    with prefork(tmp_path, NEVER) as server:
+        worker, other = server.fork(), server.fork()
+        other.count(1)
+        other.scrape()
+        # What it is just about to write.
+        unfinished = other.file().with_suffix(".json.new")
+        unfinished.write_text('{"unhandled_exceptions": 100}')
+        worker.count(2)
+        for _ in range(2):
+            assert worker.scrape()[COUNTER] == 3
+        left = {path.name for path in tmp_path.iterdir()}
+        left -= {worker.file().name, other.file().name, unfinished.name}
+        assert left == {"counter_1.db", "goloop.lock", "goloop_ended.json"}
+
+
+def test_a_worker_that_cannot_write_answers_for_itself(tmp_path: Path) -> None:
+    with prefork(tmp_path, NEVER) as server:
+        worker = server.fork()
+        worker.count(2)
+        worker.scrape()
+        # What is to be written first can't be.
+        worker.file().with_suffix(".json.new").mkdir()
+        worker.count(3)
+        assert worker.scrape()[COUNTER] == 5
+
+
+def test_a_fork_waits_until_the_figures_were_taken() -> None:
+    """A lock that the thread holds would be held in the child for ever."""
+    isolated(
+        """
+        import os, tempfile, threading, time, warnings
+        warnings.simplefilter("ignore")
+        import goloop.prometheus
+        held = threading.Lock()
+        taken = threading.Event()
+        def metrics():
+            with held:
+                taken.set()
+                time.sleep(0.05)
+            return goloop.metrics()
+        goloop.prometheus.metrics = metrics
+        collector = goloop.prometheus.Collector(tempfile.mkdtemp(), interval=0.001)
+        for _ in range(5):
+            taken.clear()
+            taken.wait()  # the thread holds the lock
+            pid = os.fork()
+            if pid == 0:
+                free = held.acquire(timeout=30)
+                if free:
+                    held.release()
+                    list(collector.collect())
+                os._exit(0 if free else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+        """
+    )
+
+
+def test_a_child_can_ask_though_a_thread_was_asking_when_it_was_forked() -> None:
+    isolated(
+        """
+        import os, signal, threading, warnings
+        warnings.simplefilter("ignore")
+        import goloop
+        from goloop import metering
+        goloop.metrics()
+        inside, leave = threading.Event(), threading.Event()
+        def ask():
+            with metering._lock:
+                inside.set()
+                leave.wait()
+        thread = threading.Thread(target=ask)
+        thread.start()
+        inside.wait()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)
+            goloop.metrics()
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        leave.set()
+        thread.join()
+        goloop.metrics()
+        """
+    )
+
+
+def test_a_directory_that_is_none_and_an_interval_that_is_none_are_refused(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        goloop.prometheus.Collector(tmp_path / "missing")
+    with pytest.raises(ValueError, match="0"):
+        goloop.prometheus.Collector(interval=0)
+
+
+# ---- what it needs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("goloop.prometheus", "prometheus_client", "goloop[prometheus]"),
+        ("goloop.otel", "opentelemetry", "goloop[otel]"),
+    ],
+)
+def test_without_its_package_the_import_says_what_to_install(
+    module: str, package: str, extra: str
+) -> None:
+    isolated(
+        """
+        import importlib, sys
+        module, package, extra = sys.argv[1:]
+        class Refuses:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] == package:
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        sys.meta_path.insert(0, Refuses())
+        import goloop  # needs neither
+        goloop.run(__import__("asyncio").sleep(0))
+        goloop.metrics()
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            assert f"pip install {extra}" in str(error), error
+        else:
+            raise AssertionError("it was imported")
+        """,
+        module,
+        package,
+        extra,
+    )
+
+
+@pytest.mark.parametrize("module", ["goloop.prometheus", "goloop.otel"])
+def test_on_asyncios_own_loop_the_import_says_so(module: str) -> None:
+    isolated(
+        """
+        import importlib, sys, types, warnings
+        warnings.simplefilter("ignore")
+        sys.modules["goloop._pure"] = types.ModuleType("goloop._pure")
+        import goloop
+        assert not goloop.native
+        try:
+            importlib.import_module(sys.argv[1])
+        except ImportError as error:
+            assert "goloop.diagnostics()" in str(error), error
+        else:
+            raise AssertionError("it was imported")
+        """,
+        module,
+    )
+
+
+# ---- what is written about it ---------------------------------------------------------
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading of docs/observability.md."""
+    text = (DOCS / "observability.md").read_text()
+    section = re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.M)[1].split("\n#")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_documentation_explains_every_figure() -> None:
+    table = rows("Every figure")
+    assert [row[0].strip("`") for row in table] == [figure.field for figure in FIGURES]
+    units = {"s": "s", "By": "B"}
+    for row, figure in zip(table, FIGURES, strict=True):
+        assert len(row) == 4, row
+        assert all(row), row
+        assert row[1] == units.get(figure.unit, "—"), row
+
+
+def test_the_documentation_has_the_names_that_are_exported() -> None:
+    table = rows("Names")
+    assert len(table) == len(FIGURES)
+    for row, figure in zip(table, FIGURES, strict=True):
+        labels = "".join(f" `{name}={value}`" for name, value in figure.attributes)
+        more = ".*" if figure.kind == "histogram" else ""
+        assert row == [
+            f"`{figure.field}`",
+            f"`{figure.prometheus}`",
+            f"`{figure.otel}{more}`{labels}",
+        ]
+
+
+def panels() -> list[dict[str, Any]]:
+    """Those of docs/grafana-dashboard.json, in whatever rows they stand."""
+    dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text())
+    return [
+        panel
+        for outer in dashboard["panels"]
+        for panel in (outer, *outer.get("panels", ()))
+        if panel["type"] != "row"
+    ]
+
+
+def test_the_dashboard_can_be_imported() -> None:
+    dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text())
+    assert dashboard["title"] == "goloop"
+    assert dashboard["uid"]
+    # Every panel has the data source that is chosen at the top.
+    variables = {each["name"]: each for each in dashboard["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    identities = [panel["id"] for panel in panels()]
+    assert len(set(identities)) == len(identities)
+    for panel in panels():
+        assert panel["datasource"] == source, panel["title"]
+        assert panel["targets"], panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24, panel["title"]
+        letters = [target["refId"] for target in panel["targets"]]
+        assert len(set(letters)) == len(letters)
+    for panel in panels():
+        for target in panel["targets"]:
+            used = set(re.findall(r"\$(?!__)(\w+)", target["expr"]))
+            assert used <= variables.keys()
+            assert used, "it is of every program that Prometheus knows"
+    places = [
+        (row, column)
+        for panel in panels()
+        for row in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+        for column in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+    ]
+    assert len(set(places)) == len(places), "panels lie on one another"
+
+
+def test_the_dashboard_asks_for_what_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    families = exported(some_metrics(), monkeypatch)
+    asked: set[str] = set()
+    for panel in panels():
+        for target in panel["targets"]:
+            names = set(re.findall(r"goloop_\w+", target["expr"]))
+            assert names, target
+            assert names <= families.keys(), target
+            asked |= names
+            for name in names:
+                kind = families[name].type
+                # A counter says something by its rate alone, a gauge by its value.
+                rates = re.search(rf"(rate|increase)\({name}\b", target["expr"])
+                assert bool(rates) == (kind in ("counter", "histogram")), target
+    wanted = (
+        "busy_seconds_total idle_seconds_total iteration_seconds_bucket ready_wait_seconds_bucket"
+    )
+    wanted += (
+        " timer_lateness_seconds_bucket received_bytes_total sent_bytes_total connections_open"
+    )
+    wanted += " unhandled_exceptions_total accept_failures_total tls_handshake_failures_total"
+    wanted += " blocked_spells_total blocked_for_seconds gc_seconds_total"
+    assert {f"goloop_{name}" for name in wanted.split()} <= asked
+    variables = json.loads((DOCS / "grafana-dashboard.json").read_text())["templating"]["list"]
+    for variable in variables:
+        assert set(re.findall(r"goloop_\w+", json.dumps(variable))) <= families.keys()
