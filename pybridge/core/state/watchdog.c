@@ -30,9 +30,21 @@ typedef struct gl_block {
     block_stack holder;       /* and another, which kept the GIL meanwhile; else without frames */
 } gl_block;
 
+/* A forked child counts its own. */
+static void
+collections_own(void)
+{
+    long pid = (long)getpid();
+    if (G.gc_pid != pid) {
+        G.gc_pid = pid;
+        G.gc_ns = G.gc_began = 0;
+    }
+}
+
 static int64_t
 collected_ns(void)
 {
+    collections_own();
     int64_t began = G.gc_began;
     return G.gc_ns + (began ? gl_monotonic_ns() - began : 0);
 }
@@ -288,6 +300,7 @@ static PyObject *
 note_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     int64_t now = gl_monotonic_ns();
+    collections_own();
     if (nargs > 0 && PyUnicode_Check(args[0]) &&
         PyUnicode_CompareWithASCIIString(args[0], "start") == 0) {
         G.gc_began = now;

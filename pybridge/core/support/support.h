@@ -166,8 +166,9 @@ struct gl_globals {
                                    * (state/calls.c) [GIL] */
     int introspection;            /* 1 + the socket at which goloop.introspection answers, or 0
                                    * (state/watchdog.c) [GIL] */
-    int64_t gc_ns, gc_began;      /* what Python's collector took, and when it began or 0; the
-                                   * monitor reads them without [GIL] (state/watchdog.c) */
+    int64_t gc_ns, gc_began;      /* what Python's collector took in process gc_pid, and when it
+                                   * began or 0 (state/watchdog.c) [GIL] */
+    long gc_pid;
     struct {
         int call, err;            /* an enum fault of state/calls.c */
         unsigned long after, left;
