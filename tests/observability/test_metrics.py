@@ -371,6 +371,19 @@ def test_busy_and_idle_are_the_time_that_has_passed() -> None:
     run(main)
 
 
+def test_time_outside_a_run_is_nobodys() -> None:
+    with asyncio.Runner(loop_factory=goloop.new_event_loop) as runner:
+        loop: Any = runner.get_loop()
+        for _ in range(2):
+            runner.run(asyncio.sleep(0))
+            loop.call_soon(int)
+            time.sleep(0.5)
+        runner.run(asyncio.sleep(0))
+        figures = loop.metrics()
+        assert figures.iteration_time.max < 0.5
+        assert figures.ready_wait.max < 0.5
+
+
 def test_lateness_is_how_late_a_timer_runs() -> None:
     async def main(loop: Any) -> None:
         counted = Counted(loop)

@@ -360,16 +360,38 @@ async def main():
     asyncio.get_running_loop().set_watchdog(0.1)
     thread = threading.Thread(target=keeps_the_gil)
     thread.start()
-    await asyncio.sleep(0.01)
-    thread.join()
+    while thread.is_alive():
+        await asyncio.sleep(0)
 goloop.run(main())
 """
     ) as process:
         if sys.version_info[:2] == (3, 12):
-            lines = read_report(process, "in wait")
+            lines = read_report(process, "")
         else:
             lines = read_report(process, "in keeps_the_gil")
             assert any("another thread keeps the GIL" in line for line in lines)
+        assert "the GIL is held" in lines[0]
+        _, err = process.communicate()
+    assert process.returncode == 0
+    assert "was blocked for" in err
+
+
+def test_a_loop_that_gets_no_gil_after_its_poll_is_blocked() -> None:
+    with program(
+        """
+def later():
+    time.sleep(0.05)  # the loop is in its poll by then
+    keeps_the_gil()
+async def main():
+    asyncio.get_running_loop().set_watchdog(0.1)
+    thread = threading.Thread(target=later)
+    thread.start()
+    while thread.is_alive():
+        await asyncio.sleep(0.05)
+goloop.run(main())
+"""
+    ) as process:
+        lines = read_report(process, "" if sys.version_info[:2] == (3, 12) else "in keeps_the_gil")
         assert "the GIL is held" in lines[0]
         _, err = process.communicate()
     assert process.returncode == 0
