@@ -243,6 +243,31 @@ def test_a_subscriber_that_fails_is_logged(
     ] * 2
 
 
+def test_the_end_is_told_after_the_beginning_and_the_loop_waits_for_nobody(
+    reports: Reports,
+) -> None:
+    passed = threading.Event()
+    events: list[str] = []
+
+    def slow(blocked: watchdog.Blocked) -> None:
+        if blocked.ended:
+            events.append("end")
+            return
+        events.append("begin")
+        assert passed.wait(PATIENCE)  # the loop goes on meanwhile
+        events.append("begun")
+
+    async def main() -> None:
+        spins(reports)
+        await asyncio.sleep(0.001)
+        passed.set()
+
+    unsubscribe = watchdog.subscribe(slow)
+    run(main)
+    unsubscribe()
+    assert events == ["begin", "begun", "end"]
+
+
 def test_who_has_unsubscribed_is_told_nothing(reports: Reports) -> None:
     gone = Reports()
     watchdog.subscribe(gone)()
