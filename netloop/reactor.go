@@ -127,11 +127,16 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 
 	sh.Polls++
-	before := r.clock.now()
-	sh.Metrics.IterationTime.add(before - sh.Now)
+	var before int64
+	if countMetrics {
+		before = r.clock.now()
+		sh.Metrics.IterationTime.add(before - sh.Now)
+	}
 	events, errno := r.poller.wait(r.timeout(timeout, before))
 	sh.Now = r.clock.now()
-	sh.Metrics.PollTime.add(sh.Now - before)
+	if countMetrics {
+		sh.Metrics.PollTime.add(sh.Now - before)
+	}
 	if errno != 0 && errno != syscall.EINTR {
 		sh.NextDeadline = r.nextDeadline()
 		return 0, failed("wait of the poller", errno)
@@ -194,6 +199,9 @@ func (r *Reactor) timeout(asked, now int64) int64 {
 	next := r.nextDeadline()
 	if next == DeadlineNone {
 		return asked
+	}
+	if !countMetrics {
+		now = r.clock.now()
 	}
 	left := max(next-now, 0)
 	if r.fired >= timerCrowd && left > 0 && left <= timerSlack {

@@ -72,8 +72,10 @@ complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t 
 static inline void
 note_lateness(gl_loop *loop, int64_t deadline)
 {
+#ifndef GL_NO_METRICS
     if (loop->timers_at == 0)
         loop->timers_at = gl_monotonic_ns();
+#endif
     gl_histogram_add(&loop->shared->metrics.timer_lateness, loop->timers_at - deadline);
 }
 
@@ -166,8 +168,10 @@ turn(gl_loop *loop, int64_t timeout)
     loop->last_poll_ticks = ticks();
     loop->timers_at = 0;
     gl_watchdog_polled(loop);
+#ifndef GL_NO_METRICS
     if (loop->ready.probed_at == GL_PROBE_NONE)
         loop->ready.probed_at = GL_PROBE_NEXT;
+#endif
     gl_timers_turned(&loop->timers, retired);
     if (loop->late_watches_len)
         gl_watches_join_late(loop);
