@@ -5,6 +5,7 @@
     python -m goloop -m module ARG...    runs a module
     python -m goloop ps PID              lists the tasks of a running program
     python -m goloop pstree PID          shows what awaits what in it
+    python -m goloop top PID             shows what its loops do, second by second
 
 The program is run as Python itself would run it, but for the event loop policy:
 asyncio.run() and asyncio.new_event_loop() give it goloop's loops.  A program that
@@ -29,6 +30,7 @@ usage: python -m goloop                      show diagnostics
        python -m goloop -m module [arg...]   run a module on goloop
        python -m goloop ps PID               list the tasks of a running program
        python -m goloop pstree PID           show what awaits what in it
+       python -m goloop top PID|--all        show what its loops do, second by second
        python -m goloop --version
 """
 
@@ -70,9 +72,13 @@ def main(arguments: list[str]) -> int:
     elif arguments[0] == "-m" and len(arguments) > 1:
         run_module(arguments[1], arguments[2:])
     elif arguments[0] in ("ps", "pstree") and not os.path.exists(arguments[0]):
-        from . import introspection
+        from . import inspecting
 
-        return introspection.main(arguments[0], arguments[1:])
+        return inspecting.main(arguments[0], arguments[1:])
+    elif arguments[0] == "top" and not os.path.exists(arguments[0]):
+        from . import top
+
+        return top.main(arguments[1:])
     elif arguments[0].startswith("-"):
         print(USAGE, end="", file=sys.stderr)
         return 2

@@ -1,71 +1,109 @@
-"""`python -m goloop ps PID` and `pstree PID`: the tasks of a running program.
+"""What a program tells of itself to `python -m goloop ps`, `pstree` and `top`.
 
-From Python 3.14 on CPython's own `python -m asyncio ps PID` reads them out of the
-process, and these commands just call it.  Before, the program has to take part: with
-GOLOOP_INTROSPECT=1 in its environment, or after goloop.introspect(), a thread answers
-at a Unix socket, to the program's own user and to root.  Nothing is opened unless asked for.
-A forked child answers too, by a thread and a socket of its own.
+With GOLOOP_INTROSPECT=1 in its environment, or after goloop.introspect(), a thread answers at a
+Unix socket, to the program's own user and to root.  Nothing is opened unless asked for.  A forked
+child answers too, by a thread and a socket of its own.
 
 On Linux the socket has an abstract name (unix(7)): no file is left behind, no setting of either
 side moves it, and who asks looks whether it is really the process that answers.  Elsewhere it
 lies in a folder of the user's own.
 
-The answer is one JSON document: a list of tasks, each with its thread, name, stack and
-the tasks that await it.
+The protocol, version 1.  Who asks sends one line of JSON, and reads one JSON document to the end:
+
+    {"ask": "tasks"}    all unfinished tasks: "tasks" is a list of rows
+    {"ask": "top"}      the process, its loops, their figures, tasks and connections; "tasks" and
+                        "connections" in the question say of how many at most each loop tells
+
+A row has the task's id, name and stack (innermost first; each frame is [function, file, line]),
+and the tasks that await it.  Each answer has "protocol" and "pid", and where the question was not
+understood, "error".
+
+While something holds the GIL, no Python thread can answer.  Then the monitor does
+(pybridge/golib/introspect.c), at the same socket and whatever it is asked: it says
+{"partial": true}, and tells of each loop what is known without the GIL: its "metrics",
+"blocked_for" (seconds) and the "stack" of its thread, innermost last.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
+import errno
 import json
 import os
+import re
+import select
 import socket
 import struct
 import sys
 import tempfile
 import threading
+import time
 import warnings
-from typing import Any
 
-Row = dict[str, Any]
+from . import chosen
+from .described import CONNECTIONS, TASKS, describe_process, describe_tasks
+from .version import __version__
 
-# A function, its file and line.
-Frame = tuple[str, str, int]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .described import Row
+
+PROTOCOL = 1
+ABSTRACT = sys.platform == "linux"
+
+# An abstract name, before the process's id.
+NAME = "goloop-introspect-"
+
+_QUESTION_BYTES = 4096
+_QUESTION_SECONDS = 1
+_ANSWER_SECONDS = 10
 
 _serving: socket.socket | None = None
 _forks_watched = False
 
-ABSTRACT = sys.platform == "linux"
-
 
 def address(pid: int) -> str:
     """Where the program with that id answers."""
-    if ABSTRACT:
-        return f"\0goloop-introspect-{pid}"
-    return os.path.join(tempfile.gettempdir(), f"goloop-{os.getuid()}", f"{pid}.sock")
+    return f"\0{NAME}{pid}" if ABSTRACT else os.path.join(folder(), f"{pid}.sock")
 
 
-# ---- in the program ---------------------------------------------------------------
+def folder() -> str:
+    """Where the sockets lie that are files."""
+    return os.path.join(tempfile.gettempdir(), f"goloop-{os.getuid()}")
+
+
+def peer(sock: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0, os.geteuid()  # the folder's mode keeps others out
+    size = struct.calcsize("3i")
+    facts = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, uid, _ = struct.unpack("3i", facts)
+    return pid, uid
+
+
+# ---- the socket -------------------------------------------------------------------------
 
 
 def introspect() -> None:
-    """Let `python -m goloop ps` look at this process and its forked children.  Idempotent.
+    """Let `python -m goloop ps` and its kin look at this process and its forked children.
 
-    Raises OSError where the socket can't be had.
+    Idempotent.  Raises OSError where the socket can't be had.
     """
     global _serving, _forks_watched
-    if _serving is not None or sys.version_info >= (3, 14):
+    if _serving is not None:
         return
     server = socket.socket(socket.AF_UNIX)
     try:
         _bind(server)
-        server.listen(4)
+        # Who asks while the GIL is held, and gives up, stays in the queue until it is let go.
+        server.listen(64)
     except OSError:
         server.close()
         raise
     _serving = server
+    _tell_monitor(server.fileno())
     if not _forks_watched:
         os.register_at_fork(after_in_child=_in_child)
         _forks_watched = True
@@ -83,9 +121,18 @@ def introspect_if_asked() -> None:
 def _in_child() -> None:
     global _serving
     if _serving is not None:
+        _tell_monitor(-1)
         _serving.close()
         _serving = None
         introspect_if_asked()
+
+
+def _tell_monitor(fd: int) -> None:
+    """Where to answer while the GIL is held; -1: nowhere."""
+    if chosen.native:
+        from . import _core
+
+        _core._set_introspection(fd)
 
 
 def _bind(server: socket.socket) -> None:
@@ -93,196 +140,121 @@ def _bind(server: socket.socket) -> None:
     if ABSTRACT:
         server.bind(path)
         return
-    folder = os.path.dirname(path)
     with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
-    facts = os.lstat(folder)
-    if facts.st_uid != os.getuid() or facts.st_mode & 0o077 or not os.path.isdir(folder):
-        raise PermissionError(f"{folder} is not a folder of this user alone")
+        os.mkdir(folder(), 0o700)
+    facts = os.lstat(folder())
+    if facts.st_uid != os.getuid() or facts.st_mode & 0o077 or not os.path.isdir(folder()):
+        raise PermissionError(f"{folder()} is not a folder of this user alone")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+    for pid in sockets():
+        if not is_alive(pid):
+            _remove(address(pid))
     server.bind(path)
     os.chmod(path, 0o600)
-    atexit.register(_remove, path, os.getpid())
+    atexit.register(_remove_own, path, os.getpid())
 
 
-def _remove(path: str, pid: int) -> None:
+def sockets() -> list[int]:
+    """The processes whose socket files there are, dead ones too; [] where there are no files."""
+    if ABSTRACT:
+        return []
+    try:
+        names = os.listdir(folder())
+    except OSError:
+        return []
+    found = [re.fullmatch(r"(\d+)\.sock", name) for name in names]
+    return sorted(int(match[1]) for match in found if match)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether such a process runs, of whichever user."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # another user's
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        # One that has ended, and that its parent has not yet asked about, takes signals too.
+        return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    return True
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _remove_own(path: str, pid: int) -> None:
     if os.getpid() == pid:  # not in a forked child
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        _remove(path)
+
+
+# ---- question and answer -------------------------------------------------------------------
 
 
 def _serve(server: socket.socket) -> None:
+    # accept() would take a connection without the GIL, and then wait for that: the monitor could
+    # not answer it any more.
+    server.setblocking(False)
+    waiting = select.poll()
+    waiting.register(server, select.POLLIN)
     while True:
+        waiting.poll()
         try:
             client, _ = server.accept()
-        except OSError:
+        except BlockingIOError:
+            continue  # the monitor has answered
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                return
+            time.sleep(1)  # no descriptors are left
+            continue
+        handle(client)
+
+
+def handle(client: socket.socket) -> None:
+    """Answer the question that comes in by an accepted connection, and close it.
+
+    Other users than the process's own and root get no answer.  Raises nothing.
+    """
+    with client, contextlib.suppress(Exception):
+        if peer(client)[1] not in (os.geteuid(), 0):
             return
-        with client, contextlib.suppress(OSError):
-            client.settimeout(10)
-            if _peer(client)[1] in (os.geteuid(), 0):
-                client.sendall(json.dumps(describe_tasks()).encode())
+        client.settimeout(_QUESTION_SECONDS)
+        question = _read(client)
+        answer = json.dumps(respond(question)).encode()
+        client.settimeout(_ANSWER_SECONDS)
+        client.sendall(answer)
+        # A child that was forked meanwhile holds this connection too: close() is not its end.
+        client.shutdown(socket.SHUT_WR)
 
 
-def _peer(sock: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0, os.geteuid()  # the folder's mode keeps others out
-    size = struct.calcsize("3i")
-    facts = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    pid, uid, _ = struct.unpack("3i", facts)
-    return pid, uid
-
-
-def describe_tasks() -> list[Row]:
-    """All unfinished tasks of all loops of this process."""
-    tasks: Any = asyncio.tasks
-    known: list[Any] = [
-        tasks._scheduled_tasks if hasattr(tasks, "_scheduled_tasks") else tasks._all_tasks,
-        getattr(tasks, "_eager_tasks", ()),
-    ]
-    found = [task for each in known for task in list(each) if not task.done()]
-    natives = {thread.ident: thread.native_id for thread in threading.enumerate()}
-    if sys.platform == "linux":
-        # In a forked child Python still tells its parent's.
-        natives[threading.main_thread().ident] = os.getpid()
-    waiting: dict[int, list[Any]] = {}
-    for task in found:
-        waiter = getattr(task, "_fut_waiter", None)
-        if waiter is not None:
-            waiting.setdefault(id(waiter), []).append(task)
-    rows: list[Row] = []
-    for task in found:
-        loop = task.get_loop()
-        awaiters = {id(each): each for each in _awaiters(task, waiting)}
-        rows.append(
-            {
-                "tid": natives.get(getattr(loop, "_thread_id", None)) or 0,
-                "id": id(task),
-                "name": task.get_name(),
-                "stack": _stack(task.get_coro()),
-                "awaiters": [
-                    {"id": key, "name": each.get_name(), "stack": _stack(each.get_coro())}
-                    for key, each in awaiters.items()
-                ],
-            }
-        )
-    return rows
-
-
-def _awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
-    """Who awaits it: directly, or through gather, wait, shield or a TaskGroup."""
-    found = list(waiting.get(id(task), ()))
-    for callback, _ in task._callbacks or ():
-        owner = getattr(callback, "__self__", None)
-        parent = getattr(owner, "_parent_task", None)
-        if parent is not None:
-            found.append(parent)
-        for cell in getattr(callback, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):
-                found.extend(waiting.get(id(cell.cell_contents), ()))
-    return found
-
-
-def _stack(coroutine: Any) -> list[Frame]:
-    """What is being awaited, innermost first."""
-    frames: list[Frame] = []
-    while coroutine is not None and len(frames) < 64:
-        name = getattr(coroutine, "__qualname__", None)
-        if name is None:
+def _read(client: socket.socket) -> bytes:
+    line = b""
+    while b"\n" not in line and len(line) < _QUESTION_BYTES:
+        part = client.recv(_QUESTION_BYTES)
+        if not part:
             break
-        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
-        where = (frame.f_code.co_filename, frame.f_lineno or 0) if frame else ("", 0)
-        frames.append((name, *where))
-        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
-    return frames[::-1]
+        line += part
+    return line
 
 
-# ---- in the tool ----------------------------------------------------------------------
-
-
-def ask(pid: int) -> list[Row]:
-    """The rows of another process."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(30)
-        client.connect(address(pid))
-        if _peer(client)[0] not in (pid, 0):
-            raise PermissionError("another process answers in its name")
-        data = b""
-        while part := client.recv(65536):
-            data += part
-    rows: list[Row] = json.loads(data)
-    return rows
-
-
-def table(rows: list[Row]) -> str:
-    """The table of `python -m asyncio ps`."""
-    head = f"{'tid':<10} {'task id':<20} {'task name':<20} {'coroutine stack':<50} "
-    head += f"{'awaiter chain':<50} {'awaiter name':<15} awaiter id"
-    lines = [head, "-" * len(head)]
-    for row in rows:
-        for awaiter in row["awaiters"] or [{"id": 0, "name": "", "stack": []}]:
-            lines.append(
-                f"{row['tid']:<10} {row['id']:<#20x} {row['name']:<20} "
-                f"{_names(row['stack']):<50} {_names(awaiter['stack']):<50} "
-                f"{awaiter['name']:<15} {awaiter['id']:#x}"
-            )
-    return "\n".join(lines)
-
-
-def _names(stack: list[Frame]) -> str:
-    return " -> ".join(name for name, _, _ in stack)
-
-
-def tree(rows: list[Row]) -> str:
-    """What awaits what, from those that nobody awaits down."""
-    children: dict[int, list[Row]] = {}
-    for row in rows:
-        for awaiter in row["awaiters"]:
-            children.setdefault(awaiter["id"], []).append(row)
-    lines: list[str] = []
-
-    def show(row: Row, depth: int, above: tuple[int, ...]) -> None:
-        lines.append("    " * depth + f"└── (T) {row['name']}")
-        if row["id"] in above:
-            lines[-1] += " (a circle)"
-            return
-        for number, (name, file, line) in enumerate(reversed(row["stack"])):
-            where = f" {file}:{line}" if file else ""
-            lines.append("    " * (depth + 1) + " " * number + f"└── {name}{where}")
-        for child in children.get(row["id"], ()):
-            show(child, depth + 2, (*above, row["id"]))
-
-    roots = [row for row in rows if not row["awaiters"]] or rows[:1]
-    for root in roots:
-        show(root, 0, ())
-    return "\n".join(lines)
-
-
-def main(command: str, arguments: list[str]) -> int:
-    """`ps PID` or `pstree PID`."""
-    if len(arguments) != 1 or not arguments[0].isdigit():
-        print(f"usage: python -m goloop {command} PID", file=sys.stderr)
-        return 2
-    pid = int(arguments[0])
-    if sys.version_info >= (3, 14):
-        from asyncio import tools
-
-        show: Any = (
-            tools.display_awaited_by_tasks_table
-            if command == "ps"
-            else tools.display_awaited_by_tasks_tree
-        )
-        show(pid)
-        return 0
+def respond(question: bytes) -> Row:
+    """The answer to a question as it came in, a dict for json.dumps()."""
+    answer: Row = {"protocol": PROTOCOL, "pid": os.getpid()}
     try:
-        rows = ask(pid)
-    except OSError as error:
-        print(
-            f"process {pid} does not answer ({error}); it has to be started with "
-            "GOLOOP_INTROSPECT=1, or to call goloop.introspect()",
-            file=sys.stderr,
-        )
-        return 1
-    print(table(rows) if command == "ps" else tree(rows))
-    return 0
+        asked = json.loads(question)
+        what = asked.get("ask")
+        if what == "tasks":
+            answer["tasks"] = describe_tasks()
+        elif what == "top":
+            limits = asked.get("tasks", TASKS), asked.get("connections", CONNECTIONS)
+            answer.update(describe_process(*(max(0, int(limit)) for limit in limits)))
+        else:
+            answer["error"] = f"goloop {__version__} does not know the question {what!r}"
+    except Exception as error:
+        # One that fails must not end the thread.
+        answer["error"] = f"{type(error).__name__}: {error}"
+    return answer

@@ -1,18 +1,26 @@
-"""python -m goloop ps PID and pstree PID."""
+"""What a program tells of itself at its socket; python -m goloop ps PID and pstree PID."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from asked_programs import goloop, running, until
 
+from goloop import described, introspection
+from goloop.inspecting import NoAnswer, Question, answering, ask, process_id
 from goloop.introspection import address
 
 PROGRAM = """
@@ -33,31 +41,22 @@ async def main():
 goloop.run(main())
 """
 
-# CPython 3.14 reads the other process's memory, which not every machine allows.
-pytestmark = pytest.mark.skipif(
-    sys.version_info >= (3, 14), reason="CPython's own tool does it from Python 3.14 on"
-)
+SILENT = """
+print("ready", flush=True)
+input()
+"""
 
+# CPython's own reading of another process's memory, from 3.14 on, fails as it does where that is
+# not allowed; the program itself is asked then, as before 3.14.
+UNREADABLE = """
+import asyncio.tools
+def refuse(pid, **options):
+    raise PermissionError("not here")
+asyncio.tools.get_all_awaited_by = refuse
+"""
+BEFORE = UNREADABLE if sys.version_info >= (3, 14) else ""
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
-
-
-@contextlib.contextmanager
-def running(program: str, ready: str = "ready\n") -> Iterator[subprocess.Popen[str]]:
-    """The program, from the line that it prints when it is ready."""
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        env={**os.environ, "GOLOOP_INTROSPECT": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            if ready:
-                assert process.stdout.readline() == ready
-            yield process
-        finally:
-            process.kill()
 
 
 @pytest.fixture
@@ -66,15 +65,28 @@ def program() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def goloop(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "goloop", *arguments],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def told(process: subprocess.Popen[str], **question: Any) -> dict[str, Any]:
+    """The answer to a question."""
+    pending = Question(process.pid, **question)
+    with contextlib.closing(pending):
+        answer: dict[str, Any] = until(pending.advance)
+        return answer
+
+
+def raw(pid: int, question: bytes) -> dict[str, Any]:
+    """The answer to any bytes."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(address(pid))
+        client.sendall(question)
+        data = b""
+        while part := client.recv(65536):
+            data += part
+    answer: dict[str, Any] = json.loads(data)
+    return answer
+
+
+# ---- ps and pstree -----------------------------------------------------------------------
 
 
 def test_ps_lists_the_tasks_and_pstree_their_awaiters(program: subprocess.Popen[str]) -> None:
@@ -94,9 +106,33 @@ def test_ps_lists_the_tasks_and_pstree_their_awaiters(program: subprocess.Popen[
 
 
 def test_the_tree_tells_files_and_lines(program: subprocess.Popen[str]) -> None:
-    lines = [line.strip() for line in goloop("pstree", str(program.pid)).stdout.splitlines()]
-    assert "└── leaf <string>:6" in lines
-    assert "└── branch <string>:8" in lines
+    tree = goloop("pstree", str(program.pid)).stdout
+    assert re.search(r"└── +leaf <string>:6\n", tree)
+    assert re.search(r"└── +branch <string>:8\n", tree)
+
+
+def test_a_memory_that_can_not_be_read_is_no_hindrance(program: subprocess.Popen[str]) -> None:
+    done = goloop("ps", str(program.pid), before=BEFORE)
+    assert done.returncode == 0, done.stderr
+    names = {line.split()[2] for line in done.stdout.splitlines()[2:]}
+    assert names == {"Task-1", "grouped", "gatherer", "gathered"}
+    tree = goloop("pstree", str(program.pid), before=BEFORE).stdout
+    assert "└── leaf <string>:6\n" in tree
+
+
+def test_no_name_reaches_the_terminal_as_a_command() -> None:
+    name = r"\x1b]0;owned\x07\x9b2J\u202ey"
+    ascii_name = r"\x1b]0;seized\x07"
+    program = PROGRAM.replace('"grouped"', f'"{name}"').replace('"gathered"', f'"{ascii_name}"')
+    with running(program) as process:
+        for command in ("ps", "pstree"):
+            for before in {"", BEFORE}:
+                done = goloop(command, str(process.pid), before=before)
+                assert done.returncode == 0, done.stderr
+                assert ascii_name in done.stdout
+                if before == BEFORE:  # CPython's own reading knows ASCII only
+                    assert name in done.stdout
+                assert not set(done.stdout) & set("\0\x1b\x07\x9b\u202e")
 
 
 @linux_only
@@ -140,6 +176,534 @@ def test_root_sees_the_programs_of_others() -> None:
     assert "grouped" in done.stdout
 
 
+TAKEN = """
+import os, socket, sys, warnings
+squatter = socket.socket(socket.AF_UNIX)
+squatter.bind(f"\\0goloop-introspect-{os.getpid()}")
+squatter.listen()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import goloop
+assert len(caught) == 1 and caught[0].category is RuntimeWarning, caught
+assert "goloop ps" in str(caught[0].message)
+try:
+    goloop.introspect()
+except OSError:
+    print("refused", flush=True)
+squatter.close()
+goloop.introspect()
+goloop.introspect()
+"""
+
+
+@linux_only
+def test_a_name_that_is_taken_does_not_keep_a_program_from_starting() -> None:
+    with running(TAKEN, ready="refused\n"):
+        pass
+
+
+@linux_only
+def test_an_answer_in_anothers_name_is_refused() -> None:
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process,
+        socket.socket(socket.AF_UNIX) as impostor,
+    ):
+        impostor.bind(address(process.pid))
+        impostor.listen()
+        done = [goloop(command, str(process.pid), before=BEFORE) for command in ("ps", "top")]
+        process.kill()
+    for each in done:
+        assert each.returncode == 1
+        assert "another process answers in its name" in each.stderr
+
+
+def test_a_program_that_was_not_asked_opens_nothing() -> None:
+    with running("import goloop" + SILENT, asked=False) as process:
+        assert process.pid not in answering()
+        for command in ("ps", "pstree", "top"):
+            done = goloop(command, str(process.pid), before=BEFORE)
+            assert done.returncode == 1
+            assert f"process {process.pid} does not answer" in done.stderr
+            assert "GOLOOP_INTROSPECT=1" in done.stderr
+            assert "goloop.introspect()" in done.stderr
+            assert done.stdout == ""
+
+
+def gone() -> int:
+    """The id of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+@pytest.mark.parametrize("command", ["ps", "pstree", "top"])
+def test_what_is_no_process_is_told_so(command: str) -> None:
+    pid = str(gone())
+    done = goloop(command, pid)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"there is no process {pid}\n")
+    for wrong in ("x", "-1", "0", "1.5", "²", "99999999999", ""):
+        done = goloop(command, wrong)
+        assert done.returncode == 2, wrong
+        assert "usage: python -m goloop" in done.stderr
+    assert goloop(command).returncode == 2
+
+
+def test_a_process_that_nobody_has_waited_for_has_ended() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+        assert until(lambda: not introspection.is_alive(process.pid))
+        os.kill(process.pid, 0)
+    assert introspection.is_alive(os.getpid())
+
+
+@linux_only
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_anothers_process_is_said_to_be_that() -> None:
+    # Python's own files may be root's alone.
+    become = "import gettext, os, shutil; from goloop import __main__, top\n"
+    become += "os.setgroups([]); os.setresuid(65534, 65534, 65534)\n"
+    with running(PROGRAM) as process, running(SILENT, asked=False) as silent:
+        for each in (process, silent):
+            done = goloop("top", str(each.pid), before=BEFORE + become)
+            assert done.returncode == 1
+            assert f"process {each.pid} is another user's" in done.stderr
+
+
+# ---- the protocol ------------------------------------------------------------------------
+
+
+def test_each_answer_says_of_whom_and_in_which_protocol(program: subprocess.Popen[str]) -> None:
+    for question in (b'{"ask": "tasks"}\n', b'{"ask": "top"}\n', b'{"ask": "x"}\n', b"[\n"):
+        answer = raw(program.pid, question)
+        assert answer["protocol"] == 1
+        assert answer["pid"] == program.pid
+
+
+def test_a_question_that_is_not_known_is_answered_with_an_error(
+    program: subprocess.Popen[str],
+) -> None:
+    for question in (b'{"ask": "x"}\n', b"{}\n", b"[]\n", b"\n", b"\xff\n", b'{"ask"', b"9" * 4000):
+        answer = raw(program.pid, question + (b"" if question.endswith(b"\n") else b"\n"))
+        assert set(answer) == {"protocol", "pid", "error"}
+    with pytest.raises(NoAnswer, match="does not know the question 'x'"):
+        ask(program.pid, "x")
+    assert len(ask(program.pid, "tasks")["tasks"]) == 4
+
+
+def test_one_who_asks_nothing_keeps_no_other_waiting_for_long(
+    program: subprocess.Popen[str],
+) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(address(program.pid))
+        assert len(ask(program.pid, "tasks")["tasks"]) == 4
+        silent.settimeout(60)
+        assert silent.recv(65536) == b""  # nor is it kept
+
+
+def test_a_copy_of_the_connection_in_a_child_does_not_prolong_the_answer() -> None:
+    client, server = socket.socketpair()
+    with client, server.dup():
+        client.settimeout(60)
+        client.sendall(b'{"ask": "top"}\n')
+        thread = threading.Thread(target=introspection.handle, args=(server,))
+        thread.start()
+        data = b""
+        while part := client.recv(65536):
+            data += part
+        thread.join()
+    assert json.loads(data)["pid"] == os.getpid()
+
+
+ANSWERER = """
+import os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.bind(f"\\0goloop-introspect-{os.getpid()}")
+server.listen()
+print("ready", flush=True)
+answer = input().encode()
+while True:
+    client, _ = server.accept()
+    client.makefile("rb").readline()
+    client.sendall(answer)
+    client.close()
+"""
+
+
+@contextlib.contextmanager
+def answerer(answer: str) -> Iterator[int]:
+    """The id of a process that answers that, whatever it is asked."""
+    with running(ANSWERER, asked=False) as process:
+        assert process.stdin is not None
+        process.stdin.write(answer + "\n")
+        process.stdin.flush()
+        yield process.pid
+
+
+PARTIAL = {
+    "protocol": 1,
+    "partial": True,
+    "loops": [
+        {"blocked_for": 3.25, "stack": [["f", "a.py", 9], ["match\x1b[2J", "/lib/re.py", 7]]}
+    ],
+}
+
+
+@linux_only
+def test_while_the_gil_is_held_ps_and_pstree_show_the_stack_of_the_loop() -> None:
+    with answerer(json.dumps(PARTIAL)) as pid:
+        for command in ("ps", "pstree"):
+            done = goloop(command, str(pid), before=BEFORE)
+            assert done.returncode == 0
+            assert "the GIL is held; what follows is what the monitor knows" in done.stderr
+            lines = [line.strip() for line in done.stdout.splitlines()]
+            assert lines == [
+                "└── loop 1, blocked for 3.2 s",
+                r"└── match\x1b[2J /lib/re.py:7",
+                "└── f a.py:9",
+            ]
+
+
+@linux_only
+def test_what_is_no_answer_is_told_so() -> None:
+    for answer, reason in (
+        ("", "has hung up without an answer"),
+        ('{"tasks": [', "has broken off its answer"),
+        ('{"protocol": 2, "tasks": []}', "runs another version of goloop"),
+        ('"tasks"', "runs another version of goloop"),
+        (r'{"protocol": 1, "error": "no\u001b[2J"}', r"answers: no\x1b[2J"),
+    ):
+        with answerer(answer) as pid:
+            done = goloop("ps", str(pid), before=BEFORE)
+            assert done.returncode == 1
+            assert f"process {pid} {reason}" in done.stderr
+
+
+@linux_only
+def test_an_older_goloop_is_understood_by_ps() -> None:
+    row = {"tid": 7, "id": 255, "name": "old", "stack": [["f", "a.py", 1]], "awaiters": []}
+    with answerer(json.dumps([row])) as pid:
+        done = goloop("ps", str(pid), before=BEFORE)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[2].split() == ["7", "0xff", "old", "f", "0x0"]
+        done = goloop("top", str(pid))
+        assert done.returncode == 1
+        assert "its version is too old" in done.stderr
+
+
+def test_a_process_that_keeps_silent_is_given_up() -> None:
+    quick = "import goloop.inspecting; goloop.inspecting.SECONDS = 0.2\n"
+    with running(PROGRAM) as process:
+        process.send_signal(signal.SIGSTOP)
+        for command in ("ps", "top"):
+            done = goloop(command, str(process.pid), before=quick + BEFORE)
+            assert done.returncode == 1
+            assert "has given no answer" in done.stderr
+            assert "GIL" in done.stderr
+        process.send_signal(signal.SIGCONT)
+        assert len(ask(process.pid, "tasks")["tasks"]) == 4
+
+
+# ---- what is told ------------------------------------------------------------------------
+
+TWO_LOOPS = """
+import asyncio, threading, time, goloop
+from goloop import _core
+entered, left = threading.Event(), threading.Event()
+class Greedy(asyncio.Protocol):
+    def connection_made(self, transport):
+        transport.set_write_buffer_limits(high=1 << 30)
+        transport.write(bytes(20_000_000))
+async def numbers():
+    while True:
+        await asyncio.get_running_loop().create_future()
+        yield 1
+async def reads():
+    async for number in numbers():
+        pass
+async def short():
+    await asyncio.get_running_loop().create_future()
+async def waits():
+    await asyncio.wait_for(asyncio.shield(asyncio.create_task(short(), name="shielded")), 1000)
+def sinks():
+    entered.set()
+    left.wait()  # the line where it sinks
+async def blocks():
+    sinks()
+async def first():
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Greedy, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.transport.pause_reading()
+    tasks = [asyncio.create_task(reads(), name="reads"), asyncio.create_task(waits(), name="waits")]
+    loop.call_later(1000, print)
+    for _ in range(10):
+        await asyncio.sleep(0.01)
+    asyncio.create_task(blocks(), name="blocks")
+    await asyncio.gather(*tasks)
+async def second():
+    await asyncio.get_running_loop().create_future()
+def other():
+    goloop.run(second())
+threading.Thread(target=other, name="the other", daemon=True).start()
+def announce():
+    entered.wait()
+    print("ready", flush=True)
+threading.Thread(target=announce).start()
+goloop.run(first())
+"""
+
+
+@pytest.fixture(scope="module")
+def answer() -> Iterator[dict[str, Any]]:
+    """What a program with two loops tells."""
+    with running(TWO_LOOPS) as process:
+        yield {**told(process, ask="top"), "process": process}
+
+
+def loop_of(answer: dict[str, Any], thread: str) -> dict[str, Any]:
+    [loop] = [each for each in answer["loops"] if each["thread"] == thread]
+    return dict(loop)
+
+
+def test_the_process_is_described(answer: dict[str, Any]) -> None:
+    import goloop as package
+
+    assert answer["pid"] == answer["process"].pid
+    assert answer["program"].startswith(os.path.basename(sys.executable) + " -c ")
+    assert answer["python"] == sys.version.split()[0]
+    assert answer["goloop"] == package.__version__
+    assert 0 < answer["uptime"] < 600
+    assert len(answer["loops"]) == 2
+
+
+def test_each_loop_is_described_with_its_thread(answer: dict[str, Any]) -> None:
+    pid = answer["pid"]
+    main, other = loop_of(answer, "MainThread"), loop_of(answer, "the other")
+    assert main["native_id"] == pid
+    assert other["native_id"] not in (0, pid)
+    if sys.platform == "linux":
+        assert os.path.isdir(f"/proc/{pid}/task/{other['native_id']}")
+    assert main["running"]
+    assert other["running"]
+    assert main["id"] != other["id"]
+    assert {row["name"] for row in main["tasks"]} >= {"reads", "waits", "shielded", "blocks"}
+    assert [row["stack"][-1][0] for row in other["tasks"]] == ["second"]
+    assert (main["task_count"], other["task_count"]) == (len(main["tasks"]), 1)
+
+
+def test_the_figures_can_be_rebuilt(answer: dict[str, Any]) -> None:
+    from goloop.watched import _metrics
+
+    metrics = _metrics(loop_of(answer, "MainThread")["metrics"])
+    assert metrics.tasks == loop_of(answer, "MainThread")["task_count"]
+    assert metrics.timers >= 2  # wait_for's too
+    assert metrics.connections_open == 2
+    assert metrics.connections_accepted == 1
+    assert metrics.write_buffer_bytes > 1_000_000
+    assert metrics.bytes_sent > 0
+    assert metrics.iteration_time.count == metrics.turns > 5
+    assert metrics.timer_lateness.percentile(100) > 0
+
+
+def test_the_running_task_stands_where_its_thread_does(answer: dict[str, Any]) -> None:
+    loop = loop_of(answer, "MainThread")
+    [row] = [row for row in loop["tasks"] if row["name"] == "blocks"]
+    assert loop["current"] == row["id"]
+    functions = [frame[0] for frame in row["stack"]]
+    assert functions[-2:] == ["sinks", "blocks"]
+    sinks = row["stack"][-2]
+    line = TWO_LOOPS.splitlines()[sinks[2] - 1]
+    assert line.endswith("# the line where it sinks")
+    assert loop["stack"][: len(row["stack"])] == row["stack"]
+    assert loop_of(answer, "the other")["current"] is None
+
+
+def test_steps_of_asynchronous_generators_are_followed(answer: dict[str, Any]) -> None:
+    [row] = [row for row in loop_of(answer, "MainThread")["tasks"] if row["name"] == "reads"]
+    assert [frame[0] for frame in row["stack"]] == ["numbers", "reads"]
+
+
+def test_who_awaits_is_told(answer: dict[str, Any]) -> None:
+    rows = {row["name"]: row for row in loop_of(answer, "MainThread")["tasks"]}
+    awaiters = {
+        name: {awaiter["name"] for awaiter in row["awaiters"]} for name, row in rows.items()
+    }
+    assert awaiters["shielded"] == {"waits"}
+    assert len(awaiters["reads"]) == len(awaiters["waits"]) == 1
+    assert awaiters["reads"] == awaiters["waits"]  # that of first()
+    assert awaiters["blocks"] == set()
+
+
+def test_connections_are_told_those_with_most_to_send_first(answer: dict[str, Any]) -> None:
+    greedy, reader = loop_of(answer, "MainThread")["connections"]
+    assert greedy["protocol"] == "Greedy"
+    assert greedy["write_buffer"] > 1_000_000
+    assert reader["protocol"] == "StreamReaderProtocol"
+    assert reader["write_buffer"] == 0
+    for each in (greedy, reader):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", each["peer"])
+        assert each["tls"] is False
+
+
+def test_a_task_is_known_again_and_its_wait_too(answer: dict[str, Any]) -> None:
+    later = told(answer["process"], ask="top")
+    before, after = loop_of(answer, "the other"), loop_of(later, "the other")
+    assert before["tasks"] == after["tasks"]
+    [row] = after["tasks"]
+    assert row["mark"] > 0
+    assert row["wait"] > 0
+    assert row["mark"] != row["wait"]
+
+
+def test_what_takes_the_place_of_another_is_not_taken_for_it() -> None:
+    class Thing:
+        pass
+
+    marks = described._Marks()
+    first: Any = Thing()
+    number, place = marks.of(first), id(first)
+    assert marks.of(first) == marks.known(first) == number
+    del first
+    second: Any = Thing()
+    marks._known[id(second)] = marks._known.pop(place)  # as if it were at the same address
+    assert marks.known(second) is None
+    assert marks.of(second) not in (0, number)
+    assert marks.of(7) == marks.of(None) == 0  # can't be known again
+    del second
+    marks.sweep()
+    assert not marks._known
+
+
+def test_the_oldest_are_told_where_there_are_many() -> None:
+    program = """
+import asyncio, goloop
+async def waits():
+    await asyncio.get_running_loop().create_future()
+async def main():
+    tasks = [asyncio.create_task(waits()) for _ in range(300)]
+    await asyncio.sleep(0.01)
+    print("ready", flush=True)
+    await waits()
+goloop.run(main())
+"""
+    with running(program) as process:
+        for limit in (3, 5, 2):
+            [loop] = told(process, ask="top", tasks=limit, connections=0)["loops"]
+            names = [row["name"] for row in loop["tasks"]]
+            assert names == [f"Task-{number}" for number in range(1, limit + 1)]
+            assert loop["task_count"] == 301
+
+
+TLS_AND_PIPES = """
+import asyncio, os, ssl, socket, sys, goloop
+import tls_tools
+writers = []
+async def serve(reader, writer):
+    writers.append(writer)
+    await reader.read()
+async def main():
+    loop = asyncio.get_running_loop()
+    path = f"\\0goloop-test-{os.getpid()}"
+    server = await asyncio.start_unix_server(serve, path)
+    plain = await asyncio.open_unix_connection(path)
+    secure = await asyncio.start_server(
+        serve, "::1", 0, ssl=tls_tools.server_context())
+    client = await asyncio.open_connection(
+        "::1", secure.sockets[0].getsockname()[1], ssl=tls_tools.client_context(),
+        server_hostname="localhost")
+    client[1].write(b"x")
+    child = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
+    print("ready", flush=True)
+    await loop.create_future()
+goloop.run(main())
+"""
+
+
+@linux_only
+def test_connections_of_every_kind_are_told() -> None:
+    support = str(Path(__file__).parents[1] / "support")
+    with running(TLS_AND_PIPES, PYTHONPATH=support) as process:
+
+        def connections() -> list[dict[str, Any]]:
+            [loop] = told(process, ask="top")["loops"]
+            return list(loop["connections"])
+
+        until(lambda: len(connections()) == 6, connections)
+        found = sorted((each["peer"].split(":")[0], each["tls"]) for each in connections())
+        assert [peer for peer, _ in found].count("pipe") == 2
+        assert (f"@goloop-test-{process.pid}", False) in found
+        secure = [each for each in connections() if each["tls"]]
+        assert {each["protocol"] for each in secure} == {"StreamReaderProtocol"}
+        assert len(secure) == 2
+        assert all(re.fullmatch(r"\[::1\]:\d+", each["peer"]) for each in secure)
+
+
+CHURN = """
+import asyncio, goloop, threading
+async def echo(reader, writer):
+    writer.write(await reader.read(10))
+    writer.close()
+async def child(number):
+    await asyncio.sleep(0.001 * (number % 3))
+async def client(port):
+    while True:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x")
+        await reader.read()
+        writer.close()
+async def spawner():
+    while True:
+        await asyncio.gather(*(child(number) for number in range(50)))
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(child(number))
+async def main():
+    stop = asyncio.get_running_loop().create_future()
+    stops.append((asyncio.get_running_loop(), stop))
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    tasks = [asyncio.create_task(client(port)) for _ in range(5)]
+    tasks += [asyncio.create_task(spawner()) for _ in range(3)]
+    await stop
+    assert not any(task.done() for task in tasks)
+    server.close()
+def lives():
+    goloop.run(main())
+stops = []
+threads = [threading.Thread(target=lives) for _ in range(2)]
+for thread in threads:
+    thread.start()
+print("ready", flush=True)
+input()
+for loop, stop in stops:
+    loop.call_soon_threadsafe(stop.set_result, None)
+for thread in threads:
+    thread.join()
+print("ended well", flush=True)
+"""
+
+
+def test_a_program_can_be_looked_at_while_everything_comes_and_goes() -> None:
+    with running(CHURN) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        seen_tasks = seen_connections = 0
+        for _ in range(40):
+            for loop in told(process, ask="top")["loops"]:
+                seen_tasks += len(loop["tasks"])
+                seen_connections += len(loop["connections"])
+            assert isinstance(ask(process.pid, "tasks")["tasks"], list)
+        assert seen_tasks > 100
+        assert seen_connections > 10
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "ended well\n"
+
+
+# ---- forks -----------------------------------------------------------------------------------
+
+
 FORKS = """
 import asyncio, os, sys, warnings
 warnings.simplefilter("ignore")
@@ -176,48 +740,96 @@ def test_forked_workers_answer_for_themselves() -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-TAKEN = """
-import os, socket, sys, warnings
-squatter = socket.socket(socket.AF_UNIX)
-squatter.bind(f"\\0goloop-introspect-{os.getpid()}")
-squatter.listen()
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    import goloop
-assert len(caught) == 1 and caught[0].category is RuntimeWarning, caught
-assert "goloop ps" in str(caught[0].message)
-try:
-    goloop.introspect()
-except OSError:
-    print("refused", flush=True)
-squatter.close()
-goloop.introspect()
-goloop.introspect()
+IN_A_LOOP = """
+import asyncio, os, warnings
+warnings.simplefilter("ignore")
+import goloop
+async def child():
+    os.write(1, b"%d\\n" % os.getpid())
+    await asyncio.get_running_loop().create_future()
+async def parent():
+    if os.fork() == 0:
+        asyncio._set_running_loop(None)
+        goloop.run(child())
+    await asyncio.get_running_loop().create_future()
+goloop.run(parent())
 """
 
 
 @linux_only
-def test_a_name_that_is_taken_does_not_keep_a_program_from_starting() -> None:
-    with running(TAKEN, ready="refused\n"):
+def test_a_child_tells_nothing_of_its_parents_loop() -> None:
+    with running(IN_A_LOOP, ready="") as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        try:
+            rows = ask(pid, "tasks")["tasks"]
+            assert [row["stack"][-1][0] for row in rows] == ["child"]
+            [loop] = ask(pid, "top")["loops"]
+            assert [row["stack"][-1][0] for row in loop["tasks"]] == ["child"]
+            [row] = ask(process.pid, "tasks")["tasks"]
+            assert row["stack"][-1][0] == "parent"
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+
+# ---- sockets that are files --------------------------------------------------------------------
+
+FILES = "import goloop.introspection; goloop.introspection.ABSTRACT = False\n"
+
+
+def test_sockets_that_are_files_are_found_and_those_of_the_dead_swept(tmp_path: Path) -> None:
+    place = {"TMPDIR": str(tmp_path)}
+    folder = tmp_path / f"goloop-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    dead = folder / f"{gone()}.sock"
+    dead.touch()
+    (folder / "other.sock").touch()
+    with running(FILES + PROGRAM, asked=False, **place) as process:
+        socket_file = folder / f"{process.pid}.sock"
+        assert socket_file.stat().st_mode & 0o777 == 0o600
+        assert {each.name for each in folder.iterdir()} == {socket_file.name, "other.sock"}
+        done = goloop("ps", str(process.pid), before=FILES + BEFORE, **place)
+        assert done.returncode == 0, done.stderr
+        assert "grouped" in done.stdout
+        dead.touch()
+        done = goloop("top", "--all", "--once", before=FILES, **place)
+        assert done.returncode == 0, done.stderr
+        assert f"pid {process.pid} " in done.stdout
+        assert not dead.exists()
+    until(lambda: not introspection.is_alive(process.pid))
+    assert socket_file.exists()  # it was killed
+    done = goloop("top", "--all", "--once", before=FILES, **place)
+    assert done.returncode == 1
+    assert "no program of this user answers" in done.stderr
+    assert not socket_file.exists()
+
+
+def test_a_program_that_ends_removes_its_socket_file(tmp_path: Path) -> None:
+    ending = FILES + "import goloop; goloop.introspect()" + SILENT
+    with running(ending, asked=False, TMPDIR=str(tmp_path)) as process:
+        socket_file = tmp_path / f"goloop-{os.getuid()}" / f"{process.pid}.sock"
+        assert socket_file.is_socket()
+        process.communicate("\n", timeout=60)
+    assert not socket_file.exists()
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / f"goloop-{os.getuid()}").mkdir(mode=0o777)
+    os.chmod(tmp_path / f"goloop-{os.getuid()}", 0o777)
+    refused = FILES + (
+        "import goloop\n"
+        "try:\n"
+        "    goloop.introspect()\n"
+        "except PermissionError as error:\n"
+        "    print('ready', flush=True)\n"
+    )
+    with running(refused, asked=False, TMPDIR=str(tmp_path)):
         pass
 
 
-@linux_only
-def test_an_answer_in_anothers_name_is_refused() -> None:
-    with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process,
-        socket.socket(socket.AF_UNIX) as impostor,
-    ):
-        impostor.bind(address(process.pid))
-        impostor.listen()
-        done = goloop("ps", str(process.pid))
-        process.kill()
-    assert done.returncode == 1
-    assert "another process answers in its name" in done.stderr
-
-
-def test_a_program_that_was_not_asked_opens_nothing() -> None:
-    done = goloop("ps", str(os.getpid()))
-    assert done.returncode == 1
-    assert "GOLOOP_INTROSPECT=1" in done.stderr
-    assert goloop("ps").returncode == 2
+def test_process_ids_are_told_from_other_words() -> None:
+    assert process_id("1") == 1
+    assert process_id(str(2**31 - 1)) == 2**31 - 1
+    for wrong in ("", "0", "-1", "+1", " 1", "1_0", "²", "٣", str(2**31), "9" * 5000):
+        with pytest.raises(ValueError, match="is no process id"):
+            process_id(wrong)

@@ -1,0 +1,900 @@
+"""python -m goloop top: its figures, its text, and its screen in a real terminal (tmux)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asked_programs import goloop, running, until
+
+from goloop import terminal, top_view
+
+PROGRAM = """
+import asyncio, os, socket, sys, goloop
+async def echo(reader, writer):
+    while data := await reader.read(100):
+        writer.write(data)
+async def waits():
+    await asyncio.get_running_loop().create_future()
+async def gathers():
+    await asyncio.gather(
+        asyncio.create_task(waits(), name="Task-10b"), asyncio.create_task(waits(), name="Task-9b"))
+async def moves(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    while True:
+        writer.write(b"x" * 50)
+        await reader.readexactly(50)
+        await asyncio.sleep(0.001)
+async def main():
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(gathers(), name="gathers")
+        group.create_task(moves(server.sockets[0].getsockname()[1]), name="moves")
+        name = os.environ.get("NAME")
+        if name:
+            group.create_task(waits(), name=name.encode().decode("unicode_escape"))
+        await asyncio.sleep(0.05)
+        print("ready", flush=True)
+goloop.run(main())
+"""
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
+
+
+@pytest.fixture
+def program() -> Iterator[subprocess.Popen[str]]:
+    with running(PROGRAM) as process:
+        yield process
+
+
+def refreshes(*arguments: str, **environ: str) -> list[dict[str, Any]]:
+    """What `top --json` prints, refresh by refresh."""
+    done = goloop("top", "--json", *arguments, **environ)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+# ---- the figures ---------------------------------------------------------------------------
+
+
+def test_json_has_an_object_for_each_refresh(program: subprocess.Popen[str]) -> None:
+    told = refreshes(str(program.pid), "-n", "3", "--interval", "0.3")
+    assert len(told) == 3
+    for each in told:
+        [process] = each["processes"]
+        assert process["pid"] == program.pid
+        assert process["partial"] is False
+        assert process["python"] == sys.version.split()[0]
+        [loop] = process["loops"]
+        assert loop["thread"] == "MainThread"
+        assert loop["native_id"] == program.pid
+        assert loop["task_count"] == len(loop["tasks"]) == 6
+        assert len(loop["connections"]) == 2
+        assert 0 < loop["utilization"] <= 1
+    assert told[0]["time"] < told[1]["time"] < told[2]["time"]
+
+
+def test_the_figures_are_of_the_time_between_two_refreshes(program: subprocess.Popen[str]) -> None:
+    told = refreshes(str(program.pid), "-n", "3", "--interval", "0.3")
+    loops = [each["processes"][0]["loops"][0] for each in told]
+    assert [loop["since_start"] for loop in loops] == [True, False, False]
+    for before, loop in itertools.pairwise(loops):
+        interval, now, then = loop["interval"], loop["metrics"], before["metrics"]
+        assert interval["iterations"] == now["iterations"] - then["iterations"] > 0
+        assert interval["bytes_sent"] == now["bytes_sent"] - then["bytes_sent"] > 0
+        assert interval["connections_accepted"] == 0
+        assert now["connections_accepted"] == 1
+        # states are states
+        assert interval["tasks"] == now["tasks"] == 6
+        assert interval["connections_open"] == 2
+        for name in ("ready_wait", "timer_lateness", "iteration_time"):
+            spread = interval[name]
+            assert spread["count"] == now[name]["count"] - then[name]["count"] > 0
+            assert 0 < spread["p50"] <= spread["p99"] <= spread["max"] <= now[name]["max"]
+        assert loop["seconds"] > 0.2
+
+
+def test_a_task_that_stands_is_told_from_one_that_moves(program: subprocess.Popen[str]) -> None:
+    told = refreshes(str(program.pid), "-n", "3", "--interval", "0.3")
+    tasks = [
+        {row["name"]: row for row in each["processes"][0]["loops"][0]["tasks"]} for each in told
+    ]
+    for name in ("gathers", "Task-9b", "Task-1"):
+        seen = [each[name]["seen"] for each in tasks]
+        assert seen[0] == 0
+        assert 0.2 < seen[1] < seen[2]
+    # It may be met twice at its sleep(), but not in the same one.
+    assert [each["moves"]["seen"] for each in tasks] == [0, 0, 0]
+    assert tasks[0]["Task-9b"]["awaiters"] == ["gathers"]
+    assert tasks[0]["Task-9b"]["stack"] == [["waits", "<string>", 7]]
+    assert tasks[0]["gathers"]["awaiters"] == ["Task-1"]
+    assert tasks[0]["Task-1"]["awaiters"] == []
+
+
+TURNING = """
+import asyncio, goloop
+def again():
+    if BUSY:
+        asyncio.get_running_loop().call_soon(again)
+async def main():
+    again()
+    await asyncio.sleep(0.05)
+    print("ready", flush=True)
+    await asyncio.get_running_loop().create_future()
+goloop.run(main())
+"""
+
+
+def test_utilization_tells_a_busy_loop_from_an_idle_one() -> None:
+    found = []
+    for busy in ("True", "False"):
+        with running(TURNING.replace("BUSY", busy)) as process:
+            told = refreshes(str(process.pid), "-n", "2", "--interval", "0.5")
+            found.append(told[1]["processes"][0]["loops"][0]["utilization"])
+    assert found[0] > 0.5 > found[1]
+
+
+BLOCKED = """
+import asyncio, sys, goloop
+async def sits():
+    await asyncio.sleep(0.05)
+    print("ready", flush=True)
+    sys.stdin.readline()  # here
+async def main():
+    await asyncio.create_task(sits(), name="sits")
+    await asyncio.get_running_loop().create_future()
+goloop.run(main())
+"""
+
+
+def test_a_loop_that_hangs_in_a_callback_is_shown_with_where() -> None:
+    with running(BLOCKED) as process:
+
+        def blocked_for() -> float:
+            [told] = refreshes(str(process.pid), "--once")
+            return float(told["processes"][0]["loops"][0]["blocked_for"])
+
+        until(blocked_for)
+        told = refreshes(str(process.pid), "-n", "2", "--interval", "0.5")
+        loop = told[1]["processes"][0]["loops"][0]
+        assert loop["utilization"] > 0.5  # its iteration is not over, and so not yet counted
+        assert loop["stack"][0][0] == "sits"
+        line = loop["stack"][0][2]
+        assert BLOCKED.splitlines()[line - 1].endswith("# here")
+        [row] = [row for row in loop["tasks"] if row["name"] == "sits"]
+        assert row["current"]
+        assert row["seen"] > 0
+        text = goloop("top", str(process.pid), "--once").stdout
+        assert f"\n    sits <string>:{line}\n" in text
+        assert re.search(r"blocked for \d", text)
+        assert re.search(rf"\n0 +sits +> sits <string>:{line} ", text)
+
+
+def test_a_loop_that_was_closed_makes_room_for_the_next() -> None:
+    program = """
+import asyncio, sys, goloop
+async def main():
+    print("ready", flush=True)
+    while not stop:
+        await asyncio.sleep(0.01)
+stop = []
+def watch():
+    sys.stdin.readline()
+    stop.append(1)
+import threading
+threading.Thread(target=watch).start()
+goloop.run(main())
+stop.clear()
+goloop.run(main())
+"""
+    with running(program) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with subprocess.Popen(
+            [sys.executable, "-m", "goloop", "top", str(process.pid), "--json", "--interval", ".1"],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as watching:
+            assert watching.stdout is not None
+            try:
+                for _ in range(3):
+                    [loop] = json.loads(watching.stdout.readline())["processes"][0]["loops"]
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "ready\n"
+                for _ in range(5):
+                    [process_row] = json.loads(watching.stdout.readline())["processes"]
+                    for each in process_row["loops"]:
+                        assert each["interval"]["iterations"] >= 0
+                        assert each["interval"]["time_idle"] >= 0
+                assert loop["task_count"] == 1
+            finally:
+                watching.kill()
+
+
+# ---- many processes ------------------------------------------------------------------------
+
+FORKS = """
+import asyncio, os, sys, warnings
+warnings.simplefilter("ignore")
+import goloop
+async def worker():
+    os.write(1, b"%d\\n" % os.getpid())  # in one piece
+    await asyncio.get_running_loop().create_future()
+if os.fork() == 0:
+    goloop.run(worker())
+goloop.run(worker())
+"""
+
+
+@contextlib.contextmanager
+def forking() -> Iterator[tuple[int, int]]:
+    """A parent and its forked worker, which both answer."""
+    with running(FORKS, ready="") as process:
+        assert process.stdout is not None
+        pids = {int(process.stdout.readline()) for _ in range(2)}
+        [child] = pids - {process.pid}
+        try:
+            yield process.pid, child
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+@linux_only
+def test_all_finds_every_process_that_answers() -> None:
+    with forking() as (parent, child):
+        [told] = refreshes("--all", "--once")
+        found = {process["pid"]: process for process in told["processes"]}
+        assert {parent, child} <= set(found)
+        for pid in (parent, child):
+            [loop] = found[pid]["loops"]
+            assert [row["stack"][0][0] for row in loop["tasks"]] == ["worker"]
+            assert loop["native_id"] == pid
+        text = goloop("top", "--all", "--once").stdout
+        for pid in (parent, child):
+            assert f"pid {pid} " in text
+            assert re.search(rf"^{pid} +0 +Task-1 +worker <string>:7$", text, re.MULTILINE)
+    [told] = refreshes("--all", "--once") if others() else [{"processes": []}]
+    assert not {parent, child} & {process["pid"] for process in told["processes"]}
+
+
+def others() -> bool:
+    """Whether programs of other tests answer too."""
+    return goloop("top", "--all", "--once").returncode == 0
+
+
+@linux_only
+def test_several_processes_can_be_named() -> None:
+    with forking() as (parent, child):
+        [told] = refreshes(str(child), str(parent), "--once")
+        assert [process["pid"] for process in told["processes"]] == sorted((parent, child))
+
+
+@linux_only
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_all_leaves_the_programs_of_others_out() -> None:
+    become = "import os; import asyncio, goloop; os.setresuid(65534, 65534, 65534)\n"
+    # Python's own files may be root's alone.
+    imports = "import gettext, os, selectors, shutil; from goloop import __main__, metering, top\n"
+    with running(PROGRAM) as ours, running(become + PROGRAM) as theirs:
+        done = goloop("top", "--all", "--once", "--json", before=imports + become)
+        assert done.returncode == 0, done.stderr
+        found = {process["pid"] for process in json.loads(done.stdout)["processes"]}
+        assert theirs.pid in found
+        assert ours.pid not in found
+        [told] = refreshes("--all", "--once")  # root's
+        assert {ours.pid, theirs.pid} <= {process["pid"] for process in told["processes"]}
+
+
+# ---- while the GIL is held -----------------------------------------------------------------
+
+# The first answer is whole, the next ones are what the monitor would tell.
+HELD = (
+    PROGRAM.replace("goloop.run(main())", "")
+    + """
+import base64, json, threading
+from goloop import _core, introspection
+whole = introspection.respond
+asked = 0
+def respond(question):
+    global asked
+    asked += 1
+    if asked == 1:
+        return whole(question)
+    [loop] = _core._open_loops()
+    raw = {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+           for name, value in loop._metrics().items()
+           if name in ("time_busy", "time_idle", "turns", "bytes_sent", "iteration_time")}
+    stack = [["slow", "/app/views.py", 12], ["match\\x1b[2J", "/usr/lib/re.py", 7]]
+    return {"protocol": 1, "partial": True,
+            "loops": [{"metrics": raw, "blocked_for": 2.5, "stack": stack}]}
+introspection.respond = respond
+goloop.run(main())
+"""
+)
+
+
+def test_what_the_monitor_knows_is_shown_while_the_gil_is_held() -> None:
+    with running(HELD) as process:
+        first, second = refreshes(str(process.pid), "-n", "2", "--interval", "0.3")
+        assert first["processes"][0]["partial"] is False
+        [process_row] = second["processes"]
+        assert process_row["partial"] is True
+        assert process_row["program"] == first["processes"][0]["program"]
+        [before], [loop] = first["processes"][0]["loops"], process_row["loops"]
+        assert loop["blocked_for"] == 2.5
+        assert loop["utilization"] == 1  # blocked for longer than the interval
+        assert loop["id"] == before["id"]
+        assert loop["interval"]["bytes_sent"] > 0
+        assert loop["interval"]["iterations"] == 0  # not told
+        assert loop["tasks"] == []
+        text = goloop("top", str(process.pid), "--once").stdout
+    assert "the GIL is held; what follows is what the monitor knows" in text
+    assert "blocked for 2.5 s in\n    match\\x1b[2J lib/re.py:7\n    slow app/views.py:12\n" in text
+    assert os.path.basename(sys.executable) in text.splitlines()[0]  # of the process's command line
+
+
+HOLDING = """
+import asyncio, re, goloop
+def slow():
+    print("ready", flush=True)
+    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
+async def main():
+    await asyncio.sleep(0.05)
+    slow()
+goloop.run(main())
+"""
+
+
+@linux_only
+def test_a_regular_expression_does_not_keep_the_program_from_being_looked_at() -> None:
+    with running(HOLDING) as process:
+
+        def partial() -> dict[str, Any] | None:
+            [told] = refreshes(str(process.pid), "--once")[0]["processes"]
+            return told if told["partial"] else None
+
+        [loop] = until(partial)["loops"]
+        assert loop["stack"][0][1].endswith("re/__init__.py")
+        assert [frame[0] for frame in loop["stack"][1:3]] == ["slow", "main"]
+        assert loop["stack"][1][1:] == ["<string>", 5]
+        assert loop["blocked_for"] > 0
+        assert loop["metrics"]["turns"] > 0
+        assert loop["metrics"]["timer_lateness"]["count"] > 0
+        first, second = refreshes(str(process.pid), "-n", "2", "--interval", "0.5")
+        [before], [after] = (each["processes"][0]["loops"] for each in (first, second))
+        assert before["blocked_for"] < after["blocked_for"]
+        assert after["utilization"] == 1
+        text = goloop("top", str(process.pid), "--once").stdout
+        assert "\n    slow <string>:5\n    main <string>:8\n" in text
+
+
+# ---- plain text and the command line -----------------------------------------------------------
+
+
+def test_text_that_goes_to_no_terminal_is_plain(program: subprocess.Popen[str]) -> None:
+    done = goloop("top", str(program.pid), "-n", "2", "--interval", "0.2", TERM="xterm-256color")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    blocks = [block.splitlines() for block in re.split(r"\n\n(?=python)", done.stdout)]
+    assert len(blocks) == 2
+    for block in blocks:
+        assert f"pid {program.pid}" in block[0]
+        text = "\n".join(block)
+        for word in ("iterations/s", "ready wait", "timers late", "write buffers", "in ", "out "):
+            assert word in text
+        assert re.search(r"^\S.*  Task-9b +waits <string>:7 +gathers$", text, re.MULTILINE)
+        assert re.search(r"^127\.0\.0\.1:\d+ +StreamReaderProtocol +0 B$", text, re.MULTILINE)
+    assert "since the start" in "\n".join(blocks[0])
+    assert "over 0." in "\n".join(blocks[1])
+
+
+def test_a_terminal_without_unicode_gets_ascii(program: subprocess.Popen[str]) -> None:
+    done = goloop("top", str(program.pid), "--once", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert re.search(r"[#-]{20} +\d+%", done.stdout)
+
+
+def test_a_reader_that_goes_ends_it_quietly(program: subprocess.Popen[str]) -> None:
+    command = [sys.executable, "-m", "goloop", "top", str(program.pid), "--interval", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_a_program_that_ends_ends_it(program: subprocess.Popen[str]) -> None:
+    command = [sys.executable, "-m", "goloop", "top", str(program.pid), "--interval", "0.1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        program.kill()
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert errors == f"process {program.pid} has ended\n"
+
+
+def test_arguments_that_make_no_sense_are_refused() -> None:
+    pid = str(os.getpid())
+    for arguments, reason in (
+        ([], "name processes, or --all"),
+        (["--all", pid], "name processes, or --all"),
+        ([pid, "--interval", "0"], "'0' is not a number of seconds"),
+        ([pid, "--interval", "nan"], "'nan' is not a number of seconds"),
+        ([pid, "-n", "0"], "'0' is not a number of refreshes"),
+        (["x"], "'x' is no process id"),
+        ([pid, "--fast"], "unrecognized arguments: --fast"),
+    ):
+        done = goloop("top", *arguments)
+        assert done.returncode == 2
+        assert "usage: python -m goloop top" in done.stderr
+        assert reason in done.stderr
+
+
+def test_the_help_names_the_commands() -> None:
+    assert "top PID|--all" in goloop("--help").stdout
+    assert "--interval" in goloop("top", "--help").stdout
+
+
+# ---- texts in columns ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.25, "0.2"), (9, "9"), (12.3, "12"), (9999, "9999"), (10_000, "10.0k"),
+     (123_456, "123k"), (1.5e6, "1.5M"), (2e9, "2.0G"), (5e13, "50000G")],
+)  # fmt: skip
+def test_numbers(value: float, text: str) -> None:
+    assert top_view.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (999, "999 B"), (999.9, "1.0 kB"), (1500, "1.5 kB"), (123_456, "123 kB"),
+     (2_000_000, "2.0 MB"), (3e9, "3.0 GB"), (4e12, "4.0 TB"), (5e15, "5000 TB")],
+)  # fmt: skip
+def test_sizes(value: float, text: str) -> None:
+    assert top_view.size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (-1, "0"), (5e-9, "5.0 ns"), (85e-6, "85.0 µs"), (850e-6, "850 µs"),
+     (1.2e-3, "1.2 ms"), (0.5, "500 ms"), (0.9999, "1.0 s"), (59, "59.0 s"), (61, "1 min 1 s"),
+     (3700, "1 h 1 min"), (90_000, "1 d 1 h")],
+)  # fmt: skip
+def test_durations(value: float, text: str) -> None:
+    assert top_view.duration(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "fits"),
+    [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("abc", 1, "…"), ("abc", 0, ""), ("", 0, ""),
+     ("日本語", 6, "日本語"), ("日本語", 5, "日本…"), ("日本語", 4, "日…"),
+     ("e\u0301e\u0301", 2, "e\u0301e\u0301")],
+)  # fmt: skip
+def test_texts_are_cut_by_the_columns_that_they_take(text: str, columns: int, fits: str) -> None:
+    assert terminal.cut(text, columns) == fits
+    assert terminal.width(terminal.pad(text, columns)) == columns
+
+
+def test_nothing_that_commands_a_terminal_is_printable() -> None:
+    every = "".join(map(chr, range(0x11_0000)))
+    shown = terminal.printable(every)
+    assert not {unicodedata.category(each) for each in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    assert terminal.printable("a b\\é日") == "a b\\é日"
+    assert terminal.printable("\x1b[31m\x9b\n\u202e\ud800") == r"\x1b[31m\x9b\n\u202e\ud800"
+
+
+class Screen(io.StringIO):
+    """A terminal of no particular size."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+NAMES = ("日本語のタスク" * 4, "\x1b[2J" * 5, "e\u0301" * 30, "plain", "")
+
+
+def a_report(pid: int) -> dict[str, Any]:
+    spread = {"count": 3, "sum": 1.0, "p50": 1e-6, "p99": 2e-3, "max": 0.25}
+    figures: dict[str, Any] = dict.fromkeys(
+        ("iterations", "ready", "timers", "tasks", "connections_open", "connections_accepted",
+         "write_buffer_bytes", "bytes_received", "bytes_sent", "tls_handshakes",
+         "tls_handshake_failures", "dns_lookups", "threadsafe_calls", "late_writes",
+         "connections_refused", "accept_failures", "unhandled_exceptions", "blocked_spells",
+         "time_blocked", "gc_time"), 12345)  # fmt: skip
+    figures |= dict.fromkeys(("ready_wait", "timer_lateness", "iteration_time"), spread)
+    tasks = [
+        {"id": n, "mark": n, "name": name, "current": n == 1, "seen": n, "awaiters": list(NAMES),
+         "stack": [["函数\x9b", "/a/b/c.py", 10], ["f", "", 0]]}
+        for n, name in enumerate(NAMES * 4)
+    ]  # fmt: skip
+    connections = [
+        {"peer": name, "protocol": name, "tls": True, "write_buffer": 10**9} for name in NAMES * 4
+    ]
+    loop = {
+        "id": 1, "thread": "t\x1bread", "native_id": pid, "running": True, "blocked_for": 1.5,
+        "seconds": 1.0, "since_start": False, "utilization": 0.97, "interval": figures,
+        "metrics": figures, "stack": [["f\x07", "x.py", 1]] * 20, "task_count": 500,
+        "tasks": tasks, "connections": connections,
+    }  # fmt: skip
+    other = {**loop, "metrics": None, "running": False, "tasks": [], "connections": []}
+    return {"pid": pid, "program": "python \x1b]0;x\x07.py", "python": "3.13.0", "goloop": "0",
+            "uptime": 7e5, "partial": False, "loops": [loop, other]}  # fmt: skip
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_view_fits_into_any_terminal(monkeypatch: pytest.MonkeyPatch, several: bool) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    reports = [a_report(1), a_report(2), {"pid": 3, "error": "no\x1b" * 99}][: 3 if several else 1]
+    shown = terminal.Terminal(Screen())
+    for columns, rows in itertools.product((*range(1, 12), 20, 40, 70, 80, 100, 200), range(1, 60)):
+        view = top_view.View(shown, columns, rows)
+        lines = view.lines(reports, {1: 3.0}, "the foot")
+        assert len(lines) == rows
+        for line in lines:
+            text = shown.render(line, columns)
+            bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
+            assert terminal.width(bare) <= columns, (columns, rows, bare)
+            assert bare == terminal.printable(bare)
+        assert shown.render(lines[-1], 100).startswith("\x1b[2mthe foot")
+
+
+def test_the_view_is_in_the_order_that_was_chosen() -> None:
+    report = a_report(1)
+    tasks = report["loops"][0]["tasks"]
+    del tasks[3:]
+    for row, name, seen in zip(tasks, ("b10", "b9", "a"), (1, 3, 2), strict=True):
+        row |= {"name": name, "seen": seen}
+    view = top_view.View(terminal.Terminal(io.StringIO()), None, None)
+    found = {}
+    for order in top_view.ORDERS:
+        view.order = order
+        text = "\n".join("".join(text for text, _ in line) for line in view.lines([report], {}))
+        found[order] = re.findall(r"^\S+ s +(b10|b9|a) ", text, re.MULTILINE)
+    assert found == {
+        "time": ["b9", "a", "b10"],
+        "age": ["b10", "b9", "a"],
+        "name": ["a", "b9", "b10"],
+    }
+
+
+# ---- the screen ----------------------------------------------------------------------------------
+
+
+class Tmux:
+    """A terminal of tmux with a shell in it."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = str(folder / f"tmux-{next(self._numbers)}")
+        env = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        for name in ("TMUX", "NO_COLOR", "ENV"):
+            env.pop(name, None)
+        start = ["-u", "-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30"]
+        start += ["-c", str(folder), "sh"]
+        subprocess.run(["tmux", "-S", self._socket, *start], env=env, check=True, timeout=60)
+        self.until_shown(r"^[$#]")
+
+    def do(self, *command: str) -> str:
+        """A command of tmux."""
+        return subprocess.run(
+            ["tmux", "-S", self._socket, *command],
+            capture_output=True, text=True, check=True, timeout=60,
+        ).stdout  # fmt: skip
+
+    def text(self, *options: str) -> str:
+        return self.do("capture-pane", "-p", *options)
+
+    def keys(self, *keys: str) -> None:
+        self.do("send-keys", *keys)
+
+    def type(self, line: str) -> None:
+        """A line for the shell."""
+        self.do("send-keys", "-l", line)
+        self.keys("Enter")
+
+    def top(
+        self,
+        *arguments: str,
+        environ: str = "",
+        then: str = "echo status=$?",
+        keyless: bool = False,
+    ) -> None:
+        command = shlex.join([sys.executable, "-m", "goloop", "top", *arguments])
+        command += " < /dev/null" if keyless else ""
+        self.type(f"{environ} {command}; {then}")
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        return until(condition, self.text)
+
+    def until_shown(self, pattern: str) -> re.Match[str]:
+        found: re.Match[str] = self.until(lambda: re.search(pattern, self.text(), re.MULTILINE))
+        return found
+
+    def until_drawn(self) -> None:
+        """The screen of top with the first answer."""
+        self.until_shown(r"iterations/s(?s:.*)^q quit")
+
+    def fact(self, name: str) -> str:
+        return self.do("display-message", "-p", f"#{{{name}}}").strip()
+
+    def close(self) -> None:
+        self.do("kill-server")
+
+
+@pytest.fixture
+def screen(tmp_path: Path) -> Iterator[Tmux]:
+    if shutil.which("tmux") is None:
+        pytest.skip("there is no tmux here")
+    tmux = Tmux(tmp_path)
+    yield tmux
+    tmux.close()
+
+
+def test_the_screen_shows_the_program_and_gives_the_terminal_back(
+    screen: Tmux, program: subprocess.Popen[str]
+) -> None:
+    screen.type("stty -a > before; echo kept")
+    screen.until_shown("^kept$")
+    before = screen.text()
+    screen.top(str(program.pid), "--interval", "0.2", then="echo status=$?; stty -a > after")
+    screen.until_shown(r"^q quit   p pause   s order: time at the same line$")
+    screen.until_shown(r"over 0\.\d s")
+    text = screen.text()
+    assert len(text.splitlines()) == 30
+    assert re.match(rf"python\S* -c .*  pid {program.pid}  Python {sys.version.split()[0]}  ", text)
+    assert re.search(r"^  loop MainThread \d+  [█░]{12} +\d+%   \S+ iterations/s ", text, re.M)
+    assert re.search(r"^    ready wait .*s / .*s / .*s   timers late ", text, re.M)
+    assert re.search(r"^    ready \d+   timers \d+   tasks 6   connections 2$", text, re.M)
+    assert re.search(r"in \S+ k?B/s   out \S+ k?B/s", text)
+    assert re.search(r"^SEEN FOR  TASK \(6\) +STANDS AT +AWAITED BY$", text, re.M)
+    assert re.search(r"^\S+ m?s +gathers +gathers <string>:\d+ +Task-1$", text, re.M)
+    assert re.search(r"^CONNECTION TO \(2\) +PROTOCOL +WRITE BUFFER$", text, re.M)
+    assert screen.fact("alternate_on") == "1"
+    assert screen.fact("cursor_flag") == "0"
+    assert screen.fact("wrap_flag") == "0"
+    # Those that stand longest come first, and the one that moves last.
+    screen.until(lambda: order(screen)[-2:].count("moves") == 1 and len(order(screen)) == 6)
+    screen.keys("q")
+    screen.until_shown("^status=0$")
+    assert screen.text().startswith(before.rstrip())
+    assert screen.fact("alternate_on") == "0"
+    assert screen.fact("cursor_flag") == "1"
+    assert screen.fact("wrap_flag") == "1"
+    screen.type("cmp before after && echo the same modes")
+    screen.until_shown("^the same modes$")
+
+
+def order(screen: Tmux) -> list[str]:
+    """The tasks as they are listed."""
+    return re.findall(r"^\S+(?: m?s)? +(Task-\S+|gathers|moves) ", screen.text(), re.MULTILINE)
+
+
+def test_keys_change_the_order_and_pause(screen: Tmux, program: subprocess.Popen[str]) -> None:
+    screen.top(str(program.pid), "--interval", "0.2")
+    screen.until_shown("s order: time at the same line$")
+    screen.keys("s")
+    screen.until_shown("s order: age$")
+    assert order(screen)[0] == "Task-1"
+    screen.keys("s")
+    screen.until_shown("s order: name$")
+    names = order(screen)
+    assert names.index("Task-9b") < names.index("Task-10b") < names.index("gathers")
+    assert names[-1] == "moves"
+    screen.keys("p")
+    screen.until_shown("PAUSED$")
+    paused = screen.text()
+    screen.keys("Up", "x")  # mean nothing
+    screen.keys("s")
+    screen.until_shown("s order: time at the same line   PAUSED$")
+    assert screen.text().splitlines()[1:4] == paused.splitlines()[1:4]
+    screen.keys("p")
+    screen.until_shown("p pause   s order: time at the same line$")
+    screen.until(lambda: screen.text().splitlines()[1:4] != paused.splitlines()[1:4])
+    screen.keys("q")
+    screen.until_shown("^status=0$")
+
+
+def test_another_size_is_honoured_at_once(screen: Tmux, program: subprocess.Popen[str]) -> None:
+    screen.top(str(program.pid), "--interval", "3600")
+    screen.until_drawn()
+    for columns, rows in ((60, 12), (130, 40), (20, 5), (100, 30)):
+        screen.do("resize-window", "-x", str(columns), "-y", str(rows))
+
+        def drawn(columns: int = columns, rows: int = rows) -> bool:
+            lines = screen.text().splitlines()
+            foot = "q quit   p pause   s order: time at the same line"
+            whole = len(lines) == rows and lines[-1] == terminal.cut(foot, columns)
+            # The head ends at the right edge, with what there is room for.
+            head = lines[0]
+            return whole and terminal.width(head) == columns and f"pid {program.pid}" in head
+
+        screen.until(drawn)
+    screen.keys("q")
+    screen.until_shown("^status=0$")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 128 + 15), (signal.SIGHUP, 128 + 1), (signal.SIGINT, 130)],
+)
+def test_a_signal_ends_it_and_the_terminal_is_given_back(
+    screen: Tmux,
+    program: subprocess.Popen[str],
+    tmp_path: Path,
+    number: signal.Signals,
+    status: int,
+) -> None:
+    screen.type("stty -a > before; echo kept")
+    screen.until_shown("^kept$")
+    tell = "sh -c 'echo $$ > pid; exec \"$@\"' sh"
+    screen.top(str(program.pid), environ=tell, then="echo status=$?; stty -a > after")
+    screen.until_drawn()
+    if number == signal.SIGINT:
+        screen.keys("C-c")
+    else:
+        os.kill(int((tmp_path / "pid").read_text()), number)
+    screen.until_shown(f"^status={status}$")
+    assert screen.fact("alternate_on") == "0"
+    assert screen.fact("cursor_flag") == "1"
+    assert "kept" in screen.text()
+    assert "Traceback" not in screen.text()
+    screen.type("cmp before after && echo the same modes")
+    screen.until_shown("^the same modes$")
+
+
+def test_a_stopped_one_gives_the_terminal_back_until_it_goes_on(
+    screen: Tmux, program: subprocess.Popen[str]
+) -> None:
+    screen.type("bash --norc -i")
+    screen.until_shown(r"^bash\S*[$#]")
+    screen.top(str(program.pid), "--interval", "0.2")
+    screen.until_drawn()
+    screen.keys("C-z")
+    screen.until_shown("Stopped")
+    assert screen.fact("alternate_on") == "0"
+    assert screen.fact("cursor_flag") == "1"
+    screen.type("fg")
+    screen.until_drawn()
+    assert screen.fact("alternate_on") == "1"
+    screen.keys("s")
+    screen.until_shown("s order: age$")
+    screen.keys("q")
+    screen.until(lambda: screen.fact("alternate_on") == "0")
+
+
+def test_a_program_that_ends_leaves_a_message(screen: Tmux, program: subprocess.Popen[str]) -> None:
+    screen.top(str(program.pid), "--interval", "0.2")
+    screen.until_drawn()
+    program.kill()
+    screen.until_shown(f"^process {program.pid} has ended$")
+    screen.until_shown("^status=1$")
+    assert screen.fact("alternate_on") == "0"
+
+
+def test_a_number_of_refreshes_ends_the_screen_too(
+    screen: Tmux, program: subprocess.Popen[str]
+) -> None:
+    screen.top(str(program.pid), "-n", "2", "--interval", "0.2")
+    screen.until_shown("^status=0$")
+    assert "q quit" not in screen.text()
+
+
+def test_once_leaves_its_text_on_the_terminal(screen: Tmux, program: subprocess.Popen[str]) -> None:
+    screen.top(str(program.pid), "--once")
+    screen.until_shown("^status=0$")
+    text = screen.text()
+    assert f"pid {program.pid} " in text
+    assert "q quit" not in text
+    assert re.search("^SEEN FOR +TASK", text, re.MULTILINE)
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_name_does_not_command_the_terminal(screen: Tmux) -> None:
+    name = r"\x1b]0;owned\x07\x1b[2J\x9b5;5H\r\n\u202e日本"
+    with running(PROGRAM, NAME=name.replace("日本", r"\u65e5\u672c")) as program:
+        title = screen.fact("pane_title")
+        screen.top(str(program.pid), "--interval", "0.2")
+        shown = screen.until_shown(r"^\S+(?: m?s)? +(\\x1b\]0;owned\\x07\\\S*)")
+        assert name.startswith(shown[1].removesuffix("…"))
+        assert screen.text().startswith("python")
+        screen.do("resize-window", "-x", "250", "-y", "30")
+        screen.until(lambda: name in screen.text())
+        assert screen.fact("pane_title") == title
+        row = next(line for line in screen.text().splitlines() if name in line)
+        other = next(line for line in screen.text().splitlines() if " gathers " in line)
+        # Two columns for each of the two wide characters.
+        assert row.index(" waits ") + 2 == other.index(" gathers <")
+        screen.keys("q")
+        screen.until_shown("^status=0$")
+
+
+def test_colours_are_left_out_where_they_are_not_wanted(
+    screen: Tmux, program: subprocess.Popen[str]
+) -> None:
+    screen.top(str(program.pid))
+    screen.until_drawn()
+    assert "\x1b[" in screen.text("-e")
+    screen.keys("q")
+    screen.until_shown("^status=0$")
+    screen.top(str(program.pid), environ="NO_COLOR=1", then="echo second=$?")
+    screen.until_drawn()
+    assert "\x1b[" not in screen.text("-e")
+    screen.keys("q")
+    screen.until_shown("^second=0$")
+
+
+def test_a_dumb_terminal_gets_plain_text(screen: Tmux, program: subprocess.Popen[str]) -> None:
+    screen.top(str(program.pid), "-n", "1", environ="TERM=dumb")
+    screen.until_shown("^status=0$")
+    assert "q quit" not in screen.text()
+    assert re.search("^SEEN FOR +TASK", screen.text(), re.MULTILINE)
+    assert "\x1b[" not in screen.text("-e")
+
+
+def test_silence_is_shown_and_ends_when_the_program_goes_on(
+    screen: Tmux, program: subprocess.Popen[str]
+) -> None:
+    screen.top(str(program.pid), "--interval", "0.2")
+    screen.until_drawn()
+    program.send_signal(signal.SIGSTOP)
+    screen.until_shown(r"^  no answer for \d.* s: the GIL is held, or it is stopped$")
+    screen.keys("s")  # it goes on to listen
+    screen.until_shown("s order: age$")
+    program.send_signal(signal.SIGCONT)
+    screen.until(lambda: "no answer" not in screen.text())
+    screen.keys("q")
+    screen.until_shown("^status=0$")
+
+
+@linux_only
+def test_the_screen_of_all_follows_those_that_come_and_go(
+    screen: Tmux, program: subprocess.Popen[str]
+) -> None:
+    screen.do("resize-window", "-x", "150", "-y", "60")
+    screen.top("--all", "--interval", "0.2")
+    screen.until_shown(rf"  pid {program.pid}  Python")
+    with forking() as pids:
+        for pid in pids:
+            screen.until_shown(rf"  pid {pid}  Python")
+            screen.until_shown(rf"^  loop MainThread {pid}  .*iterations/s   ready wait p99 ")
+            screen.until_shown(rf"^{pid} +\S+( m?s)? +Task-1 +worker <string>:7")
+    screen.until(lambda: not any(f"pid {pid}" in screen.text() for pid in pids))
+    assert f"pid {program.pid}" in screen.text()
+    screen.keys("q")
+    screen.until_shown("^status=0$")
+
+
+def test_without_a_keyboard_it_is_ended_by_signals(
+    screen: Tmux, program: subprocess.Popen[str]
+) -> None:
+    screen.top(str(program.pid), "--interval", "0.2", keyless=True)
+    screen.until_drawn()
+    screen.keys("C-c")
+    screen.until_shown("^status=130$")
