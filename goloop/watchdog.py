@@ -20,6 +20,7 @@ import logging
 import os
 import threading
 import time
+from typing import NamedTuple
 
 from . import awaiting
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     Subscriber = Callable[["Blocked"], object]
-
-from typing import NamedTuple
 
 logger = logging.getLogger("goloop")
 
