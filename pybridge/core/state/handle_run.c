@@ -215,9 +215,47 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
     return rc;
 }
 
+/* ---- asyncio.Handle._run replaced ---------------------------------------------------- */
+
+static bool
+handles_look(void)
+{
+    PyTypeObject *type = (PyTypeObject *)G.asyncio_Handle;
+    PyObject *run = PyObject_GetAttr((PyObject *)type, G.s__run);
+    bool hooked = run != NULL && run != G.Handle_run;
+    if (run == NULL)
+        PyErr_Clear();
+    Py_XDECREF(run);
+    G.handle_hook.tag = type->tp_version_tag;
+    G.handle_hook.hooked = hooked;
+    return hooked;
+}
+
+GL_PRIVATE_INLINE bool
+gl_handles_hooked(void)
+{
+    unsigned int tag = ((PyTypeObject *)G.asyncio_Handle)->tp_version_tag;
+    return tag != 0 && tag == G.handle_hook.tag ? G.handle_hook.hooked : handles_look();
+}
+
+/* Calls what a program has put in the place of asyncio.Handle._run; that calls the original. */
+static int
+handle_call_hooked(gl_loop *loop, PyObject *self)
+{
+    if (handle_make_context(self) < 0)
+        return gl_handle_report(loop, self);
+    PyObject *run = PyObject_GetAttr(G.asyncio_Handle, G.s__run), *result = NULL;
+    if (run != NULL)
+        result = PyObject_CallOneArg(run, self);
+    Py_XDECREF(run);
+    return gl_done(result) < 0 ? gl_handle_report(loop, self) : 0;
+}
+
 GL_PRIVATE int
 handle_run(gl_loop *loop, PyObject *self)
 {
+    if (gl_handles_hooked())
+        return handle_call_hooked(loop, self);
     if (Py_TYPE(self) == G.threadsafe_handle_type)
         return handle_call_alone(loop, (gl_threadsafe_handle *)self);
     return handle_call(loop, self);

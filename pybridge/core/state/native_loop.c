@@ -5,7 +5,8 @@
  * nothing could tell the difference, Tasks and Futures put their entry on the ready
  * queue themselves.  Everything else takes the general path, which is asyncio's: a foreign
  * loop, a subclass or an instance with another call_soon, debug mode (whose checks
- * and tracebacks call_soon makes), and a closed loop (whose error call_soon raises).
+ * and tracebacks call_soon makes), a program that has replaced asyncio.Handle._run (which runs
+ * handles only), and a closed loop (whose error call_soon raises).
  *
  * The answer for a class is remembered together with the class's version tag, which
  * CPython changes whenever the class or one of its bases is changed.
@@ -50,7 +51,7 @@ gl_native_loop(PyObject *loop)
             return NULL;
     }
     gl_loop *self = (gl_loop *)loop;
-    if (self->debug || self->closed || self->replaced || self->shared == NULL ||
+    if (self->debug || gl_handles_hooked() || self->closed || self->replaced || self->shared == NULL ||
         gl_loop_is_foreign(self))
         return NULL;
     return self;

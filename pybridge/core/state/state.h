@@ -303,6 +303,9 @@ GL_PRIVATE PyObject *gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t 
 /* ---- handle_run.c ------------------------------------------------------------ */
 
 GL_PRIVATE PyObject *gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored));
+/* Whether a program has replaced asyncio.Handle._run, as what times callbacks does: then it is
+ * called for each of them, and each step of a task has a handle. */
+GL_PRIVATE_INLINE bool gl_handles_hooked(void);
 /* Hands the exception that is set, of a handle's callback, to the loop's exception handler.
  * -1 where it leaves the loop, or that handler raised. */
 GL_PRIVATE int gl_handle_report(gl_loop *loop, PyObject *self);

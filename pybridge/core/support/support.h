@@ -41,7 +41,7 @@ typedef struct gl_loop gl_loop;
     X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received)        \
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
     X(is_running) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
-    X(_callback_failed) X(addr) X(list_of_data) X(notice)
+    X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -151,6 +151,10 @@ struct gl_globals {
         unsigned int tag;
         PyObject *call_soon;      /* _core.Loop's method descriptor */
     } native_class;               /* state/native_loop.c [GIL; the three change together] */
+    struct {
+        unsigned int tag;
+        bool hooked;
+    } handle_hook;                /* asyncio.Handle._run (state/handle_run.c) [GIL] */
     PyTypeObject *stream_type;    /* the native one, which the next derives from */
     PyTypeObject *stream_class;   /* goloop.streams.StreamTransport; NULL until wanted [GIL] */
     struct {
