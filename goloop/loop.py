@@ -13,6 +13,7 @@ import warnings
 
 from . import _core
 from . import closing as closing  # for C, which imports nothing amid a call
+from . import debugging as debugging  # for C, when it is imported
 from .datagrams import Datagrams
 from .handshakes import Handshakes
 from .pipes import Pipes

@@ -59,6 +59,10 @@ def test_what_the_extension_imports_by_name_is_loaded_with_the_package() -> None
     assert "goloop.closing" in named
     loaded = set(program("import goloop, sys; print(*sys.modules)").split())
     assert named <= loaded
+    # A freezer sees what Python imports, not what the extension does.
+    ours = "".join(path.read_text() for path in (ROOT / "goloop").glob("*.py"))
+    for name in (each.split(".")[1] for each in named if each.startswith("goloop.")):
+        assert re.search(rf"^from (\. import {name}\b|\.{name} import)", ours, re.M), name
 
 
 def test_import_loads_no_go() -> None:
