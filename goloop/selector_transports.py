@@ -80,6 +80,11 @@ class _OverWatches:
 class OtherDatagramTransport(_OverWatches, _SelectorDatagramTransport):  # type: ignore[misc]
     """asyncio's datagram transport."""
 
+    if _SelectorDatagramTransport.is_reading is asyncio.ReadTransport.is_reading:
+        # asyncio's first releases of 3.11: it reads until it closes.
+        def is_reading(self) -> bool:
+            return not self._closing
+
 
 class OtherStreamTransport(_OverWatches, _SelectorSocketTransport):  # type: ignore[misc]
     """asyncio's stream transport."""
