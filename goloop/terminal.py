@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import unicodedata
 
@@ -63,6 +64,10 @@ def pad(text: str, columns: int, ellipsis: str = "…") -> str:
     """The text in exactly so many columns."""
     text = cut(text, columns, ellipsis)
     return text + " " * (columns - width(text))
+
+
+# What arrows and other keys without a character send; it may come together with other keys.
+_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]?|O.?|.?)", re.DOTALL)
 
 
 class Terminal:
@@ -183,17 +188,15 @@ class Screen:
             self._modes = None
 
     def draw(self, lines: list[Line]) -> None:
-        """Show these lines, as many as there is room for, in place of what was there."""
+        """Show these lines, one for each row, in place of what was there."""
         columns, rows = self._terminal.size()
         # Each line is erased before it is written: after it the cursor may still stand on its
         # last character.
         shown = ["\x1b[K" + self._terminal.render(line, columns) for line in lines[:rows]]
-        if len(shown) < rows:
-            shown.append("\x1b[J")
         self._terminal.write("\x1b[H" + "\r\n".join(shown))
 
     def keys(self) -> str:
-        """What was typed; "" for a key that sends a sequence, and when the keyboard has gone."""
+        """The characters that were typed; "" when the keyboard has gone."""
         if self._keyboard is None:
             return ""
         try:
@@ -202,4 +205,4 @@ class Screen:
             typed = ""
         if not typed:
             self._keyboard = None
-        return "" if typed.startswith("\x1b") else typed
+        return _SEQUENCE.sub("", typed)

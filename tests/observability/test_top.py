@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop import terminal, top_view
+from goloop import metering, terminal, top_view, watched
 
 PROGRAM = """
 import asyncio, os, socket, sys, goloop
@@ -123,6 +123,38 @@ def test_a_task_that_stands_is_told_from_one_that_moves(program: subprocess.Pope
     assert tasks[0]["Task-9b"]["stack"] == [["waits", "<string>", 7]]
     assert tasks[0]["gathers"]["awaiters"] == ["Task-1"]
     assert tasks[0]["Task-1"]["awaiters"] == []
+
+
+def test_a_running_task_that_comes_back_to_a_line_has_not_stood_there() -> None:
+    row = {"id": 5, "mark": 1, "wait": 0, "name": "t", "stack": [["f", "a.py", 1]], "awaiters": []}
+    each = watched.Watched(1)
+
+    def seen(iterations: int, current: int | None, now: float) -> float:
+        loop = {"id": 9, "metrics": {"iterations": iterations}, "current": current, "tasks": [row]}
+        report = each._taken({"program": "p", "loops": [loop]}, now)
+        return float(report["loops"][0]["tasks"][0]["seen"])
+
+    assert seen(100, 5, now=1.0) == 0
+    assert seen(100, 5, now=2.0) == 1  # the iteration goes on
+    assert seen(120, 5, now=3.0) == 0
+    assert seen(140, None, now=4.0) == 0  # it waits, and so others run
+    assert seen(160, None, now=6.0) == 2
+
+
+def test_the_greatest_value_is_that_of_the_interval() -> None:
+    def histogram(seconds: float, *counts: int) -> metering.Histogram:
+        buckets = [0] * len(metering._BOUNDS)
+        for index, count in enumerate(counts):
+            buckets[8 * index] = count
+        return metering.Histogram(sum(counts), seconds, seconds, tuple(buckets))
+
+    earlier = metering.Metrics(iteration_time=histogram(1.0, 0, 0, 1))
+    later = metering.Metrics(iteration_time=histogram(1.0, 0, 3, 1))
+    told = watched._spread((later - earlier).iteration_time)
+    assert told["count"] == 3
+    assert told["p50"] == told["p99"] == told["max"] == metering._BOUNDS[8] * 1e-9
+    told = watched._spread((later - later).iteration_time)
+    assert told["count"] == told["p50"] == told["p99"] == told["max"] == 0
 
 
 TURNING = """
@@ -403,10 +435,12 @@ def test_text_that_goes_to_no_terminal_is_plain(program: subprocess.Popen[str]) 
     assert "over 0." in "\n".join(blocks[1])
 
 
-def test_a_terminal_without_unicode_gets_ascii(program: subprocess.Popen[str]) -> None:
-    done = goloop("top", str(program.pid), "--once", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+def test_a_terminal_without_unicode_gets_ascii() -> None:
+    with running(PROGRAM, NAME=r"\u65e5\u672c") as program:
+        done = goloop("top", str(program.pid), "--once", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
+    assert r"\u65e5\u672c" in done.stdout
     assert re.search(r"[#-]{20} +\d+%", done.stdout)
 
 
@@ -504,6 +538,35 @@ def test_nothing_that_commands_a_terminal_is_printable() -> None:
     assert not {unicodedata.category(each) for each in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     assert terminal.printable("a b\\é日") == "a b\\é日"
     assert terminal.printable("\x1b[31m\x9b\n\u202e\ud800") == r"\x1b[31m\x9b\n\u202e\ud800"
+
+
+def test_what_an_encoding_has_not_is_spelled_out() -> None:
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    shown = terminal.Terminal(ascii_only)
+    assert shown.render([("5 µs", "1"), (" 日 …", "")]) == r"5 us \u65e5 \u2026"
+    assert shown.render([("abcdef", "")], 4) == "abc~"
+    latin = terminal.Terminal(io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    assert latin.render([("5 µs é 日", "")]) == r"5 µs é \u65e5"
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [("q", "q"), ("sp", "sp"), ("\x1b[A", ""), ("\x1b[As", "s"), ("x\x1b[1;5Cs\x1bOPq", "xsq"),
+     ("\x1b", ""), ("\x1bq", ""), ("\x1b[", ""), ("é\xff", "é\xff")],
+)  # fmt: skip
+def test_keys_without_a_character_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch, typed: str, keys: str
+) -> None:
+    leader, follower = os.openpty()
+    with open(follower, encoding="utf-8") as keyboard:
+        monkeypatch.setattr(sys, "stdin", keyboard)
+        screen = terminal.Screen(terminal.Terminal(Screen()))
+        with screen:  # as the terminal was, keys would come with the end of the line
+            os.write(leader, typed.encode())
+            assert screen.keys() == keys
+        os.close(leader)
+        assert screen.keys() == ""
+        assert screen.keyboard is None
 
 
 class Screen(io.StringIO):
@@ -885,7 +948,7 @@ def test_the_screen_of_all_follows_those_that_come_and_go(
             screen.until_shown(rf"  pid {pid}  Python")
             screen.until_shown(rf"^  loop MainThread {pid}  .*iterations/s   ready wait p99 ")
             screen.until_shown(rf"^{pid} +\S+( m?s)? +Task-1 +worker <string>:7")
-    screen.until(lambda: not any(f"pid {pid}" in screen.text() for pid in pids))
+    screen.until(lambda: not any(re.search(rf"\b{pid}\b", screen.text()) for pid in pids))
     assert f"pid {program.pid}" in screen.text()
     screen.keys("q")
     screen.until_shown("^status=0$")
