@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 TYPE_CHECKING = False
@@ -33,5 +34,8 @@ def awaiters(task: Any, waiting: Waiting) -> list[Any]:
             found.append(parent)
         for cell in getattr(callback, "__closure__", None) or ():
             with contextlib.suppress(ValueError):
-                found.extend(waiting.get(id(cell.cell_contents), ()))
+                held = cell.cell_contents
+                # A task there is who waits, and is found by the future that it waits for.
+                if not isinstance(held, asyncio.Task):
+                    found.extend(waiting.get(id(held), ()))
     return found

@@ -181,6 +181,8 @@ class _Signals:
         os.set_blocking(self._write, False)
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in (*self._ENDING, signal.SIGTSTP, signal.SIGWINCH):
+            if signal.getsignal(number) == signal.SIG_IGN:
+                continue  # nohup, or a shell without job control
             self._before[number] = signal.signal(number, self._take)
         return self
 
@@ -292,6 +294,5 @@ def _print_text(terminal: Terminal, reports: list[Row]) -> None:
 def _end(number: int) -> int:
     if number and number != signal.SIGINT:
         # Whoever has sent it sees that it was obeyed.
-        signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     return 128 + number if number else 0

@@ -235,7 +235,12 @@ def started(folder: Path, name: str, program: str, *words: str) -> Iterator[subp
     (folder / name).write_text(program)
     env = {**os.environ, "GOLOOP_INTROSPECT": "1"}
     with subprocess.Popen(
-        [sys.executable, name, *words], cwd=folder, env=env, stdout=subprocess.PIPE, text=True
+        [sys.executable, name, *words],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # the shop complains when its clients are killed
+        text=True,
     ) as process:
         try:
             yield process
@@ -265,7 +270,7 @@ def captured(folder: Path, pid: int) -> str:
 def main(target: Path) -> None:
     """Draws."""
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "app"
+        folder = Path(place) / "shop"
         folder.mkdir()
         with started(folder, "shop.py", SHOP) as shop:
             assert shop.stdout is not None

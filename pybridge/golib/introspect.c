@@ -23,7 +23,7 @@
 #include "thread.h"
 
 /* Python has been given so long to take the connection. */
-#define PATIENCE_NS 200000000
+#define PATIENCE_NS 500000000
 #define QUESTION_MS 1000
 #define ANSWER_MS 10000
 #define QUESTION_MAX 4096

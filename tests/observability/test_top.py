@@ -446,7 +446,10 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
 
 def test_a_reader_that_goes_ends_it_quietly(program: subprocess.Popen[str]) -> None:
     command = [sys.executable, "-m", "goloop", "top", str(program.pid), "--interval", "0.1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    env = {**os.environ, "PYTHONUNBUFFERED": ""}
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
