@@ -127,6 +127,7 @@ one_report = asyncio.Lock()
 async def named(request, handler):
     task = asyncio.current_task()
     task.set_name(f"{request.method} {request.path}")
+    request.task.set_name(f"client {request.transport.get_extra_info('peername')[1]}")
     try:
         return await handler(request)
     finally:
