@@ -334,18 +334,16 @@ def test_all_leaves_the_programs_of_others_out() -> None:
 
 # ---- while the GIL is held -----------------------------------------------------------------
 
-# The first answer is whole, the next ones are what the monitor would tell.
+# Once it has read a line it answers as the monitor would.
 HELD = (
     PROGRAM.replace("goloop.run(main())", "")
     + """
 import base64, json, threading
 from goloop import _core, introspection
 whole = introspection.respond
-asked = 0
+held = threading.Event()
 def respond(question):
-    global asked
-    asked += 1
-    if asked == 1:
+    if not held.is_set():
         return whole(question)
     [loop] = _core._open_loops()
     raw = {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
@@ -353,22 +351,41 @@ def respond(question):
            if name in ("time_busy", "time_idle", "turns", "bytes_sent", "iteration_time")}
     stack = [["slow", "/app/views.py", 12], ["match\\x1b[2J", "/usr/lib/re.py", 7]]
     return {"protocol": 1, "partial": True,
-            "loops": [{"metrics": raw, "blocked_for": 2.5, "stack": stack}]}
+            "loops": [{"metrics": raw, "blocked_for": 50.0, "stack": stack}]}
 introspection.respond = respond
+def watch():
+    sys.stdin.readline()
+    held.set()
+threading.Thread(target=watch, daemon=True).start()
 goloop.run(main())
 """
 )
 
 
 def test_what_the_monitor_knows_is_shown_while_the_gil_is_held() -> None:
+    command = [sys.executable, "-m", "goloop", "top", "--json", "--interval", "0.3"]
     with running(HELD) as process:
-        first, second = refreshes(str(process.pid), "-n", "2", "--interval", "0.3")
-        assert first["processes"][0]["partial"] is False
-        [process_row] = second["processes"]
-        assert process_row["partial"] is True
-        assert process_row["program"] == first["processes"][0]["program"]
-        [before], [loop] = first["processes"][0]["loops"], process_row["loops"]
-        assert loop["blocked_for"] == 2.5
+        assert process.stdin is not None
+        with subprocess.Popen(
+            [*command, str(process.pid)], stdout=subprocess.PIPE, text=True
+        ) as watching:
+            assert watching.stdout is not None
+            try:
+                lines = iter(watching.stdout.readline, "")
+                reports = (json.loads(line)["processes"][0] for line in lines)
+                first = next(reports)
+                assert first["partial"] is False
+                process.stdin.write("\n")
+                process.stdin.flush()
+                for told in reports:
+                    if told["partial"]:
+                        break
+                    first = told
+            finally:
+                watching.kill()
+        assert told["program"] == first["program"]
+        [before], [loop] = first["loops"], told["loops"]
+        assert loop["blocked_for"] == 50
         assert loop["utilization"] == 1  # blocked for longer than the interval
         assert loop["id"] == before["id"]
         assert loop["interval"]["bytes_sent"] > 0
@@ -376,7 +393,9 @@ def test_what_the_monitor_knows_is_shown_while_the_gil_is_held() -> None:
         assert loop["tasks"] == []
         text = goloop("top", str(process.pid), "--once").stdout
     assert "the GIL is held; what follows is what the monitor knows" in text
-    assert "blocked for 2.5 s in\n    match\\x1b[2J lib/re.py:7\n    slow app/views.py:12\n" in text
+    assert (
+        "blocked for 50.0 s in\n    match\\x1b[2J lib/re.py:7\n    slow app/views.py:12\n" in text
+    )
     assert os.path.basename(sys.executable) in text.splitlines()[0]  # of the process's command line
 
 
