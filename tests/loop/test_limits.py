@@ -49,6 +49,7 @@ def passes(program: str, loop: str, *arguments: str) -> None:
 # ---- the limit of open files -------------------------------------------------------
 
 
+@pytest.mark.forks
 def test_the_limit_of_open_files_stays(loop_name: str) -> None:
     passes(
         """

@@ -344,6 +344,7 @@ def prefork(directory: Path, interval: float) -> Iterator[Server]:
 NEVER = 86400.0
 
 
+@pytest.mark.forks
 def test_any_worker_answers_for_all(tmp_path: Path) -> None:
     with prefork(tmp_path, 0.05) as server:
         workers = [server.fork() for _ in range(3)]
@@ -362,6 +363,7 @@ def test_any_worker_answers_for_all(tmp_path: Path) -> None:
         assert files == {str(worker.pid) for worker in workers}
 
 
+@pytest.mark.forks
 def test_the_next_worker_tells_no_less_than_the_one_before(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
@@ -373,6 +375,7 @@ def test_the_next_worker_tells_no_less_than_the_one_before(tmp_path: Path) -> No
         assert first.scrape()[COUNTER] == 5
 
 
+@pytest.mark.forks
 def test_what_a_worker_has_counted_stays_when_it_was_killed(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
@@ -396,6 +399,7 @@ def test_what_a_worker_has_counted_stays_when_it_was_killed(tmp_path: Path) -> N
         assert (found[COUNTER], found["goloop_loops"]) == (7, 1)
 
 
+@pytest.mark.forks
 def test_what_a_worker_has_counted_last_stays_when_it_ends(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
@@ -405,6 +409,7 @@ def test_what_a_worker_has_counted_last_stays_when_it_ends(tmp_path: Path) -> No
         assert (found[COUNTER], found["goloop_loops"]) == (3, 1)
 
 
+@pytest.mark.forks
 def test_a_crash_amid_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
@@ -435,6 +440,7 @@ def test_a_crash_amid_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
         assert second.scrape()[COUNTER] == 5
 
 
+@pytest.mark.forks
 def test_an_earlier_process_with_the_same_number_is_another_one(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
@@ -449,6 +455,7 @@ def test_an_earlier_process_with_the_same_number_is_another_one(tmp_path: Path) 
         assert first.file().exists()
 
 
+@pytest.mark.forks
 def test_files_of_other_versions_count_as_far_as_they_are_understood(tmp_path: Path) -> None:
     figures = {"unhandled_exceptions": 5, "gc_time": 1000.0, "of_the_future": {"count": 1}}
     (tmp_path / "goloop_1_1.json").write_text(json.dumps(figures))
@@ -465,6 +472,7 @@ def test_files_of_other_versions_count_as_far_as_they_are_understood(tmp_path: P
             assert found["goloop_gc_seconds_total"] >= 1500
 
 
+@pytest.mark.forks
 def test_files_that_mean_nothing_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "goloop_1_1.json").write_text("{")
     (tmp_path / "goloop_1_2.json").write_text("[]")
@@ -485,6 +493,7 @@ def test_files_that_mean_nothing_do_no_harm(tmp_path: Path) -> None:
         assert left == {"counter_1.db", "goloop.lock", "goloop_ended.json"}
 
 
+@pytest.mark.forks
 def test_a_worker_that_cannot_write_answers_for_itself(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         worker = server.fork()

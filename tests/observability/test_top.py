@@ -287,6 +287,7 @@ def forking() -> Iterator[tuple[int, int]]:
 
 
 @linux_only
+@pytest.mark.forks
 def test_all_finds_every_process_that_answers() -> None:
     with forking() as (parent, child):
         [told] = refreshes("--all", "--once")
@@ -310,6 +311,7 @@ def others() -> bool:
 
 
 @linux_only
+@pytest.mark.forks
 def test_several_processes_can_be_named() -> None:
     with forking() as (parent, child):
         [told] = refreshes(str(child), str(parent), "--once")
@@ -959,6 +961,7 @@ def test_silence_is_shown_and_ends_when_the_program_goes_on(
 
 
 @linux_only
+@pytest.mark.forks
 def test_the_screen_of_all_follows_those_that_come_and_go(
     screen: Tmux, program: subprocess.Popen[str]
 ) -> None:

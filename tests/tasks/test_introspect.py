@@ -144,6 +144,7 @@ def test_no_setting_of_either_side_hides_it(program: subprocess.Popen[str]) -> N
 
 @linux_only
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.forks
 def test_another_user_gets_no_answer(program: subprocess.Popen[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
@@ -757,6 +758,7 @@ goloop.run(parent())
 
 
 @linux_only
+@pytest.mark.forks
 def test_a_child_tells_nothing_of_its_parents_loop() -> None:
     with running(IN_A_LOOP, ready="") as process:
         assert process.stdout is not None

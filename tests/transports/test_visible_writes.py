@@ -264,6 +264,7 @@ def test_whatever_ends_the_run_has_the_bytes_sent(loop_name: str, end: str) -> N
     assert done.stdout == "last words\n", done.stderr
 
 
+@pytest.mark.forks
 def test_a_loop_in_a_daemon_thread_has_its_bytes_sent_at_exit(loop_name: str) -> None:
     """The interpreter ends while a callback of another thread's loop goes on."""
     program = f"""

@@ -345,6 +345,7 @@ until(lambda: not resolvers())
     )
 
 
+@pytest.mark.forks
 def test_a_child_starts_go_though_a_name_was_looked_up_when_it_was_made(library: Path) -> None:
     # The child has the memory of threads that looked up names for threads of its own, and
     # glibc's lock as it was.
