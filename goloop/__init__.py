@@ -11,7 +11,7 @@ Importing this package loads no Go: the Go library is opened with the first loop
 that servers may fork before.
 
 Where goloop's own loop can't be had, `native` is False, and the names here stand for
-asyncio's loop of the platform: see fallback.py.
+asyncio's loop of the platform: see goloop/_internal/fallback.py.
 """
 
 from __future__ import annotations
@@ -19,27 +19,41 @@ from __future__ import annotations
 import os as _os
 import sys
 
-from . import policy as _policy
-from .chosen import Future, Loop, Task, native, new_event_loop
-from .diagnostics import diagnostics
-from .runner import run
-from .version import __version__
+from ._internal import policy as _policy
+from ._internal.chosen import Future, Loop, Task, native, new_event_loop
+from ._internal.diagnostics import diagnostics
+from ._internal.runner import run
+from ._internal.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .metering import Metrics
+    from ._internal.metering import Histogram, Metrics
+    from .watchdog import Blocked
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:
-    from .policy import EventLoopPolicy, install
+    from ._internal.policy import EventLoopPolicy, install
 else:
     # asyncio deprecates policies, and from 3.14 on says so whenever one is named.
-    from .policy import install
+    from ._internal.policy import install
 
-    def __getattr__(name: str) -> object:
-        if name == "EventLoopPolicy" and _policy.AVAILABLE:
-            _policy.warn_deprecated("goloop.EventLoopPolicy")
-            return _policy.EventLoopPolicy
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Types of what goloop answers: most programs never name them.
+_LATER = {
+    "Blocked": "goloop.watchdog",
+    "Histogram": "goloop._internal.metering",
+    "Metrics": "goloop._internal.metering",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "EventLoopPolicy" and _policy.AVAILABLE:
+        _policy.warn_deprecated("goloop.EventLoopPolicy")
+        return _policy.EventLoopPolicy
+    if native and name in _LATER:
+        import importlib
+
+        found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def metrics() -> Metrics:
@@ -51,7 +65,7 @@ def metrics() -> Metrics:
         raise RuntimeError(
             "asyncio's loop has no metrics; goloop.diagnostics() tells why it is used"
         )
-    from .metering import metrics as ask
+    from ._internal.metering import metrics as ask
 
     return ask()
 
@@ -64,25 +78,28 @@ def introspect() -> None:
     GOLOOP_INTROSPECT=1 in the environment does the same.  Raises OSError where no socket can be
     had.
     """
-    from .introspection import introspect as answer
+    from ._internal.introspection import introspect as answer
 
     answer()
 
 
 if not native:
-    from . import fallback as _fallback
+    from ._internal import fallback as _fallback
 
     _fallback.warn()
 
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
-    from .introspection import introspect_if_asked as _introspect_if_asked
+    from ._internal.introspection import introspect_if_asked as _introspect_if_asked
 
     _introspect_if_asked()
 
 __all__: tuple[str, ...] = (
+    "Blocked",
     "EventLoopPolicy",
     "Future",
+    "Histogram",
     "Loop",
+    "Metrics",
     "Task",
     "__version__",
     "diagnostics",
@@ -96,3 +113,5 @@ __all__: tuple[str, ...] = (
 
 if not _policy.AVAILABLE:
     __all__ = tuple(name for name in __all__ if name != "EventLoopPolicy")
+if not native:
+    __all__ = tuple(name for name in __all__ if name not in _LATER)

@@ -20,9 +20,9 @@ import runpy
 import sys
 
 from . import new_event_loop
-from .diagnostics import diagnostics
-from .policy import set_policy
-from .version import __version__
+from ._internal.diagnostics import diagnostics
+from ._internal.policy import set_policy
+from ._internal.version import __version__
 
 USAGE = """\
 usage: python -m goloop                      show diagnostics
@@ -72,11 +72,11 @@ def main(arguments: list[str]) -> int:
     elif arguments[0] == "-m" and len(arguments) > 1:
         run_module(arguments[1], arguments[2:])
     elif arguments[0] in ("ps", "pstree") and not os.path.exists(arguments[0]):
-        from . import inspecting
+        from ._internal import inspecting
 
         return inspecting.main(arguments[0], arguments[1:])
     elif arguments[0] == "top" and not os.path.exists(arguments[0]):
-        from . import top
+        from ._internal import top
 
         return top.main(arguments[1:])
     elif arguments[0].startswith("-"):

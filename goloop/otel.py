@@ -37,10 +37,13 @@ try:
 except ImportError as error:
     raise ImportError("goloop.otel needs opentelemetry: pip install goloop[otel]") from error
 
-from . import metering, watchdog
-from .catalogue import FIGURES, Figure
-from .metering import Histogram, Metrics
-from .version import __version__
+from . import watchdog
+from ._internal import metering
+from ._internal.catalogue import FIGURES, Figure
+from ._internal.metering import Histogram, Metrics
+from ._internal.version import __version__
+
+__all__ = ("Instrumentation", "instrument")
 
 _NAME = "goloop"
 # The greatest value is told as exactly as the percentiles are.

@@ -47,8 +47,10 @@ except ImportError as error:
         "goloop.prometheus needs prometheus_client: pip install goloop[prometheus]"
     ) from error
 
-from .catalogue import FIGURES, Figure
-from .metering import _OF_THE_PROCESS, _STATES, Histogram, Metrics, metrics, total
+from ._internal.catalogue import FIGURES, Figure
+from ._internal.metering import _OF_THE_PROCESS, _STATES, Histogram, Metrics, metrics, total
+
+__all__ = ("Collector", "register")
 
 _logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from . import awaiting
+from ._internal import awaiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     Subscriber = Callable[["Blocked"], object]
+
+__all__ = ("Blocked", "Frame", "subscribe")
 
 logger = logging.getLogger("goloop")
 

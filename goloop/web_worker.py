@@ -11,7 +11,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .policy import set_policy
+from ._internal.policy import set_policy
+
+__all__ = ("GoloopWebWorker",)
 
 _GunicornWebWorker: Any = importlib.import_module("aiohttp.worker").GunicornWebWorker
 

@@ -13,7 +13,9 @@ import asyncio
 import importlib
 from typing import Any
 
-from .chosen import Loop, new_event_loop
+from ._internal.chosen import Loop, new_event_loop
+
+__all__ = ("GoloopWorker",)
 
 _ASGIWorker: Any = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
 

@@ -1,7 +1,7 @@
 /*
  * introspect.c: answers `goloop ps` and `goloop top` for a process whose GIL is held.
  *
- * Python listens at the socket (goloop/introspection.py), and answers by a thread of its own, which
+ * Python listens at the socket (goloop/_internal/introspection.py), and answers by a thread of its own, which
  * needs the GIL.  Where it does not come for some ticks though somebody waits, this does: it tells
  * what the shared blocks and the watchdog know, and says that it is not all ("partial").
  *

@@ -64,10 +64,12 @@ TASK_GROUPS: tuple[Group, ...] = tuple(
 def bind_classes() -> None:
     """goloop's classes where asyncio keeps its C-accelerated ones."""
     import goloop
-    import goloop.tasks
+    import goloop._internal.tasks
 
-    if goloop.tasks.reason is not None:
-        raise RuntimeError(f"goloop has no classes of its own here: {goloop.tasks.reason}")
+    if goloop._internal.tasks.reason is not None:
+        raise RuntimeError(
+            f"goloop has no classes of its own here: {goloop._internal.tasks.reason}"
+        )
     module: Any
     for module, name, cls in (
         (asyncio.futures, "_CFuture", goloop.Future),

@@ -17,7 +17,7 @@ import pytest
 import task_binding
 from expectations import Expectation
 
-import goloop.tasks
+import goloop._internal.tasks
 
 HERE = Path(__file__).parent
 MODULE_LIMIT = 400
@@ -38,7 +38,8 @@ SINCE = {
 }
 
 pytestmark = pytest.mark.skipif(
-    goloop.tasks.reason is not None, reason=f"no classes of our own: {goloop.tasks.reason}"
+    goloop._internal.tasks.reason is not None,
+    reason=f"no classes of our own: {goloop._internal.tasks.reason}",
 )
 
 

@@ -326,7 +326,7 @@ NPROC = (
 import threading
 # A user that nobody else is, for the limit counts all threads of a user; root has none.
 if os.geteuid() == 0:
-    goloop.library  # what is read from files of root's is read before
+    goloop._internal.library  # what is read from files of root's is read before
     user = 1_000_000 + os.getpid()
     os.setresuid(user, user, user)
 

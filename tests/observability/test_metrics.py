@@ -20,8 +20,9 @@ import pytest
 from tls_tools import client_context, server_context
 
 import goloop
-from goloop import _core, metering
-from goloop.metering import Histogram, Metrics
+from goloop import _core
+from goloop._internal import metering
+from goloop._internal.metering import Histogram, Metrics
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio counts nothing"

@@ -25,9 +25,10 @@ from opentelemetry.trace import StatusCode
 
 import goloop
 import goloop.otel
-from goloop import metering, watchdog
-from goloop.catalogue import FIGURES
-from goloop.metering import Histogram, Metrics
+from goloop import watchdog
+from goloop._internal import metering
+from goloop._internal.catalogue import FIGURES
+from goloop._internal.metering import Histogram, Metrics
 
 
 class Pipeline:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop import metering, terminal, top_view, watched
+from goloop._internal import metering, terminal, top_view, watched
 
 PROGRAM = """
 import asyncio, os, socket, sys, goloop
@@ -323,7 +323,8 @@ def test_several_processes_can_be_named() -> None:
 def test_all_leaves_the_programs_of_others_out() -> None:
     become = "import os; import asyncio, goloop; os.setresuid(65534, 65534, 65534)\n"
     # Python's own files may be root's alone.
-    imports = "import gettext, os, selectors, shutil; from goloop import __main__, metering, top\n"
+    imports = "import gettext, os, selectors, shutil\nfrom goloop import __main__\n"
+    imports += "from goloop._internal import metering, top\n"
     with running(PROGRAM) as ours, running(become + PROGRAM) as theirs:
         done = goloop("top", "--all", "--once", "--json", before=imports + become)
         assert done.returncode == 0, done.stderr
@@ -341,7 +342,8 @@ HELD = (
     PROGRAM.replace("goloop.run(main())", "")
     + """
 import base64, json, threading
-from goloop import _core, introspection
+from goloop import _core
+from goloop._internal import introspection
 whole = introspection.respond
 held = threading.Event()
 def respond(question):

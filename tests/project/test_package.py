@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 import goloop
-from goloop import policy
-from goloop.diagnostics import diagnostics
+from goloop._internal import policy
+from goloop._internal.diagnostics import diagnostics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,7 +56,7 @@ def test_what_the_extension_imports_by_name_is_loaded_with_the_package() -> None
     core = ROOT / "pybridge" / "core"
     text = "".join(path.read_text() for path in core.rglob("*.c"))
     named = set(re.findall(r'(?:gl_import_attr\(|IMPORT\(\w+, )"([\w.]+)"', text))
-    assert "goloop.closing" in named
+    assert "goloop._internal.closing" in named
     loaded = set(program("import goloop, sys; print(*sys.modules)").split())
     assert named <= loaded
     # A freezer sees what Python imports, not what the extension does.
@@ -504,10 +504,10 @@ def test_loop_is_an_asyncio_loop_and_takes_no_arguments() -> None:
     try:
         assert isinstance(loop, asyncio.AbstractEventLoop)
         assert isinstance(loop, asyncio.BaseEventLoop)
-        assert repr(loop) == "<Loop running=False closed=False debug=False>"
+        assert repr(loop) == "<goloop.Loop running=False closed=False debug=False>"
     finally:
         loop.close()
-    assert repr(loop) == "<Loop running=False closed=True debug=False>"
+    assert repr(loop) == "<goloop.Loop running=False closed=True debug=False>"
     with pytest.raises(TypeError, match="takes 1 positional argument"):
         goloop.Loop(1)  # type: ignore[call-arg]
 
@@ -537,7 +537,7 @@ def test_unclosed_loop_warns_and_is_closed() -> None:
     gc.disable()  # for its own watches refer to it, as asyncio's do
     try:
         del loop
-        with pytest.warns(ResourceWarning, match="unclosed event loop <Loop running=False"):
+        with pytest.warns(ResourceWarning, match="unclosed event loop <goloop.Loop running=False"):
             gc.collect()
     finally:
         gc.enable()
@@ -634,7 +634,7 @@ def test_command_line_runs_a_program(tmp_path: Path) -> None:
     path.write_text(PROGRAM, encoding="utf-8")
     done = python("-m", "goloop", str(path), "-x", "--help")
     assert done.stderr == ""
-    assert done.stdout == f"goloop.loop __main__ ['-x', '--help'] {tmp_path}\n"
+    assert done.stdout == f"goloop __main__ ['-x', '--help'] {tmp_path}\n"
     assert done.returncode == 3
 
 
@@ -643,7 +643,7 @@ def test_command_line_runs_a_module(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = python("-m", "goloop", "-m", "prog", "1", cwd=tmp_path, env=environment)
     assert done.stderr == ""
-    assert done.stdout == f"goloop.loop __main__ ['1'] {tmp_path}\n"
+    assert done.stdout == f"goloop __main__ ['1'] {tmp_path}\n"
     assert done.returncode == 3
 
 

@@ -357,7 +357,9 @@ print(sorted(goloop.__all__), [hasattr(goloop, name) for name in goloop.__all__]
 """
     done = run_pure(pure, script)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"{sorted(goloop.__all__)} {[True] * len(goloop.__all__)}"
+    # asyncio's loop has no figures and no watchdog, so their types are missing with them.
+    names = sorted({*goloop.__all__} - {"Blocked", "Histogram", "Metrics"})
+    assert done.stdout.strip() == f"{names} {[True] * len(names)}"
 
 
 WINDOWS = """
@@ -418,7 +420,7 @@ def test_the_go_library_looks_like_no_module(wheel: Path, tmp_path: Path) -> Non
     script = """
 import importlib, pkgutil, goloop
 names = {each.name for each in pkgutil.walk_packages(goloop.__path__, "goloop.")}
-assert {"goloop.loop", "goloop._core"} <= names, names
+assert {"goloop._internal.loop", "goloop._core"} <= names, names
 for name in names - {"goloop.__main__", "goloop.workers", "goloop.web_worker"}:
     if "hook-" not in name:
         importlib.import_module(name)
@@ -455,7 +457,7 @@ def test_the_extension_links_no_go() -> None:
 def test_the_library_exports_one_function_and_includes_no_python() -> None:
     readelf = shutil.which("readelf")
     assert readelf is not None, "binutils comes with every C compiler"
-    library = goloop.library.LIBRARY
+    library = goloop._internal.library.LIBRARY
     listing = subprocess.run(
         [readelf, "--dyn-syms", "--wide", library], stdout=subprocess.PIPE, text=True, check=True
     ).stdout

@@ -25,7 +25,7 @@ APPS = HERE / "apps"
 TIME_LIMIT = 60
 
 # What every server here says of the loop that it runs on.
-LOOP = "goloop.loop.Loop"
+LOOP = "goloop.Loop"
 
 
 def needs(*modules: str) -> None:

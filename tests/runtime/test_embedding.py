@@ -69,6 +69,6 @@ def test_a_go_program_hosts_an_application(program: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        f"Python {sys.version.split()[0]} on goloop.loop.Loop",
+        f"Python {sys.version.split()[0]} on goloop.Loop",
         "Go: 1000 lines came back",
     ]

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import goloop
-from goloop import _core, probe, tasks
+from goloop import _core
+from goloop._internal import probe, tasks
 
 native = pytest.mark.skipif(tasks.reason is not None, reason=f"no own classes: {tasks.reason}")
 

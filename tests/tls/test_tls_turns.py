@@ -25,9 +25,9 @@ def _turns(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No time at all for handshakes: one in each iteration."""
     if loop_name == "asyncio":
         pytest.skip("asyncio does all that there is to do")
-    import goloop.handshakes
+    from goloop._internal import handshakes
 
-    monkeypatch.setattr(goloop.handshakes, "BUDGET", 0.0)
+    monkeypatch.setattr(handshakes, "BUDGET", 0.0)
 
 
 class Iterations:
@@ -81,19 +81,19 @@ async def finish(loop: Loop, server: Any, peers: list[Peer], accepted: list[Reco
 async def test_each_iteration_does_one_handshake(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import goloop.tls
+    import goloop._internal.tls
 
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
     iterations = Iterations(loop)
     done: list[tuple[int, Any]] = []
-    original = goloop.tls.TLSProtocol._do_handshake
+    original = goloop._internal.tls.TLSProtocol._do_handshake
 
     def counted(self: Any) -> None:
         done.append((iterations.now, self._app_protocol))
         original(self)
 
-    monkeypatch.setattr(goloop.tls.TLSProtocol, "_do_handshake", counted)
+    monkeypatch.setattr(goloop._internal.tls.TLSProtocol, "_do_handshake", counted)
     for peer in peers:
         hello(peer)
     await until(lambda: len(done) >= CLIENTS)
@@ -111,16 +111,23 @@ async def test_each_iteration_does_one_handshake(
 async def test_they_take_turns_in_the_order_in_which_they_came(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import goloop.handshakes
+    from goloop._internal import handshakes
 
     order: list[Any] = []
     came: list[Any] = []
-    step, do = goloop.handshakes.Handshakes.step, goloop.handshakes.Handshakes._do
-    monkeypatch.setattr(
-        goloop.handshakes.Handshakes, "step", lambda self, tls: (came.append(tls), step(self, tls))
+    step, do = (
+        handshakes.Handshakes.step,
+        handshakes.Handshakes._do,
     )
     monkeypatch.setattr(
-        goloop.handshakes.Handshakes, "_do", lambda self, tls: (order.append(tls), do(self, tls))
+        handshakes.Handshakes,
+        "step",
+        lambda self, tls: (came.append(tls), step(self, tls)),
+    )
+    monkeypatch.setattr(
+        handshakes.Handshakes,
+        "_do",
+        lambda self, tls: (order.append(tls), do(self, tls)),
     )
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
@@ -247,7 +254,7 @@ async def test_a_turn_runs_in_the_connections_context(loop: Loop) -> None:
 async def test_accepting_takes_turns_too(loop: Loop, loop_name: str) -> None:
     if loop_name == "asyncio":
         pytest.skip("asyncio accepts all that wait")
-    from goloop.handshakes import ACCEPTS
+    from goloop._internal.handshakes import ACCEPTS
 
     iterations = Iterations(loop)
     accepted: list[int] = []

@@ -48,7 +48,7 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
     return (PyObject **)((char *)sock + offset);
 }
 
-/* A count that tells of the socket's close(), goloop/closing.py's. */
+/* A count that tells of the socket's close(), goloop/_internal/closing.py's. */
 static inline bool
 is_users(PyObject *count)
 {
@@ -107,7 +107,7 @@ gl_socket_notice_close(PyObject *sock)
     if (!is_counted(sock) || is_users(*socket_slot(sock, G.lease.io_refs)))
         return 0;
     if (G.lease.users == NULL) {
-        PyObject *users = gl_import_attr("goloop.closing", "Users");
+        PyObject *users = gl_import_attr("goloop._internal.closing", "Users");
         Py_XSETREF(G.lease.users, users);
         if (users == NULL)
             return -1;

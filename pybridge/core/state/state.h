@@ -176,7 +176,7 @@ typedef struct gl_timers {    /* timers.c [GIL] */
     uint32_t retired_len, retired_cap;
 } gl_timers;
 
-/* What is not counted in the shared block; see goloop/metering.py for the meanings [GIL]. */
+/* What is not counted in the shared block; see goloop/_internal/metering.py for the meanings [GIL]. */
 typedef struct gl_counts {
     unsigned long long threadsafe_calls, unhandled_exceptions, refused, accept_failures,
         tls_handshakes, tls_handshake_failures, children, children_started, ready_max, blocked_ns;

@@ -98,7 +98,7 @@ struct gl_globals {
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
     PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
     PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
-    PyObject *stack_summary;      /* goloop.debugging.stack_summary */
+    PyObject *stack_summary;      /* goloop._internal.debugging.stack_summary */
     PyObject *logger;             /* asyncio.log.logger */
     PyObject *socket_socket;      /* socket.socket */
     PyObject *gaierror;           /* socket.gaierror */
@@ -121,7 +121,7 @@ struct gl_globals {
         PyTypeObject *file;         /* io.FileIO; likewise */
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
         Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
-        PyObject *users;            /* goloop.closing.Users; NULL until wanted [GIL] */
+        PyObject *users;            /* goloop._internal.closing.Users; NULL until wanted [GIL] */
     } lease;                        /* whose instances hold a number (state/lease.c) */
     PyObject *high_default, *low_default; /* of write buffers (transports) */
 
@@ -156,7 +156,7 @@ struct gl_globals {
         bool hooked;
     } handle_hook;                /* asyncio.Handle._run (state/handle_run.c) [GIL] */
     PyTypeObject *stream_type;    /* the native one, which the next derives from */
-    PyTypeObject *stream_class;   /* goloop.streams.StreamTransport; NULL until wanted [GIL] */
+    PyTypeObject *stream_class;   /* goloop._internal.streams.StreamTransport; NULL until wanted [GIL] */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
@@ -168,7 +168,7 @@ struct gl_globals {
                                    * message callback), which may let another thread in [GIL] */
     const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
                                    * (state/calls.c) [GIL] */
-    int introspection;            /* 1 + the socket at which goloop.introspection answers, or 0
+    int introspection;            /* 1 + the socket at which goloop._internal.introspection answers, or 0
                                    * (state/watchdog.c) [GIL] */
     int64_t gc_ns, gc_began;      /* what Python's collector took in process gc_pid, and when it
                                    * began or 0 (state/watchdog.c) [GIL] */

@@ -30,7 +30,7 @@ tls_import(void)
         return 0;
     PyObject *cls = gl_import_attr("asyncio.sslproto", "SSLProtocol");
     PyObject *states = cls ? gl_import_attr("asyncio.sslproto", "SSLProtocolState") : NULL;
-    PyObject *ours = states ? gl_import_attr("goloop.tls", "TLSProtocol") : NULL;
+    PyObject *ours = states ? gl_import_attr("goloop._internal.tls", "TLSProtocol") : NULL;
     const struct {
         PyObject **at, *of; /* of NULL: the name itself */
         const char *name;
@@ -215,7 +215,7 @@ static PyMethodDef tls_methods[] = {
 };
 
 static PyType_Slot tls_slots[] = {
-    {Py_tp_doc, PyDoc_STR("The native half of goloop.tls.TLSProtocol.")},
+    {Py_tp_doc, PyDoc_STR("The native half of goloop._internal.tls.TLSProtocol.")},
     {Py_tp_new, tls_new},
     {Py_tp_traverse, tls_traverse},
     {Py_tp_clear, tls_clear},

@@ -14,8 +14,8 @@
  * registered until the last byte has left.  While it is registered Go has the address of
  * `io` and reads the queued bytes.
  *
- * What runs once per connection, or only for who looks, is Python's: goloop/streams.py and
- * goloop/pipes.py have the classes that programs meet (extra info, repr).
+ * What runs once per connection, or only for who looks, is Python's: goloop/_internal/streams.py and
+ * goloop/_internal/pipes.py have the classes that programs meet (extra info, repr).
  */
 #ifndef GOLOOP_STREAM_H
 #define GOLOOP_STREAM_H

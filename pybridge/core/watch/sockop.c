@@ -14,7 +14,7 @@
  * socket that somebody set to blocking does not stop the loop.
  *
  * Only a plain socket.socket is driven by its fd, with an ordinary size, and not in debug mode;
- * for all else the coroutines are goloop/sockets.py's, which use the object's own methods, as
+ * for all else the coroutines are goloop/_internal/sockets.py's, which use the object's own methods, as
  * asyncio does.  The fd is the one that the socket has when a call is made, none where it was
  * closed while we waited: then the call fails with EBADF.  The buffer of recv_into is taken for
  * each try anew, so a bytearray can be resized while nothing has come.
@@ -429,7 +429,7 @@ gl_sockop_init_type(PyObject *module)
 
 /* ---- methods of Loop ------------------------------------------------------------------ */
 
-/* The coroutine of goloop/sockets.py. */
+/* The coroutine of goloop/_internal/sockets.py. */
 static PyObject *
 sock_by_methods(gl_loop *loop, enum sockop_kind kind, PyObject *sock, PyObject *arg)
 {

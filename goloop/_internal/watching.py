@@ -7,14 +7,14 @@ import math
 import os
 import warnings
 
-from . import _core
+from .. import _core
 from .base import CoreLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .watchdog import Blocked
+    from ..watchdog import Blocked
 
 # Seconds.
 DEFAULT_LIMIT = 1.0
@@ -71,11 +71,11 @@ class Watching(CoreLoop):
     # ---- called by C -------------------------------------------------------------
 
     def _blocked(self) -> None:
-        from . import watchdog
+        from .. import watchdog
 
         watchdog.report(self)
 
     def _block_ended(self, seconds: float) -> Any:
-        from . import watchdog
+        from .. import watchdog
 
         watchdog.report_end(self, seconds)

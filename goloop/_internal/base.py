@@ -16,7 +16,7 @@ import asyncio.base_events
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from . import _core
+from .. import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

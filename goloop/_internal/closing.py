@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from . import _core
+from .. import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     native: bool
 else:
     try:
-        from . import _pure  # noqa: F401
+        from .. import _pure  # noqa: F401
     except ImportError:
         native = True
     else:

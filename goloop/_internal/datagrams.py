@@ -13,7 +13,8 @@ import socket
 import weakref
 from asyncio import trsock
 
-from . import _core, transport_info
+from .. import _core
+from . import transport_info
 from .base import CoreLoop
 from .selector_transports import OtherDatagramTransport
 

@@ -10,10 +10,10 @@ import atexit
 import importlib.util
 import os
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 try:
-    from . import _core
+    from .. import _core
 except ImportError as error:
     if importlib.util.find_spec("goloop._core") is not None:
         raise

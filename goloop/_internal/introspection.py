@@ -130,7 +130,7 @@ def _in_child() -> None:
 def _tell_monitor(fd: int) -> None:
     """Where to answer while the GIL is held; -1: nowhere."""
     if chosen.native:
-        from . import _core
+        from .. import _core
 
         _core._set_introspection(fd)
 

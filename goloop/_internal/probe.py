@@ -25,7 +25,7 @@ import types
 import weakref
 from collections.abc import Callable, Generator, Mapping
 
-from . import _core
+from .. import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import asyncio.base_events
 import os
 import warnings
 
-from . import _core
+from .. import _core
 from . import closing as closing  # for C, which imports nothing amid a call
 from . import debugging as debugging  # for C, when it is imported
 from .datagrams import Datagrams
@@ -45,6 +45,8 @@ class Loop(
     It can be subclassed, and takes no arguments.
     """
 
+    __module__ = "goloop"
+
     _last_metrics: dict[str, Any] | None = None
 
     def __init__(self) -> None:
@@ -61,6 +63,14 @@ class Loop(
         # An __init__ that failed, or was never called, leaves nothing to close.
         if hasattr(self, "_transports"):
             super().__del__(_warn)
+
+    def __repr__(self) -> str:
+        # asyncio's has the bare name of the class, which leaves open whose loop it is.
+        text = super().__repr__()
+        name = type(self).__name__
+        if text.startswith(f"<{name} "):
+            text = f"<{type(self).__module__}.{name} " + text[len(name) + 2 :]
+        return text
 
     def _write_to_self(self) -> None:
         """asyncio's name for waking a loop that sleeps; some programs call it."""

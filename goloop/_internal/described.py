@@ -92,7 +92,7 @@ def _is_foreign(loop: Any) -> bool:
     """Whether one that is not among this process's is of the process that has forked it."""
     if not chosen.native:
         return False
-    from . import _core
+    from .. import _core
 
     return isinstance(loop, _core.Loop) and not loop.is_closed()
 
@@ -100,7 +100,7 @@ def _is_foreign(loop: Any) -> bool:
 def _open_loops() -> list[Any]:
     """Those that can be known without their tasks."""
     if chosen.native:
-        from . import _core
+        from .. import _core
 
         return list(_core._open_loops())
     # asyncio keeps no list of its loops.
@@ -250,7 +250,7 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
     ask = getattr(loop, "_metrics", None)
     if ask is None:
         return None
-    from . import _core
+    from .. import _core
 
     raw: Row = {**ask(), "tasks": tasks, "gc_time": int(_core._collected() * 1e9)}
     return {
@@ -408,7 +408,7 @@ def _transports(loop: Any) -> list[Any]:
         found = _copied(loop._transports.values())  # asyncio's own
     if not chosen.native:
         return [each for each in found if isinstance(each, asyncio.Transport)]
-    from . import _core
+    from .. import _core
 
     if isinstance(loop, _core.Loop):
         # They stand in a table of the extension's, which shows them to the collector alone.

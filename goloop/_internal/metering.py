@@ -18,7 +18,7 @@ import os
 import struct
 import threading
 
-from . import _core
+from .. import _core
 from . import loop as loop_module
 from .running import on_exception as on_exception
 

@@ -38,7 +38,8 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
 
         facts["reason"] = fallback.reason()
         return facts
-    from . import _core, tasks
+    from .. import _core
+    from . import tasks
 
     facts["library"] = _core.library_info()
     facts["tls"] = _core.tls_fallback_reason() or "OpenSSL called directly"

@@ -12,7 +12,7 @@ import ssl
 from asyncio import sslproto
 from collections.abc import Callable
 
-from . import _core
+from .. import _core
 from .base import CoreLoop
 from .protocols import has_buffer_methods
 

@@ -35,7 +35,7 @@ from asyncio import coroutines
 from asyncio.log import logger
 from collections.abc import Callable
 
-from . import _core
+from .. import _core
 from .base import CoreLoop
 
 TYPE_CHECKING = False

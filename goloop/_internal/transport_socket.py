@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any
 
-    from . import _core
+    from .. import _core
 
 # Where asyncio's class keeps the socket, which all of its methods ask for.
 _slot: Any = vars(trsock.TransportSocket)["_sock"]

@@ -15,7 +15,7 @@ import asyncio
 import weakref
 from collections.abc import Iterator
 
-from . import _core
+from .. import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from asyncio import constants
 from asyncio.log import logger
 from collections.abc import Callable
 
-from . import _core, transport_info
+from .. import _core
+from . import transport_info
 from .base import CoreLoop
 from .handshakes import ACCEPTS
 from .selector_transports import OtherStreamTransport, has_own_methods

@@ -11,7 +11,7 @@ import os
 import stat
 from asyncio import futures
 
-from . import _core
+from .. import _core
 from .base import CoreLoop
 from .transport_info import head
 
