@@ -56,11 +56,16 @@ def set_policy() -> None:
 def install() -> None:
     """Make every new asyncio event loop of this process a goloop loop.
 
+    This covers servers that choose a loop themselves (uvicorn, granian and gunicorn with their
+    setting "auto", taskiq) and the processes that multiprocessing starts.
+
     Deprecated from Python 3.14 on: use goloop.run(), or loop_factory.
     """
+    from .switching import switch
+
     if sys.version_info >= (3, 14) and AVAILABLE:
         warn_deprecated("goloop.install")
-    set_policy()
+    switch()
 
 
 def warn_deprecated(name: str) -> None:

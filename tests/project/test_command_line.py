@@ -1,0 +1,318 @@
+"""`python -m goloop` runs programs as Python does: both run each program here, and are compared.
+
+What differs on purpose: asyncio's loops are goloop's.
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import py_compile
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+import goloop
+
+# Tells what a program can see of how it was started.
+TELL = """\
+import sys
+names = {name: value for name, value in sorted(globals().items()) if name not in ("names", "sys")}
+names.pop("__builtins__")
+for name, value in names.items():
+    if name == "__loader__":
+        value = value if isinstance(value, type) else (type(value).__qualname__, value.name)
+    elif name == "__spec__" and value is not None:
+        value = (value.name, value.origin, value.parent)
+    print(name, "=", value)
+print(sys.argv, [entry for entry in sys.path], sys.modules["__main__"].__dict__ is globals())
+print(sys.flags)
+"""
+
+LOOP = """\
+import asyncio
+async def main():
+    return repr(asyncio.get_running_loop())
+print(asyncio.run(main()))
+"""
+
+
+def run(
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    text: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments; goloop is found wherever it was found here."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        input="" if text is None else text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            **(environment or {}),
+        },
+    )
+
+
+def same(
+    *arguments: str | Path,
+    options: Sequence[str] = (),
+    cwd: Path,
+    text: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs the program by Python and by goloop; both must say the same."""
+    plain = run(*options, *arguments, cwd=cwd, text=text, environment=environment)
+    ours = run("-m", "goloop", *options, *arguments, cwd=cwd, text=text, environment=environment)
+    assert ours.stdout == plain.stdout
+    assert _comparable(ours.stderr) == _comparable(plain.stderr)
+    assert ours.returncode == plain.returncode
+    return ours
+
+
+def _comparable(text: str) -> str:
+    # The module's object has an address.
+    return re.sub(r"0x[0-9a-f]+", "0x", text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a program in each of its shapes."""
+    (tmp_path / "tell.py").write_text(TELL)
+    (tmp_path / "helper.py").write_text("word = 'helped'\n")
+    (tmp_path / "uses.py").write_text("import helper\nprint(helper.word, __file__)\n")
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("print('package', __name__)\n")
+    (package / "__main__.py").write_text(TELL + "from . import part\n")
+    (package / "part.py").write_text("print('part', __name__)\n")
+    room = tmp_path / "room"
+    room.mkdir()
+    (room / "__main__.py").write_text(TELL + "import near\n")
+    (room / "near.py").write_text("print('near', __file__)\n")
+    (tmp_path / "empty").mkdir()
+    with zipfile.ZipFile(tmp_path / "program.zip", "w") as archive:
+        archive.write(room / "__main__.py", "__main__.py")
+        archive.write(room / "near.py", "near.py")
+    py_compile.compile(str(tmp_path / "tell.py"), cfile=str(tmp_path / "tell.pyc"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "link.py").symlink_to(tmp_path / "uses.py")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["tell.py", "a", "-x", "--help"], id="file"),
+        pytest.param(["./room/../tell.py"], id="file-dotted"),
+        pytest.param(["uses.py"], id="imports-beside"),
+        pytest.param(["other/link.py"], id="symbolic-link"),
+        pytest.param(["tell.pyc", "1"], id="bytecode"),
+        pytest.param(["-m", "tell", "-m", "x"], id="module"),
+        pytest.param(["-mtell"], id="module-one-word"),
+        pytest.param(["-m", "package", "y"], id="package"),
+        pytest.param(["-m", "package.part"], id="module-of-package"),
+        pytest.param(["room", "z"], id="directory"),
+        pytest.param(["room/"], id="directory-slash"),
+        pytest.param(["program.zip", "z"], id="zip"),
+        pytest.param(["-c", TELL, "-c", "q"], id="command"),
+        pytest.param(["-cprint(1)"], id="command-one-word"),
+        pytest.param(["-c", "    print(2)\n    print(3)"], id="command-indented"),
+        pytest.param(["--", "tell.py"], id="two-dashes"),
+    ],
+)
+def test_a_program_sees_what_python_shows_it(folder: Path, arguments: list[str]) -> None:
+    done = same(*arguments, cwd=folder)
+    assert done.stdout or done.stderr
+
+
+@pytest.mark.parametrize("argument", ["tell.py", "room", "program.zip", "-mtell", "-cprint(7)"])
+@pytest.mark.parametrize("by", ["-P", "PYTHONSAFEPATH"])
+def test_a_safe_path_is_kept(folder: Path, argument: str, by: str) -> None:
+    # goloop itself is found by PYTHONPATH.
+    if by == "-P":
+        same(argument, options=["-P"], cwd=folder)
+        plain = run("-P", "-m", "goloop", argument, cwd=folder)
+    else:
+        same(argument, cwd=folder, environment={"PYTHONSAFEPATH": "1"})
+        plain = run("-m", "goloop", argument, cwd=folder, environment={"PYTHONSAFEPATH": "1"})
+    assert plain.stdout == run("-P", argument, cwd=folder).stdout
+
+
+def test_the_program_of_standard_input(folder: Path) -> None:
+    same("-", "a", "b", cwd=folder, text=TELL)
+    same("-", cwd=folder, text="")
+    same("-", cwd=folder, text="import helper\nprint(helper.word)\n1/0\n")
+
+
+def test_options_of_python_before_the_program(folder: Path) -> None:
+    for options in (
+        ["-X", "dev"],
+        ["-Xdev"],
+        ["-W", "error"],
+        ["-OO"],
+        ["-u"],
+        ["-B", "-q"],
+        ["-Bs"],
+    ):
+        done = same("tell.py", "x", options=options, cwd=folder)
+        assert "sys.flags(" in done.stdout
+    done = run("-W", "ignore", "-m", "goloop", "-Xdev", "-c", "import sys; print(sys.warnoptions)")
+    assert "'ignore'" in done.stdout
+    assert "'default'" in done.stdout
+
+
+def test_a_prompt_after_the_program(folder: Path) -> None:
+    (folder / "names.py").write_text("answer = 42\n" + LOOP)
+    done = run("-m", "goloop", "-i", "names.py", cwd=folder, text="print(answer, __name__)\n")
+    assert "<goloop.Loop" in done.stdout
+    assert "42 __main__" in done.stdout
+    assert done.returncode == 0
+    (folder / "fails.py").write_text("answer = 43\n1/0\n")
+    text = "print(answer)\n1/0\nimport sys\nsys.exit(4)\n"
+    plain = run("-i", "fails.py", cwd=folder, text=text)
+    ours = run("-m", "goloop", "-i", "fails.py", cwd=folder, text=text)
+    assert (ours.stdout, ours.returncode) == (plain.stdout, plain.returncode) == ("43\n", 4)
+    assert ours.stderr.count("ZeroDivisionError") == plain.stderr.count("ZeroDivisionError") == 2
+    done = run("-m", "goloop", "-i", cwd=folder, text=LOOP.replace("print", "\nprint"))
+    assert "<goloop.Loop" in done.stdout
+
+
+FAILURES = {
+    "raises": "def f():\n    raise ValueError('no')\nf()\n",
+    "syntax": "x = = 1\n",
+    "exit-3": "import sys; sys.exit(3)\n",
+    "exit-text": "raise SystemExit('words')\n",
+    "exit-none": "raise SystemExit\n",
+    "cause": "try:\n    1/0\nexcept ZeroDivisionError as e:\n    raise KeyError(1) from e\n",
+    "hook": "import sys\nsys.excepthook = lambda *a: print('hook', a[2].tb_lineno)\n\n1/0\n",
+    "hook-fails": "import sys\nsys.excepthook = 7\n1/0\n",
+    "group": "raise ExceptionGroup('g', [ValueError(1)])\n",
+    "atexit": "import atexit\natexit.register(print, 'end')\nimport sys\nprint(len(sys.argv))\n",
+    "thread": (
+        "import threading, time\nword = 'alive'\ndef f():\n    time.sleep(0.1)\n    print(word)\n"
+        "threading.Thread(target=f).start()\n"
+    ),
+    "deleted": "class C:\n    def __del__(self):\n        print('gone', __name__)\nc = C()\n",
+    "cookie": "# coding: latin-1\nprint('x')\n",
+    "future": "from __future__ import annotations\ndef f(x: no): pass\nprint(f.__annotations__)\n",
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize("way", ["file", "module", "command", "stdin"])
+def test_a_program_ends_as_under_python(folder: Path, name: str, way: str) -> None:
+    source = FAILURES[name]
+    (folder / "fails.py").write_text(source)
+    if way == "file":
+        same("fails.py", cwd=folder)
+    elif way == "module":
+        same("-m", "fails", cwd=folder)
+    elif way == "command":
+        same("-c", source, cwd=folder)
+    elif name != "cookie":  # Python loses a piped program that declares an encoding
+        same("-", cwd=folder, text=source)
+
+
+def test_an_interrupt_ends_the_program_by_that_signal(folder: Path) -> None:
+    (folder / "waits.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = same("waits.py", cwd=folder)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.count("Traceback") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["missing.py"],
+        ["empty"],
+        ["-m", "missing_module"],
+        ["-m", "package.missing"],
+        ["-m", "helper.missing"],
+        ["broken.pyc"],
+        ["unreadable/x.py"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_is_told_as_python_tells_it(folder: Path, arguments: list[str]) -> None:
+    (folder / "broken.pyc").write_bytes(b"nothing of the kind")
+    done = same(*arguments, cwd=folder)
+    assert done.returncode in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nonsense"], "goloop: unknown option --nonsense"),
+        (["-z", "tell.py"], "goloop: unknown option -z"),
+        (["-Bz"], "goloop: unknown option -z"),
+        (["-m"], "goloop: argument expected for the -m option"),
+        (["-c"], "goloop: argument expected for the -c option"),
+        (["-X"], "goloop: argument expected for the -X option"),
+    ],
+)
+def test_a_wrong_option_is_named(arguments: list[str], words: str) -> None:
+    done = run("-m", "goloop", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0] == words
+    assert done.stderr.splitlines()[1].startswith("usage: python -m goloop")
+
+
+@pytest.mark.parametrize("way", ["file", "module", "command", "stdin", "directory", "zip", "pyc"])
+def test_the_loops_are_goloops(folder: Path, way: str) -> None:
+    (folder / "loops.py").write_text(LOOP)
+    (folder / "room" / "__main__.py").write_text(LOOP)
+    with zipfile.ZipFile(folder / "loops.zip", "w") as archive:
+        archive.writestr("__main__.py", LOOP)
+    compileall.compile_file(str(folder / "loops.py"), quiet=1, legacy=True)
+    arguments = {
+        "file": ["loops.py"],
+        "module": ["-m", "loops"],
+        "command": ["-c", LOOP],
+        "stdin": ["-"],
+        "directory": ["room"],
+        "zip": ["loops.zip"],
+        "pyc": ["loops.pyc"],
+    }[way]
+    done = run("-m", "goloop", *arguments, cwd=folder, text=LOOP)
+    assert done.stdout.startswith("<goloop.Loop running=True"), done.stderr
+    assert done.stderr == ""
+    assert run(*arguments, cwd=folder, text=LOOP).stdout.startswith("<_Unix")
+
+
+def test_the_console_script_does_the_same(folder: Path) -> None:
+    (folder / "loops.py").write_text(LOOP + TELL)
+    script = folder / "other" / "goloop"
+    script.write_text("import sys\nfrom goloop.__main__ import command\nsys.exit(command())\n")
+    by_script = run(script, "loops.py", "a", cwd=folder).stdout
+    by_module = run("-m", "goloop", "loops.py", "a", cwd=folder).stdout
+    assert _comparable(by_script) == _comparable(by_module)
+    assert by_script.startswith("<goloop.Loop")
+    assert f"'{folder / 'other'}'" not in by_script
+    done = run(script, "-Xdev", "-c", "import sys; print(sys.flags.dev_mode)", cwd=folder)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_classes_of_the_program_can_be_pickled(folder: Path) -> None:
+    (folder / "pickles.py").write_text(
+        "import pickle\nclass C:\n    pass\nprint(type(pickle.loads(pickle.dumps(C()))) is C)\n"
+    )
+    assert same("pickles.py", cwd=folder).stdout == "True\n"
+
+
+def test_without_arguments_it_tells_about_itself() -> None:
+    done = run("-m", "goloop")
+    assert f'"goloop": "{goloop.__version__}"' in done.stdout
