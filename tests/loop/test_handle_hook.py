@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -138,3 +140,31 @@ async def test_nothing_is_seen_once_it_is_put_back(
     loop.call_soon(noted)
     await asyncio.create_task(asyncio.sleep(0.001))
     assert len(ran) == before
+
+
+BEFORE = """
+import asyncio
+original = asyncio.Handle._run
+ran = []
+def run(self):
+    ran.append(getattr(self._callback, "__name__", ""))
+    return original(self)
+asyncio.Handle._run = run
+import goloop
+async def main():
+    asyncio.get_running_loop().call_soon(print, "called")
+    await asyncio.sleep(0)
+goloop.run(main())
+assert "print" in ran, ran
+asyncio.Handle._run = original
+ran.clear()
+goloop.run(main())
+assert not ran
+"""
+
+
+def test_a_function_that_was_replaced_before_the_import_is_seen() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BEFORE], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "called\ncalled\n"), done.stderr

@@ -217,12 +217,15 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
 
 /* ---- asyncio.Handle._run replaced ---------------------------------------------------- */
 
+/* Whether `run` is not asyncio's own function, which is one of the module asyncio.events: it may
+ * have been replaced before goloop was imported. */
 static bool
 handles_look(void)
 {
     PyTypeObject *type = (PyTypeObject *)G.asyncio_Handle;
     PyObject *run = PyObject_GetAttr((PyObject *)type, G.s__run);
-    bool hooked = run != NULL && run != G.Handle_run;
+    bool hooked = run != NULL && !(PyFunction_Check(run) &&
+                                   PyFunction_GET_GLOBALS(run) == G.events_globals);
     if (run == NULL)
         PyErr_Clear();
     Py_XDECREF(run);

@@ -247,8 +247,10 @@ GL_PRIVATE_INLINE bool gl_loop_is_elsewhere(gl_loop *loop);
 /* ---- hold.c ------------------------------------------------------------------ */
 
 /* The reactor, the submissions and the records of streams are the caller's from here to
- * gl_let_go(): the monitor, a thread of Go's, keeps away, see abi.h.  With the GIL; nests.  No
+ * gl_let_go(): the monitor, a thread of C, keeps away, see abi.h.  With the GIL; nests.  No
  * Python runs in between.  Nothing for a closed loop, or NULL. */
+/* Has the kernel prepare what the monitor wants of it; at import. */
+GL_PRIVATE int gl_hold_init(PyObject *module);
 GL_PRIVATE_INLINE void gl_hold(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_let_go(gl_loop *loop);
 /* The loop runs on after a poll, or begins to run; and: it waits in one, or has stopped. */

@@ -62,6 +62,11 @@ gl_names_init(PyObject *Py_UNUSED(module))
     IMPORT(socket_socket, "socket", "socket")
     IMPORT(gaierror, "socket", "gaierror")
 #undef IMPORT
+    PyObject *events = PyImport_ImportModule("asyncio.events");
+    if (events == NULL)
+        return -1;
+    G.events_globals = Py_NewRef(PyModule_GetDict(events));
+    Py_DECREF(events);
     G.Handle_run = PyObject_GetAttrString(G.asyncio_Handle, "_run");
     G.Handle_cancel = PyObject_GetAttrString(G.asyncio_Handle, "cancel");
     G.TimerHandle_cancel = PyObject_GetAttrString(G.asyncio_TimerHandle, "cancel");

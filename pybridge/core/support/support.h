@@ -103,6 +103,7 @@ struct gl_globals {
     PyObject *socket_socket;      /* socket.socket */
     PyObject *gaierror;           /* socket.gaierror */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
+    PyObject *events_globals;     /* the namespace of asyncio.events */
     PyObject *asyncio_constants;  /* the module asyncio.constants */
     struct {
         PyTypeObject *Future, *Task;        /* the C-accelerated classes */
