@@ -109,14 +109,11 @@ def in_an_exception(wait: Callable[[], None]) -> None:
     try:
         raise ValueError
     except ValueError:
-        try:
-            raise KeyError from None
-        finally:
+        with contextlib.suppress(KeyError):
             try:
+                raise KeyError from None
+            finally:
                 wait()
-            except BaseException:
-                raise
-            return  # noqa: B012
 
 
 def nested(wait: Callable[[], None], depth: int = 30) -> None:
