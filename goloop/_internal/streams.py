@@ -293,18 +293,16 @@ class Streams(CoreLoop):
 
             def accepted(connection: socket.socket, address: Any) -> None:
                 own = contextvars.copy_context()
-                self.create_task(
-                    self._accept_tls(
-                        protocol_factory,
-                        connection,
-                        address,
-                        sslcontext,
-                        server,
-                        ssl_handshake_timeout,
-                        ssl_shutdown_timeout,
-                        own,
-                    ),
-                    context=own,
+                own.run(
+                    self._accept_tls,
+                    protocol_factory,
+                    connection,
+                    address,
+                    sslcontext,
+                    server,
+                    ssl_handshake_timeout,
+                    ssl_shutdown_timeout,
+                    own,
                 )
 
             accepts = min(backlog, ACCEPTS)
@@ -313,7 +311,7 @@ class Streams(CoreLoop):
             )
         self._listeners[sock] = listener
 
-    async def _accept_tls(
+    def _accept_tls(
         self,
         protocol_factory: ProtocolFactory,
         connection: socket.socket,
@@ -324,7 +322,11 @@ class Streams(CoreLoop):
         ssl_shutdown_timeout: float | None,
         context: contextvars.Context,
     ) -> None:
-        """One accepted connection, until its handshake is over; runs in its context."""
+        """One accepted connection, in its context.
+
+        Its transport belongs to the server when this returns: in a task of its own it would come
+        too late for a server that closes now.
+        """
         report: dict[str, Any] = {"message": "Error on transport creation for incoming connection"}
         try:
             if self._debug:
@@ -343,6 +345,21 @@ class Streams(CoreLoop):
                 ssl_shutdown_timeout=ssl_shutdown_timeout,
                 context=context,
             )
+            self.create_task(self._await_handshake(transport, waiter, report), context=context)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            if "transport" not in report:
+                connection.close()
+            else:
+                report["transport"].abort()
+            self._report_accept(report, exc)
+
+    async def _await_handshake(
+        self, transport: Any, waiter: asyncio.Future[None], report: dict[str, Any]
+    ) -> None:
+        """Until an accepted connection's handshake is over."""
+        try:
             try:
                 await waiter
             except BaseException:
@@ -354,10 +371,12 @@ class Streams(CoreLoop):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
-            if "transport" not in report:
-                connection.close()
-            if self._debug:
-                self.call_exception_handler({**report, "exception": exc})
+            self._report_accept(report, exc)
+
+    def _report_accept(self, report: dict[str, Any], exc: BaseException) -> None:
+        """In debug mode; asyncio is silent about it otherwise."""
+        if self._debug:
+            self.call_exception_handler({**report, "exception": exc})
 
     def _stop_serving(self, sock: socket.socket) -> None:
         """The server has done with this socket, whether it ever listened or not."""

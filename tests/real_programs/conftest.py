@@ -7,12 +7,13 @@ written for it don't notice.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from real_programs.programs import Programs
+from real_programs.programs import Programs, free_port
 
 
 @pytest.fixture
@@ -23,3 +24,17 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
         yield made
     finally:
         made.kill()
+
+
+@pytest.fixture
+def redis_port(programs: Programs, tmp_path: Path) -> int:
+    """Where a redis-server of this test's own listens."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server: apt-get install redis-server")
+    port = free_port()
+    programs.start(
+        *("redis-server", "--port", str(port), "--bind", "127.0.0.1"),
+        *("--dir", tmp_path, "--save", "", "--appendonly", "no"),
+        port=port,
+    )
+    return port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 import random
 import signal
@@ -158,6 +159,18 @@ def get(url: str, data: bytes | None = None) -> str:
     with urllib.request.urlopen(url, data, timeout=TIME_LIMIT) as answer:
         text: str = answer.read().decode()
         return text
+
+
+def workers_of(url: str, count: int) -> set[int]:
+    """The processes that answer, asked until so many have; each of them on goloop."""
+    found: set[int] = set()
+    deadline = time.monotonic() + TIME_LIMIT
+    while len(found) < count:
+        told = json.loads(get(url))
+        assert told["loop"] == LOOP
+        found.add(told["pid"])
+        assert time.monotonic() < deadline, f"only {found} answer"
+    return found
 
 
 def on_goloop(coroutine: Any) -> Any:

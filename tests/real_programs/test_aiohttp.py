@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import random
 import signal
@@ -11,7 +12,7 @@ import signal
 import pytest
 from tls_tools import client_context, identity
 
-from real_programs.programs import APPS, LOOP, Programs, free_port, needs, on_goloop
+from real_programs.programs import APPS, LOOP, Programs, free_port, get, needs, on_goloop
 
 needs("aiohttp")
 import aiohttp  # noqa: E402
@@ -48,3 +49,11 @@ def test_aiohttp_serves_over_tls_and_websockets(programs: Programs) -> None:
 
     on_goloop(main())
     server.end(signal.SIGINT, status=None)
+
+
+def test_aiohttp_serves_on_a_loop_that_runs(programs: Programs) -> None:
+    port = free_port()
+    server = programs.python(APPS / "aiohttp_runner.py", str(port), port=port)
+    told = json.loads(get(f"http://127.0.0.1:{port}"))
+    assert told == {"loop": LOOP, "pid": server.process.pid}
+    server.end()

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+import urllib.error
+from typing import Any
 
 import pytest
 
-from real_programs.programs import LOOP, Program, Programs, free_port, get, needs
+from real_programs.programs import LOOP, Program, Programs, free_port, get, needs, workers_of
 
-needs("gunicorn.workers.gasgi", "starlette")
+needs("gunicorn.workers.gasgi", "starlette", "uvicorn_worker", "aiohttp")
 
 pytestmark = pytest.mark.real
 
@@ -25,11 +29,38 @@ def gunicorn(programs: Programs, port: int, *options: str, **environ: str) -> Pr
     )
 
 
-@pytest.mark.parametrize("preload", ["no preload", "preload", "goloop used before the fork"])
-def test_gunicorn_restarts_gracefully(programs: Programs, preload: str) -> None:
+def ask(url: str, *, may_fail: bool) -> dict[str, Any]:
+    """A request of a server that is being restarted.
+
+    uvicorn and aiohttp close, on every loop, the connections whose request they have not read yet.
+    """
+    while True:
+        try:
+            told: dict[str, Any] = json.loads(get(url))
+            return told
+        except (ConnectionError, urllib.error.URLError) as failure:
+            if not may_fail or isinstance(failure, urllib.error.HTTPError):
+                raise
+
+
+WORKER = "goloop.workers.GoloopWorker"
+UVICORN_WORKER = "goloop.uvicorn_worker.GoloopUvicornWorker"
+
+
+@pytest.mark.parametrize(
+    ("worker", "preload"),
+    [
+        (WORKER, "no preload"),
+        (WORKER, "preload"),
+        (WORKER, "goloop used before the fork"),
+        (UVICORN_WORKER, "no preload"),
+        (UVICORN_WORKER, "goloop used before the fork"),
+    ],
+)
+def test_gunicorn_restarts_gracefully(programs: Programs, worker: str, preload: str) -> None:
     """HUP: new workers serve at once, and the old ones finish what they had begun."""
     port = free_port()
-    options = ["--worker-class", "goloop.workers.GoloopWorker", "--workers", "2"]
+    options = ["--worker-class", worker, "--workers", "2"]
     environ = {}
     if preload != "no preload":
         options.append("--preload")
@@ -53,7 +84,8 @@ def test_gunicorn_restarts_gracefully(programs: Programs, preload: str) -> None:
     new: set[int] = set()
     deadline = time.monotonic() + 60
     while len(new - old) < 2:
-        new.add(json.loads(get(url))["pid"])  # no request fails meanwhile
+        # Of gunicorn's own worker no request fails meanwhile.
+        new.add(ask(url, may_fail=worker != WORKER)["pid"])
         assert time.monotonic() < deadline, server.output
     thread.join(60)
     assert slow
@@ -64,14 +96,57 @@ def test_gunicorn_restarts_gracefully(programs: Programs, preload: str) -> None:
     assert server.end().count("lifespan: shutdown") == 4
 
 
-def test_gunicorn_serves_an_aiohttp_application(programs: Programs) -> None:
-    needs("aiohttp")
+@pytest.mark.parametrize("preload", ["no preload", "preload"])
+def test_gunicorn_serves_an_aiohttp_application(programs: Programs, preload: str) -> None:
     port = free_port()
     server = gunicorn(
-        programs, port, "--worker-class", "goloop.web_worker.GoloopWebWorker", "aiohttp_app:app"
+        programs,
+        port,
+        *("--worker-class", "goloop.web_worker.GoloopWebWorker", "--workers", "2"),
+        *(["--preload"] if preload == "preload" else []),
+        "aiohttp_app:app",
     )
-    told = json.loads(get(f"http://127.0.0.1:{port}"))
-    assert told["loop"] == LOOP
-    assert told["pid"] != server.process.pid
-    assert get(f"http://127.0.0.1:{port}/echo", b"y" * 200_000) == "y" * 200_000
+    url = f"http://127.0.0.1:{port}"
+    old = workers_of(url, 2)
+    assert server.process.pid not in old
+    assert get(f"{url}/echo", b"y" * 200_000) == "y" * 200_000
+    os.kill(server.process.pid, signal.SIGHUP)
+    deadline = time.monotonic() + 60
+    new: set[int] = set()
+    while len(new - old) < 2:
+        told = ask(url, may_fail=True)
+        assert told["loop"] == LOOP
+        new.add(told["pid"])
+        assert time.monotonic() < deadline, server.output
     server.end()
+
+
+IMPORTED = """
+import sys
+if sys.argv[1] == "uvicorn.workers":
+    sys.modules["uvicorn_worker"] = None  # not installed
+from goloop.uvicorn_worker import GoloopUvicornWorker
+print(GoloopUvicornWorker.__base__.__module__.split("._")[0], GoloopUvicornWorker.CONFIG_KWARGS)
+"""
+
+
+@pytest.mark.parametrize("package", ["uvicorn_worker", "uvicorn.workers"])
+def test_the_worker_is_that_of_the_package_that_is_there(package: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, package], capture_output=True, text=True, check=False
+    )
+    wanted = {"loop": "goloop:new_event_loop", "http": "auto"}
+    assert done.stdout == f"{package} {wanted}\n", done.stderr
+
+
+def test_a_uvicorn_that_takes_no_factory_is_refused() -> None:
+    """It would serve on asyncio's loop, and say nothing."""
+    script = """
+import uvicorn.config
+del uvicorn.config.Config.get_loop_factory
+import goloop.uvicorn_worker
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "ImportError: goloop.uvicorn_worker needs uvicorn 0.36 or later" in done.stderr

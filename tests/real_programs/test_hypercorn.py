@@ -1,11 +1,19 @@
-"""hypercorn: HTTP/2 by ALPN, HTTP/1.1 and WebSockets, all over TLS."""
+"""hypercorn: HTTP/2 by ALPN, HTTP/1.1 and WebSockets, all over TLS; two processes."""
 
 from __future__ import annotations
 
 import pytest
 from tls_tools import client_context, identity
 
-from real_programs.programs import APPS, LOOP, Programs, free_port, needs, on_goloop
+from real_programs.programs import (
+    APPS,
+    LOOP,
+    Programs,
+    free_port,
+    needs,
+    on_goloop,
+    workers_of,
+)
 
 needs("hypercorn", "starlette", "httpx", "h2", "websockets")
 import httpx  # noqa: E402
@@ -36,3 +44,11 @@ def test_hypercorn_serves_http2_and_websockets_over_tls(programs: Programs) -> N
 
     on_goloop(main())
     assert "lifespan: shutdown" in server.end()
+
+
+def test_hypercorn_serves_in_two_processes(programs: Programs) -> None:
+    port = free_port()
+    server = programs.python(APPS / "hypercorn_workers.py", str(port), port=port)
+    server.until_says("lifespan: startup", 2)
+    assert server.process.pid not in workers_of(f"http://127.0.0.1:{port}", 2)
+    assert server.end().count("lifespan: shutdown") == 2

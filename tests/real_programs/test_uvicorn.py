@@ -1,16 +1,31 @@
-"""uvicorn with a Starlette application: HTTP/1.1, WebSockets, several workers."""
+"""uvicorn with Starlette and FastAPI applications: HTTP/1.1, WebSockets, several workers,
+reloading, and as a library."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
-from real_programs.programs import LOOP, Program, Programs, free_port, get, needs, on_goloop
+from real_programs.programs import (
+    APPS,
+    LOOP,
+    TIME_LIMIT,
+    Program,
+    Programs,
+    free_port,
+    get,
+    needs,
+    on_goloop,
+    workers_of,
+)
 
-needs("uvicorn", "starlette", "websockets")
+needs("uvicorn", "starlette", "fastapi", "websockets")
 import websockets  # noqa: E402
 
 pytestmark = pytest.mark.real
@@ -54,13 +69,62 @@ def test_both_workers_of_uvicorn_serve(programs: Programs) -> None:
     port = free_port()
     server = uvicorn(programs, port, "--workers", "2")
     server.until_says("lifespan: startup", 2)
-    found = set()
-    for _ in range(1000):
-        told = json.loads(get(f"http://127.0.0.1:{port}"))
-        assert told["loop"] == LOOP
-        found.add(told["pid"])
-        if len(found) == 2:
-            break
-    assert len(found) == 2
+    found = workers_of(f"http://127.0.0.1:{port}", 2)
     assert server.process.pid not in found
     assert server.end(status=None).count("lifespan: shutdown") == 2
+
+
+@pytest.mark.parametrize("way", ["run", "serve"])
+def test_uvicorn_as_a_library_serves_fastapi(programs: Programs, way: str) -> None:
+    port = free_port()
+    server = programs.python(APPS / "uvicorn_server.py", way, str(port), port=port)
+    url = f"http://127.0.0.1:{port}"
+    assert json.loads(get(url)) == {"loop": LOOP, "pid": server.process.pid}
+    assert json.loads(get(f"{url}/thread")) == {"loop": LOOP, "before": LOOP}
+    assert json.loads(get(f"{url}/background", b"")) == {}
+    deadline = time.monotonic() + TIME_LIMIT
+    while json.loads(get(f"{url}/done")) != [LOOP]:
+        assert time.monotonic() < deadline, server.output
+
+    async def main() -> None:
+        async with websockets.connect(f"ws://127.0.0.1:{port}/ws") as socket:
+            await socket.send("hello")
+            assert await socket.recv() == f"{LOOP}: hello"
+
+    on_goloop(main())
+    assert "Application shutdown complete" in server.end(status=None)
+
+
+RELOADED = """
+from fastapi_app import app
+
+@app.get("/version")
+async def version():
+    return "VERSION"
+"""
+
+
+def test_uvicorn_reloads(programs: Programs, tmp_path: Path) -> None:
+    """The process that serves is a new one after each change, and on goloop again."""
+    folder = tmp_path / "reloaded"
+    folder.mkdir()
+    app = folder / "reloaded_app.py"
+    app.write_text(RELOADED.replace("VERSION", "first"))
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    server = programs.python(
+        *("-m", "uvicorn", "reloaded_app:app", "--loop", "goloop:new_event_loop"),
+        *("--port", str(port), "--reload", "--reload-dir", folder, "--app-dir", folder),
+        port=port,
+    )
+    first = json.loads(get(url))
+    assert first["loop"] == LOOP
+    assert json.loads(get(f"{url}/version")) == "first"
+    app.write_text(RELOADED.replace("VERSION", "second one"))
+    os.utime(app, (time.time() + 10,) * 2)
+    server.until_says("Application startup complete", 2)
+    assert json.loads(get(f"{url}/version")) == "second one"
+    second = json.loads(get(url))
+    assert second["loop"] == LOOP
+    assert second["pid"] not in (first["pid"], server.process.pid)
+    server.end(status=None)

@@ -15,11 +15,20 @@ from typing import Any
 import pytest
 from conftest import Errors, tcp_pair
 from protocols import Recorder, hang_up, turns, until
+from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
 
 # wait_closed waits for the connections since 3.12.1.
 WAITS_FOR_CONNECTIONS = sys.version_info >= (3, 12, 1)
+
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
 
 
 async def finish(server: Any) -> None:
@@ -395,6 +404,36 @@ async def test_a_close_while_connections_are_set_up_leaves_nothing(loop: Loop) -
             await asyncio.sleep(0)
         await until(lambda made=made: all(p.lost.done() for p in made))  # type: ignore[misc]
         await server.wait_closed()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_connection_survives_a_server_that_closes_as_it_comes(
+    loop: Loop, tls: bool
+) -> None:
+    """It is served, by that server or by another one on the same socket."""
+    context = server_context() if tls else None
+    with socket.create_server(("127.0.0.1", 0)) as shared:
+        for _ in range(20):
+            first = await loop.create_server(Echo, sock=shared.dup(), ssl=context)
+            await asyncio.sleep(0)
+            made = socket.create_connection(shared.getsockname())
+            made.setblocking(False)
+            await asyncio.sleep(0)
+            first.close()
+            second = await loop.create_server(Echo, sock=shared.dup(), ssl=context)
+            _, client = await loop.create_connection(
+                Recorder,
+                sock=made,
+                ssl=client_context() if tls else None,
+                server_hostname="localhost" if tls else None,
+            )
+            client.transport.write(b"hello")
+            await until(lambda client=client: client.data == b"hello" or client.lost.done())  # type: ignore[misc]
+            assert client.data == b"hello"
+            await hang_up(client)
+            await first.wait_closed()
+            second.close()
+            await second.wait_closed()
 
 
 async def test_listening_socket_is_refused_to_others(loop: Loop) -> None:

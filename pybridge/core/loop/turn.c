@@ -3,6 +3,8 @@
  *
  *      +--> turn: submissions flushed, poll, I/O, timers      (Go, without the GIL)
  *      |      |
+ *      |    connections that were accepted                    (protocol factories)
+ *      |      |
  *      |    the entries that the ready queue held              (call_soon, tasks)
  *      |      |
  *      |    the turn's completions: I/O, then due timers       (protocols, readers)
@@ -10,7 +12,8 @@
  *      +------+  what all these scheduled runs in the next iteration
  *
  * The order is asyncio's: there the poll appends readers and then due timers behind
- * what is ready, and runs just what is there.
+ * what is ready, and runs just what is there.  But what Go has accepted comes first: otherwise
+ * a server that closes now would take it along (dispatch_accepted).
  *
  * A turn is left out while the ready queue is busy and nothing asks for one: poll
  * every 64th iteration, or after some tens of microseconds, or when writes wait or a
@@ -93,6 +96,8 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
     }
     if (c->kind == GL_CMP_RESOLVED)
         return gl_resolved(loop, c);
+    if (c->kind == GL_CMP_NONE)
+        return 0; /* of dispatch_accepted */
     gl_reg *reg = c->id < loop->regs_cap ? &loop->regs[c->id] : NULL;
     if (reg == NULL || reg->kind == GL_REG_FREE || reg->gen != c->gen) {
         if (c->kind == GL_CMP_ACCEPT)
@@ -117,6 +122,25 @@ dispatch(gl_loop *loop)
         if (dispatch_one(loop, &c) < 0)
             return -1;
     }
+    return 0;
+}
+
+/* Hands out the connections that Go has accepted.  asyncio would find them in the kernel's queue
+ * now; here what is ready might close their server first, and with it connections that other
+ * processes on the same socket would have served. */
+static int
+dispatch_accepted(gl_loop *loop)
+{
+    for (uint32_t i = loop->cmp_pos; loop->shared && i < loop->shared->cmp_len; i++) {
+        if (loop->shared->cmp[i].kind != GL_CMP_ACCEPT)
+            continue;
+        gl_completion c = loop->shared->cmp[i];
+        loop->shared->cmp[i].kind = GL_CMP_NONE;
+        if (dispatch_one(loop, &c) < 0)
+            return -1;
+    }
+    if (loop->shared)
+        loop->accepts_seen = loop->shared->accepts;
     return 0;
 }
 
@@ -213,7 +237,10 @@ iterate(gl_loop *loop)
         loop->counts.ready_max = loop->ready.count;
     /* 1: the next entry is the one whose wait is measured. */
     uint64_t probe = loop->ready.probed_at > 0 ? loop->ready.probed - loop->ready.popped : 0;
-    for (size_t todo = loop->ready.count; todo && loop->ready.count; todo--) {
+    size_t todo = loop->ready.count;
+    if (loop->shared->accepts != loop->accepts_seen && dispatch_accepted(loop) < 0)
+        return -1;
+    for (; todo && loop->ready.count; todo--) {
         if (probe-- == 1)
             gl_ready_probe_runs(loop);
         PyObject *entry = gl_ready_pop(&loop->ready);

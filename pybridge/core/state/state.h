@@ -207,6 +207,7 @@ struct gl_loop {
     uint32_t late_len, late_cap;
     gl_ready ready;
     uint32_t cmp_pos;         /* completions already handled [loop] */
+    uint64_t accepts_seen;    /* shared->accepts, when what was accepted had been handed out [loop] */
     gl_timers timers;
     gl_reg *regs;
     uint32_t regs_cap;
