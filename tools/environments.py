@@ -361,11 +361,12 @@ APT_LIMIT = 240
 
 def install_real_programs(made: Environment) -> None:
     """What tests/real_programs run, as far as it can be had; their tests skip without it."""
-    try:
-        with locked(made.home.name.lstrip(".")):
-            _install(made, "real", requirements("real"))
-    except Failed as reason:
-        say(f"the group `real` does not install ({reason}): its tests are skipped")
+    for group in ("real", "tools"):
+        try:
+            with locked(made.home.name.lstrip(".")):
+                _install(made, group, requirements(group))
+        except Failed as reason:
+            say(f"the group `{group}` does not install ({reason}): its tests are skipped")
     with locked("apt"):
         _install_servers()
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import _asyncio
 import asyncio
-import asyncio.base_events
 import asyncio.runners
 import sys
 
@@ -47,7 +46,7 @@ class NestPatched:
 
 def _take_back(theirs: Names) -> None:
     """Undoes what the module with these names did to asyncio, if no loop relies on it."""
-    loops = _loops(asyncio.base_events.BaseEventLoop)
+    loops = _loops(asyncio.BaseEventLoop)
     if any(vars(kind).get("_nest_patched") is True for kind in loops):
         return
     present: Any = asyncio
@@ -100,7 +99,7 @@ def _take_back_tornado() -> None:
         tornado.Future = asyncio.Future
 
 
-def _loops(kind: type) -> Iterator[type]:
+def _loops(kind: type[asyncio.BaseEventLoop]) -> Iterator[type[asyncio.BaseEventLoop]]:
     yield kind
     for each in kind.__subclasses__():
         yield from _loops(each)

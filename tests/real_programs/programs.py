@@ -35,7 +35,7 @@ def needs(*modules: str) -> None:
             importlib.import_module(name)
         except ImportError as reason:
             pytest.skip(
-                f"{name} is not installed ({reason}): pip install 'goloop[real]'",
+                f"{name} is not installed ({reason}): pip install --group real --group tools",
                 allow_module_level=True,
             )
 

@@ -40,9 +40,7 @@ def places(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_a_notebook_runs_in_a_kernel_on_goloop(
-    programs: Programs, places: dict[str, str]
-) -> None:
+def test_a_notebook_runs_in_a_kernel_on_goloop(programs: Programs, places: dict[str, str]) -> None:
     said = programs.ends_well(APPS / "jupyter_notebook.py", "goloop", **places)
     assert f"client: {LOOP}\n" in said
     assert f"\n{LOOP}\n" in said

@@ -139,7 +139,9 @@ def test_a_goloop_loop_works_beside_an_asyncio_loop_that_was_patched(
     programs: Programs, nest: str
 ) -> None:
     if nest == "nest_asyncio" and sys.version_info >= (3, 14):
-        pytest.skip("from 3.14 on nest_asyncio 1.6 leaves no loop a current task, asyncio's neither")
+        pytest.skip(
+            "from 3.14 on nest_asyncio 1.6 leaves no loop a current task, asyncio's neither"
+        )
     said = programs.ends_well("-c", (START + AFTERWARDS).replace("NEST", nest))
     assert "asyncio, nested: 42\n" in said
     assert f"goloop.run: {LOOP}\n" in said

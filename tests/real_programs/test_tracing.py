@@ -159,7 +159,9 @@ def test_opentelemetry_traces_tasks_futures_and_threads(programs: Programs) -> N
     )
     assert facts["loop"] == LOOP
     (request,) = [span for span in facts["spans"] if span[0] == "request"]
-    children = [(name, status) for name, parent, _, status in facts["spans"] if parent == request[2]]
+    children = [
+        (name, status) for name, parent, _, status in facts["spans"] if parent == request[2]
+    ]
     assert children.count(("asyncio coro-step", "UNSET")) == 4
     assert ("asyncio coro-fails", "ERROR") in children
     assert ("asyncio to_thread-in_a_thread", "UNSET") in children

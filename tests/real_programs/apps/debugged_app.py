@@ -8,7 +8,7 @@ import goloop
 
 def called(number):
     doubled = number * 2
-    return doubled  # in a callback
+    print(doubled)  # in a callback
 
 
 async def inner(word):

@@ -8,8 +8,9 @@ import asyncio
 import inspect
 import sys
 
-import goloop
 from jupyter_client.manager import start_new_async_kernel, start_new_kernel
+
+import goloop
 
 NAME = """
 import asyncio, time

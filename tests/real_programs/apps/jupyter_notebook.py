@@ -3,10 +3,11 @@
 import asyncio
 import sys
 
-import goloop
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+
+import goloop
 
 LOOP = """
 import asyncio
