@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # The function of nest_asyncio, and of its successors, that asks.
 _ASKING = "_patch_loop"
+# Functions of asyncio.events that are replaced.
+_EVENTS = ("get_event_loop", "_get_event_loop")
 
 
 class NestPatched:
@@ -67,9 +69,6 @@ def _take_back(theirs: Names) -> None:
     for name in ("_nest_patched", "_nest_asyncio2"):
         if hasattr(present, name):
             delattr(present, name)
-
-
-_EVENTS = ("get_event_loop", "_get_event_loop")
 
 
 def _put_back(module: Any, name: str) -> None:
