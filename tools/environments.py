@@ -364,12 +364,18 @@ APT_LIMIT = 240
 
 def install_real_programs(made: Environment) -> None:
     """What tests/real_programs run, as far as it can be had; their tests skip without it."""
-    try:
-        with locked(made.home.name.lstrip(".")):
-            _install(made, "real", requirements("real"))
-            _install(made, "alone", ALONE, "--no-deps")
-    except Failed as reason:
-        say(f"the group `real` does not install ({reason}): its tests are skipped")
+    groups = {
+        "real": requirements("real"),
+        "alone": ALONE,
+        "tools": requirements("tools"),
+    }
+    for group, wanted in groups.items():
+        options = ["--no-deps"] if group == "alone" else []
+        try:
+            with locked(made.home.name.lstrip(".")):
+                _install(made, group, wanted, *options)
+        except Failed as reason:
+            say(f"the group `{group}` does not install ({reason}): its tests are skipped")
     with locked("apt"):
         _install_servers()
 

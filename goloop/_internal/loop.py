@@ -16,6 +16,7 @@ from . import closing as closing  # for C, which imports nothing amid a call
 from . import debugging as debugging  # for C, when it is imported
 from .datagrams import Datagrams
 from .handshakes import Handshakes
+from .nesting import NestPatched
 from .pipes import Pipes
 from .processes import Processes
 from .resolver import Resolver
@@ -48,6 +49,7 @@ class Loop(
     __module__ = "goloop"
 
     _last_metrics: dict[str, Any] | None = None
+    _nest_patched = NestPatched()
 
     def __init__(self) -> None:
         _core.Loop.__init__(self)

@@ -36,7 +36,7 @@ def needs(*modules: str) -> None:
             importlib.import_module(name)
         except ImportError as reason:
             pytest.skip(
-                f"{name} is not installed ({reason}): pip install 'goloop[real]'",
+                f"{name} is not installed ({reason}): pip install --group real --group tools",
                 allow_module_level=True,
             )
 
@@ -105,13 +105,17 @@ class Program:
             assert time.monotonic() < deadline, f"{text!r} is not said: {self.output}"
             time.sleep(0.02)
 
-    def end(self, number: int = signal.SIGTERM, *, status: int | None = 0) -> str:
-        """Asks the program to end, which it must do well; its output."""
-        self.process.send_signal(number)
+    def wait(self) -> None:
+        """Returns once the program has ended by itself."""
         try:
             self.process.wait(TIME_LIMIT)
         except subprocess.TimeoutExpired:
             pytest.fail(f"does not end: {self.output}")
+
+    def end(self, number: int = signal.SIGTERM, *, status: int | None = 0) -> str:
+        """Asks the program to end, which it must do well; its output."""
+        self.process.send_signal(number)
+        self.wait()
         output = self.output
         assert status is None or self.process.returncode == status, output
         assert "Traceback (most recent call last)" not in output, output
@@ -148,6 +152,13 @@ class Programs:
             sys.executable, "-X", "faulthandler", "-W", "error::ResourceWarning",
             *words, port=port, **environ,
         )  # fmt: skip
+
+    def ends_well(self, *words: str | Path, **environ: str) -> str:
+        """Runs a Python program to its end, which must be a good one; its output."""
+        program = self.python(*words, **environ)
+        program.wait()
+        assert program.process.returncode == 0, program.output
+        return program.output
 
     def kill(self) -> None:
         for program in self.started:

@@ -1,0 +1,101 @@
+"""Drives a kernel on goloop: it is interrupted, asked for input, restarted, and shut down.
+
+`python jupyter_kernel.py NAME` with jupyter_client's asynchronous client on goloop, with
+`--blocking` with its synchronous one, whose loop is by the policy.
+"""
+
+import asyncio
+import inspect
+import sys
+
+from jupyter_client.manager import start_new_async_kernel, start_new_kernel
+
+import goloop
+
+NAME = """
+import asyncio, time
+kind = type(asyncio.get_running_loop())
+print(f"{kind.__module__}.{kind.__qualname__}")
+"""
+COMPUTES = "print('go', flush=True); time.sleep(60)"
+# The loop says `go`, so that it waits by then.
+AWAITS = """
+asyncio.get_running_loop().call_later(0.01, lambda: print("go", flush=True))
+await asyncio.sleep(60)
+"""
+
+
+async def value(answer):
+    """What a client's method gives, now or later."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+async def execute(client, source, *, interrupt=None):
+    """One cell: how its execution ended, what it printed, and what it asked for."""
+    printed, asked, interrupts = [], [], []
+
+    def hear(message):
+        if message["msg_type"] == "stream":
+            text = message["content"]["text"]
+            printed.append(text)
+            if interrupt is not None and "go" in text:
+                begun = interrupt()
+                if inspect.isawaitable(begun):
+                    interrupts.append(asyncio.ensure_future(begun))
+
+    def answer(message):
+        asked.append(message["content"]["prompt"])
+        return client.input("an answer")
+
+    reply = await value(
+        client.execute_interactive(
+            source, allow_stdin=True, output_hook=hear, stdin_hook=answer, timeout=30
+        )
+    )
+    for each in interrupts:
+        await each
+    content = reply["content"]
+    return content.get("ename", content["status"]), "".join(printed).split(), asked
+
+
+async def drive(manager, client):
+    print("loop:", await execute(client, NAME))
+    for source in (COMPUTES, AWAITS):
+        print("interrupted:", await execute(client, source, interrupt=manager.interrupt_kernel))
+    print("asked:", await execute(client, "print(input('what? '))"))
+    many = "for number in range(500): print(number, flush=True)"
+    status, printed, _ = await execute(client, many)
+    print("many:", status, printed == [str(number) for number in range(500)])
+    await value(manager.restart_kernel())
+    await value(client.wait_for_ready(timeout=30))
+    print("restarted:", await execute(client, NAME))
+    await value(manager.shutdown_kernel())
+    print("alive:", await value(manager.is_alive()))
+
+
+async def main():
+    manager, client = await start_new_async_kernel(kernel_name=sys.argv[1])
+    kind = type(asyncio.get_running_loop())
+    print(f"client: {kind.__module__}.{kind.__qualname__}")
+    try:
+        await drive(manager, client)
+    finally:
+        client.stop_channels()
+
+
+def blocking():
+    manager, client = start_new_kernel(kernel_name=sys.argv[1])
+    coroutine = drive(manager, client)
+    try:
+        # Nothing in it waits: it runs without a loop.
+        coroutine.send(None)
+    except StopIteration:
+        print("client: goloop.Loop" if goloop.metrics().iterations else "client: no goloop")
+    finally:
+        client.stop_channels()
+
+
+if "--blocking" in sys.argv:
+    blocking()
+else:
+    goloop.run(main())

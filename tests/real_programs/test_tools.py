@@ -1,0 +1,228 @@
+"""Profilers, coverage, and detectors of blocking calls, with a program on goloop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from real_programs.programs import APPS, LOOP, TIME_LIMIT, Programs, needs
+
+pytestmark = pytest.mark.real
+
+TRACED = APPS / "traced_app.py"
+# Its functions that the loop calls: tasks, callbacks of each kind, a protocol's method.
+FUNCTIONS = {
+    *("main", "handle", "in_a_task", "allocate"),
+    *("from_the_loop", "from_a_timer", "from_a_watch", "from_another_thread", "at_the_end"),
+    *("Echo.connection_made", "Echo.data_received", "Echo.connection_lost"),
+}
+
+
+# ---- VizTracer -----------------------------------------------------------------------------
+
+
+def test_viztracer_has_every_callback_and_tells_tasks_apart(
+    programs: Programs, tmp_path: Path
+) -> None:
+    needs("viztracer")
+    traced = tmp_path / "trace.json"
+    said = programs.ends_well("-m", "viztracer", "--log_async", "-o", traced, TRACED)
+    assert f"loop: {LOOP} in" in said
+    events = json.loads(traced.read_text())["traceEvents"]
+    calls = [event for event in events if event["ph"] == "X" and TRACED.name in event["name"]]
+    assert {call["name"].split(" (")[0] for call in calls} >= FUNCTIONS
+    # What a task runs stands in a row of its own.
+    rows = {
+        event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"
+    }
+    tasks = {rows[call["tid"]] for call in calls if call["name"].startswith("in_a_task (")}
+    assert len(tasks) == 1
+    assert tasks.pop().startswith("Task-")
+
+
+# ---- py-spy --------------------------------------------------------------------------------
+
+
+def test_py_spy_names_the_coroutines_that_stand_still(programs: Programs) -> None:
+    tool = Path(sys.executable).with_name("py-spy")
+    if not tool.exists():
+        pytest.skip("py-spy is not installed: it is in the dependency group `tools`")
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    if os.geteuid() != 0 and scope.exists() and scope.read_text().strip() != "0":
+        pytest.skip("only root may look at another process here (ptrace_scope)")
+    program = programs.python(APPS / "standing_app.py", GOLOOP_WATCHDOG="0")
+    program.until_says(f"loop: {LOOP}")
+    done = subprocess.run(
+        [tool, "dump", "--pid", str(program.process.pid)],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    frames = [line.split(" (")[0].strip() for line in done.stdout.splitlines()]
+    begin = frames.index("stand_still")
+    assert frames[begin : begin + 3] == ["stand_still", "inner", "outer"]
+    # Of goloop there is no more than the frame that runs the loop.
+    assert frames[begin + 3].endswith("run_forever")
+
+
+# ---- memray --------------------------------------------------------------------------------
+
+
+def test_memray_attributes_what_a_coroutine_allocates(programs: Programs, tmp_path: Path) -> None:
+    needs("memray")
+    recorded, found = tmp_path / "memray.bin", tmp_path / "stats.json"
+    said = programs.ends_well("-m", "memray", "run", "-o", recorded, TRACED)
+    assert f"loop: {LOOP} in" in said
+    programs.ends_well("-m", "memray", "stats", "--json", "-n", "30", "-o", found, recorded)
+    stats: dict[str, Any] = json.loads(found.read_text())
+    by_size = {each["location"]: each["size"] for each in stats["top_allocations_by_size"]}
+    (size,) = [size for place, size in by_size.items() if place.startswith("allocate:")]
+    assert size >= 1_000_000
+
+
+# ---- coverage ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("core", ["ctrace", "sysmon", "pytrace"])
+def test_coverage_sees_what_it_sees_on_asyncio(
+    programs: Programs, tmp_path: Path, core: str
+) -> None:
+    needs("coverage")
+    if core == "sysmon" and sys.version_info < (3, 12):
+        pytest.skip("sys.monitoring is there from 3.12 on")
+    # Which lines ran, and which ways from line to line; but for the last, which choose the loop.
+    last = TRACED.read_text().splitlines().index('if "asyncio" in sys.argv:') + 1
+    branch = ["--branch"] if core != "sysmon" or sys.version_info >= (3, 14) else []
+    seen = []
+    for loop in ("goloop", "asyncio"):
+        data, report = tmp_path / loop, tmp_path / f"{loop}.json"
+        said = programs.ends_well(
+            *("-m", "coverage", "run", *branch, "--concurrency=thread"),
+            *(f"--data-file={data}", TRACED, loop),
+            COVERAGE_CORE=core,
+        )
+        assert f"loop: {LOOP if loop == 'goloop' else 'asyncio'}" in said
+        programs.ends_well(
+            *("-m", "coverage", "json", "-q", f"--data-file={data}", "-o", report),
+            *("--include", TRACED),
+        )
+        (file,) = json.loads(report.read_text())["files"].values()
+        lines = {line for line in file["executed_lines"] if line < last}
+        ways = {tuple(way) for way in file.get("executed_branches", []) if way[0] < last}
+        seen.append((lines, ways))
+        assert all(line >= last for line in file["missing_lines"])
+    assert seen[0] == seen[1]
+
+
+# ---- aiodebug ------------------------------------------------------------------------------
+
+AIODEBUG = """
+import asyncio, os, sys, time, goloop
+from aiodebug import hang_inspection, log_slow_callbacks, monitor_loop_lag
+
+folder = sys.argv[1]
+slow, lags = [], []
+log_slow_callbacks.enable(0.02, on_slow_callback=lambda name, seconds: slow.append(name))
+
+def too_slow():
+    time.sleep(0.03)
+
+async def slow_step():
+    time.sleep(0.03)
+
+def hangs():
+    while not any(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)):
+        time.sleep(0.01)
+
+class Statsd:
+    def timing(self, name, value):
+        lags.append(name)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.call_soon(too_slow)
+    await asyncio.create_task(slow_step())
+    monitor_loop_lag.enable(Statsd(), interval=0.01)
+    while not lags:
+        await asyncio.sleep(0.01)
+    watch = hang_inspection.start(folder, interval=0.1)
+    await asyncio.sleep(0.01)
+    hangs()
+    await hang_inspection.stop_wait(watch)
+    assert any("too_slow" in name for name in slow), slow
+    assert any("slow_step" in name for name in slow), slow
+    print("found by", type(loop).__module__)
+
+goloop.run(main())
+"""
+
+
+def test_aiodebug_finds_slow_callbacks_and_hangs(programs: Programs, tmp_path: Path) -> None:
+    needs("aiodebug")
+    folder = tmp_path / "stacks"
+    folder.mkdir()
+    said = programs.ends_well("-c", AIODEBUG, folder, GOLOOP_WATCHDOG="0")
+    assert "found by goloop\n" in said
+    assert "in hangs" in min(folder.iterdir()).read_text()
+
+
+# ---- blockbuster ---------------------------------------------------------------------------
+
+BLOCKBUSTER = """
+import asyncio, socket, sys, time, goloop
+from asyncio_works import asyncio_works
+from blockbuster import BlockingError, blockbuster_ctx
+
+async def echo(reader, writer):
+    writer.write(await reader.readline())
+    writer.close()
+
+async def main():
+    # What the loop itself does is no blocking call.
+    print("works on", await asyncio_works())
+    server = await asyncio.start_unix_server(echo, sys.argv[1])
+    reader, writer = await asyncio.open_unix_connection(sys.argv[1])
+    writer.write(b"hello\\n")
+    assert await reader.readline() == b"hello\\n"
+    writer.close()
+    await writer.wait_closed()
+    server.close()
+    await server.wait_closed()
+    await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs, open(sys.argv[2]) as file:
+        for call in (lambda: time.sleep(0.001), file.read, lambda: ours.recv(1)):
+            try:
+                call()
+            except BlockingError as error:
+                print("found:", error)
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        theirs.send(b"x")
+        assert await asyncio.get_running_loop().sock_recv(ours, 1) == b"x"
+    # In a thread anything may block.
+    await asyncio.to_thread(time.sleep, 0.001)
+
+with blockbuster_ctx():
+    goloop.run(main())
+"""
+
+
+def test_blockbuster_finds_blocking_calls_and_no_false_ones(
+    programs: Programs, tmp_path: Path
+) -> None:
+    needs("blockbuster")
+    said = programs.ends_well("-c", BLOCKBUSTER, tmp_path / "socket", TRACED)
+    assert f"works on {LOOP}\n" in said
+    assert "found: Blocking call to time.sleep\n" in said
+    assert "found: Blocking call to io." in said
+    assert "found: Blocking call to socket.socket.recv\n" in said
