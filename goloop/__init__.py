@@ -7,10 +7,10 @@
 or, in a program that uses asyncio.Runner or asyncio.run (3.12 on), pass
 `loop_factory=goloop.new_event_loop`.
 
-Importing this package loads no Go: the Go library is opened with the first loop, so
-that servers may fork before.
+Importing this package loads no Go: the first loop opens the Go library, so that servers
+may fork before.
 
-Where goloop's own loop can't be had, `native` is False, and the names here stand for
+Where goloop's own loop is not available, `native` is False, and the names here stand for
 asyncio's loop of the platform: see goloop/_internal/fallback.py.
 """
 
@@ -36,7 +36,7 @@ else:
     # asyncio deprecates policies, and from 3.14 on says so whenever one is named.
     from ._internal.policy import install
 
-# Types of what goloop answers: most programs never name them.
+# Types of what goloop returns: most programs never name them.
 _LATER = {
     "Blocked": "goloop.watchdog",
     "Histogram": "goloop._internal.metering",
@@ -57,9 +57,9 @@ def __getattr__(name: str) -> object:
 
 
 def metrics() -> Metrics:
-    """What all loops of this process have done, in figures; from any thread.
+    """Return figures of what all loops of this process have done, closed ones included.
 
-    Loops that were closed stay in it.  Raises RuntimeError where goloop's own loop can't be had.
+    Call it from any thread.  Raises RuntimeError where goloop's own loop is not available.
     """
     if not native:
         raise RuntimeError(
@@ -71,12 +71,12 @@ def metrics() -> Metrics:
 
 
 def introspect() -> None:
-    """Let `python -m goloop ps PID` and `pstree PID` look at this process's tasks.
+    """Let `python -m goloop top PID`, `ps PID` and `pstree PID` look at this process.
 
-    Python 3.14 can always be looked at; before, this opens a Unix socket that answers the
-    process's own user and root, here and in children that are forked later.
-    GOLOOP_INTROSPECT=1 in the environment does the same.  Raises OSError where no socket can be
-    had.
+    A thread answers at a Unix socket, to the process's own user and to root, here and in
+    children that are forked later.  (From Python 3.14 on, `ps` and `pstree` work without.)
+    GOLOOP_INTROSPECT=1 in the environment does the same.  Raises OSError if no socket can be
+    opened.
     """
     from ._internal.introspection import introspect as answer
 

@@ -4,14 +4,14 @@
 
     goloop.otel.instrument()
 
-The metrics are observable instruments: they cost something only when a reader collects.  There is
-no observable histogram in OpenTelemetry, and recording each value would cost more than most
-iterations take; so of a histogram there are the percentiles since the collection before, as
-gauges, and the count and the sum, as counters, like nodejs.eventloop.delay.* has it.
+The metrics are observable instruments: they cost something only when a reader collects.
+OpenTelemetry has no observable histogram, and recording each value would cost more than most
+iterations take.  So a histogram becomes gauges with the percentiles since the last collection,
+and counters with its count and sum.  The conventions for nodejs.eventloop.delay.* do the same.
 
-Incidents are spans: iterations that blocked the loop, as the watchdog reports them, and what came
-to the loop's exception handler.  From Python 3.12 on, which tells a task's context, they stand in
-the trace of the task that they are about.
+Incidents are spans: iterations that blocked the loop, as the watchdog reports them, and
+exceptions that reached the loop's exception handler.  From Python 3.12 on, which tells a task's
+context, they belong to the trace of their task.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PERCENTILES = (
 
 
 class Instrumentation:
-    """What instrument() has begun; uninstrument() ends it."""
+    """What instrument() started; uninstrument() ends it."""
 
     def __init__(self, endings: list[Callable[[], object]]) -> None:
         self._endings = endings
@@ -64,7 +64,7 @@ class Instrumentation:
     def uninstrument(self) -> None:
         """Observe nothing more.  Idempotent.
 
-        OpenTelemetry has no way to remove an instrument: they stay, and tell nothing.
+        OpenTelemetry cannot remove an instrument: they stay, and report nothing.
         """
         global _current
         while self._endings:
@@ -86,11 +86,11 @@ def instrument(
 ) -> Instrumentation:
     """Give goloop's metrics and incidents to OpenTelemetry.
 
-    The providers are the global ones by default, which may be set later.  `metrics` is for
-    goloop.metrics(), `blocked` for spans of blocked spells, `exceptions` for spans of what comes
-    to the exception handlers of the loops.
+    By default it uses the global providers, which you may set later.  `metrics` exports
+    goloop.metrics(), `blocked` a span for each blocked iteration, `exceptions` a span for each
+    call of a loop's exception handler.
 
-    As long as an instrumentation lasts further calls just return it, whatever their arguments.
+    While an instrumentation is active, further calls return it, whatever their arguments.
     """
     global _current
     if _current is not None:

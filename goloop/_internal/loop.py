@@ -77,9 +77,10 @@ class Loop(
         self._wake()
 
     def metrics(self) -> Metrics:
-        """What the loop has done and what it has to do, in figures; from any thread.
+        """Return figures of what the loop has done and has to do.
 
-        Of a closed loop, what it had done.  docs/observability.md has a table of the figures.
+        Call it from any thread, also for a closed loop.  docs/observability.md has a table of
+        the figures.
         """
         from . import metering
 
@@ -88,8 +89,8 @@ class Loop(
     def close(self) -> None:
         """Close the loop; it must not be running.
 
-        In a forked child, the parent's loop gives its memory and its copies of the
-        fds back, and leaves what the two processes share alone.
+        In a forked child, closing the parent's loop frees its memory and the child's copies
+        of its descriptors, and leaves alone what the two processes share.
         """
         if self.is_running():
             raise RuntimeError("Cannot close a running event loop")

@@ -127,9 +127,7 @@ def anchors(page: Path) -> set[str]:
     for heading in re.findall(r"^#+ +(.*?) *$", text, re.MULTILINE):
         shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
         kept = (
-            each
-            for each in shown
-            if each in " -_" or unicodedata.category(each)[0] in ("L", "N")
+            each for each in shown if each in " -_" or unicodedata.category(each)[0] in ("L", "N")
         )
         name = "".join(kept).replace(" ", "-")
         found.add(f"{name}-{seen[name]}" if seen[name] else name)
@@ -210,7 +208,12 @@ def commands(block: str) -> Iterator[list[str]]:
 def run(*arguments: str) -> str:
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     ).stdout
 
 
