@@ -123,9 +123,9 @@ os.register_at_fork(after_in_child=_in_child)
 def subscribe(callback: Subscriber) -> Callable[[], None]:
     """Call callback(blocked) for each blocked iteration of any loop; returns what ends that.
 
-    The callback is called twice, on one of goloop's threads or on the loop's own: while the loop is blocked,
-    and after the end.  If something kept the GIL meanwhile, both calls come after the end.  goloop
-    logs what it raises.
+    The callback is called twice, on one of goloop's threads or on the loop's own: while the loop
+    is blocked, and after the end.  If something kept the GIL meanwhile, both calls come after the
+    end.  goloop logs what it raises.
     """
     this = object()
     _subscribers[this] = callback
@@ -215,7 +215,7 @@ def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
 def _publish(*several: Blocked) -> None:
     """Tells of them, in the order of the calls and one at a time.
 
-    Where another thread is at it, that one does it: the loop waits for no subscriber.
+    If another thread is doing so already, that thread goes on: the loop waits for no subscriber.
     """
     global _publishing
     with _lock:
