@@ -120,9 +120,12 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that headings have, by GitHub's rule."""
+    """The names of headings by GitHub's rule, those that a heading gives itself, and those of
+    documented objects (`::: goloop.run`), which the site's generator makes.
+    """
     text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    found: set[str] = set()
+    found = set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
+    found.update(re.findall(r"^#+ .*\{ *#(\S+) *\} *$", text, re.MULTILINE))
     seen: Counter[str] = Counter()
     for heading in re.findall(r"^#+ +(.*?) *$", text, re.MULTILINE):
         shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -179,6 +182,7 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
         "```\n# no heading\n[no](link)\n```\n`[no](link)`\n"
         "[d](#twice-2) [e](other.md) [f](page.md#no-heading) ![g](no.svg) [h](https://x.invalid/)\n"
         "[i](https://github.com/goloop/goloop/blob/main/README.md#install)\n"
+        "## An object { #own.name }\n::: goloop.run\n[k](#own.name) [l](#goloop.run)\n"
         "[j](https://github.com/goloop/goloop/blob/main/NO.md)\n"
     )
     assert list(broken(page)) == [
@@ -249,6 +253,30 @@ def test_commands_are_read_out_of_a_block() -> None:
 
 def test_the_command_goloop_is_installed() -> None:
     assert (Path(sysconfig.get_path("scripts")) / "goloop").exists()
+
+
+def test_start_shows_what_one_sees(tmp_path: Path) -> None:
+    page = DOCS / "start.md"
+    hello, plain = blocks(page, "python")[:2]
+    (tmp_path / "hello.py").write_text(hello)
+    (tmp_path / "plain.py").write_text(plain)
+    shown = [
+        (command.split(), output)
+        for block in blocks(page, "console")
+        for command, output in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", block, re.MULTILINE)
+        if command.endswith((" hello.py", " plain.py"))
+    ]
+    assert [words[-1] for words, _ in shown] == ["hello.py", "plain.py", "plain.py"]
+    for words, output in shown:
+        done = subprocess.run(
+            [sys.executable, *words[1:]],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout == output
 
 
 # ---- the table of methods ---------------------------------------------------------------
