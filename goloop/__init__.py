@@ -57,9 +57,9 @@ def __getattr__(name: str) -> object:
 
 
 def metrics() -> Metrics:
-    """Return figures of what all loops of this process have done, closed ones included.
+    """What all loops of this process have done, in figures; from any thread.
 
-    Call it from any thread.  Raises RuntimeError where goloop's own loop is not available.
+    Loops that were closed stay in it.  Raises RuntimeError where goloop's own loop can't be had.
     """
     if not native:
         raise RuntimeError(
@@ -71,12 +71,12 @@ def metrics() -> Metrics:
 
 
 def introspect() -> None:
-    """Let `python -m goloop top PID`, `ps PID` and `pstree PID` look at this process.
+    """Let `python -m goloop ps PID` and `pstree PID` look at this process's tasks.
 
-    A thread answers at a Unix socket, to the process's own user and to root, here and in
-    children that are forked later.  (From Python 3.14 on, `ps` and `pstree` work without.)
-    GOLOOP_INTROSPECT=1 in the environment does the same.  Raises OSError if no socket can be
-    opened.
+    Python 3.14 can always be looked at; before, this opens a Unix socket that answers the
+    process's own user and root, here and in children that are forked later.
+    GOLOOP_INTROSPECT=1 in the environment does the same.  Raises OSError where no socket can be
+    had.
     """
     from ._internal.introspection import introspect as answer
 

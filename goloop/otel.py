@@ -56,7 +56,7 @@ _PERCENTILES = (
 
 
 class Instrumentation:
-    """What instrument() started; uninstrument() ends it."""
+    """What instrument() has begun; uninstrument() ends it."""
 
     def __init__(self, endings: list[Callable[[], object]]) -> None:
         self._endings = endings
@@ -86,11 +86,11 @@ def instrument(
 ) -> Instrumentation:
     """Give goloop's metrics and incidents to OpenTelemetry.
 
-    By default it uses the global providers, which you may set later.  `metrics` exports
-    goloop.metrics(), `blocked` a span for each blocked iteration, `exceptions` a span for each
-    call of a loop's exception handler.
+    The providers are the global ones by default, which may be set later.  `metrics` is for
+    goloop.metrics(), `blocked` for spans of blocked spells, `exceptions` for spans of what comes
+    to the exception handlers of the loops.
 
-    While an instrumentation is active, further calls return it, whatever their arguments.
+    As long as an instrumentation lasts further calls just return it, whatever their arguments.
     """
     global _current
     if _current is not None:

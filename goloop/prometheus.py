@@ -68,14 +68,14 @@ _NUMBERS = (0, *(2**power - 1 for power in range(1, 13)))
 class Collector:
     """A collector for prometheus_client's registries: all figures of goloop.metrics().
 
-    In `directory` the processes of a prefork server leave their figures for each other.  The
-    default is PROMETHEUS_MULTIPROC_DIR; without either, the figures are those of this process.
-    A thread writes them every `interval` seconds, in children that are forked later, too.  All
-    collectors of a process with the same directory share that thread, and the first one's
-    interval.
+    `directory` is the one in which the processes of a prefork server leave their figures for
+    each other; the default is that of PROMETHEUS_MULTIPROC_DIR, and without either the figures
+    are this process's own.  A thread then writes them every `interval` seconds, also in children
+    that are forked later.  All collectors of a process with the same directory share that thread,
+    and the first one's interval.
 
-    Raises OSError if the directory can't be written to, and ValueError for an interval of 0 or
-    less.
+    Raises OSError if the directory can't be written to, and ValueError for an interval that is
+    none.
     """
 
     def __init__(

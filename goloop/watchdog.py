@@ -91,7 +91,7 @@ class Blocked:
         return ", ".join(parts)
 
     def format_stack(self) -> str:
-        """Return the stack in the form of a traceback, or a line that says there is none."""
+        """The stack in the words of a traceback, or a sentence that there is none."""
         text = _format(self.stack) or "  (its Python stack can't be told)"
         if self.gil_holder:
             text += "\nanother thread keeps the GIL:\n" + _format(self.gil_holder)
@@ -121,11 +121,11 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def subscribe(callback: Subscriber) -> Callable[[], None]:
-    """Call callback(blocked) for each blocked iteration of any loop; returns what ends that.
+    """Has callback(blocked) called for each blocked iteration of any loop; returns what ends that.
 
-    The callback is called twice, on one of goloop's threads or on the loop's own: while the loop
-    is blocked, and after the end.  If something kept the GIL meanwhile, both calls come after the
-    end.  goloop logs what it raises.
+    It is called twice, on a thread of goloop's or on the loop's own: while the loop is blocked, and
+    after the end; where the GIL was not to be had meanwhile, both times after the end.  What it
+    raises is logged.
     """
     this = object()
     _subscribers[this] = callback

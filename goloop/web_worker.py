@@ -22,6 +22,6 @@ class GoloopWebWorker(_GunicornWebWorker):  # type: ignore[misc]
     """aiohttp's gunicorn worker on a goloop loop."""
 
     def init_process(self) -> None:
-        """aiohttp's worker asks asyncio, and so the policy, for a new loop."""
+        """aiohttp's worker asks asyncio for a new loop, and thereby the policy."""
         set_policy()
         super().init_process()

@@ -77,10 +77,9 @@ class Loop(
         self._wake()
 
     def metrics(self) -> Metrics:
-        """Return figures of what the loop has done and has to do.
+        """What the loop has done and what it has to do, in figures; from any thread.
 
-        Call it from any thread, also for a closed loop.  docs/observability.md has a table of
-        the figures.
+        Of a closed loop, what it had done.  docs/observability.md has a table of the figures.
         """
         from . import metering
 

@@ -68,8 +68,8 @@ class Histogram:
     def percentile(self, percent: float) -> float:
         """The value that `percent` percent of the values do not exceed, 0.0 without values.
 
-        It is a bucket's upper bound: at most a quarter too high, and never higher than `max`.
-        Raises ValueError for a percentage below 0 or above 100.
+        It is at most a quarter too high, since a bucket's upper bound is told, and never higher
+        than `max`.  Raises ValueError for a percentage that is none.
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"a percentage lies between 0 and 100, not at {percent!r}")
@@ -84,9 +84,9 @@ class Histogram:
         return self.max
 
     def cumulative(self, bounds: Iterable[float]) -> Iterator[tuple[float, int]]:
-        """For each bound, ascending, the number of values that are surely less.
+        """For each bound, ascending, how many values are known to be less.
 
-        Values in the same bucket as the bound count as more.
+        What lies in the same bucket as the bound counts as more.
         """
         index = seen = 0
         for bound in bounds:
@@ -221,7 +221,7 @@ class Metrics:
         return self.time_busy / whole if whole else 0.0
 
     def __sub__(self, earlier: Metrics) -> Metrics:
-        """What happened since an earlier snapshot; states such as `tasks` are the later one's."""
+        """What has come since an earlier snapshot; states (`ready`, `tasks`) are the later's."""
         if not isinstance(earlier, Metrics):
             return NotImplemented
         changed: dict[str, Any] = {}

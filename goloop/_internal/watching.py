@@ -56,10 +56,10 @@ class Watching(CoreLoop):
         """Report iterations of this loop that last longer than `limit` seconds; 0: none.
 
         The report comes while the iteration lasts, to the log and to the subscribers of
-        goloop.watchdog.subscribe().  A new loop has the limit of GOLOOP_WATCHDOG, or 1.
+        goloop.watchdog.subscribe().  A new loop has the limit that GOLOOP_WATCHDOG tells, or 1.
 
-        After `abort_after` seconds (GOLOOP_WATCHDOG_ABORT; 0: never) goloop writes the stack to
-        stderr and ends the process by SIGABRT, so that a supervisor can start another.
+        After `abort_after` seconds (GOLOOP_WATCHDOG_ABORT; 0: never) the stack is written to
+        stderr and the process is ended by SIGABRT, for a supervisor to start another.
 
         Raises ValueError for a negative or infinite time, RuntimeError for a closed loop.
         """

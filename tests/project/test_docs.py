@@ -55,10 +55,12 @@ def numbered(*kinds: str) -> list[object]:
 
 
 def missing(program: str) -> str | None:
-    """The first module that the program imports and that is not installed."""
+    """The first module that the program imports, or starts by -m, and that is not installed."""
     for node in ast.walk(ast.parse(program)):
         names = []
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.List | ast.Tuple | ast.Call):
+            names = re.findall(r"'-m', '(\w+)", ast.unparse(node))
+        elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
@@ -103,6 +105,7 @@ def test_a_missing_package_is_noticed() -> None:
     assert missing("import os, goloop\nfrom asyncio import run") is None
     assert missing("import asyncio\nimport no_such.thing") == "no_such"
     assert missing("def f():\n    from no_such.thing import x") == "no_such"
+    assert missing('run([sys.executable, "-m", "goloop", "-m", "no_such", "app"])') == "no_such"
 
 
 # ---- links ------------------------------------------------------------------------------
