@@ -39,6 +39,9 @@ large blocks up to four times as slow, or doesn't, by the luck of the heap's lay
 AS_IT_COMES = """\
 the allocator as it comes, so that rows with large blocks hold the luck of the heap's layout"""
 
+# README is shown on PyPI too, where a relative link leads nowhere.
+PAGE = "https://github.com/goloop/goloop/blob/main/docs/performance.md"
+
 
 def rewritten(text: str, chosen: dict[str, Chosen]) -> str:
     """Return README's text with the table of these runs: tag -> case -> run.
@@ -94,7 +97,7 @@ def _paragraph(runs: list[Run]) -> str:
     machine = f"{newest.machine['processor']}, {newest.machine['cores']} cores"
     words = (
         f"Beside {base}, on {machine}: server and client on a core each, loops interleaved, "
-        f"{setting} ([more](docs/performance.md)). A figure is the median of the rounds' ratios, "
+        f"{setting} ([more]({PAGE})). A figure is the median of the rounds' ratios, "
         "with its 95 % confidence interval where there were six rounds or more:"
     )
     return textwrap.fill(words, 100, break_long_words=False, break_on_hyphens=False)

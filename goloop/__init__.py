@@ -7,10 +7,10 @@
 or, in a program that uses asyncio.Runner or asyncio.run (3.12 on), pass
 `loop_factory=goloop.new_event_loop`.
 
-Importing this package loads no Go: the Go library is opened with the first loop, so
-that servers may fork before.
+Importing this package loads no Go: the first loop opens the Go library, so that servers
+may fork before.
 
-Where goloop's own loop can't be had, `native` is False, and the names here stand for
+Where goloop's own loop is not available, `native` is False, and the names here stand for
 asyncio's loop of the platform: see goloop/_internal/fallback.py.
 """
 
@@ -36,7 +36,7 @@ else:
     # asyncio deprecates policies, and from 3.14 on says so whenever one is named.
     from ._internal.policy import install
 
-# Types of what goloop answers: most programs never name them.
+# Types of what goloop returns: most programs never name them.
 _LATER = {
     "Blocked": "goloop.watchdog",
     "Histogram": "goloop._internal.metering",

@@ -4,14 +4,14 @@
 
     goloop.otel.instrument()
 
-The metrics are observable instruments: they cost something only when a reader collects.  There is
-no observable histogram in OpenTelemetry, and recording each value would cost more than most
-iterations take; so of a histogram there are the percentiles since the collection before, as
-gauges, and the count and the sum, as counters, like nodejs.eventloop.delay.* has it.
+The metrics are observable instruments: they cost something only when a reader collects.
+OpenTelemetry has no observable histogram, and recording each value would cost more than most
+iterations take.  So a histogram becomes gauges with the percentiles since the last collection,
+and counters with its count and sum.  The conventions for nodejs.eventloop.delay.* do the same.
 
-Incidents are spans: iterations that blocked the loop, as the watchdog reports them, and what came
-to the loop's exception handler.  From Python 3.12 on, which tells a task's context, they stand in
-the trace of the task that they are about.
+Incidents are spans: iterations that blocked the loop, as the watchdog reports them, and
+exceptions that reached the loop's exception handler.  From Python 3.12 on, which tells a task's
+context, they belong to the trace of their task.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Instrumentation:
     def uninstrument(self) -> None:
         """Observe nothing more.  Idempotent.
 
-        OpenTelemetry has no way to remove an instrument: they stay, and tell nothing.
+        OpenTelemetry cannot remove an instrument: they stay, and report nothing.
         """
         global _current
         while self._endings:

@@ -1,21 +1,21 @@
-"""goloop's metrics for Prometheus, by way of prometheus_client.
+"""goloop's metrics for Prometheus, through prometheus_client.
 
     import goloop.prometheus
 
     goloop.prometheus.register()
 
-From then on whatever serves prometheus_client's registry serves goloop's figures with it.
+From then on every exporter of prometheus_client's registry serves goloop's figures, too.
 
-Prefork servers have a process for each worker, and a scrape reaches one of them.  Where the
-workers share a directory (PROMETHEUS_MULTIPROC_DIR, as for prometheus_client itself) each writes
-its figures into a file there, once a second and whenever it is asked, and whoever is asked
-answers for all.  These rules keep a counter from going back:
+Prefork servers have a process for each worker, and a scrape reaches one of them.  If the workers
+share a directory (PROMETHEUS_MULTIPROC_DIR, as for prometheus_client itself), each writes its
+figures into a file there, once a second and whenever it is asked.  Each can then answer for all.
+These rules keep a counter from going back:
 
-* A file is written by its process alone, and replaced as a whole.
-* Whoever answers has written its own figures before: the next one to answer tells no less.
-* The files of processes that have ended are added up in one file, which names them.  Only then
-  are they removed; a file that is named there counts no more, should a crash have left it.
-* Answers exclude each other by a lock of the directory, so nobody reads amid this.
+* Only its own process writes a file, and replaces it as a whole.
+* A process writes its own figures before it answers: the next one to answer reports no less.
+* The files of ended processes are added up in one file, which names them.  Only then are they
+  removed.  If a crash leaves a file that is named there, it no longer counts.
+* A lock of the directory makes answers exclude each other, so none reads in the middle of this.
 """
 
 from __future__ import annotations

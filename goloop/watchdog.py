@@ -1,14 +1,14 @@
 """The watchdog: an iteration of a loop that lasts too long is reported while it lasts.
 
 A thread of C sees it (pybridge/golib/watchdog.c) and notes the Python stack of the loop's thread,
-for which it needs no GIL.  What follows here needs it:
+without the GIL.  The rest, here, needs the GIL:
 
-    Loop._blocked()      on a thread of its own, while the loop is blocked; where the GIL is not
-                         to be had, C has written the stack to stderr meanwhile
+    Loop._blocked()      on a separate thread, while the loop is blocked; if something keeps the
+                         GIL, C writes the stack to stderr meanwhile
     Loop._block_ended()  on the loop's thread, after the iteration
 
-Each makes a `Blocked`, which goes to the log ("goloop", as a warning) and to whoever has
-subscribed.  Both come once for each such iteration, in this order.
+Each makes a `Blocked`, which goes to the log ("goloop", as a warning) and to the subscribers.
+Both come once for each such iteration, in this order.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ class Blocked:
     loop: Any
     """The loop."""
     serial: int
-    """Which of the loop's such iterations, from 1."""
+    """The number of this blocked iteration among those of its loop, from 1."""
     thread_id: int
     """threading.get_ident() of the loop's thread."""
     started: float
     """When the iteration began, as time.time()."""
     duration: float
-    """Seconds that it lasts by now, or has lasted."""
+    """Seconds: up to now, or in all if it has ended."""
     ended: bool
     """Whether it has ended."""
     gc: float
     """Seconds of it in Python's garbage collector."""
     stack: tuple[Frame, ...]
-    """What the loop's thread did when the limit was reached, innermost last.  Empty where it can't
-    be told."""
+    """What the loop's thread did when it reached the limit, innermost last.  Empty if it is not
+    known."""
     gil_holder: tuple[Frame, ...]
-    """What another thread did that kept the GIL half a limit later; empty where the GIL was to be
-    had, or the loop's thread kept it, and always on Python 3.12, which doesn't tell."""
+    """What another thread did that kept the GIL half a limit later.  Empty if the GIL was free or
+    the loop's thread kept it, and always on Python 3.12, which doesn't tell."""
     task: str | None
     """The name of the task that ran, if one did."""
     awaiters: tuple[str, ...]
@@ -215,7 +215,7 @@ def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
 def _publish(*several: Blocked) -> None:
     """Tells of them, in the order of the calls and one at a time.
 
-    Where another thread is at it, that one does it: the loop waits for no subscriber.
+    If another thread is doing so already, that thread goes on: the loop waits for no subscriber.
     """
     global _publishing
     with _lock:

@@ -3,7 +3,7 @@
     gunicorn --worker-class goloop.workers.GoloopWorker package.module:app
 
 It is gunicorn's own ASGI worker with another loop, so all of gunicorn's settings for
-that one hold.  The loop is made after the fork; `--preload` may load, and even run,
+that worker apply.  The loop is made after the fork; `--preload` may load, and even run,
 goloop in the master before.  Importing this module needs gunicorn 25 or later.
 """
 

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A listener that backs off for want of a descriptor goes on when one comes free. The
+// A listener that backs off because descriptors ran out goes on when one comes free. The
 // descriptors are the process's, so this is the one thing that reactors share: a
 // count of what was closed, and who wants to be woken when it grows.
 var closes closeCounter

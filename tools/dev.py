@@ -149,7 +149,7 @@ def python_tests(
 def succeeded(
     command: Sequence[str | Path], *, env: dict[str, str], together: bool = False
 ) -> bool:
-    """Runs a program whose failure shall not keep later ones from running."""
+    """Runs a program whose failure must not keep later ones from running."""
     try:
         run(command, env=env, together=together)
     except Failed as reason:

@@ -26,7 +26,7 @@ GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class Target(NamedTuple):
-    """A machine and the oldest glibc that shall do."""
+    """A machine, and the oldest glibc to build for."""
 
     machine: str
     glibc: tuple[int, int]

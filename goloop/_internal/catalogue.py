@@ -156,12 +156,12 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "connections_refused", "goloop_connections_refused_total", "goloop.connection.refused",
         "{connection}",
-        "Accepted connections that were closed at once, since no protocol could be had for them",
+        "Accepted connections that were closed at once: their protocol factory failed",
     ),
     Figure(
         "accept_failures", "goloop_accept_failures_total", "goloop.connection.accept_failures",
         "{failure}",
-        "Reports of failed accepts, for want of descriptors or memory",
+        "Reports of failed accepts: out of descriptors or memory",
     ),
     Figure(
         "tls_handshakes", "goloop_tls_handshakes_total", "goloop.tls.handshakes", "{handshake}",
@@ -178,7 +178,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "dns_in_flight", "goloop_dns_lookups_in_flight", "goloop.dns.lookup.active", "{lookup}",
-        "Look-ups of names that were not answered yet",
+        "Look-ups of names that are not answered yet",
     ),
     Figure(
         "dns_time", "goloop_dns_lookup_seconds", "goloop.dns.lookup.duration", "s",
@@ -194,11 +194,11 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "blocked_spells", "goloop_blocked_spells_total", "goloop.blocked.spells", "{spell}",
-        "Iterations that were longer than the watchdog's threshold",
+        "Iterations that were longer than the watchdog's limit",
     ),
     Figure(
         "time_blocked", "goloop_blocked_seconds_total", "goloop.blocked.time", "s",
-        "Time of the iterations that were longer than the watchdog's threshold",
+        "Time of the iterations that were longer than the watchdog's limit",
     ),
     Figure(
         "blocked_for", "goloop_blocked_for_seconds", "goloop.blocked.current", "s",

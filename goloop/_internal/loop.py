@@ -90,8 +90,8 @@ class Loop(
     def close(self) -> None:
         """Close the loop; it must not be running.
 
-        In a forked child, the parent's loop gives its memory and its copies of the
-        fds back, and leaves what the two processes share alone.
+        In a forked child, closing the parent's loop frees its memory and the child's copies
+        of its descriptors, and leaves alone what the two processes share.
         """
         if self.is_running():
             raise RuntimeError("Cannot close a running event loop")

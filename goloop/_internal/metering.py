@@ -44,19 +44,19 @@ _BOUNDS = tuple(_upper(index) for index in range(_BUCKETS))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often values of which size were seen, in buckets a quarter of a power of two wide.
+    """A distribution: how many values of each size, in four buckets for each power of two.
 
     The values are seconds, unless the metric's name says otherwise.
     """
 
     count: int = 0
-    """How many values."""
+    """The number of values."""
     sum: float = 0.0
-    """Of all values."""
+    """The sum of all values."""
     max: float = 0.0
     """The greatest value."""
     buckets: tuple[int, ...] = dataclasses.field(default=(), repr=False)
-    """How many values in each bucket; empty where there is none at all."""
+    """The number of values in each bucket; empty if there are no values."""
     scale: float = 1e-9
     """What a value of 1 in `bounds` stands for."""
 
@@ -66,7 +66,7 @@ class Histogram:
         return self.sum / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> float:
-        """The value that so many percent of the values do not exceed, 0.0 without values.
+        """The value that `percent` percent of the values do not exceed, 0.0 without values.
 
         It is at most a quarter too high, since a bucket's upper bound is told, and never higher
         than `max`.  Raises ValueError for a percentage that is none.
@@ -125,14 +125,14 @@ class Metrics:
     """The figures of a loop, or of all loops of the process."""
 
     loops: int = 0
-    """Loops that are open: 1 for a loop that is."""
+    """Open loops; of a single loop 1 while it is open."""
 
     # ---- iterations ----
     iterations: int = 0
     """Iterations of the loop."""
     turns: int = 0
-    """Iterations that have asked the kernel for events: while callbacks are ready, several
-    iterations share one."""
+    """Iterations that asked the kernel for events.  While callbacks are ready, several iterations
+    share one."""
     time_busy: float = 0.0
     """Seconds outside the poll: callbacks, sending and receiving."""
     time_idle: float = 0.0
@@ -140,21 +140,21 @@ class Metrics:
     iteration_time: Histogram = _EMPTY
     """From the end of a poll to the beginning of the next."""
     poll_time: Histogram = _EMPTY
-    """In the poll."""
+    """The duration of each poll."""
     ready_wait: Histogram = _EMPTY
     """How long a callback was ready before it ran; one in each turn is measured."""
     timer_lateness: Histogram = _EMPTY
     """How much later than it was due a timer's callback began."""
     events_per_turn: Histogram = _EMPTY_SIZES
-    """Events, received messages and due timers that a turn has brought (no seconds)."""
+    """Events, received messages and due timers that a turn brought (no seconds)."""
     ready: int = 0
     """Callbacks and tasks that are ready."""
     ready_max: int = 0
-    """The most at the beginning of an iteration."""
+    """The largest number of ready ones at the beginning of an iteration."""
     timers: int = 0
     """Timers that are armed."""
     timers_max: int = 0
-    """The most."""
+    """The largest number of armed timers."""
     tasks: int = 0
     """Tasks that are not done."""
     threadsafe_calls: int = 0
@@ -164,23 +164,23 @@ class Metrics:
 
     # ---- the network ----
     bytes_received: int = 0
-    """By transports and the sock_ methods, as the kernel gave them (TLS: encrypted)."""
+    """Bytes that transports and the sock_ methods received from the kernel (TLS: encrypted)."""
     bytes_sent: int = 0
-    """As the kernel took them."""
+    """Bytes that the kernel took."""
     reads: int = 0
-    """Receiving calls that have brought something."""
+    """Receiving calls that brought something."""
     writes: int = 0
     """Sending calls of which the kernel took something."""
     late_writes: int = 0
-    """How often the monitor has sent what waited behind a long callback."""
+    """How often the monitor sent what waited behind a long callback."""
     write_buffer_bytes: int = 0
-    """Written to transports, and not yet taken by the kernel."""
+    """Bytes written to transports that the kernel has not taken yet."""
     connections_open: int = 0
     """Transports of streams that are open: sockets and pipes."""
     connections_accepted: int = 0
     """Connections that were accepted."""
     connections_refused: int = 0
-    """Of them, closed at once, since no protocol could be had for them."""
+    """Accepted connections that were closed at once, because the protocol factory failed."""
     accept_failures: int = 0
     """Reports of failed accepts: no descriptors or no memory (once a second at most)."""
     tls_handshakes: int = 0
@@ -188,9 +188,9 @@ class Metrics:
     tls_handshake_failures: int = 0
     """TLS handshakes that failed."""
     dns_lookups: int = 0
-    """Look-ups that were answered."""
+    """Look-ups of names that were answered."""
     dns_in_flight: int = 0
-    """Look-ups that were not answered yet."""
+    """Look-ups of names that are not answered yet."""
     dns_time: Histogram = _EMPTY
     """From question to answer."""
     children: int = 0
@@ -200,11 +200,11 @@ class Metrics:
 
     # ---- the monitor ----
     blocked_spells: int = 0
-    """Iterations that were longer than the watchdog's threshold."""
+    """Iterations that lasted longer than the watchdog's limit."""
     time_blocked: float = 0.0
-    """Seconds of them."""
+    """Seconds that these iterations took."""
     blocked_for: float = 0.0
-    """Seconds of the one that goes on, or 0.0: the longest, of several loops."""
+    """Seconds that the current iteration has been blocked, or 0.0; of several loops the longest."""
 
     # ---- the process ----
     gc_time: float = 0.0
@@ -212,11 +212,11 @@ class Metrics:
     go_heap_bytes: int = 0
     """Go's heap."""
     goroutines: int = 0
-    """Of Go's runtime."""
+    """Goroutines of Go's runtime."""
 
     @property
     def utilization(self) -> float:
-        """The busy part of the time: 0.0 to 1.0."""
+        """The share of time that was busy: 0.0 to 1.0."""
         whole = self.time_busy + self.time_idle
         return self.time_busy / whole if whole else 0.0
 
@@ -316,9 +316,10 @@ def of_loop(loop: Any) -> Metrics:
 
 
 def metrics() -> Metrics:
-    """The figures of all loops of this process, with those that were closed.
+    """Return the figures of all loops of this process, closed ones included.
 
-    From any thread; counters never go back.  docs/observability.md has a table of the figures.
+    Call it from any thread.  Counters never go back.  docs/observability.md has a table of the
+    figures.
     """
     while True:
         sums = add_retired()

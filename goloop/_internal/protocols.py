@@ -2,7 +2,7 @@
 
 asyncio asks whether a protocol inherits from BufferedProtocol. uvloop asks for the methods, and so
 do programs that come from it: a class with get_buffer() and buffer_updated() alone gets its data by
-them here, where asyncio fails for want of data_received().
+them here, where asyncio fails because there is no data_received().
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ def _warn_at_exit() -> None:
     hints = [hint for name, hint in _OPTIONS.items() if name in sys.modules]
     more = f"; {hints[0]}" if hints else ""
     warnings.warn(
-        f"no goloop loop ran in this process: the program made a {_other}, which it names itself. "
+        f"no goloop loop ran in this process: the program chose {_other} itself. "
         f"Give it goloop.new_event_loop where it takes a loop factory{more}",
         RuntimeWarning,
         stacklevel=2,

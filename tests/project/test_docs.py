@@ -1,6 +1,7 @@
-"""The programs in the documentation run: each ```python block is a whole one.
+"""The documentation: its programs run, its links lead somewhere, its commands exist.
 
-What is not a whole program stands in a block of another kind, and in the README.
+Each ```python block of README.md and of every page in docs/ is a whole program.  What is not one
+stands in a block of another kind: ```text, or ```console with a prompt.
 """
 
 from __future__ import annotations
@@ -8,50 +9,86 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib.util
+import os
 import re
+import shlex
 import subprocess
 import sys
+import sysconfig
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ["usage", "networking", "tls", "subprocesses", "deployment", "observability"]
-PAGES += sorted(f"frameworks/{page.stem}" for page in (DOCS / "frameworks").glob("*.md"))
-BLOCKS = [
-    pytest.param(block, id=f"{page}-{number}")
-    for page in PAGES
-    for number, block in enumerate(
-        re.findall(r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text(), re.S | re.M)
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+# Files of the repository by their addresses on the web: README is shown on PyPI, too.
+ADDRESS = re.compile(r"https://github\.com/goloop/goloop/(?:blob|tree)/main/")
+
+
+def blocks(page: Path, *kinds: str) -> list[str]:
+    """The fenced blocks of these kinds; one within a list is indented."""
+    found = re.findall(
+        r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE
     )
-]
+    return [
+        re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
+        for indent, kind, text in found
+        if kind in kinds
+    ]
 
 
-def imported(source: str) -> set[str]:
-    """The packages that a program imports, or starts."""
-    names = {"gunicorn"} & set(re.findall(r'"-m", "(\w+)"', source))
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in statement.names}
-        elif isinstance(statement, ast.ImportFrom) and statement.module:
-            names.add(statement.module.split(".")[0])
-    return names
+def numbered(*kinds: str) -> list[object]:
+    """Each block of these kinds on all pages, as a parameter whose id names the page."""
+    return [
+        pytest.param(block, id=f"{page.relative_to(ROOT).with_suffix('')}-{number}")
+        for page in PAGES
+        for number, block in enumerate(blocks(page, *kinds))
+    ]
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_the_documented_program_runs(block: str, tmp_path: Path) -> None:
-    missing = [name for name in sorted(imported(block)) if not importlib.util.find_spec(name)]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}, of the dependency group `real`")
-    program = tmp_path / "program.py"
-    program.write_text(block)
+# ---- programs ---------------------------------------------------------------------------
+
+
+def missing(program: str) -> str | None:
+    """The first module that the program imports, or starts by -m, and that is not installed."""
+    for node in ast.walk(ast.parse(program)):
+        names = []
+        if isinstance(node, ast.List | ast.Tuple | ast.Call):
+            names = re.findall(r"'-m', '(\w+)", ast.unparse(node))
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in names:
+            # A part of goloop may want a package that its users have.
+            wanted = name if name.startswith("goloop.") else name.partition(".")[0]
+            try:
+                if importlib.util.find_spec(wanted) is None:
+                    return wanted
+            except ModuleNotFoundError as error:
+                return error.name
+    return None
+
+
+@pytest.mark.parametrize("program", numbered("python"))
+def test_the_documented_program_runs(program: str, tmp_path: Path) -> None:
+    if name := missing(program):
+        assert name.partition(".")[0] not in ("goloop", *sys.stdlib_module_names), name
+        pytest.skip(f"{name} is not installed")
+    (tmp_path / "program.py").write_text(program)
     done = subprocess.run(
         [
             *(sys.executable, "-W", "error::ResourceWarning"),
-            # From 3.12 on, of every fork beside threads; deployment.md says so.
+            # From 3.12 on, of every fork beside threads; docs/troubleshooting.md says so.
             *("-W", "ignore:This process:DeprecationWarning"),
-            str(program),
+            "program.py",
         ],
+        cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -63,6 +100,189 @@ def test_the_documented_program_runs(block: str, tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert "Warning" not in said, said
 
+
+def test_a_missing_package_is_noticed() -> None:
+    assert missing("import os, goloop\nfrom asyncio import run") is None
+    assert missing("import asyncio\nimport no_such.thing") == "no_such"
+    assert missing("def f():\n    from no_such.thing import x") == "no_such"
+    assert missing('run([sys.executable, "-m", "goloop", "-m", "no_such", "app"])') == "no_such"
+
+
+# ---- links ------------------------------------------------------------------------------
+
+
+def without_code(text: str) -> str:
+    """A page's text without its blocks of code and without `code`."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`]*`", "code", text)
+
+
+def links(page: Path) -> list[str]:
+    """The targets of a page's links and pictures."""
+    return re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of headings by GitHub's rule, those that a heading gives itself, and those of
+    documented objects (`::: goloop.run`), which the site's generator makes.
+    """
+    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
+    found.update(re.findall(r"^#+ .*\{ *#(\S+) *\} *$", text, re.MULTILINE))
+    seen: Counter[str] = Counter()
+    for heading in re.findall(r"^#+ +(.*?) *$", text, re.MULTILINE):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        kept = (
+            each for each in shown if each in " -_" or unicodedata.category(each)[0] in ("L", "N")
+        )
+        name = "".join(kept).replace(" ", "-")
+        found.add(f"{name}-{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return found
+
+
+def broken(page: Path) -> Iterator[str]:
+    """The links of a page that lead nowhere; other sites are not asked."""
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        if ADDRESS.match(path):
+            to = ROOT / ADDRESS.sub("", path)
+        elif re.match(r"[a-z]+:", path):
+            continue
+        else:
+            to = (page.parent / path).resolve() if path else page
+        if not to.exists() or (anchor and to.suffix == ".md" and anchor not in anchors(to)):
+            yield target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(broken(page)) == []
+
+
+@pytest.mark.parametrize("name", ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_links_of_the_other_pages_lead_somewhere(name: str) -> None:
+    assert list(broken(ROOT / name)) == []
+
+
+def test_readmes_links_work_on_other_sites() -> None:
+    text = (ROOT / "README.md").read_text()
+    found = [*links(ROOT / "README.md"), *re.findall(r'(?:href|src)="([^"]+)"', text)]
+    assert len(found) > 10
+    assert [each for each in found if not each.startswith(("https://", "#"))] == []
+
+
+def test_pictures_have_words_for_those_who_do_not_see_them() -> None:
+    for page in PAGES:
+        for words in re.findall(r"!\[([^]]*)\]\(", page.read_text()):
+            assert len(words.split()) > 2, (page, words)
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `b`-c, d\n## Twice\n## Twice\n[a](#a-b-c-d) [b](#twice-1) [c](page.md#twice)\n"
+        "```\n# no heading\n[no](link)\n```\n`[no](link)`\n"
+        "[d](#twice-2) [e](other.md) [f](page.md#no-heading) ![g](no.svg) [h](https://x.invalid/)\n"
+        "[i](https://github.com/goloop/goloop/blob/main/README.md#install)\n"
+        "## An object { #own.name }\n::: goloop.run\n[k](#own.name) [l](#goloop.run)\n"
+        "[j](https://github.com/goloop/goloop/blob/main/NO.md)\n"
+    )
+    assert list(broken(page)) == [
+        *("#twice-2", "other.md", "page.md#no-heading", "no.svg"),
+        "https://github.com/goloop/goloop/blob/main/NO.md",
+    ]
+
+
+# ---- commands ---------------------------------------------------------------------------
+
+# The first word behind goloop that is its own command; anything else is a program to run.
+COMMANDS = {"ps", "pstree", "top"}
+
+
+def commands(block: str) -> Iterator[list[str]]:
+    """The words of each command of a block, without prompts, comments and variables before it."""
+    for line in block.splitlines():
+        if "\n$ " in f"\n{block}" and not line.startswith("$ "):
+            continue  # what a command prints
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        while words and re.match(r"[A-Z_]+=", words[0]):
+            words.pop(0)
+        if words:
+            yield words
+
+
+def run(*arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+
+def make_targets() -> set[str]:
+    found = re.search(r"^TARGETS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found is not None
+    return set(found[1].split())
+
+
+@pytest.mark.parametrize("block", numbered("sh", "console", "bash"))
+def test_documented_commands_exist(block: str) -> None:
+    for words in commands(block):
+        program, arguments = os.path.basename(words[0]), words[1:]
+        if program == "make":
+            assert {each for each in arguments if re.fullmatch(r"[a-z-]+", each)} <= make_targets()
+        elif program == "goloop" and arguments and arguments[0] in COMMANDS:
+            told = run("-m", "goloop", arguments[0], "--help") if arguments[0] == "top" else ""
+            for option in (each for each in arguments if re.match("--?[a-z]", each)):
+                if "|" not in arguments[: arguments.index(option)]:
+                    assert option in told, (option, told)
+        elif program.startswith("python") and arguments[:2] == ["-m", "benchmarks"]:
+            assert run("-m", "benchmarks", arguments[2], "--help")
+        elif program.startswith("python") and arguments[:1] and arguments[0].endswith(".py"):
+            named = arguments[0]
+            assert "/" not in named or (ROOT / named).exists(), named
+
+
+def test_commands_are_read_out_of_a_block() -> None:
+    block = "$ A=1 goloop top 4711 --json # each\nprinted\n$ make build\n"
+    assert list(commands(block)) == [["goloop", "top", "4711", "--json"], ["make", "build"]]
+    assert list(commands("make build\n\n# nothing\n")) == [["make", "build"]]
+
+
+def test_the_command_goloop_is_installed() -> None:
+    assert (Path(sysconfig.get_path("scripts")) / "goloop").exists()
+
+
+def test_start_shows_what_one_sees(tmp_path: Path) -> None:
+    page = DOCS / "start.md"
+    hello, plain = blocks(page, "python")[:2]
+    (tmp_path / "hello.py").write_text(hello)
+    (tmp_path / "plain.py").write_text(plain)
+    shown = [
+        (command.split(), output)
+        for block in blocks(page, "console")
+        for command, output in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", block, re.MULTILINE)
+        if command.endswith((" hello.py", " plain.py"))
+    ]
+    assert [words[-1] for words, _ in shown] == ["hello.py", "plain.py", "plain.py"]
+    for words, output in shown:
+        done = subprocess.run(
+            [sys.executable, *words[1:]],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout == output
+
+
+# ---- the table of methods ---------------------------------------------------------------
 
 STATES = {"native", "goloop", "inherited", "asyncio", "differs"}
 
@@ -81,9 +301,3 @@ def test_the_table_names_every_method_once() -> None:
     public = {name for name in vars(asyncio.AbstractEventLoop) if not name.startswith("_")}
     assert public <= set(named)
     assert {state for _, state in methods_and_states()} <= STATES
-
-
-@pytest.mark.parametrize("page", [*PAGES, "compatibility"])
-def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", (DOCS / f"{page}.md").read_text()):
-        assert ((DOCS / page).parent / target).exists(), target
