@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aarch64
+import docs
 import environments
 import wheels
 from environments import BUILD, ROOT, Environment, Failed, Skipped, run, say
@@ -270,6 +271,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "vet-darwin": vet_darwin,
     "staticcheck": staticcheck,
     "workflows": workflows,
+    "docs": docs.check,
     "race": race,
     "lint-c": lint_c,
     "rooms": rooms,

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import checks
+import docs
 import environments
 import wheels
 from demo import demo as show
@@ -238,6 +239,8 @@ TARGETS: dict[str, Callable[[], None]] = {
     "test": test,
     "test-all": test_all,
     "check": check,
+    "docs": docs.build,
+    "docs-serve": docs.serve,
     "wheel": wheel,
     "wheels": wheels.wheels,
     "sdist": sdist,
