@@ -161,27 +161,26 @@ def seen_in_a_browser(site: Path, known: dict[str, Page], chromium: str) -> list
             options = ["--no-sandbox", "--disable-gpu"]
             browser = started.chromium.launch(executable_path=chromium, args=options)
             for device, (width, height) in WIDTHS.items():
+                size = {"width": width, "height": height}
                 for scheme in ("light", "dark"):
-                    context = browser.new_context(
-                        viewport={"width": width, "height": height}, color_scheme=scheme
-                    )
-                    wrong += _Visit(context, base, f"{device}, {scheme}").everything(known)
-                    context.close()
+                    with browser.new_context(viewport=size, color_scheme=scheme) as context:
+                        wrong += _Visit(context.new_page(), base, device, scheme).everything(known)
             browser.close()
         server.shutdown()
     return wrong
 
 
 class _Visit:
-    """One way of looking at the site: a width and a colour scheme."""
+    """The pages at one width, in one colour scheme."""
 
-    def __init__(self, context: Any, base: str, how: str) -> None:
+    def __init__(self, page: Any, base: str, device: str, scheme: str) -> None:
+        self._page = page
         self._base = base
-        self._how = how
+        self._device = device
+        self._scheme = scheme
         self._at = ""
         self._wrong: list[str] = []
-        self._page = page = context.new_page()
-        page.on("console", lambda said: said.type == "error" and self._note(f"says {said.text}"))
+        page.on("console", self._says)
         page.on("pageerror", lambda error: self._note(f"raises {error}"))
         page.on("requestfailed", lambda asked: self._note(f"does not get {asked.url}"))
         page.on("request", self._asks)
@@ -202,7 +201,7 @@ class _Visit:
             self._note(f"is wider than the screen: {wider}")
         for image in self._page.evaluate(_MISSING_IMAGES):
             self._note(f"does not show {image}")
-        wanted = "slate" if self._how.endswith("dark") else "default"
+        wanted = "slate" if self._scheme == "dark" else "default"
         scheme = self._page.locator("body").get_attribute("data-md-color-scheme")
         if scheme != wanted:
             self._note(f"has the colours {scheme}, not {wanted}")
@@ -219,6 +218,10 @@ class _Visit:
         except Exception as error:
             self._note(f"does not find {WORD!r}: {str(error).splitlines()[0]}")
 
+    def _says(self, said: Any) -> None:
+        if said.type == "error":
+            self._note(f"says {said.text}")
+
     def _asks(self, asked: Any) -> None:
         if not asked.url.startswith((self._base, "data:", "blob:")):
             self._note(f"asks elsewhere: {asked.url}")
@@ -228,7 +231,7 @@ class _Visit:
             self._note(f"gets {answer.status} for {answer.url}")
 
     def _note(self, what: str) -> None:
-        self._wrong.append(f"{self._at} ({self._how}) {what}")
+        self._wrong.append(f"{self._at} ({self._device}, {self._scheme}) {what}")
 
 
 def main(site: Path, chromium: str | None) -> int:
