@@ -211,7 +211,8 @@ class _Visit:
         page.goto(self._base, wait_until="networkidle")
         if not page.locator("input.md-search__input").is_visible():
             page.locator("label.md-header__button[for=__search]").click()
-        page.locator("input.md-search__input").fill(WORD)
+        # Keys, for the theme looks at the field when one is let go.
+        page.locator("input.md-search__input").press_sequentially(WORD)
         result = page.locator(f".md-search-result__link[href*='{FOUND}']").first
         try:
             result.wait_for(timeout=15_000)
