@@ -71,7 +71,7 @@ def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
 
 
 def _drawn(name: str) -> str:
-    """The colour by which `_in_both_schemes` knows the name: unlike any other, and seen by nobody."""
+    """The colour by which `_in_both_schemes` knows the name; nobody sees it."""
     return f"#c0ffe{list(COLOURS).index(name):x}"
 
 
