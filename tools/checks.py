@@ -164,6 +164,7 @@ NOT_SANITIZED = [
     "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
     "project/test_lint_c.py",  # reads sources
     "project/test_lint_rooms.py",  # reads sources
+    "project/test_site.py",  # reads pages
     "project/test_units.py",  # compiles snippets
     "project/test_packaging.py",  # builds extensions of its own
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own

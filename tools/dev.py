@@ -57,6 +57,7 @@ ONCE = [
     "project/test_lint_c.py",
     "project/test_lint_rooms.py",
     "project/test_packaging.py",
+    "project/test_site.py",
     "project/test_units.py",
 ]
 # What takes long and depends least on the interpreter: the default one has it (hostile programs

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ["usage", "networking", "tls", "subprocesses", "deployment", "observability"]
+PAGES = ["index", "usage", "networking", "tls", "subprocesses", "deployment", "observability"]
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")
     for page in PAGES
