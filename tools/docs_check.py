@@ -12,6 +12,7 @@ import ast
 import functools
 import http.server
 import importlib
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ class Page(HTMLParser):
     links: list[str] = field(default_factory=list)
     described: set[str] = field(default_factory=set)
     _open: list[tuple[str, str]] = field(default_factory=list)
-    _entry: list[str] = field(default_factory=list)
+    _entry: str = ""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -55,10 +56,9 @@ class Page(HTMLParser):
         if name:
             self.places.add(name)
         self.links += [known[key] or "" for key in ("href", "src") if key in known]
-        if "doc-heading" in classes:
-            self._entry.append(name)
+        if name and re.fullmatch("h[1-6]", tag):
+            self._entry = name
         if tag not in VOID:
-            # Only the first words of an entry's contents are its own; members have theirs.
             kind = "contents" if "doc-contents" in classes else ""
             self._open.append((tag, kind))
 
@@ -71,7 +71,7 @@ class Page(HTMLParser):
         """A paragraph directly in an entry's contents is its description."""
         inner = [kind for _, kind in self._open[-2:-1]]
         if data.strip() and self._entry and inner == ["contents"] and self._open[-1][0] == "p":
-            self.described.add(self._entry[-1])
+            self.described.add(self._entry)
 
 
 def pages(site: Path) -> dict[str, Page]:
