@@ -1,4 +1,8 @@
-"""Draws the page's plots: ratios to uvloop, as SVG whose text stays text."""
+"""Draws the page's plots: ratios to uvloop, as SVG whose text stays text.
+
+A plot brings its own background, and has two sets of colours: which one is shown follows the
+reader's preference, as the site does.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,19 @@ if TYPE_CHECKING:
 
 Wanted = Callable[[Case], bool]
 BASE = "uvloop"
+# On a light page, and on a dark one: each at least three times as bright, or as dark, as the paper.
 COLOURS = {
-    "goloop": "#0b7285",
-    "asyncio": "#adb5bd",
-    "uvloop": "#495057",
-    "zuvloop": "#e8590c",
-    "blazio": "#f2c14e",
-    "rloop": "#ae3ec9",
-    "rsloop": "#d6336c",
-    "aiofastnet": "#74b816",
-    "c-epoll": "#212529",
+    "goloop": ("#0b7285", "#3bc9db"),
+    "asyncio": ("#868e96", "#909aa4"),
+    "uvloop": ("#495057", "#ced4da"),
+    "zuvloop": ("#e8590c", "#ff922b"),
+    "blazio": ("#b08000", "#ffe066"),
+    "rloop": ("#ae3ec9", "#da77f2"),
+    "rsloop": ("#d6336c", "#f783ac"),
+    "aiofastnet": ("#5c940d", "#a9e34b"),
+    "c-epoll": ("#212529", "#f8f9fa"),
+    "paper": ("#ffffff", "#1e2129"),
+    "ink": ("#24292f", "#dee2e6"),
 }
 # A bar beyond this is cut and labelled: one loop that is eight times faster or
 # slower would flatten all the others.
@@ -45,6 +52,10 @@ def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
     matplotlib.use("svg")
     # Text as text, and the same bytes from the same figures.
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "goloop"})
+    ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    matplotlib.rcParams.update(dict.fromkeys(ink, _drawn("ink")))
+    paper = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    matplotlib.rcParams.update(dict.fromkeys(paper, _drawn("paper")))
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for name, title, wanted in (
@@ -57,6 +68,23 @@ def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
             _figure(chosen, cases, title, path)
             written.append(path)
     return written
+
+
+def _drawn(name: str) -> str:
+    """The colour by which `_in_both_schemes` knows the name; nobody sees it."""
+    return f"#c0ffe{list(COLOURS).index(name):x}"
+
+
+def _in_both_schemes(svg: str) -> str:
+    """The plot with each name's two colours, of which the reader's scheme chooses."""
+    sets = ["", ""]
+    for name, both in COLOURS.items():
+        # A program that knows no variables shows the light one.
+        svg = svg.replace(_drawn(name), f"var(--{name}, {both[0]})")
+        sets = [f"{known}--{name}: {one}; " for known, one in zip(sets, both, strict=True)]
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {sets[1]}}} }}"
+    style = f"<style>:root {{ {sets[0]}}} {dark}</style>"
+    return svg.replace("<defs>", f"{style}\n <defs>", 1)
 
 
 def _network(case: Case) -> bool:
@@ -91,7 +119,7 @@ def _figure(chosen: dict[str, Run], cases: Sequence[Case], title: str, path: Pat
     figure, axes = pyplot.subplots(figsize=(9, 1 + 0.11 * len(cases) * (len(loops) + 1)))
     for index, loop in enumerate(loops):
         _bars(axes, chosen, cases, loop, height, -0.4 + height * (index + 0.5))
-    axes.axvline(1, color=COLOURS[BASE], linewidth=1)
+    axes.axvline(1, color=_drawn(BASE), linewidth=1)
     axes.set_yticks(range(len(cases)), [case.title for case in cases], fontsize=8)
     axes.set_ylim(len(cases) - 0.5, -0.5)
     axes.set_xlim(0, CUT * 1.1)
@@ -101,6 +129,7 @@ def _figure(chosen: dict[str, Run], cases: Sequence[Case], title: str, path: Pat
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.03), ncols=7, frameon=False)
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
+    path.write_text(_in_both_schemes(path.read_text()))
 
 
 def _bars(
@@ -120,4 +149,4 @@ def _bars(
         widths.append(min(speed, CUT))
         if speed > CUT:
             axes.text(CUT, row + offset, f" {speed:.1f}", fontsize=5, va="center")
-    axes.barh(positions, widths, height * 0.9, label=loop, color=COLOURS[loop])
+    axes.barh(positions, widths, height * 0.9, label=loop, color=_drawn(loop))

@@ -57,9 +57,17 @@ def __getattr__(name: str) -> object:
 
 
 def metrics() -> Metrics:
-    """What all loops of this process have done, in figures; from any thread.
+    """What all loops of this process have done, in figures.
 
-    Loops that were closed stay in it.  Raises RuntimeError where goloop's own loop can't be had.
+    May be called from any thread, and stops no loop.  Loops that were closed stay in it, so its
+    counters never go back; a forked child begins at nothing.  Since 0.2.0.
+
+    Returns:
+        A snapshot: times in seconds, sizes in bytes.  The difference of two snapshots is what has
+            happened between them.
+
+    Raises:
+        RuntimeError: goloop's own loop can't be had here (`goloop.native` is False).
     """
     if not native:
         raise RuntimeError(
@@ -71,12 +79,14 @@ def metrics() -> Metrics:
 
 
 def introspect() -> None:
-    """Let `python -m goloop ps PID` and `pstree PID` look at this process's tasks.
+    """Let `goloop top PID`, `ps PID` and `pstree PID` look at this process.
 
-    Python 3.14 can always be looked at; before, this opens a Unix socket that answers the
-    process's own user and root, here and in children that are forked later.
-    GOLOOP_INTROSPECT=1 in the environment does the same.  Raises OSError where no socket can be
-    had.
+    A thread then answers at a Unix socket, its own user and root alone, here and in children that
+    are forked later.  `GOLOOP_INTROSPECT=1` in the environment does the same.  From Python 3.14 on
+    `ps` and `pstree` do without.  Further calls change nothing.  Since 0.2.0.
+
+    Raises:
+        OSError: No socket can be had.
     """
     from ._internal.introspection import introspect as answer
 

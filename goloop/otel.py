@@ -56,13 +56,13 @@ _PERCENTILES = (
 
 
 class Instrumentation:
-    """What instrument() has begun; uninstrument() ends it."""
+    """What `instrument()` has begun; a program makes none itself.  Since 0.2.0."""
 
     def __init__(self, endings: list[Callable[[], object]]) -> None:
         self._endings = endings
 
     def uninstrument(self) -> None:
-        """Observe nothing more.  Idempotent.
+        """Observe nothing more; further calls change nothing.
 
         OpenTelemetry cannot remove an instrument: they stay, and report nothing.
         """
@@ -86,11 +86,19 @@ def instrument(
 ) -> Instrumentation:
     """Give goloop's metrics and incidents to OpenTelemetry.
 
-    The providers are the global ones by default, which may be set later.  `metrics` is for
-    goloop.metrics(), `blocked` for spans of blocked spells, `exceptions` for spans of what comes
-    to the exception handlers of the loops.
-
     As long as an instrumentation lasts further calls just return it, whatever their arguments.
+    Since 0.2.0.
+
+    Args:
+        meter_provider: What makes the instruments; the global one by default, which may be set
+            later.
+        tracer_provider: What makes the spans; the global one by default, which may be set later.
+        metrics: Whether `goloop.metrics()` is observed.
+        blocked: Whether each iteration that lasts longer than its loop's limit becomes a span.
+        exceptions: Whether what comes to the loops' exception handlers becomes a span.
+
+    Returns:
+        What ends it.
     """
     global _current
     if _current is not None:

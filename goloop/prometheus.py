@@ -66,16 +66,21 @@ _NUMBERS = (0, *(2**power - 1 for power in range(1, 13)))
 
 
 class Collector:
-    """A collector for prometheus_client's registries: all figures of goloop.metrics().
+    """A collector for prometheus_client's registries: all figures of `goloop.metrics()`.
 
-    `directory` is the one in which the processes of a prefork server leave their figures for
-    each other; the default is that of PROMETHEUS_MULTIPROC_DIR, and without either the figures
-    are this process's own.  A thread then writes them every `interval` seconds, also in children
-    that are forked later.  All collectors of a process with the same directory share that thread,
-    and the first one's interval.
+    With a directory a thread writes this process's figures there, also in children that are forked
+    later, and whichever process is asked answers for all.  All collectors of a process with the
+    same directory share that thread, and the first one's interval.  Since 0.2.0.
 
-    Raises OSError if the directory can't be written to, and ValueError for an interval that is
-    none.
+    Args:
+        directory: In which the processes of a prefork server leave their figures for each other.
+            The default is that of `PROMETHEUS_MULTIPROC_DIR`; without either the figures are this
+            process's own.
+        interval: Seconds between two writes.
+
+    Raises:
+        OSError: The directory can't be written to.
+        ValueError: The interval is not more than 0.
     """
 
     def __init__(
@@ -90,7 +95,11 @@ class Collector:
             self._figures = _share_of(Path(directory).absolute(), interval).of_all_processes
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families, with their samples."""
+        """The metric families, with their samples; prometheus_client calls this.
+
+        Yields:
+            A family for each figure.
+        """
         figures = self._figures()
         for figure in FIGURES:
             family = _family(figure)
@@ -102,15 +111,28 @@ class Collector:
             yield family
 
     def describe(self) -> Iterator[Metric]:
-        """The metric families without samples: registering a collector asks for no figures."""
+        """The metric families without samples: registering a collector asks for no figures.
+
+        Returns:
+            A family for each figure.
+        """
         return map(_family, FIGURES)
 
 
 def register(registry: CollectorRegistry = REGISTRY) -> Collector:
-    """Add a Collector to a registry of prometheus_client, and return it.
+    """Add a `Collector` to a registry of prometheus_client.
 
-    Raises ValueError if the registry has one already, and OSError if the directory that
-    PROMETHEUS_MULTIPROC_DIR names can't be written to.
+    Since 0.2.0.
+
+    Args:
+        registry: The registry; by default the one that prometheus_client's servers serve.
+
+    Returns:
+        The collector; `registry.unregister()` takes it out again.
+
+    Raises:
+        ValueError: The registry has goloop's figures already.
+        OSError: The directory that `PROMETHEUS_MULTIPROC_DIR` names can't be written to.
     """
     collector = Collector()
     registry.register(collector)

@@ -41,18 +41,22 @@ _AWAITERS_MAX = 16
 
 
 class Frame(NamedTuple):
-    """One call on a Python stack."""
+    """One call on a Python stack.  Since 0.2.0."""
 
     function: str
     """Its qualified name."""
     file: str
+    """The file of its code, as Python names it."""
     line: int
-    """0 where it is not known."""
+    """The line that runs; 0 where it is not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """An iteration of a loop that lasts, or has lasted, longer than the loop's limit."""
+    """An iteration of a loop that lasts, or has lasted, longer than the loop's limit.
+
+    As a string it is the sentence that the log has.  Since 0.2.0.
+    """
 
     loop: Any
     """The loop."""
@@ -91,7 +95,11 @@ class Blocked:
         return ", ".join(parts)
 
     def format_stack(self) -> str:
-        """The stack in the words of a traceback, or a sentence that there is none."""
+        """The stack in the words of a traceback, or a sentence that there is none.
+
+        Returns:
+            Several lines, without a line feed at the end.
+        """
         text = _format(self.stack) or "  (its Python stack can't be told)"
         if self.gil_holder:
             text += "\nanother thread keeps the GIL:\n" + _format(self.gil_holder)
@@ -121,11 +129,17 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def subscribe(callback: Subscriber) -> Callable[[], None]:
-    """Has callback(blocked) called for each blocked iteration of any loop; returns what ends that.
+    """Have a function called for each blocked iteration of any loop.
 
     It is called twice, on a thread of goloop's or on the loop's own: while the loop is blocked, and
     after the end; where the GIL was not to be had meanwhile, both times after the end.  What it
-    raises is logged.
+    raises is logged.  `Loop.set_watchdog()` says how long an iteration may last.  Since 0.2.0.
+
+    Args:
+        callback: Gets a `Blocked`; what it returns is ignored.
+
+    Returns:
+        A function that ends the subscription; calling it again changes nothing.
     """
     this = object()
     _subscribers[this] = callback

@@ -19,9 +19,9 @@ _GunicornWebWorker: Any = importlib.import_module("aiohttp.worker").GunicornWebW
 
 
 class GoloopWebWorker(_GunicornWebWorker):  # type: ignore[misc]
-    """aiohttp's gunicorn worker on a goloop loop."""
+    """aiohttp's gunicorn worker on a goloop loop.  Since 0.2.0."""
 
     def init_process(self) -> None:
-        """aiohttp's worker asks asyncio for a new loop, and thereby the policy."""
+        """Set the policy that makes the loop: aiohttp's worker asks asyncio for one."""
         set_policy()
         super().init_process()

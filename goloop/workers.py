@@ -21,9 +21,10 @@ _ASGIWorker: Any = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
 
 
 class GoloopWorker(_ASGIWorker):  # type: ignore[misc]
-    """gunicorn's ASGI worker on a goloop loop."""
+    """gunicorn's ASGI worker on a goloop loop.  Since 0.2.0."""
 
     loop: Loop
+    """The worker's loop, made after the fork."""
 
     def _setup_event_loop(self) -> None:
         """Where gunicorn's worker chooses between asyncio and uvloop."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aarch64
+import docs
 import environments
 import wheels
 from environments import BUILD, ROOT, Environment, Failed, Skipped, run, say
@@ -163,6 +164,7 @@ NOT_SANITIZED = [
     "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
     "project/test_lint_c.py",  # reads sources
     "project/test_lint_rooms.py",  # reads sources
+    "project/test_site.py",  # reads pages
     "project/test_units.py",  # compiles snippets
     "project/test_packaging.py",  # builds extensions of its own
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
@@ -270,6 +272,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "vet-darwin": vet_darwin,
     "staticcheck": staticcheck,
     "workflows": workflows,
+    "docs": docs.check,
     "race": race,
     "lint-c": lint_c,
     "rooms": rooms,

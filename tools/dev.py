@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import checks
+import docs
 import environments
 import wheels
 from demo import demo as show
@@ -56,6 +57,7 @@ ONCE = [
     "project/test_lint_c.py",
     "project/test_lint_rooms.py",
     "project/test_packaging.py",
+    "project/test_site.py",
     "project/test_units.py",
 ]
 # What takes long and depends least on the interpreter: the default one has it (hostile programs
@@ -238,6 +240,8 @@ TARGETS: dict[str, Callable[[], None]] = {
     "test": test,
     "test-all": test_all,
     "check": check,
+    "docs": docs.build,
+    "docs-serve": docs.serve,
     "wheel": wheel,
     "wheels": wheels.wheels,
     "sdist": sdist,

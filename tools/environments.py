@@ -376,20 +376,28 @@ def install_real_programs(made: Environment) -> None:
                 _install(made, group, wanted, *options)
         except Failed as reason:
             say(f"the group `{group}` does not install ({reason}): its tests are skipped")
-    with locked("apt"):
-        _install_servers()
+    install_debian(SERVERS, "its tests are skipped")
 
 
-def _install_servers() -> None:
-    """The servers from Debian's packages, where we are root there; tried once in a tree."""
-    missing = [package for name, package in SERVERS.items() if not _has_server(name)]
-    tried = BUILD / "tried-servers"
-    if not missing or _read(tried) == " ".join(missing):
+def install_debian(programs: Mapping[str, str], without: str) -> None:
+    """Programs from Debian's packages, where we are root there; tried once in a tree.
+
+    `programs` has each one's package; `without` says what follows where it can't be had.
+    """
+    missing = [package for name, package in programs.items() if not _has_program(name)]
+    if not missing:
         return
-    tried.write_text(" ".join(missing))
+    with locked("apt"):
+        tried = BUILD / f"tried-{'-'.join(missing)}"
+        if not tried.exists():
+            tried.touch()
+            _install_debian(missing, without)
+
+
+def _install_debian(missing: Sequence[str], without: str) -> None:
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
-        say(f"no {' and no '.join(missing)} here, and no way to install it: its tests are skipped")
+        say(f"no {' and no '.join(missing)} here, and no way to install it: {without}")
         return
     say(f"installing {' and '.join(missing)}")
     quick = ["-qq", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10"]
@@ -406,10 +414,10 @@ def _install_servers() -> None:
                 timeout=APT_LIMIT,
             )
     except (OSError, subprocess.SubprocessError) as reason:
-        say(f"{' and '.join(missing)} could not be installed ({reason}): its tests are skipped")
+        say(f"{' and '.join(missing)} could not be installed ({reason}): {without}")
 
 
-def _has_server(name: str) -> bool:
+def _has_program(name: str) -> bool:
     # Debian keeps PostgreSQL's programs off PATH.
     return shutil.which(name) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
 

@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     native: bool
+    """Whether this is goloop's own loop.  Where it is False, goloop's names stand for asyncio's
+    loop, and `goloop.diagnostics()["reason"]` says why.  Since 0.2.0."""
 else:
     try:
         from .. import _pure  # noqa: F401

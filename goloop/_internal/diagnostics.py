@@ -14,10 +14,19 @@ if TYPE_CHECKING:
 
 
 def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]:
-    """Facts about the package, the Go library, and a loop.
+    """Facts about the package, the Go library and a loop, for bug reports.
 
-    `loop` defaults to the running one.  Without a goloop loop there is no "loop" in
-    the answer.  Asking opens no library.  Where `native` is False, `reason` says why.
+    Asking opens no library.  What is always there: `goloop` (the version), `native`, `python`,
+    `platform`, `executable`.  Where `native` is False, `reason` says why; else there are `library`,
+    `tls` (how TLS is done) and `tasks` (whose tasks there are), and for a goloop loop `loop` (its
+    counters) and `runtime` (Go's own).  Names and values below these may change in any version.
+    Since 0.1.0.
+
+    Args:
+        loop: The loop to tell of; the running one by default.
+
+    Returns:
+        The facts, of types that json can write.
     """
     # Not needed by programs that only run.
     import json

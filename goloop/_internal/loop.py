@@ -43,7 +43,12 @@ class Loop(
 ):
     """An asyncio event loop whose reactor is written in Go.
 
-    It can be subclassed, and takes no arguments.
+    It takes no arguments, and can be subclassed.  The first one of a process opens the Go library.
+    It has every method of asyncio's loops for Unix, and the two below.  Since 0.1.0.
+
+    Raises:
+        ImportError: The Go library can't be opened; the message says why.
+        OSError: The process has no descriptors left.
     """
 
     __module__ = "goloop"
@@ -79,9 +84,13 @@ class Loop(
         self._wake()
 
     def metrics(self) -> Metrics:
-        """What the loop has done and what it has to do, in figures; from any thread.
+        """What the loop has done and what it has to do, in figures.
 
-        Of a closed loop, what it had done.  docs/observability.md has a table of the figures.
+        May be called from any thread, and does not stop the loop.  Of a closed loop it is what
+        the loop had done.  Since 0.2.0.
+
+        Returns:
+            A snapshot: times in seconds, sizes in bytes.
         """
         from . import metering
 
@@ -110,5 +119,15 @@ class Loop(
 
 
 def new_event_loop() -> Loop:
-    """Make a new event loop; asyncio.Runner and asyncio.run take it as loop_factory."""
+    """Make a new event loop; asyncio.Runner and asyncio.run take it as loop_factory.
+
+    Since 0.1.0.
+
+    Returns:
+        A loop that is neither running nor set as the thread's.
+
+    Raises:
+        ImportError: The Go library can't be opened; the message says why.
+        OSError: The process has no descriptors left.
+    """
     return Loop()

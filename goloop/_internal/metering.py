@@ -46,7 +46,8 @@ _BOUNDS = tuple(_upper(index) for index in range(_BUCKETS))
 class Histogram:
     """A distribution: how many values of each size, in four buckets for each power of two.
 
-    The values are seconds, unless the metric's name says otherwise.
+    The values are seconds, but for `Metrics.events_per_turn`, which has numbers.  Histograms can be
+    added.  They come with `Metrics`; a program makes none itself.  Since 0.2.0.
     """
 
     count: int = 0
@@ -69,7 +70,16 @@ class Histogram:
         """The value that `percent` percent of the values do not exceed, 0.0 without values.
 
         It is at most a quarter too high, since a bucket's upper bound is told, and never higher
-        than `max`.  Raises ValueError for a percentage that is none.
+        than `max`.
+
+        Args:
+            percent: From 0 to 100; 50 is the median.
+
+        Returns:
+            The value, in seconds as the values are.
+
+        Raises:
+            ValueError: The percentage is none.
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"a percentage lies between 0 and 100, not at {percent!r}")
@@ -84,9 +94,15 @@ class Histogram:
         return self.max
 
     def cumulative(self, bounds: Iterable[float]) -> Iterator[tuple[float, int]]:
-        """For each bound, ascending, how many values are known to be less.
+        """For each bound how many values are known to be less.
 
         What lies in the same bucket as the bound counts as more.
+
+        Args:
+            bounds: In the unit of the values, ascending.
+
+        Yields:
+            A bound, and how many values are less.
         """
         index = seen = 0
         for bound in bounds:
@@ -96,6 +112,7 @@ class Histogram:
             yield bound, seen
 
     def __add__(self, other: Histogram) -> Histogram:
+        """The values of both."""
         if not isinstance(other, Histogram):
             return NotImplemented
         if not self.count or not other.count:
@@ -122,7 +139,12 @@ _EMPTY_SIZES = Histogram(scale=1.0)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """The figures of a loop, or of all loops of the process."""
+    """The figures of a loop, or of all loops of the process, at one moment.
+
+    Times are seconds, sizes bytes.  Counters never go back; what is so at the moment (`ready`,
+    `tasks` and the like) is not counted.  `later - earlier` is what has happened between two
+    snapshots.  A later version may add figures; none goes within a major version.  Since 0.2.0.
+    """
 
     loops: int = 0
     """Open loops; of a single loop 1 while it is open."""
@@ -221,7 +243,7 @@ class Metrics:
         return self.time_busy / whole if whole else 0.0
 
     def __sub__(self, earlier: Metrics) -> Metrics:
-        """What has come since an earlier snapshot; states (`ready`, `tasks`) are the later's."""
+        """What has come since an earlier snapshot; what is not counted is the later one's."""
         if not isinstance(earlier, Metrics):
             return NotImplemented
         changed: dict[str, Any] = {}

@@ -35,7 +35,12 @@ AVAILABLE = _DefaultPolicy is not None
 if TYPE_CHECKING or AVAILABLE:
 
     class EventLoopPolicy(_DefaultPolicy):
-        """asyncio's default policy with goloop's loop; child watchers are asyncio's."""
+        """asyncio's default policy, whose new loops are goloop's.
+
+        Child watchers are asyncio's.  Deprecated from Python 3.14 on, as policies are, and absent
+        where asyncio has none any more: use `goloop.run()`, or
+        `loop_factory=goloop.new_event_loop`.  Since 0.1.0.
+        """
 
         _loop_factory = Loop
 
@@ -54,12 +59,15 @@ def set_policy() -> None:
 
 
 def install() -> None:
-    """Make every new asyncio event loop of this process a goloop loop.
+    """Make every event loop that this process gets from asyncio a goloop loop.
 
     This covers servers that choose a loop themselves (uvicorn, granian and gunicorn with their
-    setting "auto", taskiq) and the processes that multiprocessing starts.
+    setting "auto", taskiq) and the processes that multiprocessing starts.  It sets
+    `EventLoopPolicy` as asyncio's policy.  Deprecated from Python 3.14 on, with a
+    DeprecationWarning: use `goloop.run()`, or `loop_factory=goloop.new_event_loop`.  Since 0.1.0.
 
-    Deprecated from Python 3.14 on: use goloop.run(), or loop_factory.
+    Raises:
+        RuntimeError: asyncio of this Python has no policies any more.
     """
     from .switching import switch
 

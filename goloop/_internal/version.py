@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 __version__ = "0.2.0"
+"""The version of goloop that is installed.  Since 0.1.0."""

@@ -53,15 +53,20 @@ class Watching(CoreLoop):
         self._set_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0))
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
-        """Report iterations of this loop that last longer than `limit` seconds; 0: none.
+        """Report iterations of this loop that last longer than a limit.
 
         The report comes while the iteration lasts, to the log and to the subscribers of
-        goloop.watchdog.subscribe().  A new loop has the limit that GOLOOP_WATCHDOG tells, or 1.
+        `goloop.watchdog.subscribe()`.  A new loop has the limits that `GOLOOP_WATCHDOG` and
+        `GOLOOP_WATCHDOG_ABORT` tell; without them these are 1 second, and never.  Since 0.2.0.
 
-        After `abort_after` seconds (GOLOOP_WATCHDOG_ABORT; 0: never) the stack is written to
-        stderr and the process is ended by SIGABRT, for a supervisor to start another.
+        Args:
+            limit: Seconds; 0 reports none.
+            abort_after: Seconds after which the stack is written to stderr and the process is
+                ended by SIGABRT, for a supervisor to start another; 0 ends none.
 
-        Raises ValueError for a negative or infinite time, RuntimeError for a closed loop.
+        Raises:
+            ValueError: A time is negative, infinite, or 1e9 seconds or more.
+            RuntimeError: The loop is closed.
         """
         for name, value in (("limit", limit), ("abort_after", abort_after)):
             if not (math.isfinite(value) and 0 <= value < 1e9):

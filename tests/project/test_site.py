@@ -1,0 +1,216 @@
+"""The documentation's site: what can be said of it without building it.
+
+`make check CHECKS=docs` builds it and has a browser look at each page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import goloop
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+sys.path.append(str(ROOT / "tools"))
+
+import docs_check  # noqa: E402
+import docs_links  # noqa: E402
+import pictures  # noqa: E402
+
+REFERENCE = (DOCS / "reference.md").read_text()
+
+
+# ---- the reference --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(docs_check.public_names()))
+def test_the_reference_has_every_public_name(name: str) -> None:
+    module = name.rpartition(".")[0]
+    entries = re.findall(r"^::: (\S+)|\{ #([\w.]+)", REFERENCE, re.M)
+    assert {name, module} & {entry for entry, _ in entries} or name in {own for _, own in entries}
+
+
+def test_public_names_are_those_of_the_modules() -> None:
+    named = set(docs_check.public_names())
+    assert {f"goloop.{name}" for name in goloop.__all__} <= named
+    for module in ("watchdog", "otel", "prometheus"):
+        names = pytest.importorskip(f"goloop.{module}").__all__
+        assert {f"goloop.{module}.{name}" for name in names} <= named
+
+
+def described() -> Iterator[tuple[str, object]]:
+    """Public classes and functions, and the public methods of the classes' own."""
+    for module in ("goloop", "goloop.watchdog", "goloop.otel", "goloop.prometheus"):
+        loaded = importlib.import_module(module)
+        for name in loaded.__all__:
+            # Naming the policy warns from Python 3.14 on.
+            if name == "EventLoopPolicy" or not callable(value := getattr(loaded, name)):
+                continue
+            yield f"{module}.{name}", value
+            if inspect.isclass(value) and value.__module__.startswith("goloop"):
+                for key, member in vars(value).items():
+                    if not key.startswith("_") and inspect.isfunction(member):
+                        yield f"{module}.{name}.{key}", member
+
+
+def test_what_is_public_has_a_docstring() -> None:
+    found = dict(described())
+    assert {"goloop.Metrics", "goloop.Histogram.percentile", "goloop.otel.instrument"} <= set(found)
+    # Those of the loop that asyncio has are asyncio's to describe.
+    asyncios = {f"goloop.Loop.{name}" for name in dir(asyncio.SelectorEventLoop)}
+    for name, value in found.items():
+        if name not in asyncios:
+            assert inspect.getdoc(value), name
+
+
+def test_what_only_our_loop_has_is_in_the_reference() -> None:
+    ours = {name for name in dir(goloop.Loop) if not name.startswith("_")}
+    ours -= set(dir(asyncio.SelectorEventLoop))
+    entry = REFERENCE.split("::: goloop.Loop\n")[1].split("\n\n")[0]
+    listed = re.search(r"^ +members: \[(.*)\]", entry, re.M)
+    assert listed is not None
+    assert set(listed[1].split(", ")) == ours
+
+
+# ---- pages ----------------------------------------------------------------------
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = re.findall(r"^ +- .*: (\S+\.md)$", text, re.M)
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert pages <= set(listed)
+    assert len(set(listed)) == len(listed)
+
+
+def test_the_front_page_has_the_figures_of_the_readme() -> None:
+    text = (DOCS / "index.md").read_text()
+    rows = [line for line in text.splitlines() if re.match(r"\| .*×\d+ \|", line)]
+    assert len(rows) == 3
+    readme = (ROOT / "README.md").read_text().splitlines()
+    for row in rows:
+        assert row in readme
+
+
+def test_links_out_of_the_pages_lead_to_the_repository() -> None:
+    page = DOCS / "frameworks" / "page.md"
+    base = "https://github.com/goloop/goloop"
+    for before, after in {
+        "[a](../../goloop/watchdog.py)": f"[a]({base}/blob/main/goloop/watchdog.py)",
+        "[a](../../examples)": f"[a]({base}/tree/main/examples)",
+        "[`a`](../../README.md#install)": f"[`a`]({base}/blob/main/README.md#install)",
+        "[a](../tls.md)": "[a](../tls.md)",
+        "`[a](../../README.md)`": "`[a](../../README.md)`",
+        "```\n[a](../../README.md)\n```": "```\n[a](../../README.md)\n```",
+    }.items():
+        assert docs_links.rewritten(before, page) == after
+
+
+def test_a_link_to_a_file_that_is_not_there_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        docs_links.rewritten("[a](../no/such/file.py)", DOCS / "page.md")
+    assert "../no/such/file.py" in caplog.text
+
+
+# ---- what looks at the site -----------------------------------------------------
+
+
+ENTRY = '<h4 class="doc doc-heading" id="{}">x</h4><div class="doc doc-contents"><p>{}</p></div>'
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "picture.svg").touch()
+    (tmp_path / "a.html").write_text(
+        '<h1 id="here">x</h1><a href="#here"></a><a href="folder/b.html#there"></a>'
+        '<a href="https://example.org/"></a><img src="picture.svg">'
+        '<a href="#nowhere"></a><a href="folder/b.html#nowhere"></a><img src="none.svg">'
+    )
+    (tmp_path / "folder" / "b.html").write_text('<h1 id="there">x</h1><a href="../a.html"></a>')
+    found = list(docs_check.broken_links(tmp_path, docs_check.pages(tmp_path)))
+    assert found == [
+        "a.html: #nowhere leads to no place of that page",
+        "a.html: folder/b.html#nowhere leads to no place of that page",
+        "a.html: none.svg leads to no file",
+    ]
+
+
+def test_names_without_an_entry_or_a_text_are_found() -> None:
+    names = list(docs_check.public_names())
+    full = "".join(ENTRY.format(name, "A sentence.") for name in names[2:])
+    page = docs_check.Page(full + ENTRY.format(names[1], ""))
+    assert list(docs_check.unexplained(page)) == [
+        f"reference.html: {names[0]} has no entry",
+        f"reference.html: {names[1]} has no description",
+    ]
+
+
+# ---- pictures -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_the_pictures_are_what_their_generator_draws(name: str) -> None:
+    assert (DOCS / "img" / f"{name}.svg").read_text() == pictures.PICTURES[name]()
+
+
+def test_the_generator_writes_all_pictures(tmp_path: Path) -> None:
+    program = ROOT / "tools" / "pictures.py"
+    subprocess.run([sys.executable, str(program), str(tmp_path)], check=True)
+    assert {path.stem for path in tmp_path.iterdir()} == set(pictures.PICTURES)
+
+
+def luminance(colour: str) -> float:
+    """How bright a colour is, by WCAG."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, from 1 to 21, by WCAG."""
+    darker, brighter = sorted((luminance(one), luminance(other)))
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_in_pictures_stands_out(scheme: int) -> None:
+    ours = {name: both[scheme] for name, both in pictures.COLOURS.items()}
+    for name in set(ours) - {"ink", "soft"}:
+        assert contrast(ours["ink"], ours[name]) >= 4.5, name
+    assert contrast(ours["soft"], ours["paper"]) >= 4.5
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_plots_stand_out_on_their_paper(scheme: int) -> None:
+    from benchmarks import plot
+
+    theirs = {name: both[scheme] for name, both in plot.COLOURS.items()}
+    for name in set(theirs) - {"paper"}:
+        least = 4.5 if name == "ink" else 3
+        assert contrast(theirs[name], theirs["paper"]) >= least, name
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("img/performance-*.svg")), ids=lambda p: p.stem)
+def test_plots_have_a_light_and_a_dark_set_of_colours(path: Path) -> None:
+    from benchmarks import plot
+
+    text = path.read_text()
+    assert "@media (prefers-color-scheme: dark)" in text
+    for name in ("goloop", "asyncio", "paper", "ink"):
+        light, dark = plot.COLOURS[name]
+        assert f"--{name}: {light};" in text
+        assert f"--{name}: {dark};" in text
+        assert f"var(--{name}, {light})" in text
