@@ -58,3 +58,34 @@ def test_dask_computes_on_two_workers(programs: Programs) -> None:
     assert "done" in client.output
     for node in (*workers, scheduler):
         node.end()
+
+
+SYNCHRONOUS = """
+import goloop
+from distributed import Client, LocalCluster
+
+def loop_of_worker(dask_worker):
+    return loop_name(dask_worker.loop)
+
+def loop_name(loop):
+    kind = type(loop.asyncio_loop)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+if __name__ == "__main__":
+    goloop.install()
+    with (
+        LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        print(loop_name(client.loop), *client.run(loop_of_worker).values())
+        assert client.submit(sum, range(10)).result() == 45
+"""
+
+
+def test_a_client_of_dask_that_is_synchronous_has_its_loop_in_a_thread(
+    programs: Programs,
+) -> None:
+    program = programs.python("-W", "ignore::DeprecationWarning", "-c", SYNCHRONOUS)
+    program.process.wait(TIME_LIMIT)
+    assert program.process.returncode == 0, program.output
+    assert program.output.split() == [LOOP] * 3
