@@ -1,6 +1,6 @@
 """A protocol with get_buffer() and buffer_updated() that doesn't inherit from BufferedProtocol.
 
-uvloop looks at the methods. asyncio looks at the class, and fails for want of data_received().
+uvloop looks at the methods. asyncio looks at the class, and fails, as data_received() is missing.
 """
 
 from __future__ import annotations

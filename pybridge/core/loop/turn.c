@@ -288,7 +288,7 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     self->thread_id = PyThread_get_thread_ident();
     self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
     self->shared->now = gl_monotonic_ns();
-    self->ready.probed_at = GL_PROBE_NONE; /* what waited was not for want of time */
+    self->ready.probed_at = GL_PROBE_NONE; /* nothing waited because time was short */
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);
     gl_awake(self);

@@ -8,7 +8,7 @@
  *
  *   listening --stop()--> stopped          the socket itself is its owner's
  *       ^  |
- *       |  +-- accept fails for want of fds or memory: reported; Go tries again
+ *       |  +-- out of fds or memory: accept fails, is reported; Go tries again
  *       +------+
  *
  * A fd that was accepted and not yet handed out when its listener stops is closed
