@@ -52,7 +52,7 @@ def program(source: str, *flags: str) -> str:
 
 
 def test_what_the_extension_imports_by_name_is_loaded_with_the_package() -> None:
-    """So PyInstaller finds it, and no import fails amid a call because descriptors or stack have run out."""
+    """PyInstaller finds it so, and no import fails amid a call that has no descriptors or stack."""
     core = ROOT / "pybridge" / "core"
     text = "".join(path.read_text() for path in core.rglob("*.c"))
     named = set(re.findall(r'(?:gl_import_attr\(|IMPORT\(\w+, )"([\w.]+)"', text))
