@@ -18,7 +18,7 @@ from asyncio.log import logger
 from collections.abc import Callable
 
 from .. import _core
-from . import transport_info
+from . import naming, transport_info
 from .base import CoreLoop
 from .handshakes import ACCEPTS
 from .selector_transports import OtherStreamTransport, has_own_methods
@@ -172,6 +172,9 @@ class StreamTransport(_core.StreamTransport):
         self._empty_waiter = None
 
 
+naming.named_as(StreamTransport)
+
+
 class Streams(CoreLoop):
     """Transports of connected sockets, and listening."""
 
@@ -198,7 +201,10 @@ class Streams(CoreLoop):
 
     def _is_exposed(self, sock: socket.socket) -> bool:
         """Whether others have the socket, and may use it behind the transport's back."""
-        exposed = sock not in self._own_sockets
+        try:
+            exposed = sock not in self._own_sockets
+        except TypeError:  # no socket, and what it is shows where it is used as one
+            return True
         self._own_sockets.discard(sock)
         return exposed
 
