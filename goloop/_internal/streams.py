@@ -201,11 +201,9 @@ class Streams(CoreLoop):
 
     def _is_exposed(self, sock: socket.socket) -> bool:
         """Whether others have the socket, and may use it behind the transport's back."""
-        try:
-            exposed = sock not in self._own_sockets
-        except TypeError:  # no socket, and what it is shows where it is used as one
-            return True
-        self._own_sockets.discard(sock)
+        exposed = sock not in self._own_sockets
+        if not exposed:
+            self._own_sockets.remove(sock)
         return exposed
 
     def _make_socket_transport(
