@@ -5,8 +5,8 @@ that does not fit: "BaseEventLoop.call_soon() missing 1 required positional argu
 Programs, their tests and those who search the web know these sentences.  So
 
 * `named_as` gives goloop's Python methods the qualified names of those that they stand for: that
-  is what errors of arguments, "was never awaited", and the repr of a coroutine show.  Tracebacks and
-  profilers go by the code, and show goloop's;
+  is what errors of arguments, "was never awaited", and the repr of a coroutine show.
+  Tracebacks and profilers go by the code, and show goloop's;
 * `refuse` words a wrong call of a native method, for C.  Nothing of it runs for one that is right.
 """
 

@@ -77,9 +77,7 @@ class Resolver(CoreLoop):
     ) -> list[AddressInfo]:
         flags = operator.index(flags)
         try:
-            return list(
-                socket.getaddrinfo(host, port, family, type, proto, flags | _NUMERIC_HOST)
-            )
+            return list(socket.getaddrinfo(host, port, family, type, proto, flags | _NUMERIC_HOST))
         except socket.gaierror as exc:
             # "No such name" is what a name gets here; everything else is final, and
             # so is this where no name was to be looked up.

@@ -1,8 +1,9 @@
 """Wrong calls: several hundred of them, and what a loop answers to one.
 
-A call is an expression in text, as a program would write it: `await loop.sock_recv(None, 10)`. The
-names in it are those of `Things`, which makes what a call asks for and nothing else. `CALLS` has all
-of them: some are written out, most are combined of a function and of what one argument can wrongly be.
+A call is an expression in text, as a program would write it: `await loop.sock_recv(None, 10)`.
+The names in it are those of `Things`, which makes what a call asks for and nothing else. `CALLS`
+has all of them: some are written out, most are combined of a function and of what one argument can
+wrongly be.
 
 `answer` runs a call on a fresh loop and returns everything that the caller gets to see of it.
 test_wrong_input.py compares the answers of goloop and asyncio.  To see them:
@@ -246,7 +247,7 @@ class Things(dict[str, Any]):
         return sock
 
     def make_file(self) -> Any:
-        file = self._keep(tempfile.TemporaryFile())
+        file = self._keep(tempfile.TemporaryFile())  # noqa: SIM115
         file.write(b"0123456789")
         file.seek(0)
         return file
@@ -260,23 +261,22 @@ class Things(dict[str, Any]):
         return file
 
     def make_null(self) -> Any:
-        return self._keep(open("/dev/null", "r+b", buffering=0))  # noqa: SIM115
+        return self._keep(open("/dev/null", "r+b", buffering=0))
 
     def _pipe(self) -> tuple[int, int]:
-        ends = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        return ends
+        return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def make_source(self) -> Any:
         """The reading end of a pipe."""
         reading, writing = self._pipe()
         self._keep(open(writing, "wb", buffering=0))  # noqa: SIM115
-        return self._keep(open(reading, "rb", buffering=0))  # noqa: SIM115
+        return self._keep(open(reading, "rb", buffering=0))
 
     def make_sink(self) -> Any:
         """The writing end of a pipe."""
         reading, writing = self._pipe()
         self._keep(open(reading, "rb", buffering=0))  # noqa: SIM115
-        return self._keep(open(writing, "wb", buffering=0))  # noqa: SIM115
+        return self._keep(open(writing, "wb", buffering=0))
 
     def make_nobody(self) -> int:
         """The number of no file."""
@@ -592,8 +592,9 @@ WRONG: list[tuple[str, int | str, tuple[str, ...]]] = [
     ("loop.sock_sendto", 1, BYTES),
     ("loop.sock_sendto", 2, ADDRESSES),
     ("loop.sock_connect", 1, ADDRESSES),
-    *[("loop." + name, 1, ("None", "1", "'x'", "BytesIO()", "StringIO()", "closed_file",
-                           "text_file", "null", "object()")) for name in ("sock_sendfile", "sendfile")],
+    *[(f"loop.{name}", 1, ("None", "1", "'x'", "BytesIO()", "StringIO()", "closed_file",
+                           "text_file", "null", "object()"))
+      for name in ("sock_sendfile", "sendfile")],
     *[("loop." + name, option, SIZES) for name in ("sock_sendfile", "sendfile")
       for option in ("offset", "count")],
     ("loop.sendfile", 0, ("None", "1", "object()", "closing", "datagrams", "writing", "reading")),
@@ -1024,7 +1025,7 @@ def _is_awaited(function: str) -> bool:
     if of == "server":
         return name in ("start_serving", "wait_closed")
     return of == "loop" and name.startswith((
-        "sock_", "create_c", "create_s", "create_d", "create_u", "connect_", "get" + "addr",
+        "sock_", "create_c", "create_s", "create_d", "create_u", "connect_", "getaddr",
         "getname", "run_in", "start_tls", "sendfile", "subprocess_", "shutdown_",
     ))  # fmt: skip
 
@@ -1070,8 +1071,11 @@ def _calls() -> Iterator[Call]:
     for line in filter(None, STOPPED.splitlines()):
         yield Call(line, "stopped")
     for function_, right in SHAPES.items():
-        # create_server makes tasks, for which asyncio makes a new loop where none runs.
-        if function_.startswith("loop.") and function_ != "loop.create_server":
+        # create_server makes tasks, for which asyncio makes a new loop where none runs; the
+        # other two start a child first.
+        if function_.startswith("loop.") and not function_.startswith(
+            ("loop.create_server", "loop.subprocess_")
+        ):
             yield Call(_call(function_, *right), "closed")
             if right and not _is_awaited(function_):
                 yield Call(_call(function_, *("None" for _ in right)), "closed")
@@ -1174,11 +1178,9 @@ def _close_result(result: Any) -> str:
     """The kind of a result, whose parts are closed."""
     kind = kind_of(result)
     for part in result if isinstance(result, tuple) else (result,):
-        if isinstance(part, asyncio.BaseTransport):
-            part.close()
-        elif isinstance(part, asyncio.Server):
-            part.close()
-        elif inspect.iscoroutine(part) or isinstance(part, socket.socket):
+        if inspect.iscoroutine(part) or isinstance(
+            part, (asyncio.BaseTransport, asyncio.Server, socket.socket)
+        ):
             part.close()
         elif isinstance(part, asyncio.TimerHandle):
             part.cancel()
@@ -1248,6 +1250,17 @@ def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) 
             loop.close()
 
 
+def collect() -> None:
+    """What is upset may say so when it is collected, and that is of no interest."""
+    unraisable, sys.unraisablehook = sys.unraisablehook, function
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+    finally:
+        sys.unraisablehook = unraisable
+
+
 def answer(call: Call, factory: LoopFactory, patience: float = 0.3) -> Answer:
     """What a loop of that factory answers."""
     said: list[str] = []
@@ -1274,22 +1287,13 @@ def answer(call: Call, factory: LoopFactory, patience: float = 0.3) -> Answer:
     ]
     # What is told in every iteration counts once.
     said = list(dict.fromkeys(sorted(warned) + said))
-    # What is upset may say so when it is collected, and that is of no interest.
-    unraisable, sys.unraisablehook = sys.unraisablehook, function
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            gc.collect()
-    finally:
-        sys.unraisablehook = unraisable
+    collect()
     return Answer(outcome, said, _leaked(before))
 
 
 def _leaked(before: dict[str, str]) -> list[str]:
     after = _descriptors()
-    return sorted(
-        re.sub(r"\d+", "N", what) for fd, what in after.items() if before.get(fd) != what
-    )
+    return sorted(re.sub(r"\d+", "N", what) for fd, what in after.items() if before.get(fd) != what)
 
 
 def _show(parts: list[str]) -> None:
