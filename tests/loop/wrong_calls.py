@@ -1166,8 +1166,7 @@ async def _awaited(value: Any, patience: float) -> str:
     await asyncio.wait([waiting], timeout=patience)
     if not waiting.done():
         waiting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await waiting
+        await asyncio.wait([waiting], timeout=patience)  # some take no notice
         return "waits"
     return _close_result(waiting.result())
 
