@@ -14,6 +14,7 @@ import warnings
 from .. import _core
 from . import closing as closing  # for C, which imports nothing amid a call
 from . import debugging as debugging  # for C, when it is imported
+from . import naming
 from .datagrams import Datagrams
 from .handshakes import Handshakes
 from .nesting import NestPatched
@@ -116,6 +117,11 @@ class Loop(
         self._listeners.clear()
         self._close_core()
         self._close_signals()
+
+
+for _part in Loop.__mro__:
+    if _part.__module__.startswith("goloop"):
+        naming.named_as(_part, naming.LOOP)
 
 
 def new_event_loop() -> Loop:

@@ -8,6 +8,7 @@ which go to the C library on threads of goloop's, never to the default executor.
 
 from __future__ import annotations
 
+import operator
 import socket
 from asyncio.log import logger
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     SocketName = tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int]
 
 _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+# As an int: the enum would drop the bits that it does not know of a negative number.
+_NUMERIC_HOST = int(socket.AI_NUMERICHOST)
 
 
 # A number as the enum's member, or as it is where the enum has none: as in socket.getaddrinfo.
@@ -72,14 +75,13 @@ class Resolver(CoreLoop):
         proto: int,
         flags: int,
     ) -> list[AddressInfo]:
+        flags = operator.index(flags)
         try:
-            return list(
-                socket.getaddrinfo(host, port, family, type, proto, flags | socket.AI_NUMERICHOST)
-            )
+            return list(socket.getaddrinfo(host, port, family, type, proto, flags | _NUMERIC_HOST))
         except socket.gaierror as exc:
             # "No such name" is what a name gets here; everything else is final, and
             # so is this where no name was to be looked up.
-            if exc.errno != socket.EAI_NONAME or host is None or flags & socket.AI_NUMERICHOST:
+            if exc.errno != socket.EAI_NONAME or host is None or flags & _NUMERIC_HOST:
                 raise
         name = host if isinstance(host, bytes) else host.encode("idna")
         service = _as_bytes(port)
@@ -100,7 +102,7 @@ class Resolver(CoreLoop):
         flags: int = 0,
     ) -> tuple[str, str]:
         """socket.getnameinfo that does not block the loop."""
-        if flags & _NUMERIC_NAME == _NUMERIC_NAME:
+        if operator.index(flags) & _NUMERIC_NAME == _NUMERIC_NAME:
             # Nothing is looked up.
             self._check_closed()
             return socket.getnameinfo(sockaddr, flags)  # type: ignore[arg-type]

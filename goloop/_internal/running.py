@@ -85,14 +85,18 @@ class _CallExceptionHandler:
         return functools.partial(_call_exception_handler, loop)
 
 
-def _call_exception_handler(loop: Any, context: dict[str, Any]) -> None:
-    loop._unhandled_exceptions += 1
+# Its names are those of asyncio's, for they stand in errors (naming.py).
+def _call_exception_handler(self: Any, context: dict[str, Any]) -> None:
+    self._unhandled_exceptions += 1
     for observe in tuple(on_exception):
         try:
-            observe(loop, context)
+            observe(self, context)
         except Exception:
             logger.exception("an observer of unhandled exceptions has failed")
-    _inherited(loop, context)
+    _inherited(self, context)
+
+
+_call_exception_handler.__qualname__ = _inherited.__qualname__
 
 
 class Running(_Surroundings):

@@ -32,9 +32,9 @@ _LONGEST_RETRY = 0.05
 
 
 def _public(function: _Method) -> _Method:
-    """Gives a coroutine function the name of the native method that calls it."""
+    """Gives a coroutine function the name of the native method that calls it, as asyncio has it."""
     function.__name__ = function.__name__[1:]
-    function.__qualname__ = f"Loop.{function.__name__}"
+    function.__qualname__ = f"BaseSelectorEventLoop.{function.__name__}"
     return function
 
 
@@ -101,6 +101,7 @@ class Sockets(CoreLoop):
     async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
         """Accept a connection; returns (socket, address)."""
         self._check_sock(sock)
+        sock.fileno()  # what is no socket is told first by this, as in asyncio
         while True:
             try:
                 connection, address = sock.accept()

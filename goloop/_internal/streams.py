@@ -18,7 +18,7 @@ from asyncio.log import logger
 from collections.abc import Callable
 
 from .. import _core
-from . import transport_info
+from . import naming, transport_info
 from .base import CoreLoop
 from .handshakes import ACCEPTS
 from .selector_transports import OtherStreamTransport, has_own_methods
@@ -172,6 +172,9 @@ class StreamTransport(_core.StreamTransport):
         self._empty_waiter = None
 
 
+naming.named_as(StreamTransport)
+
+
 class Streams(CoreLoop):
     """Transports of connected sockets, and listening."""
 
@@ -199,7 +202,8 @@ class Streams(CoreLoop):
     def _is_exposed(self, sock: socket.socket) -> bool:
         """Whether others have the socket, and may use it behind the transport's back."""
         exposed = sock not in self._own_sockets
-        self._own_sockets.discard(sock)
+        if not exposed:
+            self._own_sockets.remove(sock)
         return exposed
 
     def _make_socket_transport(

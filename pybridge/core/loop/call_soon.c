@@ -211,6 +211,8 @@ loop_timer_handle_cancelled(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(handle
     Py_RETURN_NONE; /* asyncio counts them to rebuild its heap; the wheel needs no count */
 }
 
+GL_TAKES_NONE(time_method, loop_time, "time")
+
 static PyMethodDef call_soon_table[] = {
     {"call_soon", GL_FASTKW(loop_call_soon),
      PyDoc_STR("call_soon($self, callback, *args, context=None)\n--\n\n"
@@ -224,7 +226,8 @@ static PyMethodDef call_soon_table[] = {
     {"call_at", GL_FASTKW(loop_call_at),
      PyDoc_STR("call_at($self, when, callback, *args, context=None)\n--\n\n"
                "Call callback(*args) at loop time `when` (seconds); return a TimerHandle.")},
-    {"time", GL_NOARGS(loop_time), PyDoc_STR("Return the loop's clock in seconds (monotonic).")},
+    {"time", GL_FASTKW(time_method),
+     PyDoc_STR("time($self)\n--\n\nReturn the loop's clock in seconds (monotonic).")},
     {"_timer_handle_cancelled", GL_ONEARG(loop_timer_handle_cancelled), NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -306,15 +306,21 @@ static PyGetSetDef loop_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+GL_TAKES_NONE(is_closed_method, loop_is_closed, "is_closed")
+GL_TAKES_NONE(get_debug_method, loop_get_debug, "get_debug")
+GL_TAKES_NONE(create_future_method, gl_loop_create_future, "create_future")
+
 /* The other rooms and files have tables of their own; see gl_loop_init_type. */
 static PyMethodDef loop_methods[] = {
-    {"is_closed", GL_NOARGS(loop_is_closed), PyDoc_STR("Return True once the loop is closed.")},
-    {"get_debug", GL_NOARGS(loop_get_debug), PyDoc_STR("Return True in debug mode.")},
+    {"is_closed", GL_FASTKW(is_closed_method),
+     PyDoc_STR("is_closed($self)\n--\n\nReturn True once the loop is closed.")},
+    {"get_debug", GL_FASTKW(get_debug_method),
+     PyDoc_STR("get_debug($self)\n--\n\nReturn True in debug mode.")},
     {"create_task", GL_FASTKW(gl_loop_create_task),
      PyDoc_STR("create_task($self, coro, **kwargs)\n--\n\n"
                "Schedule a coroutine; return a Task.  Arguments as asyncio's.")},
-    {"create_future", GL_NOARGS(gl_loop_create_future),
-     PyDoc_STR("Return a Future attached to the loop.")},
+    {"create_future", GL_FASTKW(create_future_method),
+     PyDoc_STR("create_future($self)\n--\n\nReturn a Future attached to the loop.")},
     {"_check_closed", GL_NOARGS(loop_check_closed), NULL},
     {"_wake", GL_NOARGS(loop__wake), NULL},
     {"_close_core", GL_NOARGS(loop__close_core), NULL},

@@ -281,12 +281,15 @@ handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+GL_TAKES_NONE(cancel_checked, gl_handle_cancel, "cancel")
+GL_TAKES_NONE(cancelled_checked, handle_cancelled, "cancelled")
+
 GL_PRIVATE PyMethodDef handle_methods[] = {
-    {"cancel", gl_handle_cancel, METH_NOARGS,
-     PyDoc_STR("Cancel the callback; it will not be run.  No effect after it ran.  Waits for one "
+    {"cancel", GL_FASTKW(cancel_checked),
+     PyDoc_STR("cancel($self)\n--\n\nCancel the callback; it will not be run.  No effect after it ran.  Waits for one "
                "of call_soon_threadsafe() that another thread is running.")},
-    {"cancelled", handle_cancelled, METH_NOARGS,
-     PyDoc_STR("Return True if the callback was cancelled.  Waits as cancel() does.")},
+    {"cancelled", GL_FASTKW(cancelled_checked),
+     PyDoc_STR("cancelled($self)\n--\n\nReturn True if the callback was cancelled.  Waits as cancel() does.")},
     {"_run", handle_run_method, METH_NOARGS, PyDoc_STR("Run the callback in its context.")},
     {NULL, NULL, 0, NULL},
 };

@@ -1,8 +1,8 @@
 /*
  * args.c: arguments by name, and wrong ones.
  *
- * What is wrong with a call is left to CPython to say: a Python function of the same
- * parameters is made and called.  So the words are those of the running version.
+ * What is wrong with a call is left to CPython to say, of asyncio's own method: see
+ * goloop/_internal/naming.py.  So the words are those of the running version.
  */
 #include "support/args.h"
 
@@ -12,59 +12,24 @@ param_name(const gl_params *p, int i)
     return *(PyObject **)((char *)&G + p->name[i]);
 }
 
-/* "def f(self, fd, callback, *args, context=None): pass" */
-static PyObject *
-params_source(const gl_params *p)
-{
-    PyObject *text = PyUnicode_FromString("def f(self");
-    for (int i = 0; i <= p->count && text != NULL; i++) {
-        if (i == p->positional && (p->rest || i < p->count))
-            Py_SETREF(text, PyUnicode_FromFormat("%U, *%s", text, p->rest ? "args" : ""));
-        if (i < p->count && text != NULL)
-            Py_SETREF(text, PyUnicode_FromFormat("%U, %U%s", text, param_name(p, i),
-                                                 i < p->required ? "" : "=None"));
-    }
-    if (text != NULL)
-        Py_SETREF(text, PyUnicode_FromFormat("%U): pass", text));
-    return text;
-}
-
-/* The Python function with these parameters and this name. */
-static PyObject *
-params_function(const gl_params *p)
-{
-    PyObject *text = params_source(p), *scope = PyDict_New(), *f = NULL;
-    const char *source = text ? PyUnicode_AsUTF8(text) : NULL;
-    PyObject *done = source && scope ? PyRun_String(source, Py_file_input, scope, scope) : NULL;
-    PyObject *name = done ? PyUnicode_FromString(p->function) : NULL;
-    if (name != NULL)
-        f = Py_XNewRef(PyDict_GetItemString(scope, "f"));
-    if (f != NULL && PyObject_SetAttrString(f, "__qualname__", name) < 0)
-        Py_CLEAR(f);
-    Py_XDECREF(name);
-    Py_XDECREF(done);
-    Py_XDECREF(scope);
-    Py_XDECREF(text);
-    return f;
-}
-
-/* Raises what is wrong with a call; -1. */
+/* Raises what is wrong with a call; -1.  The frames in which the words were found are nobody's
+ * business. */
 static int
 args_wrong(const gl_params *p, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
            PyObject *kwargs)
 {
-    PyObject *f = params_function(p), *given = f ? PyTuple_New(nargs + 1) : NULL;
-    if (given != NULL) {
-        PyTuple_SET_ITEM(given, 0, Py_NewRef(self));
-        for (Py_ssize_t i = 0; i < nargs; i++)
-            PyTuple_SET_ITEM(given, i + 1, Py_NewRef(args[i]));
-        PyObject *r = PyObject_Call(f, given, kwargs);
-        if (r != NULL) /* a name that is not the same each time it is compared */
-            PyErr_Format(PyExc_TypeError, "%s() got wrong arguments", p->function);
-        Py_XDECREF(r);
-    }
+    PyObject *given = PyTuple_New(nargs);
+    for (Py_ssize_t i = 0; i < nargs && given != NULL; i++)
+        PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
+    PyObject *r = given ? PyObject_CallFunction(G.refuse_call, "sOOO", p->function, self, given,
+                                                kwargs)
+                        : NULL;
+    Py_XDECREF(r); /* never an object: it raises */
     Py_XDECREF(given);
-    Py_XDECREF(f);
+    PyObject *exc = gl_take_exception();
+    if (exc != NULL)
+        (void)PyException_SetTraceback(exc, Py_None);
+    gl_restore_exception(exc);
     return -1;
 }
 

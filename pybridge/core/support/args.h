@@ -9,8 +9,8 @@
  *     if (gl_args(&add_reader_params, self, args, nargs, kwnames, value) < 0)
  *         return NULL;
  *
- * A call with wrong arguments raises what the running CPython says of a Python function with
- * these parameters.  The values are borrowed from the call; one that is not given is NULL.
+ * A call with wrong arguments raises what the running CPython says of such a call of asyncio's
+ * method of that name.  The values are borrowed from the call; one that is not given is NULL.
  */
 #ifndef GOLOOP_ARGS_H
 #define GOLOOP_ARGS_H
@@ -58,5 +58,15 @@ gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
     PyObject *value;
     return gl_args(p, self, args, nargs, kwnames, &value) < 0 ? NULL : value;
 }
+
+/* For GL_FASTKW: the method of that name, which f is and takes no arguments.  Under METH_NOARGS
+ * CPython would look at the arguments, and have other words for wrong ones. */
+#define GL_TAKES_NONE(checked, f, name)                                                       \
+    static inline PyObject *checked(void *self, PyObject *const *args, Py_ssize_t nargs,      \
+                                    PyObject *kwnames)                                        \
+    {                                                                                         \
+        static const gl_params params = {name, 0, 0, false, 0, {0}};                          \
+        return gl_args(&params, self, args, nargs, kwnames, NULL) < 0 ? NULL : f(self, NULL); \
+    }
 
 #endif /* GOLOOP_ARGS_H */

@@ -99,6 +99,7 @@ struct gl_globals {
     PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
     PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
     PyObject *stack_summary;      /* goloop._internal.debugging.stack_summary */
+    PyObject *refuse_call;        /* goloop._internal.naming.refuse */
     PyObject *logger;             /* asyncio.log.logger */
     PyObject *socket_socket;      /* socket.socket */
     PyObject *gaierror;           /* socket.gaierror */

@@ -55,10 +55,10 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
 {
     if (!gl_tasks_native() || (self->task_factory && self->task_factory != Py_None))
         return create_by_asyncio(self, args, nargs, kwnames);
-    if (gl_loop_check_usable(self) < 0)
-        return NULL;
     if (nargs != 1)
         return create_by_asyncio(self, args, nargs, kwnames);
+    if (gl_loop_check_usable(self) < 0)
+        return NULL;
     PyObject *name = NULL, *context = NULL;
     bool plain = PyCoro_CheckExact(args[0]) && gl_native_loop((PyObject *)self);
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {

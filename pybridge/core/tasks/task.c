@@ -393,8 +393,14 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
     PyObject *coro, *loop = Py_None, *name = Py_None, *context = Py_None;
     int eager = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwds, format, names, &coro, &loop, &name, &context,
-                                     &eager))
+                                     &eager)) {
+        /* The words of Argument Clinic, which has no "at most" here. */
+        if (PyTuple_GET_SIZE(args) > 1)
+            PyErr_Format(PyExc_TypeError,
+                         "Task() takes exactly 1 positional argument (%zd given)",
+                         PyTuple_GET_SIZE(args) + (kwds ? PyDict_GET_SIZE(kwds) : 0));
         return -1;
+    }
     /* The Future's own: which loop, and in debug mode who makes us. */
     PyObject *future_kwds = Py_BuildValue("{OO}", G.s_loop, loop);
     int r = future_kwds ? G.asyncio.Future->tp_init(self, G.empty_tuple, future_kwds) : -1;

@@ -225,6 +225,8 @@ datagram_get_write_buffer_size(gl_datagram *d, PyObject *Py_UNUSED(ignored))
     return PyLong_FromSsize_t(d->queued);
 }
 
+GL_TAKES_NONE(datagram_queued_checked, datagram_get_write_buffer_size, "get_write_buffer_size")
+
 static PyMethodDef datagram_methods[] = {
     TRANSPORT_METHODS,
     TRANSPORT_READING_METHODS,
@@ -235,7 +237,7 @@ static PyMethodDef datagram_methods[] = {
     {"sendto", GL_FASTKW(datagram_sendto_method),
      PyDoc_STR("sendto($self, data, addr=None)\n--\n\n"
                "Send a datagram, to the remote address where addr is None.  Does not block.")},
-    {"get_write_buffer_size", GL_NOARGS(datagram_get_write_buffer_size),
+    {"get_write_buffer_size", GL_FASTKW(datagram_queued_checked),
      PyDoc_STR("get_write_buffer_size($self)\n--\n\n"
                "Return how many bytes the kernel has not taken yet.")},
     {NULL, NULL, 0, NULL},

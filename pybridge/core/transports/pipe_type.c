@@ -14,10 +14,12 @@ static PyMethodDef read_pipe_methods[] = {
     TRANSPORT_READING_METHODS,
     METHOD_SET_PROTOCOL(transport_set_protocol_method),
     {"_close", GL_ONEARG(transport_force_close_method), NULL},
-    {"close", GL_NOARGS(transport_close_method),
+    {"close", GL_FASTKW(close_checked),
      PyDoc_STR("close($self)\n--\n\nClose the transport; no more data is received.")},
     {NULL, NULL, 0, NULL},
 };
+
+GL_TAKES_NONE(pipe_write_eof_checked, transport_close_method, "write_eof")
 
 static PyMethodDef write_pipe_methods[] = {
     TRANSPORT_METHODS,
@@ -29,7 +31,7 @@ static PyMethodDef write_pipe_methods[] = {
     {"write", GL_FASTKW(write_pipe_write),
      PyDoc_STR("write($self, data)\n--\n\n"
                "Write some data to the transport.  Does not block.")},
-    {"write_eof", GL_NOARGS(transport_close_method),
+    {"write_eof", GL_FASTKW(pipe_write_eof_checked),
      PyDoc_STR("write_eof($self)\n--\n\nClose the transport once buffered data is sent.")},
     {NULL, NULL, 0, NULL},
 };

@@ -219,10 +219,13 @@ GL_PRIVATE int pipe_setter(gl_stream *s, PyObject *value, void *ignored);
 
 /* ---- methods and attributes of all streams that write ------------------------------ */
 
+GL_TAKES_NONE(can_write_eof_checked, stream_can_write_eof, "can_write_eof")
+GL_TAKES_NONE(queued_checked, stream_get_write_buffer_size, "get_write_buffer_size")
+
 #define STREAM_WRITING_METHODS                                                                \
-    {"can_write_eof", GL_NOARGS(stream_can_write_eof),                                        \
+    {"can_write_eof", GL_FASTKW(can_write_eof_checked),                                       \
      PyDoc_STR("can_write_eof($self)\n--\n\nReturn True.")},                                  \
-    {"get_write_buffer_size", GL_NOARGS(stream_get_write_buffer_size),                        \
+    {"get_write_buffer_size", GL_FASTKW(queued_checked),                                      \
      PyDoc_STR("get_write_buffer_size($self)\n--\n\n"                                         \
                "Return how many bytes the kernel has not taken yet.")},                       \
     {"_maybe_pause_protocol", GL_NOARGS(stream_maybe_pause_method), NULL},                    \

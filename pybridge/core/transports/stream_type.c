@@ -95,6 +95,8 @@ stream_waiter_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
 
 /* ---- the type ----------------------------------------------------------------------------- */
 
+GL_TAKES_NONE(write_eof_checked, stream_write_eof, "write_eof")
+
 static PyMethodDef stream_methods[] = {
     TRANSPORT_METHODS,
     TRANSPORT_READING_METHODS,
@@ -109,7 +111,7 @@ static PyMethodDef stream_methods[] = {
     {"writelines", GL_FASTKW(stream_writelines_method),
      PyDoc_STR("writelines($self, list_of_data)\n--\n\n"
                "Write a list (or any iterable) of data to the transport.")},
-    {"write_eof", GL_NOARGS(stream_write_eof),
+    {"write_eof", GL_FASTKW(write_eof_checked),
      PyDoc_STR("write_eof($self)\n--\n\n"
                "Close the write end once buffered data is sent; reading goes on.")},
     {"_flush", GL_NOARGS(stream_flush_method), PyDoc_STR("Send now what waits to be sent.")},

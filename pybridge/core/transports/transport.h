@@ -256,12 +256,20 @@ GL_PRIVATE int late_write(uint32_t *count, const char *warning);
 GL_PRIVATE PyTypeObject *transport_make_type(PyObject *module, PyType_Spec *spec,
                                              const char *base, const char *second, long max_size);
 
+GL_TAKES_NONE(is_closing_checked, transport_is_closing_method, "is_closing")
+GL_TAKES_NONE(get_protocol_checked, transport_get_protocol_method, "get_protocol")
+GL_TAKES_NONE(is_reading_checked, transport_is_reading_method, "is_reading")
+GL_TAKES_NONE(pause_reading_checked, transport_pause_reading, "pause_reading")
+GL_TAKES_NONE(resume_reading_checked, transport_resume_reading, "resume_reading")
+GL_TAKES_NONE(close_checked, transport_close_method, "close")
+GL_TAKES_NONE(abort_checked, transport_abort_method, "abort")
+
 /* What every transport has. */
 #define TRANSPORT_METHODS                                                                     \
-    {"is_closing", GL_NOARGS(transport_is_closing_method),                                    \
+    {"is_closing", GL_FASTKW(is_closing_checked),                                             \
      PyDoc_STR("is_closing($self)\n--\n\n"                                                    \
                "Return True if the transport is closing or closed.")},                        \
-    {"get_protocol", GL_NOARGS(transport_get_protocol_method),                                \
+    {"get_protocol", GL_FASTKW(get_protocol_checked),                                         \
      PyDoc_STR("get_protocol($self)\n--\n\nReturn the current protocol.")},                   \
     {"_fatal_error", GL_KEYWORDS(transport_fatal_error_method), NULL},                        \
     {"_call_connection_lost", GL_ONEARG(transport_lost_method), NULL},                        \
@@ -269,20 +277,20 @@ GL_PRIVATE PyTypeObject *transport_make_type(PyObject *module, PyType_Spec *spec
     {"_sync", GL_NOARGS(transport_sync_method), NULL}
 /* What all have that are no write ends of pipes. */
 #define TRANSPORT_READING_METHODS                                                             \
-    {"is_reading", GL_NOARGS(transport_is_reading_method),                                    \
+    {"is_reading", GL_FASTKW(is_reading_checked),                                             \
      PyDoc_STR("is_reading($self)\n--\n\nReturn True if the transport is receiving.")},       \
-    {"pause_reading", GL_NOARGS(transport_pause_reading),                                     \
+    {"pause_reading", GL_FASTKW(pause_reading_checked),                                       \
      PyDoc_STR("pause_reading($self)\n--\n\n"                                                 \
                "Pass nothing to the protocol until resume_reading().")},                      \
-    {"resume_reading", GL_NOARGS(transport_resume_reading),                                   \
+    {"resume_reading", GL_FASTKW(resume_reading_checked),                                     \
      PyDoc_STR("resume_reading($self)\n--\n\nPass data to the protocol again.")},             \
     {"_deliver_held", GL_NOARGS(transport_deliver_held_method), NULL}
 #define METHOD_CLOSE                                                                          \
-    {"close", GL_NOARGS(transport_close_method),                                              \
+    {"close", GL_FASTKW(close_checked),                                                       \
      PyDoc_STR("close($self)\n--\n\n"                                                         \
                "Close the transport once what is queued is sent; no more is received.")}
 #define METHOD_ABORT                                                                          \
-    {"abort", GL_NOARGS(transport_abort_method),                                              \
+    {"abort", GL_FASTKW(abort_checked),                                                       \
      PyDoc_STR("abort($self)\n--\n\nClose the transport at once; what is queued is lost.")}
 #define METHOD_SET_PROTOCOL(function)                                                         \
     {"set_protocol", GL_FASTKW(function),                                                     \

@@ -41,8 +41,10 @@ typedef struct {
     char running;         /* a step is on a stack */
 } sockop;
 
-static const char *const qualnames[] = {"Loop.sock_recv", "Loop.sock_recv_into",
-                                        "Loop.sock_sendall"};
+/* As in asyncio. */
+#define QUALIFIED "BaseSelectorEventLoop."
+static const char *const qualnames[] = {QUALIFIED "sock_recv", QUALIFIED "sock_recv_into",
+                                        QUALIFIED "sock_sendall"};
 
 /* ---- one try ------------------------------------------------------------------- */
 
@@ -91,6 +93,11 @@ try_recv_into(sockop *op, PyObject **result)
         /* The words are those of the socket's own method. */
         PyErr_Clear();
         *result = PyObject_CallMethodOneArg(op->sock, G.s_recv_into, op->arg);
+        return *result ? 1 : -1;
+    }
+    if (view.len == 0) { /* asks for nothing, and so need not wait, as in the socket module */
+        PyBuffer_Release(&view);
+        *result = PyLong_FromLong(0);
         return *result ? 1 : -1;
     }
     gl_lease lease = sockop_lease(op);
@@ -465,7 +472,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     op->size = size;
     op->kind = (uint8_t)kind;
     op->qualname = qualnames[kind];
-    op->name = op->qualname + strlen("Loop.");
+    op->name = op->qualname + strlen(QUALIFIED);
     op->fd = -1;
     return (PyObject *)op;
 }

@@ -341,7 +341,7 @@ watch_remove(gl_loop *self, PyObject *arg, int which, bool check)
     PyErr_Clear();
     int fd;
     if (number > INT_MAX)
-        return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
+        Py_RETURN_FALSE;
     if (number >= 0) {
         fd = (int)number;
         if (check && gl_fd_ensure_no_transport(self, fd, arg) < 0)

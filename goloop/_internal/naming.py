@@ -1,0 +1,81 @@
+"""asyncio's names in the answers to wrong calls.
+
+asyncio's methods are Python functions, whose qualified names stand in what CPython says of a call
+that does not fit: "BaseEventLoop.call_soon() missing 1 required positional argument: 'callback'".
+Programs, their tests and those who search the web know these sentences.  So
+
+* `named_as` gives goloop's Python methods the qualified names of those that they stand for: that
+  is what errors of arguments, "was never awaited", and the repr of a coroutine show.
+  Tracebacks and profilers go by the code, and show goloop's;
+* `refuse` words a wrong call of a native method, for C.  Nothing of it runs for one that is right.
+"""
+
+from __future__ import annotations
+
+import asyncio.events
+import asyncio.selector_events
+import asyncio.unix_events
+import inspect
+from types import FunctionType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, NoReturn
+
+_selector_events: Any = asyncio.selector_events
+_unix_events: Any = asyncio.unix_events
+
+LOOP: type = _unix_events._UnixSelectorEventLoop
+
+# asyncio's class for each of goloop's that has one, by name.
+_THEIRS: dict[str, type] = {
+    "StreamTransport": _selector_events._SelectorSocketTransport,
+    "DatagramTransport": _selector_events._SelectorDatagramTransport,
+    "ReadPipeTransport": _unix_events._UnixReadPipeTransport,
+    "WritePipeTransport": _unix_events._UnixWritePipeTransport,
+    "TimerHandle": asyncio.events.TimerHandle,
+    "Handle": asyncio.events.Handle,
+}
+
+
+def _theirs(cls: type) -> type:
+    for base in cls.__mro__:
+        if base.__name__ in _THEIRS and base.__module__.startswith("goloop"):
+            return _THEIRS[base.__name__]
+    return LOOP
+
+
+def named_as(ours: type, theirs: type | None = None) -> None:
+    """Gives the methods of a class the qualified names that they have in asyncio's."""
+    theirs = theirs or _theirs(ours)
+    for name, method in vars(ours).items():
+        model = inspect.getattr_static(theirs, name, None)
+        # A constructor has parameters of its own.
+        if (
+            isinstance(method, FunctionType)
+            and isinstance(model, FunctionType)
+            and not name.startswith("__")
+        ):
+            method.__qualname__ = model.__qualname__
+
+
+def refuse(name: str, self: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
+    """Raises what CPython says of a call of asyncio's method with arguments that don't fit.
+
+    A function of the same parameters that does nothing is made and called.
+    """
+    method = inspect.unwrap(getattr(_theirs(type(self)), name.rpartition(".")[2], refuse))
+    signature = inspect.signature(method)
+    empty = inspect.Parameter.empty
+    parameters = [
+        p.replace(annotation=empty, default=empty if p.default is empty else None)
+        for p in signature.parameters.values()
+    ]
+    bare = signature.replace(parameters=parameters, return_annotation=empty)
+    scope: dict[str, Any] = {}
+    exec(f"def refused{bare}: pass", scope)
+    scope["refused"].__qualname__ = method.__qualname__
+    scope["refused"](self, *args, **kwargs)
+    # A name that is not the same each time it is compared.
+    raise TypeError(f"{name}() got wrong arguments")
