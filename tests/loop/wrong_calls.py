@@ -31,6 +31,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import tempfile
 import types
 import warnings
@@ -1215,6 +1216,10 @@ def _outside_the_loop(things: Things, call: Call) -> str:
         return f"raises {words_of(exc)}"
 
 
+# Seconds beyond what a call may take, until the loop is stopped.
+GUARD = 5.0
+
+
 def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) -> str:
     loop = factory()
     loop.set_debug(call.state == "debug")
@@ -1232,6 +1237,9 @@ def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) 
 
     loop.set_exception_handler(report)
     things = Things(loop)
+    # A timer of NaN, for one, keeps all others of asyncio's from firing.
+    guard = threading.Timer(2 * patience + GUARD, loop.call_soon_threadsafe, (loop.stop,))
+    guard.start()
     try:
         loop.run_until_complete(things.prepare(call.source.removeprefix("await ")))
         if call.state == "closed":
@@ -1242,6 +1250,8 @@ def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) 
     except Exception as exc:
         return f"ends the loop by {words_of(exc)}"
     finally:
+        guard.cancel()
+        guard.join()
         loop.set_debug(False)
         things.close()
         if not loop.is_closed():
