@@ -31,7 +31,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import tempfile
 import types
 import warnings
@@ -1216,8 +1215,20 @@ def _outside_the_loop(things: Things, call: Call) -> str:
         return f"raises {words_of(exc)}"
 
 
-# Seconds beyond what a call may take, until the loop is stopped.
-GUARD = 5.0
+# Seconds beyond what a call may take, until it counts as stuck.
+GUARD = 3.0
+
+
+class Stuck(BaseException):
+    """Out of a loop that no timer and no other thread could stop.
+
+    A timer of NaN keeps all others of asyncio's from firing, a debug flag that raises its selector
+    from being woken.
+    """
+
+
+def _stuck(*ignored: object) -> None:
+    raise Stuck
 
 
 def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) -> str:
@@ -1237,9 +1248,8 @@ def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) 
 
     loop.set_exception_handler(report)
     things = Things(loop)
-    # A timer of NaN, for one, keeps all others of asyncio's from firing.
-    guard = threading.Timer(2 * patience + GUARD, loop.call_soon_threadsafe, (loop.stop,))
-    guard.start()
+    before = signal.signal(signal.SIGALRM, _stuck)
+    signal.setitimer(signal.ITIMER_REAL, 2 * patience + GUARD)
     try:
         loop.run_until_complete(things.prepare(call.source.removeprefix("await ")))
         if call.state == "closed":
@@ -1247,11 +1257,13 @@ def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) 
         if call.state in ("running", "debug"):
             return loop.run_until_complete(_in_the_loop(things, call, patience))
         return _outside_the_loop(things, call)
+    except Stuck:
+        return "hangs"
     except Exception as exc:
         return f"ends the loop by {words_of(exc)}"
     finally:
-        guard.cancel()
-        guard.join()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
         loop.set_debug(False)
         things.close()
         if not loop.is_closed():

@@ -292,9 +292,9 @@ stream_append_all(gl_stream *s, const gl_piece *pieces, Py_ssize_t n, bool drop)
     return rc;
 }
 
-/* Nothing is queued unless all are good, nor where `refused`. */
+/* Nothing is queued unless all are good. */
 static int
-stream_write_items(gl_stream *s, PyObject *items, bool refused)
+stream_write_items(gl_stream *s, PyObject *items)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(items);
     gl_piece *pieces = PyMem_New(gl_piece, (size_t)(n ? n : 1));
@@ -304,7 +304,7 @@ stream_write_items(gl_stream *s, PyObject *items, bool refused)
     }
     Py_ssize_t taken = pieces_from_items(items, pieces);
     /* Python code ran (__buffer__, an iterator): is the stream still there? */
-    bool drop = refused || taken < n || is_ending(s) || s->eof;
+    bool drop = taken < n || is_ending(s) || s->eof;
     int rc = stream_append_all(s, pieces, taken, drop);
     PyMem_Free(pieces);
     return taken < n ? -1 : rc;
@@ -324,17 +324,17 @@ stream_writelines(gl_stream *s, PyObject *list)
     int some = PyObject_IsTrue(list), refused = some > 0 ? stream_refuse(s) : 0;
     if (some < 0 || refused < 0)
         return NULL;
-    if (some == 0)
+    if (some == 0 || refused > 0)
         Py_RETURN_NONE;
     /* A private copy: iterating a list in place would follow changes made by the
      * __buffer__ methods of its items. */
     PyObject *items = PySequence_Tuple(list);
     if (items == NULL)
         return NULL;
-    int rc = stream_write_items(s, items, refused > 0);
+    int rc = stream_write_items(s, items);
     Py_DECREF(items);
     if (rc < 0)
-        return refused == 0 && PyErr_ExceptionMatches(PyExc_BufferError) &&
+        return PyErr_ExceptionMatches(PyExc_BufferError) &&
                        transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0
                    ? Py_NewRef(Py_None)
                    : NULL;
