@@ -54,8 +54,15 @@ def numbered(*kinds: str) -> list[object]:
 # ---- programs ---------------------------------------------------------------------------
 
 
+# Marks of pytest's, and the plugins that they need.
+PLUGINS = {"pytest.mark.asyncio": "pytest_asyncio", "pytest.mark.anyio": "anyio"}
+
+
 def missing(program: str) -> str | None:
-    """The first module that the program imports, or starts by -m, and that is not installed."""
+    """The first module that the program needs, or starts by -m, and that is not installed."""
+    for mark, plugin in PLUGINS.items():
+        if mark in program and importlib.util.find_spec(plugin) is None:
+            return plugin
     for node in ast.walk(ast.parse(program)):
         names = []
         if isinstance(node, ast.List | ast.Tuple | ast.Call):
