@@ -4,8 +4,9 @@
  * For the watchdog, which tells what a thread does that may keep the GIL for ever.  The thread
  * runs on meanwhile, so that each pointer found may be stale: nothing is dereferenced.  Memory is
  * read by way of a pipe, since write(2) answers EFAULT for an address that is none; each code object
- * must say that it is one; and a chain of frames that breaks is read again.  No reference is
- * counted, nothing is written but the caller's buffer.
+ * must say that it is one; what was read counts only if its object is still the same afterwards;
+ * and a chain of frames that breaks is read again.  No reference is counted, nothing is written but
+ * the caller's buffer.
  *
  * The frames' layout is CPython's own business.  It is the same from 3.12 to 3.15; of a newer
  * Python, or one without the GIL, there is no stack.
@@ -98,13 +99,20 @@ window_read(window *w, uintptr_t from, void *to, size_t n)
     return whole;
 }
 
+/* The head of a str of one block. */
+static bool
+window_str(window *w, PyObject *text, PyASCIIObject *head)
+{
+    return window_read(w, (uintptr_t)text, head, sizeof *head) &&
+           head->ob_base.ob_type == &PyUnicode_Type && head->state.compact && head->length >= 0;
+}
+
 /* A str as UTF-8, cut to the room. */
 static bool
 window_text(window *w, PyObject *text, char *to, size_t room)
 {
-    PyASCIIObject head;
-    if (!window_read(w, (uintptr_t)text, &head, sizeof head) ||
-        head.ob_base.ob_type != &PyUnicode_Type || !head.state.compact || head.length < 0)
+    PyASCIIObject head, after;
+    if (!window_str(w, text, &head))
         return false;
     size_t kind = head.state.kind, n = (size_t)head.length, out = 0;
     uintptr_t data = (uintptr_t)text +
@@ -115,6 +123,8 @@ window_text(window *w, PyObject *text, char *to, size_t room)
     if (kind != 1 && kind != 2 && kind != 4)
         return false;
     if (n > 0 && !window_read(w, data, raw, n * kind))
+        return false;
+    if (!window_str(w, text, &after) || after.length != head.length || after.hash != head.hash)
         return false;
     for (size_t i = 0; i < n && out + 5 <= room; i++) {
         uint32_t c = 0;
@@ -228,7 +238,12 @@ window_frame(window *w, const frame_head *frame, python_frame *to)
     if (to->file[0] == '<' && strncmp(to->file, "<shim>", 6) == 0)
         return 0;
     to->line = window_line(w, &code, address, frame->instruction);
-    return 1;
+    PyCodeObject after;
+    if (!window_read(w, address, &after, offsetof(PyCodeObject, co_code_adaptive)))
+        return -1;
+    bool same = ((PyObject *)&after)->ob_type == type && after.co_qualname == code.co_qualname &&
+                after.co_filename == code.co_filename && after.co_linetable == code.co_linetable;
+    return same ? 1 : -1;
 }
 
 /* How many frames, or -1 where the chain breaks. */
