@@ -88,4 +88,7 @@ def test_a_client_of_dask_that_is_synchronous_has_its_loop_in_a_thread(
     program = programs.python("-W", "ignore::DeprecationWarning", "-c", SYNCHRONOUS)
     program.process.wait(TIME_LIMIT)
     assert program.process.returncode == 0, program.output
-    assert program.output.split() == [LOOP] * 3
+    # Dask may leave a connection that it was making as it ended, and Python tells of that.
+    lines = program.output.splitlines()
+    told = [line for line in lines if line.startswith(("goloop.", "asyncio.", "uvloop."))]
+    assert told == [" ".join([LOOP] * 3)], program.output
