@@ -15,6 +15,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +46,15 @@ def _openssl(*words: str) -> None:
     subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
 
 
+# A peer's thread may ask for the identity that the loop's thread is making; without the
+# lock both would write the same two files, whose halves would not belong together.
+_making = threading.Lock()
+
+
 def identity(name: str = "localhost") -> Identity:
     """The identity of that name, which is in its certificate as a DNS name."""
-    return _made(name)
+    with _making:
+        return _made(name)
 
 
 @functools.cache
