@@ -289,11 +289,15 @@ library_open(void)
     struct rlimit files;
     signals_save(&library.signals);
     file_limit_save(&files);
+    long slack = timer_slack_raise();
     const char *failed = library_open_any(&instance);
     const gl_table *table = NULL;
     if (failed == NULL) {
         library.live = instance;
-        table = instance.table();
+        table = instance.table(); /* returns when Go's runtime has its threads */
+    }
+    timer_slack_restore(slack);
+    if (failed == NULL) {
         failed = library_check(table);
         if (failed == NULL)
             library_enter_first(table);

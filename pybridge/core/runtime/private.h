@@ -156,6 +156,13 @@ GL_PRIVATE void file_limit_save(struct rlimit *saved);
 /* Undoes what Go has done: a limit that somebody lowered meanwhile is his. */
 GL_PRIVATE void file_limit_restore(const struct rlimit *saved);
 
+/* ---- library_slack.c ------------------------------------------------------------------------- */
+
+/* For the calling thread, and so for those that it makes from now on; returns what the
+ * other call wants.  What cannot be changed stays. */
+GL_PRIVATE long timer_slack_raise(void);
+GL_PRIVATE void timer_slack_restore(long before);
+
 /* ---- library_signals.c ----------------------------------------------------------------------- */
 
 /* Blocks every signal in this thread and notes all dispositions. */
