@@ -568,3 +568,53 @@ def test_an_overridden_call_soon_sees_every_step(how: str) -> None:
         loop.close()
     assert [type(each).__name__ for each in seen[:2]] == ["TaskStepMethWrapper"] * 2
     assert all(isinstance(each.__self__, goloop.Task) for each in seen[:2])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start= came with Python 3.14")
+@pytest.mark.parametrize("how", ["class", "instance", "neither"])
+def test_an_overridden_is_running_decides_whether_a_task_starts_eagerly(how: str) -> None:
+    class Loop(goloop.Loop):
+        def is_running(self) -> bool:
+            return False
+
+    loop: Any = Loop() if how == "class" else goloop.Loop()
+    if how == "instance":
+        loop.is_running = lambda: False
+
+    async def main() -> list[bool]:
+        first = loop.create_task(asyncio.sleep(0), eager_start=True)
+        again = goloop.Task(nothing(), loop=loop, eager_start=True)
+        started = [inspect.getcoroutinestate(each.get_coro()) for each in (first,)]
+        begun = [started[0] != inspect.CORO_CREATED, again.done()]
+        await asyncio.gather(first, again)
+        return begun
+
+    try:
+        # BaseEventLoop's run_until_complete asks is_running only to forbid a second run.
+        assert loop.run_until_complete(main()) == [how == "neither"] * 2
+        if how == "instance":
+            del loop.is_running
+            assert loop.run_until_complete(main()) == [True, True]
+    finally:
+        loop.close()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start= came with Python 3.14")
+def test_what_eager_start_is_asked_may_close_the_loop() -> None:
+    loop = goloop.new_event_loop()
+
+    class Closes:
+        def __bool__(self) -> bool:
+            loop.close()
+            return True
+
+    class Raises:
+        def __bool__(self) -> bool:
+            raise ZeroDivisionError
+
+    coro = nothing()
+    with pytest.raises(ZeroDivisionError):
+        loop.create_task(coro, eager_start=Raises())  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.create_task(coro, eager_start=Closes())  # type: ignore[arg-type]
+    coro.close()

@@ -25,6 +25,12 @@ loop_is_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
+loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(self->thread_id != 0);
+}
+
+static PyObject *
 loop_get_debug(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(self->debug);
@@ -284,13 +290,19 @@ set_thread_id(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
     return 0;
 }
 
-/* Notes when somebody gives the instance another call_soon: tasks then call it. */
+/* Notes when somebody gives the instance another call_soon or is_running: tasks then call it. */
 static int
 loop_setattro(PyObject *self, PyObject *name, PyObject *value)
 {
-    if (name == G.s_call_soon ||
-        (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "call_soon") == 0))
-        ((gl_loop *)self)->replaced = value != NULL;
+    static const char *const asked[] = {"call_soon", "is_running"};
+    for (unsigned i = 0; PyUnicode_Check(name) && i < sizeof asked / sizeof *asked; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, asked[i]) != 0)
+            continue;
+        if (value != NULL)
+            ((gl_loop *)self)->replaced |= 1u << i;
+        else
+            ((gl_loop *)self)->replaced &= ~(1u << i);
+    }
     return PyObject_GenericSetAttr(self, name, value);
 }
 
@@ -307,6 +319,7 @@ static PyGetSetDef loop_getset[] = {
 };
 
 GL_TAKES_NONE(is_closed_method, loop_is_closed, "is_closed")
+GL_TAKES_NONE(is_running_method, loop_is_running, "is_running")
 GL_TAKES_NONE(get_debug_method, loop_get_debug, "get_debug")
 GL_TAKES_NONE(create_future_method, gl_loop_create_future, "create_future")
 
@@ -314,6 +327,8 @@ GL_TAKES_NONE(create_future_method, gl_loop_create_future, "create_future")
 static PyMethodDef loop_methods[] = {
     {"is_closed", GL_FASTKW(is_closed_method),
      PyDoc_STR("is_closed($self)\n--\n\nReturn True once the loop is closed.")},
+    {"is_running", GL_FASTKW(is_running_method),
+     PyDoc_STR("is_running($self)\n--\n\nReturn True while the loop runs.")},
     {"get_debug", GL_FASTKW(get_debug_method),
      PyDoc_STR("get_debug($self)\n--\n\nReturn True in debug mode.")},
     {"create_task", GL_FASTKW(gl_loop_create_task),

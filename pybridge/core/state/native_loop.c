@@ -1,10 +1,10 @@
 /*
  * native_loop.c: may an entry go on this loop's ready queue directly?
  *
- * asyncio schedules by calling loop.call_soon.  Where that is our own method, and
- * nothing could tell the difference, Tasks and Futures put their entry on the ready
- * queue themselves.  Everything else takes the general path, which is asyncio's: a foreign
- * loop, a subclass or an instance with another call_soon, debug mode (whose checks
+ * asyncio schedules by calling loop.call_soon, and asks loop.is_running before it starts a
+ * task eagerly.  Where both are our own methods, and nothing could tell the difference,
+ * Tasks and Futures put their entry on the ready queue themselves.  Everything else takes the general path, which is asyncio's: a foreign
+ * loop, a subclass or an instance with another one of them, debug mode (whose checks
  * and tracebacks call_soon makes), a program that has replaced asyncio.Handle._run (which runs
  * handles only), and a closed loop (whose error call_soon raises).
  *
@@ -13,26 +13,28 @@
  */
 #include "state/private.h"
 
-/* Does the class leave call_soon alone?  Remembers a yes. */
+/* Is the class's method ours?  *own is ours, once it was looked up. */
 static bool
-native_class_check(PyTypeObject *type)
+native_method(PyTypeObject *type, PyObject *name, PyObject **own)
 {
-    if (!PyType_IsSubtype(type, G.loop_type) || type->tp_getattro != PyObject_GenericGetAttr)
-        return false;
-    if (G.native_class.call_soon == NULL) {
-        G.native_class.call_soon = PyObject_GetAttr((PyObject *)G.loop_type, G.s_call_soon);
-        if (G.native_class.call_soon == NULL) {
-            PyErr_Clear();
-            return false;
-        }
-    }
-    PyObject *found = PyObject_GetAttr((PyObject *)type, G.s_call_soon);
+    if (*own == NULL)
+        *own = PyObject_GetAttr((PyObject *)G.loop_type, name);
+    PyObject *found = *own ? PyObject_GetAttr((PyObject *)type, name) : NULL;
     if (found == NULL) {
         PyErr_Clear();
         return false;
     }
     Py_DECREF(found);
-    if (found != G.native_class.call_soon)
+    return found == *own;
+}
+
+/* Does the class leave both methods alone?  Remembers a yes. */
+static bool
+native_class_check(PyTypeObject *type)
+{
+    if (!PyType_IsSubtype(type, G.loop_type) || type->tp_getattro != PyObject_GenericGetAttr ||
+        !native_method(type, G.s_call_soon, &G.native_class.call_soon) ||
+        !native_method(type, G.s_is_running, &G.native_class.is_running))
         return false;
     G.native_class.type = type;
     G.native_class.tag = type->tp_version_tag;

@@ -200,7 +200,7 @@ struct gl_loop {
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
     char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
     char releasing;           /* loop_release() is on a stack [GIL] */
-    char replaced;            /* somebody has set call_soon on the instance [GIL] */
+    uint8_t replaced;         /* somebody has set call_soon or is_running on the instance [GIL] */
     char lingering;           /* current_task.c: an entry without a task is left [loop] */
     PyObject *task_factory;   /* or NULL, or None [GIL] */
     gl_submission *late;      /* made by another thread while Go was running [GIL] */

@@ -40,7 +40,7 @@ typedef struct gl_loop gl_loop;
     X(setblocking) X(join) X(_sync) X(_deliver_held) X(_maybe_resume_protocol)                \
     X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received)        \
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
-    X(is_running) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
+    X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
     X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run)
 
 /* Takes n received bytes for a protocol that is written in C. */
@@ -151,7 +151,7 @@ struct gl_globals {
     struct {
         PyTypeObject *type;       /* not owned: the tag is never given to another class */
         unsigned int tag;
-        PyObject *call_soon;      /* _core.Loop's method descriptor */
+        PyObject *call_soon, *is_running; /* _core.Loop's method descriptors */
     } native_class;               /* state/native_loop.c [GIL; the three change together] */
     struct {
         unsigned int tag;

@@ -1,9 +1,9 @@
 /*
  * create_task.c: loop.create_task and loop.create_future.
  *
- * The usual call, loop.create_task(coro, name=..., context=...) on a loop without a
- * task factory and out of debug mode, fills the Task's fields here, since all that
- * Task.__init__ could ask is known.  Everything else takes a general path with the
+ * The usual call, loop.create_task(coro, name=..., context=..., eager_start=...) on a loop
+ * without a task factory and out of debug mode, fills the Task's fields here, since all
+ * that Task.__init__ could ask is known.  Everything else takes a general path with the
  * same outcome: goloop.Task is called as a class, and what asyncio's create_task alone
  * knows (a task factory, wrong arguments) is left to it.
  */
@@ -33,20 +33,34 @@ done:
     return task;
 }
 
-/* A task whose first step is in the ready queue. */
+/* The first step: now where the task begins eagerly and the loop runs, else by the ready queue. */
+static int
+create_begin(gl_loop *loop, gl_task *task, bool eager)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    if (eager && loop->thread_id != 0)
+        return task_start_eagerly(task);
+#else
+    (void)eager;
+#endif
+    if (gl_push_task(loop, (PyObject *)task) < 0)
+        return -1;
+    task_register(task);
+    return 0;
+}
+
 static PyObject *
-create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context)
+create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bool eager)
 {
     gl_task *task = (gl_task *)G.task_type->tp_alloc(G.task_type, 0);
     if (task == NULL)
         return NULL;
     task->loop = Py_NewRef((PyObject *)loop);
-    if (task_fill(task, coro, name, context) < 0 || gl_push_task(loop, (PyObject *)task) < 0) {
+    if (task_fill(task, coro, name, context) < 0 || create_begin(loop, task, eager) < 0) {
         task->log_destroy_pending = 0;
         Py_DECREF(task);
         return NULL;
     }
-    task_register(task);
     return (PyObject *)task;
 }
 
@@ -60,7 +74,8 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
     if (gl_loop_check_usable(self) < 0)
         return NULL;
     PyObject *name = NULL, *context = NULL;
-    bool plain = PyCoro_CheckExact(args[0]) && gl_native_loop((PyObject *)self);
+    bool plain = PyCoro_CheckExact(args[0]);
+    int eager = 0;
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
         PyObject *key = PyTuple_GET_ITEM(kwnames, i);
         if (key == G.s_name) {
@@ -73,11 +88,14 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
                 return NULL;
             if (!known)
                 return create_by_asyncio(self, args, nargs, kwnames);
-            plain = false;
+            if (key != G.s_eager_start)
+                plain = false;
+            else if ((eager = PyObject_IsTrue(args[1 + i])) < 0)
+                return NULL;
         }
     }
-    if (plain)
-        return create_fast(self, args[0], name, context);
+    if (plain && gl_native_loop((PyObject *)self))
+        return create_fast(self, args[0], name, context, eager);
     return create_by_class(self, args, kwnames);
 }
 

@@ -121,6 +121,10 @@ GL_PRIVATE int task_step(gl_task *task, PyObject *exc);
 GL_PRIVATE int cancel_awaited(PyObject *fut, PyObject *msg);
 /* Fills a task whose Future part is initialised.  `coro` is a coroutine. */
 GL_PRIVATE int task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context);
+#if PY_VERSION_HEX >= 0x030C0000
+/* The first step at once, within the running task or callback. */
+GL_PRIVATE int task_start_eagerly(gl_task *task);
+#endif
 
 /* ---- the types, made by probe.c -------------------------------------------------------------- */
 

@@ -343,8 +343,7 @@ task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 
 #if PY_VERSION_HEX >= 0x030C0000
 
-/* The first step at once, within the running task or callback. */
-static int
+GL_PRIVATE int
 task_start_eagerly(gl_task *task)
 {
     PyObject *loop = Py_NewRef(task->loop);
@@ -419,11 +418,11 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
         return -1;
 #if PY_VERSION_HEX >= 0x030C0000
     if (eager) {
-        PyObject *running = PyObject_CallMethodNoArgs(task->loop, G.s_is_running);
-        if (running == NULL)
+        gl_loop *native = gl_native_loop(task->loop);
+        int is_running = native ? native->thread_id != 0
+                                : gl_truth(PyObject_CallMethodNoArgs(task->loop, G.s_is_running));
+        if (is_running < 0)
             return -1;
-        bool is_running = running == Py_True;
-        Py_DECREF(running);
         if (is_running)
             return task_start_eagerly(task);
     }
