@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import socket
 import ssl
 import sys
 import weakref
 from asyncio import constants
-from asyncio.log import logger
 from collections.abc import Callable
 
 from .. import _core
@@ -291,76 +291,43 @@ class Streams(CoreLoop):
         clients = getattr(server, "_clients", None)
         if type(clients) is weakref.WeakSet and not clients:
             server._clients = _core.Clients(clients)
-        if sslcontext is None:
-            listener = _core.Listener(self, sock, protocol_factory, server, backlog, context)
-        else:
-
-            def accepted(connection: socket.socket, address: Any) -> None:
-                own = contextvars.copy_context()
-                own.run(
-                    self._accept_tls,
-                    protocol_factory,
-                    connection,
-                    address,
-                    sslcontext,
-                    server,
-                    ssl_handshake_timeout,
-                    ssl_shutdown_timeout,
-                    own,
-                )
-
-            accepts = min(backlog, ACCEPTS)
-            listener = _core.Listener(
-                self, sock, None, server, accepts, context, on_accept=accepted
+        factory = protocol_factory
+        if sslcontext is not None:
+            backlog = min(backlog, ACCEPTS)
+            factory = self._tls_factory(
+                protocol_factory, sslcontext, ssl_handshake_timeout, ssl_shutdown_timeout
             )
-        self._listeners[sock] = listener
+        self._listeners[sock] = _core.Listener(self, sock, factory, server, backlog, context)
 
-    def _accept_tls(
+    def _tls_factory(
         self,
         protocol_factory: ProtocolFactory,
-        connection: socket.socket,
-        address: Any,
         sslcontext: ssl.SSLContext,
-        server: Any,
         ssl_handshake_timeout: float | None,
         ssl_shutdown_timeout: float | None,
-        context: contextvars.Context,
-    ) -> None:
-        """One accepted connection, in its context.
+    ) -> Callable[[], TLSProtocol]:
+        """What makes TLS and the application's protocol above it, for an accepted connection."""
 
-        Its transport belongs to the server when this returns: in a task of its own it would come
-        too late for a server that closes now.
-        """
-        report: dict[str, Any] = {"message": "Error on transport creation for incoming connection"}
-        try:
-            if self._debug:
-                logger.debug("%r got a new connection from %r: %r", server, address, connection)
-            protocol = report["protocol"] = protocol_factory()
+        def make() -> TLSProtocol:
+            protocol = protocol_factory()
             waiter = self.create_future()
-            transport = report["transport"] = self._make_ssl_transport(
-                connection,
+            tls: Any = TLSProtocol(
+                self,
                 protocol,
                 sslcontext,
                 waiter,
-                server_side=True,
-                extra={"peername": address},
-                server=server,
+                True,
                 ssl_handshake_timeout=ssl_handshake_timeout,
                 ssl_shutdown_timeout=ssl_shutdown_timeout,
-                context=context,
             )
-            self.create_task(self._await_handshake(transport, waiter, report), context=context)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as exc:
-            if "transport" not in report:
-                connection.close()
-            else:
-                report["transport"].abort()
-            self._report_accept(report, exc)
+            tls.await_handshake = functools.partial(self._await_handshake, protocol, waiter)
+            made: TLSProtocol = tls
+            return made
+
+        return make
 
     async def _await_handshake(
-        self, transport: Any, waiter: asyncio.Future[None], report: dict[str, Any]
+        self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None], transport: Any
     ) -> None:
         """Until an accepted connection's handshake is over."""
         try:
@@ -375,12 +342,16 @@ class Streams(CoreLoop):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
-            self._report_accept(report, exc)
-
-    def _report_accept(self, report: dict[str, Any], exc: BaseException) -> None:
-        """In debug mode; asyncio is silent about it otherwise."""
-        if self._debug:
-            self.call_exception_handler({**report, "exception": exc})
+            # asyncio is silent about it where it is not in debug mode.
+            if self._debug:
+                self.call_exception_handler(
+                    {
+                        "message": "Error on transport creation for incoming connection",
+                        "exception": exc,
+                        "protocol": protocol,
+                        "transport": transport,
+                    }
+                )
 
     def _stop_serving(self, sock: socket.socket) -> None:
         """The server has done with this socket, whether it ever listened or not."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio import sslproto
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from .. import _core
 from .base import CoreLoop
@@ -78,6 +78,17 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         finally:
             del instance.max_size
 
+    # For an accepted connection: what waits for the end of its handshake, as a coroutine
+    # function of the transport.
+    await_handshake: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """The connection below is there: the handshake begins."""
+        _Inherited.connection_made(self, transport)
+        if self.await_handshake is not None:
+            awaited, self.await_handshake = self.await_handshake(self._app_transport), None
+            self._loop.create_task(awaited, context=self._own_context())
+
     # Whether the handshake could go on, and waits for its turn (handshakes.py).
     _handshake_waits = False
 
@@ -139,7 +150,12 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             if self._read_held:
                 self._loop.call_soon(self._read_first, context=self._own_context())
         # asyncio sends the handshake's last message with what is read or written next,
-        # and whoever pauses reading first may do neither for long.
+        # and whoever pauses reading first may do neither for long. What a server says last
+        # in TLS 1.3 nobody waits for: it goes with the first answer.
+        if not (self._read_held and self._server_side and self._sslobj.version() == "TLSv1.3"):
+            self._send_wrapped()
+
+    def _send_wrapped(self) -> None:
         if self._state == _State.WRAPPED:
             self._process_outgoing()
 
@@ -157,6 +173,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             return
         self._read_held = False
         self._do_read()
+        self._send_wrapped()  # the handshake's last message, if no answer took it along
         if not self._end_held or self._transport is None:
             return
         try:
