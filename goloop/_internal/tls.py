@@ -55,7 +55,6 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     _app_reading_paused: bool
     _process_outgoing: Callable[[], None]
-    _do_handshake: Callable[[], None]
     _do_read: Callable[[], None]
     _control_ssl_reading: Callable[[], None]
     _on_shutdown_complete: Callable[[BaseException | None], None]
@@ -88,6 +87,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if self.await_handshake is not None:
             awaited, self.await_handshake = self.await_handshake(self._app_transport), None
             self._loop.create_task(awaited, context=self._own_context())
+
+    def _do_handshake(self) -> None:
+        # The client speaks first: OpenSSL is not asked what to do before.
+        if not self._server_side or self._incoming.pending:
+            _Inherited._do_handshake(self)
 
     # Whether the handshake could go on, and waits for its turn (handshakes.py).
     _handshake_waits = False
