@@ -165,4 +165,4 @@ type Answer struct {
 const NoRing = 1
 
 // LargeMax is how many buffers for large receives a turn has at most.
-const LargeMax = 2
+const LargeMax = 16

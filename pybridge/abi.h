@@ -227,7 +227,7 @@ typedef struct gl_watchdog {
 } gl_watchdog;
 
 #define GL_DEADLINE_NONE INT64_MAX
-#define GL_LARGE_MAX 2
+#define GL_LARGE_MAX 16
 #define GL_NO_RING 1u         /* make no system calls in batches (GOLOOP_IO_URING=0) */
 
 typedef struct gl_shared {

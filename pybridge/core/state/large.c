@@ -9,9 +9,12 @@
  *      ^                                              |
  *      +------- GL_LARGE_IDLE turns without use ------+
  *
- * Few buffers, of a moderate size: those of one turn should still be in the
- * processor's cache when they are sent on.  Receives that fill them get wider ones: the
- * writer of a wide pipe is woken by each read, and the two fight for the pipe's lock.
+ * Few buffers at first, and twice as many after a turn that has used all of them: a turn
+ * that serves more streams is one poll for more messages, which is worth more than that
+ * all are still in the processor's cache when they are sent on (ten connections of
+ * 100 KiB: 16 cost 3 % less processor time than 2, one 6 % more).
+ * Of a moderate size; receives that fill them get wider ones: the writer of a wide pipe is
+ * woken by each read, and the two fight for the pipe's lock.
  */
 #include "state/private.h"
 
@@ -20,6 +23,7 @@
 #define GL_LARGE_SIZE (128 * 1024)
 #define GL_LARGE_WIDE (256 * 1024) /* while receives fill the other one: a wide pipe */
 #define GL_LARGE_LEAST (32 * 1024)
+#define GL_LARGE_FIRST 2u
 #define GL_LARGE_IDLE 4096u
 
 GL_PRIVATE void
@@ -31,6 +35,7 @@ gl_large_drop(gl_loop *loop)
         Py_CLEAR(loop->large[i]);
     }
     loop->large_wanted = false;
+    loop->large_count = 0;
 }
 
 GL_PRIVATE void
@@ -40,9 +45,13 @@ gl_large_refill(gl_loop *loop)
         gl_large_drop(loop);
         return;
     }
+    if (loop->large_count == 0)
+        loop->large_count = GL_LARGE_FIRST;
+    else if (loop->large[loop->large_count - 1] == NULL && loop->large_count < GL_LARGE_MAX)
+        loop->large_count *= 2;
     /* Go takes each for one of this size. */
     Py_ssize_t size = (Py_ssize_t)loop->shared->large_size;
-    for (int i = 0; i < GL_LARGE_MAX; i++) {
+    for (uint32_t i = 0; i < loop->large_count; i++) {
         if (loop->large[i] && PyBytes_GET_SIZE(loop->large[i]) == size)
             continue;
         loop->shared->large[i] = NULL;

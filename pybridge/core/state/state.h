@@ -218,6 +218,7 @@ struct gl_loop {
     uint32_t held_len, held_cap;
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
     bool large_wanted;        /* [loop] */
+    uint32_t large_count;     /* how many of these a turn gets now [loop] */
     uint32_t large_idle;      /* turns since one was of use [loop] */
     PyObject *resolving;      /* dict: request number -> (future, ns when asked) [GIL] */
     uint32_t next_request;    /* [GIL] */
