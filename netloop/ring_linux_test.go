@@ -120,19 +120,104 @@ func TestWhatIsNoMatterForABatch(t *testing.T) {
 		switch {
 		case i < ringLeast-1: // a small piece
 			l.write(s, inC(t, []byte("one")))
-		case i < ringLeast: // several: one call with all of them
+		case i < ringLeast: // several that are large together: one call with all of them
 			l.write(s, inC(t, []byte("two")))
-			l.write(s, inC(t, []byte("three")))
+			l.write(s, inC(t, make([]byte, ringGatherMax)))
 		case i < ringLeast+1: // a large one
 			l.write(s, inC(t, make([]byte, ringSendMax+1)))
+		case i < ringLeast+2: // too many
+			for range ringPieces + 1 {
+				l.write(s, inC(t, []byte("four")))
+			}
 		default:
 			l.pause(s)
 		}
 	}
 	l.turn(0)
-	if f := l.r.Facts(); f.Batches != 0 || l.sh.Sends != ringLeast+1 {
+	if f := l.r.Facts(); f.Batches != 0 || l.sh.Sends != ringLeast+2 {
 		t.Errorf("there were %d batches and %d sends", f.Batches, l.sh.Sends)
 	}
+}
+
+// Small pieces of a stream leave together, in their order, in a batch; what finds no
+// room there leaves by itself in the same turn.
+func TestPiecesLeaveTogether(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	streams := manyStreams(l, 2*ringGatherRoom/ringGatherMax)
+	for range 3 {
+		want := map[int][]byte{}
+		batches, sends := l.r.Facts().Batches, l.sh.Sends
+		for i, s := range streams {
+			for n := range 1 + i%ringPieces {
+				piece := bytes.Repeat([]byte{byte(i), byte(n)}, ringGatherMax/ringPieces/2)
+				l.write(s, inC(t, piece))
+				want[s.peer] = append(want[s.peer], piece...)
+			}
+		}
+		l.turn(0)
+		if l.r.Facts().Batches == batches || l.sh.Sends != sends+uint64(len(streams)) {
+			t.Errorf("%d batches, %d sends", l.r.Facts().Batches-batches, l.sh.Sends-sends)
+		}
+		for _, s := range streams {
+			if !bytes.Equal(hear(t, s.peer), want[s.peer]) {
+				t.Error("a peer heard something else")
+			}
+		}
+	}
+	l.turn(0)
+	l.quiet()
+}
+
+// The kernel takes a part of what was put together.
+func TestPiecesThatLeaveInPart(t *testing.T) {
+	needsRing(t)
+	l := usualLoop(t)
+	streams := make([]stream, ringLeast)
+	for i := range streams {
+		a, b := pair(t)
+		small(t, a)
+		t.Cleanup(func() { _ = unix.Close(b) })
+		streams[i] = l.open(a, 0)
+		streams[i].peer = b
+	}
+	want := map[int][]byte{}
+	parts := 0
+	for round := range 40 {
+		for i, s := range streams {
+			if l.r.registry.find(s.id, s.gen).stream.Blocked() {
+				parts++
+				continue
+			}
+			for n := range 3 {
+				piece := bytes.Repeat([]byte{byte(i), byte(n), byte(round)}, ringGatherMax/9)
+				l.write(s, inC(t, piece))
+				want[s.peer] = append(want[s.peer], piece...)
+			}
+		}
+		l.turn(0)
+	}
+	if parts == 0 {
+		t.Fatal("the kernel took all at once: the test proves nothing")
+	}
+	heard := map[int][]byte{}
+	for complete := 0; complete < len(streams); {
+		complete = 0
+		for _, s := range streams {
+			heard[s.peer] = append(heard[s.peer], hear(t, s.peer)...)
+			if len(heard[s.peer]) == len(want[s.peer]) {
+				complete++
+			}
+		}
+		l.turn(0)
+	}
+	for _, s := range streams {
+		if !bytes.Equal(heard[s.peer], want[s.peer]) {
+			t.Error("a peer heard something else")
+		}
+	}
+	l.turn(0)
+	l.quiet()
 }
 
 // What left before an end is told before it, however short the completion queue.

@@ -13,7 +13,10 @@
 // Every system call goes through Calls, so that a test can make any of them fail.
 package transports
 
-import "syscall"
+import (
+	"syscall"
+	"unsafe"
+)
 
 // Interest is a set of directions.
 type Interest uint8
@@ -50,6 +53,11 @@ const (
 type Vector struct {
 	Base uintptr
 	Len  uintptr
+}
+
+// Bytes are those of the piece, to be read during the call.
+func (v *Vector) Bytes() []byte {
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&v.Base)), v.Len)
 }
 
 // Calls are the system calls of the machines. All return at once: the

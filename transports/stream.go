@@ -219,20 +219,16 @@ func (s *Stream) account(v []Vector, n int, errno syscall.Errno) (again bool, fa
 	return true, 0
 }
 
-// Single returns what there is to send where one plain send does it: one piece on a
-// socket that takes bytes, as far as is known.
-func (s *Stream) Single() (Vector, bool) {
-	if s.io.Tail-s.io.Head != 1 || s.has(StateBlocked|StatePipe) || !s.Held() {
-		return Vector{}, false
+// Sendable returns the pieces of the next send, where that is one to a socket which takes
+// bytes as far as is known; otherwise none.
+func (s *Stream) Sendable() []Vector {
+	if s.has(StateBlocked|StatePipe) || !s.Held() {
+		return nil
 	}
-	v := s.queue()
-	if len(v) == 0 {
-		return Vector{}, false // dead
-	}
-	return v[0], true
+	return s.queue()
 }
 
-// Sent notes what the send of Single came to, which somebody else made. The errno
+// Sent notes what a send of Sendable came to, which somebody else made. The errno
 // is as Flush's; what is left is for Flush.
 func (s *Stream) Sent(c *Calls, n int, errno syscall.Errno) syscall.Errno {
 	_, errno = s.account(s.queue(), n, errno)
