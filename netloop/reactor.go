@@ -185,10 +185,13 @@ func (r *Reactor) leftovers() bool {
 // Timers in a crowd share a turn: where the last one fired timerCrowd of them and the next
 // is due within timerSlack, it is waited for that much longer, and those behind it come
 // along. The kernel has as much slack in its own wake-ups, so a lone timer, or one that is
-// farther away, is waited for as exactly as can be; and none is ever early.
+// farther away, is waited for as exactly as can be; and none is ever early. A larger crowd
+// waits longer in proportion, up to timerSlackMost: a wake-up costs a few microseconds, and
+// asyncio itself would come up to a millisecond late.
 const (
-	timerSlack = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
-	timerCrowd = 4
+	timerSlack     = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
+	timerSlackMost = 4 * timerSlack
+	timerCrowd     = 4
 )
 
 // timeout bounds the wait by what is due and by what is left over.
@@ -205,7 +208,7 @@ func (r *Reactor) timeout(asked, now int64) int64 {
 	}
 	left := max(next-now, 0)
 	if r.fired >= timerCrowd && left > 0 && left <= timerSlack {
-		left += timerSlack
+		left += min(timerSlack/timerCrowd*int64(r.fired), timerSlackMost)
 	}
 	if asked < 0 {
 		return left
