@@ -15,6 +15,7 @@ import ssl
 import sys
 import weakref
 from asyncio import constants
+from asyncio.log import logger
 from collections.abc import Callable
 
 from .. import _core

@@ -129,6 +129,9 @@ class Life:
             if isinstance(outcome, Exception):
                 storm.wrong(f"an actor: {outcome!r}")
         server.close()
+        # What was begun just now is told of its connection in the next turn.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         while self.served:
             await asyncio.sleep(0.001)
         self.ending = True
