@@ -28,6 +28,8 @@ from ._internal.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._internal.metering import Histogram, Metrics
+    from ._internal.shared_listener import SharedListener
+    from ._internal.threads import run_threads
     from .watchdog import Blocked
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:
@@ -36,7 +38,12 @@ else:
     # asyncio deprecates policies, and from 3.14 on says so whenever one is named.
     from ._internal.policy import install
 
-# Types of what goloop returns: most programs never name them.
+# What most programs never name.
+_SOMETIMES = {
+    "SharedListener": "goloop._internal.shared_listener",
+    "run_threads": "goloop._internal.threads",
+}
+# Types of what goloop returns.
 _LATER = {
     "Blocked": "goloop.watchdog",
     "Histogram": "goloop._internal.metering",
@@ -48,10 +55,11 @@ def __getattr__(name: str) -> object:
     if name == "EventLoopPolicy" and _policy.AVAILABLE:
         _policy.warn_deprecated("goloop.EventLoopPolicy")
         return _policy.EventLoopPolicy
-    if native and name in _LATER:
+    module = _SOMETIMES.get(name) or (_LATER.get(name) if native else None)
+    if module is not None:
         import importlib
 
-        found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+        found = globals()[name] = getattr(importlib.import_module(module), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -110,6 +118,7 @@ __all__: tuple[str, ...] = (
     "Histogram",
     "Loop",
     "Metrics",
+    "SharedListener",
     "Task",
     "__version__",
     "diagnostics",
@@ -119,6 +128,7 @@ __all__: tuple[str, ...] = (
     "native",
     "new_event_loop",
     "run",
+    "run_threads",
 )
 
 if not _policy.AVAILABLE:

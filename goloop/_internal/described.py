@@ -60,7 +60,7 @@ def describe_tasks() -> list[Row]:
 
 
 def _row(task: Any) -> Row:
-    return {"id": id(task), "name": task.get_name(), "stack": _stack(task.get_coro())}
+    return {"id": id(task), "name": task.get_name(), "stack": await_stack(task.get_coro())}
 
 
 def _unfinished() -> list[tuple[Any, list[Any]]]:
@@ -161,7 +161,7 @@ def _behind(task: Any) -> tuple[list[Any], list[Any]]:
     return parents, futures
 
 
-def _stack(coroutine: Any) -> list[Frame]:
+def await_stack(coroutine: Any) -> list[Frame]:
     """What is being awaited, innermost first."""
     frames: list[Frame] = []
     while coroutine is not None and len(frames) < _FRAMES:

@@ -114,7 +114,7 @@ class Loop(
 
             metering.add_retired()
         asyncio.base_events.BaseEventLoop.close(self)
-        self._listeners.clear()
+        self._forget_listeners()
         self._close_core()
         self._close_signals()
 

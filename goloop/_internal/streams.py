@@ -15,6 +15,7 @@ import ssl
 import sys
 import weakref
 from asyncio import constants
+from asyncio.log import logger
 from collections.abc import Callable
 
 from .. import _core
@@ -22,6 +23,7 @@ from . import naming, transport_info
 from .base import CoreLoop
 from .handshakes import ACCEPTS
 from .selector_transports import OtherStreamTransport, has_own_methods
+from .shared_sockets import SharedSocket
 from .tls import TLSProtocol
 from .transport_socket import TransportSocket
 
@@ -297,7 +299,53 @@ class Streams(CoreLoop):
             factory = self._tls_factory(
                 protocol_factory, sslcontext, ssl_handshake_timeout, ssl_shutdown_timeout
             )
-        self._listeners[sock] = _core.Listener(self, sock, factory, server, backlog, context)
+        on_accept: Callable[[socket.socket, Any], object] | None = None
+        if isinstance(sock, SharedSocket):
+            on_accept = sock.join(
+                self, server, context, functools.partial(self._accept_shared, factory, server)
+            )
+        self._listeners[sock] = _core.Listener(
+            self, sock, factory, server, backlog, context, on_accept=on_accept
+        )
+        if isinstance(sock, SharedSocket):
+            sock.joined()
+
+    def _accept_shared(
+        self,
+        factory: ProtocolFactory,
+        server: Any,
+        connection: socket.socket,
+        address: Any,
+    ) -> None:
+        """One connection of a shared listener, in its context; any loop may have accepted it.
+
+        What the native listener does with others.
+        """
+        protocol: asyncio.BaseProtocol | None = None
+        taken = False
+        try:
+            if self._debug:
+                logger.debug("%r got a new connection from %r: %r", server, address, connection)
+            protocol = factory()
+            context = contextvars.copy_context()
+            extra = {"peername": address}
+            self._make_stream(connection, protocol, None, extra, server, context, False)
+            taken = True
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            # asyncio is silent about it where it is not in debug mode.
+            if self._debug:
+                report: dict[str, Any] = {
+                    "message": "Error on transport creation for incoming connection",
+                    "exception": exc,
+                }
+                if protocol is not None:
+                    report["protocol"] = protocol
+                self.call_exception_handler(report)
+        finally:
+            if not taken:
+                connection.close()
 
     def _tls_factory(
         self,
@@ -358,4 +406,13 @@ class Streams(CoreLoop):
         listener = self._listeners.pop(sock, None)
         if listener is not None:
             listener.stop()
+            if isinstance(sock, SharedSocket):
+                sock.leave()
         sock.close()
+
+    def _forget_listeners(self) -> None:
+        """The loop is being closed: the listeners end with the reactor."""
+        for sock in self._listeners:
+            if isinstance(sock, SharedSocket):
+                sock.leave()
+        self._listeners.clear()

@@ -1,0 +1,308 @@
+"""goloop.SharedListener: one listening address, served by several loops of a process.
+
+shared_sockets.py decides which of the loops gets a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+from asyncio.trsock import TransportSocket
+from collections.abc import Callable
+
+from .shared_sockets import Address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl as _ssl
+    from types import TracebackType
+    from typing import Any
+
+
+class SharedListener:
+    """A listening address that several event loops of a process serve together.
+
+    Make it once, and let each loop call `create_server()` or `start_server()`.  Connections go to
+    the loop with the fewest open ones.  A loop whose server closes is given no more of them, and
+    what it was given and has not started goes to another loop.  While no loop serves, connections
+    wait for the next one: in the kernel's queue.  Each of the loops needs goloop; another loop
+    serves only what it accepts itself.  May be used from any thread, and as a context manager that
+    closes it.  Since 0.3.0.
+
+    Args:
+        host: The name or address to listen at; None is all interfaces.
+        port: The port; 0 lets the system choose one.
+        family: AF_INET or AF_INET6, for one of the two only.
+        path: Listen at this path instead, with a Unix socket.  What is there must be no socket
+            that is in use; the path is removed by `close()`.
+        sock: Use this socket instead, which is bound, and closed by `close()`.
+        backlog: How many connections the kernel holds until they are accepted.
+        reuse_port: Let other sockets, too, listen at this address (SO_REUSEPORT).
+
+    Raises:
+        ValueError: Nothing to listen at, more than one of host with port, path and sock, or a
+            socket that is no stream socket.
+        OSError: The address can't be had.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        family: int = socket.AF_UNSPEC,
+        path: str | os.PathLike[str] | None = None,
+        sock: socket.socket | None = None,
+        backlog: int = 100,
+        reuse_port: bool = False,
+    ) -> None:
+        given = [host is not None or port is not None, path is not None, sock is not None]
+        if sum(given) > 1:
+            raise ValueError("host/port, path and sock can not be specified at the same time")
+        self._backlog = backlog
+        self._path: tuple[str, int] | None = None
+        if sock is not None:
+            if sock.type != socket.SOCK_STREAM:
+                raise ValueError(f"A Stream Socket was expected, got {sock!r}")
+            sockets = [sock]
+        elif path is not None:
+            sockets = [_bound_to_path(os.fspath(path))]
+        elif given[0]:
+            sockets = _bound(host, port, family, reuse_port)
+        else:
+            raise ValueError("Neither host/port, path nor sock were specified")
+        self._addresses = [Address(each) for each in sockets]
+        try:
+            for each in sockets:
+                each.setblocking(False)
+                each.listen(backlog)
+            if path is not None and _in_files(os.fspath(path)):
+                self._path = os.fspath(path), os.stat(path).st_ino
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} sockets={self.sockets!r}>"
+
+    @property
+    def sockets(self) -> tuple[TransportSocket, ...]:
+        """The listening sockets, as a server has them; empty once the listener is closed."""
+        sockets = (address.sock for address in self._addresses)
+        return tuple(TransportSocket(sock) for sock in sockets if sock.fileno() >= 0)
+
+    def share(self) -> list[socket.socket]:
+        """Sockets to be given to a server that one loop runs.
+
+        For frameworks that take listening sockets: uvicorn's `Server.serve(sockets=...)`,
+        aiohttp's `SockSite`, `loop.create_server(sock=...)`.  Each loop needs sockets of its own;
+        its server closes them.
+
+        Returns:
+            One for each address; one, unless `host` has several.
+
+        Raises:
+            RuntimeError: The listener is closed.
+        """
+        if not self.sockets:
+            raise RuntimeError(f"{self!r} is closed")
+        shared: list[socket.socket] = []
+        try:
+            for address in self._addresses:
+                shared.append(address.share())
+        except BaseException:
+            for sock in shared:
+                sock.close()
+            raise
+        return shared
+
+    async def create_server(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        ssl: _ssl.SSLContext | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+        start_serving: bool = True,
+    ) -> asyncio.Server:
+        """Serve at this address on the running loop, as `loop.create_server()` does.
+
+        Args:
+            protocol_factory: Makes the protocol of each connection that this loop gets.
+            ssl: For TLS.
+            ssl_handshake_timeout: Seconds that a handshake may take; None is 60.
+            ssl_shutdown_timeout: Seconds that the end of TLS may take; None is 30.
+            start_serving: Whether to serve at once.
+
+        Returns:
+            asyncio's Server.  Its `close()` ends the service of this loop alone.
+
+        Raises:
+            RuntimeError: The listener is closed.
+            OSError: The process has no descriptors left.
+        """
+        shared = self.share()
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                protocol_factory,
+                sock=shared[0],
+                backlog=self._backlog,
+                ssl=ssl,
+                ssl_handshake_timeout=ssl_handshake_timeout,
+                ssl_shutdown_timeout=ssl_shutdown_timeout,
+                start_serving=False,
+            )
+        except BaseException:
+            for sock in shared:
+                sock.close()
+            raise
+        # asyncio has no call for several sockets that exist already.
+        sockets: list[socket.socket] = server._sockets  # type: ignore[attr-defined]
+        sockets.extend(shared[1:])
+        if start_serving:
+            try:
+                await server.start_serving()
+            except BaseException:
+                server.close()
+                raise
+        return server
+
+    async def start_server(
+        self,
+        client_connected_cb: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any],
+        *,
+        limit: int = 2**16,
+        ssl: _ssl.SSLContext | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+        start_serving: bool = True,
+    ) -> asyncio.Server:
+        """Serve with streams at this address on the running loop, as `asyncio.start_server()` does.
+
+        Args:
+            client_connected_cb: Called with the reader and writer of each connection that this
+                loop gets; may be a coroutine function.
+            limit: The reader's buffer, in bytes.
+            ssl: For TLS.
+            ssl_handshake_timeout: Seconds that a handshake may take; None is 60.
+            ssl_shutdown_timeout: Seconds that the end of TLS may take; None is 30.
+            start_serving: Whether to serve at once.
+
+        Returns:
+            asyncio's Server.  Its `close()` ends the service of this loop alone.
+
+        Raises:
+            RuntimeError: The listener is closed.
+            OSError: The process has no descriptors left.
+        """
+        loop = asyncio.get_running_loop()
+
+        def factory() -> asyncio.StreamReaderProtocol:
+            reader = asyncio.StreamReader(limit=limit, loop=loop)
+            return asyncio.StreamReaderProtocol(reader, client_connected_cb, loop=loop)
+
+        return await self.create_server(
+            factory,
+            ssl=ssl,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+            start_serving=start_serving,
+        )
+
+    def close(self) -> None:
+        """Let no further loop serve.
+
+        Loops that serve go on until their servers are closed; with the last of these the address
+        is free.
+        """
+        for address in self._addresses:
+            address.close()
+        path, self._path = self._path, None
+        if path is not None:
+            # Another program may have put its own there.
+            try:
+                if os.stat(path[0]).st_ino == path[1]:
+                    os.unlink(path[0])
+            except FileNotFoundError:
+                pass
+
+    def __enter__(self) -> SharedListener:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+SharedListener.__module__ = "goloop"
+
+
+def _bound(
+    host: str | None, port: int | None, family: int, reuse_port: bool
+) -> list[socket.socket]:
+    """Sockets at all addresses of a host, as asyncio's create_server makes them."""
+    infos = socket.getaddrinfo(host or None, port, family, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for kind, socktype, proto, _, where in dict.fromkeys(infos):
+            try:
+                sock = socket.socket(kind, socktype, proto)
+            except OSError:  # the kernel may lack a family that the resolver knows
+                continue
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
+            if reuse_port:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, True)
+            if kind == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, True)
+            try:
+                sock.bind(where)
+            except OSError as exc:
+                if exc.errno == errno.EADDRNOTAVAIL:  # the family is not enabled
+                    sockets.pop().close()
+                    continue
+                text = (exc.strerror or "").lower()
+                raise OSError(
+                    exc.errno, f"error while attempting to bind on address {where!r}: {text}"
+                ) from None
+        if not sockets:
+            raise OSError(f"could not bind on any address out of {[info[4] for info in infos]!r}")
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+def _in_files(path: str) -> bool:
+    """Whether a Unix socket's path is one of the file system."""
+    return not path.startswith("\0")
+
+
+def _bound_to_path(path: str) -> socket.socket:
+    """A Unix socket; one that a program has left at the path is removed, as asyncio does."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if _in_files(path):
+            try:
+                if stat.S_ISSOCK(os.stat(path).st_mode):
+                    os.remove(path)
+            except FileNotFoundError:
+                pass
+        sock.bind(path)
+    except OSError as exc:
+        sock.close()
+        if exc.errno == errno.EADDRINUSE:
+            raise OSError(errno.EADDRINUSE, f"Address {path!r} is already in use") from None
+        raise
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,547 @@
+"""goloop.SharedListener: one address, several loops, each in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import socket
+import ssl
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Client, Loop, Says, eventually
+from tls_tools import client_context, server_context
+
+import goloop
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio's loops share nothing"
+)
+
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+
+
+class World:
+    """A listener, and what a test makes of loops and clients."""
+
+    def __init__(self, listener: goloop.SharedListener) -> None:
+        self.listener = listener
+        self.loops: list[Loop] = []
+        self.clients: list[Client] = []
+
+    @property
+    def address(self) -> Any:
+        return self.listener.sockets[0].getsockname()
+
+    def loop(self, name: str, **options: Any) -> Loop:
+        """A loop that serves."""
+        made = Loop(name)
+        self.loops.append(made)
+        made.serve(self.listener, **options)
+        return made
+
+    def client(self) -> Client:
+        made = Client(self.address)
+        self.clients.append(made)
+        return made
+
+    def assigned(self, loop: Loop) -> int:
+        """How many connections wait for that loop to start them."""
+        [member] = [each for each in self.listener._addresses[0]._members if each.loop is loop.loop]
+        return len(member.assigned)
+
+    def connections(self, loop: Loop) -> int:
+        [member] = [each for each in self.listener._addresses[0]._members if each.loop is loop.loop]
+        return member.open()
+
+    def end(self) -> None:
+        for client in self.clients:
+            client.close()
+        for loop in self.loops:
+            loop.end()
+        self.listener.close()
+
+
+@pytest.fixture
+def world(no_leaks: None) -> Iterator[World]:
+    made = World(goloop.SharedListener("127.0.0.1", 0))
+    yield made
+    made.end()
+
+
+# ---- who gets a connection ------------------------------------------------------
+
+
+def test_a_connection_goes_to_the_loop_with_the_fewest(world: World) -> None:
+    loops = {name: world.loop(name) for name in "abc"}
+    clients = [world.client() for _ in range(12)]
+    served = [client.server() for client in clients]
+    assert Counter(served) == {"a": 4, "b": 4, "c": 4}
+    for client, name in zip(clients, served, strict=True):
+        if name == "b":
+            client.close()
+    eventually(lambda: world.connections(loops["b"]) == 0)
+    assert [world.client().server() for _ in range(4)] == ["b"] * 4
+    assert Counter(world.client().server() for _ in range(3)) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_blocked_loop_keeps_no_other_from_accepting(world: World) -> None:
+    a, _ = world.loop("a"), world.loop("b")
+    release = a.block()
+    try:
+        # Those that are for `a` wait for it.
+        clients = [world.client() for _ in range(4)]
+        eventually(lambda: world.assigned(a) == 2)
+    finally:
+        release.set()
+    assert Counter(client.server() for client in clients) == {"a": 2, "b": 2}
+
+
+def test_connections_echo_and_have_their_names(world: World) -> None:
+    a = world.loop("a")
+    transports = []
+
+    class Notes(Says):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            transports.append(transport)
+
+    a.leave()
+    a.server = a.do(world.listener.create_server(lambda: Notes("notes")))
+    client = world.client()
+    assert client.server() == "notes"
+    assert client.echoes()
+    [transport] = transports
+    assert transport.get_extra_info("peername") == client.sock.getsockname()
+    assert transport.get_extra_info("sockname") == world.address
+    sock = transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    transports.clear()
+
+
+def test_streams_are_served(world: World) -> None:
+    a = Loop("a")
+    world.loops.append(a)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with pytest.raises(ValueError, match="limit"):
+            await reader.readline()
+        writer.write(await reader.readline())
+        writer.close()
+        await writer.wait_closed()
+
+    a.server = a.do(world.listener.start_server(connected, limit=1000))
+    client = world.client()
+    client.sock.sendall(b"x" * 2000 + b"\na line\n")
+    assert client.server() == "a line"
+
+
+def test_tls_is_served(world: World) -> None:
+    world.loop("a", ssl=server_context())
+    world.loop("b", ssl=server_context())
+    context = client_context()
+    served = Counter[str]()
+    socks: list[ssl.SSLSocket] = []
+    for _ in range(6):
+        sock = context.wrap_socket(world.client().sock, server_hostname="localhost")
+        socks.append(sock)
+        served[sock.recv(100).decode().strip()] += 1
+    for sock in socks:
+        sock.close()
+    assert served == {"a": 3, "b": 3}
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_connection_has_the_context_of_the_loop_that_serves_it(world: World, tls: bool) -> None:
+    seen: list[tuple[str, str, str]] = []
+
+    class Looks(Says):
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.made_in = variable.get()
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            seen.append((self.name, self.made_in, variable.get()))
+            variable.set("of one connection alone")
+
+    for name in "ab":
+        made = Loop(name)
+        world.loops.append(made)
+
+        async def serves(name: str = name) -> Any:
+            variable.set(f"of {name}")
+            ssl = server_context() if tls else None
+            return await world.listener.create_server(lambda: Looks(name), ssl=ssl)
+
+        made.server = made.do(serves())
+    # `b` accepts all of them.
+    release = world.loops[0].block()
+    clients = [world.client() for _ in range(6)]
+    eventually(lambda: world.assigned(world.loops[0]) == 3)
+    release.set()
+    for client in clients:
+        if tls:
+            client.sock = client_context().wrap_socket(client.sock, server_hostname="localhost")
+        client.server()
+    assert sorted(seen) == [("a", "of a", "of a")] * 3 + [("b", "of b", "of b")] * 3
+
+
+def test_a_factory_that_fails_costs_one_connection(world: World) -> None:
+    a = Loop("a")
+    world.loops.append(a)
+    contexts: list[dict[str, Any]] = []
+    a.loop.set_debug(True)
+    a.loop.set_exception_handler(lambda loop, context: contexts.append(context))
+    fail = [True]
+
+    def factory() -> Says:
+        if fail:
+            fail.clear()
+            raise LookupError("no protocol")
+        return Says("a")
+
+    a.server = a.do(world.listener.create_server(factory))
+    assert world.client().sock.recv(1) == b""
+    assert world.client().server() == "a"
+    [context] = contexts
+    assert context["message"] == "Error on transport creation for incoming connection"
+    assert isinstance(context["exception"], LookupError)
+
+
+# ---- the server of each loop ----------------------------------------------------
+
+
+def test_the_server_is_asyncios(world: World) -> None:
+    a = world.loop("a", start_serving=False)
+    server = a.server
+    assert isinstance(server, asyncio.Server)
+    assert not server.is_serving()
+    assert server.sockets[0].getsockname() == world.address
+
+    async def serves() -> None:
+        async with server:
+            serving = asyncio.ensure_future(server.serve_forever())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert server.is_serving()
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+        assert not server.is_serving()
+        assert server.sockets == ()
+
+    a.do(serves())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="asyncio's Server has it since 3.13")
+def test_a_server_closes_the_clients_of_its_loop_alone(world: World) -> None:
+    a, _ = world.loop("a"), world.loop("b")
+    clients = {client.server(): client for client in [world.client(), world.client()]}
+    assert set(clients) == {"a", "b"}
+
+    async def closes() -> None:
+        a.server.close()
+        a.server.close_clients()
+        await a.server.wait_closed()
+
+    a.do(closes())
+    assert clients["a"].sock.recv(1) == b""
+    assert clients["b"].echoes()
+
+
+# ---- loops that come and go -----------------------------------------------------
+
+
+def test_a_loop_that_leaves_keeps_its_connections_and_gets_no_more(world: World) -> None:
+    a, _ = world.loop("a"), world.loop("b")
+    clients = {client.server(): client for client in [world.client(), world.client()]}
+    a.leave()
+    assert [world.client().server() for _ in range(5)] == ["b"] * 5
+    assert clients["a"].echoes()
+
+
+@pytest.mark.parametrize("how", ["closes its server", "is closed"])
+def test_what_a_leaving_loop_has_not_started_goes_to_others(world: World, how: str) -> None:
+    a, b = world.loop("a"), world.loop("b")
+    release = a.block(then=a.server.close if how == "closes its server" else a.loop.stop)
+    clients = [world.client() for _ in range(6)]
+    eventually(lambda: world.assigned(a) == 3)
+    eventually(lambda: world.connections(b) == 3)
+    release.set()
+    if how == "is closed":
+        # What is ready when a loop stops is not run.
+        a.thread.join()
+        assert a.loop.is_closed()
+        a.server.close()
+    assert [client.server() for client in clients] == ["b"] * 6
+
+
+def test_a_loop_that_does_not_run_is_given_nothing(world: World) -> None:
+    a, b = world.loop("a"), world.loop("b")
+    stopped, goes_on = threading.Event(), threading.Event()
+
+    def stops_for_a_while() -> None:
+        a.loop.run_forever()
+        stopped.set()
+        goes_on.wait()
+        a.loop.run_forever()
+        a.loop.close()
+
+    a.loop.call_soon_threadsafe(a.loop.stop)
+    a.thread.join()
+    # The thread has closed the loop; another one, then, that stops without being closed.
+    a.loop = goloop.new_event_loop()
+    a.thread = threading.Thread(target=stops_for_a_while)
+    a.server.close()
+    a.thread.start()
+    a.serve(world.listener)
+    a.loop.call_soon_threadsafe(a.loop.stop)
+    stopped.wait()
+    assert [world.client().server() for _ in range(4)] == ["b"] * 4
+    goes_on.set()
+    eventually(a.loop.is_running)
+    assert [world.client().server() for _ in range(4)] == ["a"] * 4
+    assert world.connections(b) == 4
+
+
+def test_without_a_loop_connections_wait(world: World) -> None:
+    first = world.client()
+    a = world.loop("a")
+    assert first.server() == "a"
+    a.leave()
+    second = world.client()
+    world.loop("b")
+    assert second.server() == "b"
+    assert first.echoes()
+
+
+def test_what_the_last_loop_has_not_started_goes_to_the_next_one(world: World) -> None:
+    a, b = world.loop("a"), world.loop("b")
+    release = a.block(then=a.server.close)
+    clients = [world.client() for _ in range(4)]
+    eventually(lambda: world.assigned(a) == 2)
+    b.leave()
+    release.set()
+    eventually(lambda: not a.server.is_serving())
+    world.loop("c")
+    assert Counter(client.server() for client in clients) == {"b": 2, "c": 2}
+
+
+def test_the_listener_closes_what_nobody_will_start(world: World) -> None:
+    a, b = world.loop("a"), world.loop("b")
+    release = a.block(then=a.server.close)
+    clients = [world.client() for _ in range(2)]
+    eventually(lambda: world.assigned(a) == 1)
+    b.leave()
+    release.set()
+    eventually(lambda: not a.server.is_serving())
+    world.listener.close()
+    ends = []
+    for client in clients:
+        ends.append(client.sock.recv(100))
+    assert sorted(ends) == [b"", b"b\n"]
+
+
+# ---- the listener ---------------------------------------------------------------
+
+
+def test_loops_go_on_when_the_listener_is_closed(world: World) -> None:
+    a, address = world.loop("a"), world.address
+    world.listener.close()
+    client = Client(address)
+    world.clients.append(client)
+    assert client.server() == "a"
+    with pytest.raises(RuntimeError, match="is closed"):
+        world.listener.share()
+    a.end()
+    with pytest.raises(ConnectionRefusedError):
+        Client(address)
+
+
+def test_it_is_a_context_manager(no_leaks: None) -> None:
+    with goloop.SharedListener("127.0.0.1", 0) as listener:
+        address = listener.sockets[0].getsockname()
+        assert repr(address) in repr(listener)
+    assert listener.sockets == ()
+    with pytest.raises(ConnectionRefusedError):
+        Client(address)
+
+
+def test_a_socket_can_be_given(no_leaks: None) -> None:
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    world = World(goloop.SharedListener(sock=sock))
+    world.loop("a")
+    assert world.client().server() == "a"
+    world.end()
+    assert sock.fileno() == -1
+
+
+def test_a_path_can_be_given(no_leaks: None, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    for _ in range(2):  # the second finds what a crash would leave
+        world = World(goloop.SharedListener(path=path))
+        world.listener._path = None
+        world.end()
+        assert path.exists()
+    world = World(goloop.SharedListener(path=path))
+    world.loop("a")
+    client = Client(str(path), socket.AF_UNIX)
+    world.clients.append(client)
+    assert client.server() == "a"
+    world.end()
+    assert not path.exists()
+
+
+def test_a_name_without_a_file_can_be_given(no_leaks: None) -> None:
+    name = f"\0goloop-test-{os.getpid()}"
+    world = World(goloop.SharedListener(path=name))
+    world.loop("a")
+    client = Client(name, socket.AF_UNIX)
+    world.clients.append(client)
+    assert client.server() == "a"
+    world.end()
+
+
+def test_a_path_that_another_has_taken_over_stays(no_leaks: None, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    listener = goloop.SharedListener(path=path)
+    path.rename(tmp_path / "moved")
+    path.touch()
+    listener.close()
+    assert path.exists()
+
+
+def test_every_address_of_a_host_is_served(no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(*args: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{i}", 0)) for i in (1, 2, 1)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    world = World(goloop.SharedListener("a.name", 0))
+    monkeypatch.undo()
+    addresses = [sock.getsockname() for sock in world.listener.sockets]
+    assert [host for host, _ in addresses] == ["127.0.0.1", "127.0.0.2"]
+    a = world.loop("a")
+    assert [sock.getsockname() for sock in a.server.sockets] == addresses
+    for address in addresses:
+        world.clients.append(Client(address))
+        assert world.clients[-1].server() == "a"
+    world.end()
+
+
+def test_an_address_in_use_is_refused_in_asyncios_words(no_leaks: None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+        with pytest.raises(OSError, match="error while attempting to bind on address") as ours:
+            goloop.SharedListener(*address)
+
+        async def theirs() -> None:
+            await asyncio.get_running_loop().create_server(asyncio.Protocol, *address)
+
+        with pytest.raises(OSError, match="bind") as asyncios:
+            asyncio.run(theirs())
+    # The system's own words, which come next, are not quoted alike by every version.
+    known = f"error while attempting to bind on address {address}: "
+    assert ours.value.args[1].startswith(known)
+    assert asyncios.value.args[1].startswith(known)
+    assert ours.value.errno == asyncios.value.errno
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "Neither host/port, path nor sock were specified"),
+        ({"port": 1, "path": "x"}, "can not be specified at the same time"),
+    ],
+)
+def test_wrong_arguments_are_refused(no_leaks: None, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        goloop.SharedListener(**arguments)
+    with socket.socket(type=socket.SOCK_DGRAM) as sock, pytest.raises(ValueError, match="Stream"):
+        goloop.SharedListener(sock=sock)
+
+
+# ---- given to others ------------------------------------------------------------
+
+
+def test_a_socket_of_it_serves_any_create_server(loop_factory: Callable[[], Any]) -> None:
+    world = World(goloop.SharedListener("127.0.0.1", 0))
+    a = Loop("a", loop_factory)
+    world.loops.append(a)
+    [sock] = world.listener.share()
+    a.server = a.do(a.loop.create_server(lambda: Says("a"), sock=sock))
+    client = world.client()
+    assert client.server() == "a"
+    assert client.echoes()
+    world.end()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_serves_at_it_too(world: World) -> None:
+    world.loop("parent's")
+    assert world.client().server() == "parent's"
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            child = Loop("child's")
+            child.serve(world.listener)
+            os.read(read, 1)
+            child.end()
+            status = 0
+        finally:
+            os._exit(status)
+    try:
+        world.loops[0].leave()
+        assert [world.client().server() for _ in range(3)] == ["child's"] * 3
+    finally:
+        os.write(write, b".")
+        _, status = os.waitpid(pid, 0)
+        os.close(read)
+        os.close(write)
+    assert status == 0
+
+
+def test_the_kernel_balances_with_reuse_port(no_leaks: None) -> None:
+    """No shared listener: each loop has a socket of its own at the same port."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(("127.0.0.1", 0))  # and does not listen: it only keeps the port
+        address = sock.getsockname()
+        together = threading.Barrier(4)
+        stops: list[tuple[Any, Any]] = []
+
+        async def main(index: int) -> None:
+            loop = asyncio.get_running_loop()
+            async with await loop.create_server(
+                lambda: Says(str(index)), *address, reuse_port=True
+            ):
+                stop = asyncio.Event()
+                stops.append((loop, stop))
+                await asyncio.to_thread(together.wait)
+                await stop.wait()
+
+        thread = threading.Thread(target=goloop.run_threads, args=(main,), kwargs={"threads": 3})
+        thread.start()
+        together.wait()
+        served = set()
+
+        def all_have_served() -> bool:
+            client = Client(address)
+            served.add(client.server())
+            client.close()
+            return served == {"0", "1", "2"}
+
+        eventually(all_have_served)
+        for loop, stop in stops:
+            loop.call_soon_threadsafe(stop.set)
+        thread.join()
