@@ -48,7 +48,7 @@ func TestTimersInACrowdShareATurn(t *testing.T) {
 	}{
 		{timerCrowd, timerSlack, timerSlack},
 		{3 * timerCrowd, timerSlack, 3 * timerSlack},
-		{100 * timerCrowd, timerSlack, timerSlackMost},
+		{32 * timerCrowd, timerSlack, timerSlackMost},
 		{timerCrowd - 1, timerSlack, 0},
 		{timerCrowd, 100 * timerSlack, 0},
 	} {
@@ -61,14 +61,15 @@ func TestTimersInACrowdShareATurn(t *testing.T) {
 			l.arm(999, now+c.next)
 			d := l.turn(0)
 			left := l.r.timeout(-1, l.r.clock.now())
-			if (len(d) > c.due || left == 0) && try < 100 {
-				continue // a busy machine: the next one was due before we asked
+			// Some of the time to the next one has passed already.
+			most := c.next + c.longer
+			if (len(d) > c.due || left <= most-timerSlack) && try < 100 {
+				continue // a busy machine: the next one was due before we asked, or nearly
 			}
 			if len(d) != c.due {
 				t.Fatalf("%d timers of %d came", len(d), c.due)
 			}
-			// Some of the time to the next one has passed already.
-			if most := c.next + c.longer; left > most || left <= most-timerSlack {
+			if left > most || left <= most-timerSlack {
 				t.Errorf("%+v: waits for %d ns", c, left)
 			}
 			break
