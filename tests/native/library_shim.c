@@ -7,6 +7,7 @@
 #include "runtime/library_signals.c"
 #include "runtime/library_stack.c"
 #include "runtime/library_limits.c"
+#include "runtime/library_slack.c"
 #include "runtime/library_image.c"
 #include "runtime/library_exit.c"
 #include "runtime/library_visit.c"

@@ -1,0 +1,56 @@
+"""How punctual the threads of a process are: Go's own ones are not, all others are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, os, goloop
+
+def slack(thread):
+    with open(f"/proc/{thread}/timerslack_ns") as file:
+        return int(file.read())
+
+async def main():
+    found = {}
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/comm") as file:
+            found.setdefault(file.read().strip(), []).append(slack(thread))
+    return found
+
+before = slack(os.getpid())
+found = {"own": [before, slack(os.getpid())]}
+threads = goloop.run(main())
+found["own"].append(slack(os.getpid()))
+found["go"] = threads["goloop-go"]
+found["monitor"] = threads["goloop-monitor"]
+if (child := os.fork()) == 0:
+    again = goloop.run(main())
+    good = set(again["goloop-go"]) == {10_000_000} and again["goloop-monitor"] == [before]
+    os._exit(0 if good and slack(os.getpid()) == before else 1)
+found["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="timer slack is Linux's")
+@pytest.mark.forks
+def test_only_gos_own_threads_have_timer_slack() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
+    if "PermissionError" in done.stderr:
+        pytest.skip("reading another thread's timer slack needs CAP_SYS_NICE here")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    usual = found["own"][0]
+    assert usual < 1_000_000
+    assert found["own"] == [usual] * 3
+    assert found["monitor"] == [usual]
+    assert found["go"]
+    assert set(found["go"]) == {10_000_000}
+    assert found["child"] == 0
