@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"runtime"
 	"sync"
 )
@@ -29,8 +30,19 @@ import (
 // made with the library, whose start was preceded by a look whether there is room for
 // them (core/library_limits.c).
 
-// procs are what Go would have taken by itself.
-var procs = runtime.GOMAXPROCS(0)
+// procs bounds the Ps: by GOMAXPROCS, else by the cores or mostProcs, whichever is more. A
+// reactor that finds no P waits until the monitor has taken one from another, which lasts
+// as long as Go's threads may be late (core/runtime/library_slack.c).
+var procs = func() int {
+	n := runtime.GOMAXPROCS(0)
+	if os.Getenv("GOMAXPROCS") == "" {
+		n = max(n, mostProcs)
+	}
+	return n
+}()
+
+// mostProcs are the Ps for many reactors on a machine of fewer cores.
+const mostProcs = 64
 
 // threads are enough for two Ps, each with a thread that is about to sleep.
 const threads = 3

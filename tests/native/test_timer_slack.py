@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 PROGRAM = """
-import json, os, goloop
+import asyncio, json, os, goloop
 
 def slack(thread):
     with open(f"/proc/{thread}/timerslack_ns") as file:
@@ -17,9 +18,12 @@ def slack(thread):
 
 async def main():
     found = {}
-    for thread in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{thread}/comm") as file:
-            found.setdefault(file.read().strip(), []).append(slack(thread))
+    while "goloop-monitor" not in found: # a thread has no name at first
+        await asyncio.sleep(0.001)
+        found = {}
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/comm") as file:
+                found.setdefault(file.read().strip(), []).append(slack(thread))
     return found
 
 before = slack(os.getpid())
@@ -54,3 +58,26 @@ def test_only_gos_own_threads_have_timer_slack() -> None:
     assert found["go"]
     assert set(found["go"]) == {10_000_000}
     assert found["child"] == 0
+
+
+PROCESSORS = """
+import json, os, goloop
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+loops = [goloop.new_event_loop() for _ in range(5)]
+print(json.loads(loops[0]._diagnostics()["runtime"])["gomaxprocs"])
+"""
+
+
+@pytest.mark.parametrize(("setting", "processors"), [(None, 6), ("3", 3)])
+def test_each_loop_has_a_processor_of_gos_whatever_the_cores(
+    setting: str | None, processors: int
+) -> None:
+    """Without one a loop would wait until a thread of Go's, which is not punctual, gives it one."""
+    environment = {name: value for name, value in os.environ.items() if name != "GOMAXPROCS"}
+    if setting is not None:
+        environment["GOMAXPROCS"] = setting
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESSORS],
+        capture_output=True, text=True, timeout=60, check=True, env=environment,
+    )  # fmt: skip
+    assert int(done.stdout) == processors
