@@ -39,7 +39,8 @@ class Handshakes:
             self._waiting.append(tls)
         else:
             self._do(tls)
-        self._schedule(tls._loop)
+        if not self._scheduled:
+            self._schedule(tls._loop)
 
     def _do(self, tls: Any) -> None:
         began = time.perf_counter()
@@ -49,9 +50,8 @@ class Handshakes:
             self._spent += time.perf_counter() - began
 
     def _schedule(self, loop: Any) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            loop.call_soon(self._begin_iteration, loop)
+        self._scheduled = True
+        loop.call_soon(self._begin_iteration, loop)
 
     def _begin_iteration(self, loop: Any) -> None:
         self._scheduled = False
@@ -63,5 +63,5 @@ class Handshakes:
                     tls._resume_handshake(self._do)
         finally:
             # A protocol's callback may have raised.
-            if self._waiting:
+            if self._waiting and not self._scheduled:
                 self._schedule(loop)

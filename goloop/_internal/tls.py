@@ -90,8 +90,21 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     def _do_handshake(self) -> None:
         # The client speaks first: OpenSSL is not asked what to do before.
-        if not self._server_side or self._incoming.pending:
-            _Inherited._do_handshake(self)
+        if self._server_side and not self._incoming.pending:
+            return
+        try:
+            done = self._advance_handshake()
+        except sslproto.SSLAgainErrors:
+            self._process_outgoing()
+        except ssl.SSLError as exc:
+            self._on_handshake_complete(exc)
+        else:
+            if done is None:
+                _Inherited._do_handshake(self)
+            elif done:
+                self._on_handshake_complete(None)
+            else:
+                self._process_outgoing()
 
     # Whether the handshake could go on, and waits for its turn (handshakes.py).
     _handshake_waits = False

@@ -77,6 +77,7 @@
 #include "tls/openssl.c"
 #include "tls/tls_write.c"
 #include "tls/tls_read.c"
+#include "tls/tls_handshake.c"
 #include "tls/tls.c"
 
 #include "loop/turn.c"

@@ -466,3 +466,29 @@ async def test_a_cancelled_connection_leaves_nothing(loop: Loop) -> None:
         with pytest.raises(asyncio.CancelledError):
             await connecting
     await turns()
+
+
+@pytest.mark.parametrize("how", ["direct", "a message callback", "a key log"])
+async def test_a_handshake_that_fails_tells_what_the_ssl_module_tells(
+    loop: Loop, tmp_path: Path, how: str
+) -> None:
+    """Whether OpenSSL was asked directly or by SSLObject.do_handshake()."""
+    context = client_context("another.example")
+    if how == "a message callback":
+        context._msg_callback = lambda *_: None  # type: ignore[attr-defined]
+    elif how == "a key log":
+        context.keylog_filename = str(tmp_path / "keys")
+    near, far = socket.socketpair()
+
+    def peer_does() -> None:
+        with far, pytest.raises((ssl.SSLError, ConnectionError)):
+            Peer(far, server_context(), server_side=True).handshake()
+
+    working = asyncio.ensure_future(asyncio.to_thread(peer_does))
+    with pytest.raises(ssl.SSLCertVerificationError) as caught:
+        await loop.create_connection(
+            asyncio.Protocol, sock=near, ssl=context, server_hostname="localhost"
+        )
+    assert caught.value.verify_message == "self-signed certificate"
+    assert caught.value.verify_code == 18
+    await working

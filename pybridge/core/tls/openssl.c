@@ -82,6 +82,7 @@ openssl_load(void)
         return "Python's _ssl module does not let its OpenSSL be called";
     LOOKUP(SSL_read_ex)
     LOOKUP(SSL_write_ex)
+    LOOKUP(SSL_do_handshake)
     LOOKUP(SSL_get_error)
     LOOKUP(SSL_get_rbio)
     LOOKUP(SSL_get_wbio)

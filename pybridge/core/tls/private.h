@@ -22,6 +22,7 @@ struct gl_openssl {
     const char *reason;       /* why it can't be used; NULL: it can */
     int (*SSL_read_ex)(SSL *, void *, size_t, size_t *);
     int (*SSL_write_ex)(SSL *, const void *, size_t, size_t *);
+    int (*SSL_do_handshake)(SSL *);
     int (*SSL_get_error)(const SSL *, int);
     BIO *(*SSL_get_rbio)(const SSL *);
     BIO *(*SSL_get_wbio)(const SSL *);
@@ -115,5 +116,10 @@ GL_PRIVATE PyObject *tls_write(gl_tls *t, PyObject *data);
 /* Called by the stream transport with what it received, instead of get_buffer and
  * buffer_updated.  -1 with an exception. */
 GL_PRIVATE int tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);
+
+/* ---- tls_handshake.c ------------------------------------------------------------------------- */
+
+/* TLSEngine._advance_handshake(). */
+GL_PRIVATE PyObject *tls_advance_handshake(gl_tls *t, PyObject *Py_UNUSED(ignored));
 
 #endif /* GOLOOP_TLS_PRIVATE_H */

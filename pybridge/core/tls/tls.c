@@ -206,6 +206,7 @@ static PyMemberDef tls_members[] = {
 #undef SIZE
 
 static PyMethodDef tls_methods[] = {
+    {"_advance_handshake", GL_NOARGS(tls_advance_handshake), NULL},
     {"_do_read", GL_NOARGS(tls_do_read), NULL},
     {"_process_outgoing", GL_NOARGS(tls_process_outgoing_method), NULL},
     {"_write_appdata", GL_ONEARG(tls_write_appdata), NULL},

@@ -1,10 +1,11 @@
 /*
  * tls.h: the data path of TLS.
  *
- *   tls.c        the protocol under a TLS connection, in C: its type
- *   tls_write.c  plaintext to records
- *   tls_read.c   records to plaintext
- *   openssl.c    the libssl behind Python's ssl module
+ *   tls.c            the protocol under a TLS connection, in C: its type
+ *   tls_handshake.c  one step of a handshake
+ *   tls_write.c      plaintext to records
+ *   tls_read.c       records to plaintext
+ *   openssl.c        the libssl behind Python's ssl module
  */
 #ifndef GOLOOP_TLS_H
 #define GOLOOP_TLS_H
