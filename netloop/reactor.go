@@ -206,14 +206,20 @@ func (r *Reactor) timeout(asked, now int64) int64 {
 	if !countMetrics {
 		now = r.clock.now()
 	}
-	left := max(next-now, 0)
-	if r.fired >= timerCrowd && left > 0 && left <= timerSlack {
-		left += min(timerSlack/timerCrowd*int64(r.fired), timerSlackMost)
-	}
+	left := r.until(next, now)
 	if asked < 0 {
 		return left
 	}
 	return min(asked, left)
+}
+
+// until is how long to wait for a timer.
+func (r *Reactor) until(deadline, now int64) int64 {
+	left := max(deadline-now, 0)
+	if r.fired >= timerCrowd && left > 0 && left <= timerSlack {
+		left += min(timerSlack/timerCrowd*int64(r.fired), timerSlackMost)
+	}
+	return left
 }
 
 // nextDeadline is when the reactor has something to do by itself.
