@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"runtime"
 	"sync"
 )
@@ -30,12 +29,13 @@ import (
 // made with the library, whose start was preceded by a look whether there is room for
 // them (core/library_limits.c).
 
-// procs bounds the Ps: by GOMAXPROCS, else by the cores or mostProcs, whichever is more. A
+// procs bounds the Ps: by GOMAXPROCS where somebody has set it to another number than that of
+// the cores, else by the cores or mostProcs, whichever is more. A
 // reactor that finds no P waits until the monitor has taken one from another, which lasts
 // as long as Go's threads may be late (core/runtime/library_slack.c).
 var procs = func() int {
 	n := runtime.GOMAXPROCS(0)
-	if os.Getenv("GOMAXPROCS") == "" {
+	if n == runtime.NumCPU() {
 		n = max(n, mostProcs)
 	}
 	return n
