@@ -26,5 +26,7 @@ LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
 
 _core.set_library_path(LIBRARY)
 os.register_at_fork(before=_core._before_fork)
+if hasattr(_core, "_in_child"):  # a free-threaded Python
+    os.register_at_fork(after_in_child=_core._in_child)
 # What a loop of a daemon thread has written last.
 atexit.register(_core._flush_loops)

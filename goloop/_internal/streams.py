@@ -292,7 +292,7 @@ class Streams(CoreLoop):
             context = contextvars.copy_context()
         clients = getattr(server, "_clients", None)
         if type(clients) is weakref.WeakSet and not clients:
-            server._clients = _core.Clients(clients)
+            server._clients = _core.Clients(self, clients)
         factory = protocol_factory
         if sslcontext is not None:
             backlog = min(backlog, ACCEPTS)

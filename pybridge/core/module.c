@@ -26,6 +26,8 @@
 #include "support/endpoints.c"
 
 #include "state/loop_state.c"
+#include "state/lock.c"
+#include "state/guard.c"
 #include "state/hold.c"
 #include "state/submissions.c"
 #include "state/ready.c"
@@ -186,6 +188,9 @@ static PyModuleDef_Slot core_slots[] = {
     {Py_mod_exec, core_exec},
 #if PY_VERSION_HEX >= 0x030C0000
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef GL_FREE_THREADED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif
     {0, NULL},
 };

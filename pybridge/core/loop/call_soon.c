@@ -42,9 +42,31 @@ push_handle(gl_loop *self, PyObject *h)
         return NULL;
     }
     if (!self->running)
-        PyObject_GC_Track(h);
+        gl_handle_track(h);
     return Py_NewRef(h);
 }
+
+#ifdef GL_FREE_THREADED
+/* Whatever other threads have posted before comes before. */
+static PyObject *
+push_behind_posted(gl_loop *self, PyObject *h)
+{
+    if (gl_inbox_any(self) && gl_inbox_join(self) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    return push_handle(self, h);
+}
+
+/* From a thread that may not have the loop's lock. */
+static PyObject *
+post_handle(gl_loop *self, PyObject *h)
+{
+    if (gl_inbox_post(self, h) < 0)
+        Py_CLEAR(h);
+    return h;
+}
+#endif
 
 static inline PyObject *
 schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
@@ -53,6 +75,11 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
     PyObject *value[2];
     if (gl_args(params, self, args, nargs, kwnames, value) < 0)
         return NULL;
+#ifdef GL_FREE_THREADED
+    PyObject *(*const push)(gl_loop *, PyObject *) = thread ? push_behind_posted : post_handle;
+#else
+    PyObject *(*const push)(gl_loop *, PyObject *) = push_handle;
+#endif
     PyObject *callback = value[0], *context = value[1], *const *rest = args + 1;
     Py_ssize_t nrest = nargs > 1 ? nargs - 1 : 0;
     if (self->closed || self->shared == NULL || gl_loop_is_foreign(self)) {
@@ -76,12 +103,26 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
         Py_DECREF(wakeup);
         Py_XDECREF(context);
     }
-    return h ? push_handle(self, h) : NULL;
+    return h ? push(self, h) : NULL;
 }
+
+/* Making a handle runs no Python, but for debug mode and where the call is wrong: these take the
+ * lock as briefly as can be. */
+#ifdef GL_FREE_THREADED
+#define BRIEFLY(loop)                                                                         \
+    __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false};            \
+    if ((loop)->debug)                                                                        \
+        gl_guard_begin(&guard_here, loop);                                                    \
+    else                                                                                      \
+        gl_guard_begin_briefly(&guard_here, loop)
+#else
+#define BRIEFLY(loop) ((void)0)
+#endif
 
 static PyObject *
 loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    BRIEFLY(self);
     return schedule(self, &call_soon_params, "call_soon", true, args, nargs, kwnames);
 }
 
@@ -91,11 +132,13 @@ loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs
 {
     PyObject *h = schedule(self, &threadsafe_params, "call_soon_threadsafe", false, args, nargs,
                            kwnames);
+#ifndef GL_FREE_THREADED
     if (h == NULL)
         return NULL;
     self->counts.threadsafe_calls++;
     if (self->sleeping)
         gl_wake(self);
+#endif
     return h;
 }
 
@@ -196,12 +239,14 @@ call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *cons
 static PyObject *
 loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    BRIEFLY(self);
     return call_timer(self, &call_later_params, true, args, nargs, kwnames);
 }
 
 static PyObject *
 loop_call_at(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    BRIEFLY(self);
     return call_timer(self, &call_at_params, false, args, nargs, kwnames);
 }
 

@@ -49,7 +49,11 @@ loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 loop__wake(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
+#ifdef GL_FREE_THREADED
+    gl_inbox_wake(self);
+#else
     gl_wake(self);
+#endif
     Py_RETURN_NONE;
 }
 
@@ -97,6 +101,9 @@ loop_release(gl_loop *self)
     if (sh == NULL || self->releasing)
         return;
     self->releasing = 1;
+#ifdef GL_FREE_THREADED
+    gl_inbox_shut(self);
+#endif
     gl_hold(self); /* for good: the monitor knows the reactor until its end */
     gl_loops_remove(self);
     bool foreign = gl_loop_is_foreign(self);
@@ -167,9 +174,24 @@ loop__diagnostics(gl_loop *self, PyObject *Py_UNUSED(ignored))
 
 /* ---- construction and destruction ----------------------------------------------- */
 
+static PyObject *
+loop_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
+{
+    PyObject *self = PyType_GenericNew(type, args, kwds);
+    if (self == NULL)
+        return NULL;
+    gl_enable_try(self);
+#ifdef GL_FREE_THREADED
+    if (gl_lock_init((gl_loop *)self) < 0)
+        Py_CLEAR(self);
+#endif
+    return self;
+}
+
 static int
 loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
 {
+    GL_GUARD(self);
     if (PyTuple_GET_SIZE(args) != 0 || (kwds && PyDict_GET_SIZE(kwds) != 0)) {
         PyErr_SetString(PyExc_TypeError, "Loop() takes no arguments");
         return -1;
@@ -220,6 +242,11 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
         r = gl_registry_traverse(self, visit, arg);
     if (r)
         return r;
+#ifdef GL_FREE_THREADED
+    r = gl_inbox_traverse(self, visit, arg);
+    if (r)
+        return r;
+#endif
     Py_VISIT(self->resolving);
     Py_VISIT(self->current_handle);
     Py_VISIT(self->task_factory);
@@ -246,6 +273,9 @@ loop_dealloc(gl_loop *self)
     Py_CLEAR(self->task_factory);
     Py_CLEAR(self->current_handle);
     gl_ready_close(&self->ready);
+#ifdef GL_FREE_THREADED
+    Py_XDECREF(self->lock);
+#endif
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }
@@ -295,6 +325,7 @@ static int
 loop_setattro(PyObject *self, PyObject *name, PyObject *value)
 {
     static const char *const asked[] = {"call_soon", "is_running"};
+    GL_GUARD(self);
     for (unsigned i = 0; PyUnicode_Check(name) && i < sizeof asked / sizeof *asked; i++) {
         if (PyUnicode_CompareWithASCIIString(name, asked[i]) != 0)
             continue;
@@ -363,7 +394,7 @@ static PyMemberDef loop_members[] = {
 static PyType_Slot loop_slots[] = {
     {Py_tp_doc, PyDoc_STR("The native half of goloop.Loop.")},
     {Py_tp_init, loop_init},
-    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_new, loop_new},
     {Py_tp_traverse, loop_traverse},
     {Py_tp_clear, loop_clear},
     {Py_tp_dealloc, loop_dealloc},
@@ -392,5 +423,16 @@ gl_loop_init_type(PyObject *module)
     for (size_t i = 0; i < Py_ARRAY_LENGTH(tables); i++)
         if (gl_type_add_methods(G.loop_type, tables[i]) < 0)
             return -1;
+#ifdef GL_FREE_THREADED
+    /* They read or write one word, use the inbox, or take the lock themselves. */
+    static const char *const free_names[] = {
+        "call_soon_threadsafe", "is_running", "is_closed",  "get_debug",    "time",
+        "_closed",              "_stopping",  "_debug",     "_thread_id",   "_block",
+        "_check_closed",        "_wake",      "_timer_handle_cancelled",    "call_soon",
+        "call_later",           "call_at",    NULL,
+    };
+    return gl_guard_type(G.loop_type, -1, free_names, GL_GUARD_ENDS);
+#else
     return 0;
+#endif
 }

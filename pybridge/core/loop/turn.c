@@ -174,6 +174,10 @@ turn(gl_loop *loop, int64_t timeout)
     uint32_t retired = loop->timers.retired_len;
     loop->turns++;
     loop->in_turn = 1;
+#ifdef GL_FREE_THREADED
+    if (timeout != 0 && !gl_inbox_sleep(loop))
+        timeout = 0;
+#endif
     loop->sleeping = timeout != 0;
     loop->dirty = 0;
     loop->cmp_pos = 0;
@@ -185,6 +189,10 @@ turn(gl_loop *loop, int64_t timeout)
     if (timeout != 0)
         gl_awake(loop); /* who keeps the GIL now blocks the loop */
     Py_END_ALLOW_THREADS
+#ifdef GL_FREE_THREADED
+    if (timeout != 0)
+        gl_inbox_awake(loop);
+#endif
     gl_let_go(loop);
     loop->sleeping = 0;
     loop->in_turn = 0;
@@ -224,6 +232,13 @@ static int
 iterate(gl_loop *loop)
 {
     loop->iterations++;
+#ifdef GL_FREE_THREADED
+    gl_lock_offer(loop);
+    if (loop->shared == NULL || gl_loop_is_foreign(loop))
+        return gl_loop_check_usable(loop);
+    if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
+        return -1;
+#endif
     if (loop->shared->blocked_since != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
@@ -233,6 +248,10 @@ iterate(gl_loop *loop)
         else if (turn(loop, busy ? 0 : -1) < 0)
             return -1;
     }
+#ifdef GL_FREE_THREADED
+    if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
+        return -1;
+#endif
     if (loop->ready.count > loop->counts.ready_max)
         loop->counts.ready_max = loop->ready.count;
     /* 1: the next entry is the one whose wait is measured. */

@@ -155,6 +155,9 @@ handle_spare_context(PyObject *self)
 {
     gl_handle_args *inl = handle_inline(self);
     PyObject *context = ((gl_handle_head *)self)->context;
+#ifdef GL_FREE_THREADED
+    return; /* whose would it be? */
+#endif
     if (context == NULL || G.spare_context != NULL || Py_REFCNT(context) != 1 ||
         *(PyObject **)((char *)context + PyContext_Type.tp_weaklistoffset) != NULL ||
         PyObject_Size(context) != 0)
@@ -171,6 +174,9 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
             PyObject *const *args, Py_ssize_t nargs, PyObject *context)
 {
     gl_handle_head *head = (gl_handle_head *)h;
+#ifdef GL_FREE_THREADED
+    inl->home.loop = (gl_loop *)Py_NewRef((PyObject *)loop);
+#endif
     inl->nargs = 0;
     inl->context_ours = false;
     inl->context_due = (context == NULL || context == Py_None) && context_is_empty();
@@ -225,6 +231,11 @@ handle_alloc(PyTypeObject *type, gl_pool *pool)
 static inline void
 handle_release(PyObject *h, gl_pool *pool)
 {
+#ifdef GL_FREE_THREADED
+    Py_CLEAR(handle_inline(h)->home.loop); /* no pool either: the allocator has one per thread */
+    Py_TYPE(h)->tp_free(h);
+    return;
+#endif
     if (pool->len < GL_POOL_MAX)
         pool->item[pool->len++] = h; /* all fields but nargs are NULL */
     else
@@ -239,6 +250,10 @@ handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, PyObject *callback
     PyObject *h = handle_alloc(type, pool);
     if (h != NULL && handle_fill(loop, h, handle_inline(h), callback, args, nargs, context) < 0)
         Py_CLEAR(h);
+#ifdef GL_FREE_THREADED
+    if (h != NULL)
+        PyObject_GC_Track(h); /* one bit there; so all of them are */
+#endif
     return h;
 }
 
@@ -271,7 +286,7 @@ gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, PyObject *c
     timer->timer = GL_NO_TIMER;
     timer->deadline = deadline;
     timer->when = Py_NewRef(when);
-    PyObject_GC_Track(h);
+    gl_handle_track(h);
     return h;
 }
 
@@ -312,6 +327,9 @@ handle_traverse(PyObject *self, visitproc visit, void *arg)
     gl_handle_args *inl = handle_inline(self);
     for (int i = 0; i < inl->nargs; i++)
         Py_VISIT(inl->arg[i]);
+#ifdef GL_FREE_THREADED
+    Py_VISIT(inl->home.loop);
+#endif
     int further;
     PyObject **slot = handle_further_slots(self, &further);
     for (int i = 0; i < further; i++)
@@ -448,6 +466,40 @@ timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
 
 /* ---- the types -------------------------------------------------------------------- */
 
+#ifdef GL_FREE_THREADED
+/* asyncio's slots, which Python reads and writes without the loop's lock, are hidden behind these
+ * (guard.c). */
+static PyObject *
+handle_get_slot(PyObject *self, void *offset)
+{
+    PyObject *o = *(PyObject **)((char *)self + (uintptr_t)offset);
+    if (o == NULL)
+        PyErr_SetString(PyExc_AttributeError, "'Handle' object has no such attribute");
+    return Py_XNewRef(o);
+}
+
+static int
+handle_set_slot(PyObject *self, PyObject *value, void *offset)
+{
+    if (value == NULL && *(PyObject **)((char *)self + (uintptr_t)offset) == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "'Handle' object has no such attribute");
+        return -1;
+    }
+    Py_XSETREF(*(PyObject **)((char *)self + (uintptr_t)offset), Py_XNewRef(value));
+    return 0;
+}
+#define SLOT_VIEW(name, kind, field)                                                          \
+    {name, handle_get_slot, handle_set_slot, NULL, (void *)offsetof(kind, field)},
+#define SLOT_VIEWS                                                                            \
+    SLOT_VIEW("_callback", gl_handle_head, callback)                                          \
+    SLOT_VIEW("_cancelled", gl_handle_head, cancelled)                                        \
+    SLOT_VIEW("_loop", gl_handle_head, loop)
+#define TIMER_SLOT_VIEWS SLOT_VIEW("_when", gl_timer_handle, when)
+#else
+#define SLOT_VIEWS
+#define TIMER_SLOT_VIEWS
+#endif
+
 #define VIEWS                                                                             \
     {"_args", handle_get_args, handle_set_args,                                               \
      PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL},                         \
@@ -457,11 +509,14 @@ timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
      PyDoc_STR("In debug mode the stack of whoever scheduled it."), NULL}
 
 static PyGetSetDef handle_getset[] = {
+    SLOT_VIEWS
     VIEWS,
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyGetSetDef timer_handle_getset[] = {
+    SLOT_VIEWS
+    TIMER_SLOT_VIEWS
     VIEWS,
     {"_scheduled", timer_get_scheduled, NULL, PyDoc_STR("Is it armed?  Not writable."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -509,7 +564,10 @@ threadsafe_handle_init_type(PyObject *module)
         rc = make_type(&G.threadsafe_handle_type, module, "goloop._core.ThreadSafeHandle",
                        sizeof(gl_threadsafe_handle),
                        "What call_soon_threadsafe returns; an asyncio.events._ThreadSafeHandle.",
-                       handle_getset, base);
+                       handle_getset, base) < 0
+                 ? -1
+                 : GL_GUARD_TYPE(G.threadsafe_handle_type, gl_threadsafe_handle, inl.home, NULL,
+                                 GL_GUARD_CALLS);
     Py_DECREF(base);
     return rc;
 }
@@ -557,7 +615,9 @@ gl_handle_init_types(PyObject *module)
         make_type(&G.timer_handle_type, module, "goloop._core.TimerHandle",
                   sizeof(gl_timer_handle),
                   "What call_later and call_at return; an asyncio.TimerHandle.",
-                  timer_handle_getset, G.asyncio_TimerHandle) < 0)
+                  timer_handle_getset, G.asyncio_TimerHandle) < 0 ||
+        GL_GUARD_TYPE(G.handle_type, gl_handle, inl.home, NULL, GL_GUARD_CALLS) < 0 ||
+        GL_GUARD_TYPE(G.timer_handle_type, gl_timer_handle, inl.home, NULL, GL_GUARD_CALLS) < 0)
         return -1;
     return threadsafe_handle_init_type(module);
 }

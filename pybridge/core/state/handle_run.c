@@ -229,8 +229,8 @@ handles_look(void)
     if (run == NULL)
         PyErr_Clear();
     Py_XDECREF(run);
-    G.handle_hook.tag = type->tp_version_tag;
-    G.handle_hook.hooked = hooked;
+    __atomic_store_n(&G.handle_hook, (uint64_t)type->tp_version_tag * 2 + hooked,
+                     __ATOMIC_RELAXED);
     return hooked;
 }
 
@@ -238,7 +238,8 @@ GL_PRIVATE_INLINE bool
 gl_handles_hooked(void)
 {
     unsigned int tag = ((PyTypeObject *)G.asyncio_Handle)->tp_version_tag;
-    return tag != 0 && tag == G.handle_hook.tag ? G.handle_hook.hooked : handles_look();
+    uint64_t seen = __atomic_load_n(&G.handle_hook, __ATOMIC_RELAXED);
+    return tag != 0 && tag == seen / 2 ? seen & 1 : handles_look();
 }
 
 /* Calls what a program has put in the place of asyncio.Handle._run; that calls the original. */

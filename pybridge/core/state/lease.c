@@ -48,6 +48,26 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
     return (PyObject **)((char *)sock + offset);
 }
 
+/* A slot is Python's as much as ours: without a GIL it has a lock, the socket's own. */
+#ifdef GL_FREE_THREADED
+#define SLOTS_BEGIN(sock) Py_BEGIN_CRITICAL_SECTION(sock)
+#define SLOTS_END() Py_END_CRITICAL_SECTION()
+#else
+#define SLOTS_BEGIN(sock) {
+#define SLOTS_END() }
+#endif
+
+/* What is in a slot; new reference, or NULL. */
+static PyObject *
+slot_value(PyObject *sock, Py_ssize_t offset)
+{
+    PyObject *value;
+    SLOTS_BEGIN(sock);
+    value = Py_XNewRef(*socket_slot(sock, offset));
+    SLOTS_END();
+    return value;
+}
+
 /* A count that tells of the socket's close(), goloop/_internal/closing.py's. */
 static inline bool
 is_users(PyObject *count)
@@ -58,9 +78,8 @@ is_users(PyObject *count)
 /* Adds to the number of a socket's users; false where it does not count them.  An int goes, so
  * no Python runs; its successor is a plain one. */
 static bool
-socket_add_users(PyObject *sock, long change)
+slot_add_users(PyObject **slot, long change)
 {
-    PyObject **slot = socket_slot(sock, G.lease.io_refs);
     if (*slot == NULL || !(PyLong_CheckExact(*slot) || is_users(*slot)))
         return false;
     int overflow;
@@ -71,6 +90,26 @@ socket_add_users(PyObject *sock, long change)
         Py_SETREF(*slot, sum);
     PyErr_Clear();
     return sum != NULL;
+}
+
+static bool
+socket_add_users(PyObject *sock, long change)
+{
+    bool good;
+    SLOTS_BEGIN(sock);
+    good = slot_add_users(socket_slot(sock, G.lease.io_refs), change);
+    SLOTS_END();
+    return good;
+}
+
+/* Whether a socket's count tells of its close(). */
+static bool
+has_users(PyObject *sock)
+{
+    PyObject *count = slot_value(sock, G.lease.io_refs);
+    bool tells = is_users(count);
+    Py_XDECREF(count);
+    return tells;
 }
 
 /* Whether a socket counts its users at all. */
@@ -89,11 +128,15 @@ gl_socket_count(PyObject *sock)
 GL_PRIVATE void
 socket_release(PyObject *sock)
 {
-    PyObject *users = *socket_slot(sock, G.lease.io_refs);
-    PyObject *closed = *socket_slot(sock, G.lease.closed);
-    if (users == NULL || closed == NULL)
-        return; /* the collector has taken it apart */
-    if (closed == Py_False && PyLong_CheckExact(users))
+    PyObject *users = slot_value(sock, G.lease.io_refs);
+    PyObject *closed = slot_value(sock, G.lease.closed);
+    bool gone = users == NULL || closed == NULL; /* the collector has taken it apart */
+    bool plain = !gone && closed == Py_False && PyLong_CheckExact(users);
+    Py_XDECREF(users);
+    Py_XDECREF(closed);
+    if (gone)
+        return;
+    if (plain)
         (void)socket_add_users(sock, -1);
     else if (gl_call_method(sock, G.s__decref_socketios, NULL) < 0)
         PyErr_WriteUnraisable(sock); /* it was closed while we used it, and ends now */
@@ -104,15 +147,19 @@ socket_release(PyObject *sock)
 GL_PRIVATE int
 gl_socket_notice_close(PyObject *sock)
 {
-    if (!is_counted(sock) || is_users(*socket_slot(sock, G.lease.io_refs)))
+    if (!is_counted(sock) || has_users(sock))
         return 0;
-    if (G.lease.users == NULL) {
-        PyObject *users = gl_import_attr("goloop._internal.closing", "Users");
-        Py_XSETREF(G.lease.users, users);
-        if (users == NULL)
+    PyObject *users = __atomic_load_n(&G.lease.users, __ATOMIC_ACQUIRE);
+    if (users == NULL) {
+        PyObject *made = gl_import_attr("goloop._internal.closing", "Users");
+        if (made == NULL)
             return -1;
+        if (!__atomic_compare_exchange_n(&G.lease.users, &users, made, false, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_ACQUIRE))
+            Py_DECREF(made); /* another thread was here */
+        users = G.lease.users;
     }
-    return gl_call_method(G.lease.users, G.s_notice, sock);
+    return gl_call_method(users, G.s_notice, sock);
 }
 
 GL_PRIVATE bool
@@ -124,7 +171,7 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
 GL_PRIVATE bool
 gl_socket_hold(gl_held *held, PyObject *sock)
 {
-    bool tells = is_counted(sock) && is_users(*socket_slot(sock, G.lease.io_refs));
+    bool tells = is_counted(sock) && has_users(sock);
     *held = (gl_held){sock, !tells};
     return tells || gl_socket_count(sock);
 }

@@ -7,23 +7,26 @@
  * process without a word (os._exit, execv, a fatal signal) can't be helped;
  * docs/compatibility.md says so.
  *
- * Guarded by the GIL.
+ * Guarded by the GIL, or without one by G.loops_mutex.
  */
 #include "state/private.h"
 
 GL_PRIVATE void
 gl_loops_add(gl_loop *loop)
 {
+    GL_LOCK(loops_mutex);
     loop->next_loop = G.first_loop;
     loop->prev_loop = NULL;
     if (G.first_loop != NULL)
         G.first_loop->prev_loop = loop;
     G.first_loop = loop;
+    GL_UNLOCK(loops_mutex);
 }
 
 GL_PRIVATE void
 gl_loops_remove(gl_loop *loop)
 {
+    GL_LOCK(loops_mutex);
     if (loop->next_loop != NULL)
         loop->next_loop->prev_loop = loop->prev_loop;
     if (loop->prev_loop != NULL)
@@ -31,6 +34,31 @@ gl_loops_remove(gl_loop *loop)
     else if (G.first_loop == loop)
         G.first_loop = loop->next_loop;
     loop->next_loop = loop->prev_loop = NULL;
+    GL_UNLOCK(loops_mutex);
+}
+
+/* A loop leaves the list before it is freed; one whose end is being told to its weak references
+ * is still in it. */
+GL_PRIVATE gl_loop_list
+gl_loops_all(void)
+{
+    gl_loop_list list = {NULL, 0, 0};
+    GL_LOCK(loops_mutex);
+    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
+        if (!gl_loop_is_foreign(loop) &&
+            gl_grow(&list.item, &list.cap, list.len, sizeof(*list.item), 8) &&
+            gl_try_newref((PyObject *)loop) != NULL)
+            list.item[list.len++] = loop;
+    GL_UNLOCK(loops_mutex);
+    return list;
+}
+
+GL_PRIVATE void
+gl_loops_drop(gl_loop_list *list)
+{
+    for (uint32_t i = 0; i < list->len; i++)
+        Py_DECREF(list->item[i]);
+    PyMem_RawFree(list->item);
 }
 
 /* Transports, owned. */
@@ -45,36 +73,43 @@ static int
 note_unopened(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
 {
     transport_list *list = arg;
-    if (f->transport == NULL || Py_REFCNT(f->transport) == 0 ||
-        G.reg_ops[f->kind]->unsent == NULL || !G.reg_ops[f->kind]->unsent(f->transport))
+    if (f->transport == NULL || G.reg_ops[f->kind]->unsent == NULL ||
+        !G.reg_ops[f->kind]->unsent(f->transport))
         return 0;
     if (!gl_grow(&list->item, &list->cap, list->len, sizeof(*f), 16))
         return 0; /* it is sent when it is registered */
-    Py_INCREF(f->transport);
-    list->item[list->len++] = *f;
+    if (gl_try_newref(f->transport) != NULL)
+        list->item[list->len++] = *f;
     return 0;
 }
 
-/* Sends what the loops' transports have queued, but for loops that are in Go and do so
- * themselves. */
+/* Sends what a loop's transports have queued. */
 static void
-loops_flush(void)
+loop_flush(gl_loop *loop)
 {
+    GL_GUARD(loop);
     transport_list unopened = {NULL, 0, 0};
-    if (G.first_loop == NULL || gl_library_epoch() == 0)
-        return;
-    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop) {
-        if (loop->go == NULL || loop->in_turn || gl_loop_is_foreign(loop))
-            continue;
-        if (loop->dirty)
-            loop->go->flush(loop->reactor);
-        (void)fds_each(&loop->fds, note_unopened, NULL, &unopened);
-    }
+    if (loop->go == NULL || loop->in_turn)
+        return; /* it is in Go, and does so itself */
+    if (loop->dirty)
+        loop->go->flush(loop->reactor);
+    (void)fds_each(&loop->fds, note_unopened, NULL, &unopened);
     for (uint32_t i = 0; i < unopened.len; i++) {
         G.reg_ops[unopened.item[i].kind]->flush(unopened.item[i].transport);
         Py_DECREF(unopened.item[i].transport);
     }
     PyMem_RawFree(unopened.item);
+}
+
+static void
+loops_flush(void)
+{
+    if (G.first_loop == NULL || gl_library_epoch() == 0)
+        return;
+    gl_loop_list all = gl_loops_all();
+    for (uint32_t i = 0; i < all.len; i++)
+        loop_flush(all.item[i]);
+    gl_loops_drop(&all);
 }
 
 static PyObject *
@@ -92,7 +127,21 @@ before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+#ifdef GL_FREE_THREADED
+static PyObject *
+in_child(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    memset(&G.loops_mutex, 0, sizeof G.loops_mutex);
+    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
+        gl_inbox_forget_others(loop);
+    Py_RETURN_NONE;
+}
+#endif
+
 static PyMethodDef loops_functions[] = {
+#ifdef GL_FREE_THREADED
+    {"_in_child", GL_NOARGS(in_child), PyDoc_STR("For os.register_at_fork(after_in_child=...).")},
+#endif
     {"_flush_loops", GL_NOARGS(flush_loops),
      PyDoc_STR("Sends what the transports of all loops have queued; for atexit.")},
     {"_before_fork", GL_NOARGS(before_fork), PyDoc_STR("For os.register_at_fork(before=...).")},

@@ -186,12 +186,11 @@ static PyObject *
 open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     PyObject *list = PyList_New(0);
-    for (gl_loop *loop = G.first_loop; list && loop != NULL; loop = loop->next_loop) {
-        if (gl_loop_is_foreign(loop) || Py_REFCNT(loop) == 0)
-            continue;
-        if (PyList_Append(list, (PyObject *)loop) < 0)
+    gl_loop_list all = gl_loops_all();
+    for (uint32_t i = 0; list && i < all.len; i++)
+        if (PyList_Append(list, (PyObject *)all.item[i]) < 0)
             Py_CLEAR(list);
-    }
+    gl_loops_drop(&all);
     return list;
 }
 

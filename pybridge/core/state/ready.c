@@ -105,6 +105,9 @@ gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
 GL_PRIVATE_INLINE void
 gl_ready_untrack_last(gl_ready *q)
 {
+#ifdef GL_FREE_THREADED
+    return; /* all are tracked */
+#endif
     if (q->count == 0)
         return;
     PyObject *entry = q->slot[(q->head + q->count - 1) & (q->capacity - 1)];

@@ -157,10 +157,10 @@ GL_PRIVATE int
 gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 {
     gl_fd *f = gl_fd_find(loop, fd);
-    if (f == NULL || f->transport == NULL || Py_REFCNT(f->transport) == 0 || /* in its dealloc */
-        !G.reg_ops[f->kind]->blocks(f->transport))
+    PyObject *transport = NULL;
+    if (f == NULL || f->transport == NULL || !G.reg_ops[f->kind]->blocks(f->transport) ||
+        (transport = gl_try_newref(f->transport)) == NULL) /* in its dealloc */
         return 0;
-    PyObject *transport = Py_NewRef(f->transport);
     if (named)
         PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", named,
                      transport);

@@ -13,6 +13,8 @@
  *   calls.c        the system calls on leased descriptors, which a test can make fail
  *   large.c        buffers for large receives
  *   native_loop.c  may an entry go on this loop's ready queue directly?
+ *   lock.c         the lock of a loop, where there is no GIL; lock.h has its fields
+ *   guard.c        and every method takes it
  *   loops.c        all loops of the process, and what is sent before a fork and at exit
  *   metrics.c      what a loop has done, in figures
  *   watchdog.c     an iteration that lasts too long is reported while it lasts
@@ -35,6 +37,7 @@
 
 #include "support/support.h"
 #include "state/lease.h"
+#include "state/lock.h"
 
 /* ---- Handle and TimerHandle (handle.c) ------------------------------------ */
 
@@ -68,6 +71,7 @@ typedef struct {
     bool context_due;         /* the context is a new, empty one, made once somebody needs it */
     bool context_ours;        /* it was; so nobody may have it but the handle */
     PyObject *arg[GL_INLINE_ARGS];
+    GL_HOME
 } gl_handle_args;
 
 typedef struct {
@@ -231,6 +235,10 @@ struct gl_loop {
     gl_counts counts;
     int64_t blocked_seen;     /* gl_shared.blocked_since whose end was told [loop] */
     uint64_t turns;           /* begun; gl_shared.turns grows without the GIL [written by loop] */
+#ifdef GL_FREE_THREADED
+    PyObject *lock;           /* owned: "GIL" above means its mutex, and "loop" too [made] */
+    gl_inbox inbox;
+#endif
 };
 
 #define gl_loop_check(o) PyObject_TypeCheck((o), G.loop_type)
@@ -258,6 +266,48 @@ GL_PRIVATE_INLINE void gl_let_go(gl_loop *loop);
 /* The loop runs on after a poll, or begins to run; and: it waits in one, or has stopped. */
 GL_PRIVATE_INLINE void gl_awake(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_asleep(gl_loop *loop);
+
+#ifdef GL_FREE_THREADED
+/* ---- lock.c ------------------------------------------------------------------ */
+
+GL_PRIVATE int gl_lock_init(gl_loop *loop);
+/* Between iterations: lets those in who wait. */
+GL_PRIVATE void gl_lock_offer(gl_loop *loop);
+/* Any thread, without the lock: leaves a Handle; and only wakes the loop.  -1 with RuntimeError
+ * where the loop is closed. */
+GL_PRIVATE int gl_inbox_post(gl_loop *loop, PyObject *handle);
+GL_PRIVATE void gl_inbox_wake(gl_loop *loop);
+/* Puts what was posted on the ready queue. */
+GL_PRIVATE int gl_inbox_join(gl_loop *loop);
+static inline bool
+gl_inbox_any(gl_loop *loop)
+{
+    return __atomic_load_n(&loop->inbox.any, __ATOMIC_RELAXED) != 0;
+}
+/* The loop is about to block; false where something has been posted, and it must not. */
+GL_PRIVATE bool gl_inbox_sleep(gl_loop *loop);
+GL_PRIVATE void gl_inbox_awake(gl_loop *loop);
+/* The loop is closed: what was posted is dropped, as what is on the ready queue. */
+GL_PRIVATE void gl_inbox_shut(gl_loop *loop);
+GL_PRIVATE int gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg);
+/* In a forked child: another thread may have had the mutex. */
+GL_PRIVATE void gl_inbox_forget_others(gl_loop *loop);
+
+/* ---- guard.c ----------------------------------------------------------------- */
+
+enum gl_guard_how {
+    GL_GUARD_CALLS = 0,
+    GL_GUARD_ENDS = 1,        /* how its objects end, too */
+};
+/* Guards a fresh type; `home` is the offset of gl_home, or -1 for the loop itself.  `free_names`
+ * (ends with NULL, or is NULL) take the lock themselves, or need none. */
+GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names,
+                             enum gl_guard_how how);
+#define GL_GUARD_TYPE(type, struct_name, field, free_names, how)                              \
+    gl_guard_type(type, offsetof(struct_name, field), free_names, how)
+#else
+#define GL_GUARD_TYPE(type, struct_name, field, free_names, how) 0
+#endif
 
 /* ---- submissions.c ----------------------------------------------------------- */
 
@@ -437,5 +487,12 @@ GL_PRIVATE int gl_loops_init(PyObject *module);
 /* Which loops have a reactor. */
 GL_PRIVATE void gl_loops_add(gl_loop *loop);
 GL_PRIVATE void gl_loops_remove(gl_loop *loop);
+/* All of them that belong to this process, owned; without memory none. */
+typedef struct gl_loop_list {
+    gl_loop **item;
+    uint32_t len, cap;
+} gl_loop_list;
+GL_PRIVATE gl_loop_list gl_loops_all(void);
+GL_PRIVATE void gl_loops_drop(gl_loop_list *list);
 
 #endif /* GOLOOP_STATE_H */

@@ -164,11 +164,13 @@ python_ends(void)
 static gl_loop *
 loop_of_reactor(int32_t reactor)
 {
-    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
-        if (loop->go != NULL && loop->reactor == reactor && !gl_loop_is_foreign(loop) &&
-            Py_REFCNT(loop) > 0)
-            return (gl_loop *)Py_NewRef((PyObject *)loop);
-    return NULL;
+    gl_loop *found = NULL;
+    gl_loop_list all = gl_loops_all();
+    for (uint32_t i = 0; found == NULL && i < all.len; i++)
+        if (all.item[i]->go != NULL && all.item[i]->reactor == reactor)
+            found = (gl_loop *)Py_NewRef((PyObject *)all.item[i]);
+    gl_loops_drop(&all);
+    return found;
 }
 
 /* A thread of its own. */
@@ -346,9 +348,12 @@ set_introspection(PyObject *Py_UNUSED(module), PyObject *number)
     if (fd == -1 && PyErr_Occurred())
         return NULL;
     G.introspection = fd < 0 ? 0 : (int)fd + 1;
-    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
-        if (loop->shared != NULL)
-            __atomic_store_n(&loop->shared->introspection, G.introspection - 1, __ATOMIC_RELAXED);
+    gl_loop_list all = gl_loops_all();
+    for (uint32_t i = 0; i < all.len; i++)
+        if (all.item[i]->shared != NULL)
+            __atomic_store_n(&all.item[i]->shared->introspection, G.introspection - 1,
+                             __ATOMIC_RELAXED);
+    gl_loops_drop(&all);
     Py_RETURN_NONE;
 }
 

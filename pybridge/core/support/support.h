@@ -6,6 +6,7 @@
  *   args.c       arguments by position or by name (args.h)
  *   report.c     exceptions: kept, made from an errno, told to those who handle them
  *   endpoints.c  raw socket addresses as Python values, and back
+ *   threads.h    what stands for the GIL where there is none
  *
  * Every function of the extension needs the GIL unless it says otherwise.  Functions that
  * return int give 0, or -1 with an exception set.
@@ -23,6 +24,7 @@
 #include "abi.h"
 #include "linkage.h"
 #include "runtime/runtime.h"
+#include "support/threads.h"
 
 typedef struct gl_loop gl_loop;
 
@@ -79,6 +81,23 @@ typedef struct gl_pool {
 typedef struct gl_task_node {
     struct gl_task_node *next, *prev; /* NULL while in no list */
 } gl_task_node;
+
+#ifdef GL_FREE_THREADED
+/* What state/guard.c has changed, at import. */
+#define GL_GUARD_TYPES 12
+#define GL_GUARD_ROWS 5
+#define GL_GUARD_METHODS 128
+typedef struct gl_guarded_type {
+    PyTypeObject *type;
+    Py_ssize_t home;              /* offset of gl_home; -1: it is the loop */
+    destructor dealloc, finalize; /* its own */
+    inquiry clear;
+} gl_guarded_type;
+typedef struct gl_guarded_method {
+    void (*function)(void);
+    Py_ssize_t home;
+} gl_guarded_method;
+#endif
 
 /* All that the module keeps for its own.  It is loaded once in a process (module.c), so this
  * is one object.  The first part is written while the module is imported and only read
@@ -153,10 +172,8 @@ struct gl_globals {
         unsigned int tag;
         PyObject *call_soon, *is_running; /* _core.Loop's method descriptors */
     } native_class;               /* state/native_loop.c [GIL; the three change together] */
-    struct {
-        unsigned int tag;
-        bool hooked;
-    } handle_hook;                /* asyncio.Handle._run (state/handle_run.c) [GIL] */
+    uint64_t handle_hook;         /* asyncio.Handle._run: the class's tag, twice, plus 1 where a
+                                   * program has replaced it (state/handle_run.c) [atomic] */
     PyTypeObject *stream_type;    /* the native one, which the next derives from */
     PyTypeObject *stream_class;   /* goloop._internal.streams.StreamTransport; NULL until wanted [GIL] */
     struct {
@@ -167,7 +184,7 @@ struct gl_globals {
                                    * [GIL; read only once made] */
     uint8_t *tls_spare;           /* where plaintext is decrypted to.  Whoever decrypts takes it
                                    * and puts it back: OpenSSL may call Python (a key log, a
-                                   * message callback), which may let another thread in [GIL] */
+                                   * message callback), which may let another thread in [atomic] */
     const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
                                    * (state/calls.c) [GIL] */
     int introspection;            /* 1 + the socket at which goloop._internal.introspection answers, or 0
@@ -179,6 +196,16 @@ struct gl_globals {
         int call, err;            /* an enum fault of state/calls.c */
         unsigned long after, left;
     } call_fault;                 /* what a test has asked for [GIL] */
+#ifdef GL_FREE_THREADED
+    PyMutex loops_mutex;          /* guards first_loop */
+    PyMutex tls_mutex;            /* guards the first use of `tls` and of openssl */
+    struct {
+        gl_guarded_type type[GL_GUARD_TYPES];
+        int types;
+        gl_guarded_method method[GL_GUARD_ROWS][GL_GUARD_METHODS];
+        int methods[GL_GUARD_ROWS];
+    } guards;
+#endif
 };
 GL_PRIVATE_DATA struct gl_globals G;
 
@@ -192,12 +219,14 @@ GL_PRIVATE_DATA struct gl_globals G;
 static inline void
 gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 {
+#ifndef GL_FREE_THREADED /* the depth would be each thread's */
     if (G.dealloc_depth < GL_DEALLOC_DIRECT) {
         G.dealloc_depth++;
         free_it(self);
         G.dealloc_depth--;
         return;
     }
+#endif
     Py_TRASHCAN_BEGIN(self, dealloc)
     free_it(self);
     Py_TRASHCAN_END

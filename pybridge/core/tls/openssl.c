@@ -18,7 +18,7 @@
 
 #include <dlfcn.h>
 
-/* lint: allow mutable-static: written once, at the first use; the GIL guards it */
+/* lint: allow mutable-static: written once, at the first use; the GIL or G.tls_mutex guards it */
 GL_PRIVATE struct gl_openssl openssl = {.reason = "not tried yet"};
 
 GL_PRIVATE_INLINE size_t
@@ -27,6 +27,9 @@ bio_pending(BIO *bio)
     long n = openssl.BIO_ctrl(bio, GL_BIO_CTRL_PENDING, 0, NULL);
     return n > 0 ? (size_t)n : 0;
 }
+
+/* The words of an object's head. */
+#define HEAD ((Py_ssize_t)(sizeof(PyObject) / sizeof(void *)))
 
 static inline void *
 object_word(PyObject *o, size_t index)
@@ -41,14 +44,14 @@ openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **s
     PyObject *inner = PyObject_GetAttrString(sslobj, "_sslobj");
     bool good = inner != NULL && Py_TYPE(inner) == openssl.socket_type &&
                 Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
-                Py_TYPE(inner)->tp_basicsize >= 6 * (Py_ssize_t)sizeof(void *) &&
-                Py_TYPE(incoming)->tp_basicsize == 4 * (Py_ssize_t)sizeof(void *);
+                Py_TYPE(inner)->tp_basicsize >= (HEAD + 4) * (Py_ssize_t)sizeof(void *) &&
+                Py_TYPE(incoming)->tp_basicsize == (HEAD + 2) * (Py_ssize_t)sizeof(void *);
     PyObject *context = good ? PyObject_GetAttrString(inner, "context") : NULL;
-    good = context != NULL && object_word(inner, 2) == NULL && object_word(inner, 4) == context;
+    good = context != NULL && object_word(inner, HEAD) == NULL && object_word(inner, HEAD + 2) == context;
     if (good) {
-        *ssl = object_word(inner, 3);
-        *in = object_word(incoming, 2);
-        *out = object_word(outgoing, 2);
+        *ssl = object_word(inner, HEAD + 1);
+        *in = object_word(incoming, HEAD);
+        *out = object_word(outgoing, HEAD);
         good = *ssl && *in && *out && openssl.SSL_get_rbio(*ssl) == *in &&
                openssl.SSL_get_wbio(*ssl) == *out;
     }
@@ -97,9 +100,12 @@ openssl_load(void)
 GL_PRIVATE bool
 openssl_ready(void)
 {
-    if (!openssl.tried) {
-        openssl.reason = openssl_load();
-        openssl.tried = true;
+    if (!__atomic_load_n(&openssl.tried, __ATOMIC_ACQUIRE)) {
+        GL_LOCK(tls_mutex);
+        if (!openssl.tried)
+            openssl.reason = openssl_load();
+        __atomic_store_n(&openssl.tried, true, __ATOMIC_RELEASE);
+        GL_UNLOCK(tls_mutex);
     }
     return openssl.reason == NULL;
 }

@@ -71,6 +71,8 @@ typedef struct gl_tls {
     SSL *ssl;
     BIO *in, *out;
     char looked_up;
+    PyObject *loop;                  /* SSLProtocol's _loop, as anybody may set it */
+    GL_HOME
 } gl_tls;
 
 /* Finds what is behind the SSL objects; ssl stays NULL where that can't be. */

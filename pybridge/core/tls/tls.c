@@ -24,7 +24,7 @@
 
 /* SSLProtocol's methods and states, and what of them is goloop's, once. */
 static int
-tls_import(void)
+tls_import_once(void)
 {
     if (G.tls.s_append)
         return 0;
@@ -49,13 +49,26 @@ tls_import(void)
     for (size_t i = 0; r == 0 && i < sizeof wanted / sizeof *wanted; i++) {
         PyObject *value = wanted[i].of ? PyObject_GetAttrString(wanted[i].of, wanted[i].name)
                                        : PyUnicode_InternFromString(wanted[i].name);
-        Py_XSETREF(*wanted[i].at, value);
+        PyObject *before = *wanted[i].at;
+        __atomic_store_n(wanted[i].at, value, __ATOMIC_RELEASE);
+        Py_XDECREF(before);
         r = value ? 0 : -1;
     }
     Py_XDECREF(cls);
     Py_XDECREF(states);
     Py_XDECREF(ours);
     return r;
+}
+
+static int
+tls_import(void)
+{
+    if (__atomic_load_n(&G.tls.s_append, __ATOMIC_ACQUIRE))
+        return 0;
+    GL_LOCK(tls_mutex);
+    int rc = tls_import_once();
+    GL_UNLOCK(tls_mutex);
+    return rc;
 }
 
 /* Forgets what was found; whoever is inside of OpenSSL has a reference of its own. */
@@ -132,6 +145,10 @@ tls_traverse(gl_tls *t, visitproc visit, void *arg)
 #define VISIT(field) Py_VISIT(t->field);
     GL_TLS_OBJECTS(VISIT)
 #undef VISIT
+    Py_VISIT(t->loop);
+#ifdef GL_FREE_THREADED
+    Py_VISIT(t->home.loop);
+#endif
     return 0;
 }
 
@@ -142,6 +159,7 @@ tls_clear(gl_tls *t)
 #define CLEAR(field) Py_CLEAR(t->field);
     GL_TLS_OBJECTS(CLEAR)
 #undef CLEAR
+    Py_CLEAR(t->loop);
     return 0;
 }
 
@@ -151,6 +169,9 @@ tls_dealloc(gl_tls *t)
     PyTypeObject *type = Py_TYPE(t);
     PyObject_GC_UnTrack(t);
     (void)tls_clear(t);
+#ifdef GL_FREE_THREADED
+    Py_CLEAR(t->home.loop);
+#endif
     type->tp_free((PyObject *)t);
     Py_DECREF(type);
 }
@@ -178,7 +199,28 @@ tls_get_ssl_part(gl_tls *t, void *offset)
     {name, (getter)tls_get_ssl_part, (setter)tls_set_ssl_part, NULL,                          \
      (void *)offsetof(gl_tls, field)}
 
+static PyObject *
+tls_get_loop(gl_tls *t, void *Py_UNUSED(closure))
+{
+    if (t->loop == NULL)
+        PyErr_SetString(PyExc_AttributeError, "_loop");
+    return Py_XNewRef(t->loop);
+}
+
+/* The first loop that is set is the connection's. */
+static int
+tls_set_loop(gl_tls *t, PyObject *loop, void *Py_UNUSED(closure))
+{
+#ifdef GL_FREE_THREADED
+    if (t->home.loop == NULL && loop != NULL && gl_loop_check(loop))
+        t->home.loop = (gl_loop *)Py_NewRef(loop);
+#endif
+    Py_XSETREF(t->loop, Py_XNewRef(loop));
+    return 0;
+}
+
 static PyGetSetDef tls_getset[] = {
+    {"_loop", (getter)tls_get_loop, (setter)tls_set_loop, NULL, NULL},
     SSL_PART("_sslobj", sslobj),
     SSL_PART("_incoming", incoming),
     SSL_PART("_outgoing", outgoing),
@@ -254,7 +296,8 @@ gl_tls_init_type(PyObject *module)
 {
     G.native_receive = tls_receive;
     G.native_protocol = (PyTypeObject *)PyType_FromSpec(&tls_spec);
-    if (G.native_protocol == NULL || PyModule_AddType(module, G.native_protocol) < 0)
+    if (G.native_protocol == NULL || PyModule_AddType(module, G.native_protocol) < 0 ||
+        GL_GUARD_TYPE(G.native_protocol, gl_tls, home, NULL, GL_GUARD_CALLS) < 0)
         return -1;
     return PyModule_AddFunctions(module, tls_functions);
 }

@@ -8,8 +8,7 @@
 static uint8_t *
 tls_scratch_take(void)
 {
-    uint8_t *p = G.tls_spare;
-    G.tls_spare = NULL;
+    uint8_t *p = __atomic_exchange_n(&G.tls_spare, NULL, __ATOMIC_ACQUIRE);
     if (p == NULL && (p = PyMem_RawMalloc(GL_TLS_CHUNK)) == NULL)
         PyErr_NoMemory();
     return p;
@@ -18,10 +17,7 @@ tls_scratch_take(void)
 static void
 tls_scratch_give(uint8_t *p)
 {
-    if (G.tls_spare == NULL)
-        G.tls_spare = p;
-    else
-        PyMem_RawFree(p);
+    PyMem_RawFree(__atomic_exchange_n(&G.tls_spare, p, __ATOMIC_ACQ_REL));
 }
 
 enum tls_read_end { TLS_MORE, TLS_DRY, TLS_CLOSED, TLS_BROKEN };

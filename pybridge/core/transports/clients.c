@@ -8,16 +8,18 @@
  *
  *     set->item[t->place] == t  exactly while  t->clients == set
  *
- * What is no transport of ours, or is in the set of another server, is kept by `others`, a
- * WeakSet.  Everything here runs with the GIL.
+ * What is no transport of ours, belongs to another loop, or is in the set of another server, is
+ * kept by `others`, a WeakSet.  Everything here runs with the GIL.
  */
 #include "transports/transport.h"
 
 typedef struct gl_clients {
     PyObject_HEAD
+    gl_loop *loop;                /* whose transports these are */
     PyObject *others;
     gl_transport **item;          /* borrowed */
     uint32_t len, cap;
+    GL_HOME
 } gl_clients;
 
 GL_NO_PYTHON GL_PRIVATE void
@@ -48,7 +50,7 @@ static PyObject *
 clients_add(gl_clients *set, PyObject *transport)
 {
     gl_transport *t = as_client(transport);
-    if (t == NULL || (t->clients != NULL && t->clients != set))
+    if (t == NULL || (t->clients != NULL && t->clients != set) || t->loop != set->loop)
         return PyObject_CallMethod(set->others, "add", "O", transport);
     if (t->clients == NULL) {
         if (!gl_grow(&set->item, &set->cap, set->len, sizeof(*set->item), 8))
@@ -76,10 +78,10 @@ clients_copy(gl_clients *set, PyObject *Py_UNUSED(ignored))
     PyObject *copy = PySet_New(set->others);
     /* Adding compares, and a collection may run Python: the set may change meanwhile. */
     for (uint32_t i = 0; copy != NULL && i < set->len; i++) {
-        PyObject *t = Py_NewRef(set->item[i]);
-        if (PySet_Add(copy, t) < 0)
+        PyObject *t = gl_try_newref((PyObject *)set->item[i]);
+        if (t != NULL && PySet_Add(copy, t) < 0)
             Py_CLEAR(copy);
-        Py_DECREF(t);
+        Py_XDECREF(t);
     }
     return copy;
 }
@@ -100,6 +102,7 @@ static int
 clients_contains(PyObject *self, PyObject *transport)
 {
     gl_clients *set = (gl_clients *)self;
+    GL_GUARD(set->loop);
     gl_transport *t = as_client(transport);
     return t != NULL && t->clients == set ? 1 : PySequence_Contains(set->others, transport);
 }
@@ -107,23 +110,30 @@ clients_contains(PyObject *self, PyObject *transport)
 static PyObject *
 clients_iter(PyObject *self)
 {
+    GL_GUARD(((gl_clients *)self)->loop);
     PyObject *copy = clients_copy((gl_clients *)self, NULL);
     PyObject *iterator = copy ? PyObject_GetIter(copy) : NULL;
     Py_XDECREF(copy);
     return iterator;
 }
 
-/* Clients(others) */
+/* Clients(loop, others) */
 static PyObject *
 clients_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"others", NULL};
-    PyObject *others;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Clients", names, &others))
+    static char *names[] = {"loop", "others", NULL};
+    PyObject *loop, *others;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:Clients", names, G.loop_type, &loop,
+                                     &others))
         return NULL;
     gl_clients *set = (gl_clients *)type->tp_alloc(type, 0);
-    if (set != NULL)
+    if (set != NULL) {
         set->others = Py_NewRef(others);
+        set->loop = (gl_loop *)Py_NewRef(loop);
+#ifdef GL_FREE_THREADED
+        set->home.loop = (gl_loop *)Py_NewRef(loop);
+#endif
+    }
     return (PyObject *)set;
 }
 
@@ -132,6 +142,10 @@ clients_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((gl_clients *)self)->others);
+    Py_VISIT(((gl_clients *)self)->loop);
+#ifdef GL_FREE_THREADED
+    Py_VISIT(((gl_clients *)self)->home.loop);
+#endif
     return 0;
 }
 
@@ -144,6 +158,10 @@ clients_dealloc(PyObject *self)
     while (set->len > 0)
         transport_leave_clients(set->item[0]);
     Py_DECREF(set->others);
+    Py_DECREF(set->loop);
+#ifdef GL_FREE_THREADED
+    Py_CLEAR(set->home.loop);
+#endif
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -177,5 +195,7 @@ static PyType_Spec clients_spec = {
 GL_PRIVATE int
 gl_clients_init_type(PyObject *module)
 {
-    return gl_type_make(&G.clients_type, module, &clients_spec, NULL);
+    return gl_type_make(&G.clients_type, module, &clients_spec, NULL) < 0
+               ? -1
+               : GL_GUARD_TYPE(G.clients_type, gl_clients, home, NULL, GL_GUARD_ENDS);
 }

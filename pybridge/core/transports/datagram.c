@@ -73,6 +73,7 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
                                      &nameless) ||
         (fixed = PyObject_IsTrue(address)) < 0)
         return -1;
+    GL_GUARD(a.loop);
     int rc = transport_construct(&d->base, &a);
     if (rc == 0) {
         d->address = Py_NewRef(address);

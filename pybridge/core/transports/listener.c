@@ -28,6 +28,7 @@ typedef struct gl_listener {
     PyObject *context;
     uint32_t id, gen;             /* valid while open */
     bool open;
+    GL_HOME
 } gl_listener;
 
 static PyObject *
@@ -100,6 +101,7 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
                                      &loop, &sock, &factory, &server, &backlog,
                                      &PyContext_Type, &context, &on_accept))
         return -1;
+    GL_GUARD(loop);
     gl_loop *g = (gl_loop *)loop;
     gl_lease lease = GL_NO_LEASE;
     int tcp = on_accept == Py_None ? gl_socket_is_tcp(sock) : 0;
@@ -109,6 +111,9 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
         gl_lease_return(&lease);
         return -1;
     }
+#ifdef GL_FREE_THREADED
+    l->home.loop = (gl_loop *)Py_NewRef(loop);
+#endif
     l->loop = (gl_loop *)Py_NewRef(loop);
     l->lease = lease;
     l->protocol_factory = Py_NewRef(factory);
@@ -350,6 +355,9 @@ listener_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(l->on_accept);
     Py_VISIT(l->server);
     Py_VISIT(l->context);
+#ifdef GL_FREE_THREADED
+    Py_VISIT(l->home.loop);
+#endif
     return 0;
 }
 
@@ -392,6 +400,9 @@ listener_dealloc(PyObject *self)
         return;
     PyObject_GC_UnTrack(self);
     listener_clear(self);
+#ifdef GL_FREE_THREADED
+    Py_CLEAR(((gl_listener *)self)->home.loop);
+#endif
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -431,5 +442,7 @@ GL_PRIVATE int
 gl_listener_init_type(PyObject *module)
 {
     G.reg_ops[GL_REG_LISTENER] = &listener_ops;
-    return gl_type_make(&G.listener_type, module, &listener_spec, NULL);
+    return gl_type_make(&G.listener_type, module, &listener_spec, NULL) < 0
+               ? -1
+               : GL_GUARD_TYPE(G.listener_type, gl_listener, home, NULL, GL_GUARD_ENDS);
 }

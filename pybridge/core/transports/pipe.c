@@ -35,6 +35,7 @@ pipe_init(PyObject *self, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|Op", names, G.loop_type, &a.loop,
                                      &a.file, &a.protocol, &a.given_extra, &watch_end))
         return -1;
+    GL_GUARD(a.loop);
     int rc = transport_construct(&s->base, &a);
     if (rc == 0) {
         s->watch_end = watch_end && s->kind == KIND_WRITE_PIPE;

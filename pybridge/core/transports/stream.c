@@ -204,8 +204,9 @@ stream_name(gl_stream *s, bool peer)
 static PyTypeObject *
 stream_class(void)
 {
-    if (G.stream_class != NULL)
-        return G.stream_class;
+    PyTypeObject *known = __atomic_load_n(&G.stream_class, __ATOMIC_ACQUIRE);
+    if (known != NULL)
+        return known;
     PyObject *cls = gl_import_attr("goloop._internal.streams", "StreamTransport");
     if (cls == NULL)
         return NULL;
@@ -217,7 +218,10 @@ stream_class(void)
         Py_DECREF(cls);
         return NULL;
     }
-    Py_XSETREF(G.stream_class, (PyTypeObject *)cls); /* the repr may have run us again */
+    /* Another thread may have been here meanwhile, or the repr have run us again. */
+    if (!__atomic_compare_exchange_n(&G.stream_class, &known, (PyTypeObject *)cls, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        Py_DECREF(cls);
     return G.stream_class;
 }
 
@@ -282,6 +286,7 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
                                      &a.given_extra, &server, &a.given_context, &exposed) ||
         protocol_kind_of(a.protocol, &kind) < 0)
         return -1;
+    GL_GUARD(a.loop);
     int rc = transport_construct(&s->base, &a);
     if (rc == 0) {
         stream_note_kind(s, kind);

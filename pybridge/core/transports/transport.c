@@ -154,6 +154,7 @@ transport_alloc(PyTypeObject *type, const transport_ops *ops)
     gl_transport *t = (gl_transport *)type->tp_alloc(type, 0);
     if (t == NULL)
         return NULL;
+    gl_enable_try((PyObject *)t);
     t->ops = ops;
     t->lease = GL_NO_LEASE;
     t->fd_shown = -1;
@@ -216,6 +217,9 @@ transport_take(gl_transport *t, transport_arguments *a)
     t->lease = a->lease;
     a->lease = GL_NO_LEASE;
     t->fd_shown = number;
+#ifdef GL_FREE_THREADED
+    t->home.loop = (gl_loop *)Py_NewRef(loop);
+#endif
     t->loop = (gl_loop *)Py_NewRef(loop);
     t->protocol = Py_NewRef(a->protocol);
     t->phase = GL_STARTING;
@@ -485,6 +489,9 @@ transport_traverse(gl_transport *t, visitproc visit, void *arg)
     Py_VISIT(t->lease.backing);
     Py_VISIT(t->context);
     Py_VISIT(t->held);
+#ifdef GL_FREE_THREADED
+    Py_VISIT(t->home.loop);
+#endif
     return 0;
 }
 
@@ -531,6 +538,9 @@ transport_dealloc(PyObject *self)
     t->registered = false;
     type->tp_clear(self);
     t->ops->freed(t);
+#ifdef GL_FREE_THREADED
+    Py_CLEAR(t->home.loop);
+#endif
     type->tp_free(self);
     Py_DECREF(type);
 }

@@ -116,7 +116,8 @@ typedef struct transport_ops {
     bool paused;                  /* by pause_reading */                                      \
     bool warned;                  /* the finalizer has given its warning */                   \
     bool sync_scheduled;          /* _sync is */                                              \
-    bool delivering;              /* _deliver_held runs or is scheduled */
+    bool delivering;              /* _deliver_held runs or is scheduled */                    \
+    GL_HOME
 
 struct gl_transport {
     TRANSPORT_FIELDS

@@ -325,7 +325,8 @@ transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const
     else if (first != NULL && (second == NULL || other != NULL))
         bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
     if (bases != NULL && (gl_type_make(&type, module, spec, bases) < 0 ||
-                          (max_size > 0 && set_number(type, "max_size", max_size) < 0)))
+                          (max_size > 0 && set_number(type, "max_size", max_size) < 0) ||
+                          GL_GUARD_TYPE(type, gl_transport, home, NULL, GL_GUARD_ENDS) < 0))
         Py_CLEAR(type);
     Py_XDECREF(bases);
     Py_XDECREF(other);

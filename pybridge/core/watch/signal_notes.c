@@ -137,6 +137,7 @@ notes_drain(gl_signal_notes *self, PyObject *arg)
     uint8_t numbers[NOTES_READ];
     if (drain_parse(arg, &d) < 0)
         return NULL;
+    GL_GUARD(d.loop);
     size_t total = 0;
     for (;;) {
         ssize_t n = G.calls->read(d.fd, numbers, sizeof numbers);

@@ -39,6 +39,7 @@ typedef struct {
     int fd;               /* the number that `wait` is about */
     uint8_t kind, state;
     char running;         /* a step is on a stack */
+    GL_HOME
 } sockop;
 
 /* As in asyncio. */
@@ -248,6 +249,7 @@ sockop_am_send(PyObject *self, PyObject *value, PyObject **result)
 {
     sockop *op = (sockop *)self;
     *result = NULL;
+    GL_GUARD(op->home.loop);
     if (sockop_check(op, true) < 0)
         return PYGEN_ERROR;
     if (op->state == OP_CREATED && value != Py_None) {
@@ -347,6 +349,9 @@ sockop_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(op->arg);
     Py_VISIT(op->wait);
     Py_VISIT(op->view.obj);
+#ifdef GL_FREE_THREADED
+    Py_VISIT(op->home.loop);
+#endif
     return 0;
 }
 
@@ -376,6 +381,9 @@ sockop_dealloc(PyObject *self)
         PyObject_ClearWeakRefs(self);
     (void)sockop_finish(self);
     Py_CLEAR(((sockop *)self)->loop);
+#ifdef GL_FREE_THREADED
+    Py_CLEAR(((sockop *)self)->home.loop);
+#endif
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -425,7 +433,8 @@ static PyType_Spec sockop_spec = {
 GL_PRIVATE int
 gl_sockop_init_type(PyObject *module)
 {
-    if (gl_type_make(&G.sockop_type, module, &sockop_spec, NULL) < 0)
+    if (gl_type_make(&G.sockop_type, module, &sockop_spec, NULL) < 0 ||
+        GL_GUARD_TYPE(G.sockop_type, sockop, home, NULL, GL_GUARD_ENDS) < 0)
         return -1;
     /* asyncio.iscoroutine must say yes: the type is registered as an abstract Coroutine. */
     PyObject *cls = gl_import_attr("collections.abc", "Coroutine");
@@ -466,6 +475,9 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     sockop *op = (sockop *)G.sockop_type->tp_alloc(G.sockop_type, 0);
     if (op == NULL)
         return NULL;
+#ifdef GL_FREE_THREADED
+    op->home.loop = (gl_loop *)Py_NewRef((PyObject *)loop);
+#endif
     op->loop = (gl_loop *)Py_NewRef((PyObject *)loop);
     op->sock = Py_NewRef(value[0]);
     op->arg = Py_NewRef(value[1]);

@@ -455,25 +455,32 @@ place_waits(const gl_place *place, PyObject *users)
     return place->once && gl_socket_has_users(place->sock, users);
 }
 
+/* Whether somebody waits in the loop for the socket: 1; -1 where one holds it. */
+static int
+loop_waits(gl_loop *loop, PyObject *users, int fd)
+{
+    GL_GUARD(loop);
+    for (uint32_t i = 0; i < loop->held_len; i++)
+        if (gl_socket_has_users(loop->held[i].sock, users))
+            return -1;
+    gl_fd *f = gl_fd_find(loop, fd);
+    return f != NULL && f->watch != NULL &&
+           (place_waits(&f->watch->place[0], users) || place_waits(&f->watch->place[1], users));
+}
+
 GL_PRIVATE PyObject *
 gl_waiting_loops(PyObject *users, int fd)
 {
     PyObject *loops = PyList_New(0);
-    for (gl_loop *loop = G.first_loop; loops != NULL && loop != NULL; loop = loop->next_loop) {
-        for (uint32_t i = 0; i < loop->held_len; i++) {
-            if (gl_socket_has_users(loop->held[i].sock, users)) {
-                Py_DECREF(loops);
-                Py_RETURN_NONE;
-            }
-        }
-        gl_fd *f = gl_fd_find(loop, fd);
-        /* One whose end is being told to its weak references is still in the list. */
-        if (f == NULL || f->watch == NULL || gl_loop_is_foreign(loop) || Py_REFCNT(loop) == 0)
-            continue;
-        if ((place_waits(&f->watch->place[0], users) || place_waits(&f->watch->place[1], users)) &&
-            PyList_Append(loops, (PyObject *)loop) < 0)
+    gl_loop_list all = gl_loops_all();
+    for (uint32_t i = 0; loops != NULL && loops != Py_None && i < all.len; i++) {
+        int waits = loop_waits(all.item[i], users, fd);
+        if (waits < 0)
+            Py_SETREF(loops, Py_NewRef(Py_None));
+        else if (waits > 0 && PyList_Append(loops, (PyObject *)all.item[i]) < 0)
             Py_CLEAR(loops);
     }
+    gl_loops_drop(&all);
     return loops;
 }
 

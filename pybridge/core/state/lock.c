@@ -1,0 +1,224 @@
+/*
+ * lock.c: the lock of a loop, and its inbox, in a free-threaded build of CPython.
+ *
+ * The lock stands for the GIL: what belongs to a loop is touched by the thread that has it.  It is
+ * a critical section of CPython's, on an object that nobody else knows:
+ *
+ *     free --begin--> held --a call of Python waits, sleeps, or polls--> given up
+ *       ^              | ^                                                   |
+ *       +-----end------+ +-------------- the call goes on -------------------+
+ *
+ * So a thread that waits for something never keeps another one out, as with the GIL; and code
+ * between two calls that may run Python is never interrupted, as with the GIL.  What differs: a
+ * callback that computes for a second keeps others out for that second, for nothing makes it
+ * give way.
+ *
+ * A section counts only while it is the innermost: one below another is not taken back after a
+ * wait until that one ends.  So a method begins a section of its own unless the loop's is the
+ * innermost already; CPython copes with both, and the second is a comparison.
+ *
+ * call_soon_threadsafe must not wait for a callback, so it leaves its Handle in the inbox.
+ */
+#include "state/private.h"
+
+#ifdef GL_FREE_THREADED
+
+/* In the word that a thread has for its innermost section, and in that of each section for the
+ * one below it. */
+#define SECTION_GIVEN_UP ((uintptr_t)1)
+#define SECTION_MASK (~(uintptr_t)3)
+
+#if PY_VERSION_HEX >= 0x03100000
+#error "goloop does not know the critical sections of this Python; look at SECTION_GIVEN_UP"
+#endif
+
+/* Whether the innermost section of this thread is the lock's, or any of those that it holds. */
+static inline bool
+lock_is_held(PyObject *lock, bool innermost)
+{
+    uintptr_t word = PyThreadState_GetUnchecked()->critical_section;
+    while ((word & SECTION_MASK) && !(word & SECTION_GIVEN_UP)) {
+        const PyCriticalSection *section = (const PyCriticalSection *)(word & SECTION_MASK);
+        if (section->_cs_mutex == &lock->ob_mutex)
+            return true;
+        if (innermost)
+            return false;
+        word = section->_cs_prev;
+    }
+    return false;
+}
+
+static inline void
+guard_lock(gl_guard *guard, PyObject *lock, bool innermost)
+{
+    if (lock_is_held(lock, innermost))
+        return;
+    guard->begun = true;
+    PyCriticalSection_Begin(&guard->section, lock);
+    __tsan_acquire(lock);
+}
+
+GL_PRIVATE_INLINE void
+gl_guard_begin(gl_guard *guard, gl_loop *loop)
+{
+    if (loop != NULL)
+        guard_lock(guard, loop->lock, true);
+}
+
+GL_PRIVATE_INLINE void
+gl_guard_begin_briefly(gl_guard *guard, gl_loop *loop)
+{
+    guard_lock(guard, loop->lock, false);
+}
+
+GL_PRIVATE_INLINE void
+gl_guard_begin_self(gl_guard *guard, PyObject *self)
+{
+    guard_lock(guard, self, true);
+}
+
+GL_PRIVATE_INLINE void
+gl_guard_end(gl_guard *guard)
+{
+    if (!guard->begun)
+        return;
+    __tsan_release(guard->section._cs_mutex);
+    PyCriticalSection_End(&guard->section);
+}
+
+GL_PRIVATE int
+gl_lock_init(gl_loop *loop)
+{
+    loop->lock = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+    if (loop->lock == NULL)
+        return -1;
+    if (pthread_mutex_init(&loop->inbox.mutex, NULL) == 0)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+GL_PRIVATE void
+gl_lock_offer(gl_loop *loop)
+{
+    if (__atomic_load_n(&loop->lock->ob_mutex._bits, __ATOMIC_RELAXED) & ~1) {
+        Py_BEGIN_ALLOW_THREADS
+        Py_END_ALLOW_THREADS
+    }
+}
+
+/* ---- the inbox -------------------------------------------------------------------------------- */
+
+static inline PyObject **
+posted_next(PyObject *handle)
+{
+    return &handle_inline(handle)->home.next;
+}
+
+/* Empties the inbox into a local list. */
+static PyObject *
+inbox_take(gl_inbox *inbox)
+{
+    pthread_mutex_lock(&inbox->mutex);
+    PyObject *first = inbox->first;
+    inbox->first = inbox->last = NULL;
+    __atomic_store_n(&inbox->any, 0u, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&inbox->mutex);
+    return first;
+}
+
+GL_PRIVATE int
+gl_inbox_post(gl_loop *loop, PyObject *handle)
+{
+    gl_inbox *inbox = &loop->inbox;
+    pthread_mutex_lock(&inbox->mutex);
+    bool shut = inbox->shut;
+    if (!shut) {
+        Py_INCREF(handle);
+        if (inbox->last != NULL)
+            *posted_next(inbox->last) = handle;
+        else
+            inbox->first = handle;
+        inbox->last = handle;
+        __atomic_store_n(&inbox->any, 1u, __ATOMIC_RELAXED);
+        loop->counts.threadsafe_calls++;
+        if (inbox->sleeping)
+            gl_wake(loop);
+    }
+    pthread_mutex_unlock(&inbox->mutex);
+    if (!shut)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
+    return -1;
+}
+
+GL_PRIVATE int
+gl_inbox_join(gl_loop *loop)
+{
+    int rc = 0;
+    for (PyObject *h = inbox_take(&loop->inbox), *next; h != NULL; h = next) {
+        next = *posted_next(h);
+        *posted_next(h) = NULL;
+        if (rc == 0 && gl_ready_push(&loop->ready, h) < 0)
+            rc = -1;
+        if (rc < 0)
+            Py_DECREF(h); /* without memory: the loop ends with MemoryError */
+    }
+    return rc;
+}
+
+GL_PRIVATE bool
+gl_inbox_sleep(gl_loop *loop)
+{
+    pthread_mutex_lock(&loop->inbox.mutex);
+    bool empty = loop->inbox.first == NULL;
+    loop->inbox.sleeping = empty;
+    pthread_mutex_unlock(&loop->inbox.mutex);
+    return empty;
+}
+
+GL_PRIVATE void
+gl_inbox_awake(gl_loop *loop)
+{
+    pthread_mutex_lock(&loop->inbox.mutex);
+    loop->inbox.sleeping = false;
+    pthread_mutex_unlock(&loop->inbox.mutex);
+}
+
+GL_PRIVATE void
+gl_inbox_wake(gl_loop *loop)
+{
+    pthread_mutex_lock(&loop->inbox.mutex);
+    if (!loop->inbox.shut)
+        gl_wake(loop);
+    pthread_mutex_unlock(&loop->inbox.mutex);
+}
+
+GL_PRIVATE void
+gl_inbox_shut(gl_loop *loop)
+{
+    pthread_mutex_lock(&loop->inbox.mutex);
+    loop->inbox.shut = true;
+    pthread_mutex_unlock(&loop->inbox.mutex);
+    for (PyObject *h = inbox_take(&loop->inbox), *next; h != NULL; h = next) {
+        next = *posted_next(h);
+        *posted_next(h) = NULL;
+        Py_DECREF(h);
+    }
+}
+
+GL_PRIVATE int
+gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg)
+{
+    for (PyObject *h = loop->inbox.first; h != NULL; h = *posted_next(h))
+        Py_VISIT(h);
+    return 0;
+}
+
+GL_PRIVATE void
+gl_inbox_forget_others(gl_loop *loop)
+{
+    pthread_mutex_init(&loop->inbox.mutex, NULL);
+}
+
+#endif /* GL_FREE_THREADED */

@@ -1,0 +1,108 @@
+/*
+ * threads.h: what takes the GIL's place in a free-threaded build of CPython.
+ *
+ * Where there is a GIL all of this is nothing: GL_GUARD is empty and GL_HOME has no field.
+ * Without one, each loop has a lock (state/lock.c), and whatever belongs to a loop is only
+ * touched by the thread that has it, as elsewhere by the one that has the GIL:
+ *
+ *   - the thread that runs the loop has its lock, and gives it up while it polls or waits
+ *   - a method or an attribute of a loop's object takes it first, whoever calls, and so does
+ *     the end of such an object (state/guard.c wraps them all; GL_GUARD stands in the other slots)
+ *
+ * An object knows its loop by GL_HOME, from when it is made to its end.
+ */
+#ifndef GOLOOP_THREADS_H
+#define GOLOOP_THREADS_H
+
+#include <Python.h>
+#include <stdbool.h>
+
+#ifdef Py_GIL_DISABLED
+#define GL_FREE_THREADED 1
+
+struct gl_loop;
+
+/* In each object of a loop. */
+typedef struct gl_home {
+    struct gl_loop *loop;     /* owned; NULL until the object is made */
+    PyObject *next;           /* of a Handle: in the loop's inbox */
+} gl_home;
+#define GL_HOME gl_home home;
+
+/* A lock while it is held. */
+typedef struct gl_guard {
+    PyCriticalSection section;
+    bool begun;               /* else it was held before */
+} gl_guard;
+
+/* `loop` may be NULL.  _briefly: for what does not run Python, or only where it fails; it is
+ * enough then that the lock is held at all. _self: the object's own lock. */
+GL_PRIVATE_INLINE void gl_guard_begin(gl_guard *guard, struct gl_loop *loop);
+GL_PRIVATE_INLINE void gl_guard_begin_briefly(gl_guard *guard, struct gl_loop *loop);
+GL_PRIVATE_INLINE void gl_guard_begin_self(gl_guard *guard, PyObject *self);
+GL_PRIVATE_INLINE void gl_guard_end(gl_guard *guard);
+
+/* Holds the loop's lock to the end of the block. */
+#define GL_GUARD(loop)                                                                        \
+    __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false};            \
+    gl_guard_begin(&guard_here, (struct gl_loop *)(loop))
+
+/* ThreadSanitizer does not see the locks of an interpreter that was built without it. */
+#if defined(__SANITIZE_THREAD__)
+void __tsan_acquire(void *at);
+void __tsan_release(void *at);
+#else
+#define __tsan_acquire(at) ((void)0)
+#define __tsan_release(at) ((void)0)
+#endif
+#else
+#define GL_HOME
+#define GL_GUARD(loop) ((void)0)
+#endif
+
+/* One of G's mutexes, for what no loop has; where there is a GIL nothing. */
+#ifdef GL_FREE_THREADED
+#define GL_LOCK(mutex) PyMutex_Lock(&G.mutex)
+#define GL_UNLOCK(mutex) PyMutex_Unlock(&G.mutex)
+#else
+#define GL_LOCK(mutex) ((void)0)
+#define GL_UNLOCK(mutex) ((void)0)
+#endif
+
+/* ---- references to what may be about to die -------------------------------------------------- */
+
+/* Lets gl_try_newref work for a fresh object. */
+static inline void
+gl_enable_try(PyObject *o)
+{
+#ifdef GL_FREE_THREADED
+    __atomic_store_n(&o->ob_ref_shared, (Py_ssize_t)_Py_REF_MAYBE_WEAKREF, __ATOMIC_RELAXED);
+#else
+    (void)o;
+#endif
+}
+
+/* A new reference to an object that somebody has noted without one, or NULL once it dies.  Its
+ * memory is there as long as its dealloc needs what the caller holds. */
+static inline PyObject *
+gl_try_newref(PyObject *o)
+{
+#ifdef GL_FREE_THREADED
+    uint32_t local = __atomic_load_n(&o->ob_ref_local, __ATOMIC_RELAXED);
+    if (local == _Py_IMMORTAL_REFCNT_LOCAL ||
+        __atomic_load_n(&o->ob_tid, __ATOMIC_RELAXED) == _Py_ThreadId())
+        return Py_REFCNT(o) > 0 ? Py_NewRef(o) : NULL;
+    Py_ssize_t shared = __atomic_load_n(&o->ob_ref_shared, __ATOMIC_RELAXED);
+    do {
+        if (shared == 0 || shared == _Py_REF_MERGED)
+            return NULL;
+    } while (!__atomic_compare_exchange_n(&o->ob_ref_shared, &shared,
+                                          shared + (1 << _Py_REF_SHARED_SHIFT), false,
+                                          __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+    return o;
+#else
+    return Py_REFCNT(o) > 0 ? Py_NewRef(o) : NULL;
+#endif
+}
+
+#endif /* GOLOOP_THREADS_H */
