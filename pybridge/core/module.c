@@ -45,6 +45,7 @@
 #include "state/python_stack.c"
 #include "state/watchdog.c"
 
+#include "tasks/current_lazily.c"
 #include "tasks/current_task.c"
 #include "tasks/task_registry.c"
 #include "tasks/future.c"

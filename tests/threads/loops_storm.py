@@ -36,6 +36,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
@@ -117,12 +118,12 @@ class Life:
         storm = self.storm
         self.loop.set_exception_handler(lambda loop, context: storm.wrong(repr(context)))
         server = await storm.listener.create_server(lambda: Echo(self))
-        storm.lives.append(self)
+        storm.born(self)
         actors = [
             asyncio.create_task(self.act(random.Random(chance.random()))) for _ in range(ACTORS)
         ]
         await asyncio.sleep(seconds)
-        storm.lives.remove(self)
+        storm.died(self)
         for actor in actors:
             actor.cancel()
         for outcome in await asyncio.gather(*actors, return_exceptions=True):
@@ -159,7 +160,7 @@ class Life:
         while True:
             what = chance.randrange(8)
             if what < 3:
-                for life in (chance.choice(list(self.storm.lives)), self):
+                for life in (chance.choice(self.storm.lives), self):
                     life.post(sender, number)
                     number += 1
             elif what == 3:
@@ -198,8 +199,7 @@ class Life:
             await asyncio.sleep(chance.choice((0, 0, 0.001, 10)))
             return token
 
-        lives = list(self.storm.lives)
-        future = chance.choice(lives).run(runs())
+        future = chance.choice(self.storm.lives).run(runs())
         if future is None:
             return
         self.storm.futures.append(future)
@@ -238,7 +238,8 @@ class Storm:
         self.chance = random.Random(seed)
         self.listener = goloop.SharedListener("127.0.0.1", 0, backlog=200)
         self.address = self.listener.sockets[0].getsockname()
-        self.lives: deque[Life] = deque()
+        self.lives: tuple[Life, ...] = ()  # replaced as a whole, for threads that look
+        self.changing = threading.Lock()
         self.futures: deque[concurrent.futures.Future[Any]] = deque()
         self.wrongs: deque[str] = deque()
         self.counts = Counter[str]()
@@ -255,6 +256,14 @@ class Storm:
 
     # ---- threads
 
+    def born(self, life: Life) -> None:
+        with self.changing:
+            self.lives = (*self.lives, life)
+
+    def died(self, life: Life) -> None:
+        with self.changing:
+            self.lives = tuple(each for each in self.lives if each is not life)
+
     def lives_on(self, chance: random.Random) -> None:
         """One loop after another."""
         while not self.over.is_set():
@@ -268,7 +277,7 @@ class Storm:
         """Without a loop of its own."""
         sender, number = self.new_sender(), 0
         while not self.over.is_set():
-            for life in list(self.lives):
+            for life in self.lives:
                 life.post(sender, number)
                 number += 1
                 if chance.random() < 0.1:
@@ -281,7 +290,7 @@ class Storm:
 
     def looks(self, chance: random.Random) -> None:
         while not self.over.is_set():
-            for life in list(self.lives):
+            for life in self.lives:
                 # asyncio's set of tasks may change too often to be copied.
                 with contextlib.suppress(RuntimeError):
                     for task in asyncio.all_tasks(life.loop):
@@ -303,6 +312,7 @@ class Storm:
             function(random.Random(seed))
         except BaseException as exc:
             self.wrong(f"{function.__name__}: {exc!r}")
+            traceback.print_exc()
             self.over.set()
 
     def run(self) -> None:

@@ -105,7 +105,10 @@ loop_release(gl_loop *self)
     gl_inbox_shut(self);
 #endif
     gl_hold(self); /* for good: the monitor knows the reactor until its end */
-    gl_loops_remove(self);
+#ifdef GL_FREE_THREADED
+    if (self->tasks.next == &self->tasks) /* else it is listed for these, to its end */
+#endif
+        gl_loops_remove(self);
     bool foreign = gl_loop_is_foreign(self);
     for (uint32_t i = 0; i < self->regs_cap; i++) {
         PyObject *owner = self->regs[i].owner;
@@ -182,6 +185,8 @@ loop_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
         return NULL;
     gl_enable_try(self);
 #ifdef GL_FREE_THREADED
+    gl_task_node *tasks = &((gl_loop *)self)->tasks;
+    tasks->next = tasks->prev = tasks;
     if (gl_lock_init((gl_loop *)self) < 0)
         Py_CLEAR(self);
 #endif
@@ -270,6 +275,7 @@ loop_dealloc(gl_loop *self)
     if (self->weakrefs)
         PyObject_ClearWeakRefs((PyObject *)self);
     loop_release(self);
+    gl_loops_remove(self);
     Py_CLEAR(self->task_factory);
     Py_CLEAR(self->current_handle);
     gl_ready_close(&self->ready);
@@ -400,6 +406,9 @@ static PyType_Slot loop_slots[] = {
     {Py_tp_dealloc, loop_dealloc},
     {Py_tp_methods, loop_methods},
     {Py_tp_setattro, loop_setattro},
+#ifdef GL_FREE_THREADED
+    {Py_tp_hash, gl_loop_hash},
+#endif
     {Py_tp_getset, loop_getset},
     {Py_tp_members, loop_members},
     {0, NULL},
@@ -424,6 +433,7 @@ gl_loop_init_type(PyObject *module)
         if (gl_type_add_methods(G.loop_type, tables[i]) < 0)
             return -1;
 #ifdef GL_FREE_THREADED
+    G.loop_type->tp_richcompare = PyBaseObject_Type.tp_richcompare; /* a hash alone inherits none */
     /* They read or write one word, use the inbox, or take the lock themselves. */
     static const char *const free_names[] = {
         "call_soon_threadsafe", "is_running", "is_closed",  "get_debug",    "time",
@@ -431,7 +441,7 @@ gl_loop_init_type(PyObject *module)
         "_check_closed",        "_wake",      "_timer_handle_cancelled",    "call_soon",
         "call_later",           "call_at",    NULL,
     };
-    return gl_guard_type(G.loop_type, -1, free_names, GL_GUARD_ENDS);
+    return gl_guard_type(G.loop_type, GL_HOME_ITSELF, free_names, GL_GUARD_ENDS);
 #else
     return 0;
 #endif

@@ -30,10 +30,20 @@ guarded_type(PyObject *self)
     Py_UNREACHABLE();
 }
 
+/* What every Future begins with (tasks/layout.h). */
+typedef struct {
+    PyObject_HEAD
+    PyObject *loop;
+} future_head;
+
 static inline gl_loop *
 loop_of(PyObject *self, Py_ssize_t home)
 {
-    if (home < 0)
+    if (home == GL_HOME_FUTURE)
+        return gl_as_loop(__atomic_load_n(&((future_head *)self)->loop, __ATOMIC_ACQUIRE));
+    if (home == GL_HOME_NONE)
+        return NULL;
+    if (home == GL_HOME_ITSELF)
         return (gl_loop *)self;
     return __atomic_load_n(&((gl_home *)((char *)self + home))->loop, __ATOMIC_ACQUIRE);
 }
@@ -56,6 +66,16 @@ guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t home)
 #define GUARDED(home)                                                                         \
     __attribute__((cleanup(gl_guard_end))) gl_guard guard = {.begun = false};                 \
     guard_enter(&guard, self, home)
+
+static void
+make_immortal(PyObject *o)
+{
+    if (PyObject_IS_GC(o))
+        PyObject_GC_UnTrack(o);
+    o->ob_tid = 0;
+    o->ob_ref_shared = 0;
+    o->ob_ref_local = _Py_IMMORTAL_REFCNT_LOCAL;
+}
 
 /* ---- methods ------------------------------------------------------------------------------ */
 
@@ -84,6 +104,8 @@ THUNK(3, call_fastkw, PyCFunctionFastWithKeywords,
       PyObject *const *args _ Py_ssize_t n _ PyObject *names, args _ n _ names)
 THUNK(4, call_varargs, PyCFunctionWithKeywords, PyObject *args _ PyObject *kwargs,
       args _ kwargs)
+THUNK(5, call_method, PyCMethod, PyObject *const *args _ Py_ssize_t n _ PyObject *names,
+      m->defining _ args _ n _ names)
 #undef _
 
 #define NOARGS(k) static PyObject *noargs_##k(PyObject *s, PyObject *a) { return call_noargs(0x##k, s, a); }
@@ -91,11 +113,13 @@ THUNK(4, call_varargs, PyCFunctionWithKeywords, PyObject *args _ PyObject *kwarg
 #define FAST(k) static PyObject *fast_##k(PyObject *s, PyObject *const *a, Py_ssize_t n) { return call_fast(0x##k, s, a, n); }
 #define FASTKW(k) static PyObject *fastkw_##k(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *names) { return call_fastkw(0x##k, s, a, n, names); }
 #define VARARGS(k) static PyObject *varargs_##k(PyObject *s, PyObject *a, PyObject *kw) { return call_varargs(0x##k, s, a, kw); }
+#define METHOD(k) static PyObject *method_##k(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *names) { return call_method(0x##k, s, a, n, names); }
 ROW(NOARGS)
 ROW(ONEARG)
 ROW(FAST)
 ROW(FASTKW)
 ROW(VARARGS)
+ROW(METHOD)
 
 #define POINTER(k) (void (*)(void))noargs_##k,
 static void (*const noargs_row[])(void) = {ROW(POINTER)};
@@ -112,6 +136,9 @@ static void (*const fastkw_row[])(void) = {ROW(POINTER)};
 #define POINTER(k) (void (*)(void))varargs_##k,
 static void (*const varargs_row[])(void) = {ROW(POINTER)};
 #undef POINTER
+#define POINTER(k) (void (*)(void))method_##k,
+static void (*const method_row[])(void) = {ROW(POINTER)};
+#undef POINTER
 
 static const struct {
     int flags;
@@ -122,28 +149,40 @@ static const struct {
     {METH_FASTCALL, fast_row},
     {METH_FASTCALL | METH_KEYWORDS, fastkw_row},
     {METH_VARARGS | METH_KEYWORDS, varargs_row},
+    {METH_METHOD | METH_FASTCALL | METH_KEYWORDS, method_row},
 };
 
-static int
-guard_method(PyMethodDescrObject *descr, Py_ssize_t home)
+/* A guarded copy of a method of `defining`; NULL with an exception. */
+static PyMethodDef *
+guarded_method(const PyMethodDef *method, PyTypeObject *defining, Py_ssize_t home)
 {
     for (int row = 0; row < GL_GUARD_ROWS; row++) {
-        int flags = descr->d_method->ml_flags;
+        int flags = method->ml_flags;
         if (rows[row].flags != (flags == METH_VARARGS ? METH_O : flags)) /* both pass one object */
             continue;
         int k = G.guards.methods[row]++;
         PyMethodDef *def = k < GL_GUARD_METHODS ? PyMem_RawMalloc(sizeof *def) : NULL;
         if (def == NULL)
             break;
-        *def = *descr->d_method;
+        *def = *method;
         G.guards.method[row][k] =
-            (gl_guarded_method){(void (*)(void))def->ml_meth, home};
+            (gl_guarded_method){(void (*)(void))def->ml_meth, defining, home};
         def->ml_meth = (PyCFunction)rows[row].row[k];
-        descr->d_method = def;
-        return 0;
+        def->ml_flags &= ~METH_METHOD;
+        return def;
     }
-    PyErr_Format(PyExc_SystemError, "goloop: no guard for %s", descr->d_method->ml_name);
-    return -1;
+    PyErr_Format(PyExc_SystemError, "goloop: no guard for %s", method->ml_name);
+    return NULL;
+}
+
+static int
+guard_method(PyMethodDescrObject *descr, Py_ssize_t home)
+{
+    PyMethodDef *def = guarded_method(descr->d_method, descr->d_common.d_type, home);
+    if (def == NULL)
+        return -1;
+    descr->d_method = def;
+    return 0;
 }
 
 /* ---- attributes ---------------------------------------------------------------------------- */
@@ -235,26 +274,65 @@ static void
 slot_dealloc(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
-    PyObject *loop = t->home < 0 ? NULL : (PyObject *)loop_of(self, t->home);
+    PyObject *loop = t->home == GL_HOME_ITSELF ? NULL : (PyObject *)loop_of(self, t->home);
     Py_XINCREF(loop); /* which the object lets go of */
+    bool tracked = PyObject_GC_IsTracked(self);
+    if (tracked)
+        PyObject_GC_UnTrack(self); /* the collector may come while we wait */
     {
         GL_GUARD(loop);
+        if (tracked)
+            PyObject_GC_Track(self);
         t->dealloc(self);
     }
     Py_XDECREF(loop);
 }
 
-/* ---- a type --------------------------------------------------------------------------------- */
+/* ---- what is inherited ---------------------------------------------------------------------- */
 
-static void
-make_immortal(PyObject *o)
+/* What `type` is to have in the place of a base's descriptor; NULL with or without an exception. */
+static PyObject *
+guarded_copy(PyTypeObject *type, PyTypeObject *base, PyObject *descr, Py_ssize_t home)
 {
-    if (PyObject_IS_GC(o))
-        PyObject_GC_UnTrack(o);
-    o->ob_tid = 0;
-    o->ob_ref_shared = 0;
-    o->ob_ref_local = _Py_IMMORTAL_REFCNT_LOCAL;
+    if (Py_IS_TYPE(descr, &PyMethodDescr_Type)) {
+        PyMethodDef *def = guarded_method(((PyMethodDescrObject *)descr)->d_method, base, home);
+        return def ? PyDescr_NewMethod(type, def) : NULL;
+    }
+    if (!Py_IS_TYPE(descr, &PyGetSetDescr_Type))
+        return NULL;
+    const PyGetSetDef *old = ((PyGetSetDescrObject *)descr)->d_getset;
+    guarded_attribute *a = attribute_new(old->name, old->doc, old->set != NULL, home);
+    if (a == NULL)
+        return NULL;
+    a->getset = old;
+    return PyDescr_NewGetSet(type, &a->def);
 }
+
+GL_PRIVATE int
+gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home)
+{
+    PyObject *own = PyType_GetDict(type), *inherited = PyType_GetDict(base);
+    PyObject *items = own && inherited ? PyDict_Items(inherited) : NULL;
+    int rc = items == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; rc == 0 && i < PyList_GET_SIZE(items); i++) {
+        PyObject *name = PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 0), *made = NULL;
+        rc = PyDict_Contains(own, name);
+        if (rc == 0)
+            made = guarded_copy(type, base, PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 1), home);
+        if (made != NULL) {
+            make_immortal(made);
+            rc = PyObject_SetAttr((PyObject *)type, name, made);
+        } else if (rc >= 0) {
+            rc = PyErr_Occurred() ? -1 : 0;
+        }
+    }
+    Py_XDECREF(items);
+    Py_XDECREF(inherited);
+    Py_XDECREF(own);
+    return rc;
+}
+
+/* ---- a type --------------------------------------------------------------------------------- */
 
 static bool
 is_free(const char *const *names, PyObject *name)

@@ -40,12 +40,12 @@ gl_loops_remove(gl_loop *loop)
 /* A loop leaves the list before it is freed; one whose end is being told to its weak references
  * is still in it. */
 GL_PRIVATE gl_loop_list
-gl_loops_all(void)
+gl_loops_all(bool closed)
 {
     gl_loop_list list = {NULL, 0, 0};
     GL_LOCK(loops_mutex);
     for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
-        if (!gl_loop_is_foreign(loop) &&
+        if (!gl_loop_is_foreign(loop) && (closed || loop->go != NULL) &&
             gl_grow(&list.item, &list.cap, list.len, sizeof(*list.item), 8) &&
             gl_try_newref((PyObject *)loop) != NULL)
             list.item[list.len++] = loop;
@@ -106,7 +106,7 @@ loops_flush(void)
 {
     if (G.first_loop == NULL || gl_library_epoch() == 0)
         return;
-    gl_loop_list all = gl_loops_all();
+    gl_loop_list all = gl_loops_all(false);
     for (uint32_t i = 0; i < all.len; i++)
         loop_flush(all.item[i]);
     gl_loops_drop(&all);

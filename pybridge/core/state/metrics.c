@@ -186,7 +186,7 @@ static PyObject *
 open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     PyObject *list = PyList_New(0);
-    gl_loop_list all = gl_loops_all();
+    gl_loop_list all = gl_loops_all(false);
     for (uint32_t i = 0; list && i < all.len; i++)
         if (PyList_Append(list, (PyObject *)all.item[i]) < 0)
             Py_CLEAR(list);

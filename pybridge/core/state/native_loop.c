@@ -17,8 +17,8 @@
 static bool
 native_method(PyTypeObject *type, PyObject *name, PyObject **own)
 {
-    if (*own == NULL)
-        *own = PyObject_GetAttr((PyObject *)G.loop_type, name);
+    if (__atomic_load_n(own, __ATOMIC_RELAXED) == NULL)
+        __atomic_store_n(own, PyObject_GetAttr((PyObject *)G.loop_type, name), __ATOMIC_RELAXED);
     PyObject *found = *own ? PyObject_GetAttr((PyObject *)type, name) : NULL;
     if (found == NULL) {
         PyErr_Clear();
@@ -36,8 +36,10 @@ native_class_check(PyTypeObject *type)
         !native_method(type, G.s_call_soon, &G.native_class.call_soon) ||
         !native_method(type, G.s_is_running, &G.native_class.is_running))
         return false;
+#ifndef GL_FREE_THREADED
     G.native_class.type = type;
     G.native_class.tag = type->tp_version_tag;
+#endif
     return true;
 }
 
@@ -47,12 +49,23 @@ gl_native_loop(PyObject *loop)
     if (loop == NULL) /* a future that somebody is initialising anew */
         return NULL;
     PyTypeObject *type = Py_TYPE(loop);
+#ifdef GL_FREE_THREADED /* each loop remembers for itself */
+    gl_loop *self = gl_as_loop(loop);
+    if (self == NULL)
+        return NULL;
+    if (type->tp_version_tag == 0 || type->tp_version_tag != self->native_tag) {
+        if (!native_class_check(type))
+            return NULL;
+        self->native_tag = type->tp_version_tag;
+    }
+#else
     if (type != G.native_class.type || type->tp_version_tag != G.native_class.tag ||
         G.native_class.tag == 0) {
         if (!native_class_check(type))
             return NULL;
     }
     gl_loop *self = (gl_loop *)loop;
+#endif
     if (self->debug || gl_handles_hooked() || self->closed || self->replaced || self->shared == NULL ||
         gl_loop_is_foreign(self))
         return NULL;
@@ -65,6 +78,7 @@ gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
     gl_loop *native = gl_native_loop(loop);
     if (native) {
+        GL_GUARD(native);
         Py_INCREF(native); /* making a handle may run the collector */
         int r = push_new_handle(native, callable, arg, context);
         Py_DECREF(native);

@@ -238,10 +238,29 @@ struct gl_loop {
 #ifdef GL_FREE_THREADED
     PyObject *lock;           /* owned: "GIL" above means its mutex, and "loop" too [made] */
     gl_inbox inbox;
+    unsigned int native_tag;  /* native_loop.c: of a class that leaves our methods alone [GIL] */
+    gl_task_node tasks;       /* task_registry.c [GIL] */
+    struct {
+        PyObject *task;       /* the running one, borrowed; or NULL [written by loop, atomic] */
+        PyObject *published;  /* the one that asyncio's dict has, borrowed [atomic] */
+        PyMutex mutex;
+    } current;                /* tasks/current_lazily.c */
 #endif
 };
 
 #define gl_loop_check(o) PyObject_TypeCheck((o), G.loop_type)
+
+#ifdef GL_FREE_THREADED
+/* An object as a loop of ours, or NULL; it may be NULL.  Nobody else has our hash, and a class of
+ * ours seldom another one. */
+static inline gl_loop *
+gl_as_loop(PyObject *o)
+{
+    return o != NULL && (Py_TYPE(o)->tp_hash == G.loop_type->tp_hash || gl_loop_check(o))
+               ? (gl_loop *)o
+               : NULL;
+}
+#endif
 
 /* ---- loop_state.c ------------------------------------------------------------ */
 
@@ -295,14 +314,19 @@ GL_PRIVATE void gl_inbox_forget_others(gl_loop *loop);
 
 /* ---- guard.c ----------------------------------------------------------------- */
 
+#define GL_HOME_ITSELF (-1) /* the object is the loop */
+#define GL_HOME_FUTURE (-2) /* it is a Future: `loop` is a field of asyncio's */
+#define GL_HOME_NONE (-3)   /* it has none: its own lock is taken */
 enum gl_guard_how {
     GL_GUARD_CALLS = 0,
     GL_GUARD_ENDS = 1,        /* how its objects end, too */
 };
-/* Guards a fresh type; `home` is the offset of gl_home, or -1 for the loop itself.  `free_names`
+/* Guards a fresh type; `home` is the offset of gl_home, or one of these.  `free_names`
  * (ends with NULL, or is NULL) take the lock themselves, or need none. */
 GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names,
                              enum gl_guard_how how);
+/* Gives `type` guarded methods and attributes in place of those that it inherits from `base`. */
+GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home);
 #define GL_GUARD_TYPE(type, struct_name, field, free_names, how)                              \
     gl_guard_type(type, offsetof(struct_name, field), free_names, how)
 #else
@@ -487,12 +511,13 @@ GL_PRIVATE int gl_loops_init(PyObject *module);
 /* Which loops have a reactor. */
 GL_PRIVATE void gl_loops_add(gl_loop *loop);
 GL_PRIVATE void gl_loops_remove(gl_loop *loop);
-/* All of them that belong to this process, owned; without memory none. */
+/* All of them that belong to this process, owned; without memory none.  `closed`: also those that
+ * are closed and have tasks, where there is no GIL. */
 typedef struct gl_loop_list {
     gl_loop **item;
     uint32_t len, cap;
 } gl_loop_list;
-GL_PRIVATE gl_loop_list gl_loops_all(void);
+GL_PRIVATE gl_loop_list gl_loops_all(bool closed);
 GL_PRIVATE void gl_loops_drop(gl_loop_list *list);
 
 #endif /* GOLOOP_STATE_H */

@@ -165,7 +165,7 @@ static gl_loop *
 loop_of_reactor(int32_t reactor)
 {
     gl_loop *found = NULL;
-    gl_loop_list all = gl_loops_all();
+    gl_loop_list all = gl_loops_all(false);
     for (uint32_t i = 0; found == NULL && i < all.len; i++)
         if (all.item[i]->go != NULL && all.item[i]->reactor == reactor)
             found = (gl_loop *)Py_NewRef((PyObject *)all.item[i]);
@@ -348,7 +348,7 @@ set_introspection(PyObject *Py_UNUSED(module), PyObject *number)
     if (fd == -1 && PyErr_Occurred())
         return NULL;
     G.introspection = fd < 0 ? 0 : (int)fd + 1;
-    gl_loop_list all = gl_loops_all();
+    gl_loop_list all = gl_loops_all(false);
     for (uint32_t i = 0; i < all.len; i++)
         if (all.item[i]->shared != NULL)
             __atomic_store_n(&all.item[i]->shared->introspection, G.introspection - 1,

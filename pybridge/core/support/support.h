@@ -84,17 +84,18 @@ typedef struct gl_task_node {
 
 #ifdef GL_FREE_THREADED
 /* What state/guard.c has changed, at import. */
-#define GL_GUARD_TYPES 12
-#define GL_GUARD_ROWS 5
+#define GL_GUARD_TYPES 16
+#define GL_GUARD_ROWS 6
 #define GL_GUARD_METHODS 128
 typedef struct gl_guarded_type {
     PyTypeObject *type;
-    Py_ssize_t home;              /* offset of gl_home; -1: it is the loop */
+    Py_ssize_t home;              /* offset of gl_home, or GL_HOME_ITSELF and so on */
     destructor dealloc, finalize; /* its own */
     inquiry clear;
 } gl_guarded_type;
 typedef struct gl_guarded_method {
     void (*function)(void);
+    PyTypeObject *defining;       /* that METH_METHOD passes */
     Py_ssize_t home;
 } gl_guarded_method;
 #endif
@@ -198,6 +199,7 @@ struct gl_globals {
     } call_fault;                 /* what a test has asked for [GIL] */
 #ifdef GL_FREE_THREADED
     PyMutex loops_mutex;          /* guards first_loop */
+    PyMutex tasks_mutex;          /* guards own_tasks, which are those of other loops */
     PyMutex tls_mutex;            /* guards the first use of `tls` and of openssl */
     struct {
         gl_guarded_type type[GL_GUARD_TYPES];

@@ -76,7 +76,9 @@ static inline void
 gl_enable_try(PyObject *o)
 {
 #ifdef GL_FREE_THREADED
-    __atomic_store_n(&o->ob_ref_shared, (Py_ssize_t)_Py_REF_MAYBE_WEAKREF, __ATOMIC_RELAXED);
+    Py_ssize_t none = 0;
+    (void)__atomic_compare_exchange_n(&o->ob_ref_shared, &none, _Py_REF_MAYBE_WEAKREF, false,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 #else
     (void)o;
 #endif

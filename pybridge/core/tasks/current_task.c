@@ -45,15 +45,30 @@ gl_current_flush(gl_loop *Py_UNUSED(loop))
 
 #else
 
-#define LINGERS 1
+#define LINGERS !GL_LAZY_CURRENT
 #define OTHER_IS_ENTERED "Leaving task %R does not match the current task %R."
 
+#if GL_LAZY_CURRENT
+/* The entry's value is kept alive by who entered it, which is this thread. */
+static inline int
+current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
+{
+    gl_loop *own = gl_as_loop(loop);
+    *task = own ? own->current.task : NULL;
+    if (*task != NULL)
+        return 0;
+    int found = PyDict_GetItemRef(G.asyncio.current_tasks, loop, task);
+    Py_XDECREF(*task);
+    return found < 0 ? -1 : 0;
+}
+#else
 static inline int
 current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
     *task = PyDict_GetItemWithError(G.asyncio.current_tasks, loop);
     return *task == NULL && PyErr_Occurred() ? -1 : 0;
 }
+#endif
 
 static inline int
 current_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
@@ -66,6 +81,8 @@ current_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
 GL_PRIVATE void
 gl_current_flush(gl_loop *loop)
 {
+    if (GL_LAZY_CURRENT)
+        return;
     PyObject *exc = gl_take_exception();
     loop->lingering = 0;
     if (current_set(NULL, (PyObject *)loop, NULL) < 0)
@@ -87,6 +104,13 @@ another_task(const char *format, PyObject *task, PyObject *other)
 GL_PRIVATE_INLINE int
 current_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
+#if GL_LAZY_CURRENT
+    gl_loop *own = gl_as_loop(loop);
+    if (queued && own != NULL && own->current.task == NULL) {
+        current_set_lazily(own, task);
+        return 0;
+    }
+#endif
     if (LINGERS && queued && ((gl_loop *)loop)->lingering) {
         ((gl_loop *)loop)->lingering = 0;
         return current_set(ts, loop, task);
@@ -97,12 +121,25 @@ current_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
     if (other != NULL)
         return another_task("Cannot enter into task %R while another task %R is being executed.",
                             task, other);
+#if GL_LAZY_CURRENT
+    if (own != NULL) {
+        current_set_lazily(own, task);
+        return 0;
+    }
+#endif
     return current_set(ts, loop, task);
 }
 
 GL_PRIVATE_INLINE int
 current_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
+#if GL_LAZY_CURRENT
+    gl_loop *own = gl_as_loop(loop);
+    if (own != NULL && own->current.task == task) {
+        current_set_lazily(own, NULL);
+        return 0;
+    }
+#endif
     PyObject *other;
     if (current_get(ts, loop, &other) < 0)
         return -1;
@@ -124,6 +161,11 @@ current_swap(PyObject *loop, PyObject *task)
     if (current_get(ts, loop, &before) < 0)
         return NULL;
     before = Py_NewRef(before ? before : Py_None);
+#if GL_LAZY_CURRENT
+    gl_loop *own = gl_as_loop(loop);
+    if (own != NULL && task != before)
+        current_set_lazily(own, NULL); /* the dict is what is true from here on */
+#endif
     if (task != before && current_set(ts, loop, task == Py_None ? NULL : task) < 0)
         Py_CLEAR(before);
     return before;

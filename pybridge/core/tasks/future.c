@@ -440,6 +440,25 @@ future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
 /* ---- the type -------------------------------------------------------------------------- */
 
 GL_PRIVATE int
+future_init_base(PyObject *self, PyObject *args, PyObject *kwds)
+{
+#ifdef GL_FREE_THREADED
+    /* Who calls a method meanwhile has found the loop here without a reference: one that is
+     * replaced lives for ever. */
+    PyObject *before = Py_XNewRef(((gl_future *)self)->loop);
+    GL_GUARD(gl_as_loop(before));
+    if (gl_tasks_native() && PyObject_TypeCheck(self, G.task_type))
+        task_unregister((gl_task *)self);
+    int rc = G.asyncio.Future->tp_init(self, args, kwds);
+    if (before == ((gl_future *)self)->loop)
+        Py_XDECREF(before);
+    return rc;
+#else
+    return G.asyncio.Future->tp_init(self, args, kwds);
+#endif
+}
+
+GL_PRIVATE int
 future_traverse(PyObject *self, visitproc visit, void *arg)
 {
     gl_future *f = (gl_future *)self;
@@ -515,6 +534,9 @@ GL_PRIVATE PyGetSetDef future_getset[2] = {
 static PyType_Slot future_slots[] = {
     {Py_tp_doc, PyDoc_STR("Future(*, loop=None)\n--\n\n"
                           "A result that will be there later; an asyncio.Future.")},
+#ifdef GL_FREE_THREADED
+    {Py_tp_init, future_init_base},
+#endif
     {Py_tp_traverse, future_traverse},
     {Py_tp_clear, future_clear},
     {Py_tp_dealloc, future_dealloc},

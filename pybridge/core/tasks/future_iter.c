@@ -15,13 +15,20 @@ typedef struct gl_future_iter {
     gl_future *future; /* NULL once exhausted */
 } gl_future_iter;
 
+#ifdef GL_FREE_THREADED
+#define ITER_POOL false /* the allocator has one for each thread */
+#else
+#define ITER_POOL true
+#endif
+
 GL_PRIVATE PyObject *
 future_iter_new(PyObject *fut)
 {
+    GUARD_FUTURE(fut);
     if (future_ensure_alive((gl_future *)fut) < 0)
         return NULL;
     gl_future_iter *it;
-    if (G.iter_pool_len) {
+    if (ITER_POOL && G.iter_pool_len) {
         it = G.iter_pool[--G.iter_pool_len];
         Py_INCREF(G.future_iter_type);
         _Py_NewReference((PyObject *)it);
@@ -45,6 +52,7 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
         *result = Py_NewRef(Py_None);
         return PYGEN_RETURN;
     }
+    GUARD_FUTURE(f);
     if (f->state == GL_PENDING) {
         if (f->blocking) {
             PyErr_SetString(PyExc_RuntimeError, "await wasn't used with future");
@@ -192,7 +200,7 @@ future_iter_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     Py_CLEAR(((gl_future_iter *)self)->future);
-    if (G.iter_pool_len < GL_ITER_POOL)
+    if (ITER_POOL && G.iter_pool_len < GL_ITER_POOL)
         G.iter_pool[G.iter_pool_len++] = (gl_future_iter *)self;
     else
         PyObject_GC_Del(self);

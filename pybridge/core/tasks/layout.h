@@ -14,7 +14,7 @@
  * against their public behaviour (probe.c, goloop/_internal/probe.py).  Where anything differs
  * goloop uses the stdlib's classes.
  *
- * The GIL guards every field; before 3.14 a task's node too, which belongs to one list of
+ * The GIL guards every field, or without one the lock of the loop that is in it; before 3.14 a task's node too, which belongs to one list of
  * the process, while that of 3.14 belongs to a list of the thread.
  */
 #ifndef GOLOOP_LAYOUT_H
@@ -27,7 +27,9 @@
 #define GL_LAYOUT_UNKNOWN_FROM 0x03100000
 #endif
 
-#if PY_VERSION_HEX >= GL_LAYOUT_UNKNOWN_FROM || defined(Py_GIL_DISABLED) || defined(Py_DEBUG)
+/* Without the GIL the futures of 3.14 have locks of their own, which ours would have to take. */
+#if PY_VERSION_HEX >= GL_LAYOUT_UNKNOWN_FROM || defined(Py_DEBUG) || \
+    (defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000)
 /* The structs below are then never used. */
 #define GL_LAYOUT_KNOWN 0
 #else
@@ -64,8 +66,13 @@
     char awaited_by_is_set;
 #define GL_TASK_NODE gl_task_node node;
 #else
+#ifdef Py_GIL_DISABLED /* the object's head has 16 bytes more */
+#define GL_FUTURE_SIZE 120
+#define GL_TASK_SIZE 160
+#else
 #define GL_FUTURE_SIZE 104
 #define GL_TASK_SIZE 144
+#endif
 #define GL_LAYOUT_AWAITED_BY 0
 #define GL_FUTURE_OBJECTS(X) GL_FUTURE_FIRST(X) X(cancelled_exc)
 #define GL_AWAITED_BY_FLAGS

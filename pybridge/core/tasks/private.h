@@ -27,6 +27,20 @@ has_layout(PyObject *o)
     return is_any_exact_future(o) || PyObject_TypeCheck(o, G.asyncio.Future);
 }
 
+/* Whether the running task is asyncio's to know only when somebody asks. */
+#if defined(GL_FREE_THREADED) && !GL_LAYOUT_AWAITED_BY
+#define GL_LAZY_CURRENT 1
+#else
+#define GL_LAZY_CURRENT 0
+#endif
+
+/* Holds the lock of a future's loop to the end of the block. */
+#ifdef GL_FREE_THREADED
+#define GUARD_FUTURE(f) GL_GUARD(gl_as_loop(((gl_future *)(f))->loop))
+#else
+#define GUARD_FUTURE(f) ((void)0)
+#endif
+
 /* A method's result: None, or NULL where r is -1. */
 static inline PyObject *
 none_or_null(int r)
@@ -43,6 +57,13 @@ GL_PRIVATE_INLINE int current_leave(char *ts, PyObject *loop, PyObject *task, bo
 #if PY_VERSION_HEX >= 0x030C0000
 /* Makes `task` (None: no task) the current one; returns the one before, or None. */
 GL_PRIVATE PyObject *current_swap(PyObject *loop, PyObject *task);
+#endif
+
+#if GL_LAZY_CURRENT
+/* ---- current_lazily.c ------------------------------------------------------------------------ */
+
+/* The loop's thread: a step of `task` begins, or with NULL ends. */
+GL_PRIVATE void current_set_lazily(gl_loop *loop, PyObject *task);
 #endif
 
 /* ---- task_registry.c ------------------------------------------------------------------------- */
@@ -68,6 +89,8 @@ GL_PRIVATE int future_outcome(gl_future *f, PyObject **exc);
 /* RuntimeError where Future.__init__ has not run, or the collector has cleared it. */
 GL_PRIVATE_INLINE int future_ensure_alive(gl_future *f);
 
+/* asyncio.Future.__init__. */
+GL_PRIVATE int future_init_base(PyObject *self, PyObject *args, PyObject *kwds);
 /* What Task has of Future. */
 GL_PRIVATE int future_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int future_clear(PyObject *self);

@@ -165,10 +165,35 @@ import_methods(void)
     return 0;
 }
 
+#ifdef GL_FREE_THREADED
+/* What a Future has of asyncio's, too, is called with its loop's lock. */
+static int
+guard_types(PyTypeObject *future, PyTypeObject *task)
+{
+    /* The Task first, for it is a Future too. */
+    if (gl_guard_type(task, GL_HOME_FUTURE, NULL, GL_GUARD_ENDS) < 0 ||
+        gl_guard_type(future, GL_HOME_FUTURE, NULL, GL_GUARD_CALLS) < 0 ||
+        gl_guard_inherited(future, G.asyncio.Future, GL_HOME_FUTURE) < 0 ||
+        gl_guard_inherited(task, G.asyncio.Task, GL_HOME_FUTURE) < 0 ||
+        gl_guard_type(G.future_iter_type, GL_HOME_NONE, NULL, GL_GUARD_CALLS) < 0 ||
+        gl_guard_type(G.step_type, GL_HOME_NONE, NULL, GL_GUARD_CALLS) < 0)
+        return -1;
+    future->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
+    task->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
+    PyType_Modified(future);
+    PyType_Modified(task);
+    return 0;
+}
+#endif
+
 static int
 make_types(PyObject *module)
 {
     PyObject *task = NULL, *bases = NULL;
+#ifdef GL_FREE_THREADED
+    future_spec.flags &= ~(unsigned)Py_TPFLAGS_IMMUTABLETYPE; /* until they are guarded */
+    task_spec.flags &= ~(unsigned)Py_TPFLAGS_IMMUTABLETYPE;
+#endif
     PyObject *future = PyType_FromSpecWithBases(&future_spec, (PyObject *)G.asyncio.Future);
     G.step_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &step_spec, NULL);
     G.future_iter_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &future_iter_spec, NULL);
@@ -187,6 +212,13 @@ make_types(PyObject *module)
      * Without the flag the dict is made at the first attribute, as in 3.13. */
     ((PyTypeObject *)future)->tp_flags &= ~(unsigned long)Py_TPFLAGS_INLINE_VALUES;
     ((PyTypeObject *)task)->tp_flags &= ~(unsigned long)Py_TPFLAGS_INLINE_VALUES;
+#endif
+#ifdef GL_FREE_THREADED
+    if (guard_types((PyTypeObject *)future, (PyTypeObject *)task) < 0) {
+        Py_DECREF(future);
+        Py_DECREF(task);
+        return -1;
+    }
 #endif
     G.future_type = (PyTypeObject *)future;
     G.task_type = (PyTypeObject *)task;

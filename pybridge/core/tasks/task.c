@@ -285,15 +285,21 @@ task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 /* ---- construction ---------------------------------------------------------------------------- */
 
+static inline unsigned long long
+next_name(void)
+{
+    return __atomic_add_fetch(&G.task_names, 1, __ATOMIC_RELAXED);
+}
+
 /* The value of the name field for what the caller gave (None or NULL: a default). */
 static PyObject *
 name_object(PyObject *name)
 {
     if (name == NULL || name == Py_None) {
 #if GL_LAYOUT_LAZY_NAME
-        return PyLong_FromUnsignedLongLong(++G.task_names); /* get_name() formats it */
+        return PyLong_FromUnsignedLongLong(next_name()); /* get_name() formats it */
 #else
-        return PyUnicode_FromFormat("Task-%llu", ++G.task_names);
+        return PyUnicode_FromFormat("Task-%llu", next_name());
 #endif
     }
     if (PyUnicode_CheckExact(name))
@@ -402,10 +408,11 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
     }
     /* The Future's own: which loop, and in debug mode who makes us. */
     PyObject *future_kwds = Py_BuildValue("{OO}", G.s_loop, loop);
-    int r = future_kwds ? G.asyncio.Future->tp_init(self, G.empty_tuple, future_kwds) : -1;
+    int r = future_kwds ? future_init_base(self, G.empty_tuple, future_kwds) : -1;
     Py_XDECREF(future_kwds);
     if (r < 0)
         return -1;
+    GUARD_FUTURE(self);
     int good = is_coroutine(coro);
     if (good <= 0) {
         if (good == 0) {

@@ -21,6 +21,7 @@ static PyObject *
 wakeup_call(PyObject *self, PyObject *fut)
 {
     PyObject *exc;
+    GUARD_FUTURE(self);
     if (wakeup_outcome((gl_task *)self, fut, &exc) < 0)
         return NULL;
     int r = task_step((gl_task *)self, exc);
@@ -93,6 +94,7 @@ step_call(PyObject *self, PyObject *args, PyObject *kwds)
     }
     if (s->task == NULL)
         Py_RETURN_NONE; /* the collector has cleared us */
+    GUARD_FUTURE(s->task);
     gl_task *task = (gl_task *)Py_NewRef((PyObject *)s->task);
     PyObject *exc = Py_XNewRef(s->exc);
     int r = task_step(task, exc);

@@ -472,7 +472,7 @@ GL_PRIVATE PyObject *
 gl_waiting_loops(PyObject *users, int fd)
 {
     PyObject *loops = PyList_New(0);
-    gl_loop_list all = gl_loops_all();
+    gl_loop_list all = gl_loops_all(false);
     for (uint32_t i = 0; loops != NULL && loops != Py_None && i < all.len; i++) {
         int waits = loop_waits(all.item[i], users, fd);
         if (waits < 0)
