@@ -213,7 +213,8 @@ def tsan() -> bool:
         GOLOOP_TEST_LOOP="goloop",
         GOLOOP_TEST_LOOPS_SECONDS=seconds,
     )
-    passed = _sanitized_tests(made, env, BUILD / "tsan", ["tests/threads"])
+    tests = ["tests/threads", *environments.workers()]
+    passed = _sanitized_tests(made, env, BUILD / "tsan", tests, lambda: sanitizers.races(reports))
     races = sanitizers.races(reports)
     for race in races:
         print(race.text, flush=True)
@@ -224,14 +225,22 @@ def tsan() -> bool:
     return passed and not races
 
 
-def _sanitized_tests(made: Environment, env: dict[str, str], tree: Path, tests: list[str]) -> bool:
+def _sanitized_tests(
+    made: Environment,
+    env: dict[str, str],
+    tree: Path,
+    tests: list[str],
+    hopeless: Callable[[], object] = bool,
+) -> bool:
     cache = made.home / "pytest-cache"
     pytest = ["-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
     if _passes(made.python, *pytest, "--cache-clear", *tests, env=env, cwd=tree):
         return True
     # A few tests are of moments: few failures are tried once more, alone.
     failed = environments.few_failures(cache)
-    return bool(failed) and _passes(made.python, *pytest, *failed, env=env, cwd=tree)
+    if not failed or hopeless():
+        return False
+    return _passes(made.python, *pytest, *failed, env=env, cwd=tree)
 
 
 def forks() -> bool:

@@ -11,6 +11,7 @@ import os
 import pkgutil
 import ssl
 import sys
+import sysconfig
 import tempfile
 import warnings
 from asyncio.subprocess import PIPE
