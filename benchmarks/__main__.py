@@ -115,6 +115,8 @@ def _list(_options: argparse.Namespace) -> int:
     print("loops:", ", ".join(BY_NAME))
     for case in CASES:
         rest = " (full only)" * case.full
+        if case.kind == "loops":
+            rest = " (by default only without the GIL)"
         print(f"{case.name:22} {case.unit:14} {case.title}: {case.isolates}{rest}")
     return 0
 

@@ -1110,7 +1110,7 @@ def test_several_loops_are_measured(name: str) -> None:
     assert found["server_cpu"] > 0
     assert ("call_ns" in found) == (name == "loops-flood")
     if not cases.BY_NAME[name].server:
-        assert found["gil"] == float(threads.has_gil())
+        assert found["gil"] == 1 or runner.free_threaded(sys.executable)
 
 
 @needs_compiler
