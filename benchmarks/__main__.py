@@ -115,6 +115,8 @@ def _list(_options: argparse.Namespace) -> int:
     print("loops:", ", ".join(BY_NAME))
     for case in CASES:
         rest = " (full only)" * case.full
+        if case.kind == "loops":
+            rest = " (by default only without the GIL)"
         print(f"{case.name:22} {case.unit:14} {case.title}: {case.isolates}{rest}")
     return 0
 
@@ -133,17 +135,20 @@ def _quick(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    plans = _plans(options)
+    pythons = options.python or [sys.executable]
+    plans = [_plans(options, free_threaded=runner.free_threaded(python)) for python in pythons]
     # The order of the catalogue, whatever the order on the command line.
     loops = [loop for loop in LOOPS if loop.name in options.loops]
     status = 0
-    for python in options.python or [sys.executable]:
-        for settings, cases in plans:
+    for python, planned in zip(pythons, plans, strict=True):
+        for settings, cases in planned:
             status |= _run_one(python, settings, cases, loops, keep=not options.no_save)
     return status
 
 
-def _plans(options: argparse.Namespace) -> list[tuple[runner.Settings, list[Case]]]:
+def _plans(
+    options: argparse.Namespace, *, free_threaded: bool
+) -> list[tuple[runner.Settings, list[Case]]]:
     """Return what is to be measured, and how: one run each."""
     rounds, until = options.rounds, options.until
     if until is None:
@@ -163,9 +168,9 @@ def _plans(options: argparse.Namespace) -> list[tuple[runner.Settings, list[Case
     )
     plans = []
     if options.allocator != "default":
-        plans.append((steady, select(options.cases or ["all"])))
+        plans.append((steady, select(options.cases or ["all"], free_threaded=free_threaded)))
     if options.allocator == "default" or (options.allocator is None and options.cases is None):
-        chosen = select(options.cases or ["full"])
+        chosen = select(options.cases or ["full"], free_threaded=free_threaded)
         if not options.cases:
             chosen = [case for case in chosen if case.allocates]
         elif not all(case.kind == "net" for case in chosen):

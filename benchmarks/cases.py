@@ -14,10 +14,14 @@ A case is of one of these kinds, which name the program that measures it:
   costs the server in bytes.
 * ``storm``: one process under the loop (storm.py) that serves TLS and keeps time, and
   clients.  The figure is how late a timer comes.
+* ``loops``: several loops in one process, a thread and a core each, and the same with one:
+  rows of a group that are measured in the same rounds.  Its program is threads.py, or, where
+  it has a server, those of ``net``.  Its samples are of the form of theirs.
 * ``startup``: one process (startup.py) that imports the loop's package and runs
   an empty coroutine.  Its samples are milliseconds and KiB.
 
-`all` names the cases that are measured by default; the rest of the grid, and with it
+`all` names the cases that are measured by default, those of ``loops`` where an interpreter
+has no GIL among them; the rest of the grid, and with it
 every case, is `full`.
 """
 
@@ -28,7 +32,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Kind = Literal["net", "children", "micro", "startup", "latency", "memory", "storm"]
+Kind = Literal["net", "children", "micro", "startup", "latency", "memory", "storm", "loops"]
 CONNECTIONS = (1, 10, 100)
 SIZES = {"1k": 1024, "10k": 10 * 1024, "100k": 100 * 1024}
 MIB = 1024 * 1024
@@ -61,7 +65,7 @@ class Case:
     isolates: str
     unit: str
     ceilings: tuple[str, ...] = ()  # servers without Python that can stand beside
-    # net, latency, memory and storm only
+    # net, latency, memory, storm and some of loops only
     server: str = ""  # a server of serve.py
     mode: str = ""  # a mode of the load generator
     connections: int = 0
@@ -72,13 +76,16 @@ class Case:
     key: str = "rate"
     # latency only: the share of uvloop's peak rate
     share: float = 0
+    # loops only: how many, and the cores that they and threads beside them keep busy
+    loops: int = 1
+    cores: int = 1
     # A row whose best value is a target, not the smallest one (sleep accuracy).
     target: float | None = None
 
     @property
     def higher_is_better(self) -> bool:
         """Rates are better when higher, times and sizes when lower."""
-        return self.kind in ("net", "children")
+        return self.kind in ("net", "children", "loops")
 
     @property
     def allocates(self) -> bool:
@@ -90,10 +97,10 @@ class Case:
         """Whether the load generator has to speak TLS."""
         return self.mode.startswith("tls")
 
-    def fits(self, pattern: str) -> bool:
+    def fits(self, pattern: str, *, free_threaded: bool = False) -> bool:
         """Whether a word of the command line means this case among others."""
         if pattern == "all":
-            return not self.full
+            return not self.full and (free_threaded or self.kind != "loops")
         return pattern in (self.group, self.kind, "full") or fnmatchcase(self.name, pattern)
 
 
@@ -185,6 +192,11 @@ _OTHER_NETWORK = (
     ),
 )  # fmt: skip
 
+
+def _count(loops: int) -> str:
+    return "1 loop" if loops == 1 else f"{loops} loops"
+
+
 _APPLICATIONS = {"aiohttp": ("aiohttp",), "uvicorn": ("uvicorn", "httptools")}
 _HELD = (
     *(
@@ -216,6 +228,49 @@ _CHILDREN = (
     ("spawn-x20", "start /bin/true ×20, wait", "children in numbers: who is woken by whose end"),
     ("communicate", "start /bin/cat, communicate 64 B", "a child with two pipes and a stream each"),
 )
+
+
+# Rows with one loop and with two.
+_SCALING = (
+    ("burn", "a callback that computes", "callbacks/s",
+     "Python for 50 µs and hardly the loop: what interpreter and machine allow"),
+    ("sleep", "sleep(0)", "steps/s", "a task's step and the turn round it"),
+    ("tasks", "create_task + await", "tasks/s", "making, stepping and finishing a task"),
+    ("timers", "call_later, fired and cancelled", "timers/s",
+     "a timer that fires, and one that is cancelled, with 2,000 armed"),
+)  # fmt: skip
+_SEVERAL = (
+    *(
+        Case(
+            f"loops-{name}-x{loops}", f"loops-{name}", "loops", f"{title}, {_count(loops)}",
+            isolates, unit, loops=loops, cores=loops,
+        )
+        for name, title, unit, isolates in _SCALING
+        for loops in (1, 2)
+    ),
+    *(
+        Case(
+            f"loops-echo-x{loops}", "loops-echo", "loops",
+            f"Protocol echo, 1 KiB ×32, 50 µs of Python, {_count(loops)}",
+            "a server whose handler works, with a listening socket for each loop",
+            "messages/s", server="burning", mode="echo", connections=32, size=1024,
+            loops=loops, cores=loops,
+        )
+        for loops in (1, 2)
+    ),
+    Case(
+        "loops-pingpong", "loops-pingpong", "loops",
+        f"call_soon_threadsafe there and back, {_count(2)}",
+        "waking the other loop, one call under way at any time",
+        "round trips/s", loops=2, cores=2,
+    ),
+    Case(
+        "loops-flood", "loops-flood", "loops",
+        f"call_soon_threadsafe from a thread without one, {_count(1)}",
+        "posting and serving at once: how the two threads keep each other waiting",
+        "calls/s", loops=1, cores=2,
+    ),
+)  # fmt: skip
 
 
 def _catalogue() -> list[Case]:
@@ -264,6 +319,7 @@ def _catalogue() -> list[Case]:
         )
         for label, seconds in (("200us", 0.0002), ("5ms", 0.005))
     )  # fmt: skip
+    cases.extend(_SEVERAL)
     cases.append(
         Case("startup-time", "startup", "startup", "interpreter up to first loop",
              "import, library loading, first loop; interpreter start excluded",
@@ -320,14 +376,15 @@ CASES = tuple(_catalogue())
 BY_NAME = {case.name: case for case in CASES}
 
 
-def select(patterns: Sequence[str]) -> list[Case]:
+def select(patterns: Sequence[str], *, free_threaded: bool = False) -> list[Case]:
     """Return the cases whose name, group or kind fits a pattern, in catalogue order.
 
-    Raises ValueError for a pattern that fits nothing.
+    A word may hold several patterns with commas between them.  What `all` means depends on
+    the interpreter.  Raises ValueError for a pattern that fits nothing.
     """
     chosen: set[str] = set()
-    for pattern in patterns:
-        fitting = {case.name for case in CASES if case.fits(pattern)}
+    for pattern in ",".join(patterns).split(","):
+        fitting = {case.name for case in CASES if case.fits(pattern, free_threaded=free_threaded)}
         if not fitting:
             raise ValueError(f"no case is called {pattern!r}; see: python -m benchmarks list")
         chosen |= fitting

@@ -81,16 +81,22 @@ def main(arguments: list[str]) -> None:
         from benchmarks import allocator, serve
         from benchmarks.factories import resolve
 
-        factory, server, directory, layout = rest
+        factory, server, directory, layout, loops = rest
         found = resolve(factory)
         # Last, so that what the imports allocated lies below.
         allocator.lay_out(int(layout))
-        serve.main(found, server, directory)
+        serve.main(found, server, directory, int(loops))
     elif action == "children":
         from benchmarks import children
         from benchmarks.factories import resolve
 
         print(json.dumps(children.main(resolve(rest[0]), rest[1], *map(float, rest[2:]))))
+    elif action == "threads":
+        from benchmarks import threads
+        from benchmarks.factories import resolve
+
+        factory, case, loops, *times = rest
+        print(json.dumps(threads.main(resolve(factory), case, int(loops), *map(float, times))))
     elif action == "storm":
         from benchmarks import storm
         from benchmarks.factories import resolve

@@ -24,8 +24,13 @@ class Cores:
 
 def cores() -> Cores:
     """Choose the first and the last core that this process may use."""
-    usable = sorted(os.sched_getaffinity(0))
-    return Cores(server=usable[0], client=usable[-1])
+    found = usable()
+    return Cores(server=found[0], client=found[-1])
+
+
+def usable() -> list[int]:
+    """Name the cores that this process may use."""
+    return sorted(os.sched_getaffinity(0))
 
 
 def describe() -> dict[str, str]:

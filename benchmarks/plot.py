@@ -89,7 +89,7 @@ def _in_both_schemes(svg: str) -> str:
 
 def _network(case: Case) -> bool:
     # The whole grid would make the plot a metre long.
-    return case.higher_is_better and not case.full
+    return case.kind in ("net", "children") and not case.full
 
 
 def _operations(case: Case) -> bool:

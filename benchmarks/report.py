@@ -25,6 +25,7 @@ from benchmarks.tables import (
     Chosen,
     allocator_table,
     behind,
+    calls_table,
     cell,
     claimed,
     cpu_table,
@@ -36,8 +37,10 @@ from benchmarks.tables import (
     network_table,
     plain_table,
     ratio,
+    scaling_table,
     startup_table,
     time_table,
+    with_gil,
 )
 
 DOCS = native.ROOT / "docs"
@@ -64,6 +67,13 @@ shake hands by TLS. A tick that a late one delayed counts from when it was due."
 OPERATIONS = f"""\
 Nanoseconds of CPU each; what one process measured is the median of its repeats. {PYTHON} is
 what its own code takes for the same without a loop: a limit for all that leave it as it is."""
+SEVERAL = """\
+The work of all loops together, each in a thread of its own and with a core of its own. Twice
+the rate is the most that two loops can reach; what interpreter and machine allow is what the
+callback that computes reaches. Where all cores are the server's, the client of the echo has
+a part of them."""
+SEVERAL_COSTS = "Microseconds of the process's CPU for one of these, all loops and threads:"
+CALLS = "Nanoseconds that one call took the thread which posts as fast as it can:"
 MEMORY = "Bytes of resident memory that one connection costs the server's process:"
 CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's own:"
 
@@ -110,10 +120,25 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
         some = [case for case in cases if case.kind == kind and case.name not in run.missing]
         if some:
             parts += [text, cpu_table({case.name: run for case in some}, some)]
+    some = [case for case in cases if case.kind == "loops" and case.name not in run.missing]
+    if some:
+        parts += several({case.name: run for case in some}, some)
     some = [case for case in cases if case.kind == "latency" and case.name in run.samples]
     if some:
         parts += [LATENCY, latency_table({case.name: run for case in some}, some)]
     return "\n".join([*parts, *missing])
+
+
+def several(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
+    """Write the tables of several loops in one process."""
+    parts = [SEVERAL, scaling_table(chosen, cases)]
+    gil = with_gil(chosen, cases)
+    if gil:
+        parts.append(f"Under the GIL, which lets one thread at a time run: {', '.join(gil)}.")
+    calls = calls_table(chosen, cases)
+    if calls:
+        parts += [CALLS, calls]
+    return [*parts, SEVERAL_COSTS, cpu_table(chosen, cases)]
 
 
 # ---- the page ----------------------------------------------------------------------
@@ -209,7 +234,8 @@ def section(
     `layouts` has the runs of the allocator's table.
     """
     newest = max(chosen.values(), key=lambda run: run.date)
-    parts = [f"## CPython {newest.python}", facts(chosen)]
+    build = ", free-threaded" if newest.free_threaded else ""
+    parts = [f"## CPython {newest.python}{build}", facts(chosen)]
     parts += [f"![Ratios to {BASE}]({image})" for image in images]
     network = measured(chosen, lambda case: case.kind == "net")
     if network:
@@ -240,6 +266,9 @@ def section(
             "Microseconds that a sleep took. One below what was asked woke too early.",
             plain_table(chosen, sleeping),
         ]
+    scaling = measured(chosen, lambda case: case.kind == "loops")
+    if scaling:
+        parts += ["### Several loops in one process", *several(chosen, scaling)]
     storms = measured(chosen, lambda case: case.kind == "storm")
     if storms:
         parts += ["### Timers while others shake hands", STORMS, time_table(chosen, storms)]
@@ -293,7 +322,8 @@ def facts(chosen: Chosen) -> str:
         lines.append(
             f"- {rows} by `{run.command}` on {run.date[:10]}, tree {run.commit}: "
             f"{_rounds(run)} of {run.seconds:g} s after {run.warmup:g} s; "
-            f"load generator: {run.client}; {setting(run.allocator)}."
+            f"load generator: {run.client}; {setting(run.allocator)}"
+            f"{f'; PYTHON_GIL={run.gil}' if run.gil else ''}."
         )
     windows, bad, unknown = _disturbances(chosen)
     if windows:

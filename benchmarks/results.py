@@ -48,6 +48,8 @@ class Run:
     # this share of it; 0: there were `rounds` of them.
     until: float = 0
     max_rounds: int = 0
+    # PYTHON_GIL of every measured process; none: as the interpreter decides.
+    gil: str = ""
 
     def add(self, case: str, loop: str, number: int, sample: Sample) -> None:
         """Record a sample."""
@@ -74,8 +76,13 @@ class Run:
 
     @property
     def tag(self) -> str:
-        """Name the interpreter in file names: cp314."""
-        return "cp" + "".join(self.python.split(".")[:2])
+        """Name the interpreter in file names: cp314, or cp314t without the GIL."""
+        return "cp" + "".join(self.python.split(".")[:2]) + "t" * self.free_threaded
+
+    @property
+    def free_threaded(self) -> bool:
+        """Whether the interpreter was built to run without the GIL."""
+        return "free-threading build" in self.build
 
 
 # Figures that are a sample's total divided by its messages, and in which unit.

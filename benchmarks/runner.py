@@ -4,7 +4,7 @@ For each case, for each round, for each loop: start a fresh process, measure,
 end it.  The order of the loops turns by one each round, so that no loop always
 follows the same neighbour.  A loop that fails is recorded with its last words
 and tried again in the next round; after two failures in a row it is left out of
-the rest of the case.
+the rest of the case.  Cases of one group with several loops take part in the same rounds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO
@@ -35,7 +36,11 @@ from benchmarks.stats import ratio_of
 
 START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
 GRACE_SECONDS = 30.0  # beyond the measured time, before a child is given up
+END_SECONDS = 1.0  # from a crash to the end of the process
 FAILURES = 2
+CRASHED = ("fatal error: ", "panic: ", "Fatal Python error: ")
+# The one setting of Python's own that measured processes are given.
+GIL = "PYTHON_GIL"
 # What a process with many connections has open besides, the batch that is not counted included.
 SPARE_FILES = 1000
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -71,6 +76,15 @@ class Settings:
         return NOTHING if self.layouts else allocator.STEADY
 
 
+def free_threaded(python: str) -> bool:
+    """Whether an interpreter was built to run without the GIL."""
+    asked = "import sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+    answer = subprocess.run(
+        [python, "-c", asked], env=environment(), capture_output=True, text=True, check=False
+    )
+    return answer.stdout.strip() == "1"
+
+
 class Runner:
     """Measures under one interpreter."""
 
@@ -97,7 +111,7 @@ class Runner:
     ) -> Run:
         """Ask the interpreter about itself and the loops; build what the cases need."""
         arguments = [f"{loop.name}={loop.factory}={','.join(loop.distributions)}" for loop in loops]
-        described = json.loads(self._child(["describe", *arguments], core=None, limit=120))
+        described = json.loads(self._child(["describe", *arguments], cores=None, limit=120))
         found: dict[str, dict[str, str]] = described["loops"]
         for loop in loops:
             if "error" in found[loop.name]:
@@ -133,6 +147,7 @@ class Runner:
             layouts=self.settings.layouts,
             until=self.settings.until,
             max_rounds=self.settings.max_rounds if self.settings.until else 0,
+            gil=environment().get(GIL, ""),
         )
 
     def _missing(self, cases: Sequence[Case], packages: dict[str, str]) -> dict[str, str]:
@@ -142,6 +157,8 @@ class Runner:
             absent = [name for name in case.packages if ABSENT in packages[name]]
             if absent:
                 missing[case.name] = f"{', '.join(absent)} is not installed on this Python"
+            elif case.cores > len(machine.usable()):
+                missing[case.name] = f"it needs {case.cores} cores"
             elif case.kind == "memory" and self._files() < case.connections + SPARE_FILES:
                 missing[case.name] = f"a process may open {self._files()} files, too few"
             elif case.mode:
@@ -172,36 +189,50 @@ class Runner:
         keep: Callable[[], None] = lambda: None,
     ) -> None:
         """Measure cases into a run, one after the other; keep() is called after each."""
-        for number, case in enumerate(cases, 1):
-            if case.name in run.missing:
-                self.say(f"[{number}/{len(cases)}] {case.name}: {run.missing[case.name]}")
-                continue
-            self.measure_case(run, case, loops)
-            self.say(f"[{number}/{len(cases)}] {_progress(run, case)}")
-            keep()
+        done = 0
+        for together in _together(cases):
+            measurable = [case for case in together if case.name not in run.missing]
+            if measurable:
+                self.measure_cases(run, measurable, loops)
+            for case in together:
+                done += 1
+                text = _progress(run, case)
+                if case not in measurable:
+                    text = f"{case.name}: {run.missing[case.name]}"
+                self.say(f"[{done}/{len(cases)}] {text}")
+            if measurable:
+                keep()
 
-    def measure_case(self, run: Run, case: Case, loops: Sequence[Loop]) -> None:
-        """Measure one case: all rounds, the loops interleaved."""
+    def measure_cases(self, run: Run, cases: Sequence[Case], loops: Sequence[Loop]) -> None:
+        """Measure cases together: all rounds, the loops interleaved.
+
+        A loop's cases follow one another, because it is compared with itself in them.
+        """
         competitors = [
-            loop.name
+            (case, loop.name)
             for loop in loops
+            for case in cases
             if "error" not in run.loops[loop.name] and loop.takes_part(case)
         ]
         competitors += [
-            name for name in case.ceilings if "error" not in run.loops.get(name, {"error": ""})
+            (case, name)
+            for case in cases
+            for name in case.ceilings
+            if "error" not in run.loops.get(name, {"error": ""})
         ]
         failures = dict.fromkeys(competitors, 0)
         number = -1
-        while self._go_on(run, case, number := number + 1):
+        while any(self._go_on(run, case, number + 1) for case in cases):
+            number += 1
             turn = number % max(len(competitors), 1)
-            for name in competitors[turn:] + competitors[:turn]:
-                if failures[name] >= FAILURES:
+            for case, name in competitors[turn:] + competitors[:turn]:
+                if failures[case, name] >= FAILURES:
                     continue
                 try:
                     run.add(case.name, name, number, self._sample(case, name, number))
-                    failures[name] = 0
+                    failures[case, name] = 0
                 except Failure as error:
-                    failures[name] += 1
+                    failures[case, name] += 1
                     run.fail(case.name, name, without_paths(str(error)))
                     self.say(f"  {case.name}: {name} failed in round {number}: {error}")
 
@@ -234,22 +265,31 @@ class Runner:
         loop = BY_NAME[name]
         action = ["startup", loop.factory]
         times = [str(self.settings.warmup), str(self.settings.seconds)]
+        cores = machine.usable()[: case.cores]
         if case.kind == "micro":
             action = ["micro", loop.factory, case.name]
         elif case.kind == "children":
             action = ["children", loop.factory, case.name, *times]
+        elif case.kind == "loops":
+            action = ["threads", loop.factory, case.group, str(case.loops), *times]
         elif case.kind == "storm":
             # The measured process starts the clients, and adds its port and its id.
             clients = [str(self._client(case)), case.mode]
             clients += [str(case.connections), str(case.size), *times]
             place = [str(native.identity().parent), str(self.cores.client)]
             action = ["storm", loop.factory, *place, *clients]
-        return self._own_sample(action, loop.environment)
+        return self._own_sample(action, loop.environment, cores)
 
-    def _own_sample(self, action: list[str], variables: Mapping[str, str] = NOTHING) -> Sample:
+    def _own_sample(
+        self,
+        action: list[str],
+        variables: Mapping[str, str] = NOTHING,
+        cores: Sequence[int] | None = None,
+    ) -> Sample:
         """Have a process measure itself."""
         limit = GRACE_SECONDS + self.settings.seconds
-        sample: Sample = json.loads(self._child(action, self.cores.server, limit, variables))
+        where = [self.cores.server] if cores is None else cores
+        sample: Sample = json.loads(self._child(action, where, limit, variables))
         return sample
 
     def _peak(self, case: Case, number: int) -> float:
@@ -272,7 +312,7 @@ class Runner:
             return native.go_program()
         if case.mode == "tls":
             return native.tls_program()
-        if case.mode == "echo" and case.server != "unix":
+        if case.mode == "echo" and case.kind == "net" and case.server != "unix":
             return self.generator
         return native.c_program("epoll_load")
 
@@ -295,7 +335,7 @@ class Runner:
             loop = BY_NAME[name]
             variables |= loop.environment
             arguments = ["serve", loop.factory, case.server, str(directory), str(layout)]
-            command = self._python_command(arguments)
+            command = self._python_command([*arguments, str(case.loops)])
         if case.needs_tls:
             shutil.copy(native.identity(), directory)
         with tempfile.TemporaryFile() as complaints:
@@ -305,10 +345,10 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 env=variables,
-                preexec_fn=_pin(self.cores.server, many_files=case.kind == "memory"),
+                preexec_fn=_pin(machine.usable()[: case.cores], many_files=case.kind == "memory"),
             )
             try:
-                address = _address(server, complaints)
+                address = _address(server, complaints, case.loops)
                 size = case.size if rate is None else rate
                 arguments = [address, str(case.connections), str(size)]
                 return self._load(case, arguments, server, complaints)
@@ -338,14 +378,14 @@ class Runner:
                 text=True,
                 check=False,
                 env=environment(allocator.STEADY),  # the client is to be no variable
-                preexec_fn=_pin(self.cores.client),
+                preexec_fn=_pin([self.cores.client]),
                 timeout=settings.warmup + settings.seconds + GRACE_SECONDS,
             )
         except subprocess.TimeoutExpired as error:
             raise Failure("the load generator did not end") from error
-        ended = server.poll()
+        ended = _ended(server, wait=done.returncode != 0)
         if ended is not None:
-            raise Failure(f"the server {_ending(ended)}: {_last_line(complaints)}")
+            raise Failure(f"the server {_told(ended, _last_line(complaints))}")
         if done.returncode != 0:
             raise Failure(_text_last_line(done.stderr) or _ending(done.returncode))
         sample: Sample = json.loads(done.stdout)
@@ -380,7 +420,7 @@ class Runner:
     def _child(
         self,
         arguments: list[str],
-        core: int | None,
+        cores: Sequence[int] | None,
         limit: float,
         variables: Mapping[str, str] = NOTHING,
     ) -> str:
@@ -393,11 +433,13 @@ class Runner:
                 text=True,
                 check=False,
                 env={**environment(self.settings.allocator), **variables},
-                preexec_fn=None if core is None else _pin(core),
+                preexec_fn=None if cores is None else _pin(cores),
                 timeout=limit,
             )
         except subprocess.TimeoutExpired as error:
             raise Failure(f"did not end within {limit:.0f} s") from error
+        if done.returncode < 0:
+            raise Failure(_told(done.returncode, _text_last_line(done.stderr)))
         if done.returncode != 0:
             raise Failure(_text_last_line(done.stderr) or _ending(done.returncode))
         return _text_last_line(done.stdout)
@@ -408,16 +450,23 @@ def environment(variables: Mapping[str, str] = NOTHING) -> dict[str, str]:
 
     Settings that change what is measured are taken out: allocator tuning (a loop
     that holds large blocks gains or loses threefold by it), debug modes, paths, and
-    goloop's own.  What is to be set is the run's own choice, and recorded with it.
+    goloop's own.  What is to be set is the run's own choice, and recorded with it, and so
+    is whether there is a GIL.
     """
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "GOGC", "GODEBUG"))
         and not name.startswith(("GOMAXPROCS", "GOLOOP_"))
-        and not (name.startswith("PYTHON") and name != "PYTHON")
+        and not (name.startswith("PYTHON") and name not in ("PYTHON", GIL))
     }
     return {**kept, **variables}
+
+
+def _together(cases: Sequence[Case]) -> Iterator[list[Case]]:
+    """Divide cases into those that take part in the same rounds."""
+    for _, found in groupby(cases, lambda case: case.group if case.kind == "loops" else case.name):
+        yield list(found)
 
 
 def without_paths(sentence: str) -> str:
@@ -425,11 +474,11 @@ def without_paths(sentence: str) -> str:
     return re.sub(r"(?<![\w.:/])(?:/[\w.@+-]+)*/([\w.@+-]+)", r"\1", sentence)
 
 
-def _pin(core: int, *, many_files: bool = False) -> Callable[[], None]:
+def _pin(cores: Sequence[int], *, many_files: bool = False) -> Callable[[], None]:
     """Pin between fork and exec, so that every thread of the program inherits it."""
 
     def pin() -> None:
-        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, cores)
         if many_files:
             _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -437,20 +486,24 @@ def _pin(core: int, *, many_files: bool = False) -> Callable[[], None]:
     return pin
 
 
-def _address(server: subprocess.Popen[bytes], complaints: IO[bytes]) -> str:
+def _address(server: subprocess.Popen[bytes], complaints: IO[bytes], loops: int = 1) -> str:
     """Wait for the server's line "port N" or "path P", and return what follows.
 
-    Other lines, say of a logger, are let pass.
+    Each of several loops prints one, and they are joined by commas.  Other lines, say of a
+    logger, are let pass.
     """
     if server.stdout is None:
         raise ValueError("the server's standard output is not a pipe")
     deadline = time.monotonic() + START_SECONDS
     output = b""
+    found: list[str] = []
     while True:
         whole, newline, output = output.partition(b"\n")
         if newline:
             if whole.startswith((b"port ", b"path ")):
-                return os.fsdecode(whole[5:].strip())
+                found.append(os.fsdecode(whole[5:].strip()))
+            if len(found) == loops:
+                return ",".join(found)
             continue
         output = whole
         remaining = max(deadline - time.monotonic(), 0)
@@ -459,14 +512,30 @@ def _address(server: subprocess.Popen[bytes], complaints: IO[bytes]) -> str:
             raise Failure(f"the server did not listen within {START_SECONDS:.0f} s")
         piece = os.read(server.stdout.fileno(), 4096)
         if not piece:
-            raise Failure(f"the server {_ending(server.wait())}: {_last_line(complaints)}")
+            raise Failure(f"the server {_told(server.wait(), _last_line(complaints))}")
         output += piece
+
+
+def _ended(server: subprocess.Popen[bytes], *, wait: bool) -> int | None:
+    """Return a server's status if it has ended.
+
+    One that is about to, because it crashed under its client, may take a moment for that.
+    """
+    try:
+        return server.wait(END_SECONDS if wait else 0)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _ending(status: int) -> str:
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"exited with status {status}"
+
+
+def _told(status: int, words: str) -> str:
+    """Write how a process ended, and its last words where it had any."""
+    return f"{_ending(status)}: {words}" if words else _ending(status)
 
 
 def _last_line(stream: IO[bytes]) -> str:
@@ -476,7 +545,9 @@ def _last_line(stream: IO[bytes]) -> str:
 
 def _text_last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1].strip() if lines else ""
+    # What Go or Python print of a crash is long, and begins with the reason.
+    told = [line for line in lines if line.startswith(CRASHED)]
+    return (told[:1] or lines[-1:] or [""])[0].strip()
 
 
 def _commit() -> str:

@@ -3,6 +3,7 @@
 Each is what a careful user would write, not what suits one loop.  A server
 prints ``port N`` once it listens on 127.0.0.1, or ``path P`` for a Unix socket or
 a FIFO in the directory that it is given, and runs until it is killed.
+Of several loops in one process each serves, and prints a line.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import asyncio
 import os
 import socket
 import ssl
+import threading
+import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
+
+from benchmarks.threads import burn
 
 # What is asked for in one read, and what a stream buffers at most: above the
 # largest message, so that a message can come in one piece where the loop and the
@@ -49,6 +54,15 @@ class SlottedEcho(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Echo."""
+        self.transport.write(data)
+
+
+class BurningEcho(Echo):
+    """The same after some work in Python: what a handler of a program does."""
+
+    def data_received(self, data: bytes) -> None:
+        """Work, and echo."""
+        burn()
         self.transport.write(data)
 
 
@@ -138,7 +152,8 @@ class Source(asyncio.BaseProtocol):
 
 def announce(port: int) -> None:
     """Tell the runner where to connect."""
-    print(f"port {port}", flush=True)
+    # At once, so that another loop's line is not in its midst.
+    print(f"port {port}\n", end="", flush=True)
 
 
 def announce_path(path: Path) -> None:
@@ -326,6 +341,7 @@ async def serve_uvicorn() -> None:
 SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
     "protocol": lambda _: serve_protocol(Echo),
     "slotted": lambda _: serve_protocol(SlottedEcho),
+    "burning": lambda _: serve_protocol(BurningEcho),
     "buffered": lambda _: serve_protocol(BufferedEcho),
     "streams": lambda _: serve_streams(echo_stream),
     "readline": lambda _: serve_streams(echo_lines),
@@ -340,11 +356,28 @@ SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
 }
 
 
-def main(factory: Callable[[], asyncio.AbstractEventLoop], server: str, directory: str) -> None:
-    """Run a server under a fresh loop; the directory is its own."""
+def main(
+    factory: Callable[[], asyncio.AbstractEventLoop], server: str, directory: str, loops: int = 1
+) -> None:
+    """Run a server under a fresh loop; the directory is its own.
+
+    With more loops than one each has a thread, and the whole server with a port of its own.
+    """
 
     async def run() -> None:
         await SERVERS[server](Path(directory))
 
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(run())
+    def serve() -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(run())
+
+    def serve_or_end() -> None:
+        try:
+            serve()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    for _ in range(loops - 1):
+        threading.Thread(target=serve_or_end, daemon=True).start()
+    serve()

@@ -250,6 +250,59 @@ def plain_table(chosen: Chosen, cases: Sequence[Case]) -> str:
     return table(["case", *loops], rows)
 
 
+def scaling_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+    """Rates with one loop and with two, and what the second one brings, of every loop."""
+    loops = loops_in(chosen, cases)
+    groups: dict[str, dict[int, Case]] = {}
+    for case in cases:
+        groups.setdefault(case.group, {})[case.loops] = case
+    header = ["case"]
+    for loop in loops:
+        header += [f"{loop}, 1 loop", "2 loops", "2 ÷ 1"]
+    rows = []
+    for group in groups.values():
+        any_case = next(iter(group.values()))
+        row = [f"{any_case.title.rpartition(', ')[0]}, {any_case.unit}"]
+        for loop in loops:
+            for count in (1, 2):
+                found = group.get(count)
+                row.append(median_cell(chosen[found.name], found, loop) if found else "–")
+            row.append(_scaling(chosen, group, loop))
+        rows.append(row)
+    return table(header, rows)
+
+
+def _scaling(chosen: Chosen, group: dict[int, Case], loop: str) -> str:
+    """Write two loops ÷ one, taken inside the rounds of one run."""
+    if group.keys() < {1, 2}:
+        return "–"
+    one, two = group[1], group[2]
+    run = chosen[two.name]
+    if run is not chosen[one.name]:
+        return "–"
+    return claim(run.figures(two.name, loop, two.key), run.figures(one.name, loop, one.key))
+
+
+def calls_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+    """What a call took a thread that makes one after the other, where it was measured."""
+    loops = loops_in(chosen, cases)
+    rows = [
+        [case.title, *(median_cell(chosen[case.name], case, loop, "call_ns") for loop in loops)]
+        for case in cases
+        if any(chosen[case.name].figures(case.name, loop, "call_ns") for loop in loops)
+    ]
+    return table(["case", *loops], rows) if rows else ""
+
+
+def with_gil(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
+    """Name the loops that had the GIL in a case."""
+    return [
+        loop
+        for loop in loops_in(chosen, cases)
+        if any(any(chosen[case.name].figures(case.name, loop, "gil").values()) for case in cases)
+    ]
+
+
 def startup_table(chosen: Chosen, cases: Sequence[Case]) -> str:
     """Medians, and what each loop adds to asyncio."""
     loops = loops_in(chosen, cases)

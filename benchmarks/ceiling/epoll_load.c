@@ -19,7 +19,8 @@
  *   feed       write to the FIFO at ADDRESS; a message is SIZE bytes written
  *   feed-wide  the same, once the pipe holds 1 MiB
  *   drain      read from the FIFO at ADDRESS
- * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket or FIFO.
+ * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket or FIFO.  Ports with commas
+ * between them are taken in turn, a connection each.
  *
  * Prints one JSON object: messages and seconds of the measured window, the CPU
  * seconds that client and server (its whole process, by its CPU clock) used in
@@ -53,7 +54,7 @@
 #define IP_BIND_ADDRESS_NO_PORT 24
 #endif
 
-enum { EVENTS = 512, HTTP_BUFFER = 16384, SOURCES = 250, PLAIN = 256 * 1024 };
+enum { EVENTS = 512, HTTP_BUFFER = 16384, SOURCES = 250, PLAIN = 256 * 1024, PORTS = 64 };
 
 /* What a mode does differently from a plain echo. */
 typedef struct mode {
@@ -92,8 +93,8 @@ typedef struct connection {
 
 static const mode *how;
 static int poller;
-static const char *unix_path; /* NULL: a port */
-static int port;
+static const char *unix_path; /* NULL: ports */
+static int ports[PORTS], port_count;
 static size_t size;
 static char *request;
 static int64_t messages, now_ns;
@@ -247,7 +248,7 @@ static void connect_unix(connection *c) {
 /* Source addresses rotate through 127.0.0.0/24, so that ports in TIME_WAIT
  * never run out while connections churn. */
 static void connect_inet(connection *c) {
-    static unsigned source;
+    static unsigned source, opened;
     int on = 1;
     struct sockaddr_in address = {.sin_family = AF_INET};
     if (!how->udp)
@@ -259,7 +260,7 @@ static void connect_inet(connection *c) {
             fail("bind");
     }
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons((uint16_t)port);
+    address.sin_port = htons((uint16_t)ports[opened++ % (unsigned)port_count]);
     if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0 &&
         errno != EINPROGRESS)
         fail("connect");
@@ -439,6 +440,14 @@ static void talk(int connections) {
         await_last_answers(connections);
 }
 
+static void find_ports(const char *address) {
+    for (const char *next = address; next != NULL && port_count < PORTS;) {
+        ports[port_count++] = atoi(next);
+        const char *comma = strchr(next, ',');
+        next = comma == NULL ? NULL : comma + 1;
+    }
+}
+
 static const mode *find_mode(const char *name) {
     for (size_t i = 0; i < sizeof MODES / sizeof *MODES; i++)
         if (strcmp(MODES[i].name, name) == 0)
@@ -450,8 +459,8 @@ int main(int argc, char **argv) {
     if (argc != 8)
         refuse("usage: MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID");
     how = find_mode(argv[1]);
-    port = atoi(argv[2]);
     unix_path = argv[2][0] == '/' ? argv[2] : NULL;
+    find_ports(argv[2]);
     int connections = atoi(argv[3]);
     size = strtoul(argv[4], NULL, 10);
     if (connections < 1 || size < 1)
@@ -466,7 +475,7 @@ int main(int argc, char **argv) {
         size = sizeof get - 1;
 
     if (how->idle) {
-        idle_hold(port, connections, request, size, atoi(argv[7]));
+        idle_hold(ports[0], connections, request, size, atoi(argv[7]));
         return 0;
     }
     window_open(atof(argv[5]), atof(argv[6]), atoi(argv[7]));

@@ -60,6 +60,14 @@ def named_as(ours: type, theirs: type | None = None) -> None:
             method.__qualname__ = model.__qualname__
 
 
+def refuse_data(data: object) -> NoReturn:
+    """Raises what the running asyncio says of a write() of something that is no bytes."""
+    constants = _selector_events._SelectorSocketTransport.write.__code__.co_consts
+    words = [c for c in constants if isinstance(c, str) and c.endswith(" object, not ")]
+    words.append("data argument must be a bytes-like object, not ")
+    raise TypeError(f"{words[0]}{type(data).__name__!r}")
+
+
 def refuse(name: str, self: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
     """Raises what CPython says of a call of asyncio's method with arguments that don't fit.
 

@@ -573,7 +573,7 @@ def make_listener(world: World) -> Any:
 
 
 def make_clients(world: World) -> Any:
-    made = _core.Clients(weakref.WeakSet())
+    made = _core.Clients(world.loop, weakref.WeakSet())
     world.peers.append(make_stream(world))
     made.add(world.peers[-1])
     return made

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -33,6 +34,7 @@ from benchmarks import (  # noqa: E402
     runner,
     serve,
     storm,
+    threads,
 )
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.loops import BY_NAME, CEILINGS, LOOPS, Loop  # noqa: E402
@@ -258,12 +260,12 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
 def test_a_file_from_before_the_allocator_was_set_still_loads(tmp_path: Path) -> None:
     results.save(tmp_path / "runs.json", [a_run()])
     document = json.loads((tmp_path / "runs.json").read_text())
-    for name in ("allocator", "layouts", "until", "max_rounds"):
+    for name in ("allocator", "layouts", "until", "max_rounds", "gil"):
         del document["runs"][0][name]
     (tmp_path / "runs.json").write_text(json.dumps(document))
     (run,) = results.load(tmp_path / "runs.json")
     assert run == a_run()
-    assert (run.allocator, run.layouts, run.until) == ({}, 0, 0)
+    assert (run.allocator, run.layouts, run.until, run.gil) == ({}, 0, 0, "")
 
 
 def test_a_counter_that_some_rounds_lack_is_left_out(tmp_path: Path) -> None:
@@ -602,6 +604,9 @@ def test_every_case_has_the_program_that_measures_it() -> None:
             assert case.name in children.JOBS
         elif case.kind == "micro":
             assert case.name in micro.MICROS
+        elif case.kind == "loops":
+            assert case.server in serve.SERVERS or case.group in threads.JOBS
+            assert case.loops <= case.cores
         assert set(case.ceilings) <= set(CEILINGS)
     assert len(cases.BY_NAME) == len(cases.CASES)
     assert micro.MICROS.keys() <= cases.BY_NAME.keys()
@@ -617,8 +622,14 @@ def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
     assert {case.group for case in cases.select(["tasks"])} == {"tasks"}
     assert {case.group for case in cases.select(["tls", "processes"])} == {"tls", "processes"}
     assert cases.select(["full"]) == list(cases.CASES)
-    usual = cases.select(["all"])
+    # Several loops in one process only where the interpreter lets them run at once.
+    usual = cases.select(["all"], free_threaded=True)
     assert {case.group for case in usual} == {case.group for case in cases.CASES}
+    under_gil = cases.select(["all"])
+    assert under_gil == [case for case in usual if case.kind != "loops"]
+    assert [case.name for case in cases.select(["loops-sleep,loops-flood", "spawn"])] == [
+        "spawn", "loops-sleep-x1", "loops-sleep-x2", "loops-flood",
+    ]  # fmt: skip
     assert cases.BY_NAME["protocol-1k-x10"] in usual
     assert cases.BY_NAME["protocol-10k-x10"] not in usual
     with pytest.raises(ValueError, match="no case is called 'nothing'"):
@@ -988,11 +999,11 @@ def test_rounds_go_on_until_the_interval_is_narrow(rates: list[float], rounds: i
     run = a_run()
     run.samples = {}
     case = cases.BY_NAME["protocol-1k-x100"]
-    measuring.measure_case(run, case, [BY_NAME["goloop"], BY_NAME["uvloop"]])
+    measuring.measure_cases(run, [case], [BY_NAME["goloop"], BY_NAME["uvloop"]])
     assert run.tried(case.name) == rounds
     fixed = Rounds(runner.Settings(rounds=5), rates)
     run.samples = {}
-    fixed.measure_case(run, case, [BY_NAME["uvloop"]])
+    fixed.measure_cases(run, [case], [BY_NAME["uvloop"]])
     assert len(run.samples[case.name]["uvloop"]) == 5
 
 
@@ -1009,7 +1020,8 @@ def test_a_default_run_has_both_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["run"]) == 0
     (steady, everything), (layouts, some) = ran
     assert (steady.rounds, steady.until, steady.max_rounds, steady.layouts) == (5, 0.05, 21, 0)
-    assert everything == cases.select(["all"])
+    free_threaded = runner.free_threaded(sys.executable)
+    assert everything == cases.select(["all"], free_threaded=free_threaded)
     assert layouts.rounds == layouts.layouts == len(allocator.LAYOUTS)
     assert {case.name for case in some} == cases.ALLOCATES
     ran.clear()
@@ -1082,6 +1094,185 @@ def test_a_rate_is_a_share_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["messages"] > 0
 
 
+# ---- several loops in one process ---------------------------------------------------------
+
+SEVERAL = [case.name for case in cases.CASES if case.kind == "loops"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_loops_are_measured(name: str) -> None:
+    measurable(name)
+    run = measure(name)
+    assert run.errors == {}
+    found = run.samples[name]["asyncio"][0]
+    assert found["messages"] > 0
+    assert found["server_cpu"] > 0
+    assert ("call_ns" in found) == (name == "loops-flood")
+    if not cases.BY_NAME[name].server:
+        assert found["gil"] == 1 or runner.free_threaded(sys.executable)
+
+
+@needs_compiler
+@pytest.mark.skipif(not threads.has_gil(), reason="goloop does not declare free threading")
+@pytest.mark.parametrize("name", SEVERAL)
+def test_goloops_are_measured_side_by_side(name: str) -> None:
+    measurable(name)
+    run = measure(name, loop="goloop")
+    assert run.errors == {}
+    assert run.samples[name]["goloop"][0]["messages"] > 0
+
+
+def test_a_job_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(worker: threads.Worker) -> None:
+        if worker.number == 1:
+            raise ValueError("out of luck")
+        await threads.sleeps(worker)
+
+    monkeypatch.setitem(threads.JOBS, "loops-sleep", (failing, 1))
+    with pytest.raises(ValueError, match="out of luck"):
+        threads.main(factories.resolve("asyncio:new_event_loop"), "loops-sleep", 2, 0, 0.01)
+
+
+def test_a_loop_that_can_not_be_made_keeps_no_other_waiting() -> None:
+    def absent() -> NoReturn:
+        raise OSError("no more loops")
+
+    with pytest.raises(OSError, match="no more loops"):
+        threads.main(absent, "loops-sleep", 2, 0, 0.01)
+
+
+@needs_compiler
+def test_a_process_that_crashes_is_said_to_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measurable("loops-sleep-x2")
+    measuring = runner.Runner(sys.executable, settings(), lambda _line: None)
+    loop = BY_NAME["asyncio"]
+    wanted = cases.select(["loops-sleep", "loops-echo"])
+    run = measuring.new_run([loop], "a test", (), wanted)
+    healthy = measuring._python_command
+    # What Go prints before it ends a process, and then a signal.
+    program = (
+        "import os, sys; print('port 1\\nport 2', flush=True); "
+        "sys.stderr.write('fatal error: out of luck\\n\\ngoroutine 1:\\nrax 0x0\\n'); "
+        "sys.stderr.flush(); os.kill(os.getpid(), 11)"
+    )
+
+    def crashing(arguments: list[str]) -> list[str]:
+        two = "2" in (arguments[3] if arguments[0] == "threads" else arguments[-1])
+        return [sys.executable, "-c", program] if two else healthy(arguments)
+
+    monkeypatch.setattr(measuring, "_python_command", crashing)
+    measuring.measure(run, wanted, [loop])
+    assert run.samples.keys() == {"loops-sleep-x1", "loops-echo-x1"}
+    assert run.errors == {
+        "loops-sleep-x2": {"asyncio": "was ended by SIGSEGV: fatal error: out of luck"},
+        "loops-echo-x2": {"asyncio": "the server was ended by SIGSEGV: fatal error: out of luck"},
+    }
+
+
+def test_one_loop_and_two_take_part_in_the_same_rounds() -> None:
+    order: list[tuple[int, str, str]] = []
+
+    class Ordered(Rounds):
+        def _sample(self, case: cases.Case, name: str, number: int = 0) -> results.Sample:
+            order.append((number, case.name, name))
+            return sample(1.0)
+
+    run = a_run()
+    loops = [BY_NAME["goloop"], BY_NAME["asyncio"]]
+    wanted = cases.select(["loops-sleep", "loops-tasks"])
+    Ordered(runner.Settings(rounds=2), []).measure(run, wanted, loops)
+    one, two = "loops-sleep-x1", "loops-sleep-x2"
+    assert order[:8] == [
+        (0, one, "goloop"), (0, two, "goloop"), (0, one, "asyncio"), (0, two, "asyncio"),
+        (1, two, "goloop"), (1, one, "asyncio"), (1, two, "asyncio"), (1, one, "goloop"),
+    ]  # fmt: skip
+    assert {name for _, name, _ in order[8:]} == {"loops-tasks-x1", "loops-tasks-x2"}
+
+
+def a_free_threaded_run() -> results.Run:
+    """A run of one loop and of two: uvloop under the GIL, and goloop crashed in a case."""
+    run = a_run()
+    run.build = "CPython 3.14.3 free-threading build (main)"
+    run.gil = "0"
+    run.samples, run.errors = {}, {}
+
+    def taken(rate: float, **more: float) -> results.Sample:
+        return {"messages": rate, "seconds": 1.0, "server_cpu": 1.0, "gil": 0.0, **more}
+
+    for number in range(6):
+        for loop, one, two in (("goloop", 1e6, 1.9e6), ("uvloop", 5e5, 4e5)):
+            gil = float(loop == "uvloop")
+            run.add("loops-sleep-x1", loop, number, taken(one, gil=gil))
+            run.add("loops-sleep-x2", loop, number, taken(two, gil=gil))
+        run.add("loops-tasks-x1", "goloop", number, taken(1e5))
+        run.add("loops-flood", "goloop", number, taken(1e6, call_ns=75.0))
+        run.add("loops-pingpong", "goloop", number, taken(2e4))
+    run.fail("loops-tasks-x2", "goloop", "was ended by SIGSEGV")
+    return run
+
+
+def test_several_loops_have_a_table_with_what_the_second_brings(tmp_path: Path, page: str) -> None:
+    assert "### Several loops in one process" not in page
+    # A free-threaded build has a part of its own.
+    text = rewrite(tmp_path, a_run(), a_free_threaded_run())
+    part = text.partition("## CPython 3.14.3, free-threaded")[2]
+    assert "## CPython 3.14.3\n" in part
+    part = part.partition("## CPython 3.14.3\n")[0]
+    assert "; PYTHON_GIL=0." in part
+    several = part.partition("### Several loops in one process")[2].partition("\n### ")[0]
+    assert row(several, "sleep(0), steps/s")[1:] == [
+        "1.00M", "1.90M", "1.90× (1.90–1.90)", "500k", "400k", "0.80× (0.80–0.80)",
+    ]  # fmt: skip
+    assert row(several, "create_task + await, tasks/s")[1:4] == ["100k", "failed", "–"]
+    assert row(several, "call_soon_threadsafe there and back, round trips/s")[1:4] == [
+        "–", "20.0k", "–",
+    ]  # fmt: skip
+    assert "one thread at a time run: uvloop." in several
+    title = cases.BY_NAME["loops-flood"].title
+    assert row(several.partition(report.CALLS)[2], title)[1:2] == ["75.0"]
+    assert row(several.partition(report.SEVERAL_COSTS)[2], title)[1:2] == ["1.00"]
+    failed = part.partition("### What failed")[2]
+    assert "goloop finished 0 of 2 rounds: was ended by SIGSEGV" in failed
+    # And README's table, which is of the usual builds, does not know it.
+    assert "3.14t" not in readme.block(results.latest([a_run(), a_free_threaded_run()]))
+
+
+def test_a_ratio_of_loops_is_of_one_run(tmp_path: Path, page: str) -> None:
+    newer = a_free_threaded_run()
+    newer.date = "2026-01-02 00:00:00"
+    del newer.samples["loops-sleep-x1"]
+    text = rewrite(tmp_path, a_free_threaded_run(), newer)
+    assert row(text, "sleep(0), steps/s")[1:4] == ["1.00M", "1.90M", "–"]
+
+
+def test_the_terminal_shows_what_the_second_loop_brings() -> None:
+    wanted = [case for case in cases.CASES if case.name in ("loops-sleep-x1", "loops-sleep-x2")]
+    text = report.summary(a_free_threaded_run(), wanted, ["goloop", "uvloop"])
+    assert row(text, "sleep(0), steps/s")[3] == "1.90× (1.90–1.90)"
+
+
+@needs_compiler
+def test_connections_are_divided_among_ports() -> None:
+    program = (
+        "import socket, threading\n"
+        "listeners = [socket.create_server(('127.0.0.1', 0)) for _ in range(2)]\n"
+        "print(*(each.getsockname()[1] for each in listeners), sep=',', flush=True)\n"
+        "def echo(client):\n"
+        "    while data := client.recv(64): client.sendall(data)\n"
+        # Neither listener has another connection than two: with three at the other, one
+        # of these calls never returns, and nobody answers.
+        "clients = [each.accept()[0] for each in listeners for _ in range(2)]\n"
+        "for each in clients: threading.Thread(target=echo, args=(each,), daemon=True).start()\n"
+        "threading.Event().wait()\n"
+    )
+    load = load_against(program, native.c_program("epoll_load"), "echo", "0.01", connections=4)
+    assert load.returncode == 0, load.stderr
+    assert json.loads(load.stdout)["messages"] > 0
+
+
 # Answers each request, the first of a connection late: those due meanwhile are late too.
 PACED = """
 import socket, threading, time
@@ -1113,8 +1304,10 @@ def test_measured_processes_get_no_tuning_from_outside(monkeypatch: pytest.Monke
     for name in ("MALLOC_TRIM_THRESHOLD_", "GOLOOP_TASKS", "PYTHONPATH", "GOMAXPROCS", "GOGC"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("LANG", "C")
+    monkeypatch.setenv("PYTHON_GIL", "0")
     environment = runner.environment()
-    assert environment["LANG"] == "C"
+    assert environment.pop("LANG") == "C"
+    assert environment.pop("PYTHON_GIL") == "0"
     assert not [name for name in environment if re.match("MALLOC|PYTHON.|GOM|GOGC|GOLOOP", name)]
 
 

@@ -246,7 +246,7 @@ class Peer:
         function = openssl_function("SSL_key_update")
         function.argtypes = [ctypes.c_void_p, ctypes.c_int]
         pointer = ctypes.c_void_p.from_address(
-            id(self.tls._sslobj) + 3 * ctypes.sizeof(ctypes.c_void_p)
+            id(self.tls._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)
         )
         assert function(pointer, 1 if ask else 0) == 1
 

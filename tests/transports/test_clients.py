@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from protocols import Recorder, hang_up, until
 
+import goloop
 import goloop._core as _core
 
 Loop = asyncio.AbstractEventLoop
@@ -88,8 +89,15 @@ def stream() -> Any:
     return _core.StreamTransport.__new__(_core.StreamTransport)
 
 
+def of_server() -> Any:
+    loop = goloop.new_event_loop()
+    clients = _core.Clients(loop, weakref.WeakSet())
+    loop.close()
+    return clients
+
+
 def test_whoever_dies_leaves() -> None:
-    clients = _core.Clients(weakref.WeakSet())
+    clients = of_server()
     members = [stream() for _ in range(20)]
     for each in members:
         clients.add(each)
@@ -108,7 +116,7 @@ def test_whoever_dies_leaves() -> None:
 
 
 def test_one_that_dies_is_not_seen_by_those_that_watch_it_die() -> None:
-    clients = _core.Clients(weakref.WeakSet())
+    clients = of_server()
     member = stream()
     clients.add(member)
     seen: list[Any] = []
@@ -120,11 +128,11 @@ def test_one_that_dies_is_not_seen_by_those_that_watch_it_die() -> None:
 
 def test_the_set_may_die_first() -> None:
     members = [stream(), stream()]
-    clients = _core.Clients(weakref.WeakSet())
+    clients = of_server()
     for each in members:
         clients.add(each)
     del clients
-    other = _core.Clients(weakref.WeakSet())
+    other = of_server()
     other.add(members[0])
     assert set(other) == {members[0]}
     del members[:], each
@@ -132,7 +140,7 @@ def test_the_set_may_die_first() -> None:
 
 
 def test_others_are_weakly_kept_too() -> None:
-    clients, other = _core.Clients(weakref.WeakSet()), _core.Clients(weakref.WeakSet())
+    clients, other = of_server(), of_server()
     stub, member = Stub(), stream()
     clients.add(stub)
     other.add(member)

@@ -469,32 +469,55 @@ timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
 #ifdef GL_FREE_THREADED
 /* asyncio's slots, which Python reads and writes without the loop's lock, are hidden behind these
  * (guard.c). */
-static PyObject *
-handle_get_slot(PyObject *self, void *offset)
+enum slot { SLOT_CALLBACK, SLOT_CANCELLED, SLOT_LOOP, SLOT_WHEN };
+static const struct {
+    const char *name;
+    size_t offset;
+} slot_views[] = {
+    {"_callback", offsetof(gl_handle_head, callback)},
+    {"_cancelled", offsetof(gl_handle_head, cancelled)},
+    {"_loop", offsetof(gl_handle_head, loop)},
+    {"_when", offsetof(gl_timer_handle, when)},
+};
+
+static inline PyObject **
+handle_slot(PyObject *self, void *slot)
 {
-    PyObject *o = *(PyObject **)((char *)self + (uintptr_t)offset);
-    if (o == NULL)
-        PyErr_SetString(PyExc_AttributeError, "'Handle' object has no such attribute");
-    return Py_XNewRef(o);
+    return (PyObject **)((char *)self + slot_views[(uintptr_t)slot].offset);
+}
+
+static void
+handle_slot_missing(void *slot)
+{
+    PyErr_Format(PyExc_AttributeError, "'Handle' object has no attribute '%s'",
+                 slot_views[(uintptr_t)slot].name);
+}
+
+static PyObject *
+handle_get_slot(PyObject *self, void *slot)
+{
+    PyObject *value = *handle_slot(self, slot);
+    if (value == NULL)
+        handle_slot_missing(slot);
+    return Py_XNewRef(value);
 }
 
 static int
-handle_set_slot(PyObject *self, PyObject *value, void *offset)
+handle_set_slot(PyObject *self, PyObject *value, void *slot)
 {
-    if (value == NULL && *(PyObject **)((char *)self + (uintptr_t)offset) == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "'Handle' object has no such attribute");
+    if (value == NULL && *handle_slot(self, slot) == NULL) {
+        handle_slot_missing(slot);
         return -1;
     }
-    Py_XSETREF(*(PyObject **)((char *)self + (uintptr_t)offset), Py_XNewRef(value));
+    Py_XSETREF(*handle_slot(self, slot), Py_XNewRef(value));
     return 0;
 }
-#define SLOT_VIEW(name, kind, field)                                                          \
-    {name, handle_get_slot, handle_set_slot, NULL, (void *)offsetof(kind, field)},
+#define SLOT_VIEW(name, slot) {name, handle_get_slot, handle_set_slot, NULL, (void *)slot},
 #define SLOT_VIEWS                                                                            \
-    SLOT_VIEW("_callback", gl_handle_head, callback)                                          \
-    SLOT_VIEW("_cancelled", gl_handle_head, cancelled)                                        \
-    SLOT_VIEW("_loop", gl_handle_head, loop)
-#define TIMER_SLOT_VIEWS SLOT_VIEW("_when", gl_timer_handle, when)
+    SLOT_VIEW("_callback", SLOT_CALLBACK)                                                     \
+    SLOT_VIEW("_cancelled", SLOT_CANCELLED)                                                   \
+    SLOT_VIEW("_loop", SLOT_LOOP)
+#define TIMER_SLOT_VIEWS SLOT_VIEW("_when", SLOT_WHEN)
 #else
 #define SLOT_VIEWS
 #define TIMER_SLOT_VIEWS

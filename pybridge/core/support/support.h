@@ -211,6 +211,11 @@ struct gl_globals {
 };
 GL_PRIVATE_DATA struct gl_globals G;
 
+#ifdef GL_FREE_THREADED
+/* tp_dealloc of types whose end is guarded (state/guard.c). */
+GL_PRIVATE void gl_guarded_dealloc(PyObject *self);
+#endif
+
 /* ---- deep nesting -------------------------------------------------------------------- */
 
 #define GL_DEALLOC_DIRECT 32
@@ -221,7 +226,10 @@ GL_PRIVATE_DATA struct gl_globals G;
 static inline void
 gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 {
-#ifndef GL_FREE_THREADED /* the depth would be each thread's */
+#ifdef GL_FREE_THREADED /* the depth would be each thread's */
+    if (Py_TYPE(self)->tp_dealloc == gl_guarded_dealloc)
+        dealloc = gl_guarded_dealloc; /* the trashcan asks whether it is the type's */
+#else
     if (G.dealloc_depth < GL_DEALLOC_DIRECT) {
         G.dealloc_depth++;
         free_it(self);

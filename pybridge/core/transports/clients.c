@@ -8,8 +8,8 @@
  *
  *     set->item[t->place] == t  exactly while  t->clients == set
  *
- * What is no transport of ours, belongs to another loop, or is in the set of another server, is
- * kept by `others`, a WeakSet.  Everything here runs with the GIL.
+ * What is no transport of ours, or is in the set of another server, is kept by `others`, a
+ * WeakSet; and without a GIL what belongs to another loop.  Everything here runs with the GIL, or the loop's lock.
  */
 #include "transports/transport.h"
 
@@ -46,11 +46,23 @@ as_client(PyObject *o)
     return PyObject_TypeCheck(o, G.stream_type) ? (gl_transport *)o : NULL;
 }
 
+/* Whether who has the set's loop has the transport too. */
+static inline bool
+has_lock_of(const gl_clients *set, const gl_transport *t)
+{
+#ifdef GL_FREE_THREADED
+    return t->home.loop == set->loop;
+#else
+    (void)set, (void)t;
+    return true;
+#endif
+}
+
 static PyObject *
 clients_add(gl_clients *set, PyObject *transport)
 {
     gl_transport *t = as_client(transport);
-    if (t == NULL || (t->clients != NULL && t->clients != set) || t->loop != set->loop)
+    if (t == NULL || (t->clients != NULL && t->clients != set) || !has_lock_of(set, t))
         return PyObject_CallMethod(set->others, "add", "O", transport);
     if (t->clients == NULL) {
         if (!gl_grow(&set->item, &set->cap, set->len, sizeof(*set->item), 8))

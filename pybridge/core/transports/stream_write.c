@@ -200,16 +200,10 @@ GL_PRIVATE PyObject *
 gl_stream_write(gl_stream *s, PyObject *data)
 {
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
-#if PY_VERSION_HEX >= 0x030E0000
-        const char *words = "data argument must be a bytes, bytearray, or memoryview object, "
-                            "not %R";
-#else
-        const char *words = "data argument must be a bytes-like object, not %R";
-#endif
-        PyObject *name = PyType_GetName(Py_TYPE(data));
-        if (name != NULL)
-            PyErr_Format(PyExc_TypeError, words, name);
-        Py_XDECREF(name);
+        PyObject *refuse = gl_import_attr("goloop._internal.naming", "refuse_data");
+        if (refuse != NULL)
+            Py_XDECREF(PyObject_CallOneArg(refuse, data)); /* it raises */
+        Py_XDECREF(refuse);
         return NULL;
     }
     if (s->eof) {
