@@ -21,6 +21,7 @@ with warnings.catch_warnings(record=True) as caught:
     import goloop
 
 NATIVE = "--pure" not in sys.argv
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,6 +118,8 @@ def main() -> None:
     if NATIVE:
         assert not caught, texts
         assert facts["tls"] == "OpenSSL called directly", facts
+        # The import of an extension that wants a GIL switches it on.
+        assert not (FREE_THREADED and sys._is_gil_enabled())
     else:
         assert len(texts) == 1, texts
         assert texts[0].endswith(facts["reason"])
