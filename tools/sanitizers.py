@@ -88,7 +88,6 @@ def thread_sanitizer(reports: Path) -> dict[str, str]:
         # The interpreter's calls of memcpy and the like are not ordered for it.
         "ignore_noninstrumented_modules": "1",
         "detect_deadlocks": "0",
-        "die_after_fork": "0",  # forked children of threaded programs start threads, too
         "history_size": "4",  # of a thread: the older access has its stack, too
         "exitcode": "0",  # `races` says what is one
     }
