@@ -208,7 +208,7 @@ def tsan() -> bool:
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir()
     seconds = os.environ.get("GOLOOP_TEST_LOOPS_SECONDS", "20")
-    env = made.variables(
+    env = made.test_variables(
         **sanitizers.thread_sanitizer(reports),
         GOLOOP_SANITIZE="thread",
         GOLOOP_TEST_LOOP="goloop",

@@ -300,10 +300,6 @@ class Environment:
         path = os.pathsep.join([str(self.home / "bin"), go_path()])
         variables = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(self.home), **more}
         variables["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
-        if self.interpreter.free_threaded:
-            # An extension module that does not know free threading switches the GIL on when it
-            # is imported, for the whole process: the tests are to run without, whatever they use.
-            variables.setdefault("PYTHON_GIL", "0")
         # An outer PYTHONPATH or PYTHONHOME would bring in other packages; and thousands of programs
         # that the tests run would compile goloop's modules, and others', each for itself.
         for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"):
@@ -311,6 +307,15 @@ class Environment:
                 variables.pop(name, None)
         variables.setdefault("PYTHONPYCACHEPREFIX", str(BUILD / "bytecode"))
         return variables
+
+    def test_variables(self, **more: str) -> dict[str, str]:
+        """The same for the tests.  A Python with a GIL does not start with them where this has none.
+
+        An extension module that does not know free threading switches the GIL on when it is
+        imported, for the whole process: the tests are to run without, whatever they import.
+        """
+        gil = {"PYTHON_GIL": "0"} if self.interpreter.free_threaded else {}
+        return self.variables(**{**gil, **more})
 
 
 def requirements(*groups: str) -> list[str]:

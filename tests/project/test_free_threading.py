@@ -79,7 +79,30 @@ def test_extension_modules_do_not_switch_the_gil_on(
     monkeypatch.delenv("PYTHON_GIL", raising=False)
     monkeypatch.setattr(environments, "go_path", lambda: "")
     made = environments.Environment(tmp_path, environments.Interpreter("p", (3, 13, 0), tag))
-    assert made.variables().get("PYTHON_GIL") == gil
+    assert made.test_variables().get("PYTHON_GIL") == gil
+    # Nor are the build's programs, which may be of another Python, kept from starting.
+    assert "PYTHON_GIL" not in made.variables()
+
+
+# ---- the build ---------------------------------------------------------------------------
+
+
+def test_the_staging_directory_is_the_one_that_setuptools_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is left there of a build for another machine would go into the wheel."""
+    setuptools = pytest.importorskip("setuptools")
+    import goloop_build
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GOLOOP_PURE", raising=False)
+    build = setuptools.Distribution().get_command_obj("build")
+    build.ensure_finalized()
+    left = Path(build.build_platlib) / "goloop" / "_core.of-another-machine.so"
+    left.parent.mkdir(parents=True)
+    left.write_text("")
+    goloop_build._drop_stale_output()
+    assert not left.exists()
 
 
 # ---- tools/sanitizers.py -----------------------------------------------------------------
