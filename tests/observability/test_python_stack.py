@@ -6,6 +6,7 @@ import contextlib
 import functools
 import random
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -17,6 +18,11 @@ import pytest
 from goloop import _core
 
 PATIENCE = 60.0
+
+pytestmark = pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="without a GIL Python tells the stack of any thread itself, at any time",
+)
 
 
 class Parked:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -416,6 +417,9 @@ goloop.run(main())
 
 
 @linux_only
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="its stack is read without the GIL"
+)
 def test_a_regular_expression_does_not_keep_the_program_from_being_looked_at() -> None:
     with running(HOLDING) as process:
 

@@ -9,9 +9,11 @@
  *       +-----end------+ +-------------- the call goes on -------------------+
  *
  * So a thread that waits for something never keeps another one out, as with the GIL; and code
- * between two calls that may run Python is never interrupted, as with the GIL.  What differs: a
- * callback that computes for a second keeps others out for that second, for nothing makes it
- * give way.
+ * between two calls that may run Python is never interrupted, as with the GIL.
+ *
+ * Who has to wait is let in between two iterations, or while the loop polls.  A callback that
+ * computes gives way after some milliseconds, as with the GIL: who waits stops the world, which
+ * makes every thread give up its sections, and takes the lock before the other is back.
  *
  * A section counts only while it is the innermost: one below another is not taken back after a
  * wait until that one ends.  So a method begins a section of its own unless the loop's is the
@@ -22,6 +24,9 @@
 #include "state/private.h"
 
 #ifdef GL_FREE_THREADED
+
+#include <sched.h>
+#include <time.h>
 
 /* In the word that a thread has for its innermost section, and in that of each section for the
  * one below it. */
@@ -48,33 +53,133 @@ lock_is_held(PyObject *lock, bool innermost)
     return false;
 }
 
-static inline void
-guard_lock(gl_guard *guard, PyObject *lock, bool innermost)
+static inline bool
+lock_is_taken(PyObject *lock)
 {
-    if (lock_is_held(lock, innermost))
+    return __atomic_load_n(&lock->ob_mutex._bits, __ATOMIC_RELAXED) != 0;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+#define WAIT_NS 1000000      /* between two looks */
+#define WAIT_PATIENCE 5      /* so many of them, as long as Python's switch interval */
+#define WAIT_BRIEFLY 4
+
+/* With the mutex, detached. */
+static void
+inbox_wait(gl_inbox *inbox, pthread_cond_t *what, long ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(what, &inbox->mutex, &until);
+}
+
+/* Makes every thread give up its critical sections for a moment.  Keeps an exception. */
+static void
+stop_the_world(void)
+{
+    PyObject *exc = gl_take_exception();
+    Py_XDECREF(PyObject_CallNoArgs(G.current_frames));
+    PyErr_Clear();
+    gl_restore_exception(exc);
+}
+
+/* Returns when the lock looks free. */
+static void
+lock_wait(gl_loop *loop)
+{
+    gl_inbox *inbox = &loop->inbox;
+    for (int i = 0; i < WAIT_BRIEFLY; i++) {
+        Py_BEGIN_ALLOW_THREADS
+        sched_yield();
+        Py_END_ALLOW_THREADS
+        if (!lock_is_taken(loop->lock))
+            return;
+    }
+    __atomic_add_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; lock_is_taken(loop->lock); i++) {
+        if (i >= WAIT_PATIENCE) {
+            stop_the_world();
+            if (!lock_is_taken(loop->lock))
+                break;
+        }
+        Py_BEGIN_ALLOW_THREADS
+        pthread_mutex_lock(&inbox->mutex);
+        inbox_wait(inbox, &inbox->let_in, WAIT_NS);
+        pthread_mutex_unlock(&inbox->mutex);
+        Py_END_ALLOW_THREADS
+    }
+    __atomic_sub_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
+}
+
+/* This thread has the lock now. */
+static inline void
+lock_entered(gl_loop *loop)
+{
+    if (__atomic_load_n(&loop->inbox.waiting, __ATOMIC_RELAXED) == 0)
         return;
+    pthread_mutex_lock(&loop->inbox.mutex);
+    pthread_cond_signal(&loop->inbox.entered);
+    pthread_mutex_unlock(&loop->inbox.mutex);
+}
+
+GL_PRIVATE void
+gl_lock_let_in(gl_loop *loop)
+{
+    gl_inbox *inbox = &loop->inbox;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&inbox->mutex);
+    pthread_cond_broadcast(&inbox->let_in);
+    inbox_wait(inbox, &inbox->entered, WAIT_NS / 5);
+    pthread_mutex_unlock(&inbox->mutex);
+    Py_END_ALLOW_THREADS
+}
+
+/* ---- holding ------------------------------------------------------------------------------------ */
+
+static inline void
+guard_section(gl_guard *guard, PyObject *lock)
+{
     guard->begun = true;
     PyCriticalSection_Begin(&guard->section, lock);
-    __tsan_acquire(lock);
+    __tsan_acquire(&lock->ob_mutex);
+}
+
+static inline void
+guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
+{
+    PyObject *lock = loop->lock;
+    if (lock_is_held(lock, innermost))
+        return;
+    bool wait = lock_is_taken(lock) && !lock_is_held(lock, false);
+    if (wait)
+        lock_wait(loop);
+    guard_section(guard, lock);
+    if (wait)
+        lock_entered(loop);
 }
 
 GL_PRIVATE_INLINE void
 gl_guard_begin(gl_guard *guard, gl_loop *loop)
 {
     if (loop != NULL)
-        guard_lock(guard, loop->lock, true);
+        guard_loop(guard, loop, true);
 }
 
 GL_PRIVATE_INLINE void
 gl_guard_begin_briefly(gl_guard *guard, gl_loop *loop)
 {
-    guard_lock(guard, loop->lock, false);
+    guard_loop(guard, loop, false);
 }
 
 GL_PRIVATE_INLINE void
 gl_guard_begin_self(gl_guard *guard, PyObject *self)
 {
-    guard_lock(guard, self, true);
+    if (!lock_is_held(self, true))
+        guard_section(guard, self);
 }
 
 GL_PRIVATE_INLINE void
@@ -92,19 +197,12 @@ gl_lock_init(gl_loop *loop)
     loop->lock = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
     if (loop->lock == NULL)
         return -1;
-    if (pthread_mutex_init(&loop->inbox.mutex, NULL) == 0)
+    if (pthread_mutex_init(&loop->inbox.mutex, NULL) == 0 &&
+        pthread_cond_init(&loop->inbox.let_in, NULL) == 0 &&
+        pthread_cond_init(&loop->inbox.entered, NULL) == 0)
         return 0;
     PyErr_NoMemory();
     return -1;
-}
-
-GL_PRIVATE void
-gl_lock_offer(gl_loop *loop)
-{
-    if (__atomic_load_n(&loop->lock->ob_mutex._bits, __ATOMIC_RELAXED) & ~1) {
-        Py_BEGIN_ALLOW_THREADS
-        Py_END_ALLOW_THREADS
-    }
 }
 
 /* ---- the inbox -------------------------------------------------------------------------------- */
@@ -219,6 +317,9 @@ GL_PRIVATE void
 gl_inbox_forget_others(gl_loop *loop)
 {
     pthread_mutex_init(&loop->inbox.mutex, NULL);
+    pthread_cond_init(&loop->inbox.let_in, NULL);
+    pthread_cond_init(&loop->inbox.entered, NULL);
+    loop->inbox.waiting = 0;
 }
 
 #endif /* GL_FREE_THREADED */

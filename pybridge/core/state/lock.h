@@ -9,7 +9,7 @@
 #ifdef GL_FREE_THREADED
 #include <pthread.h>
 
-/* What any thread may leave for a loop without its lock.  The mutex is held for some instructions,
+/* Where threads that have not the loop's lock leave something, or wait for it.  The mutex is held for some instructions,
  * and for one write to the wakeup's descriptor. */
 typedef struct gl_inbox {
     pthread_mutex_t mutex;
@@ -17,6 +17,9 @@ typedef struct gl_inbox {
     bool sleeping;            /* the loop may block: who leaves something wakes it */
     PyObject *first, *last;   /* Handles, owned, through gl_home.next */
     uint32_t any;             /* `first` is not NULL [atomic] */
+    uint32_t waiting;         /* threads that wait for the lock [atomic] */
+    pthread_cond_t let_in;    /* for these: it is free for a moment */
+    pthread_cond_t entered;   /* one of them has looked */
 } gl_inbox;
 #endif
 

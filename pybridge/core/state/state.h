@@ -290,8 +290,14 @@ GL_PRIVATE_INLINE void gl_asleep(gl_loop *loop);
 /* ---- lock.c ------------------------------------------------------------------ */
 
 GL_PRIVATE int gl_lock_init(gl_loop *loop);
-/* Between iterations: lets those in who wait. */
-GL_PRIVATE void gl_lock_offer(gl_loop *loop);
+/* Between iterations, and before a poll: lets those in who wait. */
+GL_PRIVATE void gl_lock_let_in(gl_loop *loop);
+static inline void
+gl_lock_offer(gl_loop *loop)
+{
+    if (__atomic_load_n(&loop->inbox.waiting, __ATOMIC_RELAXED) != 0)
+        gl_lock_let_in(loop);
+}
 /* Any thread, without the lock: leaves a Handle; and only wakes the loop.  -1 with RuntimeError
  * where the loop is closed. */
 GL_PRIVATE int gl_inbox_post(gl_loop *loop, PyObject *handle);

@@ -63,6 +63,10 @@ gl_names_init(PyObject *Py_UNUSED(module))
     IMPORT(socket_socket, "socket", "socket")
     IMPORT(gaierror, "socket", "gaierror")
 #undef IMPORT
+#ifdef GL_FREE_THREADED
+    if ((G.current_frames = gl_import_attr("sys", "_current_frames")) == NULL)
+        return -1;
+#endif
     PyObject *events = PyImport_ImportModule("asyncio.events");
     if (events == NULL)
         return -1;
