@@ -309,10 +309,11 @@ class Environment:
         return variables
 
     def test_variables(self, **more: str) -> dict[str, str]:
-        """The same for the tests.  A Python with a GIL does not start with them where this has none.
+        """The same for the tests.
 
         An extension module that does not know free threading switches the GIL on when it is
         imported, for the whole process: the tests are to run without, whatever they import.
+        It is for the tests alone, for with this variable a Python with a GIL does not start.
         """
         gil = {"PYTHON_GIL": "0"} if self.interpreter.free_threaded else {}
         return self.variables(**{**gil, **more})
