@@ -84,6 +84,19 @@ def test_extension_modules_do_not_switch_the_gil_on(
     assert "PYTHON_GIL" not in made.variables()
 
 
+def test_packages_without_wheels_are_not_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed: list[object] = []
+    monkeypatch.setattr(environments, "BUILD", tmp_path)
+    monkeypatch.setattr(environments, "_install", lambda *asked: installed.append(asked))
+    monkeypatch.setattr(environments, "install_debian", lambda *asked: installed.append(asked))
+    for tag in ("3.13t", "3.13"):
+        base = environments.Interpreter("p", (3, 13, 0), tag)
+        environments.install_real_programs(environments.Environment(tmp_path, base))
+        assert bool(installed) == (tag == "3.13")
+
+
 # ---- the build ---------------------------------------------------------------------------
 
 
