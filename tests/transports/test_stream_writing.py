@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import asyncios_words
 import pytest
 from conftest import Errors, tcp_pair
 from protocols import Recorder, hang_up
@@ -78,14 +79,12 @@ async def test_a_mutable_buffer_may_change_after_write(loop_name: str, loop: Loo
 @pytest.mark.parametrize("data", ["text", None, 1, array.array("B", b"x"), [b"x"]])
 async def test_write_refuses_what_is_not_bytes_like(loop: Loop, pair: Pair, data: Any) -> None:
     protocol = await attach(loop, pair[0], Recorder())
-    words = (
-        "a bytes, bytearray, or memoryview object"
-        if sys.version_info >= (3, 14)
-        else "a bytes-like object"
-    )
     with pytest.raises(TypeError) as caught:
         protocol.transport.write(data)
-    assert str(caught.value) == f"data argument must be {words}, not {type(data).__name__!r}"
+    assert (
+        str(caught.value)
+        == f"data argument must be {asyncios_words.DATA}, not {type(data).__name__!r}"
+    )
     await hang_up(protocol)
 
 

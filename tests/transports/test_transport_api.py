@@ -8,12 +8,12 @@ import gc
 import os
 import re
 import socket
-import sys
 import warnings
 from asyncio import selector_events, trsock, unix_events
 from functools import partial
 from typing import Any
 
+import asyncios_words
 import pytest
 from conftest import LOOP_NAMES, LoopFactory, tcp_pair
 from protocols import BufferedRecorder, Recorder, connect, hang_up, until
@@ -133,10 +133,7 @@ async def test_write_of_wide_memoryviews_counts_bytes(loop: Loop) -> None:
 @pytest.mark.parametrize("thing", ["text", 5, None, [1], object()])
 async def test_write_refuses_other_types(loop: Loop, thing: Any) -> None:
     transport, protocol, far = await open_pair(loop)
-    wanted = "a bytes-like object"
-    if sys.version_info >= (3, 14):
-        wanted = "a bytes, bytearray, or memoryview object"
-    expected = f"data argument must be {wanted}, not {type(thing).__name__!r}"
+    expected = f"data argument must be {asyncios_words.DATA}, not {type(thing).__name__!r}"
     with pytest.raises(TypeError, match=f"^{re.escape(expected)}$"):
         transport.write(thing)
     assert not transport.is_closing()
