@@ -17,9 +17,9 @@ from pathlib import Path
 import aarch64
 import docs
 import environments
+import sanitizers
 import wheels
 from environments import BUILD, ROOT, Environment, Failed, Skipped, run, say
-from goloop_build import toolchain
 
 # Runs without installing; its modules are pinned by this version's own go.mod.
 STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
@@ -173,21 +173,16 @@ NOT_SANITIZED = [
 
 # AddressSanitizer's allocator does not survive every fork: where a thread that Go has just
 # started holds one of its locks, the child waits for ever.  `forks` has 2000 without it.
+# Under ThreadSanitizer, too, forked children of threaded programs hang.
 NOT_FORKING = ["-k", "not fork"]
 
 
 def asan() -> bool:
     """The Python tests on an extension built with AddressSanitizer and warnings as errors."""
-    made = _sanitized()
-    library = subprocess.run(
-        [*toolchain.c_compiler().split(), "-print-file-name=libasan.so"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    made = sanitizers.sanitized(environments.default_interpreter(), "address")
     env = made.variables(
         # The interpreter itself is not instrumented, so the runtime has to be there first.
-        LD_PRELOAD=library,
+        LD_PRELOAD=sanitizers.library("asan"),
         # CPython keeps much until the process ends, which is no leak to report here.
         # Go catches SIGSEGV itself and hands on what is not its own.
         # The interpreter's own look at freed memory is seen by what fills it.
@@ -199,41 +194,54 @@ def asan() -> bool:
         # On asyncio's loop the tests run nothing of the extension.
         GOLOOP_TEST_LOOP="goloop",
     )
+    tests = [*environments.workers(), *NOT_FORKING]
+    tests += [f"--ignore=tests/{name}" for name in NOT_SANITIZED]
+    return _sanitized_tests(made, env, BUILD / "asan", tests)
+
+
+def tsan() -> bool:
+    """Tests of several loops in threads without the GIL, under ThreadSanitizer."""
+    base = environments.free_threaded_interpreter()
+    sanitizers.check_thread_sanitizer(base)
+    made = sanitizers.sanitized(base, "thread")
+    reports = BUILD / "tsan-reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
+    seconds = os.environ.get("GOLOOP_TEST_LOOPS_SECONDS", "20")
+    env = made.test_variables(
+        **sanitizers.thread_sanitizer(reports),
+        GOLOOP_SANITIZE="thread",
+        GOLOOP_TEST_LOOP="goloop",
+        GOLOOP_TEST_LOOPS_SECONDS=seconds,
+    )
+    tests = ["tests/threads", *environments.workers(), *NOT_FORKING]
+    passed = _sanitized_tests(made, env, BUILD / "tsan", tests, lambda: sanitizers.races(reports))
+    races = sanitizers.races(reports)
+    for race in races:
+        print(race.text, flush=True)
+    if races:
+        say(f"races, and how often each was seen; {reports.relative_to(ROOT)} has all of them:")
+    for race in races:
+        print(f"{race.seen:6}  {race.places}", flush=True)
+    return passed and not races
+
+
+def _sanitized_tests(
+    made: Environment,
+    env: dict[str, str],
+    tree: Path,
+    tests: list[str],
+    hopeless: Callable[[], object] = bool,
+) -> bool:
     cache = made.home / "pytest-cache"
     pytest = ["-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
-    tests = ["--cache-clear", *environments.workers(), *NOT_FORKING]
-    tests += [f"--ignore=tests/{name}" for name in NOT_SANITIZED]
-    if _passes(made.python, *pytest, *tests, env=env, cwd=BUILD / "asan"):
+    if _passes(made.python, *pytest, "--cache-clear", *tests, env=env, cwd=tree):
         return True
     # A few tests are of moments: few failures are tried once more, alone.
     failed = environments.few_failures(cache)
-    return bool(failed) and _passes(made.python, *pytest, *failed, env=env, cwd=BUILD / "asan")
-
-
-def _sanitized() -> Environment:
-    """A copy of the tree with a sanitized extension, and the environment that has it.
-
-    The copy is needed because an extension is built in place: the sanitized one
-    would take the place of the one that everybody else is using.
-    """
-    tree = BUILD / "asan"
-    base = environments.default_interpreter()
-    made = environments.environment(base, "test", name=f".venv-{base.tag}-asan")
-    with environments.locked("asan"):
-        kept = tree / "build"  # so that only what changed is compiled
-        for path in tree.glob("*"):
-            if path != kept:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for source in environments.tree():
-            target = tree / source.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
-        os.environ.update(GOLOOP_SANITIZE="address", GOLOOP_WERROR="1")
-        try:
-            environments.install_editable(made, tree)
-        finally:
-            del os.environ["GOLOOP_SANITIZE"], os.environ["GOLOOP_WERROR"]
-    return made
+    if not failed or hopeless():
+        return False
+    return _passes(made.python, *pytest, *failed, env=env, cwd=tree)
 
 
 def forks() -> bool:
@@ -278,6 +286,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "rooms": rooms,
     "units": units,
     "asan": asan,
+    "tsan": tsan,
     "leaks": leaks,
     "forks": forks,
     "wheels": release,

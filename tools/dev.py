@@ -136,7 +136,7 @@ def python_tests(
     cache = made.home / "pytest-cache"
     pytest: list[str | Path] = [made.python, "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
     asked = os.environ.get("PYTEST_ARGS", "").split()
-    env = made.variables(**more)
+    env = made.test_variables(**more)
     first = [*pytest, "--cache-clear", "--durations=10", *environments.workers(), *asked]
     first += [f"--ignore=tests/{name}" for name in without]
     if succeeded(first, env=env, together=together):

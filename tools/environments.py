@@ -39,6 +39,7 @@ GET_PYTHON = (
     ("../shared/bin/get-python", "3.15"),
     ("../shared/bin/get-python", "3.14"),
     ("../shared/bin/get-python314",),
+    ("../shared/bin/get-python", "3.13t"),
 )
 
 
@@ -168,14 +169,23 @@ class Interpreter:
     version: tuple[int, int, int]
     tag: str
 
+    @property
+    def free_threaded(self) -> bool:
+        """Whether it is a build that has no GIL unless it is asked for one."""
+        return self.tag.endswith("t")
+
 
 # Says what the interpreter is, and whether C can be compiled for it.
 _QUESTION = """
 import json, os, sys, sysconfig
+flags = sys.abiflags
+# A build without the GIL has a "t", wherever that stands.
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    flags = flags.replace("t", "") + "t"
 print(json.dumps({
     "program": sys.executable,
     "version": list(sys.version_info[:3]),
-    "tag": "{}.{}{}".format(*sys.version_info[:2], sys.abiflags),
+    "tag": "{}.{}{}".format(*sys.version_info[:2], flags),
     "cpython": sys.implementation.name == "cpython",
     "headers": os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")),
     "venv": sys.prefix != sys.base_prefix,
@@ -215,26 +225,40 @@ def default_interpreter() -> Interpreter:
 def all_interpreters() -> list[Interpreter]:
     """One CPython of each version from 3.11, oldest first; the default one among them.
 
-    Of several patch releases it is the newest.
+    Of several patch releases it is the newest.  A free-threaded build is a version of its own,
+    and all of them come first: the last is the newest with a GIL.
     """
     found: dict[str, Interpreter] = {}
     default = default_interpreter()
     for program in _candidates():
         known = interpreter(program)
-        # Builds for debugging and without the GIL get their own environments when
-        # they are asked for by name; they are not part of the usual round.
-        if known is None or re.fullmatch(r"\d+\.\d+", known.tag) is None:
+        # Builds for debugging get their own environments when they are asked for by
+        # name; they are not part of the usual round.
+        if known is None or re.fullmatch(r"\d+\.\d+t?", known.tag) is None:
             continue
         if known.tag not in found or known.version > found[known.tag].version:
             found[known.tag] = known
     found[default.tag] = default
-    return sorted(found.values(), key=lambda each: each.version)
+    return sorted(found.values(), key=_age)
+
+
+def _age(each: Interpreter) -> tuple[bool, tuple[int, int, int]]:
+    return not each.free_threaded, each.version
+
+
+def free_threaded_interpreter() -> Interpreter:
+    """The newest free-threaded one, the default one if it is such; raises Skipped."""
+    default = default_interpreter()
+    found = [each for each in all_interpreters() if each.free_threaded]
+    if not found:
+        raise Skipped("there is no free-threaded Python here")
+    return default if default.free_threaded else found[-1]
 
 
 def _candidates() -> Iterator[str]:
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         for path in sorted(Path(folder or ".").glob("python3.*")):
-            if re.fullmatch(r"python3\.\d+", path.name):
+            if re.fullmatch(r"python3\.\d+t?", path.name):
                 yield str(path)
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for path in sorted(pyenv.glob("versions/3.*/bin/python3")):
@@ -283,6 +307,16 @@ class Environment:
                 variables.pop(name, None)
         variables.setdefault("PYTHONPYCACHEPREFIX", str(BUILD / "bytecode"))
         return variables
+
+    def test_variables(self, **more: str) -> dict[str, str]:
+        """The same for the tests.
+
+        An extension module that does not know free threading switches the GIL on when it is
+        imported, for the whole process: the tests are to run without, whatever they import.
+        It is for the tests alone, for with this variable a Python with a GIL does not start.
+        """
+        gil = {"PYTHON_GIL": "0"} if self.interpreter.free_threaded else {}
+        return self.variables(**{**gil, **more})
 
 
 def requirements(*groups: str) -> list[str]:

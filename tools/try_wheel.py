@@ -11,6 +11,7 @@ import os
 import pkgutil
 import ssl
 import sys
+import sysconfig
 import tempfile
 import warnings
 from asyncio.subprocess import PIPE
@@ -20,6 +21,7 @@ with warnings.catch_warnings(record=True) as caught:
     import goloop
 
 NATIVE = "--pure" not in sys.argv
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,6 +118,8 @@ def main() -> None:
     if NATIVE:
         assert not caught, texts
         assert facts["tls"] == "OpenSSL called directly", facts
+        # The import of an extension that wants a GIL switches it on.
+        assert not FREE_THREADED or not vars(sys)["_is_gil_enabled"]()
     else:
         assert len(texts) == 1, texts
         assert texts[0].endswith(facts["reason"])

@@ -128,6 +128,7 @@ def _drop_stale_output() -> None:
     setuptools copies packages into build/lib.* and zips all of it, so a module
     that was deleted or renamed since the last build would stay in the wheel.
     """
-    native = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    kind = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    native = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}{kind}"
     stage = "lib" if toolchain.pure() else native
     shutil.rmtree(os.path.join("build", stage), ignore_errors=True)

@@ -14,6 +14,7 @@ The environment chooses variants:
                            DWARF in the Go library, and its own packages not optimised
 and of the extension alone:
   GOLOOP_SANITIZE=address  AddressSanitizer
+  GOLOOP_SANITIZE=thread   ThreadSanitizer, with tools/tsan for what it can't see of the interpreter
   GOLOOP_WERROR=1          warnings are errors
 """
 
@@ -49,6 +50,8 @@ GO_PACKAGE = "./pybridge/golib"
 GO_MODULE = "github.com/goloop/goloop"
 # The linker's list of what the Go library exports.
 EXPORTS = os.path.join("pybridge", "golib", "exports.map")
+# What ThreadSanitizer needs beside it in the extension.
+TSAN = os.path.join("tools", "tsan", "interpreter.c")
 
 # Go must not preempt goroutines with SIGURG: a Python handler for that signal
 # would see calls that nobody sent.  Nor need it look at the container's share of the
@@ -93,17 +96,34 @@ def core_extension() -> Extension:
         compile_flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-O1", "-g"]
         compile_flags += ["-UNDEBUG"]
         link_flags += [f"-fsanitize={sanitize}"]
+    sources = ["pybridge/core/module.c"]
+    if sanitize == "thread":
+        sources.append(TSAN)
+        # It does not model fences; no code here relies on one alone.
+        compile_flags += ["-finstrument-functions", "-Wno-tsan"]
+        compile_flags += ["-finstrument-functions-exclude-file-list=include/python"]
+        link_flags += [f"-Wl,--wrap={name}" for name in wrapped_by(TSAN)]
     if os.environ.get("GOLOOP_WERROR") == "1":
         compile_flags += ["-Werror"]
     return Extension(
         "goloop._core",
-        sources=["pybridge/core/module.c"],
+        sources=sources,
         depends=[*sorted(glob("pybridge/core/**/*.[ch]", recursive=True)), "pybridge/abi.h"],
         include_dirs=["pybridge", "pybridge/core"],
         extra_compile_args=compile_flags,
         extra_link_args=link_flags,
         language="c",
     )
+
+
+def wrapped_by(path: str) -> list[str]:
+    """The functions of Python's C API that pass by a file's own."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    names = re.findall(r"^CALL\((\w+)\)$|__wrap_(\w+)\(", text, re.MULTILINE)
+    memory = re.findall(r"^MEMORY\((\w+)\)$", text, re.MULTILINE)
+    made = [first + last for first in memory for last in ("Malloc", "Calloc", "Realloc", "Free")]
+    return sorted({call or own for call, own in names} | set(made))
 
 
 class BuildExtension(build_ext):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
-import sys
 from typing import Any
 
 import pytest

@@ -31,15 +31,15 @@ class Difference:
 
     calls: str
     reason: str
-    since: tuple[int, int] = (3, 11)
-    before: tuple[int, int] = (3, 99)
+    since: tuple[int, ...] = (3, 11)
+    before: tuple[int, ...] = (3, 99)
 
     def is_about(self, call: Call) -> bool:
         pattern = re.escape(self.calls).replace(re.escape("..."), ".*")
         return re.fullmatch(pattern, str(call)) is not None
 
     def is_current(self) -> bool:
-        return self.since <= sys.version_info[:2] < self.before
+        return self.since <= sys.version_info < self.before
 
 
 NAN = "NaN is no time: asyncio's timers lose their order by it"

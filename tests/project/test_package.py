@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -698,6 +699,10 @@ def test_a_subinterpreter_is_refused() -> None:
         arguments, expected = "[()]", [legacy]
     elif sys.version_info < (3, 13):
         arguments, expected = "[()]", ["does not support loading in subinterpreters"]
+    elif sysconfig.get_config_var("Py_GIL_DISABLED"):
+        # CPython refuses it in those of the old kind, too.
+        arguments = "[(), ('legacy',)]"
+        expected = ["does not support loading in subinterpreters"] * 2
     else:
         arguments = "[(), ('legacy',)]"
         expected = ["does not support loading in subinterpreters", legacy]

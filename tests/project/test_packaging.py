@@ -154,7 +154,9 @@ goloop.run(main())
 @pytest.mark.timeout(600)
 def test_what_was_deleted_is_not_in_the_next_wheel(wheel: Path, tree: Path, tmp_path: Path) -> None:
     """setuptools' staging directory keeps files; the backend empties it."""
-    stage = tree / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    kind = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    name = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}{kind}"
+    stage = tree / "build" / name
     assert stage.is_dir()
     (stage / "goloop" / "gone.py").write_text("")
     hook = "import sys, goloop_build; goloop_build.build_wheel(sys.argv[1])"

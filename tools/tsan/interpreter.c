@@ -1,0 +1,381 @@
+/*
+ * interpreter.c: tells ThreadSanitizer what it can't see of a free-threaded interpreter.
+ *
+ * A part of goloop._core where GOLOOP_SANITIZE is "thread" (build_backend/goloop_build/commands.py),
+ * and of nothing else.  The interpreter is not built with ThreadSanitizer, so its locks, its
+ * allocator and its garbage collector say nothing of what comes before what.  For code in _core:
+ *
+ *   critical sections  A thread that is in one may have given it up and taken it back in any call
+ *                      of Python's C API, and between any two functions of _core that the
+ *                      interpreter calls.  So at each of these it releases and acquires, for
+ *                      ThreadSanitizer, the locks of all sections that it is in.  That is exact
+ *                      enough: it says nothing to threads that are in sections of other locks,
+ *                      or in none.
+ *   PyMutex            where it is taken or given up at once the compiler instruments it in _core;
+ *                      where it waits, here.
+ *   memory             PyMem_* are malloc and free, which ThreadSanitizer knows.
+ *   objects            of _core's types: their past is forgotten when they are made, and when they
+ *                      die, for reference counts order what the interpreter's threads did before.
+ *
+ * The calls of the API pass by here because the linker has --wrap for each name in a CALL or a
+ * __wrap_.  A function that is missing among the CALLs, and gives up sections, shows as races
+ * that are none.
+ *
+ * x86-64 only.
+ */
+#include <Python.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is called while the interpreter is on its way in or out must not be looked at itself. */
+#define UNSEEN __attribute__((no_sanitize("thread"), no_instrument_function, used))
+#define HIDDEN __attribute__((visibility("hidden")))
+
+void __tsan_acquire(void *at);
+void __tsan_release(void *at);
+
+/* Of a thread: the locks of the sections that it is in, and where each call of the API returns to. */
+static __thread struct {
+    PyMutex *lock[200];
+    int locks;
+    void **back;
+    size_t calls, room;
+} here;
+
+static void UNSEEN
+release_all(void)
+{
+    for (int i = 0; i < here.locks; i++)
+        if (here.lock[i] != NULL)
+            __tsan_release(here.lock[i]);
+}
+
+static void UNSEEN
+acquire_all(void)
+{
+    for (int i = 0; i < here.locks; i++)
+        if (here.lock[i] != NULL)
+            __tsan_acquire(here.lock[i]);
+}
+
+/* ---- functions of _core, by -finstrument-functions ------------------------------------------- */
+
+void HIDDEN UNSEEN
+__cyg_profile_func_enter(void *function, void *from)
+{
+    (void)function, (void)from;
+    acquire_all();
+}
+
+void HIDDEN UNSEEN
+__cyg_profile_func_exit(void *function, void *from)
+{
+    (void)function, (void)from;
+    release_all();
+}
+
+/* ---- calls of the API ------------------------------------------------------------------------ */
+
+void HIDDEN UNSEEN
+goloop_tsan_leave(void *back)
+{
+    if (here.calls == here.room) {
+        size_t room = here.room ? 2 * here.room : 1000;
+        void **more = realloc(here.back, room * sizeof *more);
+        if (more == NULL)
+            abort();
+        here.back = more;
+        here.room = room;
+    }
+    here.back[here.calls++] = back;
+    release_all();
+}
+
+void HIDDEN UNSEEN *
+goloop_tsan_return(void)
+{
+    acquire_all();
+    return here.back[--here.calls];
+}
+
+/* Calls the function between the two above, with whatever arguments, also on the stack: the call
+ * has its own return address exactly where the caller's was. */
+#define CALL(name)                                                                            \
+    __asm__(".text\n.hidden __wrap_" #name "\n.globl __wrap_" #name "\n"                      \
+            ".type __wrap_" #name ", @function\n__wrap_" #name ":\n"                          \
+            "subq $200, %rsp\n"                                                               \
+            "movq %rdi, 0(%rsp)\nmovq %rsi, 8(%rsp)\nmovq %rdx, 16(%rsp)\n"                   \
+            "movq %rcx, 24(%rsp)\nmovq %r8, 32(%rsp)\nmovq %r9, 40(%rsp)\n"                   \
+            "movq %rax, 48(%rsp)\n"                                                           \
+            "movups %xmm0, 56(%rsp)\nmovups %xmm1, 72(%rsp)\n"                                \
+            "movups %xmm2, 88(%rsp)\nmovups %xmm3, 104(%rsp)\n"                               \
+            "movq 200(%rsp), %rdi\n"                                                          \
+            "call goloop_tsan_leave\n"                                                        \
+            "movq 0(%rsp), %rdi\nmovq 8(%rsp), %rsi\nmovq 16(%rsp), %rdx\n"                   \
+            "movq 24(%rsp), %rcx\nmovq 32(%rsp), %r8\nmovq 40(%rsp), %r9\n"                   \
+            "movq 48(%rsp), %rax\n"                                                           \
+            "movups 56(%rsp), %xmm0\nmovups 72(%rsp), %xmm1\n"                                \
+            "movups 88(%rsp), %xmm2\nmovups 104(%rsp), %xmm3\n"                               \
+            "addq $208, %rsp\n"                                                               \
+            "call __real_" #name "@PLT\n"                                                     \
+            "subq $48, %rsp\n"                                                                \
+            "movq %rax, 0(%rsp)\nmovq %rdx, 8(%rsp)\nmovups %xmm0, 16(%rsp)\n"                \
+            "call goloop_tsan_return\n"                                                       \
+            "movq %rax, %r11\n"                                                               \
+            "movq 0(%rsp), %rax\nmovq 8(%rsp), %rdx\nmovups 16(%rsp), %xmm0\n"                \
+            "addq $48, %rsp\n"                                                                \
+            "jmp *%r11\n"                                                                     \
+            ".size __wrap_" #name ", .-__wrap_" #name "\n");
+
+/* All that may run Python code, or wait. */
+CALL(PyArg_ParseTuple)
+CALL(PyArg_ParseTupleAndKeywords)
+CALL(PyBuffer_Release)
+CALL(PyBytes_FromObject)
+CALL(PyContext_Copy)
+CALL(PyContext_CopyCurrent)
+CALL(PyContext_Enter)
+CALL(PyContext_Exit)
+CALL(PyDict_DelItem)
+CALL(PyDict_GetItemWithError)
+CALL(PyDict_SetItem)
+CALL(PyDict_SetItemString)
+CALL(PyErr_CheckSignals)
+CALL(PyErr_Clear)
+CALL(PyErr_ExceptionMatches)
+CALL(PyErr_Format)
+CALL(PyErr_GivenExceptionMatches)
+CALL(PyErr_ResourceWarning)
+CALL(PyErr_Restore)
+CALL(PyErr_SetObject)
+CALL(PyErr_SetRaisedException)
+CALL(PyErr_SetString)
+CALL(PyErr_WarnFormat)
+CALL(PyErr_WriteUnraisable)
+CALL(PyEval_RestoreThread)
+CALL(PyEval_SaveThread)
+CALL(PyGILState_Ensure)
+CALL(PyGILState_Release)
+CALL(PyImport_ImportModule)
+CALL(PyIter_Send)
+CALL(PyList_Append)
+CALL(PyList_SetSlice)
+CALL(PyMember_SetOne)
+CALL(PyMemoryView_FromObject)
+CALL(PyNumber_Add)
+CALL(PyNumber_AsSsize_t)
+CALL(PyNumber_Long)
+CALL(PyObject_AsFileDescriptor)
+CALL(PyObject_Call)
+CALL(PyObject_CallFinalizerFromDealloc)
+CALL(PyObject_CallFunction)
+CALL(PyObject_CallFunctionObjArgs)
+CALL(PyObject_CallMethod)
+CALL(PyObject_CallMethodObjArgs)
+CALL(PyObject_CallNoArgs)
+CALL(PyObject_CallOneArg)
+CALL(PyObject_ClearWeakRefs)
+CALL(PyObject_GetAttr)
+CALL(PyObject_GetAttrString)
+CALL(PyObject_GetBuffer)
+CALL(PyObject_GetIter)
+CALL(PyObject_IsInstance)
+CALL(PyObject_IsTrue)
+CALL(PyObject_Repr)
+CALL(PyObject_RichCompareBool)
+CALL(PyObject_SetAttr)
+CALL(PyObject_SetAttrString)
+CALL(PyObject_Size)
+CALL(PyObject_Str)
+CALL(PyObject_Vectorcall)
+CALL(PyObject_VectorcallMethod)
+CALL(PySequence_Contains)
+CALL(PySequence_Fast)
+CALL(PySequence_GetSlice)
+CALL(PySequence_Tuple)
+CALL(PySet_Add)
+CALL(PySet_Contains)
+CALL(PySet_New)
+CALL(PySys_Audit)
+CALL(PyThread_acquire_lock)
+CALL(PyThread_acquire_lock_timed)
+CALL(PyType_IsSubtype)
+CALL(PyUnicode_FSConverter)
+CALL(PyUnicode_FromFormat)
+CALL(Py_BuildValue)
+CALL(_PyTrash_thread_destroy_chain)
+CALL(_Py_DecRefShared)
+CALL(_Py_MergeZeroLocalRefcount)
+
+/* ---- critical sections, mutexes -------------------------------------------------------------- */
+
+void __real_PyCriticalSection_Begin(PyCriticalSection *section, PyObject *o);
+void __real_PyCriticalSection_End(PyCriticalSection *section);
+
+void HIDDEN UNSEEN
+__wrap_PyCriticalSection_Begin(PyCriticalSection *section, PyObject *o)
+{
+    release_all(); /* it may wait, and gives them up for that */
+    __real_PyCriticalSection_Begin(section, o);
+    if (here.locks == sizeof here.lock / sizeof *here.lock)
+        abort();
+    here.lock[here.locks++] = section->_cs_mutex; /* NULL where it is a second section of the lock */
+    acquire_all();
+}
+
+void HIDDEN UNSEEN
+__wrap_PyCriticalSection_End(PyCriticalSection *section)
+{
+    release_all();
+    here.locks--;
+    __real_PyCriticalSection_End(section);
+    acquire_all();
+}
+
+/* The header calls them where a mutex is not free, or somebody waits for it. */
+#undef PyMutex_Lock
+#undef PyMutex_Unlock
+void __real_PyMutex_Lock(PyMutex *mutex);
+void __real_PyMutex_Unlock(PyMutex *mutex);
+
+void HIDDEN UNSEEN
+__wrap_PyMutex_Lock(PyMutex *mutex)
+{
+    release_all();
+    __real_PyMutex_Lock(mutex);
+    __tsan_acquire(mutex);
+    acquire_all();
+}
+
+void HIDDEN UNSEEN
+__wrap_PyMutex_Unlock(PyMutex *mutex)
+{
+    __tsan_release(mutex);
+    __real_PyMutex_Unlock(mutex);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+#define MEMORY(name)                                                                          \
+    void HIDDEN *__wrap_##name##Malloc(size_t n) { return malloc(n ? n : 1); }                \
+    void HIDDEN *__wrap_##name##Calloc(size_t k, size_t n) { return calloc(k ? k : 1, n ? n : 1); } \
+    void HIDDEN *__wrap_##name##Realloc(void *p, size_t n) { return realloc(p, n ? n : 1); }  \
+    void HIDDEN __wrap_##name##Free(void *p) { free(p); }
+MEMORY(PyMem_)
+MEMORY(PyMem_Raw)
+
+/* ---- objects of _core's types ------------------------------------------------------------------ */
+
+void __tsan_java_alloc(unsigned long at, unsigned long size);
+void __tsan_java_free(unsigned long at, unsigned long size);
+
+/* Nothing that was done to this memory is to be compared with what is done from now on. */
+static void UNSEEN
+forget(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+    size_t size = (size_t)type->tp_basicsize;
+    if (type->tp_itemsize > 0)
+        size += (size_t)(Py_SIZE(o) * type->tp_itemsize);
+    size &= ~(size_t)7;
+    /* It is for Java's heaps, and marks memory as new and as free. */
+    __tsan_java_alloc((unsigned long)o, size);
+    __tsan_java_free((unsigned long)o, size);
+}
+
+/* The slots that these functions stand for. */
+static struct {
+    PyTypeObject *type;
+    initproc init;
+    destructor dealloc;
+    inquiry clear;
+} slots[100];
+static int types;
+
+/* Those of the innermost base that has the function. */
+#define SLOT(o, slot)                                                                         \
+    __extension__({                                                                           \
+        int found = -1;                                                                       \
+        for (PyTypeObject *t = Py_TYPE(o); found < 0 || slots[found].slot == NULL; t = t->tp_base) \
+            for (found = types - 1; found >= 0 && slots[found].type != t; found--)            \
+                ;                                                                             \
+        slots[found].slot;                                                                    \
+    })
+
+/* Others learn of an object from the interpreter once it is made, */
+static int
+slot_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    int rc = SLOT(self, init)(self, args, kwargs);
+    forget(self);
+    return rc;
+}
+
+/* and whoever clears it or lets it die is alone with it. */
+static void
+slot_dealloc(PyObject *self)
+{
+    forget(self);
+    SLOT(self, dealloc)(self);
+}
+
+static int
+slot_clear(PyObject *self)
+{
+    forget(self);
+    return SLOT(self, clear)(self);
+}
+
+void __real_PyObject_GC_Del(void *o);
+
+void HIDDEN
+__wrap_PyObject_GC_Del(void *o)
+{
+    forget(o);
+    __real_PyObject_GC_Del(o);
+}
+
+PyObject *__real_PyType_FromSpecWithBases(PyType_Spec *spec, PyObject *bases);
+
+PyObject HIDDEN *
+__wrap_PyType_FromSpecWithBases(PyType_Spec *spec, PyObject *bases)
+{
+    int n = 0, k = types;
+    while (spec->slots[n++].slot != 0)
+        ;
+    PyType_Slot *copy = calloc((size_t)n + 1, sizeof *copy); /* it stays */
+    if (copy == NULL || k == sizeof slots / sizeof *slots)
+        abort();
+    for (int i = 0; i < n - 1; i++) {
+        copy[i] = spec->slots[i];
+        void *function = copy[i].pfunc;
+        switch (copy[i].slot) {
+        case Py_tp_init:
+            slots[k].init = (initproc)function;
+            copy[i].pfunc = (void *)slot_init;
+            break;
+        case Py_tp_dealloc:
+            slots[k].dealloc = (destructor)function;
+            copy[i].pfunc = (void *)slot_dealloc;
+            break;
+        case Py_tp_clear:
+            slots[k].clear = (inquiry)function;
+            copy[i].pfunc = (void *)slot_clear;
+            break;
+        }
+    }
+    if (spec->flags & Py_TPFLAGS_HAVE_GC)
+        copy[n - 1] = (PyType_Slot){Py_tp_free, (void *)__wrap_PyObject_GC_Del};
+    PyType_Spec changed = *spec;
+    changed.slots = copy;
+    PyObject *type = __real_PyType_FromSpecWithBases(&changed, bases);
+    slots[k].type = (PyTypeObject *)type;
+    types++;
+    return type;
+}
+
+PyObject HIDDEN *
+__wrap_PyType_FromSpec(PyType_Spec *spec)
+{
+    return __wrap_PyType_FromSpecWithBases(spec, NULL);
+}
