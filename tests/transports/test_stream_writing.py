@@ -14,7 +14,7 @@ from typing import Any
 import asyncios_words
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import DATA_WORDS, Recorder, hang_up
+from protocols import Recorder, hang_up
 from stream_tools import attach, received
 
 Loop = asyncio.AbstractEventLoop

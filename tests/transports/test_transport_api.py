@@ -16,7 +16,7 @@ from typing import Any
 import asyncios_words
 import pytest
 from conftest import LOOP_NAMES, LoopFactory, tcp_pair
-from protocols import DATA_WORDS, BufferedRecorder, Recorder, connect, hang_up, until
+from protocols import BufferedRecorder, Recorder, connect, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
