@@ -432,8 +432,7 @@ def test_create_task_takes_eager_start(loop: Loop) -> None:
 def passes_keywords_on() -> bool:
     """Whether asyncio's create_task gives them to a factory; releases of 3.13 differ."""
     code = asyncio.BaseEventLoop.create_task.__code__
-    # Late ones have `name` and `context` again, and further keywords.
-    return not code.co_kwonlyargcount and bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return bool(code.co_flags & inspect.CO_VARKEYWORDS) and code.co_kwonlyargcount == 0
 
 
 def test_the_task_factory_makes_the_tasks(loop: Loop) -> None:

@@ -191,6 +191,7 @@ def test_a_connection_has_the_context_of_the_loop_that_serves_it(world: World, t
         if tls:
             client.sock = client_context().wrap_socket(client.sock, server_hostname="localhost")
         client.server()
+    eventually(lambda: len(seen) == 6)
     assert sorted(seen) == [("a", "of a", "of a")] * 3 + [("b", "of b", "of b")] * 3
 
 

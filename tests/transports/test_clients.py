@@ -176,7 +176,9 @@ def test_wrong_arguments() -> None:
     make: Any = _core.Clients
     with pytest.raises(TypeError):
         make()
-    clients = make(weakref.WeakSet())
+    with pytest.raises(TypeError):
+        make(weakref.WeakSet(), weakref.WeakSet())
+    clients = of_server()
     with pytest.raises(TypeError, match="weak reference"):
         clients.add(5)
     clients.discard(Stub())

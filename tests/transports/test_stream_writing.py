@@ -11,9 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import asyncios_words
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import DATA_WORDS, Recorder, hang_up
+from protocols import Recorder, hang_up
 from stream_tools import attach, received
 
 Loop = asyncio.AbstractEventLoop
@@ -80,7 +81,10 @@ async def test_write_refuses_what_is_not_bytes_like(loop: Loop, pair: Pair, data
     protocol = await attach(loop, pair[0], Recorder())
     with pytest.raises(TypeError) as caught:
         protocol.transport.write(data)
-    assert str(caught.value) == f"data argument must be {DATA_WORDS}, not {type(data).__name__!r}"
+    assert (
+        str(caught.value)
+        == f"data argument must be {asyncios_words.DATA}, not {type(data).__name__!r}"
+    )
     await hang_up(protocol)
 
 

@@ -13,9 +13,10 @@ from asyncio import selector_events, trsock, unix_events
 from functools import partial
 from typing import Any
 
+import asyncios_words
 import pytest
 from conftest import LOOP_NAMES, LoopFactory, tcp_pair
-from protocols import DATA_WORDS, BufferedRecorder, Recorder, connect, hang_up, until
+from protocols import BufferedRecorder, Recorder, connect, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -132,7 +133,7 @@ async def test_write_of_wide_memoryviews_counts_bytes(loop: Loop) -> None:
 @pytest.mark.parametrize("thing", ["text", 5, None, [1], object()])
 async def test_write_refuses_other_types(loop: Loop, thing: Any) -> None:
     transport, protocol, far = await open_pair(loop)
-    expected = f"data argument must be {DATA_WORDS}, not {type(thing).__name__!r}"
+    expected = f"data argument must be {asyncios_words.DATA}, not {type(thing).__name__!r}"
     with pytest.raises(TypeError, match=f"^{re.escape(expected)}$"):
         transport.write(thing)
     assert not transport.is_closing()
