@@ -1,9 +1,9 @@
 """What the checks `asan` and `tsan` share, and what ThreadSanitizer needs and says.
 
-ThreadSanitizer sees the extension alone.  The Go library stays as it is: its C is hardly more than
-calls of Go, whose runtime does not start under cgo's -fsanitize=thread in a process that is not
-Go's; `race` looks at Go.  Neither is the interpreter built with it: tools/tsan/interpreter.c says
-what stands in for that.
+ThreadSanitizer sees the extension alone.  The C in the Go library could be built with it, and runs:
+but then cgo orders all threads at each call of Go, for it can't tell what Go's locks do, and most
+races of the extension are no longer seen.  `race` looks at Go.  Neither is the interpreter built
+with it: tools/tsan/interpreter.c says what stands in for that.
 """
 
 from __future__ import annotations
