@@ -117,6 +117,7 @@ goloop_tsan_return(void)
             "movups 56(%rsp), %xmm0\nmovups 72(%rsp), %xmm1\n"                                \
             "movups 88(%rsp), %xmm2\nmovups 104(%rsp), %xmm3\n"                               \
             "addq $208, %rsp\n"                                                               \
+            ".weak __real_" #name "\n" /* not every Python has it */                          \
             "call __real_" #name "@PLT\n"                                                     \
             "subq $48, %rsp\n"                                                                \
             "movq %rax, 0(%rsp)\nmovq %rdx, 8(%rsp)\nmovups %xmm0, 16(%rsp)\n"                \
