@@ -58,11 +58,10 @@ current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
     if (*task != NULL)
         return 0;
     PyObject *entry;
-    /* lint: allow borrowed-across-call: a new reference */
     int rc = PyDict_GetItemRef(G.asyncio.current_tasks, loop, &entry);
     *task = entry;
     Py_XDECREF(entry);
-    return rc < 0 ? -1 : 0;
+    return rc < 0 ? -1 : 0; /* lint: allow borrowed-across-call: a number */
 }
 #else
 static inline int
