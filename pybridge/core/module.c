@@ -32,6 +32,7 @@
 #include "state/submissions.c"
 #include "state/ready.c"
 #include "state/handle.c"
+#include "state/handle_views.c"
 #include "state/handle_run.c"
 #include "state/timers.c"
 #include "state/scheduling.c"

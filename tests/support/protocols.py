@@ -8,16 +8,8 @@ place of sleeping for "long enough".
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any
-
-# What a transport's write() says that it takes.
-DATA_WORDS = (
-    "a bytes, bytearray, or memoryview object"
-    if sys.version_info >= (3, 13, 15)  # not 3.13.0
-    else "a bytes-like object"
-)
 
 
 async def until(condition: Callable[[], Any], turns: int = 100_000) -> None:

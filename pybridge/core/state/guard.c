@@ -270,8 +270,8 @@ slot_clear(PyObject *self)
 }
 
 /* Of the loop itself nobody else has anything any more. */
-GL_PRIVATE void
-gl_guarded_dealloc(PyObject *self)
+static void
+slot_dealloc(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
     PyObject *loop = t->home == GL_HOME_ITSELF ? NULL : (PyObject *)loop_of(self, t->home);
@@ -394,7 +394,7 @@ gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
     *t = (gl_guarded_type){type, home, type->tp_dealloc, type->tp_finalize, type->tp_clear};
     G.guards.types++;
     if (how & GL_GUARD_ENDS)
-        type->tp_dealloc = gl_guarded_dealloc;
+        type->tp_dealloc = G.guards.dealloc = slot_dealloc;
     if ((how & GL_GUARD_ENDS) && t->finalize != NULL)
         type->tp_finalize = slot_finalize;
     if ((how & GL_GUARD_ENDS) && t->clear != NULL)

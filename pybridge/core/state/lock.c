@@ -145,7 +145,6 @@ guard_section(gl_guard *guard, PyObject *lock)
 {
     guard->begun = true;
     PyCriticalSection_Begin(&guard->section, lock);
-    __tsan_acquire(&lock->ob_mutex);
 }
 
 static inline void
@@ -185,10 +184,8 @@ gl_guard_begin_self(gl_guard *guard, PyObject *self)
 GL_PRIVATE_INLINE void
 gl_guard_end(gl_guard *guard)
 {
-    if (!guard->begun)
-        return;
-    __tsan_release(guard->section._cs_mutex);
-    PyCriticalSection_End(&guard->section);
+    if (guard->begun)
+        PyCriticalSection_End(&guard->section);
 }
 
 GL_PRIVATE int

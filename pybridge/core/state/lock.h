@@ -9,8 +9,8 @@
 #ifdef GL_FREE_THREADED
 #include <pthread.h>
 
-/* Where threads that have not the loop's lock leave something, or wait for it.  The mutex is held for some instructions,
- * and for one write to the wakeup's descriptor. */
+/* Where threads that have not the loop's lock leave something, or wait for it.  The mutex is held
+ * for some instructions, and for one write to the wakeup's descriptor. */
 typedef struct gl_inbox {
     pthread_mutex_t mutex;
     bool shut;                /* the loop is closed: nothing is taken any more */
@@ -21,6 +21,26 @@ typedef struct gl_inbox {
     pthread_cond_t let_in;    /* for these: it is free for a moment */
     pthread_cond_t entered;   /* one of them has looked */
 } gl_inbox;
+
+/* A lock while it is held. */
+typedef struct gl_guard {
+    PyCriticalSection section;
+    bool begun;               /* else it was held before */
+} gl_guard;
+
+/* `loop` may be NULL.  _briefly: for what does not run Python, or only where it fails; it is
+ * enough then that the lock is held at all. _self: the object's own lock. */
+GL_PRIVATE_INLINE void gl_guard_begin(gl_guard *guard, struct gl_loop *loop);
+GL_PRIVATE_INLINE void gl_guard_begin_briefly(gl_guard *guard, struct gl_loop *loop);
+GL_PRIVATE_INLINE void gl_guard_begin_self(gl_guard *guard, PyObject *self);
+GL_PRIVATE_INLINE void gl_guard_end(gl_guard *guard);
+
+/* Holds the loop's lock to the end of the block. */
+#define GL_GUARD(loop)                                                                        \
+    __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false};            \
+    gl_guard_begin(&guard_here, (struct gl_loop *)(loop))
+#else
+#define GL_GUARD(loop) ((void)0)
 #endif
 
 #endif /* GOLOOP_LOCK_H */

@@ -25,8 +25,15 @@ GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, P
 GL_PRIVATE int handle_make_context(PyObject *self);
 /* Lets the context of a handle that has run serve the next. */
 GL_PRIVATE void handle_spare_context(PyObject *self);
+
+/* ---- handle_views.c ---------------------------------------------------------------------------- */
+
 /* The arguments as `_args` has them; new reference. */
 GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
+/* The tables of the types. */
+GL_PRIVATE_DATA PyGetSetDef *const handle_getset;
+GL_PRIVATE_DATA PyGetSetDef *const timer_handle_getset;
+GL_PRIVATE_DATA PyMemberDef *const handle_members;
 
 /* ---- handle_run.c ----------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
  *   scheduling.c   what puts work on the ready queue, wakes the loop, runs an entry
  *   ready.c        the ready queue
  *   handle.c       Handle, TimerHandle and ThreadSafeHandle: the objects
+ *   handle_views.c their attributes
  *   handle_run.c   running and cancelling them
  *   timers.c       timer ids and who waits for them
  *   registry.c     registrations (stream, listener, watch) by id, and what uses an fd

@@ -207,15 +207,11 @@ struct gl_globals {
         int types;
         gl_guarded_method method[GL_GUARD_ROWS][GL_GUARD_METHODS];
         int methods[GL_GUARD_ROWS];
+        destructor dealloc;       /* tp_dealloc of types whose end is guarded */
     } guards;
 #endif
 };
 GL_PRIVATE_DATA struct gl_globals G;
-
-#ifdef GL_FREE_THREADED
-/* tp_dealloc of types whose end is guarded (state/guard.c). */
-GL_PRIVATE void gl_guarded_dealloc(PyObject *self);
-#endif
 
 /* ---- deep nesting -------------------------------------------------------------------- */
 
@@ -228,8 +224,8 @@ static inline void
 gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 {
 #ifdef GL_FREE_THREADED /* the depth would be each thread's */
-    if (Py_TYPE(self)->tp_dealloc == gl_guarded_dealloc)
-        dealloc = gl_guarded_dealloc; /* the trashcan asks whether it is the type's */
+    if (Py_TYPE(self)->tp_dealloc == G.guards.dealloc)
+        dealloc = G.guards.dealloc; /* the trashcan asks whether it is the type's */
 #else
     if (G.dealloc_depth < GL_DEALLOC_DIRECT) {
         G.dealloc_depth++;

@@ -29,35 +29,8 @@ typedef struct gl_home {
 } gl_home;
 #define GL_HOME gl_home home;
 
-/* A lock while it is held. */
-typedef struct gl_guard {
-    PyCriticalSection section;
-    bool begun;               /* else it was held before */
-} gl_guard;
-
-/* `loop` may be NULL.  _briefly: for what does not run Python, or only where it fails; it is
- * enough then that the lock is held at all. _self: the object's own lock. */
-GL_PRIVATE_INLINE void gl_guard_begin(gl_guard *guard, struct gl_loop *loop);
-GL_PRIVATE_INLINE void gl_guard_begin_briefly(gl_guard *guard, struct gl_loop *loop);
-GL_PRIVATE_INLINE void gl_guard_begin_self(gl_guard *guard, PyObject *self);
-GL_PRIVATE_INLINE void gl_guard_end(gl_guard *guard);
-
-/* Holds the loop's lock to the end of the block. */
-#define GL_GUARD(loop)                                                                        \
-    __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false};            \
-    gl_guard_begin(&guard_here, (struct gl_loop *)(loop))
-
-/* ThreadSanitizer does not see the locks of an interpreter that was built without it. */
-#if defined(__SANITIZE_THREAD__)
-void __tsan_acquire(void *at);
-void __tsan_release(void *at);
-#else
-#define __tsan_acquire(at) ((void)0)
-#define __tsan_release(at) ((void)0)
-#endif
 #else
 #define GL_HOME
-#define GL_GUARD(loop) ((void)0)
 #endif
 
 /* One of G's mutexes, for what no loop has; where there is a GIL nothing. */

@@ -57,9 +57,11 @@ current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
     *task = own ? own->current.task : NULL;
     if (*task != NULL)
         return 0;
-    int found = PyDict_GetItemRef(G.asyncio.current_tasks, loop, task);
-    Py_XDECREF(*task);
-    return found < 0 ? -1 : 0;
+    PyObject *entry;
+    int rc = PyDict_GetItemRef(G.asyncio.current_tasks, loop, &entry);
+    *task = entry;
+    Py_XDECREF(entry);
+    return rc < 0 ? -1 : 0; /* lint: allow borrowed-across-call: a number */
 }
 #else
 static inline int
