@@ -82,7 +82,7 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
 #endif
     PyObject *callback = value[0], *context = value[1], *const *rest = args + 1;
     Py_ssize_t nrest = nargs > 1 ? nargs - 1 : 0;
-    if (self->closed || self->shared == NULL || gl_loop_is_foreign(self)) {
+    if (GL_READ(self->closed) || GL_READ(self->shared) == NULL || gl_loop_is_foreign(self)) {
         gl_loop_check_usable(self);
         return NULL;
     }
@@ -96,7 +96,7 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
         callback = wakeup;
     }
     PyObject *h = NULL;
-    if (!self->debug || debug_checks(self, callback, name, thread) == 0)
+    if (!GL_READ(self->debug) || debug_checks(self, callback, name, thread) == 0)
         h = thread ? gl_handle_new(self, callback, rest, nrest, context)
                    : gl_threadsafe_handle_new(self, callback, rest, nrest, context);
     if (wakeup != NULL) {
@@ -111,7 +111,7 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
 #ifdef GL_FREE_THREADED
 #define BRIEFLY(loop)                                                                         \
     __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false};            \
-    if ((loop)->debug)                                                                        \
+    if (GL_READ((loop)->debug))                                                                      \
         gl_guard_begin(&guard_here, loop);                                                    \
     else                                                                                      \
         gl_guard_begin_briefly(&guard_here, loop)
@@ -136,7 +136,7 @@ loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs
     if (h == NULL)
         return NULL;
     self->counts.threadsafe_calls++;
-    if (self->sleeping)
+    if (GL_READ(self->sleeping))
         gl_wake(self);
 #endif
     return h;

@@ -21,25 +21,25 @@
 static PyObject *
 loop_is_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(self->closed);
+    return PyBool_FromLong(GL_READ(self->closed));
 }
 
 static PyObject *
 loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(self->thread_id != 0);
+    return PyBool_FromLong(GL_READ(self->thread_id) != 0);
 }
 
 static PyObject *
 loop_get_debug(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(self->debug);
+    return PyBool_FromLong(GL_READ(self->debug));
 }
 
 static PyObject *
 loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    if (self->closed || gl_loop_is_foreign(self)) {
+    if (GL_READ(self->closed) || gl_loop_is_foreign(self)) {
         gl_loop_check_usable(self);
         return NULL;
     }
@@ -120,15 +120,15 @@ loop_release(gl_loop *self)
     }
     dispatch_drop(self);
     gl_large_drop(self);
-    self->closed = 1; /* where the collector has come before close() */
-    self->shared = NULL;
+    GL_WRITE(self->closed, 1); /* where the collector has come before close() */
+    GL_WRITE(self->shared, NULL);
     gl_ready_close(&self->ready);
     gl_timers_clear(&self->timers);
     gl_registry_clear(self);
     Py_CLEAR(self->resolving);
     Py_CLEAR(self->current_handle);
     const gl_table *go = self->go;
-    self->go = NULL;
+    GL_WRITE(self->go, NULL);
     if (go && !foreign)
         go->reactor_close(self->reactor);
     shared_free(sh);
@@ -147,7 +147,7 @@ loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
         PyErr_SetString(PyExc_RuntimeError, "Cannot close a running event loop");
         return NULL;
     }
-    self->closed = 1;
+    GL_WRITE(self->closed, 1);
     loop_release(self);
     Py_RETURN_NONE;
 }
@@ -291,7 +291,7 @@ loop_dealloc(gl_loop *self)
 static PyObject *
 get_bool(gl_loop *self, void *offset)
 {
-    return PyBool_FromLong(*((char *)self + (intptr_t)offset));
+    return PyBool_FromLong(GL_READ(*((char *)self + (intptr_t)offset)));
 }
 
 static int
@@ -300,29 +300,30 @@ set_bool(gl_loop *self, PyObject *value, void *offset)
     int truth = value ? PyObject_IsTrue(value) : 0;
     if (truth < 0)
         return -1;
-    *((char *)self + (intptr_t)offset) = (char)truth;
+    GL_WRITE(*((char *)self + (intptr_t)offset), (char)truth);
     return 0;
 }
 
 static PyObject *
 get_thread_id(gl_loop *self, void *Py_UNUSED(closure))
 {
-    if (self->thread_id == 0)
+    unsigned long id = GL_READ(self->thread_id);
+    if (id == 0)
         Py_RETURN_NONE;
-    return PyLong_FromUnsignedLong(self->thread_id);
+    return PyLong_FromUnsignedLong(id);
 }
 
 static int
 set_thread_id(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
 {
     if (value == NULL || value == Py_None) {
-        self->thread_id = 0;
+        GL_WRITE(self->thread_id, 0);
         return 0;
     }
     unsigned long id = PyLong_AsUnsignedLong(value);
     if (id == (unsigned long)-1 && PyErr_Occurred())
         return -1;
-    self->thread_id = id;
+    GL_WRITE(self->thread_id, id);
     return 0;
 }
 
@@ -437,9 +438,9 @@ gl_loop_init_type(PyObject *module)
     /* They read or write one word, use the inbox, or take the lock themselves. */
     static const char *const free_names[] = {
         "call_soon_threadsafe", "is_running", "is_closed",  "get_debug",    "time",
-        "_closed",              "_stopping",  "_debug",     "_thread_id",   "_block",
+        "_closed",              "_stopping",  "_debug",     "_thread_id",   "call_at",
         "_check_closed",        "_wake",      "_timer_handle_cancelled",    "call_soon",
-        "call_later",           "call_at",    NULL,
+        "call_later",           NULL,
     };
     return gl_guard_type(G.loop_type, GL_HOME_ITSELF, free_names, GL_GUARD_ENDS);
 #else

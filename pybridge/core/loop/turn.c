@@ -178,7 +178,7 @@ turn(gl_loop *loop, int64_t timeout)
     if (timeout != 0 && !gl_inbox_sleep(loop))
         timeout = 0;
 #endif
-    loop->sleeping = timeout != 0;
+    GL_WRITE(loop->sleeping, timeout != 0);
     loop->dirty = 0;
     loop->cmp_pos = 0;
     gl_hold(loop);
@@ -194,7 +194,7 @@ turn(gl_loop *loop, int64_t timeout)
         gl_inbox_awake(loop);
 #endif
     gl_let_go(loop);
-    loop->sleeping = 0;
+    GL_WRITE(loop->sleeping, 0);
     loop->in_turn = 0;
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
@@ -242,7 +242,7 @@ iterate(gl_loop *loop)
     if (loop->shared->blocked_since != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
-        bool busy = loop->ready.count != 0 || loop->stopping;
+        bool busy = loop->ready.count != 0 || GL_READ(loop->stopping);
         if (busy && !turn_due(loop))
             loop->cmp_pos = loop->shared->cmp_len;
         else if (turn(loop, busy ? 0 : -1) < 0)
@@ -304,9 +304,9 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     self->running = 1;
     /* Python's set-up has noted the thread already; a bare _run() has not. */
     unsigned long outer = self->thread_id;
-    self->thread_id = PyThread_get_thread_ident();
+    GL_WRITE(self->thread_id, PyThread_get_thread_ident());
     self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
-    self->shared->now = gl_monotonic_ns();
+    GL_WRITE(self->shared->now, gl_monotonic_ns());
     self->ready.probed_at = GL_PROBE_NONE; /* nothing waited because time was short */
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);
@@ -314,13 +314,13 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     int r;
     do {
         r = iterate(self);
-    } while (r == 0 && !self->stopping);
+    } while (r == 0 && !GL_READ(self->stopping));
     if (self->lingering)
         gl_current_flush(self);
     gl_ready_track_kept(&self->ready);
-    self->thread_id = outer;
+    GL_WRITE(self->thread_id, outer);
     self->running = 0;
-    self->stopping = 0;
+    GL_WRITE(self->stopping, 0);
     gl_asleep(self);
     if (self->shared->blocked_since != self->blocked_seen && gl_watchdog_ended(self) < 0)
         r = -1;

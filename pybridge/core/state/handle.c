@@ -106,10 +106,14 @@ handle_make_context(PyObject *self)
         inl->context_due = false;
     if (!inl->context_due)
         return 0;
+#ifdef GL_FREE_THREADED
+    PyObject *made = PyContext_New();
+#else
     PyObject *made = G.spare_context ? G.spare_context : PyContext_New();
+    G.spare_context = NULL;
+#endif
     if (made == NULL)
         return -1;
-    G.spare_context = NULL;
     if (*slot != NULL) { /* the collector ran, and somebody looked */
         Py_DECREF(made);
         return 0;
@@ -173,7 +177,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
             PyTuple_SET_ITEM(head->args, i, Py_NewRef(args[i]));
         inl->nargs = -1;
     }
-    if (loop->debug) {
+    if (GL_READ(loop->debug)) {
         head->source_traceback = caller_stack();
         if (head->source_traceback == NULL)
             return -1;

@@ -86,8 +86,11 @@ slot_add_users(PyObject **slot, long change)
     long users = PyLong_AsLongAndOverflow(*slot, &overflow);
     bool good = !overflow && users >= 0 && users < LONG_MAX && users + change >= 0;
     PyObject *sum = good ? PyLong_FromLong(users + change) : NULL;
-    if (sum != NULL)
-        Py_SETREF(*slot, sum);
+    if (sum != NULL) {
+        PyObject *before = *slot;
+        __atomic_store_n(slot, sum, __ATOMIC_RELEASE);
+        Py_DECREF(before);
+    }
     PyErr_Clear();
     return sum != NULL;
 }
@@ -165,7 +168,7 @@ gl_socket_notice_close(PyObject *sock)
 GL_PRIVATE bool
 gl_socket_has_users(PyObject *sock, PyObject *users)
 {
-    return sock != NULL && is_counted(sock) && *socket_slot(sock, G.lease.io_refs) == users;
+    return sock != NULL && is_counted(sock) && GL_READ(*socket_slot(sock, G.lease.io_refs)) == users;
 }
 
 GL_PRIVATE bool
@@ -181,7 +184,7 @@ socket_let_go(gl_held *held)
 {
     if (held->counted)
         socket_release(held->sock);
-    else if (*socket_slot(held->sock, G.lease.closed) == Py_True &&
+    else if (GL_READ(*socket_slot(held->sock, G.lease.closed)) == Py_True &&
              gl_call_method(held->sock, G.s_close, NULL) < 0)
         PyErr_WriteUnraisable(held->sock); /* it was closed while we used it, and ends now */
     Py_CLEAR(held->sock);

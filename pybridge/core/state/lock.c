@@ -236,7 +236,7 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
             inbox->first = handle;
         inbox->last = handle;
         __atomic_store_n(&inbox->any, 1u, __ATOMIC_RELAXED);
-        loop->counts.threadsafe_calls++;
+        GL_WRITE(loop->counts.threadsafe_calls, loop->counts.threadsafe_calls + 1);
         if (inbox->sleeping)
             gl_wake(loop);
     }

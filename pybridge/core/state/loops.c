@@ -45,7 +45,7 @@ gl_loops_all(bool closed)
     gl_loop_list list = {NULL, 0, 0};
     GL_LOCK(loops_mutex);
     for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
-        if (!gl_loop_is_foreign(loop) && (closed || loop->go != NULL) &&
+        if (!gl_loop_is_foreign(loop) && (closed || GL_READ(loop->go) != NULL) &&
             gl_grow(&list.item, &list.cap, list.len, sizeof(*list.item), 8) &&
             gl_try_newref((PyObject *)loop) != NULL)
             list.item[list.len++] = loop;

@@ -149,7 +149,7 @@ put_loop(PyObject *dict, gl_loop *loop, const stream_sums *sums)
                    put(dict, "ready_max", c->ready_max) < 0 ||
                    put(dict, "timers", loop->timers.armed) < 0 ||
                    put(dict, "timers_max", loop->timers.armed_max) < 0 ||
-                   put(dict, "threadsafe_calls", c->threadsafe_calls) < 0 ||
+                   put(dict, "threadsafe_calls", GL_READ(c->threadsafe_calls)) < 0 ||
                    put(dict, "unhandled_exceptions", c->unhandled_exceptions) < 0 ||
                    put(dict, "write_buffer_bytes", sums->unsent) < 0 ||
                    put(dict, "connections_open", sums->streams) < 0 ||

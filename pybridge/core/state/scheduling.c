@@ -43,7 +43,7 @@ gl_wake(gl_loop *loop)
     gl_shared *sh = loop->shared;
     /* A fork in another thread while we slept leaves `sleeping` set in the child, where
      * the fd's number may mean something else by now. */
-    if (sh == NULL || !loop->sleeping || gl_loop_is_foreign(loop))
+    if (sh == NULL || !GL_READ(loop->sleeping) || gl_loop_is_foreign(loop))
         return;
     uint32_t idle = 0;
     if (!__atomic_compare_exchange_n(&sh->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,

@@ -35,9 +35,10 @@ static void
 collections_own(void)
 {
     long pid = (long)getpid();
-    if (G.gc_pid != pid) {
-        G.gc_pid = pid;
-        G.gc_ns = G.gc_began = 0;
+    if (GL_READ(G.gc_pid) != pid) {
+        GL_WRITE(G.gc_pid, pid);
+        GL_WRITE(G.gc_began, 0);
+        GL_WRITE(G.gc_ns, 0);
     }
 }
 
@@ -45,8 +46,8 @@ static int64_t
 collected_ns(void)
 {
     collections_own();
-    int64_t began = G.gc_began;
-    return G.gc_ns + (began ? gl_monotonic_ns() - began : 0);
+    int64_t began = GL_READ(G.gc_began);
+    return GL_READ(G.gc_ns) + (began ? gl_monotonic_ns() - began : 0);
 }
 
 /* ---- the monitor's thread: no GIL ---------------------------------------------------- */
@@ -58,7 +59,7 @@ watchdog_seen(gl_shared *sh)
     pthread_mutex_lock(&b->mutex);
     b->serial = sh->blocked_spells;
     b->holder.frames = 0;
-    b->own.frames = python_stack(b->thread, b->own.frame, FRAMES_MAX);
+    b->own.frames = python_stack(GL_READ(b->thread), b->own.frame, FRAMES_MAX);
     pthread_mutex_unlock(&b->mutex);
 }
 
@@ -92,7 +93,7 @@ watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up)
         watchdog_seen(sh);
     PyThreadState *holder = python_gil_holder();
     pthread_mutex_lock(&b->mutex);
-    if (holder != NULL && holder != b->thread)
+    if (holder != NULL && holder != GL_READ(b->thread))
         b->holder.frames = python_stack(holder, b->holder.frame, FRAMES_MAX);
     at = add_text(text, at, sizeof text,
                   "goloop: the event loop of process %ld has been blocked for %.3f s%s\n",
@@ -136,7 +137,7 @@ watchdog_describe(gl_shared *sh, char *out, size_t room)
     block_stack *s = calloc(1, sizeof *s);
     size_t at = add_text(out, 0, room, "[");
     if (s != NULL)
-        s->frames = python_stack(b->thread, s->frame, FRAMES_MAX);
+        s->frames = python_stack(GL_READ(b->thread), s->frame, FRAMES_MAX);
     /* Each takes at most twice what a frame has room for. */
     for (int i = s ? s->frames : 0; i-- > 0 && at + 2 * sizeof(python_frame) + 32 < room;) {
         at = add_text(out, at, room, at > 1 ? ",[" : "[");
@@ -167,10 +168,21 @@ loop_of_reactor(int32_t reactor)
     gl_loop *found = NULL;
     gl_loop_list all = gl_loops_all(false);
     for (uint32_t i = 0; found == NULL && i < all.len; i++)
-        if (all.item[i]->go != NULL && all.item[i]->reactor == reactor)
+        if (GL_READ(all.item[i]->go) != NULL && all.item[i]->reactor == reactor)
             found = (gl_loop *)Py_NewRef((PyObject *)all.item[i]);
     gl_loops_drop(&all);
     return found;
+}
+
+/* Notes that Python knows; whether there is something to be told. */
+static bool
+note_told(gl_loop *loop)
+{
+    GL_GUARD(loop);
+    if (loop->shared == NULL)
+        return false;
+    __atomic_store_n(&loop->shared->blocked_told, 1u, __ATOMIC_RELEASE);
+    return true;
 }
 
 /* A thread of its own. */
@@ -181,11 +193,9 @@ watchdog_tell(int32_t reactor)
         return;
     PyGILState_STATE state = PyGILState_Ensure();
     gl_loop *loop = loop_of_reactor(reactor);
-    if (loop != NULL && loop->shared != NULL) {
-        __atomic_store_n(&loop->shared->blocked_told, 1u, __ATOMIC_RELEASE);
-        if (gl_done(PyObject_CallMethod((PyObject *)loop, "_blocked", NULL)) < 0)
-            PyErr_WriteUnraisable((PyObject *)loop);
-    }
+    if (loop != NULL && note_told(loop) &&
+        gl_done(PyObject_CallMethod((PyObject *)loop, "_blocked", NULL)) < 0)
+        PyErr_WriteUnraisable((PyObject *)loop);
     Py_XDECREF(loop);
     PyGILState_Release(state);
 }
@@ -216,13 +226,13 @@ GL_PRIVATE void
 gl_watchdog_runs(gl_loop *loop)
 {
     gl_block *b = loop->shared->block;
-    b->thread = PyThreadState_Get();
+    GL_WRITE(b->thread, PyThreadState_Get());
 }
 
 GL_PRIVATE_INLINE void
 gl_watchdog_polled(gl_loop *loop)
 {
-    ((gl_block *)loop->shared->block)->gc_before = G.gc_ns;
+    ((gl_block *)loop->shared->block)->gc_before = GL_READ(G.gc_ns);
 }
 
 GL_PRIVATE int
@@ -305,10 +315,10 @@ note_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n
     collections_own();
     if (nargs > 0 && PyUnicode_Check(args[0]) &&
         PyUnicode_CompareWithASCIIString(args[0], "start") == 0) {
-        G.gc_began = now;
-    } else if (G.gc_began) {
-        G.gc_ns += now - G.gc_began;
-        G.gc_began = 0;
+        GL_WRITE(G.gc_began, now);
+    } else if (GL_READ(G.gc_began)) {
+        GL_WRITE(G.gc_ns, GL_READ(G.gc_ns) + now - GL_READ(G.gc_began));
+        GL_WRITE(G.gc_began, 0);
     }
     Py_RETURN_NONE;
 }
@@ -340,6 +350,14 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     return list;
 }
 
+static void
+set_answering(gl_loop *loop)
+{
+    GL_GUARD(loop);
+    if (loop->shared != NULL)
+        GL_WRITE(loop->shared->introspection, G.introspection - 1);
+}
+
 /* _set_introspection(fd): the socket at which Python answers; -1: none. */
 static PyObject *
 set_introspection(PyObject *Py_UNUSED(module), PyObject *number)
@@ -350,9 +368,7 @@ set_introspection(PyObject *Py_UNUSED(module), PyObject *number)
     G.introspection = fd < 0 ? 0 : (int)fd + 1;
     gl_loop_list all = gl_loops_all(false);
     for (uint32_t i = 0; i < all.len; i++)
-        if (all.item[i]->shared != NULL)
-            __atomic_store_n(&all.item[i]->shared->introspection, G.introspection - 1,
-                             __ATOMIC_RELAXED);
+        set_answering(all.item[i]);
     gl_loops_drop(&all);
     Py_RETURN_NONE;
 }

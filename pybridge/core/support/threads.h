@@ -33,6 +33,10 @@ typedef struct gl_home {
 #define GL_HOME
 #endif
 
+/* A word that other threads may read or write at the same time, without a lock. */
+#define GL_READ(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
+#define GL_WRITE(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELAXED)
+
 /* One of G's mutexes, for what no loop has; where there is a GIL nothing. */
 #ifdef GL_FREE_THREADED
 #define GL_LOCK(mutex) PyMutex_Lock(&G.mutex)

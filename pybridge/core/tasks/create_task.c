@@ -55,7 +55,7 @@ create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bo
     gl_task *task = (gl_task *)G.task_type->tp_alloc(G.task_type, 0);
     if (task == NULL)
         return NULL;
-    task->loop = Py_NewRef((PyObject *)loop);
+    __atomic_store_n(&task->loop, Py_NewRef((PyObject *)loop), __ATOMIC_RELEASE);
     if (task_fill(task, coro, name, context) < 0 || create_begin(loop, task, eager) < 0) {
         task->log_destroy_pending = 0;
         Py_DECREF(task);
@@ -107,7 +107,7 @@ gl_new_future(gl_loop *loop)
     if (G.future_type && !loop->debug) {
         gl_future *f = (gl_future *)G.future_type->tp_alloc(G.future_type, 0);
         if (f != NULL)
-            f->loop = Py_NewRef((PyObject *)loop);
+            __atomic_store_n(&f->loop, Py_NewRef((PyObject *)loop), __ATOMIC_RELEASE);
         return (PyObject *)f;
     }
     PyObject *type = G.future_type ? (PyObject *)G.future_type : G.asyncio_Future;

@@ -28,7 +28,8 @@ transport_leave_clients(gl_transport *t)
     gl_clients *set = t->clients;
     if (set == NULL)
         return;
-    gl_transport *last = set->item[--set->len];
+    GL_WRITE(set->len, set->len - 1);
+    gl_transport *last = set->item[set->len];
     set->item[t->place] = last;
     last->place = t->place;
     t->clients = NULL;
@@ -69,7 +70,8 @@ clients_add(gl_clients *set, PyObject *transport)
             return PyErr_NoMemory();
         t->place = set->len;
         t->clients = set;
-        set->item[set->len++] = t;
+        set->item[set->len] = t;
+        GL_WRITE(set->len, set->len + 1);
     }
     Py_RETURN_NONE;
 }
@@ -98,16 +100,17 @@ clients_copy(gl_clients *set, PyObject *Py_UNUSED(ignored))
     return copy;
 }
 
+/* From any thread: a shared listener's loops compare theirs. */
 static Py_ssize_t
 clients_length(PyObject *self)
 {
     gl_clients *set = (gl_clients *)self;
-    Py_ssize_t others = PyObject_Size(set->others);
-    if (others > PY_SSIZE_T_MAX - (Py_ssize_t)set->len) {
+    Py_ssize_t others = PyObject_Size(set->others), own = (Py_ssize_t)GL_READ(set->len);
+    if (others > PY_SSIZE_T_MAX - own) {
         PyErr_SetString(PyExc_OverflowError, "the set has too many members");
         return -1;
     }
-    return others < 0 ? -1 : others + set->len;
+    return others < 0 ? -1 : others + own;
 }
 
 static int

@@ -222,7 +222,9 @@ stream_class(void)
     if (!__atomic_compare_exchange_n(&G.stream_class, &known, (PyTypeObject *)cls, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         Py_DECREF(cls);
-    return G.stream_class;
+    else
+        known = (PyTypeObject *)cls;
+    return known;
 }
 
 static int
