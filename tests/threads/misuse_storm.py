@@ -88,7 +88,7 @@ FUTURE: list[Act] = [
     ("set_exception", lambda f, chance: f.set_exception(ValueError())),
     ("add_done_callback", lambda f, chance: f.add_done_callback(swallow)),
     ("remove_done_callback", lambda f, chance: f.remove_done_callback(swallow)),
-    ("__init__", lambda f, chance: f.__init__(loop=f.get_loop()) if chance.random() < 0.1 else None),
+    ("__init__", lambda f, chance: chance.random() < 0.1 and f.__init__(loop=f.get_loop())),
 ]  # fmt: skip
 TASK: list[Act] = [
     *(act for act in FUTURE if act[0] not in ("__init__", "set_result", "set_exception")),
@@ -112,7 +112,7 @@ LOOP: list[Act] = [
     ("current_task", lambda loop, chance: asyncio.current_task(loop)),
     ("set_task_factory", lambda loop, chance: loop.set_task_factory(None)),
     ("create_task", lambda loop, chance: loop.create_task(asyncio.sleep(0))),
-    ("collect", lambda loop, chance: gc.collect(chance.randrange(3)) if chance.random() < 0.01 else 0),
+    ("collect", lambda loop, chance: chance.random() < 0.01 and gc.collect(chance.randrange(3))),
 ]  # fmt: skip
 
 

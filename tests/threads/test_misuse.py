@@ -1,0 +1,167 @@
+"""What asyncio forbids is no crash; misuse_storm.py says what its threads do.
+
+GOLOOP_TEST_MISUSE_SECONDS sets how long (5 seconds where it is unset).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import goloop
+
+STORM = Path(__file__).parent / "misuse_storm.py"
+SECONDS = float(os.environ.get("GOLOOP_TEST_MISUSE_SECONDS", "5"))
+LIMIT = SECONDS + 150
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="it is about goloop's loops"
+)
+
+
+@pytest.mark.timeout(LIMIT + 30)
+def test_threads_that_misuse_a_loop_crash_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, str(STORM), "--seconds", str(SECONDS)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def in_thread(function: Any) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_callback_that_waits_for_a_thread_lets_it_in() -> None:
+    """The thread needs the loop that waits for it."""
+    told: list[Any] = []
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol, ("127.0.0.1", 0)
+        )
+        handle, future = loop.call_later(60, print), loop.create_future()
+
+        def uses() -> None:
+            told.extend((transport.is_closing(), repr(handle), loop.metrics().turns > 0))
+            future.add_done_callback(lambda _: told.append("done"))
+            handle.cancel()
+            transport.close()
+            future.cancel()
+
+        in_thread(uses).join()
+        assert transport.is_closing()
+        assert handle.cancelled()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    goloop.run(main())
+    assert told[0] is False
+    assert "TimerHandle" in told[1]
+    assert told[2:] == [True, "done"]
+
+
+def test_a_callback_that_computes_gives_way() -> None:
+    """As with the GIL: the callback goes on until the other thread has had its turn."""
+    seen: list[int] = []
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+
+        def looks() -> None:
+            for _ in range(3):
+                seen.append(len(asyncio.all_tasks(loop)))
+                loop.metrics()
+
+        thread = in_thread(looks)
+        while thread.is_alive():
+            sum(range(1000))
+
+    goloop.run(main())
+    assert seen == [1, 1, 1]
+
+
+def test_a_loop_that_never_sleeps_lets_others_in() -> None:
+    rounds = [0]
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+
+        def looks() -> None:
+            for _ in range(20):
+                loop.metrics()
+
+        thread = in_thread(looks)
+        while thread.is_alive():
+            rounds[0] += 1
+            await asyncio.sleep(0)
+
+    goloop.run(main())
+    assert rounds[0] > 0
+
+
+def test_what_was_posted_before_comes_before() -> None:
+    """A thread posts, and says so; what the loop's own thread schedules then comes behind."""
+    order: list[str] = []
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        for _ in range(50):
+            posted = threading.Event()
+
+            def posts(posted: threading.Event = posted) -> None:
+                loop.call_soon_threadsafe(order.append, "posted")
+                posted.set()
+
+            thread = in_thread(posts)
+            while not posted.is_set():
+                time.sleep(0)
+            loop.call_soon(order.append, "own")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            thread.join()
+
+    goloop.run(main())
+    assert order == ["posted", "own"] * 50
+
+
+def test_the_running_task_is_seen_from_everywhere() -> None:
+    """Also where the table of running tasks is only written when somebody looks."""
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        me: Any = asyncio.current_task()
+        assert asyncio.current_task(loop) is me
+        seen: list[Any] = []
+        in_thread(lambda: seen.append(asyncio.current_task(loop))).join()
+        assert seen == [me]
+        from_callback: list[Any] = []
+        loop.call_soon(lambda: from_callback.append(asyncio.current_task()))
+        other = asyncio.create_task(asyncio.sleep(0))
+        await other
+        assert from_callback == [None]
+        assert asyncio.current_task() is me
+        with pytest.raises(RuntimeError, match="while another task"):
+            asyncio.tasks._enter_task(loop, other)  # type: ignore[attr-defined]
+        asyncio.tasks._leave_task(loop, me)  # type: ignore[attr-defined]
+        assert asyncio.current_task() is None
+        asyncio.tasks._enter_task(loop, me)  # type: ignore[attr-defined]
+        assert asyncio.current_task() is me
+
+    goloop.run(main())
