@@ -165,3 +165,79 @@ def test_the_running_task_is_seen_from_everywhere() -> None:
         assert asyncio.current_task() is me
 
     goloop.run(main())
+
+
+def program(text: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-X", "faulthandler", "-c", SERVES + text],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+SERVES = """
+import asyncio, gc, os, threading, time
+import goloop
+
+ready = threading.Barrier(4)
+loops = []
+
+async def busy():
+    loop = asyncio.get_running_loop()
+    loops.append(loop)
+    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    name = server.sockets[0].getsockname()
+    transport, _ = await loop.create_connection(asyncio.Protocol, *name)
+    ready.wait()
+    while True:
+        transport.write(b"x" * 100)
+        await asyncio.sleep(0)
+
+for _ in range(3):
+    threading.Thread(target=lambda: goloop.run(busy()), daemon=True).start()
+ready.wait()
+time.sleep(0.05)
+"""
+
+
+def test_the_process_may_end_while_loops_run_in_daemon_threads() -> None:
+    assert program('print("end")\n') == "end\n"
+
+
+@pytest.mark.forks
+def test_a_child_that_is_forked_while_loops_run_has_loops_of_its_own() -> None:
+    """Whatever the other threads had in hand when they stayed behind."""
+    assert (
+        program("""
+async def child():
+    await asyncio.sleep(0.01)
+    for loop in loops:
+        repr(loop), loop.is_running(), loop.metrics
+        try:
+            loop.call_soon(print)
+        except RuntimeError as error:
+            assert "belongs to the parent process" in str(error), error
+        else:
+            raise AssertionError("a loop of the parent took a callback")
+
+for _ in range(10):
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            goloop.run(child())
+            gc.collect()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+print("end")
+""")
+        == "end\n"
+    )
