@@ -135,7 +135,7 @@ def _compiled(source: str, name: str) -> CodeType:
     register = getattr(linecache, "_register_code", None)
     if register is not None:
         # Since 3.14 it takes the code, and late releases of 3.13 do.
-        takes_code = register.__code__.co_varnames[0] == "code"
+        takes_code = hasattr(linecache, "_interactive_cache")
         register(code if takes_code else name, source, name)
     return code
 
