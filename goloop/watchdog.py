@@ -178,7 +178,12 @@ def report_end(loop: Any, seconds: float) -> None:
 
 def _tell(loop: Any) -> None:
     with _lock:
-        begin = _begin(loop)
+        try:
+            begin = _begin(loop)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
+            return  # closed before this thread ran; report_end() has told of the block
     if begin is not None:
         _publish(begin)
 

@@ -171,6 +171,34 @@ def test_each_block_has_its_own_report(reports: Reports) -> None:
     ]
 
 
+def test_a_thread_that_comes_after_the_loop_is_closed_has_nothing_to_tell(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, closed = threading.Event(), threading.Event()
+    tell, failed = watchdog._tell, list[Any]()
+
+    def late(loop: Any) -> None:
+        begun.set()
+        assert closed.wait(PATIENCE)
+        tell(loop)
+
+    monkeypatch.setattr(watchdog, "_tell", late)
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+
+    async def body() -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop.set_watchdog(LIMIT)
+        assert begun.wait(PATIENCE)
+
+    goloop.run(body())
+    closed.set()
+    for thread in threading.enumerate():
+        if thread.name == "goloop-watchdog":
+            thread.join(PATIENCE)
+    assert failed == []
+    assert [each.ended for each in reports] == [False, True]
+
+
 def test_what_runs_outside_a_loop_is_no_block(reports: Reports) -> None:
     runner = asyncio.Runner(loop_factory=goloop.new_event_loop)
     loop: Any = runner.get_loop()
