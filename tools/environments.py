@@ -390,6 +390,20 @@ def install_peers(made: Environment) -> None:
 # Further packages of tests/real_programs, which come without what they require: arq asks for an
 # older redis than the group has, and works with that one.
 ALONE = ["arq~=0.28.0"]
+# What has no wheel for 3.13t, or requires a package that has none (httptools, msgpack, tornado).
+NEEDS_GIL = {
+    "asyncpg",
+    "blockbuster",
+    "distributed",
+    "granian",
+    "grpcio",
+    "ipykernel",
+    "jupyter-client",
+    "memray",
+    "nbclient",
+    "tornado",
+    "uvloop",
+}
 # Programs that tests/real_programs start, beside Python packages, and Debian's packages.
 SERVERS = {"redis-server": "redis-server", "postgres": "postgresql"}
 # Seconds for apt-get; without a network it gives up earlier.
@@ -398,17 +412,20 @@ APT_LIMIT = 240
 
 def install_real_programs(made: Environment) -> None:
     """What tests/real_programs run, as far as it can be had; their tests skip without it."""
-    if made.interpreter.free_threaded:
-        # On 3.13t: asyncpg, granian, grpcio, httptools, memray, msgpack, tornado, uvloop.
-        say("too many packages have no wheel for free-threaded Pythons: real programs are skipped")
-        return
     groups = {
         "real": requirements("real"),
         "alone": ALONE,
         "tools": requirements("tools"),
     }
+    if made.interpreter.free_threaded:
+        groups = {
+            group: [line for line in wanted if re.split(r"[~=<>!;\[ ]", line)[0] not in NEEDS_GIL]
+            for group, wanted in groups.items()
+        }
     for group, wanted in groups.items():
         options = ["--no-deps"] if group == "alone" else []
+        if made.interpreter.free_threaded:
+            options += ["--only-binary", ":all:"]  # older releases have wheels
         try:
             with locked(made.home.name.lstrip(".")):
                 _install(made, group, wanted, *options)

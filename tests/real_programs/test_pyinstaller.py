@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,13 @@ from real_programs.programs import needs
 
 needs("PyInstaller")
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        not sysconfig.get_config_var("Py_ENABLE_SHARED"),
+        reason="PyInstaller refuses a Python without a shared library",
+    ),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 

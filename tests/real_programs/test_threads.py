@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import sysconfig
 from collections import Counter
 
 import pytest
@@ -13,8 +14,9 @@ from real_programs.programs import APPS, LOOP, TIME_LIMIT, Programs, free_port, 
 
 pytestmark = pytest.mark.real
 
-
 needs("aiohttp", "uvicorn")
+
+SAYS_GIL = f"GIL: {not sysconfig.get_config_var('Py_GIL_DISABLED')}"
 
 
 def answers_evenly(port: int) -> None:
@@ -42,6 +44,7 @@ def test_aiohttp_serves_with_a_runner_in_each_thread(programs: Programs) -> None
     answers_evenly(port)
     output = server.end(signal.SIGTERM, status=143)
     assert {f"cleaned up {index}" in output for index in range(3)} == {True}
+    assert SAYS_GIL in output  # neither aiohttp nor what it imports turns it on
 
 
 def test_uvicorn_serves_with_a_server_in_each_thread(programs: Programs) -> None:
@@ -51,3 +54,4 @@ def test_uvicorn_serves_with_a_server_in_each_thread(programs: Programs) -> None
     answers_evenly(port)
     output = server.end(signal.SIGTERM)
     assert {f"shut down goloop-{index}" in output for index in range(3)} == {True}
+    assert SAYS_GIL in output  # neither uvicorn nor what it imports turns it on

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from real_programs.programs import APPS, LOOP, TIME_LIMIT, Programs, needs
 
 pytestmark = pytest.mark.real
 
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 TRACED = APPS / "traced_app.py"
 # Its functions that the loop calls: tasks, callbacks of each kind, a protocol's method.
 FUNCTIONS = {
@@ -53,6 +55,8 @@ def test_py_spy_names_the_coroutines_that_stand_still(programs: Programs) -> Non
     tool = Path(sys.executable).with_name("py-spy")
     if not tool.exists():
         pytest.skip("py-spy is not installed: it is in the dependency group `tools`")
+    if FREE_THREADED:
+        pytest.skip("py-spy 0.4 finds no interpreter in a free-threaded process")
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     if os.geteuid() != 0 and scope.exists() and scope.read_text().strip() != "0":
         pytest.skip("only root may look at another process here (ptrace_scope)")
@@ -98,6 +102,8 @@ def test_coverage_sees_what_it_sees_on_asyncio(
     needs("coverage")
     if core == "sysmon" and sys.version_info < (3, 12):
         pytest.skip("sys.monitoring is there from 3.12 on")
+    if core == "ctrace" and FREE_THREADED:
+        pytest.skip("coverage's wheel for free-threaded Pythons has no tracer of C")
     # Which lines ran, and which ways from line to line; but for the last, which choose the loop.
     last = TRACED.read_text().splitlines().index('if "asyncio" in sys.argv:') + 1
     branch = ["--branch"] if core != "sysmon" or sys.version_info >= (3, 14) else []

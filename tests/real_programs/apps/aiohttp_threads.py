@@ -30,6 +30,7 @@ async def main(index_of_thread):
     finally:
         await runner.cleanup()
         print("cleaned up", index_of_thread)
+        print("GIL:", getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 with listener:

@@ -42,3 +42,4 @@ async def main(index):
 
 with listener:
     goloop.run_threads(main, threads=3)
+print("GIL:", getattr(sys, "_is_gil_enabled", lambda: True)())
