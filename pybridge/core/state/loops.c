@@ -104,7 +104,7 @@ loop_flush(gl_loop *loop)
 static void
 loops_flush(void)
 {
-    if (G.first_loop == NULL || gl_library_epoch() == 0)
+    if (gl_library_epoch() == 0)
         return;
     gl_loop_list all = gl_loops_all(false);
     for (uint32_t i = 0; i < all.len; i++)
