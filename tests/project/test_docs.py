@@ -45,7 +45,11 @@ def blocks(page: Path, *kinds: str) -> list[str]:
 def numbered(*kinds: str) -> list[object]:
     """Each block of these kinds on all pages, as a parameter whose id names the page."""
     return [
-        pytest.param(block, id=f"{page.relative_to(ROOT).with_suffix('')}-{number}")
+        pytest.param(
+            block,
+            id=f"{page.relative_to(ROOT).with_suffix('')}-{number}",
+            marks=[pytest.mark.forks] if "os.fork()" in block else [],
+        )
         for page in PAGES
         for number, block in enumerate(blocks(page, *kinds))
     ]
