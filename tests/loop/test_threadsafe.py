@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import sys
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -234,3 +236,35 @@ async def test_a_handle_cancelled_before_it_runs_never_runs(loop: Loop) -> None:
     await asyncio.sleep(0)
     assert not seen
     assert handle.cancelled()
+
+
+def test_what_threads_posted_keeps_no_loop(loop_factory: LoopFactory) -> None:
+    """Each Handle refers to its loop; a thread makes it, and the loop's own ends it."""
+
+    def posts(loop: Loop, kept: list[asyncio.Handle]) -> None:
+        for number in range(2_000):
+            handle = loop.call_soon_threadsafe(int)
+            if number % 100 == 0:
+                kept.append(handle)
+        loop.call_soon_threadsafe(loop.stop)
+
+    def references(loop: Loop) -> int:
+        kept: list[asyncio.Handle] = []
+        thread = threading.Thread(target=posts, args=(loop, kept))
+        thread.start()
+        loop.run_forever()
+        thread.join()
+        kept.clear()
+        gc.collect()
+        return sys.getrefcount(loop)
+
+    def runs() -> weakref.ref[Loop]:
+        loop = loop_factory()
+        before = references(loop)
+        assert {references(loop) for _ in range(5)} == {before}
+        loop.close()
+        return weakref.ref(loop)
+
+    found = runs()
+    gc.collect()
+    assert found() is None

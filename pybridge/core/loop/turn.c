@@ -320,6 +320,9 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     gl_ready_track_kept(&self->ready);
     GL_WRITE(self->thread_id, outer);
     self->running = 0;
+#ifdef GL_FREE_THREADED
+    gl_inbox_settle(self);
+#endif
     GL_WRITE(self->stopping, 0);
     gl_asleep(self);
     if (self->shared->blocked_since != self->blocked_seen && gl_watchdog_ended(self) < 0)

@@ -274,8 +274,10 @@ static void
 slot_dealloc(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
-    PyObject *loop = t->home == GL_HOME_ITSELF ? NULL : (PyObject *)loop_of(self, t->home);
-    Py_XINCREF(loop); /* which the object lets go of */
+    gl_loop *loop = t->home == GL_HOME_ITSELF ? NULL : loop_of(self, t->home), *kept = NULL;
+    /* The object lets go of it.  While we run it somebody on our stack has it. */
+    if (loop != NULL && GL_READ(loop->thread_id) != PyThread_get_thread_ident())
+        kept = (gl_loop *)Py_NewRef((PyObject *)loop);
     bool tracked = PyObject_GC_IsTracked(self);
     if (tracked)
         PyObject_GC_UnTrack(self); /* the collector may come while we wait */
@@ -285,7 +287,7 @@ slot_dealloc(PyObject *self)
             PyObject_GC_Track(self);
         t->dealloc(self);
     }
-    Py_XDECREF(loop);
+    Py_XDECREF((PyObject *)kept);
 }
 
 /* ---- what is inherited ---------------------------------------------------------------------- */

@@ -151,7 +151,12 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
 {
     gl_handle_head *head = (gl_handle_head *)h;
 #ifdef GL_FREE_THREADED
-    inl->home.loop = (gl_loop *)Py_NewRef((PyObject *)loop);
+    inl->posted = gl_is_shared((PyObject *)loop);
+    bool paid = inl->posted && gl_inbox_borrow(loop, 2);
+    inl->home.loop = paid ? loop : (gl_loop *)Py_NewRef((PyObject *)loop);
+    head->loop = paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop);
+#else
+    head->loop = Py_NewRef((PyObject *)loop);
 #endif
     inl->nargs = 0;
     inl->context_ours = false;
@@ -163,7 +168,6 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
             return -1;
     }
     head->callback = Py_NewRef(callback);
-    head->loop = Py_NewRef((PyObject *)loop);
     head->cancelled = Py_NewRef(Py_False);
     if (nargs <= GL_INLINE_ARGS) {
         for (Py_ssize_t i = 0; i < nargs; i++)
@@ -204,11 +208,29 @@ handle_alloc(PyTypeObject *type, gl_pool *pool)
     return h;
 }
 
+/* Clears one of the handle's two references to its loop. */
+static inline void
+handle_drop_loop(PyObject *h, PyObject **slot)
+{
+#ifdef GL_FREE_THREADED
+    PyObject *loop = *slot;
+    if (handle_inline(h)->posted && loop == (PyObject *)handle_inline(h)->home.loop) {
+        *slot = NULL;
+        gl_inbox_return((gl_loop *)loop);
+        return;
+    }
+#else
+    (void)h;
+#endif
+    Py_CLEAR(*slot);
+}
+
 static inline void
 handle_release(PyObject *h, gl_pool *pool)
 {
 #ifdef GL_FREE_THREADED
-    Py_CLEAR(handle_inline(h)->home.loop); /* no pool either: the allocator has one per thread */
+    handle_drop_loop(h, (PyObject **)&handle_inline(h)->home.loop);
+    /* no pool either: the allocator has one per thread */
     Py_TYPE(h)->tp_free(h);
     return;
 #endif
@@ -341,7 +363,7 @@ handle_clear(PyObject *self)
     handle_replace_call(self, NULL, NULL);
     handle_inline(self)->context_due = false;
     Py_CLEAR(h->context);
-    Py_CLEAR(h->loop);
+    handle_drop_loop(self, &h->loop);
     Py_CLEAR(h->source_traceback);
     Py_CLEAR(h->cancelled);
     Py_CLEAR(h->repr);

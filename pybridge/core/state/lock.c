@@ -222,6 +222,38 @@ inbox_take(gl_inbox *inbox)
     return first;
 }
 
+/* Each Handle refers to its loop.  If it is made in one thread and freed in another, both would
+ * write the loop's count of references, one cache line, all the time.  So while the loop runs the
+ * references of the Handles that it has freed go to who posts the next. */
+GL_PRIVATE_INLINE bool
+gl_inbox_borrow(gl_loop *loop, int n)
+{
+    int64_t left = GL_READ(loop->inbox.credit);
+    while (left >= n)
+        if (__atomic_compare_exchange_n(&loop->inbox.credit, &left, left - n, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return true;
+    return false;
+}
+
+GL_PRIVATE void
+gl_inbox_return(gl_loop *loop)
+{
+    if (loop->running)
+        loop->returned++;
+    else
+        gl_decref_shared((PyObject *)loop, 1);
+}
+
+GL_PRIVATE void
+gl_inbox_settle(gl_loop *loop)
+{
+    int64_t n = __atomic_exchange_n(&loop->inbox.credit, 0, __ATOMIC_RELAXED);
+    n += loop->returned;
+    loop->returned = 0;
+    gl_decref_shared((PyObject *)loop, n);
+}
+
 GL_PRIVATE int
 gl_inbox_post(gl_loop *loop, PyObject *handle)
 {
@@ -229,14 +261,14 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
     pthread_mutex_lock(&inbox->mutex);
     bool shut = inbox->shut;
     if (!shut) {
-        Py_INCREF(handle);
+        gl_newref_shared(handle); /* the loop's thread drops it, which ends most of them */
         if (inbox->last != NULL)
             *posted_next(inbox->last) = handle;
         else
             inbox->first = handle;
         inbox->last = handle;
         __atomic_store_n(&inbox->any, 1u, __ATOMIC_RELAXED);
-        GL_WRITE(loop->counts.threadsafe_calls, loop->counts.threadsafe_calls + 1);
+        GL_WRITE(inbox->posts, inbox->posts + 1);
         if (inbox->sleeping)
             gl_wake(loop);
     }
@@ -251,6 +283,10 @@ GL_PRIVATE int
 gl_inbox_join(gl_loop *loop)
 {
     int rc = 0;
+    if (loop->returned != 0) {
+        __atomic_fetch_add(&loop->inbox.credit, loop->returned, __ATOMIC_RELAXED);
+        loop->returned = 0;
+    }
     for (PyObject *h = inbox_take(&loop->inbox), *next; h != NULL; h = next) {
         next = *posted_next(h);
         *posted_next(h) = NULL;

@@ -12,14 +12,18 @@
 /* Where threads that have not the loop's lock leave something, or wait for it.  The mutex is held
  * for some instructions, and for one write to the wakeup's descriptor. */
 typedef struct gl_inbox {
+    char before[64];          /* nobody else's words in these cache lines */
     pthread_mutex_t mutex;
     bool shut;                /* the loop is closed: nothing is taken any more */
     bool sleeping;            /* the loop may block: who leaves something wakes it */
     PyObject *first, *last;   /* Handles, owned, through gl_home.next */
     uint32_t any;             /* `first` is not NULL [atomic] */
+    int64_t credit;           /* references to the loop that who posts may take [atomic] */
+    unsigned long long posts; /* with the mutex; read by any thread [atomic] */
     uint32_t waiting;         /* threads that wait for the lock [atomic] */
     pthread_cond_t let_in;    /* for these: it is free for a moment */
     pthread_cond_t entered;   /* one of them has looked */
+    char behind[64];
 } gl_inbox;
 
 /* A lock while it is held. */

@@ -139,6 +139,16 @@ put_blocks(PyObject *dict, const gl_loop *loop)
                : 0;
 }
 
+static unsigned long long
+threadsafe_calls(const gl_loop *loop)
+{
+#ifdef GL_FREE_THREADED
+    return GL_READ(loop->inbox.posts);
+#else
+    return loop->counts.threadsafe_calls;
+#endif
+}
+
 static int
 put_loop(PyObject *dict, gl_loop *loop, const stream_sums *sums)
 {
@@ -149,7 +159,7 @@ put_loop(PyObject *dict, gl_loop *loop, const stream_sums *sums)
                    put(dict, "ready_max", c->ready_max) < 0 ||
                    put(dict, "timers", loop->timers.armed) < 0 ||
                    put(dict, "timers_max", loop->timers.armed_max) < 0 ||
-                   put(dict, "threadsafe_calls", GL_READ(c->threadsafe_calls)) < 0 ||
+                   put(dict, "threadsafe_calls", threadsafe_calls(loop)) < 0 ||
                    put(dict, "unhandled_exceptions", c->unhandled_exceptions) < 0 ||
                    put(dict, "write_buffer_bytes", sums->unsent) < 0 ||
                    put(dict, "connections_open", sums->streams) < 0 ||

@@ -70,6 +70,9 @@ typedef struct {
 typedef struct {
     int8_t nargs;             /* -1: the arguments are those in the head */
     bool context_due;         /* the context is a new, empty one, made once somebody needs it */
+#ifdef GL_FREE_THREADED
+    bool posted;              /* by another thread, whose the references to the loop are */
+#endif
     bool context_ours;        /* it was; so nobody may have it but the handle */
     PyObject *arg[GL_INLINE_ARGS];
     GL_HOME
@@ -239,6 +242,7 @@ struct gl_loop {
 #ifdef GL_FREE_THREADED
     PyObject *lock;           /* owned: "GIL" above means its mutex, and "loop" too [made] */
     gl_inbox inbox;
+    int64_t returned;         /* references to the loop that came back, see gl_inbox_borrow [loop] */
     unsigned int native_tag;  /* native_loop.c: of a class that leaves our methods alone [GIL] */
     gl_task_node tasks;       /* task_registry.c [GIL] */
     struct {
@@ -303,6 +307,12 @@ gl_lock_offer(gl_loop *loop)
  * where the loop is closed. */
 GL_PRIVATE int gl_inbox_post(gl_loop *loop, PyObject *handle);
 GL_PRIVATE void gl_inbox_wake(gl_loop *loop);
+/* Takes n references to the loop of those that are left over; false: there are too few.  Any
+ * thread.  And: gives one back, which another thread took; with the lock. */
+GL_PRIVATE_INLINE bool gl_inbox_borrow(gl_loop *loop, int n);
+GL_PRIVATE void gl_inbox_return(gl_loop *loop);
+/* The loop has stopped: nothing is left over any more. */
+GL_PRIVATE void gl_inbox_settle(gl_loop *loop);
 /* Puts what was posted on the ready queue. */
 GL_PRIVATE int gl_inbox_join(gl_loop *loop);
 static inline bool

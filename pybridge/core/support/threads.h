@@ -84,4 +84,46 @@ gl_try_newref(PyObject *o)
 #endif
 }
 
+#ifdef GL_FREE_THREADED
+/* ---- references that go from thread to thread -------------------------------------------------
+ *
+ * An object knows the thread that made it, and counts its references apart from those of others.
+ * What another thread takes and the object's own thread drops, or the other way round, is right in
+ * the end; but it brings the first count to 0 too early, and then the end of the object is its own
+ * thread's business, which hears of it later. */
+
+/* Whether the calling thread's references to it are counted with those of others. */
+static inline bool
+gl_is_shared(PyObject *o)
+{
+    return __atomic_load_n(&o->ob_tid, __ATOMIC_RELAXED) != _Py_ThreadId();
+}
+
+/* A reference that another thread will drop. */
+static inline PyObject *
+gl_newref_shared(PyObject *o)
+{
+    if (gl_is_shared(o))
+        return Py_NewRef(o);
+    __atomic_fetch_add(&o->ob_ref_shared, 1 << _Py_REF_SHARED_SHIFT, __ATOMIC_RELAXED);
+    return o;
+}
+
+/* Drops references that other threads have taken; the caller has one more.  An object that is not
+ * immortal. */
+static inline void
+gl_decref_shared(PyObject *o, int64_t n)
+{
+    Py_ssize_t old = __atomic_load_n(&o->ob_ref_shared, __ATOMIC_RELAXED);
+    while (n > 1 && old >> _Py_REF_SHARED_SHIFT > n) {
+        Py_ssize_t less = old - ((Py_ssize_t)n << _Py_REF_SHARED_SHIFT);
+        if (__atomic_compare_exchange_n(&o->ob_ref_shared, &old, less, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED))
+            return;
+    }
+    for (; n > 0; n--) /* at the end of the count, which has its rules */
+        _Py_DecRefShared(o);
+}
+#endif
+
 #endif /* GOLOOP_THREADS_H */
