@@ -289,6 +289,7 @@ static struct {
     PyTypeObject *type;
     initproc init;
     destructor dealloc;
+    destructor finalize;
     inquiry clear;
 } slots[100];
 static int types;
@@ -312,12 +313,19 @@ slot_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return rc;
 }
 
-/* and whoever clears it or lets it die is alone with it. */
+/* and whoever finalizes or clears it, or lets it die, is alone with it. */
 static void
 slot_dealloc(PyObject *self)
 {
     forget(self);
     SLOT(self, dealloc)(self);
+}
+
+static void
+slot_finalize(PyObject *self)
+{
+    forget(self);
+    SLOT(self, finalize)(self);
 }
 
 static int
@@ -358,6 +366,10 @@ __wrap_PyType_FromSpecWithBases(PyType_Spec *spec, PyObject *bases)
         case Py_tp_dealloc:
             slots[k].dealloc = (destructor)function;
             copy[i].pfunc = (void *)slot_dealloc;
+            break;
+        case Py_tp_finalize:
+            slots[k].finalize = (destructor)function;
+            copy[i].pfunc = (void *)slot_finalize;
             break;
         case Py_tp_clear:
             slots[k].clear = (inquiry)function;

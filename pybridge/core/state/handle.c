@@ -153,7 +153,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
 #ifdef GL_FREE_THREADED
     inl->posted = gl_is_shared((PyObject *)loop);
     bool paid = inl->posted && gl_inbox_borrow(loop, 2);
-    inl->home.loop = paid ? loop : (gl_loop *)Py_NewRef((PyObject *)loop);
+    gl_home_set(&inl->home, paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop));
     head->loop = paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop);
 #else
     head->loop = Py_NewRef((PyObject *)loop);

@@ -17,15 +17,18 @@
 static bool
 native_method(PyTypeObject *type, PyObject *name, PyObject **own)
 {
-    if (__atomic_load_n(own, __ATOMIC_RELAXED) == NULL)
-        __atomic_store_n(own, PyObject_GetAttr((PyObject *)G.loop_type, name), __ATOMIC_RELAXED);
-    PyObject *found = *own ? PyObject_GetAttr((PyObject *)type, name) : NULL;
+    PyObject *ours = GL_READ(*own);
+    if (ours == NULL) { /* two threads may both look it up, and find the same */
+        ours = PyObject_GetAttr((PyObject *)G.loop_type, name);
+        GL_WRITE(*own, ours);
+    }
+    PyObject *found = ours ? PyObject_GetAttr((PyObject *)type, name) : NULL;
     if (found == NULL) {
         PyErr_Clear();
         return false;
     }
     Py_DECREF(found);
-    return found == *own;
+    return found == ours;
 }
 
 /* Does the class leave both methods alone?  Remembers a yes. */

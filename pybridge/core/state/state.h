@@ -308,7 +308,7 @@ gl_lock_offer(gl_loop *loop)
 GL_PRIVATE int gl_inbox_post(gl_loop *loop, PyObject *handle);
 GL_PRIVATE void gl_inbox_wake(gl_loop *loop);
 /* Takes n references to the loop of those that are left over; false: there are too few.  Any
- * thread.  And: gives one back, which another thread took; with the lock. */
+ * thread.  And: gives one back, which another thread took. */
 GL_PRIVATE_INLINE bool gl_inbox_borrow(gl_loop *loop, int n);
 GL_PRIVATE void gl_inbox_return(gl_loop *loop);
 /* The loop has stopped: nothing is left over any more. */

@@ -29,6 +29,13 @@ typedef struct gl_home {
 } gl_home;
 #define GL_HOME gl_home home;
 
+/* Steals a reference.  Whoever learns of the object in another thread finds the loop by it. */
+static inline void
+gl_home_set(gl_home *home, PyObject *loop)
+{
+    __atomic_store_n(&home->loop, (struct gl_loop *)loop, __ATOMIC_RELEASE);
+}
+
 #else
 #define GL_HOME
 #endif

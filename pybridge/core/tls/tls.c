@@ -213,7 +213,7 @@ tls_set_loop(gl_tls *t, PyObject *loop, void *Py_UNUSED(closure))
 {
 #ifdef GL_FREE_THREADED
     if (t->home.loop == NULL && loop != NULL && gl_loop_check(loop))
-        t->home.loop = (gl_loop *)Py_NewRef(loop);
+        gl_home_set(&t->home, Py_NewRef(loop));
 #endif
     Py_XSETREF(t->loop, Py_XNewRef(loop));
     return 0;

@@ -146,7 +146,7 @@ clients_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         set->others = Py_NewRef(others);
         set->loop = (gl_loop *)Py_NewRef(loop);
 #ifdef GL_FREE_THREADED
-        set->home.loop = (gl_loop *)Py_NewRef(loop);
+        gl_home_set(&set->home, Py_NewRef(loop));
 #endif
     }
     return (PyObject *)set;

@@ -112,7 +112,7 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
 #ifdef GL_FREE_THREADED
-    l->home.loop = (gl_loop *)Py_NewRef(loop);
+    gl_home_set(&l->home, Py_NewRef(loop));
 #endif
     l->loop = (gl_loop *)Py_NewRef(loop);
     l->lease = lease;

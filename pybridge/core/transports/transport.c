@@ -218,7 +218,7 @@ transport_take(gl_transport *t, transport_arguments *a)
     a->lease = GL_NO_LEASE;
     t->fd_shown = number;
 #ifdef GL_FREE_THREADED
-    t->home.loop = (gl_loop *)Py_NewRef(loop);
+    gl_home_set(&t->home, Py_NewRef(loop));
 #endif
     t->loop = (gl_loop *)Py_NewRef(loop);
     t->protocol = Py_NewRef(a->protocol);

@@ -319,8 +319,8 @@ transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const
     if (first != NULL && !has_our_slots(first))
         PyErr_Format(PyExc_ImportError,
                      "goloop: asyncio.transports.%s of this Python has another layout than "
-                     "goloop was written for; use a released CPython 3.11 to 3.14, not a "
-                     "debug or free-threaded build",
+                     "goloop was written for; use a released CPython from 3.11 on, not a "
+                     "debug build",
                      base);
     else if (first != NULL && (second == NULL || other != NULL))
         bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);

@@ -476,7 +476,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     if (op == NULL)
         return NULL;
 #ifdef GL_FREE_THREADED
-    op->home.loop = (gl_loop *)Py_NewRef((PyObject *)loop);
+    gl_home_set(&op->home, Py_NewRef((PyObject *)loop));
 #endif
     op->loop = (gl_loop *)Py_NewRef((PyObject *)loop);
     op->sock = Py_NewRef(value[0]);
