@@ -222,6 +222,17 @@ inbox_take(gl_inbox *inbox)
     return first;
 }
 
+/* Wakes the loop, of which `waking` has been told: its descriptor stays.  Without the mutex, which
+ * the loop wants next, perhaps before we go on. */
+static void
+inbox_wake(gl_loop *loop)
+{
+    gl_wake(loop);
+    pthread_mutex_lock(&loop->inbox.mutex);
+    loop->inbox.waking--;
+    pthread_mutex_unlock(&loop->inbox.mutex);
+}
+
 /* Each Handle refers to its loop.  If it is made in one thread and freed in another, both would
  * write the loop's count of references, one cache line, all the time.  So while the loop runs the
  * references of the Handles that it has freed go to who posts the next. */
@@ -269,10 +280,12 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
         inbox->last = handle;
         __atomic_store_n(&inbox->any, 1u, __ATOMIC_RELAXED);
         GL_WRITE(inbox->posts, inbox->posts + 1);
-        if (inbox->sleeping)
-            gl_wake(loop);
     }
+    bool wakes = !shut && inbox->sleeping;
+    inbox->waking += wakes;
     pthread_mutex_unlock(&inbox->mutex);
+    if (wakes)
+        inbox_wake(loop);
     if (!shut)
         return 0;
     PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
@@ -298,12 +311,14 @@ gl_inbox_join(gl_loop *loop)
     return rc;
 }
 
+/* Who posts from here on sees that it has to wake the loop: gl_wake looks at loop->sleeping. */
 GL_PRIVATE bool
 gl_inbox_sleep(gl_loop *loop)
 {
     pthread_mutex_lock(&loop->inbox.mutex);
     bool empty = loop->inbox.first == NULL;
     loop->inbox.sleeping = empty;
+    GL_WRITE(loop->sleeping, empty);
     pthread_mutex_unlock(&loop->inbox.mutex);
     return empty;
 }
@@ -320,9 +335,11 @@ GL_PRIVATE void
 gl_inbox_wake(gl_loop *loop)
 {
     pthread_mutex_lock(&loop->inbox.mutex);
-    if (!loop->inbox.shut)
-        gl_wake(loop);
+    bool open = !loop->inbox.shut;
+    loop->inbox.waking += open;
     pthread_mutex_unlock(&loop->inbox.mutex);
+    if (open)
+        inbox_wake(loop);
 }
 
 GL_PRIVATE void
@@ -330,6 +347,11 @@ gl_inbox_shut(gl_loop *loop)
 {
     pthread_mutex_lock(&loop->inbox.mutex);
     loop->inbox.shut = true;
+    while (loop->inbox.waking > 0) { /* one system call of theirs */
+        pthread_mutex_unlock(&loop->inbox.mutex);
+        sched_yield();
+        pthread_mutex_lock(&loop->inbox.mutex);
+    }
     pthread_mutex_unlock(&loop->inbox.mutex);
     for (PyObject *h = inbox_take(&loop->inbox), *next; h != NULL; h = next) {
         next = *posted_next(h);
@@ -352,7 +374,7 @@ gl_inbox_forget_others(gl_loop *loop)
     pthread_mutex_init(&loop->inbox.mutex, NULL);
     pthread_cond_init(&loop->inbox.let_in, NULL);
     pthread_cond_init(&loop->inbox.entered, NULL);
-    loop->inbox.waiting = 0;
+    loop->inbox.waiting = loop->inbox.waking = 0;
 }
 
 #endif /* GL_FREE_THREADED */

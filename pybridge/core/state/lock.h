@@ -10,12 +10,13 @@
 #include <pthread.h>
 
 /* Where threads that have not the loop's lock leave something, or wait for it.  The mutex is held
- * for some instructions, and for one write to the wakeup's descriptor. */
+ * for some instructions. */
 typedef struct gl_inbox {
     char before[64];          /* nobody else's words in these cache lines */
     pthread_mutex_t mutex;
     bool shut;                /* the loop is closed: nothing is taken any more */
     bool sleeping;            /* the loop may block: who leaves something wakes it */
+    uint32_t waking;          /* threads that are about to, or do: the wakeup stays open for them */
     PyObject *first, *last;   /* Handles, owned, through gl_home.next */
     uint32_t any;             /* `first` is not NULL [atomic] */
     int64_t credit;           /* references to the loop that who posts may take [atomic] */
