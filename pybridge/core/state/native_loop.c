@@ -31,8 +31,8 @@ native_method(PyTypeObject *type, PyObject *name, PyObject **own)
     return found == ours;
 }
 
-/* Does the class leave both methods alone?  Remembers a yes. */
-static bool
+/* Does the class leave both methods alone?  Remembers a yes.  Seldom: apart from what asks. */
+static __attribute__((noinline)) bool
 native_class_check(PyTypeObject *type)
 {
     if (!PyType_IsSubtype(type, G.loop_type) || type->tp_getattro != PyObject_GenericGetAttr ||
