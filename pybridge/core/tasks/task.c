@@ -288,7 +288,11 @@ task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 static inline unsigned long long
 next_name(void)
 {
+#ifdef GL_FREE_THREADED
     return __atomic_add_fetch(&G.task_names, 1, __ATOMIC_RELAXED);
+#else
+    return ++G.task_names;
+#endif
 }
 
 /* The value of the name field for what the caller gave (None or NULL: a default). */
