@@ -48,7 +48,7 @@ def numbered(*kinds: str) -> list[object]:
         pytest.param(
             block,
             id=f"{page.relative_to(ROOT).with_suffix('')}-{number}",
-            marks=[pytest.mark.forks] if "os.fork()" in block else [],
+            marks=[pytest.mark.forks] if re.search(r"\bos\.fork\b", block) else [],
         )
         for page in PAGES
         for number, block in enumerate(blocks(page, *kinds))

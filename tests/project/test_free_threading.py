@@ -84,17 +84,27 @@ def test_extension_modules_do_not_switch_the_gil_on(
     assert "PYTHON_GIL" not in made.variables()
 
 
+@pytest.mark.parametrize("tag", ["3.13", "3.13t"])
 def test_packages_without_wheels_are_not_compiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tag: str
 ) -> None:
-    installed: list[object] = []
+    asked: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def installs(made: object, group: str, wanted: list[str], *options: str) -> None:
+        asked[group] = " ".join(wanted), options
+
     monkeypatch.setattr(environments, "BUILD", tmp_path)
-    monkeypatch.setattr(environments, "_install", lambda *asked: installed.append(asked))
-    monkeypatch.setattr(environments, "install_debian", lambda *asked: installed.append(asked))
-    for tag in ("3.13t", "3.13"):
-        base = environments.Interpreter("p", (3, 13, 0), tag)
-        environments.install_real_programs(environments.Environment(tmp_path, base))
-        assert bool(installed) == (tag == "3.13")
+    monkeypatch.setattr(environments, "_install", installs)
+    monkeypatch.setattr(environments, "install_debian", lambda *_: None)
+    base = environments.Interpreter("p", (3, 13, 0), tag)
+    environments.install_real_programs(environments.Environment(tmp_path, base))
+    assert set(asked) == {"real", "alone", "tools"}
+    free_threaded = tag == "3.13t"
+    for wanted, options in asked.values():
+        assert ("--only-binary" in options) == free_threaded
+        assert "uvicorn" in wanted or "coverage" in wanted or "arq" in wanted
+    assert ("uvloop" in asked["real"][0]) != free_threaded
+    assert ("memray" in asked["tools"][0]) != free_threaded
 
 
 # ---- the build ---------------------------------------------------------------------------

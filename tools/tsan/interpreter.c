@@ -270,18 +270,29 @@ MEMORY(PyMem_Raw)
 void __tsan_java_alloc(unsigned long at, unsigned long size);
 void __tsan_java_free(unsigned long at, unsigned long size);
 
-/* Nothing that was done to this memory is to be compared with what is done from now on. */
-static void UNSEEN
-forget(PyObject *o)
+static unsigned long UNSEEN
+size_of(PyObject *o)
 {
     PyTypeObject *type = Py_TYPE(o);
     size_t size = (size_t)type->tp_basicsize;
     if (type->tp_itemsize > 0)
         size += (size_t)(Py_SIZE(o) * type->tp_itemsize);
-    size &= ~(size_t)7;
+    return size & ~(size_t)7;
+}
+
+/* Nothing that was done to this memory is to be compared with what is done from now on. */
+static void UNSEEN
+forget_memory(void *at, unsigned long size)
+{
     /* It is for Java's heaps, and marks memory as new and as free. */
-    __tsan_java_alloc((unsigned long)o, size);
-    __tsan_java_free((unsigned long)o, size);
+    __tsan_java_alloc((unsigned long)at, size);
+    __tsan_java_free((unsigned long)at, size);
+}
+
+static void UNSEEN
+forget(PyObject *o)
+{
+    forget_memory(o, size_of(o));
 }
 
 /* The slots that these functions stand for. */
@@ -314,11 +325,14 @@ slot_init(PyObject *self, PyObject *args, PyObject *kwargs)
 }
 
 /* and whoever finalizes or clears it, or lets it die, is alone with it. */
+/* A class of Python's frees its objects unseen by the wrapper below. */
 static void
 slot_dealloc(PyObject *self)
 {
+    unsigned long size = size_of(self);
     forget(self);
     SLOT(self, dealloc)(self);
+    forget_memory(self, size);
 }
 
 static void
