@@ -173,6 +173,8 @@ def test_the_running_task_is_seen_from_everywhere() -> None:
 def program(text: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-X", "faulthandler", "-c", SERVES + text],
+        # At the end daemon threads stand still, and so do their loops.
+        env={**os.environ, "GOLOOP_WATCHDOG": "0"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
