@@ -12,6 +12,7 @@ of an object's references: how two cores hand over a line of memory is no case's
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import sys
 import threading
@@ -248,6 +249,31 @@ def main(
     ]
     for thread in threads:
         thread.start()
+    try:
+        return _measure(workers, threads, warmup, seconds, parts)
+    finally:
+        _stop(workers)  # where one failed, the others still work
+        for thread in threads:
+            thread.join(PATIENCE)
+
+
+def _stop(workers: list[Worker]) -> None:
+    """Have all end, those that have not yet."""
+    for worker in workers:
+        worker.stopping = True
+    for worker in workers:
+        with contextlib.suppress(AttributeError, RuntimeError):  # no loop yet, or none any more
+            worker.loop.call_soon_threadsafe(worker.ended.set)
+
+
+def _measure(
+    workers: list[Worker],
+    threads: list[threading.Thread],
+    warmup: float,
+    seconds: float,
+    parts: int,
+) -> dict[str, float]:
+    """Take a sample of workers that have just been started, and end them."""
     _wait(workers, lambda: all(worker.done for worker in workers), "begin")
     time.sleep(warmup)
     first = read(workers)
@@ -255,10 +281,7 @@ def main(
     # A window in which nothing came to its end is no figure.
     _wait(workers, lambda: read(workers).done > first.done, "go on")
     last = read(workers)
-    for worker in workers:
-        worker.stopping = True
-    for worker in workers:
-        worker.loop.call_soon_threadsafe(worker.ended.set)
+    _stop(workers)
     _wait(workers, lambda: not any(thread.is_alive() for thread in threads), "end")
     _look(workers)
     user, system = last.user - first.user, last.system - first.system

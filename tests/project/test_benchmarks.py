@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -1130,8 +1131,10 @@ def test_a_job_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) 
         await threads.sleeps(worker)
 
     monkeypatch.setitem(threads.JOBS, "loops-sleep", (failing, 1))
+    before = threading.active_count()
     with pytest.raises(ValueError, match="out of luck"):
         threads.main(factories.resolve("asyncio:new_event_loop"), "loops-sleep", 2, 0, 0.01)
+    assert threading.active_count() == before
 
 
 def test_a_loop_that_can_not_be_made_keeps_no_other_waiting() -> None:
