@@ -79,7 +79,8 @@ def test_all() -> None:
     loop, which proves what the tests expect, they run on these two (in CI on the newest).
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
-    two cores busy.  EXCEPT=default leaves out the one that `make test` tests.
+    two cores busy.  The real programs of `make test` are there on free-threaded interpreters,
+    where they run without a GIL.  EXCEPT=default leaves out the one that `make test` tests.
     """
     found = environments.all_interpreters()
     if os.environ.get("EXCEPT") == "default":
@@ -107,6 +108,8 @@ def _test_one(base: Interpreter, *, together: bool, newest: bool) -> bool:
             env = {"GOLOOP_TEST_LOOP": "goloop"}
     try:
         made = built(base, "test")
+        if base.free_threaded:  # what `make test` shows of programs with a GIL
+            environments.install_real_programs(made)
         return python_tests(made, together=together, without=without, more=env)
     except Failed as reason:
         say(f"Python {base.tag}: {reason}")
