@@ -61,7 +61,7 @@ ONCE = [
     "project/test_units.py",
 ]
 # What takes long and depends least on the interpreter: the default one has it (hostile programs
-# also under AddressSanitizer), and the newest.
+# also under AddressSanitizer), the newest, and those without a GIL.
 TWICE = [
     "fuzz",
     "native",
@@ -75,8 +75,9 @@ TWICE = [
 def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
 
-    Those of ONCE are for the default one, those of TWICE for the newest too; and on asyncio's
-    loop, which proves what the tests expect, they run on these two (in CI on the newest).
+    Those of ONCE are for the default one, those of TWICE for the newest and for free-threaded
+    ones too.  On asyncio's loop, which proves what the tests expect, all run on the default one
+    and the newest (in CI on the newest).
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
     two cores busy.  The real programs of `make test` are there on free-threaded interpreters,
@@ -103,7 +104,7 @@ def _test_one(base: Interpreter, *, together: bool, newest: bool) -> bool:
     without: list[str] = []
     env: dict[str, str] = {}
     if base.tag != environments.default_interpreter().tag:
-        without = ONCE if newest else [*ONCE, *TWICE]
+        without = ONCE if newest or base.free_threaded else [*ONCE, *TWICE]
         if not newest:
             env = {"GOLOOP_TEST_LOOP": "goloop"}
     try:

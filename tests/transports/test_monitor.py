@@ -323,6 +323,7 @@ def test_a_child_that_is_forked_while_the_monitor_sends_has_its_own() -> None:
 import ctypes, gc, signal, sysconfig, warnings
 warnings.simplefilter("ignore")
 fork_in_c = ctypes.PyDLL(None).fork
+without_gil = sysconfig.get_config_var("Py_GIL_DISABLED")
 
 class Echo(asyncio.Protocol):
     def connection_made(self, transport):
@@ -350,13 +351,16 @@ async def main(forks):
         if pid == 0:
             signal.alarm(30)
             code = 1
+            # C's fork tells CPython nothing: without a GIL the collector would wait for
+            # threads that are gone.
+            collects = n % 2 == 0 or not without_gil
+            if not collects:
+                gc.disable()
             try:
                 # Its parent's may be looked at and dropped.
                 mine.get_write_buffer_size()
                 mine = None
-                # C's fork tells CPython nothing: without a GIL the collector would wait for
-                # threads that are gone.
-                if n % 2 == 0 or not sysconfig.get_config_var("Py_GIL_DISABLED"):
+                if collects:
                     gc.collect()
                 if n % 2 == 0:  # C's fork leaves CPython in the middle of the task
                     asyncio._set_running_loop(None)
