@@ -144,6 +144,46 @@ def test_what_was_posted_before_comes_before() -> None:
     assert order == ["posted", "own"] * 50
 
 
+def test_a_thread_that_says_it_runs_the_loop_miscounts_nothing() -> None:
+    """_thread_id can be written; who runs the loop is not read from it."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", IMPOSTOR],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n")
+
+
+IMPOSTOR = """
+import gc, sys, threading, goloop
+
+def references():
+    def posts():
+        for _ in range(40):
+            kept = [loop.call_soon_threadsafe(int) for _ in range(1000)]
+            loop._thread_id = threading.get_ident()
+            kept.clear()
+        loop.call_soon_threadsafe(loop.stop)
+
+    thread = threading.Thread(target=posts)
+    loop.call_soon(thread.start)
+    loop.run_forever()
+    thread.join()
+    loop._thread_id = None
+    gc.collect()
+    return sys.getrefcount(loop)
+
+loop = goloop.new_event_loop()
+before = references()
+print({references() for _ in range(3)} == {before})
+loop.close()
+"""
+
+
 def test_the_running_task_is_seen_from_everywhere() -> None:
     """Also where the table of running tasks is only written when somebody looks."""
 

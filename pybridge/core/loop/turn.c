@@ -301,10 +301,10 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
         PyErr_SetString(PyExc_RuntimeError, message);
         return NULL;
     }
-    self->running = 1;
+    GL_WRITE(self->running, PyThread_get_thread_ident());
     /* Python's set-up has noted the thread already; a bare _run() has not. */
     unsigned long outer = self->thread_id;
-    GL_WRITE(self->thread_id, PyThread_get_thread_ident());
+    GL_WRITE(self->thread_id, self->running);
     self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
     GL_WRITE(self->shared->now, gl_monotonic_ns());
     self->ready.probed_at = GL_PROBE_NONE; /* nothing waited because time was short */
@@ -319,7 +319,7 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
         gl_current_flush(self);
     gl_ready_track_kept(&self->ready);
     GL_WRITE(self->thread_id, outer);
-    self->running = 0;
+    GL_WRITE(self->running, 0);
 #ifdef GL_FREE_THREADED
     gl_inbox_settle(self);
 #endif

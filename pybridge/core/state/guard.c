@@ -275,8 +275,8 @@ slot_dealloc(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
     gl_loop *loop = t->home == GL_HOME_ITSELF ? NULL : loop_of(self, t->home), *kept = NULL;
-    /* The object lets go of it.  While we run it somebody on our stack has it. */
-    if (loop != NULL && GL_READ(loop->thread_id) != PyThread_get_thread_ident())
+    /* The object lets go of it. */
+    if (loop != NULL && !gl_loop_runs_here(loop))
         kept = (gl_loop *)Py_NewRef((PyObject *)loop);
     bool tracked = PyObject_GC_IsTracked(self);
     if (tracked)

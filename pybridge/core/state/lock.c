@@ -250,7 +250,7 @@ gl_inbox_borrow(gl_loop *loop, int n)
 GL_PRIVATE void
 gl_inbox_return(gl_loop *loop)
 {
-    if (GL_READ(loop->thread_id) == PyThread_get_thread_ident() && loop->running)
+    if (gl_loop_runs_here(loop))
         loop->returned++;
     else
         gl_decref_shared((PyObject *)loop, 1);

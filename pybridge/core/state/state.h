@@ -70,10 +70,10 @@ typedef struct {
 typedef struct {
     int8_t nargs;             /* -1: the arguments are those in the head */
     bool context_due;         /* the context is a new, empty one, made once somebody needs it */
+    bool context_ours;        /* it was; so nobody may have it but the handle */
 #ifdef GL_FREE_THREADED
     bool posted;              /* by another thread, whose the references to the loop are */
 #endif
-    bool context_ours;        /* it was; so nobody may have it but the handle */
     PyObject *arg[GL_INLINE_ARGS];
     GL_HOME
 } gl_handle_args;
@@ -201,9 +201,9 @@ struct gl_loop {
                                * GIL, and Go's during a call */
     int32_t reactor;          /* [made] */
     uint64_t epoch;           /* of the library; another one: we are in a forked child [made] */
-    unsigned long thread_id;  /* 0 while not running [GIL] */
+    unsigned long thread_id;  /* 0 while not running; Python may write it [GIL] */
+    unsigned long running;    /* the thread that is in _run(), or 0 [written by loop] */
     char closed, stopping, debug; /* [GIL] */
-    char running;             /* _run() is on the stack [GIL] */
     char in_turn;             /* Go is running, and the GIL is released [written by loop] */
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
     char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
@@ -277,6 +277,12 @@ GL_PRIVATE int gl_loop_check_own_thread(gl_loop *self);
 GL_PRIVATE_INLINE bool gl_loop_is_foreign(gl_loop *self);
 /* True where the caller must not enter Go: another thread runs the loop. */
 GL_PRIVATE_INLINE bool gl_loop_is_elsewhere(gl_loop *loop);
+/* True in the thread that runs the loop: a reference to it is on this stack. */
+static inline bool
+gl_loop_runs_here(const gl_loop *loop)
+{
+    return GL_READ(loop->running) == PyThread_get_thread_ident();
+}
 
 /* ---- hold.c ------------------------------------------------------------------ */
 
