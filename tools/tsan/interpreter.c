@@ -324,8 +324,8 @@ slot_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return rc;
 }
 
-/* and whoever finalizes or clears it, or lets it die, is alone with it. */
-/* A class of Python's frees its objects unseen by the wrapper below. */
+/* and whoever finalizes or clears it, or lets it die, is alone with it.  The memory is forgotten
+ * after its end, too: a class of Python's frees it unseen by the wrapper below. */
 static void
 slot_dealloc(PyObject *self)
 {
