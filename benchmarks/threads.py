@@ -229,6 +229,16 @@ def _look(workers: list[Worker]) -> None:
             raise worker.error
 
 
+def _end(workers: list[Worker], threads: list[threading.Thread]) -> None:
+    for worker in workers:
+        worker.stopping = True
+    for worker in workers:
+        with contextlib.suppress(AttributeError, RuntimeError):  # no loop yet, or none any more
+            worker.loop.call_soon_threadsafe(worker.ended.set)
+    for thread in threads:
+        thread.join(PATIENCE)
+
+
 def main(
     factory: Callable[[], AbstractEventLoop],
     case: str,
@@ -250,38 +260,15 @@ def main(
     for thread in threads:
         thread.start()
     try:
-        return _measure(workers, threads, warmup, seconds, parts)
+        _wait(workers, lambda: all(worker.done for worker in workers), "begin")
+        time.sleep(warmup)
+        first = read(workers)
+        time.sleep(seconds)
+        # A window in which nothing came to its end is no figure.
+        _wait(workers, lambda: read(workers).done > first.done, "go on")
+        last = read(workers)
     finally:
-        _stop(workers)  # where one failed, the others still work
-        for thread in threads:
-            thread.join(PATIENCE)
-
-
-def _stop(workers: list[Worker]) -> None:
-    """Have all end, those that have not yet."""
-    for worker in workers:
-        worker.stopping = True
-    for worker in workers:
-        with contextlib.suppress(AttributeError, RuntimeError):  # no loop yet, or none any more
-            worker.loop.call_soon_threadsafe(worker.ended.set)
-
-
-def _measure(
-    workers: list[Worker],
-    threads: list[threading.Thread],
-    warmup: float,
-    seconds: float,
-    parts: int,
-) -> dict[str, float]:
-    """Take a sample of workers that have just been started, and end them."""
-    _wait(workers, lambda: all(worker.done for worker in workers), "begin")
-    time.sleep(warmup)
-    first = read(workers)
-    time.sleep(seconds)
-    # A window in which nothing came to its end is no figure.
-    _wait(workers, lambda: read(workers).done > first.done, "go on")
-    last = read(workers)
-    _stop(workers)
+        _end(workers, threads)  # where one failed, the others still work
     _wait(workers, lambda: not any(thread.is_alive() for thread in threads), "end")
     _look(workers)
     user, system = last.user - first.user, last.system - first.system
