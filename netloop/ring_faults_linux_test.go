@@ -31,7 +31,7 @@ func batched(t *testing.T) (*loop, []stream) {
 	t.Helper()
 	needsRing(t)
 	l := usualLoop(t)
-	streams := manyStreams(l, 8)
+	streams := manyStreams(l, ringLeast+4)
 	exchange(t, l, streams, func(int) int { return 5 })
 	if l.r.batch.state != ringOpen {
 		t.Fatal("there is no ring")

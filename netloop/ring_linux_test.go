@@ -225,8 +225,8 @@ func TestProgressIsToldBeforeAnEnd(t *testing.T) {
 	needsRing(t)
 	// Half of the queue is for reports: they are of the streams that wrote first, and
 	// those that the poller tells of first are others.
-	l := newLoop(t, sizes{40, 1 << 16}, SystemCalls())
-	streams := manyStreams(l, 60)
+	l := newLoop(t, sizes{10 * ringLeast, 1 << 16}, SystemCalls())
+	streams := manyStreams(l, 15*ringLeast)
 	exchange(t, l, streams, func(int) int { return 5 })
 	batches := l.r.Facts().Batches
 	for _, s := range slices.Backward(streams) {
@@ -260,8 +260,8 @@ func TestProgressIsToldBeforeAnEnd(t *testing.T) {
 // A stream that is paused while it waits for its turn keeps what has come.
 func TestAPauseBeforeTheTurn(t *testing.T) {
 	needsRing(t)
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
-	streams := manyStreams(l, 40)
+	l := newLoop(t, sizes{ringLeast * stepRoom, 1 << 16}, SystemCalls())
+	streams := manyStreams(l, 8*ringLeast)
 	exchange(t, l, streams, func(int) int { return 5 })
 	for _, s := range streams {
 		say(t, s.peer, []byte("data"))
@@ -296,7 +296,7 @@ func TestAPauseBeforeTheTurn(t *testing.T) {
 func TestBatchOfShortSends(t *testing.T) {
 	needsRing(t)
 	l := usualLoop(t)
-	streams := make([]stream, 10)
+	streams := make([]stream, ringLeast+1)
 	want := map[int][]byte{}
 	for i := range streams {
 		a, b := pair(t)
@@ -444,7 +444,7 @@ func TestPipesInABatch(t *testing.T) {
 func TestAShutdownFollowsTheBatch(t *testing.T) {
 	needsRing(t)
 	l := usualLoop(t)
-	streams := manyStreams(l, 8)
+	streams := manyStreams(l, ringLeast)
 	for _, s := range streams {
 		l.write(s, inC(t, []byte("last")))
 		l.shut(s)

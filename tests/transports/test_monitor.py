@@ -297,6 +297,47 @@ goloop.run(main())
     )
 
 
+def test_the_monitor_seldom_looks_at_a_loop_that_is_busy_with_short_callbacks() -> None:
+    passes(
+        """
+TICK = 0.0017
+
+async def busy(seconds, long):
+    # Ticks of the monitor while the loop turns, as a part of those that fit into the time.
+    begun, before = time.monotonic(), monitor()
+    while (spent := time.monotonic() - begun) < seconds:
+        if long:
+            writer.write(b"x")
+            time.sleep(0.004)      # it is sent by the monitor
+        await asyncio.sleep(0)
+    return (monitor() - before) / (spent / TICK)
+
+async def discard(reader, answers):
+    while await reader.read(100):
+        pass
+    answers.close()
+
+async def main():
+    global writer
+    async with await asyncio.start_server(discard, "127.0.0.1", 0) as server:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        await busy(0.5, False)
+        part = await busy(0.5, False)
+        loop = asyncio.get_running_loop()
+        sent = loop.metrics().late_writes
+        await busy(0.2, True)
+        late = loop.metrics().late_writes - sent
+        writer.close()
+        await writer.wait_closed()
+    # A quarter, and on a shared machine some pauses that look like sleep.
+    assert part < 0.7, part
+    assert late > 0
+
+goloop.run(main())
+"""
+    )
+
+
 def test_loops_by_the_thousand_leave_nothing_with_the_monitor() -> None:
     passes(
         """
