@@ -36,6 +36,7 @@ type Reactor struct {
 
 	due   [256]uint32 // timers on their way into the completions
 	fired int         // of the last turn
+	armed int64       // the earliest deadline that was armed since
 
 	ignored uint64 // submissions that made no sense
 	stale   uint64 // events of registrations that are gone
@@ -183,12 +184,14 @@ func (r *Reactor) leftovers() bool {
 }
 
 // Timers in a crowd share a turn: where the last one fired timerCrowd of them and the next
-// is due within timerSlack, it is waited for that much longer, and those behind it come
-// along. The kernel has as much slack in its own wake-ups, so a lone timer, or one that is
-// farther away, is waited for as exactly as can be; and none is ever early. A larger crowd
-// waits longer in proportion, up to timerSlackMost, which is how late each timer of asyncio's
-// and uvloop's may be: a sleep costs 5 to 20 µs of processor time, so only a loop with some
-// eighty timers a millisecond wakes as seldom as that.
+// is due within timerSlack, or already while they ran, it is waited for that much longer, and
+// those behind it come along. The kernel has as much slack in its own wake-ups, so a lone
+// timer, or one that is farther away, is waited for as exactly as can be; and none is ever
+// early. A larger crowd waits longer in proportion, up to timerSlackMost behind the next
+// deadline, which is how late each timer of asyncio's and uvloop's may be: a turn costs 5 to
+// 20 µs of processor time, so only a loop with some eighty timers a millisecond has so few
+// of them. A loop that is behind by more has no time to wait. A timer that was due when it was
+// armed (call_later(0) is one) is not waited for.
 const (
 	timerSlack     = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
 	timerSlackMost = 20 * timerSlack
@@ -216,11 +219,11 @@ func (r *Reactor) timeout(asked, now int64) int64 {
 
 // until is how long to wait for a timer.
 func (r *Reactor) until(deadline, now int64) int64 {
-	left := max(deadline-now, 0)
-	if r.fired >= timerCrowd && left > 0 && left <= timerSlack {
+	left := deadline - now
+	if r.fired >= timerCrowd && left <= timerSlack && r.armed > now {
 		left += min(timerSlack/timerCrowd*int64(r.fired), timerSlackMost)
 	}
-	return left
+	return max(left, 0)
 }
 
 // nextDeadline is when the reactor has something to do by itself.
@@ -289,7 +292,7 @@ func (r *Reactor) serve() {
 
 // expire reports the timers that are due.
 func (r *Reactor) expire() {
-	r.fired = 0
+	r.fired, r.armed = 0, DeadlineNone
 	for r.out.room() > 0 && r.wheel.Next() <= r.shared.Now {
 		n := r.wheel.Expire(r.shared.Now, r.due[:min(len(r.due), r.out.room())])
 		for _, id := range r.due[:n] {

@@ -21,6 +21,7 @@ func (r *Reactor) decode() {
 			if !r.wheel.Arm(sub.ID, sub.Arg) {
 				r.ignored++
 			}
+			r.armed = min(r.armed, sub.Arg)
 		case SubTimerCancel:
 			r.wheel.Cancel(sub.ID)
 		case SubStream:

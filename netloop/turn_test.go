@@ -42,15 +42,20 @@ func TestTimersAreExact(t *testing.T) { waitsAreExact(t, usualLoop(t)) }
 // A crowd of timers shares turns; a lone timer, and one that is not near, does not wait longer.
 func TestTimersInACrowdShareATurn(t *testing.T) {
 	for _, c := range []struct {
-		due    int
-		next   int64
-		longer int64
+		due  int
+		next int64
+		wait int64
 	}{
-		{timerCrowd, timerSlack, timerSlack},
-		{3 * timerCrowd, timerSlack, 3 * timerSlack},
-		{32 * timerCrowd, timerSlack, timerSlackMost},
-		{timerCrowd - 1, timerSlack, 0},
-		{timerCrowd, 100 * timerSlack, 0},
+		{timerCrowd, timerSlack, 2 * timerSlack},
+		{3 * timerCrowd, timerSlack, 4 * timerSlack},
+		{32 * timerCrowd, timerSlack, timerSlack + timerSlackMost},
+		{timerCrowd - 1, timerSlack, timerSlack},
+		{timerCrowd, 100 * timerSlack, 100 * timerSlack},
+		// The next was due while these ran.
+		{3 * timerCrowd, -timerSlack, 2 * timerSlack},
+		{3 * timerCrowd, -4 * timerSlack, 0},
+		{32 * timerCrowd, -timerSlackMost, 0},
+		{timerCrowd - 1, -timerSlack, 0},
 	} {
 		l := usualLoop(t)
 		now := l.r.clock.now()
@@ -60,11 +65,19 @@ func TestTimersInACrowdShareATurn(t *testing.T) {
 		if d := l.turn(0); len(d) != c.due {
 			t.Fatalf("%d timers of %d came", len(d), c.due)
 		}
-		if left := l.r.until(now+c.next, now); left != c.next+c.longer {
+		if left := l.r.until(now+c.next, now); left != c.wait {
 			t.Errorf("%+v: waits for %d ns", c, left)
 		}
+		// One that is armed for later changes nothing, one that is due is not waited for.
+		l.arm(1000, now+timerSlack)
+		l.r.decode()
+		if left := l.r.until(now+c.next, now); left != c.wait {
+			t.Errorf("%+v: waits for %d ns beside a timer for later", c, left)
+		}
+		l.arm(1001, now)
+		l.r.decode()
 		if left := l.r.until(now, now); left != 0 {
-			t.Errorf("%+v: waits for %d ns though the next is due", c, left)
+			t.Errorf("%+v: waits for %d ns though a timer was armed for now", c, left)
 		}
 	}
 }
