@@ -269,7 +269,7 @@ def monitor() -> str:
     it = Picture("The monitor")
     bar, beat = 58, 128  # the middle of the loop's thread, and the monitor's line
     it.middle(bar, 24, "The loop", "strong")
-    it.text(beat - 8, 24, "Monitor: looks each 1.7 ms", "strong")
+    it.text(beat - 8, 24, "Monitor: looks every few ms", "strong")
     it.box(bar - 40, 36, 80, 30, "go", ["turn"])
     it.box(bar - 40, 74, 80, 370, "python", [])
     it.middle(bar, 96, "a callback")

@@ -321,16 +321,23 @@ async def main():
     global writer
     async with await asyncio.start_server(discard, "127.0.0.1", 0) as server:
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        await busy(0.5, False)
-        part = await busy(0.5, False)
+        # A quarter in the end. Where others take the core, it looks as if the loop slept, so
+        # only a time that the loop had for itself tells against the monitor.
+        end, alone = time.monotonic() + 20, 0
+        while time.monotonic() < end:
+            begun, used = time.monotonic(), time.thread_time()
+            part = await busy(0.5, False)
+            if part <= 0.7:
+                break
+            alone += time.thread_time() - used > 0.98 * (time.monotonic() - begun)
+            if alone == 5:
+                os._exit(9)
         loop = asyncio.get_running_loop()
         sent = loop.metrics().late_writes
         await busy(0.2, True)
         late = loop.metrics().late_writes - sent
         writer.close()
         await writer.wait_closed()
-    # A quarter, and on a shared machine some pauses that look like sleep.
-    assert part < 0.7, part
     assert late > 0
 
 goloop.run(main())
