@@ -147,6 +147,51 @@ def test_the_current_task_of_a_loop_is_seen_from_another_thread(
     loop.run_until_complete(main())
 
 
+def test_a_thread_that_looks_for_the_current_task_does_not_disturb_steps(
+    loop_factory: Factory,
+) -> None:
+    """A step begins while another thread has the entry of the step before still in hand."""
+    loops = [loop_factory() for _ in range(2)]
+    left = threading.Semaphore(0)
+    results: list[object] = []
+
+    async def child() -> int:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return 1
+
+    async def parent() -> int:
+        return sum(await asyncio.gather(child(), child(), child()))
+
+    async def spawns() -> int:
+        return sum([sum(await asyncio.gather(parent(), parent())) for _ in range(3000)])
+
+    async def main() -> list[int]:
+        return await asyncio.gather(spawns(), spawns(), spawns())
+
+    def run(loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(60, loop.stop)  # a task that can't be entered never ends
+        try:
+            results.append(loop.run_until_complete(main()))
+        except BaseException as error:
+            results.append(error)
+        finally:
+            left.release()
+
+    threads = [threading.Thread(target=run, args=(loop,)) for loop in loops]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        while not left.acquire(blocking=False):
+            for loop in loops:
+                asyncio.current_task(loop)
+    for thread in threads:
+        thread.join()
+    for loop in loops:
+        loop.close()
+    assert results == [[18000] * 3] * 2
+
+
 def test_loops_in_four_threads_each_know_their_tasks(loop_factory: Factory) -> None:
     failures: list[BaseException] = []
 

@@ -14,8 +14,8 @@
  * has swapped, are there.
  *
  * Another thread may look too: it takes a reference to the task only if the task lives, and looks
- * once more whether it still runs after publishing it.  `mutex` orders those that publish, and who
- * takes back.
+ * once more whether it still runs after publishing it.  So the dict may name a task whose step has
+ * ended, but only while `mutex` is held: whoever looks while no task runs waits for it.
  */
 #include "tasks/private.h"
 
@@ -65,13 +65,24 @@ publish(gl_loop *loop, PyObject *task)
     Py_DECREF(held);
 }
 
+/* Who publishes from here on finds that no task runs, and leaves the dict as it is. */
+static void
+wait_for_publishers(gl_loop *loop)
+{
+    PyMutex_Lock(&loop->current.mutex);
+    PyMutex_Unlock(&loop->current.mutex);
+}
+
 GL_PRIVATE Py_hash_t
 gl_loop_hash(PyObject *self)
 {
     gl_loop *loop = (gl_loop *)self;
     PyObject *task = __atomic_load_n(&loop->current.task, __ATOMIC_RELAXED);
-    if (task != NULL && !publishing &&
-        task != __atomic_load_n(&loop->current.published, __ATOMIC_RELAXED))
+    if (publishing)
+        return PyObject_GenericHash(self);
+    if (task == NULL)
+        wait_for_publishers(loop);
+    else if (task != __atomic_load_n(&loop->current.published, __ATOMIC_RELAXED))
         publish(loop, task);
     return PyObject_GenericHash(self);
 }
