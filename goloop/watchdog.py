@@ -18,12 +18,12 @@ import collections
 import dataclasses
 import logging
 import os
-import sys
 import threading
 import time
 from typing import NamedTuple
 
 from ._internal import awaiting
+from ._internal.looking import thread_stack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ def _begin(loop: Any, ended: float | None = None) -> Blocked | None:
         return None
     loop._told_block = serial
     if not stack and ended is None:
-        stack = _frames_of(loop._thread_id)
+        # C can't read it where there is no GIL.
+        stack = thread_stack(loop._thread_id or 0)[0][::-1]
     seconds = ended or seconds
     task, awaiters = _who(loop)
     begin = Blocked(
@@ -213,18 +214,6 @@ def _begin(loop: Any, ended: float | None = None) -> Blocked | None:
     )
     loop._last_block = begin
     return begin
-
-
-def _frames_of(thread: int | None) -> list[tuple[str, str, int]]:
-    """The stack of a thread, innermost last, where C can't read it: in a free-threaded Python,
-    which needs no GIL for it."""
-    frame = sys._current_frames().get(thread or 0)
-    found: list[tuple[str, str, int]] = []
-    while frame is not None:
-        code = frame.f_code
-        found.append((code.co_qualname, code.co_filename, frame.f_lineno or 0))
-        frame = frame.f_back
-    return found[::-1]
 
 
 def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from .looking import attribute
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +20,7 @@ def waiting_tasks(tasks: Iterable[Any]) -> Waiting:
     """What each of these tasks waits for, the other way round."""
     waiting: Waiting = {}
     for task in tasks:
-        waiter = getattr(task, "_fut_waiter", None)
+        waiter = attribute(task, "_fut_waiter")
         if waiter is not None:
             waiting.setdefault(id(waiter), []).append(task)
     return waiting
@@ -27,7 +29,7 @@ def waiting_tasks(tasks: Iterable[Any]) -> Waiting:
 def awaiters(task: Any, waiting: Waiting) -> list[Any]:
     """The tasks that await it directly, or through gather, wait, shield or a TaskGroup."""
     found = list(waiting.get(id(task), ()))
-    for callback, _ in task._callbacks or ():
+    for callback, _ in attribute(task, "_callbacks") or ():
         owner = getattr(callback, "__self__", None)
         parent = getattr(owner, "_parent_task", None)
         if parent is not None:

@@ -15,10 +15,10 @@ import os
 import sys
 import threading
 import time
-import types
 import weakref
 
 from . import chosen
+from .looking import attribute, await_stack, thread_stack
 from .version import __version__
 
 TYPE_CHECKING = False
@@ -28,14 +28,10 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
-    # A function, its file and line.
-    Frame = tuple[str, str, int]
-
 # At most, of each loop if nobody says how many.
 TASKS = 200
 CONNECTIONS = 50
 
-_FRAMES = 64
 _AWAITERS = 8
 _FUTURES = 16
 
@@ -122,7 +118,7 @@ def _waiting(found: list[Any], wanted: set[int] | None = None) -> dict[int, list
     """Which tasks wait for a future, by its id; of the wanted ones only."""
     waiting: dict[int, list[Any]] = {}
     for task in found:
-        waiter = getattr(task, "_fut_waiter", None)
+        waiter = attribute(task, "_fut_waiter")
         if waiter is not None and (wanted is None or id(waiter) in wanted):
             waiting.setdefault(id(waiter), []).append(task)
     return waiting
@@ -140,7 +136,7 @@ def _behind(task: Any) -> tuple[list[Any], list[Any]]:
     parents: list[Any] = []
     futures = [task]
     for future in futures:  # which grow meanwhile
-        for callback, _ in getattr(future, "_callbacks", None) or ():
+        for callback, _ in attribute(future, "_callbacks") or ():
             parent = getattr(getattr(callback, "__self__", None), "_parent_task", None)
             if parent is not None:
                 parents.append(parent)
@@ -159,42 +155,6 @@ def _behind(task: Any) -> tuple[list[Any], list[Any]]:
         if len(futures) > _FUTURES:
             break
     return parents, futures
-
-
-def await_stack(coroutine: Any) -> list[Frame]:
-    """What is being awaited, innermost first."""
-    frames: list[Frame] = []
-    while coroutine is not None and len(frames) < _FRAMES:
-        name = getattr(coroutine, "__qualname__", None)
-        if name is None:
-            # What `async for` awaits does not say of which generator it is a step.
-            coroutine = _generator_of(coroutine)
-            if coroutine is None:
-                break
-            continue
-        frame = awaited = None
-        for kind in ("cr", "gi", "ag"):
-            frame = frame or getattr(coroutine, f"{kind}_frame", None)
-            what = "yieldfrom" if kind == "gi" else "await"
-            awaited = awaited or getattr(coroutine, f"{kind}_{what}", None)
-        where = (frame.f_code.co_filename, frame.f_lineno or 0) if frame else ("", 0)
-        frames.append((name, *where))
-        coroutine = awaited
-    return frames[::-1]
-
-
-_STEPS = ("async_generator_asend", "async_generator_athrow", "anext_awaitable", "coroutine_wrapper")
-
-
-def _generator_of(step: Any) -> Any:
-    if type(step).__name__ not in _STEPS:
-        return None
-    for each in gc.get_referents(step):
-        if isinstance(each, types.AsyncGeneratorType | types.CoroutineType):
-            return each
-        if type(each).__name__ in _STEPS:
-            return each
-    return None
 
 
 # ---- the process -------------------------------------------------------------------------
@@ -237,7 +197,7 @@ def _loop(
         "metrics": _raw_metrics(loop, len(found)),
         # Of the figures.  Seconds; only differences mean something.
         "clock": time.monotonic(),
-        "stack": _thread_stack(ident)[0],
+        "stack": thread_stack(ident)[0],
         "current": id(current) if current is not None else None,
         "task_count": len(found),
         "tasks": _task_rows(found, tasks, current, ident),
@@ -273,11 +233,11 @@ def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[R
                 for each in _awaiters(task, waiting)[:_AWAITERS]
             ]
             if task is current:
-                frames, met = _thread_stack(ident, _frame_of(task))
+                frames, met = thread_stack(ident, task.get_coro())
                 row["stack"] = frames if met else row["stack"]
             row["mark"] = _marks.of(task)
             # Another future is another wait, though it be at the same line.
-            row["wait"] = _marks.of(getattr(task, "_fut_waiter", None))
+            row["wait"] = _marks.of(attribute(task, "_fut_waiter"))
             rows.append(row)
     return rows
 
@@ -354,24 +314,6 @@ def _threads() -> dict[int, tuple[str, int]]:
         # In a forked child Python still tells its parent's.
         found[main.ident] = main.name, os.getpid()
     return found
-
-
-def _thread_stack(ident: int, last: Any = None) -> tuple[list[Frame], bool]:
-    """What a thread is doing, innermost first, up to a frame; and whether that was met."""
-    frames: list[Frame] = []
-    frame = sys._current_frames().get(ident)
-    while frame is not None and len(frames) < _FRAMES:
-        code = frame.f_code
-        frames.append((code.co_qualname, code.co_filename, frame.f_lineno or 0))
-        if frame is last:
-            return frames, True
-        frame = frame.f_back
-    return frames, False
-
-
-def _frame_of(task: Any) -> Any:
-    coroutine = task.get_coro()
-    return getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
 
 
 # ---- connections -----------------------------------------------------------------------------

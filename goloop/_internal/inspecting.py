@@ -26,7 +26,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .described import Frame, Row
+    from .described import Row
+    from .looking import Frame
 
 # How long an answer may take.
 SECONDS = 10.0

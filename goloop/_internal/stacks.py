@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import threading
 import traceback
 
-from .described import await_stack
+from .looking import await_stack, thread_stack
 
 
 def what_runs(thread: threading.Thread, loop: asyncio.AbstractEventLoop | None) -> str:
@@ -16,8 +15,9 @@ def what_runs(thread: threading.Thread, loop: asyncio.AbstractEventLoop | None) 
 
     May be called from any thread; what runs meanwhile goes on.
     """
-    frame = sys._current_frames().get(thread.ident or 0)
-    lines = traceback.format_stack(frame) if frame is not None else ["  not at work\n"]
+    frames = reversed(thread_stack(thread.ident or 0)[0])
+    lines = traceback.format_list([(file, line, name, None) for name, file, line in frames])
+    lines = lines or ["  not at work\n"]
     for task in _tasks(loop):
         with contextlib.suppress(Exception):
             lines.append(f"  task {task.get_name()}, which awaits\n")

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from .described import Frame, Row
+    from .described import Row
+    from .looking import Frame
     from .terminal import Line
 
 ORDERS = {"time": "time at the same line", "age": "age", "name": "name"}

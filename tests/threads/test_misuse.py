@@ -41,6 +41,64 @@ def test_threads_that_misuse_a_loop_crash_nothing() -> None:
     assert done.returncode == 0, done.stdout
 
 
+LOOKS = """
+import asyncio, faulthandler, sys, threading, time
+import goloop
+from goloop import watchdog
+from goloop._internal import described
+
+faulthandler.enable()
+end = time.monotonic() + float(sys.argv[1])
+
+async def child(n):
+    if n:
+        return await child(n - 1)
+    await asyncio.sleep(0)
+    async for _ in steps():
+        return 1
+
+async def steps():
+    await asyncio.sleep(0)
+    yield
+
+async def parent():
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(child(i)) for i in range(5)]
+    return sum(task.result() for task in tasks)
+
+async def main():
+    while time.monotonic() < end:
+        assert sum(await asyncio.gather(parent(), parent(), parent())) == 15
+
+ran = []
+thread = threading.Thread(target=lambda: ran.append(goloop.run(main())))
+thread.start()
+seen = set()
+while thread.is_alive():
+    for task in described.describe_tasks():
+        seen.update(name for name, _, _ in task["stack"])
+    described.describe_process()
+    for loop in described._open_loops():
+        watchdog._who(loop)
+print(ran, sorted(seen & {"child", "parent", "main", "steps"}))
+"""
+
+
+@pytest.mark.timeout(LIMIT + 30)
+def test_who_looks_at_a_busy_loop_crashes_nothing() -> None:
+    """As `goloop top` and the watchdog do, but all the time."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKS, str(SECONDS)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[None] ['child', 'main', 'parent', 'steps']\n")
+
+
 def in_thread(function: Any) -> threading.Thread:
     thread = threading.Thread(target=function, daemon=True)
     thread.start()

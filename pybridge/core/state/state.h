@@ -526,6 +526,10 @@ GL_PRIVATE int gl_watchdog_ended(gl_loop *loop);
 GL_PRIVATE_DATA PyMethodDef *const gl_watchdog_methods;
 GL_PRIVATE int gl_watchdog_init(PyObject *module);
 
+/* ---- stopped.c ------------------------------------------------------------------ */
+
+GL_PRIVATE int gl_stopped_init(PyObject *module);
+
 /* ---- lease.c, calls.c and loops.c -------------------------------------------- */
 
 GL_PRIVATE int gl_lease_init(PyObject *module);
