@@ -25,7 +25,7 @@
 
 #if READS_STOPPED
 
-#define FRAMES_MAX 64
+#define SEEN_MAX 64
 #define OWNED_BY_C 3 /* FRAME_OWNED_BY_CSTACK: a frame of the interpreter's own */
 
 /* gi_frame_state of a generator that waits for another; and the least of one without a frame. */
@@ -55,7 +55,7 @@ typedef struct {
     bool met;             /* the thread's stack has come to that coroutine's frame */
     PyObject *rest;       /* owned: an awaitable of another kind, at which the chain ends */
     int n;
-    seen_frame frame[FRAMES_MAX];
+    seen_frame frame[SEEN_MAX];
 } seen;
 
 /* ---- while the world is stopped --------------------------------------------------------------- */
@@ -105,7 +105,7 @@ see_thread(seen *all)
         t = t->next;
     interpreter_frame *end = is_generator(all->coroutine) ? frame_of(all->coroutine) : NULL;
     interpreter_frame *f = t ? (interpreter_frame *)t->current_frame : NULL;
-    for (; f != NULL && all->n < FRAMES_MAX && !all->met; f = f->previous) {
+    for (; f != NULL && all->n < SEEN_MAX && !all->met; f = f->previous) {
         if (f->owner == OWNED_BY_C)
             continue;
         see_frame(all, NULL, f);
@@ -137,7 +137,7 @@ static void
 see_chain(seen *all)
 {
     PyObject *o = all->coroutine;
-    while (o != NULL && all->n < FRAMES_MAX) {
+    while (o != NULL && all->n < SEEN_MAX) {
         PyObject *next = NULL;
         if (is_generator(o)) {
             see_frame(all, ((PyGenObject *)o)->gi_qualname, frame_of(o));
