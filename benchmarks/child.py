@@ -1,8 +1,9 @@
 """The entry point of every measuring process.
 
-The runner starts it by LAUNCH, which puts the repository's root at the *end* of
-the module path: an installed goloop is measured before the source tree beside
-the benchmarks, which may hold an extension of another build or none.
+The runner starts it by LAUNCH, which loads this package from the repository's root, and nothing
+else from there: the goloop that is measured is the one that the interpreter has installed. The
+root on the module path, even as its last entry, would come before an editable install of another
+checkout, which a finder behind the path looks after.
 """
 
 from __future__ import annotations
@@ -13,10 +14,16 @@ import sys
 # How describe() tells that a distribution is not there, or does not know its version.
 ABSENT = "without metadata"
 
-LAUNCH = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from benchmarks.child import main; main(sys.argv[2:])"
-)
+LAUNCH = """
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+spec = PathFinder.find_spec("benchmarks", [sys.argv[1]])
+sys.modules["benchmarks"] = module_from_spec(spec)
+spec.loader.exec_module(sys.modules["benchmarks"])
+from benchmarks.child import main
+main(sys.argv[2:])
+"""
 
 
 def describe(factories: list[str]) -> dict[str, object]:

@@ -776,6 +776,37 @@ def test_the_variant_runs_asyncios_tasks(monkeypatch: pytest.MonkeyPatch) -> Non
     assert varied.strip() == "_asyncio"
 
 
+FINDER = """
+import importlib.util, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "goloop":
+            return importlib.util.spec_from_file_location(name, {file!r})
+        return None
+
+sys.meta_path.append(Finder)
+"""
+
+
+def test_the_installed_goloop_is_measured(tmp_path: Path) -> None:
+    """Also where a finder behind the module path has it, as an editable install does."""
+    installed = tmp_path / "goloop.py"
+    installed.write_text("from asyncio import new_event_loop")
+    program = FINDER.format(file=str(installed)) + child.LAUNCH
+    asked = ["describe", "goloop=goloop:new_event_loop="]
+    done = subprocess.run(
+        [sys.executable, "-S", "-P", "-c", program, str(ROOT), *asked],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    described = json.loads(done.stdout)["loops"]["goloop"]
+    assert described["class"].startswith("asyncio."), described
+
+
 @needs_compiler
 def test_startup_is_measured() -> None:
     run = measure("startup-time", "startup-memory")
