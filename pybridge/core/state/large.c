@@ -1,9 +1,12 @@
 /*
  * large.c: buffers for large receives.
  *
- * A stream that lately received much at once is received straight into a bytes
- * object, which is then cut to length and given to the protocol: that spares the copy
- * out of the arena, a fifth of the work of a 100 KiB message.
+ * What lately received much at once is received straight into a bytes object, which is then
+ * cut to length and given to the protocol: that spares the copy out of the arena, a fifth of
+ * the work of a 100 KiB message.
+ *
+ * A connection receives into its object when its protocol is to be called (gl_large_new,
+ * gl_large_cut).  For pipes and TLS Go receives, into buffers that it is lent:
  *
  *     none --a receive of GL_LARGE_LEAST bytes--> filled before each turn
  *      ^                                              |
@@ -64,13 +67,19 @@ gl_large_refill(gl_loop *loop)
     }
 }
 
+static inline void
+note_size(gl_loop *loop, int64_t n)
+{
+    loop->shared->large_size = n < GL_LARGE_SIZE ? GL_LARGE_SIZE : GL_LARGE_WIDE;
+}
+
 GL_PRIVATE_INLINE void
 gl_large_note(gl_loop *loop, int64_t n)
 {
     if (n < GL_LARGE_LEAST)
         return;
     loop->large_idle = 0;
-    loop->shared->large_size = n < GL_LARGE_SIZE ? GL_LARGE_SIZE : GL_LARGE_WIDE;
+    note_size(loop, n);
     if (!loop->large_wanted) {
         loop->large_wanted = true;
         /* glibc gives blocks of this size back to the kernel at each free, and faults
@@ -88,4 +97,19 @@ gl_large_take(gl_loop *loop, const gl_completion *c)
     loop->shared->large[c->res - 1] = NULL;
     (void)_PyBytes_Resize(&bytes, (Py_ssize_t)c->arg); /* NULL in case of failure */
     return bytes;
+}
+
+GL_PRIVATE PyObject *
+gl_large_new(gl_loop *loop)
+{
+    uint64_t size = loop->shared->large_size;
+    return PyBytes_FromStringAndSize(NULL, size ? (Py_ssize_t)size : GL_LARGE_SIZE);
+}
+
+GL_PRIVATE void
+gl_large_cut(gl_loop *loop, PyObject **bytes, Py_ssize_t n)
+{
+    note_size(loop, n);
+    if (n < PyBytes_GET_SIZE(*bytes))
+        (void)_PyBytes_Resize(bytes, n > 0 ? n : 0); /* NULL in case of failure */
 }

@@ -497,6 +497,9 @@ GL_PRIVATE_INLINE void gl_large_note(gl_loop *loop, int64_t n);
 /* Before a turn. Without memory there are fewer buffers, or none. */
 GL_PRIVATE void gl_large_refill(gl_loop *loop);
 GL_PRIVATE void gl_large_drop(gl_loop *loop);
+/* A bytes object to receive much into; then the n bytes that came, NULL with an exception. */
+GL_PRIVATE PyObject *gl_large_new(gl_loop *loop);
+GL_PRIVATE void gl_large_cut(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
 
 /* ---- metrics.c ------------------------------------------------------------------ */
 

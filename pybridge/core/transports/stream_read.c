@@ -230,8 +230,32 @@ stream_direct_end(gl_stream *s)
     return stream_feed_eof(s);
 }
 
+/* Receives, and counts that; what recv(2) gives, with errno in *err. */
+static ssize_t
+stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
+{
+    ssize_t n = gl_call_recv(&s->lease, to, (size_t)size, 0);
+    *err = errno;
+    s->loop->shared->recvs++;
+    gl_count_received(s->loop, n);
+    return n;
+}
+
+/* What a receive of n came to: 1 where bytes have come; else 0 or -1, and it is dealt with. */
 static int
-stream_feed_direct(gl_stream *s)
+stream_direct_outcome(gl_stream *s, ssize_t n, int err)
+{
+    if (n < 0)
+        return err == EAGAIN || err == EINTR ? 0 : stream_feed_error(s, err);
+    if (n == 0)
+        return stream_direct_end(s);
+    if (n < DIRECT_MIN && stream_set_direct(s, false) < 0)
+        return transport_fatal_current(&s->base, READ_FAILED(s));
+    return 1;
+}
+
+static int
+stream_feed_direct_buffer(gl_stream *s)
 {
     Py_buffer view;
     int rc = stream_get_buffer(s, &view);
@@ -239,22 +263,30 @@ stream_feed_direct(gl_stream *s)
         return rc;
     ssize_t n = -1;
     int err = EAGAIN;
-    if (s->registered) { /* get_buffer() may have ended it */
-        n = gl_call_recv(&s->lease, view.buf, (size_t)view.len, 0);
-        err = errno;
-        s->loop->shared->recvs++;
-        gl_count_received(s->loop, n);
-    }
+    if (s->registered) /* get_buffer() may have ended it */
+        n = stream_recv(s, view.buf, view.len, &err);
     PyBuffer_Release(&view);
     if (s->protocol == NULL)
         return 0;
-    if (n < 0)
-        return err == EAGAIN || err == EINTR ? 0 : stream_feed_error(s, err);
-    if (n == 0)
-        return stream_direct_end(s);
-    if (n < DIRECT_MIN && stream_set_direct(s, false) < 0)
+    rc = stream_direct_outcome(s, n, err);
+    return rc <= 0 ? rc : stream_buffer_updated(s, n);
+}
+
+static int
+stream_feed_direct_bytes(gl_stream *s)
+{
+    PyObject *bytes = gl_large_new(s->loop);
+    if (bytes == NULL)
         return transport_fatal_current(&s->base, READ_FAILED(s));
-    return stream_buffer_updated(s, n);
+    int err;
+    ssize_t n = stream_recv(s, PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), &err);
+    gl_large_cut(s->loop, &bytes, n);
+    int rc = stream_direct_outcome(s, n, err);
+    if (rc > 0)
+        rc = bytes ? stream_feed_data(s, bytes)
+                   : transport_fatal_current(&s->base, READ_FAILED(s));
+    Py_XDECREF(bytes);
+    return rc;
 }
 
 static int
@@ -263,11 +295,11 @@ stream_readable(gl_stream *s)
     /* The poller tells it again where nothing is done about it. */
     if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end)
         return 0;
-    if (!s->buffered || s->receive != NULL)
+    if (s->receive != NULL)
         return stream_set_direct(s, false);
     if (PyContext_Enter(s->context) < 0)
         return transport_fatal_current(&s->base, READ_FAILED(s));
-    int rc = stream_feed_direct(s);
+    int rc = s->buffered ? stream_feed_direct_buffer(s) : stream_feed_direct_bytes(s);
     gl_context_exit(s->context);
     return rc;
 }
@@ -313,8 +345,6 @@ stream_received(gl_stream *s, const gl_completion *c)
     int rc;
     if (s->buffered) {
         rc = stream_feed(s, c->ptr, (Py_ssize_t)c->arg, NULL);
-        if (rc == 0 && c->arg >= DIRECT_MIN && s->buffered && s->receive == NULL && !s->kind)
-            rc = stream_set_direct(s, true);
     } else {
         PyObject *bytes = c->res > 0
                               ? gl_large_take(s->loop, c)
@@ -326,6 +356,8 @@ stream_received(gl_stream *s, const gl_completion *c)
             Py_DECREF(bytes);
         }
     }
+    if (rc == 0 && c->arg >= DIRECT_MIN && s->receive == NULL && !s->kind && s->protocol != NULL)
+        rc = stream_set_direct(s, true);
     gl_context_exit(s->context);
     return rc;
 }
