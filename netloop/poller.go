@@ -20,7 +20,8 @@ import "syscall"
 //	add(fd int32, t token, in interest) syscall.Errno
 //	    registers a descriptor that is not registered; EEXIST where it is, EPERM
 //	    where it cannot be polled. Level-triggered; with oneShot the registration
-//	    stays but is silent after one event, until modify.
+//	    stays but is silent after one event, until modify; with edge it tells what is
+//	    ready now, and then of what becomes ready anew.
 //	modify(fd int32, t token, held, in interest) syscall.Errno
 //	    replaces a registration, and wakes up a silent one; ENOENT where the kernel
 //	    has none (the descriptor was closed meanwhile).

@@ -198,6 +198,9 @@ func epollMask(in interest) uint32 {
 	if in&oneShot != 0 {
 		mask |= unix.EPOLLONESHOT
 	}
+	if in&edge != 0 {
+		mask |= unix.EPOLLET
+	}
 	return mask
 }
 

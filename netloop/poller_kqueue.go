@@ -86,6 +86,9 @@ func (p *poller) modify(fd int32, t token, held, in interest) syscall.Errno {
 	if in&oneShot != 0 {
 		flags |= unix.EV_DISPATCH
 	}
+	if in&edge != 0 {
+		flags |= unix.EV_CLEAR
+	}
 	p.tokens[uint64(fd)] = t
 	errno := p.apply(fd, in, flags, held)
 	if errno == syscall.EINVAL || errno == syscall.ENODEV {

@@ -34,6 +34,10 @@ type Reactor struct {
 	earlyTries     int     // turns in which they are tried before their time
 	listenerErrors []token // listeners that could not go on
 
+	trusted      []token // watches whose registration was not looked at; watches.go
+	trustedTurns int     // since one of them came on the list
+	crowded      bool    // the last poll brought many events
+
 	due   [256]uint32 // timers on their way into the completions
 	fired int         // of the last turn
 	armed int64       // the earliest deadline that was armed since
@@ -133,7 +137,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		before = r.clock.now()
 		sh.Metrics.IterationTime.add(before - sh.Now)
 	}
-	events, errno := r.poller.wait(r.timeout(timeout, before))
+	events, errno := r.poll(r.timeout(timeout, before))
 	sh.Now = r.clock.now()
 	if countMetrics {
 		sh.Metrics.PollTime.add(sh.Now - before)
@@ -144,6 +148,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 	if errno == 0 {
 		r.note(events)
+		r.crowded = events >= trustedCrowd
 	}
 
 	whole := len(r.out.cmp)

@@ -14,13 +14,14 @@ const (
 )
 
 // interest is what the poller holds for a descriptor: directions, and whether it
-// falls silent after one event.
+// falls silent after one event, or tells of new events only.
 type interest uint8
 
 const (
 	readable interest = interest(transports.Readable) // GL_READABLE
 	writable interest = interest(transports.Writable) // GL_WRITABLE
 	oneShot  interest = 4
+	edge     interest = 8
 
 	directions = readable | writable
 )
@@ -43,6 +44,10 @@ type slot struct {
 	reporting bool // in reports: progress, or one of the errors below
 	urgent    bool // and somebody waits for that report
 	large     bool // a stream that lately received much at once
+	trusted   bool // in trusted: a wait that relies on what the poller was told before
+
+	// ignored counts a watch's events since the last that somebody waited for.
+	ignored uint8
 
 	// watch is a watch's, the machines are those of the other kinds. An endpoint's is
 	// kept for the slot's next one.

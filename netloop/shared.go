@@ -22,6 +22,7 @@ const (
 	SubTimerArm
 	SubTimerCancel
 	SubStream
+	SubWatchWait
 )
 
 // SubmissionSize is the length of a Submission in bytes.

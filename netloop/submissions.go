@@ -35,6 +35,12 @@ func (r *Reactor) decode() {
 				s.dirty = true
 				r.dirty = append(r.dirty, makeToken(sub.ID, sub.Gen))
 			}
+		case SubWatchWait:
+			if s := r.registry.findKind(sub.ID, sub.Gen, kindWatch); s != nil {
+				r.await(makeToken(sub.ID, sub.Gen), s, interest(sub.Arg)&directions)
+			} else {
+				r.ignored++
+			}
 		default:
 			r.ignored++
 		}

@@ -8,9 +8,11 @@ import "syscall"
 //	some   any    want|once, level-triggered; once is dropped as it is reported
 //	none   some   once, oneShot: after an event the kernel is silent by itself,
 //	              which spares a call, and which ends the events of a descriptor
-//	              that its owner closed while a copy of it lives
+//	              that its owner closed while a copy of it lives.
+//	              Or, where the kernel has just refused a call, edge: see await
 //	none   none   not registered, or a oneShot that was left alone: silent once
-//	              it has fired, and its event is not reported
+//	              it has fired, and its event is not reported. An edge is silenced
+//	              where it tells again and again
 type watch struct {
 	want, once interest
 }
@@ -57,7 +59,7 @@ func (r *Reactor) setWatch(id uint32, s *slot, want, once interest) syscall.Errn
 	s.watch = watch{want, once}
 	held := want | once
 	switch {
-	case held == 0 && s.held&oneShot != 0:
+	case held == 0 && s.held&(oneShot|edge) != 0:
 		return 0
 	case want == 0 && once != 0:
 		held |= oneShot
@@ -65,11 +67,89 @@ func (r *Reactor) setWatch(id uint32, s *slot, want, once interest) syscall.Errn
 	return r.setHeld(id, s, held)
 }
 
+// Waits that follow a refused call, as those of sock_recv and sock_sendall, come one after
+// the other on the same descriptor, and each would cost a call to the poller. They need none
+// where the poller holds an edge from the wait before: whatever comes after the refusal is an
+// event of its own.
+//
+// But C may have closed the descriptor in between, and its number may name another file, of
+// which the poller knows nothing. So such a wait is trusted for a while only: before the
+// reactor would block, and after trustedMost turns, the poller is told once more of each. That
+// is worth its calls only in a crowd, where a turn seldom has to block.
+const (
+	trustedCrowd = 8  // events of a poll
+	trustedMost  = 64 // turns
+	ignoredMost  = 8  // events for nobody, after which an edge is silenced
+)
+
+// await has a direction reported one time, in which the kernel has just refused a call.
+func (r *Reactor) await(t token, s *slot, direction interest) {
+	w := &s.watch
+	w.once |= direction
+	s.ignored = 0
+	if w.want != 0 || s.held != w.once|edge || !r.crowded {
+		r.hold(t, s)
+	} else if !s.trusted {
+		s.trusted = true
+		r.trusted = append(r.trusted, t)
+	}
+}
+
+// hold tells the poller what a watch with somebody who waits is interested in. If that
+// fails, who waits is woken, and finds the reason by the next call.
+func (r *Reactor) hold(t token, s *slot) {
+	w := &s.watch
+	held := w.want | w.once
+	if w.want == 0 {
+		held |= edge
+	}
+	errno := syscall.EEXIST // the number belongs to a transport now
+	if !r.registry.taken(s.fd) || !r.poller.knows(s.fd) {
+		errno = r.setHeld(t.id(), s, held)
+	}
+	if errno == 0 {
+		return
+	}
+	s.ready |= w.once
+	if !s.queued {
+		s.queued = true
+		r.ready.push(t)
+	}
+}
+
+// poll waits for events, but lets nobody wait on trust alone.
+func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
+	if len(r.trusted) == 0 {
+		return r.poller.wait(timeout)
+	}
+	if r.trustedTurns++; r.trustedTurns < trustedMost {
+		if events, errno := r.poller.wait(0); timeout == 0 || events != 0 || errno != 0 {
+			return events, errno
+		}
+	}
+	for _, t := range r.trusted {
+		s := r.registry.find(t.id(), t.gen())
+		if s == nil {
+			continue
+		}
+		s.trusted = false
+		if s.watch.once != 0 {
+			r.hold(t, s)
+		}
+	}
+	r.trusted, r.trustedTurns = r.trusted[:0], 0
+	if r.ready.n > 0 {
+		timeout = 0 // the registration of one has failed
+	}
+	return r.poller.wait(timeout)
+}
+
 // serveWatch reports the directions that are ready and asked for.
 func (r *Reactor) serveWatch(t token, s *slot) {
 	w := &s.watch
 	res := s.ready & (w.want | w.once)
 	if res == 0 {
+		r.ignore(t, s)
 		return
 	}
 	r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(res)})
@@ -79,11 +159,24 @@ func (r *Reactor) serveWatch(t token, s *slot) {
 		held |= oneShot
 	}
 	switch {
+	case s.held&edge != 0: // and who still waits is told by an edge as well
 	case held == s.held && !s.spent:
 	case held == 0 && s.spent:
 	default:
 		// An error means that the descriptor was closed, and then it has no
 		// readiness to tell.
 		_ = r.setHeld(t.id(), s, held)
+	}
+}
+
+// ignore counts an event that nobody waits for. An edge that tells of many would wake a loop
+// that sleeps, again and again.
+func (r *Reactor) ignore(t token, s *slot) {
+	if s.held&edge == 0 {
+		return
+	}
+	if s.ignored++; s.ignored >= ignoredMost {
+		s.ignored = 0
+		_ = r.setHeld(t.id(), s, 0)
 	}
 }

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GL_ABI_VERSION 7
+#define GL_ABI_VERSION 8
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -36,6 +36,9 @@ enum gl_submission_op {
     GL_SUB_TIMER_ARM = 1,    /* id: timer; arg: deadline, ns of CLOCK_MONOTONIC */
     GL_SUB_TIMER_CANCEL = 2, /* id: timer; unknown ids are ignored */
     GL_SUB_STREAM = 3,       /* id, gen: stream; look at its gl_stream_io */
+    GL_SUB_WATCH_WAIT = 4,   /* id, gen: watch; arg: a direction to report one time, after the
+                              * kernel has just refused a call in it.  Where that fails the
+                              * direction is reported, and the next call brings it to light */
 };
 
 typedef struct gl_submission {

@@ -83,6 +83,7 @@ var (
 	_ [C.GL_SUB_TIMER_ARM]byte    = [netloop.SubTimerArm]byte{}
 	_ [C.GL_SUB_TIMER_CANCEL]byte = [netloop.SubTimerCancel]byte{}
 	_ [C.GL_SUB_STREAM]byte       = [netloop.SubStream]byte{}
+	_ [C.GL_SUB_WATCH_WAIT]byte   = [netloop.SubWatchWait]byte{}
 
 	_ [C.GL_CMP_NONE]byte           = [netloop.CmpNone]byte{}
 	_ [C.GL_CMP_DATA]byte           = [netloop.CmpData]byte{}

@@ -140,6 +140,7 @@ typedef struct gl_place {
     PyObject *sock;           /* owned: the socket that a Future's owner waits for, or NULL */
     uint64_t turn;            /* in which it was taken: what that turn found is not for it */
     bool once;
+    bool refused;             /* the kernel has just refused a call in this direction */
 } gl_place;
 
 enum { GL_READING, GL_WRITING };

@@ -11,7 +11,8 @@
 /* Empties a place; `only` (may be NULL): just if it holds that object.  True: it was taken. */
 GL_PRIVATE bool watch_unplace(gl_loop *loop, int fd, int which, PyObject *only);
 /* A Future that is done when the fd is ready once; `sock` is the socket whose number it is,
- * or NULL. */
-GL_PRIVATE PyObject *wait_fd(gl_loop *loop, int fd, int which, PyObject *sock);
+ * or NULL.  `refused`: the kernel has just refused a call in that direction, and the loop has not
+ * turned since. */
+GL_PRIVATE PyObject *wait_fd(gl_loop *loop, int fd, int which, PyObject *sock, bool refused);
 
 #endif /* GOLOOP_WATCH_PRIVATE_H */

@@ -61,6 +61,22 @@ watch_leave(gl_loop *loop, gl_watch *w)
         loop->go->watch_close(loop->reactor, w->id, w->gen);
 }
 
+/* A wait behind a refused call needs no call of Go's: the submission tells it before the poll.
+ * False where the registration has to be looked at now. */
+GL_NO_PYTHON static bool
+watch_submit(gl_loop *loop, const gl_watch *w, int which)
+{
+    const gl_place *other = &w->place[!which];
+    if (!w->watched || (other->waiter != NULL && !other->once))
+        return false;
+    loop->dirty = 1;
+    int rc = gl_submit(loop, GL_SUB_WATCH_WAIT, w->id, w->gen,
+                       which == GL_WRITING ? GL_WRITABLE : GL_READABLE);
+    if (rc < 0)
+        PyErr_Clear();
+    return rc == 0;
+}
+
 /* Makes the registration what the places say.  `leave`: where both are empty it ends, else
  * it falls silent, so that the next wait costs one call.  0 or an errno. */
 GL_NO_PYTHON static int
@@ -193,7 +209,8 @@ watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
         out = w->place[which];
         made.turn = loop->turns;
         w->place[which] = made;
-        err = watch_sync(loop, w, false);
+        if (!made.refused || gl_loop_is_elsewhere(loop) || !watch_submit(loop, w, which))
+            err = watch_sync(loop, w, false);
         if (err != 0) {
             w->place[which] = out;
             out = made;
@@ -225,7 +242,7 @@ watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
         (only != NULL && w->place[which].waiter != only))
         return false;
     gl_place old = w->place[which];
-    w->place[which] = (gl_place){NULL, NULL, 0, false};
+    w->place[which] = (gl_place){.waiter = NULL};
     PyObject *file = watch_take_file(w);
     /* An fd that somebody watches leaves the poller at once: the owner may close it next, and
      * a duplicate of it would make a level-triggered watch report for ever. */
@@ -279,7 +296,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
             continue;
         }
         gl_place taken = *place;
-        *place = (gl_place){NULL, NULL, 0, false};
+        *place = (gl_place){.waiter = NULL};
         ready[i] = taken.waiter;
         if (taken.sock != NULL)
             watch_hold(loop, taken.sock, fd);
@@ -370,7 +387,7 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 }
 
 GL_PRIVATE PyObject *
-wait_fd(gl_loop *loop, int fd, int which, PyObject *sock)
+wait_fd(gl_loop *loop, int fd, int which, PyObject *sock, bool refused)
 {
     if (sock != NULL && gl_socket_notice_close(sock) < 0)
         return NULL;
@@ -383,7 +400,8 @@ wait_fd(gl_loop *loop, int fd, int which, PyObject *sock)
         Py_DECREF(fut);
         return NULL;
     }
-    gl_place made = {.waiter = Py_NewRef(fut), .sock = Py_XNewRef(sock), .once = true};
+    gl_place made = {
+        .waiter = Py_NewRef(fut), .sock = Py_XNewRef(sock), .once = true, .refused = refused};
     if (watch_place(loop, fd, which, made, NULL) < 0)
         Py_CLEAR(fut);
     return fut;
@@ -393,7 +411,7 @@ static PyObject *
 wait_for(gl_loop *self, PyObject *arg, int which)
 {
     int fd = gl_fd_from_object(arg);
-    return fd < 0 ? NULL : wait_fd(self, fd, which, PyLong_Check(arg) ? NULL : arg);
+    return fd < 0 ? NULL : wait_fd(self, fd, which, PyLong_Check(arg) ? NULL : arg, false);
 }
 
 #define WATCH_METHODS(dir, which)                                                             \
@@ -464,8 +482,13 @@ loop_waits(gl_loop *loop, PyObject *users, int fd)
         if (gl_socket_has_users(loop->held[i].sock, users))
             return -1;
     gl_fd *f = gl_fd_find(loop, fd);
-    return f != NULL && f->watch != NULL &&
-           (place_waits(&f->watch->place[0], users) || place_waits(&f->watch->place[1], users));
+    gl_watch *w = f ? f->watch : NULL;
+    if (w == NULL)
+        return 0;
+    /* What a copy of the descriptor hears, in a child perhaps, would wake the loop. */
+    if (w->place[0].waiter == NULL && w->place[1].waiter == NULL && !gl_loop_is_elsewhere(loop))
+        watch_leave(loop, w);
+    return place_waits(&w->place[0], users) || place_waits(&w->place[1], users);
 }
 
 GL_PRIVATE PyObject *
