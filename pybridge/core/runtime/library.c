@@ -303,6 +303,7 @@ library_open(void)
             library_enter_first(table);
         else
             atomic_store(&gl_here->unfit, 1);
+        instance_leave_tables(&instance);
     }
     file_limit_restore(&files);
     signals_restore(&library.signals);

@@ -36,6 +36,19 @@
 
 #if GL_CAN_COPY
 
+static void
+image_note_segment(gl_image *image, const ElfW(Phdr) *segment)
+{
+    if (segment->p_vaddr < image->low)
+        image->low = segment->p_vaddr;
+    if (segment->p_vaddr + segment->p_memsz > image->high)
+        image->high = segment->p_vaddr + segment->p_memsz;
+    if ((segment->p_flags & (PF_R | PF_W | PF_X)) == PF_R && image->tables < GL_TABLES) {
+        image->table[image->tables].at = segment->p_vaddr;
+        image->table[image->tables++].size = segment->p_memsz;
+    }
+}
+
 /* Finds in the file what a spare needs.  Silent where the file has another form:
  * ld.so says better what is wrong with it, and a copy works without. */
 static void
@@ -56,12 +69,8 @@ image_parse(gl_image *image)
         memcpy(&segment, image->bytes + head.e_phoff + i * sizeof segment, sizeof segment);
         if (segment.p_type == PT_DYNAMIC)
             dynamic = segment;
-        if (segment.p_type != PT_LOAD)
-            continue;
-        if (segment.p_vaddr < image->low)
-            image->low = segment.p_vaddr;
-        if (segment.p_vaddr + segment.p_memsz > image->high)
-            image->high = segment.p_vaddr + segment.p_memsz;
+        if (segment.p_type == PT_LOAD)
+            image_note_segment(image, &segment);
     }
     if (dynamic.p_offset > image->size || dynamic.p_filesz > image->size - dynamic.p_offset)
         return;
@@ -86,6 +95,28 @@ image_parse(gl_image *image)
 
 #endif /* GL_CAN_COPY */
 
+/* Lets go of whole pages of a file that was read and never written to: up to 2 MB, which the
+ * kernel has all the same. */
+static void
+pages_leave(uintptr_t at, size_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), low = (at + page - 1) / page * page;
+    if (at + size > low)
+        (void)madvise((void *)low, (at + size - low) / page * page, MADV_DONTNEED);
+}
+
+GL_PRIVATE void
+instance_leave_tables(const gl_instance *instance)
+{
+#if GL_CAN_COPY
+    const gl_image *image = &library.image;
+    for (unsigned i = 0; i < image->tables && instance->high != 0; i++)
+        pages_leave(instance->low - image->low + image->table[i].at, image->table[i].size);
+#else
+    (void)instance;
+#endif
+}
+
 GL_PRIVATE const char *
 image_map(void)
 {
@@ -107,6 +138,7 @@ image_map(void)
 #if GL_CAN_COPY
     image_parse(&library.image);
 #endif
+    pages_leave((uintptr_t)bytes, library.image.size);
     return NULL;
 }
 
@@ -177,6 +209,7 @@ image_load_from(int fd, const char *name, const char *where, gl_instance *instan
 #endif
         why = instance_open(instance, name);
     }
+    pages_leave((uintptr_t)library.image.bytes, size);
     close(fd);
     return why;
 }
@@ -270,6 +303,8 @@ image_load_spare(gl_instance *instance)
         if (entry < instance->low || entry >= instance->high)
             why = library_why("a constructor lies outside of the library");
     }
+    if (why == NULL)
+        instance_leave_tables(instance);
     return why;
 #else
     (void)instance;

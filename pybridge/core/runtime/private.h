@@ -50,6 +50,7 @@ typedef struct gl_signals {
     bool known[GL_SIGNALS];
 } gl_signals;
 
+#define GL_TABLES 4
 typedef struct gl_image {      /* the mapped file */
     const uint8_t *bytes;      /* NULL: not mapped */
     size_t size;
@@ -58,6 +59,8 @@ typedef struct gl_image {      /* the mapped file */
     ElfW(Addr) init_at;        /* DT_INIT_ARRAY: address before relocation */
     size_t init_count;
     ElfW(Addr) low, high;      /* what its segments span, before relocation */
+    struct { ElfW(Addr) at; size_t size; } table[GL_TABLES]; /* segments that are only read: */
+    unsigned tables;           /* relocations, and Go's tables of its functions */
 #endif
 } gl_image;
 
@@ -145,6 +148,9 @@ GL_PRIVATE const char *instance_open(gl_instance *instance, const char *name);
 GL_PRIVATE const char *image_load_copy(gl_instance *instance);
 /* Loads a copy whose constructors have not run and can be called. */
 GL_PRIVATE const char *image_load_spare(gl_instance *instance);
+/* Lets go of the pages of the instance's tables, which ld.so and the start of a runtime have
+ * read from end to end, and nobody does again: a megabyte. */
+GL_PRIVATE void instance_leave_tables(const gl_instance *instance);
 /* Runs what ld.so would have run.  No lock of ld.so is taken. */
 GL_PRIVATE void instance_start(const gl_instance *instance);
 
