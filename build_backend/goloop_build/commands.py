@@ -285,7 +285,7 @@ def go_flags() -> list[str]:
     is no longer the one whose locks and stacks a bug was seen with.
     """
     # The linker runs in a folder of its own.
-    exports = f"-Wl,--version-script={os.path.abspath(EXPORTS)}"
+    exports = f"-Wl,--wrap=pthread_getattr_np,--version-script={os.path.abspath(EXPORTS)}"
     link = f"""{GO_LINK_FLAGS} '-extldflags="{exports}"'"""
     if _debug():
         return [f"-gcflags={GO_MODULE}/...=-N -l", f"-ldflags={link}"]

@@ -3,11 +3,11 @@
 //
 //	go build -buildmode=c-shared -trimpath -buildvcs=false \
 //	    -ldflags "-w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0
-//	        -extldflags=-Wl,--version-script=$PWD/pybridge/golib/exports.map" \
+//	        -extldflags=-Wl,--wrap=pthread_getattr_np,--version-script=$PWD/pybridge/golib/exports.map" \
 //	    -o libgoloop.so.1 ./pybridge/golib
 //
-// and exports the one symbol goloop_table (see table.c and exports.map). Without
-// asyncpreemptoff Go would preempt by SIGURG, which belongs to Python.
+// and exports the one symbol goloop_table (see table.c and exports.map; what is wrapped is
+// in stack.c). Without asyncpreemptoff Go would preempt by SIGURG, which belongs to Python.
 //
 // This file turns C's arguments into Go's and Go's errors into -errno; the work
 // is done in netloop. It includes no Python.h, handles no signals, and keeps no
