@@ -21,12 +21,12 @@ import sys
 
 from ._internal import policy as _policy
 from ._internal.chosen import Future, Loop, Task, native, new_event_loop
-from ._internal.diagnostics import diagnostics
 from ._internal.runner import run
 from ._internal.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._internal.diagnostics import diagnostics
     from ._internal.metering import Histogram, Metrics
     from ._internal.shared_listener import SharedListener
     from ._internal.threads import run_threads
@@ -41,6 +41,7 @@ else:
 # What most programs never name.
 _SOMETIMES = {
     "SharedListener": "goloop._internal.shared_listener",
+    "diagnostics": "goloop._internal.diagnostics",
     "run_threads": "goloop._internal.threads",
 }
 # Types of what goloop returns.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio.base_events
 import os
+import sys
 import warnings
 
 from .. import _core
@@ -17,7 +18,6 @@ from . import debugging as debugging  # for C, when it is imported
 from . import naming
 from .datagrams import Datagrams
 from .handshakes import Handshakes
-from .nesting import NestPatched
 from .pipes import Pipes
 from .processes import Processes
 from .resolver import Resolver
@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 retired: list[tuple[int, dict[str, Any]]] = []
 
 
+class _NestPatched:
+    """The attribute `_nest_patched`, for which nest_asyncio asks: see nesting.py."""
+
+    def __get__(self, loop: object, owner: type) -> bool:
+        from . import nesting
+
+        return nesting.asked(loop, owner, sys._getframe(1))
+
+
 class Loop(
     Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS, Watching
 ):
@@ -55,7 +64,7 @@ class Loop(
     __module__ = "goloop"
 
     _last_metrics: dict[str, Any] | None = None
-    _nest_patched = NestPatched()
+    _nest_patched = _NestPatched()
 
     def __init__(self) -> None:
         _core.Loop.__init__(self)

@@ -20,7 +20,8 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from types import FrameType
+    from typing import Any, NoReturn
 
     Names = dict[str, Any]
 
@@ -30,20 +31,17 @@ _ASKING = "_patch_loop"
 _EVENTS = ("get_event_loop", "_get_event_loop")
 
 
-class NestPatched:
-    """The attribute `_nest_patched`: an error for who wants to patch, missing for all others."""
-
-    def __get__(self, loop: object, owner: type) -> bool:
-        asking = sys._getframe(1)
-        if loop is None or asking.f_code.co_name != _ASKING:
-            raise AttributeError(f"{owner.__name__!r} object has no attribute '_nest_patched'")
-        _take_back(asking.f_globals)
-        raise ValueError(
-            f"Can't patch loop of type {owner}: a goloop loop cannot run within itself, so "
-            f"nest_asyncio.apply() is refused. Use `await` (notebooks allow it at the top of a "
-            f"cell), or run the coroutine in a thread of its own: "
-            f"threading.Thread(target=goloop.run, args=(main(),))"
-        )
+def asked(loop: object, owner: type, asking: FrameType) -> NoReturn:
+    """An error for who wants to patch; the attribute `_nest_patched` is missing for all others."""
+    if loop is None or asking.f_code.co_name != _ASKING:
+        raise AttributeError(f"{owner.__name__!r} object has no attribute '_nest_patched'")
+    _take_back(asking.f_globals)
+    raise ValueError(
+        f"Can't patch loop of type {owner}: a goloop loop cannot run within itself, so "
+        f"nest_asyncio.apply() is refused. Use `await` (notebooks allow it at the top of a "
+        f"cell), or run the coroutine in a thread of its own: "
+        f"threading.Thread(target=goloop.run, args=(main(),))"
+    )
 
 
 def _take_back(theirs: Names) -> None:
