@@ -16,7 +16,6 @@ from asyncio import trsock
 from .. import _core
 from . import transport_info
 from .base import CoreLoop
-from .selector_transports import OtherDatagramTransport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +91,8 @@ class Datagrams(CoreLoop):
     ) -> asyncio.DatagramTransport:
         if sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_DGRAM:
             return DatagramTransport(self, sock, protocol, address, waiter, extra)
+        from .selector_transports import OtherDatagramTransport  # seldom needed
+
         self._ensure_fd_no_transport(sock)
         transport: asyncio.DatagramTransport = OtherDatagramTransport(
             self, sock, protocol, address, waiter, extra

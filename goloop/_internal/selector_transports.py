@@ -6,9 +6,7 @@ a socket with methods of its own: they call these methods.
 
 from __future__ import annotations
 
-import _socket
 import asyncio.selector_events
-import socket
 from asyncio import BufferedProtocol
 from collections.abc import Callable
 
@@ -21,22 +19,6 @@ if TYPE_CHECKING:
 _selector_events: Any = asyncio.selector_events
 _SelectorDatagramTransport: Any = _selector_events._SelectorDatagramTransport
 _SelectorSocketTransport: Any = _selector_events._SelectorSocketTransport
-
-# What asyncio's stream transport calls of its socket.
-_METHODS = ("recv", "recv_into", "send", "sendmsg")
-
-
-def has_own_methods(sock: socket.socket) -> bool:
-    """Whether a socket receives or sends by other methods than the C class's."""
-    if type(sock) is not socket.socket:
-        if not isinstance(sock, socket.socket):
-            return False
-        if any(name in getattr(sock, "__dict__", ()) for name in _METHODS):
-            return True
-    # socket.socket is asked too: a method may have been put into it.
-    return any(
-        getattr(type(sock), name, None) is not getattr(_socket.socket, name) for name in _METHODS
-    )
 
 
 class _OverWatches:

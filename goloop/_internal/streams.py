@@ -7,6 +7,7 @@ the same under TLS (`_make_ssl_transport`), and to start and stop accepting.
 
 from __future__ import annotations
 
+import _socket
 import asyncio
 import contextvars
 import functools
@@ -20,16 +21,18 @@ from collections.abc import Callable
 
 from .. import _core
 from . import naming, transport_info
+from . import protocols as protocols  # for C, which imports nothing amid a call
 from .base import CoreLoop
 from .handshakes import ACCEPTS
-from .selector_transports import OtherStreamTransport, has_own_methods
-from .shared_sockets import SharedSocket
 from .tls import TLSProtocol
 from .transport_socket import TransportSocket
 
+# What not every program needs is imported where it is used: selector_transports.py.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from .shared_sockets import SharedSocket
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -41,6 +44,8 @@ _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
 _extra_slot: Any = vars(_core.StreamTransport)["_extra"]
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _TCP = (socket.IPPROTO_TCP, 0)
+# What asyncio's stream transport calls of its socket.
+_METHODS = ("recv", "recv_into", "send", "sendmsg")
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
 
 
@@ -48,6 +53,26 @@ def _set_nodelay(sock: socket.socket) -> None:
     """TCP_NODELAY for a TCP connection; asyncio leaves Nagle on where `sock.proto` is 0."""
     if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _has_own_methods(sock: socket.socket) -> bool:
+    """Whether a socket receives or sends by other methods than the C class's."""
+    if type(sock) is not socket.socket:
+        if not isinstance(sock, socket.socket):
+            return False
+        if any(name in getattr(sock, "__dict__", ()) for name in _METHODS):
+            return True
+    # socket.socket is asked too: a method may have been put into it.
+    return any(
+        getattr(type(sock), name, None) is not getattr(_socket.socket, name) for name in _METHODS
+    )
+
+
+def _as_shared(sock: socket.socket) -> SharedSocket | None:
+    """The socket, if it is one of a shared listener's: none is where nothing has made one."""
+    module: Any = sys.modules.get("goloop._internal.shared_sockets")
+    shared: Any = sock
+    return shared if isinstance(sock, getattr(module, "SharedSocket", ())) else None
 
 
 class StreamTransport(_core.StreamTransport):
@@ -235,8 +260,10 @@ class Streams(CoreLoop):
         exposed: bool,
     ) -> Any:
         """The native transport, or asyncio's where the socket's own methods have to be called."""
-        if not has_own_methods(sock):
+        if not _has_own_methods(sock):
             return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
+        from .selector_transports import OtherStreamTransport
+
         self._ensure_fd_no_transport(sock)
         _set_nodelay(sock)
         named: dict[str, Any] = {"extra": extra, "server": server}
@@ -300,15 +327,16 @@ class Streams(CoreLoop):
                 protocol_factory, sslcontext, ssl_handshake_timeout, ssl_shutdown_timeout
             )
         on_accept: Callable[[socket.socket, Any], object] | None = None
-        if isinstance(sock, SharedSocket):
-            on_accept = sock.join(
+        shared = _as_shared(sock)
+        if shared is not None:
+            on_accept = shared.join(
                 self, server, context, functools.partial(self._accept_shared, factory, server)
             )
         self._listeners[sock] = _core.Listener(
             self, sock, factory, server, backlog, context, on_accept=on_accept
         )
-        if isinstance(sock, SharedSocket):
-            sock.joined()
+        if shared is not None:
+            shared.joined()
 
     def _accept_shared(
         self,
@@ -406,13 +434,15 @@ class Streams(CoreLoop):
         listener = self._listeners.pop(sock, None)
         if listener is not None:
             listener.stop()
-            if isinstance(sock, SharedSocket):
-                sock.leave()
+            shared = _as_shared(sock)
+            if shared is not None:
+                shared.leave()
         sock.close()
 
     def _forget_listeners(self) -> None:
         """The loop is being closed: the listeners end with the reactor."""
         for sock in self._listeners:
-            if isinstance(sock, SharedSocket):
-                sock.leave()
+            shared = _as_shared(sock)
+            if shared is not None:
+                shared.leave()
         self._listeners.clear()
