@@ -55,8 +55,9 @@ TSAN = os.path.join("tools", "tsan", "interpreter.c")
 
 # Go must not preempt goroutines with SIGURG: a Python handler for that signal
 # would see calls that nobody sent.  Nor need it look at the container's share of the
-# processor: that keeps two files open.
-GO_LINK_FLAGS = "-X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0"
+# processor: that keeps two files open.  Nor keep room in each thread for the stacks of its
+# profiler, which nothing here switches on.
+GO_LINK_FLAGS = "-X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0"
 
 # What `go build` says when it cannot get at a module, whichever layer failed.
 UNREACHABLE = re.compile(

@@ -2,7 +2,7 @@
 // of functions that pybridge/abi.h describes. It is built by
 //
 //	go build -buildmode=c-shared -trimpath -buildvcs=false \
-//	    -ldflags "-w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0
+//	    -ldflags "-w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0
 //	        -extldflags=-Wl,--wrap=pthread_getattr_np,--version-script=$PWD/pybridge/golib/exports.map" \
 //	    -o libgoloop.so.1 ./pybridge/golib
 //

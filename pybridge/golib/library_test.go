@@ -30,7 +30,7 @@ func build(t *testing.T) (library, driver string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0 " +
+	flags := "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0 " +
 		`'-extldflags="-Wl,--wrap=pthread_getattr_np,--version-script=` + exports + `"'`
 	run(t, "go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false",
 		"-ldflags", flags, "-o", library, ".")
