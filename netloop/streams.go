@@ -210,10 +210,11 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	large := s.large
 	n, done := r.receive(t, s)
 	// A pipe holds little, and who fills it wakes up as soon as it is read: what comes
-	// meanwhile is taken too, which spares both sides a sleep. Only while there are
-	// buffers that need no copy.
-	for large && st.IsPipe() && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.room() >= stepRoom {
-		n, _ = r.receive(t, s)
+	// meanwhile is taken too, which spares both sides a sleep. One time, and if there is a
+	// buffer that needs no copy: of many the first would have left the processor's cache
+	// when Python looks at it.
+	if large && st.IsPipe() && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.room() >= stepRoom {
+		r.receive(t, s)
 		s.large = true
 	}
 	return done
