@@ -215,7 +215,8 @@ How the figures are taken:
   "The allocator as it comes" shows the same servers with glibc's defaults, under several
   layouts of the heap, from the lowest rate to the highest. The lines on the runs say
   which of them had which setting.
-- *c-epoll* is a C server that makes the same system calls with nothing around them,
+- *c-epoll* is a C server that makes the same system calls with nothing around them (and
+  the copy that the program makes in the rows of BufferedProtocol),
   *c-uring* the same by io_uring with one system call a turn, *gnet* the same in Go:
   ceilings, not competitors. asyncio is the control.
 - Rows of the network, of pipes and of child processes are rates (more is better), all

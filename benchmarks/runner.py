@@ -415,7 +415,7 @@ class Runner:
         command = [str(native.c_program("epoll_echo"))]
         if server == "unix":
             return [*command, "unix", str(directory / "socket")]
-        return [*command, "udp" if server == "udp" else "tcp"]
+        return [*command, {"udp": "udp", "buffered": "copy"}.get(server, "tcp")]
 
     def _child(
         self,

@@ -4,9 +4,11 @@
  * one recv and one send a readable event.  A Python event loop can come near
  * this figure, not past it, as long as it makes the same calls.
  *
- * Usage: epoll_echo [tcp | udp | unix PATH].  Prints "port N" once it listens on
+ * Usage: epoll_echo [tcp | copy | udp | unix PATH].  Prints "port N" once it listens on
  * 127.0.0.1, or "path PATH", and runs until it is killed.  A datagram is echoed by
- * one recvfrom and one sendto, again without more around it.
+ * one recvfrom and one sendto, again without more around it.  With `copy` each connection
+ * receives into a buffer of its own, and sends a copy of what came, as the server of the
+ * rows of BufferedProtocol does.
  *
  * A connection is in one of two states: *reading* (pending == NULL, polled for
  * EPOLLIN), or *draining* (the kernel took only part of an answer; the rest is
@@ -30,12 +32,14 @@ enum { BUFFER = 256 * 1024, EVENTS = 256, BACKLOG = 1024 };
 
 typedef struct connection {
     int fd;
+    char *own; /* with `copy`: what it receives into */
     char *pending;
     size_t pending_start, pending_end;
 } connection;
 
 static int poller;
 static char buffer[BUFFER];
+static int copies;
 
 static void fail(const char *call) {
     fprintf(stderr, "epoll_echo: %s: %s\n", call, strerror(errno));
@@ -45,6 +49,7 @@ static void fail(const char *call) {
 static void drop(connection *c) {
     close(c->fd);
     free(c->pending);
+    free(c->own);
     free(c);
 }
 
@@ -68,6 +73,8 @@ static void accept_all(int listener) {
         if (c == NULL)
             fail("calloc");
         c->fd = fd;
+        if (copies && (c->own = calloc(1, BUFFER)) == NULL)
+            fail("calloc");
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         if (epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event) < 0)
             fail("epoll_ctl");
@@ -86,13 +93,15 @@ static void keep(connection *c, const char *rest, size_t length) {
 }
 
 static void readable(connection *c) {
-    ssize_t got = recv(c->fd, buffer, sizeof buffer, 0);
+    ssize_t got = recv(c->fd, copies ? c->own : buffer, BUFFER, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
         drop(c);
         return;
     }
+    if (copies)
+        memcpy(buffer, c->own, (size_t)got);
     ssize_t sent = send(c->fd, buffer, (size_t)got, MSG_NOSIGNAL);
     if (sent < 0) {
         if (errno != EAGAIN && errno != EINTR) {
@@ -173,6 +182,7 @@ static void echo_datagrams(int fd) {
 int main(int argc, char **argv) {
     const char *kind = argc > 1 ? argv[1] : "tcp";
     int datagrams = strcmp(kind, "udp") == 0, listener;
+    copies = strcmp(kind, "copy") == 0;
     if (strcmp(kind, "unix") == 0 && argc == 3)
         listener = open_unix(argv[2]);
     else
