@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import array
 import asyncio
+import errno
 import gc
 import logging
 import socket
+import struct
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +16,10 @@ from typing import Any
 import asyncios_words
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Recorder, hang_up
+from protocols import Recorder, connect, hang_up, until
 from stream_tools import attach, received
+
+from goloop import _core
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -247,3 +251,100 @@ async def test_writes_of_another_thread_corrupt_nothing(loop: Loop, pair: Pair) 
     got = await reading
     assert got == b"0123456789" * count
     await protocol.lost
+
+
+# ---- much at once, which is sent within write() ----------------------------------------
+
+LARGE = 100_000
+
+
+@pytest.mark.parametrize("size", [65_536, 65_537, LARGE])
+async def test_much_is_in_the_kernel_when_write_returns(loop: Loop, pair: Pair, size: int) -> None:
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    data = bytes(size)
+    protocol.transport.write(data)
+    assert protocol.transport.get_write_buffer_size() == 0
+    assert len(far.recv(2 * size, socket.MSG_WAITALL | socket.MSG_PEEK)) > 0
+    assert protocol.names() == ["made"]
+    await hang_up(protocol)
+
+
+async def test_much_keeps_its_place_among_other_writes(loop: Loop) -> None:
+    near, far, server = await connect(loop)  # nobody else has their sockets: little waits
+    sent: tuple[bytearray, bytearray] = bytearray(), bytearray()
+    for count in range(60):
+        for size in (1, LARGE, LARGE + 1, 10, 3 * LARGE)[count % 3 :]:
+            data = bytes([(count + size) % 251]) * size
+            for protocol, expected in zip((near, far), sent, strict=True):
+                expected += data
+                protocol.transport.write(data)
+        await asyncio.sleep(0)
+    await until(lambda: (len(far.data), len(near.data)) == (len(sent[0]), len(sent[1])))
+    assert far.data == sent[0]
+    assert near.data == sent[1]
+    await hang_up(near, far)
+    server.close()
+    await server.wait_closed()
+
+
+async def test_what_the_kernel_does_not_take_of_much_is_sent_later(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    data = bytes(range(256)) * 40_000
+    protocol.transport.write(data)
+    left = protocol.transport.get_write_buffer_size()
+    assert 0 < left < len(data)
+    assert protocol.names() == ["made", "pause"]
+    reading = loop.run_in_executor(None, received, far)
+    while "resume" not in protocol.names():
+        await asyncio.sleep(0)
+    protocol.transport.close()
+    assert await reading == data
+    assert await protocol.lost is None
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
+async def test_much_that_is_refused_is_sent_later(
+    loop: Loop, loop_name: str, pair: Pair, number: int
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's calls are Python's")
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    _core._fail_call("send", number)
+    protocol.transport.write(b"x" * LARGE)
+    protocol.transport.close()
+    assert await loop.run_in_executor(None, received, far) == b"x" * LARGE
+    assert await protocol.lost is None
+
+
+@pytest.mark.parametrize("number", [errno.ECONNRESET, errno.ENOBUFS])
+async def test_an_error_of_a_large_write_is_told_at_once(
+    loop: Loop, loop_name: str, pair: Pair, number: int
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio's calls are Python's")
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    _core._fail_call("send", number)
+    protocol.transport.write(b"x" * LARGE)
+    assert protocol.transport.is_closing()
+    assert protocol.transport.get_write_buffer_size() == 0
+    protocol.transport.write(b"x" * LARGE)
+    lost = await protocol.lost
+    assert isinstance(lost, OSError)
+    assert lost.errno == number
+    far.setblocking(False)
+    assert far.recv(10) == b""
+
+
+async def test_a_large_write_to_a_peer_that_has_gone(loop: Loop, pair: Pair) -> None:
+    near, far = pair
+    protocol = await attach(loop, near, Recorder())
+    protocol.transport.pause_reading()
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    far.close()
+    protocol.transport.write(b"x" * LARGE)
+    assert protocol.transport.is_closing()
+    assert isinstance(await protocol.lost, ConnectionError)

@@ -5,7 +5,8 @@
  * reads (stream_io.c); nothing is sent and nothing is copied until the turn, where Go
  * sends all that one connection has in one system call.
  *
- * A write is tried at once, and not in the turn, where waiting would be seen:
+ * A write is tried at once, and not in the turn, where waiting would be seen, by Go
+ * (stream_flush_now) or, where nothing is queued, by C (stream_send_large):
  *   - no loop runs, so that no turn will come;
  *   - the queue crosses the high-water mark: only what the kernel refuses counts
  *     for pause_writing;
@@ -94,6 +95,30 @@ stream_appended(gl_stream *s)
             return transport_fatal_current(&s->base, WRITE_FAILED(s));
     }
     return stream_maybe_pause(s);
+}
+
+/* Sends past the record what would leave at once anyway, if nothing is before it: that spares a
+ * call of Go's and its report.  What the kernel takes leaves *c; 0 or the errno of a connection
+ * that is broken. */
+GL_NO_PYTHON static int
+stream_send_large(gl_stream *s, gl_piece *c)
+{
+    if (c->len <= DEFER_MAX && c->len <= s->high)
+        return 0;
+    ssize_t n = 0;
+    int err = 0;
+    gl_hold(s->loop); /* the monitor may be sending */
+    if (s->io.head == s->io.tail && s->io.state == 0 && s->late == NULL && s->registered &&
+        !s->loop->in_turn && s->kind == 0) {
+        n = gl_call_send(&s->lease, c->ptr, (size_t)c->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        err = n < 0 ? errno : 0;
+        s->loop->shared->sends++;
+        gl_count_sent(s->loop, n);
+    }
+    gl_let_go(s->loop);
+    c->ptr += n > 0 ? n : 0;
+    c->len -= n > 0 ? n : 0;
+    return err == EAGAIN || err == EINTR ? 0 : err;
 }
 
 /* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
@@ -193,6 +218,15 @@ stream_take_piece(gl_stream *s, gl_piece c)
         Py_DECREF(c.owner);
         return -1;
     }
+    int err = stream_send_large(s, &c);
+    if (err != 0 || c.len == 0)
+        Py_DECREF(c.owner); /* lint: allow check-commit: exact bytes */
+    if (err != 0) {
+        gl_set_oserror(err);
+        return transport_fatal_current(&s->base, WRITE_FAILED(s));
+    }
+    if (c.len == 0)
+        return 0;
     return stream_append(s, c) < 0 ? -1 : stream_appended(s);
 }
 
