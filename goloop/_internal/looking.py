@@ -10,7 +10,7 @@ import gc
 import sys
 import types
 
-from .. import _core
+from . import chosen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 FRAMES = 64
 
 # Only there.
-_await_frames: Any = getattr(_core, "_await_frames", None)
-_thread_frames: Any = getattr(_core, "_thread_frames", None)
-_guarded_attribute: Any = getattr(_core, "_guarded_attribute", None)
+_await_frames: Any = None
+_thread_frames: Any = None
+_guarded_attribute: Any = None
+if chosen.native:
+    from .. import _core
+
+    _await_frames = getattr(_core, "_await_frames", None)
+    _thread_frames = getattr(_core, "_thread_frames", None)
+    _guarded_attribute = getattr(_core, "_guarded_attribute", None)
 
 
 def attribute(future: Any, name: str) -> Any:

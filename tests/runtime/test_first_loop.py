@@ -70,6 +70,7 @@ print(goloop.run(main()))
     assert program(source, preexec_fn=limited) == "2\n"
 
 
+@pytest.mark.forks
 def test_a_child_whose_only_thread_was_not_its_parents_first() -> None:
     """Its stack is not where a process's first thread has it; and no lock of ld.so is taken."""
     source = """

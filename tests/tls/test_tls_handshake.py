@@ -8,6 +8,7 @@ import hashlib
 import random
 import socket
 import ssl
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from tls_tools import (
     identity,
     server_context,
 )
+
+from goloop import _core
 
 Loop = asyncio.AbstractEventLoop
 
@@ -263,6 +266,42 @@ async def test_sni_switches_the_context(loop: Loop, version: ssl.TLSVersion) -> 
     protocol.transport.close()
     assert await working == b"answer"
     await protocol.lost
+
+
+async def test_a_step_during_a_step_leaves_openssl_alone(loop: Loop, loop_name: str) -> None:
+    """Of a callback, or of another thread: OpenSSL's objects are for one at a time."""
+    if loop_name == "asyncio":
+        pytest.skip("it calls a method of goloop's")
+    context = server_context()
+    seen: list[Any] = []
+
+    def step(engines: list[Any]) -> None:
+        seen.append([engine._advance_handshake() for engine in engines])
+
+    def stepping(*args: Any) -> None:
+        engines = [each for each in gc.get_objects() if isinstance(each, _core.TLSEngine)]
+        step(engines)
+        thread = threading.Thread(target=step, args=(engines,))
+        thread.start()
+        thread.join()
+
+    context.sni_callback = stepping
+    near, far = tcp_pair()
+    working = asyncio.ensure_future(asyncio.to_thread(hello, far))
+    protocol = await over(loop, Recorder, near, context, "server")
+    assert seen == [[False], [False]]
+    await until(lambda: protocol.data == b"hello")
+    protocol.transport.close()
+    await working
+    await protocol.lost
+
+
+def hello(far: socket.socket) -> None:
+    with far:
+        peer = Peer(far, client_context(), server_hostname="localhost")
+        peer.handshake()
+        peer.write(b"hello")
+        peer.read_all()
 
 
 async def test_a_name_that_the_server_refuses_fails_the_handshake(loop: Loop) -> None:

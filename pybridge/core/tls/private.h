@@ -71,6 +71,7 @@ typedef struct gl_tls {
     SSL *ssl;
     BIO *in, *out;
     char looked_up;
+    char stepping;                   /* a handshake's step is under way, without the GIL */
     PyObject *loop;                  /* SSLProtocol's _loop, as anybody may set it */
     GL_HOME
 } gl_tls;
@@ -78,13 +79,14 @@ typedef struct gl_tls {
 /* Finds what is behind the SSL objects; ssl stays NULL where that can't be. */
 GL_PRIVATE void tls_look_up(gl_tls *t);
 
-/* True where ssl, in and out can be used, until Python runs again. */
+/* True where ssl, in and out can be used, until Python runs again.  OpenSSL's objects are for one
+ * thread at a time. */
 static inline bool
 tls_native(gl_tls *t)
 {
     if (!t->looked_up)
         tls_look_up(t);
-    return t->ssl != NULL;
+    return t->ssl != NULL && !t->stepping;
 }
 
 /* SSLProtocol's own method, one of G.tls. */

@@ -45,15 +45,19 @@ handshake_raise(gl_tls *t)
 GL_PRIVATE PyObject *
 tls_advance_handshake(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
+    if (t->stepping) /* another thread, or a callback of the step's, makes the step */
+        Py_RETURN_FALSE;
     if (handshake_is_watched(t) || !tls_native(t))
         Py_RETURN_NONE;
     PyObject *inner = Py_NewRef(t->inner); /* Python that runs meanwhile may take it from us */
     SSL *ssl = t->ssl;
     int done, why;
+    t->stepping = 1;
     Py_BEGIN_ALLOW_THREADS
     done = openssl.SSL_do_handshake(ssl);
     why = done == 1 ? 0 : openssl.SSL_get_error(ssl, done);
     Py_END_ALLOW_THREADS
+    t->stepping = 0;
     PyObject *result;
     if (done == 1)
         result = Py_NewRef(Py_True);
