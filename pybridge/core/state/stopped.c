@@ -114,14 +114,28 @@ see_thread(seen *all)
 }
 
 static bool
-is_step(PyObject *o)
+is_named(PyObject *o, const char *const *names)
 {
-    static const char *const steps[] = {"async_generator_asend", "async_generator_athrow",
-                                        "anext_awaitable", "coroutine_wrapper"};
-    for (size_t i = 0; i < Py_ARRAY_LENGTH(steps); i++)
-        if (strcmp(Py_TYPE(o)->tp_name, steps[i]) == 0)
+    for (; *names != NULL; names++)
+        if (strcmp(Py_TYPE(o)->tp_name, *names) == 0)
             return true;
     return false;
+}
+
+static bool
+is_step(PyObject *o)
+{
+    static const char *const names[] = {"async_generator_asend", "async_generator_athrow",
+                                        "anext_awaitable", "coroutine_wrapper", NULL};
+    return is_named(o, names);
+}
+
+/* What `await future` waits in has nothing to tell. */
+static bool
+is_end(PyObject *o)
+{
+    static const char *const names[] = {"goloop._core.FutureIter", "_asyncio.FutureIter", NULL};
+    return is_named(o, names);
 }
 
 static int
@@ -144,7 +158,7 @@ see_chain(seen *all)
             next = awaited_in(o);
         } else if (is_step(o)) { /* which does not say of which generator */
             (void)Py_TYPE(o)->tp_traverse(o, find_generator, &next);
-        } else {
+        } else if (!is_end(o)) {
             all->rest = Py_NewRef(o);
         }
         o = next;
