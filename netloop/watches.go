@@ -51,9 +51,14 @@ func (r *Reactor) WatchClose(id, gen uint32) error {
 	return r.closeSlot(id, s, 0)
 }
 
+// isTransports tells whether a watch's number belongs to a transport now, which must not go
+// deaf.
+func (r *Reactor) isTransports(fd int32) bool {
+	return r.registry.taken(fd) && r.poller.knows(fd)
+}
+
 func (r *Reactor) setWatch(id uint32, s *slot, want, once interest) syscall.Errno {
-	if r.registry.taken(s.fd) && r.poller.knows(s.fd) {
-		// The number belongs to a transport now, which must not go deaf.
+	if r.isTransports(s.fd) {
 		return syscall.EEXIST
 	}
 	s.watch = watch{want, once}
@@ -103,8 +108,8 @@ func (r *Reactor) hold(t token, s *slot) {
 	if w.want == 0 {
 		held |= edge
 	}
-	errno := syscall.EEXIST // the number belongs to a transport now
-	if !r.registry.taken(s.fd) || !r.poller.knows(s.fd) {
+	errno := syscall.EEXIST
+	if !r.isTransports(s.fd) {
 		errno = r.setHeld(t.id(), s, held)
 	}
 	if errno == 0 {

@@ -13,7 +13,8 @@
  * lock could not look either: where it allocates it may wait, and then gets the lock back only when
  * the callback that it looks at has ended.
  *
- * From 3.14 on CPython guards these attributes itself; a Python with a GIL always did.
+ * A Python with a GIL needs none of this.  From 3.14 on the frames have another layout, and the
+ * attributes are read as with a GIL; that is not tested, for want of such a Python.
  */
 #include "state/private.h"
 
