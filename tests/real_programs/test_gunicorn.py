@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
+import urllib.request
 from typing import Any
 
 import pytest
@@ -74,23 +74,19 @@ def test_gunicorn_restarts_gracefully(programs: Programs, worker: str, preload: 
     assert first["pid"] != server.process.pid
     assert get(f"{url}/echo", b"x" * 200_000) == "x" * 200_000
 
-    slow: list[str] = []
-    thread = threading.Thread(target=lambda: slow.append(get(f"{url}/slow?seconds=2")))
-    thread.start()
-    old = set()
-    while len(old) < 2:
-        old.add(json.loads(get(url))["pid"])
-    os.kill(server.process.pid, signal.SIGHUP)
-    new: set[int] = set()
-    deadline = time.monotonic() + 60
-    while len(new - old) < 2:
-        # Of gunicorn's own worker no request fails meanwhile.
-        new.add(ask(url, may_fail=worker != WORKER)["pid"])
-        assert time.monotonic() < deadline, server.output
-    thread.join(60)
-    assert slow
-    assert slow[0].startswith("begun\n")
-    assert int(slow[0].splitlines()[1]) in old
+    with urllib.request.urlopen(f"{url}/slow?seconds=2", timeout=60) as slow:
+        assert slow.readline() == b"begun\n"
+        old = set()
+        while len(old) < 2:
+            old.add(json.loads(get(url))["pid"])
+        os.kill(server.process.pid, signal.SIGHUP)
+        new: set[int] = set()
+        deadline = time.monotonic() + 60
+        while len(new - old) < 2:
+            # Of gunicorn's own worker no request fails meanwhile.
+            new.add(ask(url, may_fail=worker != WORKER)["pid"])
+            assert time.monotonic() < deadline, server.output
+        assert int(slow.read()) in old
     server.until_says("lifespan: startup", 4)
     server.until_says("lifespan: shutdown", 2)
     assert server.end().count("lifespan: shutdown") == 4

@@ -294,10 +294,7 @@ library_open(void)
     const gl_table *table = NULL;
     if (failed == NULL) {
         library.live = instance;
-        table = instance.table(); /* returns when Go's runtime has its threads */
-    }
-    timer_slack_restore(slack);
-    if (failed == NULL) {
+        table = instance.table(); /* at once: Go's runtime may still be starting */
         failed = library_check(table);
         if (failed == NULL)
             library_enter_first(table);
@@ -305,6 +302,9 @@ library_open(void)
             atomic_store(&gl_here->unfit, 1);
         instance_leave_tables(&instance);
     }
+    /* Not before the first call of Go, which waits until golib/pace.go has its threads: who
+       waits there may be the one that makes them. */
+    timer_slack_restore(slack);
     file_limit_restore(&files);
     signals_restore(&library.signals);
     if (failed != NULL)
