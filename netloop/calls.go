@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/goloop/goloop/transports"
+	"golang.org/x/sys/unix"
 )
 
 // Calls are all the system calls of a reactor, so that a test can make each fail.
@@ -11,6 +12,10 @@ type Calls struct {
 	transports.Calls
 	Poll PollCalls
 	Ring RingCalls
+
+	// Map returns fresh memory, untouched and outside of Go's heap, and Unmap gives it back.
+	Map   func(size int) ([]byte, error)
+	Unmap func(memory []byte) error
 
 	WakeOpen  func() (readFD, writeFD int, errno syscall.Errno)
 	WakeWrite func(fd int) syscall.Errno
@@ -20,9 +25,13 @@ type Calls struct {
 // SystemCalls returns the calls as the kernel has them.
 func SystemCalls() Calls {
 	return Calls{
-		Calls:     transports.SystemCalls(),
-		Poll:      systemPollCalls(),
-		Ring:      systemRingCalls(),
+		Calls: transports.SystemCalls(),
+		Poll:  systemPollCalls(),
+		Ring:  systemRingCalls(),
+		Map: func(size int) ([]byte, error) {
+			return unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		},
+		Unmap:     unix.Munmap,
 		WakeOpen:  openWakeup,
 		WakeWrite: writeWakeup,
 		WakeDrain: drainWakeup,

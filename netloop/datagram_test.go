@@ -256,13 +256,21 @@ func TestDatagramsWaitForRoomInTheQueue(t *testing.T) {
 	l.quiet()
 }
 
+// receiveCall is the call that receives the first datagrams of a socket.
+func receiveCall() string {
+	if SystemCalls().RecvMany == nil {
+		return "recvfrom"
+	}
+	return "recvmmsg"
+}
+
 func TestDatagramErrorsAreToldAndEndNothing(t *testing.T) {
 	for _, errno := range append(fatal, syscall.ECONNREFUSED, syscall.EHOSTUNREACH) {
 		f := newFaults()
 		l := newLoop(t, usual, f.calls)
 		e, _ := l.udp(readable)
 		say(t, e.peer, []byte("x"))
-		f.fail("recvfrom", errno)
+		f.fail(receiveCall(), errno)
 		all := l.turn(-1)
 		expectKinds(t, all, CmpDatagramError)
 		if d := all[0]; d.ID != e.id || d.Gen != e.gen || syscall.Errno(d.Res) != errno {
@@ -296,8 +304,8 @@ func TestInterruptedDatagramCallsAreMadeAgain(t *testing.T) {
 		l := newLoop(t, usual, f.calls)
 		e := l.datagrams(readable)
 		say(t, e.peer, []byte("x"))
-		f.fail("recvfrom", errno, errno)
-		if d := l.collect(1); len(d) != 1 || string(d[0].data) != "x" || f.pending("recvfrom") {
+		f.fail(receiveCall(), errno, errno)
+		if d := l.collect(1); len(d) != 1 || string(d[0].data) != "x" || f.pending(receiveCall()) {
 			t.Errorf("%v: %+v", errno, d)
 		}
 		l.quiet()

@@ -74,32 +74,51 @@ func (r *Reactor) serveDatagram(t token, s *slot) bool {
 // is left when it returns true the poller tells of, behind the others' events: a
 // flood must not come first in each turn.
 func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
-	for got := range transports.DatagramsPerTurn {
+	got := 0
+	for got < transports.DatagramsPerTurn {
 		if r.out.room() == 0 || r.out.arenaRoom() == 0 {
-			return got > 0
+			break
 		}
-		// The last one may reach into the slack, so none is ever cut off for want
-		// of room.
-		p := (*Packet)(r.out.arenaNext())
-		p.AddrLen = SockaddrMax
-		base := uintptr(unsafe.Pointer(p)) + unsafe.Sizeof(Packet{})
-		r.shared.Recvs++
-		n, outcome, errno := d.Receive(&r.calls.Calls, base, PacketMax,
-			uintptr(unsafe.Pointer(&p.Addr)), uintptr(unsafe.Pointer(&p.AddrLen)))
-		switch outcome {
-		case transports.Got:
-			r.countReceived(n)
-			// The kernel tells the length it would have needed.
-			p.AddrLen = min(p.AddrLen, SockaddrMax)
-			r.out.put(Completion{Kind: CmpDatagram, ID: t.id(), Gen: t.gen(),
-				Ptr: uintptr(unsafe.Pointer(p)), Arg: int64(n)})
-			r.out.use(unsafe.Sizeof(Packet{}) + uintptr(n))
-		case transports.Told:
-			r.out.put(Completion{Kind: CmpDatagramError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
-			return true // an error that stays must not fill the queue
-		default:
+		n := min(d.Places(got), transports.DatagramsPerTurn-got, r.out.room())
+		if n > 1 && r.out.arenaRoom() >= transports.ManyMax*packetPlace && r.datagrams.ready(r) {
+			came := r.receiveDatagramBatch(t, d, n)
+			got += came
+			if came < n && !r.datagrams.refused {
+				d.Turned(got)
+				return true
+			}
+			continue
+		}
+		if !r.receiveDatagram(t, d) {
+			d.Turned(got)
 			return true
 		}
+		got++
 	}
-	return true
+	d.Turned(got)
+	return got > 0
+}
+
+// receiveDatagram receives one, for which there is room; false means that none is
+// there, or an error was told.
+func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
+	// The last one may reach into the slack, so none is ever cut off for want of room.
+	p := (*Packet)(r.out.arenaNext())
+	p.AddrLen = SockaddrMax
+	base := uintptr(unsafe.Pointer(p)) + unsafe.Sizeof(Packet{})
+	r.shared.Recvs++
+	n, outcome, errno := d.Receive(&r.calls.Calls, base, PacketMax,
+		uintptr(unsafe.Pointer(&p.Addr)), uintptr(unsafe.Pointer(&p.AddrLen)))
+	switch outcome {
+	case transports.Got:
+		// The kernel tells the length it would have needed.
+		p.AddrLen = min(p.AddrLen, SockaddrMax)
+		r.putDatagram(t, p, n)
+		r.out.use(unsafe.Sizeof(Packet{}) + uintptr(n))
+		d.Came(uintptr(n) > packetShort)
+		return true
+	case transports.Told:
+		r.tellDatagramError(t, errno) // one that stays must not fill the queue
+	}
+	return false
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/goloop/goloop/transports"
 	"golang.org/x/sys/unix"
@@ -71,6 +72,14 @@ func newFaults() *faults {
 			return -1, e
 		}
 		return real.RecvFrom(fd, base, size, addr, addrLen)
+	}
+	if real.RecvMany != nil {
+		c.RecvMany = func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
+			if e := f.take("recvmmsg"); e != 0 {
+				return -1, e
+			}
+			return real.RecvMany(fd, headers, n)
+		}
 	}
 	c.SendVectors = func(fd int, v []transports.Vector, s *transports.Scratch) (int, syscall.Errno) {
 		if e := f.take("sendmsg"); e != 0 {

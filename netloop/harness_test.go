@@ -187,9 +187,9 @@ func (l *loop) turn(timeout int64) []done {
 			}
 			d.data = bytes.Clone(unsafe.Slice(l.sh.Arena, l.sh.ArenaCap)[c.Ptr-base:][:c.Arg])
 		case CmpDatagram:
-			d.from = *(*Packet)(unsafe.Add(unsafe.Pointer(l.sh.Arena), c.Ptr-base))
-			body := c.Ptr - base + unsafe.Sizeof(Packet{})
-			d.data = bytes.Clone(unsafe.Slice(l.sh.Arena, l.sh.ArenaCap+ArenaSlack)[body:][:c.Arg])
+			p := *(**Packet)(unsafe.Pointer(&c.Ptr)) // in the arena, or a tail
+			d.from = *p
+			d.data = bytes.Clone(unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p))), c.Arg))
 		case CmpAccept:
 			d.ends = *(*Endpoints)(unsafe.Add(unsafe.Pointer(l.sh.Arena), c.Ptr-base))
 		}

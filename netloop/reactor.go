@@ -23,6 +23,8 @@ type Reactor struct {
 	ring     ring
 	batch    batch
 
+	datagrams datagramBatch
+
 	dirty   []token // streams to flush or adjust
 	reports tokens  // streams with something to report
 	urgent  int     // of them, those that somebody waits for
@@ -91,6 +93,7 @@ func (r *Reactor) Close() {
 	r.wakeup.shut()
 	r.shared.WakeFD = -1
 	r.closeFDs()
+	r.datagrams.close(r)
 	r.leaveAnswers()
 }
 

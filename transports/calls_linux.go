@@ -34,6 +34,11 @@ func SystemCalls() Calls {
 			n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, 0, addr, addrLen)
 			return int(n), e
 		},
+		RecvMany: func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
+			got, _, e := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(headers), uintptr(n),
+				unix.MSG_DONTWAIT, 0, 0)
+			return int(got), e
+		},
 		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
 			n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), base, size, unix.MSG_NOSIGNAL, 0, 0)
 			return int(n), e

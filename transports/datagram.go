@@ -23,12 +23,14 @@ const DatagramsPerTurn = 64
 // Datagram receives the datagrams of one socket. It is kept in a slot of its
 // reactor and reused: Open begins a new life.
 type Datagram struct {
-	lease Lease
-	want  Interest
+	lease  Lease
+	want   Interest
+	single uint8 // how many short datagrams are still received one by one
+	lately uint8 // how many came in the last turn that brought some
 }
 
 // Open begins the life of an endpoint on a non-blocking datagram socket.
-func (d *Datagram) Open(l Lease, want Interest) { *d = Datagram{l, want} }
+func (d *Datagram) Open(l Lease, want Interest) { *d = Datagram{lease: l, want: want} }
 
 // Held tells whether the descriptor is still its owner's.
 func (d *Datagram) Held() bool { return d.lease.Held() }
@@ -41,6 +43,31 @@ func (d *Datagram) Want(want Interest) { d.want = want }
 
 // Interest is what the poller should be asked for.
 func (d *Datagram) Interest() Interest { return d.want }
+
+// singleAfterLong is how many short datagrams have to follow a long one before several
+// are received by one call again.
+const singleAfterLong = 64
+
+// Places is for how many datagrams the next call should have room, when n have come in
+// this turn: for twice as many as came lately, as room that is not used costs a little.
+func (d *Datagram) Places(n int) int {
+	if d.single > 0 {
+		return 1
+	}
+	return min(2*max(n, int(d.lately))+2, ManyMax)
+}
+
+// Came counts a datagram that was received; a long one is more than its place holds.
+func (d *Datagram) Came(long bool) {
+	if long {
+		d.single = singleAfterLong
+	} else if d.single > 0 {
+		d.single--
+	}
+}
+
+// Turned ends the receiving of a turn, which brought n datagrams.
+func (d *Datagram) Turned(n int) { d.lately = uint8(n) }
 
 // Receive receives one datagram to base; one that is longer than size is cut off.
 // Its sender's address and the length of that, which holds the room for it

@@ -68,6 +68,8 @@ type Calls struct {
 	Read func(fd int, base, size uintptr) (int, syscall.Errno)
 	// RecvFrom is recvfrom(2) without flags.
 	RecvFrom func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno)
+	// RecvMany is recvmmsg(2) into n of struct mmsghdr; nil where the system has none.
+	RecvMany func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno)
 	// Send is send(2) and SendVectors sendmsg(2), without SIGPIPE where the
 	// system has a flag for that; Writev is writev(2).
 	Send        func(fd int, base, size uintptr) (int, syscall.Errno)

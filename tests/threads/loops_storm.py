@@ -232,6 +232,15 @@ class Life:
                 await asyncio.wait([receiving])
 
 
+def looked_at(task: asyncio.Task[Any]) -> None:
+    try:
+        repr(task)
+    except TypeError as exc:
+        # asyncio's Python reads a future's callbacks twice, and may find None the second time.
+        if traceback.extract_tb(exc.__traceback__)[-1].name != "_format_callbacks":
+            raise
+
+
 class Storm:
     def __init__(self, seconds: float, seed: int) -> None:
         self.seconds = seconds
@@ -294,7 +303,7 @@ class Storm:
                 # asyncio's set of tasks may change too often to be copied.
                 with contextlib.suppress(RuntimeError):
                     for task in asyncio.all_tasks(life.loop):
-                        repr(task)
+                        looked_at(task)
                 repr(life.loop)
                 if isinstance(life.loop, goloop.Loop):
                     life.loop.metrics()

@@ -108,6 +108,35 @@ async def test_each_iteration_does_one_handshake(
 
 
 @pytest.mark.usefixtures("_turns")
+async def test_a_crowd_gets_one_in_each_iteration_and_few_a_budget(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import goloop._internal.tls
+    from goloop._internal import handshakes
+
+    monkeypatch.setattr(handshakes, "CROWD", 8)
+    accepted: list[Recorder] = []
+    server, peers = await listening(loop, accepted)
+    iterations = Iterations(loop)
+    done: list[int] = []
+    original = goloop._internal.tls.TLSProtocol._do_handshake
+
+    def counted(self: Any) -> None:
+        done.append(iterations.now)
+        if len(done) == 2:  # the others wait by now
+            monkeypatch.setattr(handshakes, "BUDGET", 1.0)
+        original(self)
+
+    monkeypatch.setattr(goloop._internal.tls.TLSProtocol, "_do_handshake", counted)
+    for peer in peers:
+        hello(peer)
+    await until(lambda: len(done) >= CLIENTS)
+    assert list(Counter(done).values()) == [1, 1, 1, 1, 1, 7]
+    iterations.stop()
+    await finish(loop, server, peers, accepted)
+
+
+@pytest.mark.usefixtures("_turns")
 async def test_they_take_turns_in_the_order_in_which_they_came(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

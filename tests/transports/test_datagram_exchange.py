@@ -188,6 +188,23 @@ async def test_datagrams_of_every_length_arrive_whole(loop: Loop, udp: socket.so
     await close(transport)
 
 
+async def test_long_datagrams_among_short_ones_arrive_whole(loop: Loop, udp: socket.socket) -> None:
+    """Several wait at a time, for each of three sockets: they are received together."""
+    opened = [await endpoint(loop, local_addr=("127.0.0.1", 0)) for _ in range(3)]
+    sizes = [3, 1532, 20_000, 0, 1533, 1531, 7, 9000]
+    sent: dict[Any, list[bytes]] = {protocol: [] for _, protocol in opened}
+    for round in range(12):
+        for number, (transport, protocol) in enumerate(opened):
+            for at, size in enumerate(sizes if (round + number) % 3 else sizes[:1] * 8):
+                data = bytes([round * 20 + number * 8 + at & 255]) * size
+                udp.sendto(data, transport.get_extra_info("sockname"))
+                sent[protocol].append(data)
+        await until(lambda: all(len(each.got) == len(sent[each]) for each in sent))
+    for transport, protocol in opened:
+        assert protocol.got == [(data, udp.getsockname()) for data in sent[protocol]]
+        await close(transport)
+
+
 async def test_long_unix_datagrams_are_cut_as_asyncio_cuts_them(loop: Loop, tmp_path: Path) -> None:
     """asyncio asks for 256 KiB; of a longer one the rest is lost."""
     there = str(tmp_path / "server")
