@@ -179,7 +179,7 @@ async def test_so_does_tls(loop: Loop, tmp_path: Path) -> None:
     await server.wait_closed()
 
 
-async def test_every_byte_arrives_once_and_in_order(loop: Loop) -> None:
+async def test_every_byte_arrives_once_and_in_order(loop: Loop, loop_name: str) -> None:
     """A callback writes, pauses, ends while the monitor sends, for some thousand times."""
     chance = random.Random(3)
     made: list[Recorder] = []
@@ -216,7 +216,11 @@ async def test_every_byte_arrives_once_and_in_order(loop: Loop) -> None:
             while time.monotonic() < end:
                 data = chance.randbytes(chance.choice((1, 10, 1000, 5000)))
                 if chance.random() < 0.2:
-                    transport.writelines([data[:3], data[3:]])
+                    pieces = [data[:3], data[3:]]
+                    # asyncio sends for ever an empty one that is the last in its buffer.
+                    if loop_name == "asyncio":
+                        pieces = [piece for piece in pieces if piece]
+                    transport.writelines(pieces)
                 else:
                     transport.write(data)
                 sent.update(data)
