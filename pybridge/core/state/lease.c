@@ -72,7 +72,8 @@ slot_value(PyObject *sock, Py_ssize_t offset)
 static inline bool
 is_users(PyObject *count)
 {
-    return count != NULL && (PyObject *)Py_TYPE(count) == G.lease.users && PyLong_Check(count);
+    return count != NULL && (PyObject *)Py_TYPE(count) == GL_READ(G.lease.users) &&
+           PyLong_Check(count);
 }
 
 /* Adds to the number of a socket's users; false where it does not count them.  An int goes, so
@@ -157,10 +158,11 @@ gl_socket_notice_close(PyObject *sock)
         PyObject *made = gl_import_attr("goloop._internal.closing", "Users");
         if (made == NULL)
             return -1;
-        if (!__atomic_compare_exchange_n(&G.lease.users, &users, made, false, __ATOMIC_ACQ_REL,
-                                         __ATOMIC_ACQUIRE))
-            Py_DECREF(made); /* another thread was here */
-        users = G.lease.users;
+        if (__atomic_compare_exchange_n(&G.lease.users, &users, made, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE))
+            users = made;
+        else
+            Py_DECREF(made); /* another thread was here, and its class is in users */
     }
     return gl_call_method(users, G.s_notice, sock);
 }
