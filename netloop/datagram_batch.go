@@ -1,7 +1,6 @@
 package netloop
 
 import (
-	"syscall"
 	"unsafe"
 
 	"github.com/goloop/goloop/transports"
@@ -66,8 +65,8 @@ func (b *datagramBatch) close(r *Reactor) {
 	}
 }
 
-// place is where a tail's datagram stands in one piece.
-func (b *datagramBatch) place(i int) unsafe.Pointer {
+// whole is where a datagram that needed its tail stands in one piece.
+func (b *datagramBatch) whole(i int) unsafe.Pointer {
 	return unsafe.Pointer(&b.tails[i*int(tailStride)])
 }
 
@@ -79,7 +78,7 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 		p := uintptr(first) + uintptr(i)*packetPlace
 		b.many.Place(i, p+unsafe.Offsetof(Packet{}.Addr), SockaddrMax,
 			transports.Vector{Base: p + unsafe.Sizeof(Packet{}), Len: packetShort},
-			transports.Vector{Base: uintptr(b.place(i)) + packetPlace, Len: packetTail})
+			transports.Vector{Base: uintptr(b.whole(i)) + packetPlace, Len: packetTail})
 	}
 	r.shared.Recvs++
 	got, outcome, errno := d.ReceiveMany(&r.calls.Calls, b.many, n)
@@ -95,13 +94,14 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 		return 0
 	}
 	for i := range got {
-		length, addrLen := b.many.Came(i)
+		length, addrLen := b.many.Result(i)
 		p := (*Packet)(unsafe.Add(first, i*packetPlace))
 		// The kernel tells the length it would have needed.
 		p.AddrLen = min(addrLen, SockaddrMax)
 		if uintptr(length) > packetShort {
-			copy(unsafe.Slice((*byte)(b.place(i)), packetPlace), unsafe.Slice((*byte)(unsafe.Pointer(p)), packetPlace))
-			p = (*Packet)(b.place(i))
+			whole := (*Packet)(b.whole(i))
+			*(*[packetPlace]byte)(unsafe.Pointer(whole)) = *(*[packetPlace]byte)(unsafe.Pointer(p))
+			p = whole
 			b.tailed = r.shared.Turns
 		}
 		r.putDatagram(t, p, length)
@@ -109,15 +109,4 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 	}
 	r.out.use(uintptr(got) * packetPlace)
 	return got
-}
-
-// putDatagram reports one that was received.
-func (r *Reactor) putDatagram(t token, p *Packet, length int) {
-	r.countReceived(length)
-	r.out.put(Completion{Kind: CmpDatagram, ID: t.id(), Gen: t.gen(),
-		Ptr: uintptr(unsafe.Pointer(p)), Arg: int64(length)})
-}
-
-func (r *Reactor) tellDatagramError(t token, errno syscall.Errno) {
-	r.out.put(Completion{Kind: CmpDatagramError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
 }

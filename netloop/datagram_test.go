@@ -256,28 +256,33 @@ func TestDatagramsWaitForRoomInTheQueue(t *testing.T) {
 	l.quiet()
 }
 
-// receiveCall is the call that receives the first datagrams of a socket.
-func receiveCall() string {
-	if SystemCalls().RecvMany == nil {
-		return "recvfrom"
+// receiveWays are the calls that may receive the first datagrams of a socket, and the flags
+// of the loop with which they do.
+func receiveWays() map[string]uint32 {
+	ways := map[string]uint32{"recvfrom": NoRing}
+	if SystemCalls().RecvMany != nil {
+		ways["recvmmsg"] = 0
 	}
-	return "recvmmsg"
+	return ways
 }
 
 func TestDatagramErrorsAreToldAndEndNothing(t *testing.T) {
-	for _, errno := range append(fatal, syscall.ECONNREFUSED, syscall.EHOSTUNREACH) {
-		f := newFaults()
-		l := newLoop(t, usual, f.calls)
-		e, _ := l.udp(readable)
-		say(t, e.peer, []byte("x"))
-		f.fail(receiveCall(), errno)
-		all := l.turn(-1)
-		expectKinds(t, all, CmpDatagramError)
-		if d := all[0]; d.ID != e.id || d.Gen != e.gen || syscall.Errno(d.Res) != errno {
-			t.Errorf("%v: %+v", errno, d)
-		}
-		if d := l.collect(1); len(d) != 1 || string(d[0].data) != "x" {
-			t.Errorf("%v: afterwards %+v", errno, d)
+	for call, flags := range receiveWays() {
+		for _, errno := range append(fatal, syscall.ECONNREFUSED, syscall.EHOSTUNREACH) {
+			f := newFaults()
+			l := newLoop(t, usual, f.calls)
+			l.sh.Flags = flags
+			e, _ := l.udp(readable)
+			say(t, e.peer, []byte("x"))
+			f.fail(call, errno)
+			all := l.turn(-1)
+			expectKinds(t, all, CmpDatagramError)
+			if d := all[0]; d.ID != e.id || d.Gen != e.gen || syscall.Errno(d.Res) != errno {
+				t.Errorf("%s, %v: %+v", call, errno, d)
+			}
+			if d := l.collect(1); len(d) != 1 || string(d[0].data) != "x" {
+				t.Errorf("%s, %v: afterwards %+v", call, errno, d)
+			}
 		}
 	}
 }
@@ -299,16 +304,19 @@ func TestDatagramToNobody(t *testing.T) {
 }
 
 func TestInterruptedDatagramCallsAreMadeAgain(t *testing.T) {
-	for _, errno := range []syscall.Errno{syscall.EINTR, syscall.EAGAIN} {
-		f := newFaults()
-		l := newLoop(t, usual, f.calls)
-		e := l.datagrams(readable)
-		say(t, e.peer, []byte("x"))
-		f.fail(receiveCall(), errno, errno)
-		if d := l.collect(1); len(d) != 1 || string(d[0].data) != "x" || f.pending(receiveCall()) {
-			t.Errorf("%v: %+v", errno, d)
+	for call, flags := range receiveWays() {
+		for _, errno := range []syscall.Errno{syscall.EINTR, syscall.EAGAIN} {
+			f := newFaults()
+			l := newLoop(t, usual, f.calls)
+			l.sh.Flags = flags
+			e := l.datagrams(readable)
+			say(t, e.peer, []byte("x"))
+			f.fail(call, errno, errno)
+			if d := l.collect(1); len(d) != 1 || string(d[0].data) != "x" || f.pending(call) {
+				t.Errorf("%s, %v: %+v", call, errno, d)
+			}
+			l.quiet()
 		}
-		l.quiet()
 	}
 }
 

@@ -74,29 +74,19 @@ func (r *Reactor) serveDatagram(t token, s *slot) bool {
 // is left when it returns true the poller tells of, behind the others' events: a
 // flood must not come first in each turn.
 func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
-	got := 0
-	for got < transports.DatagramsPerTurn {
-		if r.out.room() == 0 || r.out.arenaRoom() == 0 {
-			break
-		}
+	got, more := 0, true
+	for more && got < transports.DatagramsPerTurn && r.out.room() > 0 && r.out.arenaRoom() > 0 {
 		n := min(d.Places(got), transports.DatagramsPerTurn-got, r.out.room())
 		if n > 1 && r.out.arenaRoom() >= transports.ManyMax*packetPlace && r.datagrams.ready(r) {
 			came := r.receiveDatagramBatch(t, d, n)
 			got += came
-			if came < n && !r.datagrams.refused {
-				d.Turned(got)
-				return true
-			}
-			continue
+			more = came == n || r.datagrams.refused
+		} else if more = r.receiveDatagram(t, d); more {
+			got++
 		}
-		if !r.receiveDatagram(t, d) {
-			d.Turned(got)
-			return true
-		}
-		got++
 	}
 	d.Turned(got)
-	return got > 0
+	return got > 0 || !more
 }
 
 // receiveDatagram receives one, for which there is room; false means that none is
@@ -121,4 +111,16 @@ func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 		r.tellDatagramError(t, errno) // one that stays must not fill the queue
 	}
 	return false
+}
+
+// putDatagram reports one that was received.
+func (r *Reactor) putDatagram(t token, p *Packet, length int) {
+	r.countReceived(length)
+	r.out.put(Completion{Kind: CmpDatagram, ID: t.id(), Gen: t.gen(),
+		Ptr: uintptr(unsafe.Pointer(p)), Arg: int64(length)})
+}
+
+// tellDatagramError reports an error of receiving, which ends nothing.
+func (r *Reactor) tellDatagramError(t token, errno syscall.Errno) {
+	r.out.put(Completion{Kind: CmpDatagramError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
 }

@@ -14,7 +14,8 @@
 //	                             |  answers    mailbox.go       from the resolver's threads
 //	                             |  serve      reactor.go       each that is ready, once:
 //	                             |             streams.go       receive, send
-//	                             |             datagrams.go     receive
+//	                             |             datagrams.go     receive,
+//	                             |             datagram_batch.go  many by one call
 //	                             |             listeners.go     accept
 //	                             |             watches.go       tell
 //	                             |  expire     reactor.go       timers that are due

@@ -26,7 +26,7 @@ type Datagram struct {
 	lease  Lease
 	want   Interest
 	single uint8 // how many short datagrams are still received one by one
-	lately uint8 // how many came in the last turn that brought some
+	lately uint8 // how many came in the last turn of receiving
 }
 
 // Open begins the life of an endpoint on a non-blocking datagram socket.

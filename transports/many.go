@@ -39,20 +39,17 @@ func (m *Many) Place(i int, addr uintptr, addrMax uint32, head, tail Vector) {
 	h.pieces, h.count = &m.pieces[i], uintptr(len(m.pieces[i]))
 }
 
-// Came is the length of the datagram of this number, and of its sender's address.
-func (m *Many) Came(i int) (n int, addrLen uint32) {
+// Result is the length of the datagram of this number, and of its sender's address.
+func (m *Many) Result(i int) (n int, addrLen uint32) {
 	return int(m.headers[i].length), m.headers[i].header.nameLen
 }
 
 // ReceiveMany receives up to n datagrams to the first places, and returns how many; fewer
-// mean that no more are there. Nothing and Told are as of Receive. Failed means that the
-// system has no such call: Receive is to be used.
+// mean that no more are there. There has to be a RecvMany. Nothing and Told are as of
+// Receive. Failed means that the system refuses the call: Receive is to be used.
 func (d *Datagram) ReceiveMany(c *Calls, m *Many, n int) (int, Outcome, syscall.Errno) {
 	if !d.lease.Held() {
 		return 0, Told, syscall.EBADF
-	}
-	if c.RecvMany == nil {
-		return 0, Failed, syscall.ENOSYS
 	}
 	got, errno := c.RecvMany(int(d.lease.fd), unsafe.Pointer(&m.headers), n)
 	switch errno {

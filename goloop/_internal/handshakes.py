@@ -3,8 +3,9 @@
 A handshake computes for a few hundred microseconds. Where two hundred clients come at once, doing
 all that there is to do in one iteration makes every timer and every other connection wait for all
 of them. So the handshakes of an iteration get BUDGET; those that come later in it wait, in
-the order in which they came, for the next iterations. The sum of the work is the same, but
-for the iterations: where few wait, one handshake in each would cost a tenth more.
+the order in which they came, for the next iterations. A crowd gets one in each iteration.
+That holds the others up least, but an iteration has a cost of its own: with ten clients at a
+time it would make a handshake a tenth dearer.
 
 Accepting is bounded likewise, for what a connection needs before its handshake costs as much.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 # Seconds of an iteration; one handshake is always done.
 BUDGET = 0.0005
-# Handshakes that wait and are a crowd: from then on one is done in an iteration.
+# So many that wait are a crowd.
 CROWD = 16
 # Connections that a TLS listener accepts in one iteration.
 ACCEPTS = 2
