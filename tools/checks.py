@@ -258,8 +258,10 @@ def release() -> bool:
 
 
 def leaks() -> bool:
-    """Memory, objects and file descriptors stay level over many rounds of everything."""
-    return _passes(built().python, "tools/leakcheck.py")
+    """Memory, objects and file descriptors stay level over many rounds; also in debug mode."""
+    python = built().python
+    level = _passes(python, "tools/leakcheck.py")
+    return _passes(python, "tools/leakcheck.py", "--debug", "--rounds", "1000") and level
 
 
 # ---- the tree -------------------------------------------------------------------

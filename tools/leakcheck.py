@@ -1,4 +1,4 @@
-"""Looks for leaks: `python tools/leakcheck.py [--rounds N] [NAME...]`.
+"""Looks for leaks: `python tools/leakcheck.py [--rounds N] [--debug] [NAME...]`.
 
 Each scenario below is one round of something that a program does thousands of
 times.  It runs to warm up, then N rounds in four quarters, and the process is
@@ -237,6 +237,30 @@ async def tasks() -> None:
         await waiting
 
 
+async def beyond_limits() -> None:
+    """More of everything than is kept: frames of a stack, arguments, handles, nested awaits."""
+    loop = asyncio.get_running_loop()
+
+    def below(depth: int) -> None:
+        if depth > 0:
+            below(depth - 1)
+            return
+        for schedule in (loop.call_soon, loop.call_soon_threadsafe):
+            schedule(max, 1, 2, 3, 4)
+        loop.call_later(1000, max, 1, 2, 3, 4).cancel()
+        futures.append(loop.create_future())
+        futures.append(loop.create_task(nested(100)))
+
+    async def nested(depth: int) -> None:
+        await (nested(depth - 1) if depth else asyncio.sleep(0))
+
+    futures: list[asyncio.Future[None]] = []
+    below(40)  # asyncio.constants.DEBUG_STACK_DEPTH is 10
+    for _ in range(2500):  # GL_POOL_MAX is 2048
+        loop.call_soon(int)
+    await futures[1]
+
+
 async def failing_callbacks() -> None:
     """A callback whose exception goes to the handler."""
     loop = asyncio.get_running_loop()
@@ -326,6 +350,7 @@ SCENARIOS: list[Round] = [
     watches,
     timers,
     tasks,
+    beyond_limits,
     failing_callbacks,
     names,
     threads,
@@ -400,6 +425,8 @@ def check_plain(body: Callable[[], None], rounds: int) -> list[str]:
 
 async def check(body: Round, rounds: int) -> list[str]:
     """A round on the running loop."""
+    loop = asyncio.get_running_loop()
+    loop.slow_callback_duration = float("inf")  # debug mode would tell of each round's waits
     for _ in range(warm_up(rounds)):
         await body()
     states = [State.now()]
@@ -420,7 +447,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Looks for leaks in goloop.")
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--debug", action="store_true", help="the loops are in debug mode")
     options = parser.parse_args()
+    if options.debug:
+        os.environ["PYTHONASYNCIODEBUG"] = "1"  # which asyncio reads for each loop
     leaky = 0
 
     def report(name: str, started: float, found: list[str]) -> None:

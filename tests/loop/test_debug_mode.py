@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -277,6 +278,33 @@ def test_a_handle_has_the_frames_that_asyncios_has(
             mine._source_traceback = [("file", 1)]
             assert "created at file:1" in repr(mine)
             mine.cancel()
+
+
+@pytest.mark.parametrize("depth", [3, 10, 13, 40])
+def test_a_stack_that_is_cut_keeps_no_frame_of_whoever_scheduled(loop: Loop, depth: int) -> None:
+    """Nor what these frames had: a handle has codes and globals, as asyncio's has names."""
+
+    class Local:
+        pass
+
+    alive: list[weakref.ref[Local]] = []
+    handles: list[Any] = []
+
+    def below(n: int) -> None:
+        local = Local()
+        alive.append(weakref.ref(local))
+        if n > 0:
+            below(n - 1)
+        else:
+            handles.extend(handles_of(loop))
+
+    loop.set_debug(True)
+    below(depth)
+    gc.collect()
+    assert len(alive) == depth + 1
+    assert [ref for ref in alive if ref() is not None] == []
+    for handle in handles:
+        handle.cancel()
 
 
 def test_the_stack_of_a_handle_shows_sources_that_only_a_loader_has(loop: Loop) -> None:

@@ -66,8 +66,7 @@ caller_stack(void)
         return NULL;
     Py_ssize_t n = 0;
     PyTuple_SET_ITEM(stack, n++, Py_NewRef(G.extract_stack));
-    PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
-    Py_XINCREF(frame);
+    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
     while (frame != NULL && n < 1 + 3 * limit) {
         PyTuple_SET_ITEM(stack, n++, (PyObject *)PyFrame_GetCode(frame));
         PyObject *at = PyLong_FromLong(PyFrame_GetLasti(frame));
@@ -78,6 +77,7 @@ caller_stack(void)
         if (at == NULL)
             Py_CLEAR(stack);
     }
+    Py_XDECREF(frame); /* the one at which the limit ends it */
     if (stack != NULL)
         _PyTuple_Resize(&stack, n);
     return stack;
