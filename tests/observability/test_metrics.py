@@ -603,6 +603,47 @@ def test_counters_never_go_back_while_loops_come_and_go() -> None:
         thread.join()
 
 
+CLOSED_MEANWHILE = """
+import asyncio, faulthandler, threading
+import goloop
+
+faulthandler.enable()
+
+async def work():
+    for task in [asyncio.create_task(asyncio.sleep(0)) for _ in range(5)]:
+        await task
+
+def opens():
+    for _ in range(600):
+        goloop.run(work())
+
+def asks():
+    while any(thread.is_alive() for thread in openers):
+        assert goloop.metrics().loops <= len(openers)
+
+openers = [threading.Thread(target=opens) for _ in range(4)]
+askers = [threading.Thread(target=asks) for _ in range(6)]
+for thread in openers + askers:
+    thread.start()
+for thread in openers + askers:
+    thread.join()
+"""
+
+
+def test_loops_that_others_close_meanwhile_are_told_or_not() -> None:
+    """A storm in a process of its own: without a GIL, and a copy of the figures, it crashed."""
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED_MEANWHILE],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_a_snapshot_from_another_thread_while_the_loop_sleeps() -> None:
     async def main(loop: Any) -> None:
         answers: list[Metrics] = []

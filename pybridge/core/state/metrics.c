@@ -84,61 +84,6 @@ add_stream(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
     return 0;
 }
 
-/* Adds a number to the dict. */
-static int
-put(PyObject *dict, const char *name, unsigned long long value)
-{
-    PyObject *number = PyLong_FromUnsignedLongLong(value);
-    int r = number ? PyDict_SetItemString(dict, name, number) : -1;
-    Py_XDECREF(number);
-    return r;
-}
-
-/* Adds a histogram as it lies in memory, or nothing but b"" where it is empty. */
-static int
-put_histogram(PyObject *dict, const char *name, const gl_histogram *h)
-{
-    PyObject *raw = PyBytes_FromStringAndSize((const char *)h, h->count ? sizeof *h : 0);
-    int r = raw ? PyDict_SetItemString(dict, name, raw) : -1;
-    Py_XDECREF(raw);
-    return r;
-}
-
-static int
-put_block(PyObject *dict, const gl_shared *sh)
-{
-    const gl_metrics *m = &sh->metrics;
-    return put_histogram(dict, "iteration_time", &m->iteration_time) < 0 ||
-                   put_histogram(dict, "poll_time", &m->poll_time) < 0 ||
-                   put_histogram(dict, "events_per_turn", &m->events_per_turn) < 0 ||
-                   put_histogram(dict, "ready_wait", &m->ready_wait) < 0 ||
-                   put_histogram(dict, "timer_lateness", &m->timer_lateness) < 0 ||
-                   put_histogram(dict, "dns_time", &m->dns_time) < 0 ||
-                   put(dict, "time_busy", m->iteration_time.sum) < 0 ||
-                   put(dict, "time_idle", m->poll_time.sum) < 0 ||
-                   put(dict, "turns", sh->turns) < 0 ||
-                   put(dict, "bytes_received", m->bytes_received) < 0 ||
-                   put(dict, "bytes_sent", m->bytes_sent) < 0 ||
-                   put(dict, "reads", m->reads) < 0 || put(dict, "writes", m->writes) < 0 ||
-                   put(dict, "late_writes", sh->late_writes) < 0 ||
-                   put(dict, "connections_accepted", sh->accepts) < 0
-               ? -1
-               : 0;
-}
-
-static int
-put_blocks(PyObject *dict, const gl_loop *loop)
-{
-    const gl_shared *sh = loop->shared;
-    int64_t since = sh->blocked_since;
-    int64_t ns = since != loop->blocked_seen ? gl_monotonic_ns() - since : 0;
-    return put(dict, "blocked_spells", sh->blocked_spells) < 0 ||
-                   put(dict, "time_blocked", loop->counts.blocked_ns + (uint64_t)ns) < 0 ||
-                   put(dict, "blocked_for", (uint64_t)ns) < 0
-               ? -1
-               : 0;
-}
-
 static unsigned long long
 threadsafe_calls(const gl_loop *loop)
 {
@@ -149,46 +94,82 @@ threadsafe_calls(const gl_loop *loop)
 #endif
 }
 
-static int
-put_loop(PyObject *dict, gl_loop *loop, const stream_sums *sums)
+/* A figure of the snapshot: a number, or a histogram. */
+typedef struct {
+    const char *name;
+    unsigned long long number;
+    const gl_histogram *histogram; /* or NULL; given as it lies in memory, empty ones as b"" */
+} figure;
+
+static PyObject *
+figures_dict(const figure *all, size_t n)
 {
-    const gl_counts *c = &loop->counts;
-    Py_ssize_t asked = loop->resolving ? PyDict_GET_SIZE(loop->resolving) : 0;
-    return put(dict, "loops", 1) < 0 || put(dict, "iterations", loop->iterations) < 0 ||
-                   put(dict, "ready", loop->ready.count) < 0 ||
-                   put(dict, "ready_max", c->ready_max) < 0 ||
-                   put(dict, "timers", loop->timers.armed) < 0 ||
-                   put(dict, "timers_max", loop->timers.armed_max) < 0 ||
-                   put(dict, "threadsafe_calls", threadsafe_calls(loop)) < 0 ||
-                   put(dict, "unhandled_exceptions", c->unhandled_exceptions) < 0 ||
-                   put(dict, "write_buffer_bytes", sums->unsent) < 0 ||
-                   put(dict, "connections_open", sums->streams) < 0 ||
-                   put(dict, "connections_refused", c->refused) < 0 ||
-                   put(dict, "accept_failures", c->accept_failures) < 0 ||
-                   put(dict, "tls_handshakes", c->tls_handshakes) < 0 ||
-                   put(dict, "tls_handshake_failures", c->tls_handshake_failures) < 0 ||
-                   put(dict, "dns_lookups", loop->shared->metrics.dns_time.count) < 0 ||
-                   put(dict, "dns_in_flight", (unsigned long long)asked) < 0 ||
-                   put(dict, "children", c->children) < 0 ||
-                   put(dict, "children_started", c->children_started) < 0
-               ? -1
-               : 0;
+    PyObject *dict = PyDict_New();
+    for (size_t i = 0; dict != NULL && i < n; i++) {
+        const gl_histogram *h = all[i].histogram;
+        PyObject *value = h ? PyBytes_FromStringAndSize((const char *)h, h->count ? sizeof *h : 0)
+                            : PyLong_FromUnsignedLongLong(all[i].number);
+        if (value == NULL || PyDict_SetItemString(dict, all[i].name, value) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(value);
+    }
+    return dict;
 }
 
-/* lint: allow check-commit: nothing here runs Python but the collector, which leaves a loop alone
- * that the caller has */
+/* Copies all that it tells before it makes the first object: whatever makes one may run the
+ * collector, or wait without the loop's lock, and another thread closes the loop. */
 static PyObject *
 loop__metrics(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    PyObject *dict = PyDict_New();
-    if (dict == NULL || self->shared == NULL)
-        return dict;
+    const gl_shared *sh = self->shared;
+    if (sh == NULL)
+        return PyDict_New();
     stream_sums sums = {0, 0};
     (void)fds_each(&self->fds, add_stream, NULL, &sums);
-    if (put_block(dict, self->shared) < 0 || put_loop(dict, self, &sums) < 0 ||
-        put_blocks(dict, self) < 0)
-        Py_CLEAR(dict);
-    return dict;
+    const gl_metrics m = sh->metrics;
+    const gl_counts *c = &self->counts;
+    Py_ssize_t asked = self->resolving ? PyDict_GET_SIZE(self->resolving) : 0;
+    int64_t since = sh->blocked_since;
+    uint64_t blocked = since != self->blocked_seen ? (uint64_t)(gl_monotonic_ns() - since) : 0;
+    const figure figures[] = {
+        {"iteration_time", 0, &m.iteration_time},
+        {"poll_time", 0, &m.poll_time},
+        {"events_per_turn", 0, &m.events_per_turn},
+        {"ready_wait", 0, &m.ready_wait},
+        {"timer_lateness", 0, &m.timer_lateness},
+        {"dns_time", 0, &m.dns_time},
+        {"time_busy", m.iteration_time.sum, NULL},
+        {"time_idle", m.poll_time.sum, NULL},
+        {"turns", sh->turns, NULL},
+        {"bytes_received", m.bytes_received, NULL},
+        {"bytes_sent", m.bytes_sent, NULL},
+        {"reads", m.reads, NULL},
+        {"writes", m.writes, NULL},
+        {"late_writes", sh->late_writes, NULL},
+        {"connections_accepted", sh->accepts, NULL},
+        {"loops", 1, NULL},
+        {"iterations", self->iterations, NULL},
+        {"ready", self->ready.count, NULL},
+        {"ready_max", c->ready_max, NULL},
+        {"timers", self->timers.armed, NULL},
+        {"timers_max", self->timers.armed_max, NULL},
+        {"threadsafe_calls", threadsafe_calls(self), NULL},
+        {"unhandled_exceptions", c->unhandled_exceptions, NULL},
+        {"write_buffer_bytes", sums.unsent, NULL},
+        {"connections_open", sums.streams, NULL},
+        {"connections_refused", c->refused, NULL},
+        {"accept_failures", c->accept_failures, NULL},
+        {"tls_handshakes", c->tls_handshakes, NULL},
+        {"tls_handshake_failures", c->tls_handshake_failures, NULL},
+        {"dns_lookups", m.dns_time.count, NULL},
+        {"dns_in_flight", (unsigned long long)asked, NULL},
+        {"children", c->children, NULL},
+        {"children_started", c->children_started, NULL},
+        {"blocked_spells", sh->blocked_spells, NULL},
+        {"time_blocked", c->blocked_ns + blocked, NULL},
+        {"blocked_for", blocked, NULL},
+    };
+    return figures_dict(figures, Py_ARRAY_LENGTH(figures));
 }
 
 /* The loops of this process that have a reactor; those of a parent are none. */
