@@ -226,6 +226,24 @@ def decref_field(source: Source) -> Hits:
             yield function.start + found.start(), f"{found[1]} still points to what is released"
 
 
+# Fields that have a meaning only together.
+_PAIRS = ("callback0", "context0", "exception", "exception_tb")
+
+
+def paired_fields(source: Source) -> Hits:
+    """`Py_CLEAR(f->callback0)` lets go of one half of a pair: a destructor meets the other.
+
+    Both halves are taken out or replaced first, and let go of afterwards.  In a clear
+    function the object is garbage as a whole.
+    """
+    shape = re.compile(rf"\bPy_(?:CLEAR|X?SETREF)\(\s*\w+->({'|'.join(_PAIRS)})\b")
+    for function in source.functions:
+        if function.name.endswith("_clear"):
+            continue
+        for found in shape.finditer(function.body):
+            yield function.start + found.start(), f"{found[1]} goes before its other half is out"
+
+
 def gc_new_untracked(source: Source) -> Hits:
     """PyObject_GC_New makes an object that the collector learns of by PyObject_GC_Track only."""
     for function in source.functions:
@@ -299,6 +317,7 @@ RULES: dict[str, Callable[[Source], Hits]] = {
     "return-singleton": return_singleton,
     "borrowed-across-call": borrowed_across_call,
     "decref-field": decref_field,
+    "paired-fields": paired_fields,
     "gc-new-untracked": gc_new_untracked,
     "traverse-type": traverse_type,
     "dealloc-type": dealloc_type,

@@ -102,6 +102,8 @@ class Fuzzer:
         self.world.subject, self.world.kind, self.world.fired = subject, kind, 0
         if not hostile.is_field(entry):
             made = self.arguments(kind, name)
+            if name == "remove_done_callback":
+                hostile.quietly(subject.add_done_callback, self.value())
             self.trail.note(f"{kind}.{name}({', '.join(type(each).__name__ for each in made)})")
             self.call(kind, name, subject, entry, made)
         elif drawn < 0.5:

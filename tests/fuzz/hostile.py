@@ -211,10 +211,14 @@ def drop(world: World) -> None:
     gc.collect()
 
 
+def add_callback(world: World) -> None:
+    quietly(lambda: world.subject.add_done_callback(print))
+
+
 ACTIONS: list[Callable[[World], None]] = [
     *(do_nothing, close_loop, close_subject, lose_connection, replace_attributes),
     *(delete_attributes, enter_again, collect, change_number, interrupt, fail, other_thread),
-    *(run_loop, drop),
+    *(run_loop, drop, add_callback),
 ]
 
 # ---- hostile values -------------------------------------------------------------------
@@ -321,6 +325,23 @@ class Anything(Doing):
     def __buffer__(self, flags: int) -> memoryview:
         self.do()
         return memoryview(bytearray(b"hostile bytes"))
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self.do()
+
+
+class Last(Doing):
+    """Equal to everything, and done when the last reference goes."""
+
+    def __call__(self, *_: Any) -> None:
+        pass
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):
@@ -474,6 +495,7 @@ def released(world: World) -> memoryview:
 # Makers of hostile values.
 VALUES: dict[str, Callable[[World], Any]] = {
     "anything": lambda world: Anything(),
+    "last": lambda world: Last(),
     "number": lambda world: Number(7),
     "real": lambda world: Real(0.01),
     "text": lambda world: Text("socket_"),
@@ -833,6 +855,8 @@ class Call:
             made = world.subject = uninitialised(TYPES[self.kind])
             made.__init__(*arguments)
             return made
+        if self.name == "remove_done_callback":  # what it removes is hostile, too
+            subject.add_done_callback(hostile(world, self.value, self.action))
         # The name itself may be the base's: what the table has is called.
         entry = table_of(self.kind)[self.name]
         if isinstance(entry, staticmethod):
@@ -864,7 +888,8 @@ def generate(kinds: list[str], everything: bool) -> Iterator[Call]:
                 for value in VALUES:
                     # Some actions for each value, others for the next; in all, all of them.
                     first = next(counter) * 5
-                    some = range(first, first + (len(ACTIONS) if everything else 4))
+                    many = everything or name == "remove_done_callback"
+                    some = range(first, first + (len(ACTIONS) if many else 4))
                     for action in some:
                         yield Call(kind, name, how, at, value, action % len(ACTIONS))
                 for value in EDGES:

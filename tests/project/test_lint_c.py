@@ -58,6 +58,10 @@ BAD = {
         "static void f(Loop *self) { Py_DECREF(self->task); self->task = NULL; }",
         "static int f_clear(Loop *self) { Py_XDECREF(self->a.b); return 0; }",
     ],
+    "paired-fields": [
+        "static void f(Future *f) { Py_CLEAR(f->callback0); f->context0 = NULL; }",
+        "static void f(Future *f, PyObject *e) { Py_XSETREF(f->exception, e); }",
+    ],
     "gc-new-untracked": [
         """static PyObject *f(PyTypeObject *t) {
             Foo *o = PyObject_GC_New(Foo, t);
@@ -145,6 +149,16 @@ GOOD = {
             /* lint: allow decref-field: the object was made above and nobody has it */
             Py_DECREF(self->task);
         }""",
+    ],
+    "paired-fields": [
+        """static void f(Future *f) {
+            PyObject *callback = f->callback0, *context = f->context0;
+            f->callback0 = f->context0 = NULL;
+            Py_XDECREF(callback);
+            Py_XDECREF(context);
+        }""",
+        "static int future_clear(Future *f) { Py_CLEAR(f->callback0); return 0; }",
+        "static void f(Future *f) { Py_CLEAR(f->callbacks); }",
     ],
     "gc-new-untracked": [
         """static PyObject *f(PyTypeObject *t) {

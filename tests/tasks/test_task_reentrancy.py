@@ -88,6 +88,30 @@ def test_a_comparison_may_change_the_callbacks(
     own_loop.run_until_complete(asyncio.sleep(0))
 
 
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_callback_may_add_another_as_it_is_removed(own_loop: Any, before: int) -> None:
+    """Its destructor runs in the middle of remove_done_callback()."""
+    future: Any = goloop.Future(loop=own_loop)
+    called = []
+
+    class Last(Strikes):
+        def __call__(self, _: object) -> None:
+            called.append("removed")
+
+        def __del__(self) -> None:
+            for name in ("first", "second"):
+                future.add_done_callback(lambda _, name=name: called.append(name))
+
+    for at in range(before):
+        future.add_done_callback(lambda _, at=at: called.append(at))
+    future.add_done_callback(Last(lambda: None, True))
+    assert future.remove_done_callback(object()) == 1
+    assert len(future._callbacks) == before + 2
+    future.set_result(None)
+    own_loop.run_until_complete(asyncio.sleep(0))
+    assert called == [*range(before), "first", "second"]
+
+
 def test_a_comparison_may_take_the_waiting_task_away(own_loop: Any) -> None:
     """The wakeup callable is compared with something that wakes or frees the task."""
 

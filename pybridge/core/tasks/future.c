@@ -211,8 +211,12 @@ future_method_remove(PyObject *self, PyObject *fn)
         if (same < 0)
             return NULL;
         if (same) {
-            Py_CLEAR(f->callback0);
-            Py_CLEAR(f->context0);
+            /* Both fields first: the end of the callback may put another one there. */
+            callback = f->callback0;
+            context = f->context0;
+            f->callback0 = f->context0 = NULL;
+            Py_XDECREF(callback);
+            Py_XDECREF(context);
             removed = 1;
         }
     }
@@ -327,9 +331,11 @@ future_fail(gl_future *f, PyObject *given)
     if (exc == NULL)
         return -1;
     f->state = GL_FINISHED;
-    PyObject *tb = PyException_GetTraceback(exc);
-    Py_XSETREF(f->exception, exc);
-    Py_XSETREF(f->exception_tb, tb);
+    PyObject *before = f->exception, *tb_before = f->exception_tb;
+    f->exception_tb = PyException_GetTraceback(exc);
+    f->exception = exc;
+    Py_XDECREF(before);
+    Py_XDECREF(tb_before);
     if (future_schedule(f) < 0)
         return -1;
     if (f->exception != NULL)
