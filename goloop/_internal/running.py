@@ -108,10 +108,12 @@ class Running(_Surroundings):
         # changed nothing, so it must not be followed by the clean-up.
         self._run_forever_setup()
         try:
-            self._arm_wakeup()
-            self._run()
+            try:
+                self._arm_wakeup()
+                self._run()
+            finally:
+                self._disarm_wakeup()
         finally:
-            self._disarm_wakeup()
             self._run_forever_cleanup()
 
     if not TYPE_CHECKING:

@@ -94,6 +94,40 @@ def test_run_until_complete_raises_what_the_coroutine_raised(loop: Loop) -> None
     assert loop.run_until_complete(answer()) == 42
 
 
+def test_an_interrupt_around_the_run_leaves_no_loop_that_seems_to_run(
+    loop_factory: LoopFactory,
+) -> None:
+    """KeyboardInterrupt in each function that run_forever() calls, but for its clean-up."""
+    calls = 0
+
+    def strike(frame: Any, event: str, _: object) -> None:
+        nonlocal calls
+        within = frame
+        while within is not None and within.f_code.co_name != "_run_forever_cleanup":
+            within = within.f_back
+        if event == "call" and within is None:
+            calls += 1
+            if calls == at:
+                raise KeyboardInterrupt
+
+    at = 0
+    while calls >= at:
+        at, calls = at + 1, 0
+        loop = loop_factory()
+        loop.call_soon(loop.stop)
+        sys.setprofile(strike)
+        try:
+            loop.run_forever()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert not loop.is_running(), at
+        assert asyncio._get_running_loop() is None, at
+        loop.close()
+    assert at > 5
+
+
 def test_run_until_complete_that_is_stopped_raises(loop: Loop) -> None:
     future = loop.create_future()
     loop.call_soon(loop.stop)
