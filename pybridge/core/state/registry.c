@@ -226,11 +226,25 @@ fd_traverse(gl_fd *f, visitproc visit, void *arg)
     return 0;
 }
 
+/* The registry's reference to an owner that the reactor has nothing to tell is shown to the
+ * collector as the owner's to itself: it is garbage once the program has dropped it. */
+GL_PRIVATE bool
+gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
+{
+    if (loop == NULL || id >= loop->regs_cap || loop->regs[id].owner != owner)
+        return false;
+    const gl_reg_ops *ops = G.reg_ops[loop->regs[id].kind];
+    return ops != NULL && ops->dormant != NULL && ops->dormant(owner);
+}
+
 GL_PRIVATE int
 gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg)
 {
-    for (uint32_t i = 0; i < loop->regs_cap; i++)
-        Py_VISIT(loop->regs[i].owner);
+    for (uint32_t i = 0; i < loop->regs_cap; i++) {
+        PyObject *owner = loop->regs[i].owner;
+        if (owner != NULL && !gl_reg_is_dormant(loop, i, owner))
+            Py_VISIT(owner);
+    }
     for (uint32_t i = 0; i < loop->held_len; i++)
         Py_VISIT(loop->held[i].sock);
     return fds_each(&loop->fds, fd_traverse, visit, arg);

@@ -464,6 +464,8 @@ GL_PRIVATE int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kin
  * completion of it is ignored. */
 GL_PRIVATE PyObject *gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen);
 GL_PRIVATE void gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen);
+/* For the collector: whether the registry has this owner, and the reactor nothing to tell it. */
+GL_PRIVATE bool gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner);
 /* The entry of a number, or NULL where there is none. */
 GL_PRIVATE_INLINE gl_fd *gl_fd_find(gl_loop *loop, int fd);
 /* The same, made if need be; NULL with OSError (EBADF: nothing is open) or MemoryError. */

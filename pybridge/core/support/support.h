@@ -57,6 +57,8 @@ typedef struct gl_reg_ops {
     bool (*unsent)(PyObject *transport);
     void (*flush)(PyObject *transport);
     size_t (*queued)(PyObject *transport);
+    /* Whether nothing that the reactor may say calls the owner; NULL: never. */
+    bool (*dormant)(PyObject *owner);
 } gl_reg_ops;
 
 enum gl_reg_kind {

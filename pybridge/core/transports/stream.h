@@ -176,6 +176,8 @@ GL_PRIVATE int stream_flush_now(gl_stream *s);
 /* gl_reg_ops.  flush: for somebody who is about to see the socket. */
 GL_PRIVATE bool stream_unsent(PyObject *transport);
 GL_PRIVATE size_t stream_queued_bytes(PyObject *transport);
+/* Only by what C writes: Go may be at work while another thread collects. */
+GL_PRIVATE bool stream_dormant(PyObject *transport);
 GL_PRIVATE void stream_flush_visible(PyObject *transport);
 
 /* ---- stream_write.c ------------------------------------------------------------- */

@@ -248,6 +248,14 @@ stream_queued_bytes(PyObject *transport)
     return (size_t)stream_queued((gl_stream *)transport);
 }
 
+GL_PRIVATE bool
+stream_dormant(PyObject *transport)
+{
+    gl_stream *s = (gl_stream *)transport;
+    return s->phase == GL_OPEN && !stream_reading_wanted(s) && s->io.tail == 0 &&
+           (s->late == NULL || s->late->first == NULL) && s->empty_waiter == NULL;
+}
+
 GL_PRIVATE void
 stream_flush_visible(PyObject *transport)
 {

@@ -167,6 +167,7 @@ static const gl_reg_ops stream_reg_ops = {
     .unsent = stream_unsent,
     .queued = stream_queued_bytes,
     .flush = stream_flush_visible,
+    .dormant = stream_dormant,
 };
 
 GL_PRIVATE int

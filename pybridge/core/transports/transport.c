@@ -448,9 +448,21 @@ transport_lost(gl_transport *t, PyObject *exc)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* __del__: the last reference goes while the descriptor is open.  A registered transport
- * is kept alive by the loop, so this one either never started, or its loop was closed or
- * is garbage itself. */
+/* Go is at work on a transport that another thread's collector has found: the loop ends it,
+ * and the Handle keeps it until then.  No callback of the protocol's is called for garbage. */
+static void
+transport_end_later(gl_transport *t)
+{
+    Py_CLEAR(t->protocol);
+    if (t->loop == NULL || transport_call_soon(t, G.s__call_connection_lost, Py_None) < 0)
+        PyErr_WriteUnraisable((PyObject *)t);
+    else
+        gl_wake(t->loop);
+}
+
+/* __del__: the last reference goes while the descriptor is open.  This one never started, or
+ * its loop was closed or is garbage itself, or the reactor has nothing to tell it
+ * (gl_reg_is_dormant) and the program has dropped it. */
 GL_PRIVATE void
 transport_finalize(PyObject *self)
 {
@@ -462,6 +474,11 @@ transport_finalize(PyObject *self)
         t->warned = true;
         if (PyErr_ResourceWarning(self, 1, "unclosed transport %R", self) < 0)
             PyErr_WriteUnraisable(self);
+    }
+    if (t->registered && t->loop != NULL && t->loop->in_turn && !gl_loop_is_foreign(t->loop)) {
+        transport_end_later(t);
+        gl_restore_exception(saved);
+        return;
     }
     transport_set_ending(t);
     if (t->loop != NULL)
@@ -489,6 +506,8 @@ transport_traverse(gl_transport *t, visitproc visit, void *arg)
     Py_VISIT(t->lease.backing);
     Py_VISIT(t->context);
     Py_VISIT(t->held);
+    if (t->registered && gl_reg_is_dormant(t->loop, t->id, (PyObject *)t))
+        Py_VISIT(t);
 #ifdef GL_FREE_THREADED
     Py_VISIT(t->home.loop);
 #endif
