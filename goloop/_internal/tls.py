@@ -13,6 +13,7 @@ from asyncio import sslproto
 from collections.abc import Callable, Coroutine
 
 from .. import _core
+from . import tls_errors
 from .base import CoreLoop
 from .protocols import has_buffer_methods
 
@@ -87,6 +88,15 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if self.await_handshake is not None:
             awaited, self.await_handshake = self.await_handshake(self._app_transport), None
             self._loop.create_task(awaited, context=self._own_context())
+
+    def _raise_openssl(
+        self, method: str, why: int, code: int, verified: int, words: str | None,
+        verify_words: str | None,
+    ) -> None:  # fmt: skip
+        """What the engine's call of OpenSSL has failed with is raised, as `_ssl` words it."""
+        name = getattr(self._sslobj, "server_hostname", None)
+        stop = tls_errors.Stop(why, code, words, verified, verify_words, name)
+        raise tls_errors.worded(method, stop)
 
     def _do_handshake(self) -> None:
         # The client speaks first: OpenSSL is not asked what to do before.

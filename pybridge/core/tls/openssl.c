@@ -28,6 +28,18 @@ bio_pending(BIO *bio)
     return n > 0 ? (size_t)n : 0;
 }
 
+GL_PRIVATE_INLINE struct openssl_stop
+openssl_stopped(SSL *ssl, int result)
+{
+    struct openssl_stop stop = {
+        .why = openssl.SSL_get_error(ssl, result),
+        .code = openssl.ERR_peek_last_error(),
+        .verified = openssl.SSL_get_verify_result(ssl),
+    };
+    openssl.ERR_clear_error();
+    return stop;
+}
+
 /* The words of an object's head. */
 #define HEAD ((Py_ssize_t)(sizeof(PyObject) / sizeof(void *)))
 
@@ -93,6 +105,10 @@ openssl_load(void)
     LOOKUP(BIO_write)
     LOOKUP(BIO_ctrl)
     LOOKUP(ERR_clear_error)
+    LOOKUP(ERR_peek_last_error)
+    LOOKUP(ERR_reason_error_string)
+    LOOKUP(SSL_get_verify_result)
+    LOOKUP(X509_verify_cert_error_string)
 #undef LOOKUP
     return NULL;
 }

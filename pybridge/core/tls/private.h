@@ -30,6 +30,10 @@ struct gl_openssl {
     int (*BIO_write)(BIO *, const void *, int);
     long (*BIO_ctrl)(BIO *, int, long, void *);
     void (*ERR_clear_error)(void);
+    unsigned long (*ERR_peek_last_error)(void);
+    const char *(*ERR_reason_error_string)(unsigned long);
+    long (*SSL_get_verify_result)(const SSL *);
+    const char *(*X509_verify_cert_error_string)(long);
     PyTypeObject *socket_type, *bio_type; /* _ssl._SSLSocket and _ssl.MemoryBIO */
 };
 GL_PRIVATE_DATA struct gl_openssl openssl;
@@ -41,6 +45,14 @@ GL_PRIVATE bool openssl_ready(void);
  * where they should be. */
 GL_PRIVATE PyObject *openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing,
                                     SSL **ssl, BIO **in, BIO **out);
+/* What a call left that did not succeed.  It is taken at once, and the call is not made again to
+ * hear it once more: OpenSSL need not fail twice, and may go on with what it has refused. */
+struct openssl_stop {
+    int why;                  /* an SSL_ERROR_ number; 0: nothing has stopped */
+    unsigned long code;       /* the last in the thread's queue of errors, which is empty now */
+    long verified;            /* what came of the peer's certificate */
+};
+GL_PRIVATE_INLINE struct openssl_stop openssl_stopped(SSL *ssl, int result);
 /* The bytes in a BIO. */
 GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
 
@@ -105,6 +117,16 @@ tls_hold(PyObject *field)
 
 /* A method's result: None, or what follows from the exception that is set where r is -1. */
 GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);
+
+/* True where OpenSSL has not failed, and goes on once more has come. */
+static inline bool
+tls_waits(struct openssl_stop stop)
+{
+    return stop.why == GL_SSL_ERROR_WANT_READ || stop.why == GL_SSL_ERROR_WANT_WRITE;
+}
+
+/* Raises what _ssl's method of that name raises; always NULL. */
+GL_PRIVATE PyObject *tls_raise(gl_tls *t, const char *method, struct openssl_stop stop);
 
 /* ---- tls_write.c and tls_read.c -------------------------------------------------------------- */
 

@@ -13,8 +13,8 @@
  * there is one truth, and no attribute look-up here.
  *
  * Where OpenSSL can't be called directly (openssl.c tells why), and for whatever is
- * not plain data flow (errors above all), SSLProtocol's own methods are called: they
- * raise what they always raised.
+ * not plain data flow, SSLProtocol's own methods are called.  An error is taken from the call
+ * that failed, and goloop._internal.tls_errors words it as _ssl would have.
  *
  * Any of the protocol's callbacks may close or abort the connection, or take the SSL
  * objects away, and so may Python that OpenSSL calls (a key log, a message callback): own
@@ -119,6 +119,14 @@ tls_result(gl_tls *t, int r)
                                          "Fatal error on SSL protocol");
     Py_DECREF(exc);
     return told;
+}
+
+GL_PRIVATE PyObject *
+tls_raise(gl_tls *t, const char *method, struct openssl_stop stop)
+{
+    return PyObject_CallMethod((PyObject *)t, "_raise_openssl", "siklzz", method, stop.why, stop.code,
+                               stop.verified, openssl.ERR_reason_error_string(stop.code),
+                               openssl.X509_verify_cert_error_string(stop.verified));
 }
 
 static PyObject *

@@ -28,20 +28,6 @@ handshake_is_watched(gl_tls *t)
     return watched;
 }
 
-/* Raises what is wrong, in the words of SSLObject.do_handshake: it finds OpenSSL's queue of
- * errors as the failed call left it, so nothing may come between the two. */
-static PyObject *
-handshake_raise(gl_tls *t)
-{
-    PyObject *sslobj = tls_hold(t->sslobj);
-    PyObject *r = PyObject_CallMethod(sslobj, "do_handshake", NULL);
-    Py_DECREF(sslobj);
-    if (r == NULL)
-        return NULL;
-    Py_DECREF(r);
-    Py_RETURN_TRUE;
-}
-
 GL_PRIVATE PyObject *
 tls_advance_handshake(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
@@ -51,20 +37,17 @@ tls_advance_handshake(gl_tls *t, PyObject *Py_UNUSED(ignored))
         Py_RETURN_NONE;
     PyObject *inner = Py_NewRef(t->inner); /* Python that runs meanwhile may take it from us */
     SSL *ssl = t->ssl;
-    int done, why;
+    struct openssl_stop stop = {0};
+    int done;
     t->stepping = 1;
     Py_BEGIN_ALLOW_THREADS
     done = openssl.SSL_do_handshake(ssl);
-    why = done == 1 ? 0 : openssl.SSL_get_error(ssl, done);
+    if (done != 1)
+        stop = openssl_stopped(ssl, done); /* this thread's, like its queue of errors */
     Py_END_ALLOW_THREADS
     t->stepping = 0;
-    PyObject *result;
-    if (done == 1)
-        result = Py_NewRef(Py_True);
-    else if (why == GL_SSL_ERROR_WANT_READ || why == GL_SSL_ERROR_WANT_WRITE)
-        result = Py_NewRef(Py_False);
-    else
-        result = handshake_raise(t);
     Py_DECREF(inner);
-    return result;
+    if (done != 1 && !tls_waits(stop))
+        return tls_raise(t, "do_handshake", stop);
+    return PyBool_FromLong(done == 1);
 }

@@ -20,54 +20,33 @@ tls_scratch_give(uint8_t *p)
     PyMem_RawFree(__atomic_exchange_n(&G.tls_spare, p, __ATOMIC_ACQ_REL));
 }
 
-enum tls_read_end { TLS_MORE, TLS_DRY, TLS_CLOSED, TLS_BROKEN };
-
-/* Decrypts into [buf, buf + cap); *end says why it stopped.  tls_native() holds. */
+/* Decrypts into [buf, buf + cap); *end says why it stopped, if that is not full.  tls_native()
+ * holds. */
 static Py_ssize_t
-tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, enum tls_read_end *end)
+tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_stop *end)
 {
     size_t done = 0;
     PyObject *inner = Py_NewRef(t->inner);
     SSL *ssl = t->ssl;
     openssl.ERR_clear_error();
-    *end = TLS_MORE;
-    while (done < cap) {
+    *end = (struct openssl_stop){0};
+    while (done < cap && end->why == 0) {
         size_t n = 0;
         int r = openssl.SSL_read_ex(ssl, buf + done, cap - done, &n);
-        if (r == 1) {
+        if (r == 1)
             done += n;
-            continue;
-        }
-        switch (openssl.SSL_get_error(ssl, r)) {
-        case GL_SSL_ERROR_WANT_READ:
-        case GL_SSL_ERROR_WANT_WRITE:
-            *end = TLS_DRY;
-            break;
-        case GL_SSL_ERROR_ZERO_RETURN:
-            *end = TLS_CLOSED;
-            break;
-        default:
-            *end = TLS_BROKEN;
-        }
-        break;
+        else
+            *end = openssl_stopped(ssl, r);
     }
     Py_DECREF(inner);
     return (Py_ssize_t)done;
 }
 
-/* Raises what is wrong, in the words of SSLObject.read: it finds OpenSSL's queue of
- * errors as the failed call left it, so nothing may come between the two. */
-static int
-tls_raise_broken(gl_tls *t)
+/* True where OpenSSL has neither data nor an end to tell, but an error. */
+static bool
+tls_broken(struct openssl_stop end)
 {
-    PyObject *sslobj = tls_hold(t->sslobj);
-    PyObject *r = PyObject_CallMethod(sslobj, "read", "n", (Py_ssize_t)GL_TLS_CHUNK);
-    Py_DECREF(sslobj);
-    if (r) {
-        Py_DECREF(r);
-        PyErr_SetString(PyExc_ConnectionError, "the TLS connection is broken");
-    }
-    return -1;
+    return end.why != 0 && end.why != GL_SSL_ERROR_ZERO_RETURN && !tls_waits(end);
 }
 
 /* What the peer's close_notify starts. */
@@ -102,8 +81,8 @@ static int tls_read_buffered(gl_tls *t);
 static int
 tls_read_copied(gl_tls *t)
 {
-    enum tls_read_end end = TLS_MORE;
-    while (end == TLS_MORE && tls_reads(t)) {
+    struct openssl_stop end = {0};
+    while (end.why == 0 && tls_reads(t)) {
         if (t->is_buffer) /* data_received() has put a BufferedProtocol in its place */
             return tls_read_buffered(t);
         if (!tls_native(t)) /* or taken the SSL objects away */
@@ -112,11 +91,11 @@ tls_read_copied(gl_tls *t)
         if (scratch == NULL)
             return -1;
         Py_ssize_t n = tls_decrypt(t, scratch, GL_TLS_CHUNK, &end);
-        if (end == TLS_BROKEN) {
+        if (tls_broken(end)) {
             /* At once, and for what was decrypted before it too, as in asyncio: a
              * protocol that answers would find its connection broken under its hands. */
             tls_scratch_give(scratch);
-            return tls_raise_broken(t);
+            return gl_done(tls_raise(t, "read", end));
         }
         PyObject *bytes = n > 0 ? PyBytes_FromStringAndSize((const char *)scratch, n) : NULL;
         tls_scratch_give(scratch);
@@ -130,13 +109,13 @@ tls_read_copied(gl_tls *t)
                 return -1;
         }
     }
-    return end == TLS_CLOSED ? tls_peer_closed(t) : 0;
+    return end.why == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
 }
 
 static int
 tls_read_buffered(gl_tls *t)
 {
-    enum tls_read_end end = TLS_MORE;
+    struct openssl_stop end = {0};
     if (!tls_native(t))
         return tls_by_asyncio(t, G.tls.do_read);
     PyObject *buf = tls_call_number(t->get_buffer, (Py_ssize_t)bio_pending(t->in));
@@ -153,13 +132,13 @@ tls_read_buffered(gl_tls *t)
     }
     Py_ssize_t n = 0;
     if (view.len == 0)
-        end = TLS_CLOSED; /* asyncio takes no room for the end of the stream */
+        end.why = GL_SSL_ERROR_ZERO_RETURN; /* asyncio takes no room for the end of the stream */
     else
         n = tls_decrypt(t, view.buf, (size_t)view.len, &end);
     PyBuffer_Release(&view);
-    if (end == TLS_BROKEN)
-        return tls_raise_broken(t);
-    if (end == TLS_MORE) {
+    if (tls_broken(end))
+        return gl_done(tls_raise(t, "read", end));
+    if (end.why == 0) {
         /* The buffer is full: the rest in the next iteration, as asyncio does. */
         PyObject *o = PyObject_GetAttr((PyObject *)t, G.s__loop);
         PyObject *again = PyObject_GetAttr((PyObject *)t, G.tls.s_do_read);
@@ -171,7 +150,7 @@ tls_read_buffered(gl_tls *t)
     }
     if (n > 0 && gl_done(tls_call_number(t->buffer_updated, n)) < 0)
         return -1;
-    return end == TLS_CLOSED ? tls_peer_closed(t) : 0;
+    return end.why == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
 }
 
 /* Flow control of what is received; SSLProtocol's own method where there is something to do. */

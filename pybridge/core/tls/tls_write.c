@@ -42,19 +42,22 @@ tls_process_outgoing(gl_tls *t)
     return 0;
 }
 
-/* Encrypts as much as OpenSSL takes; the number of bytes.  tls_native() holds. */
+/* Encrypts as much as OpenSSL takes; the number of bytes.  *end says why it is not all.
+ * tls_native() holds. */
 static Py_ssize_t
-tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len)
+tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_stop *end)
 {
     Py_ssize_t done = 0;
     PyObject *inner = Py_NewRef(t->inner);
     SSL *ssl = t->ssl;
     openssl.ERR_clear_error();
-    while (done < len) {
+    while (done < len && end->why == 0) {
         size_t n = 0;
-        if (openssl.SSL_write_ex(ssl, data + done, (size_t)(len - done), &n) != 1)
-            break;
-        done += (Py_ssize_t)n;
+        int r = openssl.SSL_write_ex(ssl, data + done, (size_t)(len - done), &n);
+        if (r == 1)
+            done += (Py_ssize_t)n;
+        else
+            *end = openssl_stopped(ssl, r);
     }
     Py_DECREF(inner);
     return done;
@@ -89,7 +92,8 @@ tls_write_one(gl_tls *t, PyObject *data)
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
         return -1;
     /* Taking the buffer may have run Python: what it left is Python's to write to. */
-    Py_ssize_t len = view.len, done = tls_native(t) ? tls_encrypt(t, view.buf, len) : 0;
+    struct openssl_stop end = {0};
+    Py_ssize_t len = view.len, done = tls_native(t) ? tls_encrypt(t, view.buf, len, &end) : 0;
     PyObject *rest =
         done < len ? PyBytes_FromStringAndSize((char *)view.buf + done, len - done) : NULL;
     PyBuffer_Release(&view);
@@ -104,7 +108,8 @@ tls_write_one(gl_tls *t, PyObject *data)
     if (r < 0)
         return -1;
     t->write_buffer_size += len - done;
-    /* The Python method meets the same condition again, and names it. */
+    if (end.why != 0 && !tls_waits(end))
+        return gl_done(tls_raise(t, "write", end));
     return tls_by_asyncio(t, G.tls.do_write);
 }
 
