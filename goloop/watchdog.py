@@ -151,13 +151,19 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
     return unsubscribe
 
 
-def report(loop: Any) -> None:
-    """The loop is blocked: tells it on a thread that Python knows."""
+def report(loop: Any) -> bool:
+    """The loop is blocked: tells it on a thread that Python knows.
+
+    Returns:
+        False if there are too many threads: then C has to tell it, for the caller may not wait for
+        subscribers.
+    """
     thread = threading.Thread(target=_tell, args=(loop,), name="goloop-watchdog", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # there are too many threads
-        _tell(loop)
+    except RuntimeError:
+        return False
+    return True
 
 
 def report_end(loop: Any, seconds: float) -> None:

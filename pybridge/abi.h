@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GL_ABI_VERSION 8
+#define GL_ABI_VERSION 9
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -216,14 +216,17 @@ struct gl_shared;
 
 /* What the monitor tells C of an iteration that lasts too long.  None has the GIL. */
 typedef struct gl_watchdog {
-    /* It has just been seen: notes what the thread does.  Quick, and calls no function of the
-     * table: the monitor waits, with its lock. */
-    void (*seen)(struct gl_shared *shared);
+    /* It has just been seen, as the block of that number: notes what the thread does.  Quick, blocks
+     * nowhere, and calls no function of the table: the monitor waits, with its lock.  0 where Python
+     * has ended: nothing is to be reported any more. */
+    uint32_t (*seen)(struct gl_shared *shared, uint64_t serial);
     /* Reports it, on a thread made for that, which may wait for the GIL. */
     void (*tell)(int32_t reactor);
     /* It has lasted `ns`, and `tell` did not come to report it, or, with gives_up, the process is
-     * to end.  As `seen`. */
-    void (*insist)(struct gl_shared *shared, int64_t ns, uint32_t gives_up);
+     * to end: writes a text of less than `room` bytes for stderr, and returns its length; 0 where
+     * Python has ended.  As `seen`. */
+    size_t (*insist)(struct gl_shared *shared, int64_t ns, uint32_t gives_up, char *out,
+                     size_t room);
     /* Writes what the thread does as a JSON array of [function, file, line], innermost last, of
      * less than `room` bytes; returns how many.  As `seen`. */
     size_t (*describe)(struct gl_shared *shared, char *out, size_t room);
@@ -417,5 +420,6 @@ typedef const gl_table *(*gl_table_fn)(void);
 #define RESOLVE_THREAD_NAME "goloop-resolve"
 #define MONITOR_THREAD_NAME "goloop-monitor"
 #define REPORT_THREAD_NAME "goloop-report"
+#define STDERR_THREAD_NAME "goloop-stderr"
 
 #endif /* GOLOOP_ABI_H */

@@ -28,5 +28,5 @@ _core.set_library_path(LIBRARY)
 os.register_at_fork(before=_core._before_fork)
 if hasattr(_core, "_in_child"):  # a free-threaded Python
     os.register_at_fork(after_in_child=_core._in_child)
-# What a loop of a daemon thread has written last.
-atexit.register(_core._flush_loops)
+# What a loop of a daemon thread has written last leaves, and the door for threads of C is shut.
+atexit.register(_core._at_exit)

@@ -75,10 +75,10 @@ class Watching(CoreLoop):
 
     # ---- called by C -------------------------------------------------------------
 
-    def _blocked(self) -> None:
+    def _blocked(self) -> bool:
         from .. import watchdog
 
-        watchdog.report(self)
+        return watchdog.report(self)
 
     def _block_ended(self, seconds: float) -> Any:
         from .. import watchdog

@@ -44,6 +44,7 @@
 #include "state/loops.c"
 #include "state/metrics.c"
 #include "state/python_stack.c"
+#include "state/door.c"
 #include "state/watchdog.c"
 #include "state/stopped.c"
 

@@ -9,7 +9,7 @@
  * other threads, Go's excepted, and calls exit(0).
  *
  * Go's threads are known by their signal mask: they start with everything blocked
- * (library_signals.c), of which Go unblocks a fixed set; the resolver's and the monitor by their names.
+ * (library_signals.c), of which Go unblocks a fixed set; those of C by their names.
  *
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.
@@ -41,6 +41,7 @@ exit_counts(const char *tid)
     unsigned long long mask = 0;
     while (!found && fgets(line, sizeof line, file) != NULL) {
         by_name |= strcmp(line, "Name:\t" RESOLVE_THREAD_NAME "\n") == 0 ||
+                   strcmp(line, "Name:\t" STDERR_THREAD_NAME "\n") == 0 ||
                    strcmp(line, "Name:\t" MONITOR_THREAD_NAME "\n") == 0;
         found = sscanf(line, "SigBlk: %llx", &mask) == 1;
     }

@@ -34,6 +34,8 @@ typedef struct gl_process {             /* any thread, by atomic operations */
     _Atomic(const gl_table *) table;     /* set last, once the runtime has started */
     _Atomic int opening;                 /* 1 while a thread opens the library */
     _Atomic int unfit;                   /* 1: opened, and it was not built for this _core */
+    _Atomic int ended;                   /* 1: Python ends, or has ended; state/door.c */
+    _Atomic int inside;                  /* threads that its end waits for */
 } gl_process;
 
 GL_PRIVATE_DATA gl_process *gl_here;              /* never NULL once _core is loaded */

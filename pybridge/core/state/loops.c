@@ -113,9 +113,10 @@ loops_flush(void)
 }
 
 static PyObject *
-flush_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     loops_flush();
+    gl_door_shut();
     Py_RETURN_NONE;
 }
 
@@ -142,8 +143,8 @@ static PyMethodDef loops_functions[] = {
 #ifdef GL_FREE_THREADED
     {"_in_child", GL_NOARGS(in_child), PyDoc_STR("For os.register_at_fork(after_in_child=...).")},
 #endif
-    {"_flush_loops", GL_NOARGS(flush_loops),
-     PyDoc_STR("Sends what the transports of all loops have queued; for atexit.")},
+    {"_at_exit", GL_NOARGS(at_exit),
+     PyDoc_STR("Sends what the transports of all loops have queued, and shuts state/door.c.")},
     {"_before_fork", GL_NOARGS(before_fork), PyDoc_STR("For os.register_at_fork(before=...).")},
     {NULL, NULL, 0, NULL},
 };

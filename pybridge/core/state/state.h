@@ -20,6 +20,7 @@
  *   metrics.c      what a loop has done, in figures
  *   watchdog.c     an iteration that lasts too long is reported while it lasts
  *   python_stack.c the Python stack of another thread, read without the GIL
+ *   door.c         how threads that Python does not know come to it
  *
  * gl_reg_ops, by which this room calls those below it:
  *
@@ -531,6 +532,15 @@ GL_PRIVATE_INLINE void gl_watchdog_polled(gl_loop *loop);
 GL_PRIVATE int gl_watchdog_ended(gl_loop *loop);
 GL_PRIVATE_DATA PyMethodDef *const gl_watchdog_methods;
 GL_PRIVATE int gl_watchdog_init(PyObject *module);
+
+/* ---- door.c -------------------------------------------------------------------- */
+
+/* Lets a thread that Python does not know look at its memory, or call it: then `gil` is not NULL.
+ * What it does may neither block nor import.  False: Python has ended, and it may do nothing. */
+GL_PRIVATE bool gl_door_enter(PyGILState_STATE *gil);
+GL_PRIVATE void gl_door_leave(const PyGILState_STATE *gil);
+/* Python ends: nobody comes in any more; returns when all have left. */
+GL_PRIVATE void gl_door_shut(void);
 
 /* ---- stopped.c ------------------------------------------------------------------ */
 

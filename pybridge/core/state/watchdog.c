@@ -52,15 +52,19 @@ collected_ns(void)
 
 /* ---- the monitor's thread: no GIL ---------------------------------------------------- */
 
-static void
-watchdog_seen(gl_shared *sh)
+static uint32_t
+watchdog_seen(gl_shared *sh, uint64_t serial)
 {
     gl_block *b = sh->block;
+    if (!gl_door_enter(NULL))
+        return 0;
     pthread_mutex_lock(&b->mutex);
-    b->serial = sh->blocked_spells;
+    b->serial = serial;
     b->holder.frames = 0;
     b->own.frames = python_stack(GL_READ(b->thread), b->own.frame, FRAMES_MAX);
     pthread_mutex_unlock(&b->mutex);
+    gl_door_leave(NULL);
+    return 1;
 }
 
 /* Formats into what is left of a buffer. */
@@ -83,37 +87,30 @@ add_stack(char *text, size_t at, size_t room, const block_stack *s)
     return s->frames ? at : add_text(text, at, room, "  (its Python stack can't be told)\n");
 }
 
-static void
-watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up)
+static size_t
+watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up, char *text, size_t room)
 {
     gl_block *b = sh->block;
-    char text[8192];
     size_t at = 0;
-    if (gives_up)
-        watchdog_seen(sh);
+    if (!gl_door_enter(NULL))
+        return 0;
     PyThreadState *holder = python_gil_holder();
     pthread_mutex_lock(&b->mutex);
     if (holder != NULL && holder != GL_READ(b->thread))
         b->holder.frames = python_stack(holder, b->holder.frame, FRAMES_MAX);
-    at = add_text(text, at, sizeof text,
+    at = add_text(text, at, room,
                   "goloop: the event loop of process %ld has been blocked for %.3f s%s\n",
                   (long)getpid(), (double)ns / 1e9,
                   gives_up ? "; the process gives up (GOLOOP_WATCHDOG_ABORT)"
                            : ", and the GIL is held");
-    at = add_stack(text, at, sizeof text, &b->own);
+    at = add_stack(text, at, room, &b->own);
     if (b->holder.frames > 0) {
-        at = add_text(text, at, sizeof text, "another thread keeps the GIL:\n");
-        at = add_stack(text, at, sizeof text, &b->holder);
+        at = add_text(text, at, room, "another thread keeps the GIL:\n");
+        at = add_stack(text, at, room, &b->holder);
     }
     pthread_mutex_unlock(&b->mutex);
-    for (size_t done = 0; done < at;) {
-        ssize_t n = write(2, text + done, at - done);
-        if (n <= 0)
-            break;
-        done += (size_t)n;
-    }
-    if (gives_up)
-        abort();
+    gl_door_leave(NULL);
+    return at;
 }
 
 /* Adds a string as JSON has it; control characters were replaced when it was read. */
@@ -136,8 +133,10 @@ watchdog_describe(gl_shared *sh, char *out, size_t room)
     gl_block *b = sh->block;
     block_stack *s = calloc(1, sizeof *s);
     size_t at = add_text(out, 0, room, "[");
-    if (s != NULL)
+    if (s != NULL && gl_door_enter(NULL)) {
         s->frames = python_stack(GL_READ(b->thread), s->frame, FRAMES_MAX);
+        gl_door_leave(NULL);
+    }
     /* Each takes at most twice what a frame has room for. */
     for (int i = s ? s->frames : 0; i-- > 0 && at + 2 * sizeof(python_frame) + 32 < room;) {
         at = add_text(out, at, room, at > 1 ? ",[" : "[");
@@ -152,16 +151,6 @@ watchdog_describe(gl_shared *sh, char *out, size_t room)
 
 /* ---- with the GIL ---------------------------------------------------------------------- */
 
-static bool
-python_ends(void)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    return !Py_IsInitialized() || Py_IsFinalizing();
-#else
-    return !Py_IsInitialized() || _Py_IsFinalizing();
-#endif
-}
-
 static gl_loop *
 loop_of_reactor(int32_t reactor)
 {
@@ -174,30 +163,30 @@ loop_of_reactor(int32_t reactor)
     return found;
 }
 
-/* Notes that Python knows; whether there is something to be told. */
-static bool
+/* Notes that Python knows. */
+static void
 note_told(gl_loop *loop)
 {
     GL_GUARD(loop);
-    if (loop->shared == NULL)
-        return false;
-    __atomic_store_n(&loop->shared->blocked_told, 1u, __ATOMIC_RELEASE);
-    return true;
+    if (loop->shared != NULL)
+        __atomic_store_n(&loop->shared->blocked_told, 1u, __ATOMIC_RELEASE);
 }
 
-/* A thread of its own. */
+/* A thread of its own.  What fails is told by `insist`. */
 static void
 watchdog_tell(int32_t reactor)
 {
-    if (python_ends())
+    PyGILState_STATE gil;
+    if (!gl_door_enter(&gil))
         return;
-    PyGILState_STATE state = PyGILState_Ensure();
     gl_loop *loop = loop_of_reactor(reactor);
-    if (loop != NULL && note_told(loop) &&
-        gl_done(PyObject_CallMethod((PyObject *)loop, "_blocked", NULL)) < 0)
-        PyErr_WriteUnraisable((PyObject *)loop);
+    PyObject *told = loop ? PyObject_CallMethod((PyObject *)loop, "_blocked", NULL) : NULL;
+    if (told == Py_True)
+        note_told(loop);
+    PyErr_Clear();
+    Py_XDECREF(told);
     Py_XDECREF(loop);
-    PyGILState_Release(state);
+    gl_door_leave(&gil);
 }
 
 static const gl_watchdog watchdog = {watchdog_seen, watchdog_tell, watchdog_insist,

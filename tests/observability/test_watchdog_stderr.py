@@ -1,0 +1,144 @@
+"""The watchdog's texts for stderr, where stderr takes nothing.
+
+A supervisor that hangs, `2>&1 | less`, a terminal after Ctrl-S: each write(2) waits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+
+import pytest
+
+PATIENCE = 60.0
+
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio has no watchdog"
+    ),
+    pytest.mark.skipif(
+        bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there is no GIL to keep"
+    ),
+]
+
+# `keeps_the_gil` is on the stack 40 times, so that a few reports are much text.
+PRELUDE = """
+import ctypes, logging, os, resource, sys
+import goloop
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+logging.disable(logging.CRITICAL)
+
+def keeps_the_gil(milliseconds, deep=40):
+    if deep:
+        return keeps_the_gil(milliseconds, deep - 1)
+    ctypes.PyDLL(None).usleep(milliseconds * 1000)
+
+def block(loop, milliseconds):
+    loop.call_soon(keeps_the_gil, milliseconds)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+loop = goloop.new_event_loop()
+"""
+
+
+@pytest.fixture
+def full() -> Iterator[tuple[int, int]]:
+    """The ends of a pipe that has no room."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for size in 4096, 1:
+        try:
+            while True:
+                os.write(writer, b"." * size)
+        except BlockingIOError:
+            pass
+    os.set_blocking(writer, True)
+    yield reader, writer
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_full_stderr_keeps_no_loop_from_closing(full: tuple[int, int]) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            PRELUDE
+            + """
+loop.set_watchdog(0.05)
+block(loop, 400)
+loop.close()
+goloop.new_event_loop().close()
+os.write(1, b"closed")
+os._exit(0)  # logging would wait for stderr at exit
+""",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=full[1],
+        timeout=PATIENCE,
+    )
+    assert done.stdout == b"closed"
+
+
+@pytest.mark.parametrize("options", [(), ("-X", "faulthandler")], ids=["plain", "faulthandler"])
+def test_a_full_stderr_keeps_no_process_from_giving_up(
+    full: tuple[int, int], options: tuple[str, ...]
+) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            *options,
+            "-c",
+            PRELUDE + "loop.set_watchdog(0.05, abort_after=0.2); block(loop, 3_600_000)",
+        ],
+        stderr=full[1],
+        timeout=PATIENCE,
+    )
+    assert done.returncode == -signal.SIGABRT
+
+
+def test_what_stderr_does_not_take_is_written_later_or_counted(full: tuple[int, int]) -> None:
+    reader, writer = full
+    blocks = 30
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            PRELUDE
+            + f"""
+loop.set_watchdog(0.01)
+for i in range({blocks}):
+    block(loop, 40)
+print("blocked", flush=True)
+while sys.stdin.readline():
+    block(loop, 40)
+os._exit(0)
+""",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "blocked\n"
+        text = ""
+        # Each block is a new report; one that finds room says how many did not.
+        while (
+            left_out := re.search(r"reports for which stderr had no room: (\d+)\n", text)
+        ) is None:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            text += os.read(reader, 1 << 20).decode()
+        process.stdin.close()
+    written = text[: left_out.start()].count("has been blocked for")
+    assert written > 1
+    assert 0 < int(left_out[1]) < blocks
+    assert written + int(left_out[1]) >= blocks / 2

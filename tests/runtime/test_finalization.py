@@ -1,0 +1,63 @@
+"""Python ends, and the process lives on: no thread of goloop's touches what is gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PATIENCE = 60.0
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio has no threads of its own"
+)
+
+# A loop in a daemon thread wakes after Python's end has begun, and never gets the GIL again: its
+# iteration lasts for ever.  Its process has a C library that takes its time in an atexit handler
+# (__cxa_atexit(3) calls sleep(3) with 1), or an object whose __del__ does.
+PROGRAM = """
+import asyncio, ctypes, resource, sys, threading, time, types
+import goloop
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+
+if sys.argv[1] == "c":
+    libc = ctypes.CDLL(None)
+    libc.__cxa_atexit(ctypes.cast(libc.sleep, ctypes.c_void_p), ctypes.c_void_p(1), None)
+else:
+    module = types.ModuleType("module")
+    module.slow = Slow()
+    sys.modules["module"] = module
+    del module
+
+running = threading.Event()
+
+async def main():
+    running.set()
+    while True:
+        await asyncio.sleep(0.01)
+
+threading.Thread(target=goloop.run, args=(main(),), daemon=True).start()
+running.wait()
+print("ends", flush=True)
+"""
+
+
+@pytest.mark.parametrize("slow", ["c", "python"])
+@pytest.mark.parametrize("gives_up", ["0", "0.1"])
+def test_a_loop_that_python_s_end_has_stopped_is_not_blocked(slow: str, gives_up: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, slow],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, "GOLOOP_WATCHDOG": "0.05", "GOLOOP_WATCHDOG_ABORT": gives_up},
+    )
+    assert done.stdout == "ends\n"
+    assert done.stderr == ""
+    assert done.returncode == 0
