@@ -327,20 +327,11 @@ set_thread_id(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
     return 0;
 }
 
-/* Notes when somebody gives the instance another call_soon or is_running: tasks then call it. */
 static int
 loop_setattro(PyObject *self, PyObject *name, PyObject *value)
 {
-    static const char *const asked[] = {"call_soon", "is_running"};
     GL_GUARD(self);
-    for (unsigned i = 0; PyUnicode_Check(name) && i < sizeof asked / sizeof *asked; i++) {
-        if (PyUnicode_CompareWithASCIIString(name, asked[i]) != 0)
-            continue;
-        if (value != NULL)
-            ((gl_loop *)self)->replaced |= 1u << i;
-        else
-            ((gl_loop *)self)->replaced &= ~(1u << i);
-    }
+    gl_note_replaced((gl_loop *)self, name, value);
     return PyObject_GenericSetAttr(self, name, value);
 }
 
@@ -433,6 +424,9 @@ gl_loop_init_type(PyObject *module)
     for (size_t i = 0; i < Py_ARRAY_LENGTH(tables); i++)
         if (gl_type_add_methods(G.loop_type, tables[i]) < 0)
             return -1;
+    if (gl_rule_begin(GL_RULE_LOOP, (PyObject *)G.loop_type) < 0 ||
+        gl_rule_begin(GL_RULE_HANDLE, G.asyncio_TimerHandle) < 0)
+        return -1;
 #ifdef GL_FREE_THREADED
     G.loop_type->tp_richcompare = PyBaseObject_Type.tp_richcompare; /* a hash alone inherits none */
     /* They read or write one word, use the inbox, or take the lock themselves. */

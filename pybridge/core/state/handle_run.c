@@ -217,38 +217,14 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
 
 /* ---- asyncio.Handle._run replaced ---------------------------------------------------- */
 
-/* Whether `run` is not asyncio's own function, which is one of the module asyncio.events: it may
- * have been replaced before goloop was imported. */
-static bool
-handles_look(void)
-{
-    PyTypeObject *type = (PyTypeObject *)G.asyncio_Handle;
-    PyObject *run = PyObject_GetAttr((PyObject *)type, G.s__run);
-    bool hooked = run != NULL && !(PyFunction_Check(run) &&
-                                   PyFunction_GET_GLOBALS(run) == G.events_globals);
-    if (run == NULL)
-        PyErr_Clear();
-    Py_XDECREF(run);
-    __atomic_store_n(&G.handle_hook, (uint64_t)type->tp_version_tag * 2 + hooked,
-                     __ATOMIC_RELAXED);
-    return hooked;
-}
-
-GL_PRIVATE_INLINE bool
-gl_handles_hooked(void)
-{
-    unsigned int tag = ((PyTypeObject *)G.asyncio_Handle)->tp_version_tag;
-    uint64_t seen = __atomic_load_n(&G.handle_hook, __ATOMIC_RELAXED);
-    return tag != 0 && tag == seen / 2 ? seen & 1 : handles_look();
-}
-
 /* Calls what a program has put in the place of asyncio.Handle._run; that calls the original. */
 static int
 handle_call_hooked(gl_loop *loop, PyObject *self)
 {
     if (handle_make_context(self) < 0)
         return gl_handle_report(loop, self);
-    PyObject *run = PyObject_GetAttr(G.asyncio_Handle, G.s__run), *result = NULL;
+    PyObject *cls = Py_TYPE(self) == G.timer_handle_type ? G.asyncio_TimerHandle : G.asyncio_Handle;
+    PyObject *run = PyObject_GetAttr(cls, G.s__run), *result = NULL;
     if (run != NULL)
         result = PyObject_CallOneArg(run, self);
     Py_XDECREF(run);

@@ -33,6 +33,47 @@ gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context
     return gl_loop_check_usable(loop) < 0 ? -1 : push_new_handle(loop, callable, arg, context);
 }
 
+/* The caller owns what it passes but for the loop. */
+GL_PRIVATE int
+gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    gl_loop *native = gl_native_loop(loop);
+    if (native) {
+        GL_GUARD(native);
+        Py_INCREF(native); /* making a handle may run the collector */
+        int r = push_new_handle(native, callable, arg, context);
+        Py_DECREF(native);
+        return r;
+    }
+    if (loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
+        return -1;
+    }
+    /* An evil call_soon may drop what we were given. */
+    PyObject *stack[4] = {Py_NewRef(loop), Py_NewRef(callable), NULL, NULL};
+    size_t n = 2;
+    if (arg)
+        stack[n++] = Py_NewRef(arg);
+    stack[n] = Py_NewRef(context);
+    PyObject *handle = PyObject_VectorcallMethod(G.s_call_soon, stack,
+                                                 n | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
+    for (size_t i = 0; i <= n; i++)
+        Py_DECREF(stack[i]);
+    Py_XDECREF(handle);
+    return handle ? 0 : -1;
+}
+
+GL_PRIVATE_INLINE int
+gl_push_task(gl_loop *loop, PyObject *task)
+{
+    Py_INCREF(task);
+    if (gl_ready_push(&loop->ready, task) < 0) {
+        Py_DECREF(task);
+        return -1;
+    }
+    return 0;
+}
+
 /* ---- waking --------------------------------------------------------------- */
 
 /* Makes a blocked turn return; any thread that has the GIL, which orders what it is woken for.

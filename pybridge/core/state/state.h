@@ -13,7 +13,7 @@
  *   lease.c        whose a descriptor is, and until when; lease.h draws it
  *   calls.c        the system calls on leased descriptors, which a test can make fail
  *   large.c        buffers for large receives
- *   native_loop.c  may an entry go on this loop's ready queue directly?
+ *   native.c       the one rule: may C stand in for an object's methods?
  *   lock.c         the lock of a loop, where there is no GIL; lock.h has its fields
  *   guard.c        and every method takes it
  *   loops.c        all loops of the process, and what is sent before a fork and at exit
@@ -210,7 +210,7 @@ struct gl_loop {
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
     char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
     char releasing;           /* loop_release() is on a stack [GIL] */
-    uint8_t replaced;         /* somebody has set call_soon or is_running on the instance [GIL] */
+    uint8_t replaced;         /* methods that somebody has set on the instance (native.c) [GIL] */
     char lingering;           /* current_task.c: an entry without a task is left [loop] */
     PyObject *task_factory;   /* or NULL, or None [GIL] */
     gl_submission *late;      /* made by another thread while Go was running [GIL] */
@@ -245,7 +245,6 @@ struct gl_loop {
     PyObject *lock;           /* owned: "GIL" above means its mutex, and "loop" too [made] */
     gl_inbox inbox;
     int64_t returned;         /* references to the loop that came back, see gl_inbox_borrow [loop] */
-    unsigned int native_tag;  /* native_loop.c: of a class that leaves our methods alone [GIL] */
     gl_task_node tasks;       /* task_registry.c [GIL] */
     struct {
         PyObject *task;       /* the running one, borrowed; or NULL [written by loop, atomic] */
@@ -406,9 +405,6 @@ GL_PRIVATE PyObject *gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t 
 /* ---- handle_run.c ------------------------------------------------------------ */
 
 GL_PRIVATE PyObject *gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored));
-/* Whether a program has replaced asyncio.Handle._run, as what times callbacks does: then it is
- * called for each of them, and each step of a task has a handle. */
-GL_PRIVATE_INLINE bool gl_handles_hooked(void);
 /* Hands the exception that is set, of a handle's callback, to the loop's exception handler.
  * -1 where it leaves the loop, or that handler raised. */
 GL_PRIVATE int gl_handle_report(gl_loop *loop, PyObject *self);
@@ -420,6 +416,10 @@ GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
  * of the current one), as call_soon does, without giving out the handle. */
 GL_PRIVATE int gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg,
                             PyObject *context);
+/* loop.call_soon(callable[, arg], context=context) by the shortest way. */
+GL_PRIVATE int gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context);
+/* Puts a Task on the ready queue; it will be stepped, or woken by its fut_waiter. */
+GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
 /* Makes a blocked turn return; any thread that has the GIL. */
 GL_PRIVATE void gl_wake(gl_loop *loop);
 /* Runs a handle that is not cancelled; the caller keeps it alive, and tracks it
@@ -432,16 +432,26 @@ GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *what, int64_t before);
 GL_PRIVATE int gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
                                PyObject *transport, PyObject *protocol);
 
-/* ---- native_loop.c ----------------------------------------------------------- */
+/* ---- native.c ---------------------------------------------------------------- */
 
+/* A rule can be asked from here on, about this class. */
+GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
+/* Which methods of a class are not those that C stands in for: bits in the order of the rule's
+ * table, or GL_NOT_OURS where the class does not derive from the rule's.  Runs no Python. */
+#define GL_NOT_OURS 0xFFFFu
+GL_PRIVATE_INLINE unsigned gl_replaced(enum gl_rule rule, PyTypeObject *type);
+/* Whether C may stand in for all of an object's methods: its class is exactly the rule's, and
+ * neither the class nor the object has others.  Runs no Python. */
+GL_PRIVATE bool gl_native(enum gl_rule rule, PyObject *o);
+/* Whether a program has replaced asyncio.Handle._run, as what times callbacks does: then it is
+ * called for each of them, and each step of a task has a handle. */
+GL_PRIVATE_INLINE bool gl_handles_hooked(void);
 /* The loop, if entries may be put on its ready queue without asking its call_soon: a usable
  * goloop loop, not in debug mode, whose call_soon nobody has overridden.  Else NULL,
  * without an exception. */
 GL_PRIVATE_INLINE gl_loop *gl_native_loop(PyObject *loop);
-/* loop.call_soon(callable[, arg], context=context) by the shortest way. */
-GL_PRIVATE int gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context);
-/* Puts a Task on the ready queue; it will be stepped, or woken by its fut_waiter. */
-GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
+/* An attribute of the instance is set, or with NULL deleted. */
+GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value);
 
 /* ---- timers.c ---------------------------------------------------------------- */
 

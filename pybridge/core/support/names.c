@@ -67,11 +67,6 @@ gl_names_init(PyObject *Py_UNUSED(module))
     if ((G.current_frames = gl_import_attr("sys", "_current_frames")) == NULL)
         return -1;
 #endif
-    PyObject *events = PyImport_ImportModule("asyncio.events");
-    if (events == NULL)
-        return -1;
-    G.events_globals = Py_NewRef(PyModule_GetDict(events));
-    Py_DECREF(events);
     G.Handle_run = PyObject_GetAttrString(G.asyncio_Handle, "_run");
     G.Handle_cancel = PyObject_GetAttrString(G.asyncio_Handle, "cancel");
     G.TimerHandle_cancel = PyObject_GetAttrString(G.asyncio_TimerHandle, "cancel");

@@ -43,7 +43,7 @@ typedef struct gl_loop gl_loop;
     X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received)        \
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
     X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
-    X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run)
+    X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -69,6 +69,15 @@ enum gl_reg_kind {
     GL_REG_DATAGRAM,
     GL_REG_KINDS,
 };
+
+/* Whose methods C stands in for (state/native.c). */
+enum gl_rule {
+    GL_RULE_LOOP,
+    GL_RULE_HANDLE,
+    GL_RULE_SSL_OBJECT,
+    GL_RULES,
+};
+#define GL_RULE_METHODS 8 /* at most 16 */
 
 /* Freed objects of one type, to be used again. */
 #define GL_POOL_MAX 2048
@@ -126,7 +135,6 @@ struct gl_globals {
     PyObject *socket_socket;      /* socket.socket */
     PyObject *gaierror;           /* socket.gaierror */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
-    PyObject *events_globals;     /* the namespace of asyncio.events */
     PyObject *asyncio_constants;  /* the module asyncio.constants */
     struct {
         PyTypeObject *Future, *Task;        /* the C-accelerated classes */
@@ -170,13 +178,13 @@ struct gl_globals {
     int iter_pool_len;
     gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
     unsigned long long task_names; /* the number in the last default name [GIL] */
-    struct {
-        PyTypeObject *type;       /* not owned: the tag is never given to another class */
-        unsigned int tag;
-        PyObject *call_soon, *is_running; /* _core.Loop's method descriptors */
-    } native_class;               /* state/native_loop.c [GIL; the three change together] */
-    uint64_t handle_hook;         /* asyncio.Handle._run: the class's tag, twice, plus 1 where a
-                                   * program has replaced it (state/handle_run.c) [atomic] */
+    struct gl_rule_class {
+        PyTypeObject *type;       /* NULL until the rule begins; read only afterwards */
+        PyObject *globals;        /* of the functions that are originals, or NULL */
+        PyObject *method[GL_RULE_METHODS];
+        uint64_t seen;            /* a class's version tag, and 16 bits: its methods that are others
+                                   * [atomic] */
+    } rule[GL_RULES];             /* state/native.c */
     PyTypeObject *stream_type;    /* the native one, which the next derives from */
     PyTypeObject *stream_class;   /* goloop._internal.streams.StreamTransport; NULL until wanted [GIL] */
     struct {

@@ -7,7 +7,8 @@
  *     _ssl._SSLSocket   head, Socket (weak reference or NULL), SSL *, context, ...
  *     _ssl.MemoryBIO    head, BIO *, eof_written
  *
- * and that is checked for each connection, on objects of exactly these classes: the word
+ * and that is checked for each connection, on objects of exactly these classes behind an
+ * ssl.SSLObject with its own methods (state/native.c), for which C stands in: the word
  * behind the SSL * must be the context that made the socket, and the BIO that the SSL
  * names must be the one in the MemoryBIO.  The functions are looked up in the _ssl
  * module's own file (and thereby in what it was linked to), never by name in the whole
@@ -53,7 +54,9 @@ GL_PRIVATE PyObject *
 openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **ssl, BIO **in,
                BIO **out)
 {
-    PyObject *inner = PyObject_GetAttrString(sslobj, "_sslobj");
+    PyObject *inner = gl_native(GL_RULE_SSL_OBJECT, sslobj)
+                          ? PyObject_GetAttr(sslobj, G.s__sslobj)
+                          : NULL;
     bool good = inner != NULL && Py_TYPE(inner) == openssl.socket_type &&
                 Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
                 Py_TYPE(inner)->tp_basicsize >= (HEAD + 4) * (Py_ssize_t)sizeof(void *) &&
@@ -72,6 +75,19 @@ openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **s
     if (!good)
         Py_CLEAR(inner);
     return inner;
+}
+
+GL_PRIVATE bool
+openssl_is_behind(PyObject *sslobj, PyObject *inner)
+{
+    bool exact = Py_TYPE(sslobj) == G.rule[GL_RULE_SSL_OBJECT].type;
+    PyObject *own = exact ? PyObject_GenericGetDict(sslobj, NULL) : NULL;
+    /* Mostly it is all that the object has of its own. */
+    bool is = own != NULL && PyDict_GetItemWithError(own, G.s__sslobj) == inner &&
+              (PyDict_GET_SIZE(own) == 1 || gl_native(GL_RULE_SSL_OBJECT, sslobj));
+    Py_XDECREF(own);
+    PyErr_Clear();
+    return is;
 }
 
 static const char *

@@ -53,6 +53,8 @@ struct openssl_stop {
     long verified;            /* what came of the peer's certificate */
 };
 GL_PRIVATE_INLINE struct openssl_stop openssl_stopped(SSL *ssl, int result);
+/* Whether what was found is there still, and may be called in place of the object's methods. */
+GL_PRIVATE bool openssl_is_behind(PyObject *sslobj, PyObject *inner);
 /* The bytes in a BIO. */
 GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
 
@@ -98,8 +100,13 @@ tls_native(gl_tls *t)
 {
     if (!t->looked_up)
         tls_look_up(t);
-    return t->ssl != NULL && !t->stepping;
+    return gl_replaced(GL_RULE_SSL_OBJECT, G.rule[GL_RULE_SSL_OBJECT].type) == 0 &&
+           t->ssl != NULL && !t->stepping;
 }
+
+/* The same right before a method of the SSLObject is stood in for: the object itself may have
+ * another one by now, and keeps asyncio's way then. */
+GL_PRIVATE bool tls_stands_in(gl_tls *t);
 
 /* SSLProtocol's own method, one of G.tls. */
 static inline int

@@ -45,7 +45,9 @@ tls_import_once(void)
         {&G.tls.s_dispatch, NULL, "_received"}, {&G.tls.s_do_read, NULL, "_do_read"},
         {&G.tls.s_append, NULL, "append"}, /* last: all are there */
     };
-    int r = ours ? 0 : -1;
+    PyObject *object = ours ? gl_import_attr("ssl", "SSLObject") : NULL;
+    int r = object ? gl_rule_begin(GL_RULE_SSL_OBJECT, object) : -1;
+    Py_XDECREF(object);
     for (size_t i = 0; r == 0 && i < sizeof wanted / sizeof *wanted; i++) {
         PyObject *value = wanted[i].of ? PyObject_GetAttrString(wanted[i].of, wanted[i].name)
                                        : PyUnicode_InternFromString(wanted[i].name);
@@ -104,6 +106,14 @@ tls_look_up(gl_tls *t)
     Py_DECREF(sslobj);
     Py_DECREF(incoming);
     Py_DECREF(outgoing);
+}
+
+GL_PRIVATE bool
+tls_stands_in(gl_tls *t)
+{
+    if (tls_native(t) && !openssl_is_behind(t->sslobj, t->inner))
+        tls_forget(t, false);
+    return tls_native(t);
 }
 
 GL_PRIVATE PyObject *

@@ -33,7 +33,7 @@ tls_advance_handshake(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
     if (t->stepping) /* another thread, or a callback of the step's, makes the step */
         Py_RETURN_FALSE;
-    if (handshake_is_watched(t) || !tls_native(t))
+    if (handshake_is_watched(t) || !tls_stands_in(t))
         Py_RETURN_NONE;
     PyObject *inner = Py_NewRef(t->inner); /* Python that runs meanwhile may take it from us */
     SSL *ssl = t->ssl;

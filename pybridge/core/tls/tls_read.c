@@ -85,7 +85,7 @@ tls_read_copied(gl_tls *t)
     while (end.why == 0 && tls_reads(t)) {
         if (t->is_buffer) /* data_received() has put a BufferedProtocol in its place */
             return tls_read_buffered(t);
-        if (!tls_native(t)) /* or taken the SSL objects away */
+        if (!tls_stands_in(t)) /* or taken the SSL objects away */
             return tls_by_asyncio(t, G.tls.do_read);
         uint8_t *scratch = tls_scratch_take();
         if (scratch == NULL)
@@ -116,7 +116,7 @@ static int
 tls_read_buffered(gl_tls *t)
 {
     struct openssl_stop end = {0};
-    if (!tls_native(t))
+    if (!tls_stands_in(t))
         return tls_by_asyncio(t, G.tls.do_read);
     PyObject *buf = tls_call_number(t->get_buffer, (Py_ssize_t)bio_pending(t->in));
     if (buf == NULL)

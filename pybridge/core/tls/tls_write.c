@@ -81,7 +81,7 @@ tls_writable(gl_tls *t)
     Py_ssize_t waiting = t->write_backlog ? tls_backlog_len(t) : 1;
     if (waiting < 0)
         PyErr_Clear(); /* the Python method will meet it again */
-    return waiting == 0 && t->state == G.tls.wrapped && tls_native(t);
+    return waiting == 0 && t->state == G.tls.wrapped && tls_stands_in(t);
 }
 
 /* Encrypts one object; what OpenSSL does not take goes to the backlog. */

@@ -1,0 +1,147 @@
+/*
+ * native.c: the one rule for "native": may C stand in for an object's methods?
+ *
+ * A program can give its objects other methods: by a subclass, by putting a function or a property
+ * into the class or the instance, or by a wrapper.  asyncio would call them, so C stands in for
+ * a method only where asyncio would end in the stdlib's own:
+ *
+ *     gl_replaced(rule, class)   which methods of the class are not the original ones
+ *     gl_native(rule, object)    it is of exactly the rule's class, which has all of them, and its
+ *                                own dict has none of the names
+ *
+ * Nobody else decides this.  docs/architecture.md, "Who may be served natively", says what each rule
+ * guards, and who asks.
+ *
+ * An original is a function of the module that the class is from, or a method of a class of C that it
+ * derives from, under its own name: so what was replaced before goloop was imported is seen, too.
+ * The answer for a class is remembered with its version tag, which CPython takes away when the class
+ * or one of its bases changes, and gives to no other class.  A tag of 0, for a class that was
+ * changed too often, is not remembered: then each question is a look.
+ */
+#include "state/private.h"
+
+static const struct {
+    const char *origin; /* the module of the class's functions; NULL: its methods are C's */
+    const char *methods[GL_RULE_METHODS];
+} rules[GL_RULES] = {
+    [GL_RULE_LOOP] = {NULL, {"call_soon", "is_running"}},
+    /* asyncio.TimerHandle: it inherits what is put into Handle, and may have its own. */
+    [GL_RULE_HANDLE] = {"asyncio.events", {"_run"}},
+    [GL_RULE_SSL_OBJECT] = {"ssl", {"do_handshake", "read", "write"}},
+};
+
+GL_PRIVATE int
+gl_rule_begin(enum gl_rule rule, PyObject *cls)
+{
+    struct gl_rule_class *r = &G.rule[rule];
+    if (!PyType_Check(cls)) {
+        PyErr_Format(PyExc_TypeError, "%R is no class", cls);
+        return -1;
+    }
+    for (int i = 0; i < GL_RULE_METHODS && rules[rule].methods[i]; i++)
+        if ((r->method[i] = PyUnicode_InternFromString(rules[rule].methods[i])) == NULL)
+            return -1;
+    if (rules[rule].origin != NULL) {
+        PyObject *origin = PyImport_ImportModule(rules[rule].origin);
+        if (origin == NULL)
+            return -1;
+        r->globals = Py_NewRef(PyModule_GetDict(origin));
+        Py_DECREF(origin);
+    }
+    r->type = (PyTypeObject *)Py_NewRef(cls);
+    return 0;
+}
+
+/* Is what the class has under a name the original? */
+static bool
+is_original(const struct gl_rule_class *r, PyTypeObject *type, PyObject *name, PyObject *found)
+{
+    PyObject *own = NULL;
+    if (found != NULL && PyFunction_Check(found) && PyFunction_GET_GLOBALS(found) == r->globals)
+        own = ((PyCodeObject *)PyFunction_GET_CODE(found))->co_name;
+    else if (found != NULL && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
+             PyType_IsSubtype(type, PyDescr_TYPE(found)))
+        own = PyDescr_NAME(found);
+    return own != NULL && PyUnicode_Compare(own, name) == 0;
+}
+
+/* Looks at a class, and remembers what it saw.  Seldom: apart from what asks.  Runs no Python. */
+static __attribute__((noinline)) unsigned
+rule_look(enum gl_rule rule, PyTypeObject *type)
+{
+    const struct gl_rule_class *r = &G.rule[rule];
+    if (r->type == NULL || !PyType_IsSubtype(type, r->type) ||
+        type->tp_getattro != PyObject_GenericGetAttr)
+        return GL_NOT_OURS;
+    unsigned replaced = 0, tag = 0;
+    for (int i = 0; i < GL_RULE_METHODS && r->method[i]; i++) {
+#ifdef GL_FREE_THREADED
+        PyObject *found = _PyType_LookupRef(type, r->method[i]);
+#else
+        PyObject *found = Py_XNewRef(_PyType_Lookup(type, r->method[i]));
+#endif
+        if (i == 0)
+            tag = GL_READ(type->tp_version_tag);
+        if (!is_original(r, type, r->method[i], found))
+            replaced |= 1u << i;
+        Py_XDECREF(found);
+    }
+    if (tag != 0 && tag == GL_READ(type->tp_version_tag))
+        __atomic_store_n(&G.rule[rule].seen, (uint64_t)tag << 16 | replaced, __ATOMIC_RELAXED);
+    return replaced;
+}
+
+GL_PRIVATE_INLINE unsigned
+gl_replaced(enum gl_rule rule, PyTypeObject *type)
+{
+    unsigned tag = GL_READ(type->tp_version_tag);
+    uint64_t seen = __atomic_load_n(&G.rule[rule].seen, __ATOMIC_RELAXED);
+    return tag != 0 && tag == seen >> 16 ? (unsigned)(seen & 0xFFFF) : rule_look(rule, type);
+}
+
+GL_PRIVATE bool
+gl_native(enum gl_rule rule, PyObject *o)
+{
+    const struct gl_rule_class *r = &G.rule[rule];
+    if (Py_TYPE(o) != r->type || gl_replaced(rule, r->type) != 0)
+        return false;
+    if (r->type->tp_dictoffset == 0)
+        return true;
+    PyObject *own = PyObject_GenericGetDict(o, NULL);
+    bool native = own != NULL;
+    for (int i = 0; native && i < GL_RULE_METHODS && r->method[i]; i++)
+        native = PyDict_Contains(own, r->method[i]) == 0;
+    Py_XDECREF(own);
+    PyErr_Clear();
+    return native;
+}
+
+/* ---- who schedules --------------------------------------------------------------------- */
+
+GL_PRIVATE_INLINE bool
+gl_handles_hooked(void)
+{
+    return gl_replaced(GL_RULE_HANDLE, G.rule[GL_RULE_HANDLE].type) != 0;
+}
+
+GL_PRIVATE_INLINE gl_loop *
+gl_native_loop(PyObject *loop)
+{
+    if (loop == NULL || /* a future that somebody is initialising anew */
+        gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) != 0)
+        return NULL;
+    gl_loop *self = (gl_loop *)loop;
+    if (self->debug || gl_handles_hooked() || self->closed || self->replaced || self->shared == NULL ||
+        gl_loop_is_foreign(self))
+        return NULL;
+    return self;
+}
+
+GL_PRIVATE void
+gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value)
+{
+    PyObject *const *method = G.rule[GL_RULE_LOOP].method;
+    for (unsigned i = 0; PyUnicode_Check(name) && i < GL_RULE_METHODS && method[i]; i++)
+        if (PyUnicode_Compare(name, method[i]) == 0)
+            loop->replaced = (uint8_t)((loop->replaced & ~(1u << i)) | (unsigned)(value != NULL) << i);
+}
