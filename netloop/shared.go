@@ -141,8 +141,7 @@ type Shared struct {
 	BlockedLimit, BlockedEnd, BlockedSince int64
 	BlockedSpells                          uint64
 	BlockedTold, BlockedInsisted           uint32
-	Introspection                          int32
-	_                                      uint32
+	Asker                                  uintptr
 }
 
 // Metrics is gl_metrics.

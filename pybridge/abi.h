@@ -232,6 +232,15 @@ typedef struct gl_watchdog {
     size_t (*describe)(struct gl_shared *shared, char *out, size_t room);
 } gl_watchdog;
 
+/* Who asks this process about itself, for Python to answer; for the monitor where Python doesn't. */
+typedef struct gl_asker {
+    int64_t since;           /* atomic, C: ns; since then a thread waits for the GIL to answer, or 0 */
+    int32_t fd;              /* atomic, C: 1 + the connection; who sets it to 0 has it */
+    int32_t listener;        /* C's, and which file it is */
+    uint64_t dev, ino;
+    int32_t (*next)(void);   /* accepts another one, or returns -1; does not wait, needs no GIL */
+} gl_asker;
+
 #define GL_DEADLINE_NONE INT64_MAX
 #define GL_LARGE_MAX 16
 #define GL_NO_RING 1u         /* make no system calls in batches (GOLOOP_IO_URING=0) */
@@ -287,8 +296,7 @@ typedef struct gl_shared {
     uint32_t blocked_told;   /* atomic: C sets it when it has the GIL for the report, the monitor
                               * clears it */
     uint32_t blocked_insisted; /* the monitor's */
-    int32_t introspection;   /* atomic, C: the socket at which Python answers, or -1 */
-    uint32_t unused;
+    gl_asker *asker;         /* set by C before reactor_new; of the process */
 } gl_shared;
 
 /*

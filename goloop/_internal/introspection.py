@@ -18,6 +18,10 @@ A row has the task's id, name and stack (innermost first; each frame is [functio
 and the tasks that await it.  Each answer has "protocol" and "pid", and where the question was not
 understood, "error".
 
+Somebody may close the socket (os.closerange in a program that makes itself a daemon), and its
+number is another file's then: that is left alone, and nobody answers until introspect() is called
+again.
+
 While something holds the GIL, no Python thread can answer.  Then the monitor does
 (pybridge/golib/introspect.c), at the same socket and whatever it is asked: it says
 {"partial": true}, and tells of each loop what is known without the GIL: its "metrics",
@@ -28,7 +32,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import json
 import os
 import re
@@ -47,6 +50,8 @@ from .version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from .described import Row
 
 PROTOCOL = 1
@@ -60,6 +65,8 @@ _QUESTION_SECONDS = 1
 _ANSWER_SECONDS = 10
 
 _serving: socket.socket | None = None
+# Which file it is, as fstat(2) says: whoever closes all descriptors closes it too.
+_serving_file = (0, 0)
 _forks_watched = False
 
 
@@ -89,25 +96,31 @@ def peer(sock: socket.socket) -> tuple[int, int]:
 def introspect() -> None:
     """Let `python -m goloop ps` and its kin look at this process and its forked children.
 
-    Idempotent.  Raises OSError where the socket can't be had.
+    Idempotent, but that it makes a socket anew where somebody has closed it.  Raises OSError where
+    the socket can't be had.
     """
-    global _serving, _forks_watched
-    if _serving is not None:
+    global _serving, _serving_file, _forks_watched
+    if _is_file(_serving, _serving_file):
         return
+    _stop()
     server = socket.socket(socket.AF_UNIX)
     try:
         _bind(server)
         # Who asks while the GIL is held, and gives up, stays in the queue until it is let go.
         server.listen(64)
+        # What accepts must not wait for it: the monitor does so too, while the GIL is held.
+        server.setblocking(False)
     except OSError:
         server.close()
         raise
-    _serving = server
-    _tell_monitor(server.fileno())
+    _serving, _serving_file = server, _file(server)
+    _tell_core(server.fileno())
     if not _forks_watched:
         os.register_at_fork(after_in_child=_in_child)
         _forks_watched = True
-    threading.Thread(target=_serve, args=(server,), name="goloop-introspect", daemon=True).start()
+    threading.Thread(
+        target=_serve, args=(server, _serving_file), name="goloop-introspect", daemon=True
+    ).start()
 
 
 def introspect_if_asked() -> None:
@@ -119,20 +132,39 @@ def introspect_if_asked() -> None:
 
 
 def _in_child() -> None:
-    global _serving
     if _serving is not None:
-        _tell_monitor(-1)
-        _serving.close()
-        _serving = None
+        _stop()
         introspect_if_asked()
 
 
-def _tell_monitor(fd: int) -> None:
-    """Where to answer while the GIL is held; -1: nowhere."""
+def _stop() -> None:
+    """Forget the socket, and close it unless its number is somebody else's by now."""
+    global _serving
+    _tell_core(-1)
+    if _is_file(_serving, _serving_file):
+        _serving.close()
+    elif _serving is not None:
+        _serving.detach()
+    _serving = None
+
+
+def _file(sock: socket.socket) -> tuple[int, int]:
+    facts = os.fstat(sock.fileno())
+    return facts.st_dev, facts.st_ino
+
+
+def _is_file(server: socket.socket | None, file: tuple[int, int]) -> TypeGuard[socket.socket]:
+    with contextlib.suppress(OSError):
+        return server is not None and _file(server) == file
+    return False
+
+
+def _tell_core(fd: int) -> None:
+    """Where others ask, for _core._next_asker() and the monitor; -1: nowhere."""
     if chosen.native:
         from .. import _core
 
-        _core._set_introspection(fd)
+        _core._set_asker(fd)
 
 
 def _bind(server: socket.socket) -> None:
@@ -194,24 +226,28 @@ def _remove_own(path: str, pid: int) -> None:
 # ---- question and answer -------------------------------------------------------------------
 
 
-def _serve(server: socket.socket) -> None:
-    # accept() would take a connection without the GIL, and then wait for that: the monitor could
-    # not answer it any more.
-    server.setblocking(False)
+def _serve(server: socket.socket, file: tuple[int, int]) -> None:
+    while (client := _next(server, file)) is not None:
+        handle(client)
+
+
+def _next(server: socket.socket, file: tuple[int, int]) -> socket.socket | None:
+    """The connection of who asks next; None once the socket is no more, or somebody else's."""
+    if chosen.native:
+        from .. import _core
+
+        number = _core._next_asker(file[1])
+        return socket.socket(socket.AF_UNIX, fileno=number) if number >= 0 else None
     waiting = select.poll()
     waiting.register(server, select.POLLIN)
     while True:
         waiting.poll()
+        if not _is_file(server, file):
+            return None
         try:
-            client, _ = server.accept()
-        except BlockingIOError:
-            continue  # the monitor has answered
-        except OSError as error:
-            if error.errno == errno.EBADF:
-                return
-            time.sleep(1)  # no descriptors are left
-            continue
-        handle(client)
+            return server.accept()[0]
+        except OSError:
+            time.sleep(0.02)  # who asked has gone, or no descriptors are left
 
 
 def handle(client: socket.socket) -> None:

@@ -46,6 +46,7 @@
 #include "state/python_stack.c"
 #include "state/door.c"
 #include "state/watchdog.c"
+#include "state/asker.c"
 #include "state/stopped.c"
 
 #include "tasks/current_lazily.c"
@@ -171,7 +172,7 @@ core_refuse_again(void)
 /* In order: each may need what those before it have made. */
 static int (*const inits[])(PyObject *module) = {
     gl_names_init,      gl_calls_init,         gl_lease_init,         gl_loops_init,
-    gl_metrics_init,    gl_watchdog_init,      gl_hold_init,
+    gl_metrics_init,    gl_watchdog_init,      gl_asker_init,         gl_hold_init,
     gl_stopped_init,
     gl_tasks_init,      gl_handle_init_types,  gl_sockop_init_type,   gl_loop_init_type,
     gl_stream_init_type, gl_pipe_init_types,   gl_listener_init_type, gl_clients_init_type,

@@ -1,15 +1,14 @@
 /*
  * introspect.c: answers `goloop ps` and `goloop top` for a process whose GIL is held.
  *
- * Python listens at the socket (goloop/_internal/introspection.py), and answers by a thread of its own, which
- * needs the GIL.  Where it does not come for some ticks though somebody waits, this does: it tells
- * what the shared blocks and the watchdog know, and says that it is not all ("partial").
+ * A thread of Python's answers (goloop/_internal/introspection.py), which needs the GIL.  Where it does
+ * not get it though somebody waits (core/state/asker.c), this answers: it tells what the shared
+ * blocks and the watchdog know, and says that it is not all ("partial").
  *
  * introspect_look is the monitor thread's, with its lock; each answer has a thread of its own, so
  * that nobody who asks can hold up the monitor.
  */
 #define _GNU_SOURCE 1
-#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -22,7 +21,7 @@
 #include "introspect.h"
 #include "thread.h"
 
-/* Python has been given so long to take the connection. */
+/* Python has been given so long to come. */
 #define PATIENCE_NS 500000000
 #define QUESTION_MS 1000
 #define ANSWER_MS 10000
@@ -148,21 +147,6 @@ ready(int fd, short events, int ms)
     return poll(&p, 1, ms) == 1;
 }
 
-/* Only the process's own user and root are answered. */
-static bool
-may_ask(int fd)
-{
-#if defined(SO_PEERCRED)
-    struct ucred who;
-    socklen_t n = sizeof who;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 &&
-           (who.uid == 0 || who.uid == geteuid());
-#else
-    (void)fd;
-    return true; /* the folder's mode keeps others out */
-#endif
-}
-
 static void *
 introspect_answer(void *arg)
 {
@@ -195,29 +179,16 @@ introspect_answer(void *arg)
 }
 
 void
-introspect_look(int32_t listener, int64_t now)
+introspect_look(gl_asker *asker, int64_t now)
 {
-    /* lint: allow mutable-static: the monitor thread's own */
-    static int64_t waits_since;
+    int64_t since = asker ? __atomic_load_n(&asker->since, __ATOMIC_ACQUIRE) : 0;
     pthread_t thread;
-    if (!ready(listener, POLLIN, 0)) {
-        waits_since = 0;
+    if (since == 0 || now - since < PATIENCE_NS)
         return;
-    }
-    if (waits_since == 0)
-        waits_since = now;
-    if (now - waits_since < PATIENCE_NS)
+    int fd = __atomic_exchange_n(&asker->fd, 0, __ATOMIC_ACQ_REL) - 1;
+    if (fd < 0 && (fd = asker->next()) < 0)
         return;
-#if defined(__linux__)
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-#else
-    int fd = accept(listener, NULL, NULL);
-    if (fd >= 0)
-        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-#endif
-    if (fd < 0)
-        return;
-    if (!may_ask(fd) || thread_start(&thread, introspect_answer, (void *)(intptr_t)fd) != 0)
+    if (thread_start(&thread, introspect_answer, (void *)(intptr_t)fd) != 0)
         close(fd);
     else
         pthread_detach(thread);

@@ -4,8 +4,8 @@
 
 #include "abi.h"
 
-/* The monitor has seen that an iteration lasts: looks whether somebody waits at the socket. */
-void introspect_look(int32_t listener, int64_t now);
+/* The monitor has seen that an iteration lasts: looks whether somebody waits for an answer. */
+void introspect_look(gl_asker *asker, int64_t now);
 
 /* Of monitor.c: calls `each` for every reactor, with the monitor's lock. */
 void monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg);

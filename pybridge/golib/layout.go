@@ -64,7 +64,7 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.unsent)]byte         = [unsafe.Offsetof(netloop.Shared{}.Unsent)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.late_writes)]byte    = [unsafe.Offsetof(netloop.Shared{}.LateWrites)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.metrics)]byte        = [unsafe.Offsetof(netloop.Shared{}.Metrics)]byte{}
-	_ [unsafe.Offsetof(C.gl_shared{}.introspection)]byte  = [unsafe.Offsetof(netloop.Shared{}.Introspection)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.asker)]byte          = [unsafe.Offsetof(netloop.Shared{}.Asker)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.blocked_spells)]byte = [unsafe.Offsetof(netloop.Shared{}.BlockedSpells)]byte{}
 	_ [unsafe.Offsetof(C.gl_histogram{}.most)]byte        = [unsafe.Offsetof(netloop.Histogram{}.Most)]byte{}
 	_ [unsafe.Offsetof(C.gl_histogram{}.bucket)]byte      = [unsafe.Offsetof(netloop.Histogram{}.Bucket)]byte{}

@@ -153,9 +153,8 @@ monitor_look(void)
             monitor_send(w);
         }
         watchdog_look(w->reactor, sh, now);
-        int32_t socket = __atomic_load_n(&sh->introspection, __ATOMIC_RELAXED);
-        if (socket >= 0 && now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= HELD_NS)
-            introspect_look(socket, now);
+        if (now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= HELD_NS)
+            introspect_look(sh->asker, now);
     }
     if (busy)
         monitor.steady += monitor.steady < STEADY_TICKS;

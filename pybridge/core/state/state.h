@@ -552,6 +552,10 @@ GL_PRIVATE void gl_door_leave(const PyGILState_STATE *gil);
 /* Python ends: nobody comes in any more; returns when all have left. */
 GL_PRIVATE void gl_door_shut(void);
 
+/* ---- asker.c -------------------------------------------------------------------- */
+
+GL_PRIVATE int gl_asker_init(PyObject *module);
+
 /* ---- stopped.c ------------------------------------------------------------------ */
 
 GL_PRIVATE int gl_stopped_init(PyObject *module);

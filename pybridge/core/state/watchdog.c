@@ -204,7 +204,7 @@ gl_watchdog_open(gl_shared *sh)
     b->own.frames = b->holder.frames = 0;
     sh->block = b;
     sh->watchdog = &watchdog;
-    sh->introspection = G.introspection - 1;
+    sh->asker = &G.asker;
     return 0;
 }
 
@@ -342,29 +342,6 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     return list;
 }
 
-static void
-set_answering(gl_loop *loop)
-{
-    GL_GUARD(loop);
-    if (loop->shared != NULL)
-        GL_WRITE(loop->shared->introspection, G.introspection - 1);
-}
-
-/* _set_introspection(fd): the socket at which Python answers; -1: none. */
-static PyObject *
-set_introspection(PyObject *Py_UNUSED(module), PyObject *number)
-{
-    long fd = PyLong_AsLong(number);
-    if (fd == -1 && PyErr_Occurred())
-        return NULL;
-    G.introspection = fd < 0 ? 0 : (int)fd + 1;
-    gl_loop_list all = gl_loops_all(false);
-    for (uint32_t i = 0; i < all.len; i++)
-        set_answering(all.item[i]);
-    gl_loops_drop(&all);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef watchdog_table[] = {
     {"_block", GL_NOARGS(loop__block), NULL},
     {"_set_watchdog", (PyCFunction)loop__set_watchdog, METH_VARARGS, NULL},
@@ -374,8 +351,6 @@ GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
 
 static PyMethodDef watchdog_functions[] = {
     {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
-    {"_set_introspection", GL_ONEARG(set_introspection),
-     PyDoc_STR("Where the monitor answers when Python does not: a socket, or -1.")},
     {"_thread_stack", GL_ONEARG(thread_stack),
      PyDoc_STR("The Python stack of a thread, read without the GIL; for tests.")},
     {"_collected", GL_NOARGS(collected),

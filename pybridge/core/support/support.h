@@ -198,8 +198,7 @@ struct gl_globals {
                                    * message callback), which may let another thread in [atomic] */
     const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
                                    * (state/calls.c) [GIL] */
-    int introspection;            /* 1 + the socket at which goloop._internal.introspection answers, or 0
-                                   * (state/watchdog.c) [GIL] */
+    gl_asker asker;               /* state/asker.c */
     int64_t gc_ns, gc_began;      /* what Python's collector took in process gc_pid, and when it
                                    * began or 0 (state/watchdog.c) [GIL] */
     long gc_pid;
