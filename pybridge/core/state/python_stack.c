@@ -3,21 +3,22 @@
  *
  * For the watchdog, which tells what a thread does that may keep the GIL for ever.  The thread
  * runs on meanwhile, so that each pointer found may be stale: nothing is dereferenced.  Memory is
- * read by way of a pipe, since write(2) answers EFAULT for an address that is none; each code object
- * must say that it is one; what was read counts only if its object is still the same afterwards;
- * and a chain of frames that breaks is read again.  No reference is counted, nothing is written but
- * the caller's buffer.
+ * copied by process_vm_readv(2), which answers EFAULT for an address that is none, asks for no right
+ * where the process is one's own, and needs no descriptor; where a sandbox refuses it there is no
+ * stack.  Each code object must say that it is one; what was read counts only if its object is still
+ * the same afterwards; and a chain of frames that breaks is read again.  No reference is counted,
+ * nothing is written but the caller's buffer.
  *
  * The frames' layout is CPython's own business.  It is the same from 3.12 to 3.15; of a newer
  * Python, or one without the GIL, there is no stack.
  */
 #include "state/private.h"
 
-#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #endif
 
 #if PY_VERSION_HEX < 0x030C0000
@@ -47,72 +48,34 @@ typedef struct {
 #define LINES_MAX 65536
 #define CODE_UNIT 2 /* bytes, as since 3.6 */
 
-typedef struct {
-    int end[2];
-} window;
-
-/* write(2), but not by its name, where what checks memory (ASan) would look at it first. */
-static ssize_t
-kernel_write(int fd, uintptr_t from, size_t n)
+/* Copies n <= 4096 bytes; false where they can't be read.  By its number, for what checks memory
+ * (ASan) would look at it first. */
+static bool
+read_memory(uintptr_t from, void *to, size_t n)
 {
 #if defined(__linux__)
-    return syscall(SYS_write, fd, from, n);
+    struct iovec there = {(void *)from, n}, here = {to, n};
+    return syscall(SYS_process_vm_readv, getpid(), &here, 1L, &there, 1L, 0L) == (long)n;
 #else
-    return write(fd, (const void *)from, n);
+    (void)from, (void)to, (void)n;
+    return false;
 #endif
-}
-
-static bool
-window_open(window *w)
-{
-    if (!KNOWN || pipe(w->end) < 0)
-        return false;
-    for (int i = 0; i < 2; i++) {
-        (void)fcntl(w->end[i], F_SETFD, FD_CLOEXEC);
-        (void)fcntl(w->end[i], F_SETFL, O_NONBLOCK);
-    }
-    return true;
-}
-
-static void
-window_close(window *w)
-{
-    close(w->end[0]);
-    close(w->end[1]);
-}
-
-/* Copies n <= 4096 bytes; false where they can't be read. */
-static bool
-window_read(window *w, uintptr_t from, void *to, size_t n)
-{
-    ssize_t got = kernel_write(w->end[1], from, n);
-    if (got <= 0)
-        return false;
-    bool whole = (size_t)got == n;
-    for (char *p = to; got > 0;) {
-        ssize_t k = read(w->end[0], p, (size_t)got);
-        if (k <= 0)
-            return false;
-        p += k;
-        got -= k;
-    }
-    return whole;
 }
 
 /* The head of a str of one block. */
 static bool
-window_str(window *w, PyObject *text, PyASCIIObject *head)
+read_str(PyObject *text, PyASCIIObject *head)
 {
-    return window_read(w, (uintptr_t)text, head, sizeof *head) &&
+    return read_memory((uintptr_t)text, head, sizeof *head) &&
            head->ob_base.ob_type == &PyUnicode_Type && head->state.compact && head->length >= 0;
 }
 
 /* A str as UTF-8, cut to the room. */
 static bool
-window_text(window *w, PyObject *text, char *to, size_t room)
+read_text(PyObject *text, char *to, size_t room)
 {
     PyASCIIObject head, after;
-    if (!window_str(w, text, &head))
+    if (!read_str(text, &head))
         return false;
     size_t kind = head.state.kind, n = (size_t)head.length, out = 0;
     uintptr_t data = (uintptr_t)text +
@@ -122,9 +85,9 @@ window_text(window *w, PyObject *text, char *to, size_t room)
     n = n < sizeof raw / 4 ? n : sizeof raw / 4;
     if (kind != 1 && kind != 2 && kind != 4)
         return false;
-    if (n > 0 && !window_read(w, data, raw, n * kind))
+    if (n > 0 && !read_memory(data, raw, n * kind))
         return false;
-    if (!window_str(w, text, &after) || after.length != head.length || after.hash != head.hash)
+    if (!read_str(text, &after) || after.length != head.length || after.hash != head.hash)
         return false;
     for (size_t i = 0; i < n && out + 5 <= room; i++) {
         uint32_t c = 0;
@@ -192,12 +155,12 @@ line_of(const uint8_t *table, size_t n, int line, long offset)
 }
 
 static int
-window_line(window *w, const PyCodeObject *code, uintptr_t address, uintptr_t instruction)
+read_line(const PyCodeObject *code, uintptr_t address, uintptr_t instruction)
 {
     PyVarObject head;
     uintptr_t first = address + offsetof(PyCodeObject, co_code_adaptive);
     uintptr_t table = (uintptr_t)code->co_linetable;
-    if (!window_read(w, table, &head, sizeof head) || head.ob_base.ob_type != &PyBytes_Type ||
+    if (!read_memory(table, &head, sizeof head) || head.ob_base.ob_type != &PyBytes_Type ||
         head.ob_size < 0 || head.ob_size > LINES_MAX)
         return 0;
     size_t n = (size_t)head.ob_size;
@@ -208,7 +171,7 @@ window_line(window *w, const PyCodeObject *code, uintptr_t address, uintptr_t in
     size_t got = 0;
     while (got < n) {
         size_t k = n - got < 4096 ? n - got : 4096;
-        if (!window_read(w, table + offsetof(PyBytesObject, ob_sval) + got, bytes + got, k))
+        if (!read_memory(table + offsetof(PyBytesObject, ob_sval) + got, bytes + got, k))
             break;
         got += k;
     }
@@ -223,23 +186,23 @@ window_line(window *w, const PyCodeObject *code, uintptr_t address, uintptr_t in
 
 /* 1: a frame of Python's; 0: one between two calls of C; -1: nonsense. */
 static int
-window_frame(window *w, const frame_head *frame, python_frame *to)
+read_frame(const frame_head *frame, python_frame *to)
 {
     PyCodeObject code;
     uintptr_t address = (uintptr_t)frame->code & ~FLAGS;
-    if (!window_read(w, address, &code, offsetof(PyCodeObject, co_code_adaptive)))
+    if (!read_memory(address, &code, offsetof(PyCodeObject, co_code_adaptive)))
         return -1;
     PyTypeObject *type = ((PyObject *)&code)->ob_type;
     if (type != &PyCode_Type)
         return type == Py_TYPE(Py_None) ? 0 : -1;
-    if (!window_text(w, code.co_qualname, to->function, sizeof to->function) ||
-        !window_text(w, code.co_filename, to->file, sizeof to->file))
+    if (!read_text(code.co_qualname, to->function, sizeof to->function) ||
+        !read_text(code.co_filename, to->file, sizeof to->file))
         return -1;
     if (to->file[0] == '<' && strncmp(to->file, "<shim>", 6) == 0)
         return 0;
-    to->line = window_line(w, &code, address, frame->instruction);
+    to->line = read_line(&code, address, frame->instruction);
     PyCodeObject after;
-    if (!window_read(w, address, &after, offsetof(PyCodeObject, co_code_adaptive)))
+    if (!read_memory(address, &after, offsetof(PyCodeObject, co_code_adaptive)))
         return -1;
     bool same = ((PyObject *)&after)->ob_type == type && after.co_qualname == code.co_qualname &&
                 after.co_filename == code.co_filename && after.co_linetable == code.co_linetable;
@@ -248,14 +211,14 @@ window_frame(window *w, const frame_head *frame, python_frame *to)
 
 /* How many frames, or -1 where the chain breaks. */
 static int
-window_walk(window *w, PyThreadState *ts, python_frame *to, int room)
+read_walk(PyThreadState *ts, python_frame *to, int room)
 {
     PyThreadState state;
     uintptr_t next = 0;
-    if (!window_read(w, (uintptr_t)ts, &state, sizeof state))
+    if (!read_memory((uintptr_t)ts, &state, sizeof state))
         return -1;
 #if PY_VERSION_HEX < 0x030D0000
-    if (!window_read(w, (uintptr_t)&state.cframe->current_frame, &next, sizeof next))
+    if (!read_memory((uintptr_t)&state.cframe->current_frame, &next, sizeof next))
         return -1;
 #else
     next = (uintptr_t)state.current_frame;
@@ -263,9 +226,9 @@ window_walk(window *w, PyThreadState *ts, python_frame *to, int room)
     int n = 0;
     for (int steps = 0; next != 0 && n < room && steps < 4 * room; steps++) {
         frame_head frame;
-        if (!window_read(w, next, &frame, sizeof frame))
+        if (!read_memory(next, &frame, sizeof frame))
             return -1;
-        int what = window_frame(w, &frame, &to[n]);
+        int what = read_frame(&frame, &to[n]);
         if (what < 0)
             return -1;
         n += what;
@@ -277,17 +240,15 @@ window_walk(window *w, PyThreadState *ts, python_frame *to, int room)
 GL_PRIVATE int
 python_stack(PyThreadState *ts, python_frame *to, int room)
 {
-    window w;
     int n = -1;
-    if (ts == NULL || !window_open(&w))
+    if (!KNOWN || ts == NULL)
         return 0;
     for (int i = 0; i < TRIES && n < 0; i++) {
         const struct timespec moment = {0, 50000};
         if (i > 0)
             nanosleep(&moment, NULL);
-        n = window_walk(&w, ts, to, room);
+        n = read_walk(ts, to, room);
     }
-    window_close(&w);
     return n < 0 ? 0 : n;
 }
 
@@ -299,19 +260,17 @@ python_gil_holder(void)
 #elif PY_VERSION_HEX < 0x030D0000
     return NULL; /* 3.12 tells nobody */
 #else
-    window w;
-    PyThreadState *holder = NULL, state;
-    if (!window_open(&w))
+    if (!KNOWN)
         return NULL;
+    PyThreadState *holder = NULL, state;
     PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
     for (int i = 0; ts != NULL && holder == NULL && i < 10000; i++) {
-        if (!window_read(&w, (uintptr_t)ts, &state, sizeof state))
+        if (!read_memory((uintptr_t)ts, &state, sizeof state))
             break;
         if (state.state == 1) /* _Py_THREAD_ATTACHED */
             holder = ts;
         ts = state.next;
     }
-    window_close(&w);
     return holder;
 #endif
 }
