@@ -92,7 +92,8 @@ def introspect() -> None:
 
     A thread then answers at a Unix socket, its own user and root alone, here and in children that
     are forked later.  `GOLOOP_INTROSPECT=1` in the environment does the same.  From Python 3.14 on
-    `ps` and `pstree` do without.  Further calls change nothing.  Since 0.2.0.
+    `ps` and `pstree` do without.  Further calls change nothing, unless the program has closed the
+    socket meanwhile, as daemons close all descriptors: then there is a new one.  Since 0.2.0.
 
     Raises:
         OSError: No socket can be had.

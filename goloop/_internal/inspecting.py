@@ -53,8 +53,13 @@ class Question:
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.setblocking(False)
-            self._socket.connect(address(pid))
-            if peer(self._socket)[0] not in (pid, 0):
+            try:
+                self._socket.connect(address(pid))
+            except ConnectionRefusedError:
+                if not introspection.ABSTRACT:
+                    raise
+                self._socket.connect(f"\0{introspection.NAME}{pid}")  # up to goloop 0.2.0
+            if peer(self._socket)[0] not in (pid, None):
                 raise NoAnswer(f"process {pid}: another process answers in its name")
             self._socket.sendall(json.dumps(question).encode() + b"\n")
         except BaseException as error:
@@ -166,7 +171,7 @@ def answering() -> list[int]:
                 with contextlib.suppress(OSError):
                     os.unlink(address(pid))
         return found
-    prefix = "@" + introspection.NAME
+    prefix = "@" + introspection.prefix()
     pids = set()
     with contextlib.suppress(OSError), open("/proc/net/unix", "rb") as file:
         for line in file:

@@ -5,7 +5,8 @@ Unix socket, to the program's own user and to root.  Nothing is opened unless as
 child answers too, by a thread and a socket of its own.
 
 On Linux the socket has an abstract name (unix(7)): no file is left behind, no setting of either
-side moves it, and who asks looks whether it is really the process that answers.  Elsewhere it
+side moves it, and who asks looks whether it is really the process that answers.  A process of
+another PID namespace (another container) is neither asked nor answered.  Elsewhere it
 lies in a folder of the user's own.
 
 The protocol, version 1.  Who asks sends one line of JSON, and reads one JSON document to the end:
@@ -57,7 +58,8 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 ABSTRACT = sys.platform == "linux"
 
-# An abstract name, before the process's id.
+# Abstract names belong to the network, which containers may share; processes' ids do not, and the
+# first of each container is 1.  So the name of such a set of ids stands before the id.
 NAME = "goloop-introspect-"
 
 _QUESTION_BYTES = 4096
@@ -72,7 +74,15 @@ _forks_watched = False
 
 def address(pid: int) -> str:
     """Where the program with that id answers."""
-    return f"\0{NAME}{pid}" if ABSTRACT else os.path.join(folder(), f"{pid}.sock")
+    return f"\0{prefix()}{pid}" if ABSTRACT else os.path.join(folder(), f"{pid}.sock")
+
+
+def prefix() -> str:
+    """What stands before the ids of the processes that this one can see, in an abstract name."""
+    try:
+        return f"{NAME}{os.stat('/proc/self/ns/pid').st_ino}-"
+    except OSError:
+        return f"{NAME}0-"  # there is no /proc
 
 
 def folder() -> str:
@@ -80,10 +90,13 @@ def folder() -> str:
     return os.path.join(tempfile.gettempdir(), f"goloop-{os.getuid()}")
 
 
-def peer(sock: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end."""
+def peer(sock: socket.socket) -> tuple[int | None, int]:
+    """The process and the user at the other end.
+
+    The process is 0 where it is in another PID namespace, and None where the system tells none.
+    """
     if not hasattr(socket, "SO_PEERCRED"):
-        return 0, os.geteuid()  # the folder's mode keeps others out
+        return None, os.geteuid()  # the folder's mode keeps others out
     size = struct.calcsize("3i")
     facts = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, uid, _ = struct.unpack("3i", facts)
@@ -253,10 +266,12 @@ def _next(server: socket.socket, file: tuple[int, int]) -> socket.socket | None:
 def handle(client: socket.socket) -> None:
     """Answer the question that comes in by an accepted connection, and close it.
 
-    Other users than the process's own and root get no answer.  Raises nothing.
+    Other users than the process's own and root get no answer, nor do other containers.  Raises
+    nothing.
     """
     with client, contextlib.suppress(Exception):
-        if peer(client)[1] not in (os.geteuid(), 0):
+        pid, uid = peer(client)
+        if pid == 0 or uid not in (os.geteuid(), 0):
             return
         client.settimeout(_QUESTION_SECONDS)
         question = _read(client)

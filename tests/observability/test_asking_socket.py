@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from asked_programs import goloop, running, until
+
+from goloop._internal import introspection
+from goloop._internal.introspection import address
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 
@@ -88,3 +93,124 @@ def test_a_daemon_can_have_a_new_socket(tmp_path: Path) -> None:
             assert answer_at(path) == b"app"
         finally:
             os.kill(pid, signal.SIGKILL)
+
+
+# ---- who is heard --------------------------------------------------------------------------
+
+HOLDS = """
+import re, threading, time, goloop
+[answering] = [each for each in threading.enumerate() if each.name == "goloop-introspect"]
+def call():
+    with open(f"/proc/self/task/{answering.native_id}/syscall") as file:
+        return file.read().split()[0]
+while call() not in ("232", "281", "22"):  # epoll_wait, or epoll_pwait on either processor
+    time.sleep(0.01)
+print("ready", flush=True)
+re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
+"""
+
+STRANGER = """
+import os, socket, sys
+os.setgroups([])
+os.setresuid(65534, 65534, 65534)
+for _ in range(200):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(sys.argv[1].replace("@", "\\0"))
+        try:
+            assert client.recv(100) == b""
+        except ConnectionResetError:
+            pass
+print("refused")
+"""
+
+
+@linux_only
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_is_refused_without_python() -> None:
+    with running(HOLDS) as process:
+        name = address(process.pid).replace("\0", "@")
+        done = subprocess.run(
+            [sys.executable, "-c", STRANGER, name], stdout=subprocess.PIPE, text=True, check=False
+        )
+    assert done.stdout == "refused\n"
+
+
+ISOLATED = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+# Asks its process 1, that is itself, by a name that another one has.
+ASKS = """
+from goloop._internal import inspecting, introspection
+introspection.prefix = lambda: "PREFIX"
+print("ready", flush=True)
+try:
+    inspecting.ask(1, "tasks")
+except inspecting.NoAnswer as error:
+    print(error, flush=True)
+"""
+
+# Both are process 1, and have the network in common.
+CONTAINER = """
+import asyncio, json, os, subprocess, sys
+import goloop
+async def main():
+    asyncio.current_task().set_name("NAME")
+    print("ready", os.getpid(), flush=True)
+    command = [sys.executable, "-m", "goloop", "top", "1", "--once", "--json"]
+    while await asyncio.to_thread(sys.stdin.readline):
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+        [process] = json.loads(done.stdout)["processes"]
+        [loop] = process["loops"]
+        print(*{task["name"] for task in loop["tasks"]}, flush=True)
+goloop.run(main())
+"""
+
+
+def container(name: str) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    return running(CONTAINER.replace("NAME", name), "ready 1\n", before=ISOLATED)
+
+
+def may_unshare() -> bool:
+    """Whether this user, and the machine, have PID namespaces."""
+    try:
+        done = subprocess.run([*ISOLATED, "true"], capture_output=True, check=False)
+        return done.returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+namespaces = pytest.mark.skipif(not may_unshare(), reason="no PID namespaces for this user")
+
+
+@namespaces
+def test_containers_with_one_network_do_not_see_each_other() -> None:
+    with container("pod_a") as first, container("pod_b") as second:
+        for process, name in ((first, "pod_a"), (second, "pod_b")):
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{name}\n"
+
+
+def child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+@namespaces
+def test_who_is_in_another_pid_namespace_is_neither_answered_nor_believed() -> None:
+    with container("pod_a") as process:
+        inner = os.stat(f"/proc/{child_of(process.pid)}/ns/pid").st_ino
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(60)
+            client.connect(f"\0{introspection.NAME}{inner}-1")
+            with contextlib.suppress(ConnectionResetError):
+                client.sendall(b'{"ask": "tasks"}\n')
+                assert client.recv(100) == b""
+    with socket.socket(socket.AF_UNIX) as impostor:
+        impostor.bind(f"\0{os.getpid()}-1")
+        impostor.listen()
+        asks = ASKS.replace("PREFIX", f"{os.getpid()}-")
+        with running(asks, before=ISOLATED) as process:
+            assert process.stdout is not None
+            assert "another process answers in its name" in process.stdout.readline()

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 SECONDS = 60.0
@@ -15,11 +15,19 @@ SECONDS = 60.0
 
 @contextlib.contextmanager
 def running(
-    program: str, ready: str = "ready\n", *, asked: bool = True, **environ: str
+    program: str,
+    ready: str = "ready\n",
+    *,
+    asked: bool = True,
+    before: Sequence[str] = (),
+    **environ: str,
 ) -> Iterator[subprocess.Popen[str]]:
-    """The program, from the line that it prints when it is ready; `asked` whether it answers."""
+    """The program, from the line that it prints when it is ready; `asked` whether it answers.
+
+    `before` is a command that runs the one that follows it.
+    """
     with subprocess.Popen(
-        [sys.executable, "-c", program],
+        [*before, sys.executable, "-c", program],
         env={**os.environ, "GOLOOP_INTROSPECT": "1" if asked else "", **environ},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -180,7 +180,7 @@ def test_root_sees_the_programs_of_others() -> None:
 TAKEN = """
 import os, socket, sys, warnings
 squatter = socket.socket(socket.AF_UNIX)
-squatter.bind(f"\\0goloop-introspect-{os.getpid()}")
+squatter.bind(f"\\0goloop-introspect-{os.stat('/proc/self/ns/pid').st_ino}-{os.getpid()}")
 squatter.listen()
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")

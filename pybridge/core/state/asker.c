@@ -28,14 +28,15 @@
 #define REFUSED_MOST 16
 static const struct timespec pause_time = {0, 20000000};
 
-/* The process's own user and root. */
+/* The process's own user and root.  No process is 0 but one of another PID namespace: containers
+ * with one network see each other's abstract names, and each has a root. */
 static bool
 may_ask(int fd)
 {
 #if defined(SO_PEERCRED)
     struct ucred who;
     socklen_t n = sizeof who;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 &&
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.pid != 0 &&
            (who.uid == 0 || who.uid == geteuid());
 #else
     (void)fd;
