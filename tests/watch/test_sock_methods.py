@@ -54,6 +54,34 @@ async def test_sock_recv_into_fills_the_buffer(loop: Loop, pair: Pair) -> None:
     assert await loop.sock_recv_into(first, buffer) == 0
 
 
+@pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_DGRAM])
+async def test_a_message_is_received_whole_however_long_it_is(
+    loop: Loop, kind: socket.SocketKind
+) -> None:
+    """What a receive does not take of it is lost; only of a stream the rest comes later."""
+    near, far = socket.socketpair(socket.AF_UNIX, kind)
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 212_992)  # the kernel doubles it
+    near.setblocking(False)
+    message = os.urandom(400_000)
+    buffer = bytearray(1_000_000)
+    for waits in (False, True):
+        for receive in (
+            lambda: loop.sock_recv(near, 1_000_000),
+            lambda: loop.sock_recv_into(near, buffer),
+            lambda: loop.sock_recvfrom(near, 1_000_000),
+            lambda: loop.sock_recvfrom_into(near, buffer),
+        ):
+            receiving = asyncio.ensure_future(receive())
+            if waits:
+                await turns(5)
+            assert far.send(message) == len(message)
+            got = await receiving
+            got = got[0] if isinstance(got, tuple) else got
+            assert (got if isinstance(got, bytes) else bytes(buffer[:got])) == message
+    near.close()
+    far.close()
+
+
 async def test_sock_recvfrom_gives_a_datagram_and_its_sender(loop: Loop) -> None:
     with udp_socket() as first, udp_socket() as second:
         assert await loop.sock_sendto(first, b"hello", second.getsockname()) == 5
