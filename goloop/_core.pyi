@@ -226,6 +226,7 @@ class ReadPipeTransport(asyncio.ReadTransport, _Transport):
 
 @disjoint_base
 class WritePipeTransport(_FlowControlMixin, _Transport):
+    _exposed: bool
     def __init__(
         self,
         loop: Loop,
@@ -233,6 +234,7 @@ class WritePipeTransport(_FlowControlMixin, _Transport):
         protocol: asyncio.BaseProtocol,
         extra: dict[str, Any] | None = None,
         watch_end: bool = False,
+        exposed: bool = False,
     ) -> None: ...
 
 @disjoint_base

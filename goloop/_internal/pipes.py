@@ -2,14 +2,23 @@
 
 connect_read_pipe and connect_write_pipe are inherited and ask for transports here, as
 the subprocess transport does for a child's pipes.
+
+Who gives a file to connect_write_pipe has it too, and so may others: a print() or a child on the
+same stdout writes right behind write().  So such a pipe is written to at once, as asyncio's are.
+Only what goes to a child's stdin is collected, for nobody else has that pipe.
+
+A socket that keeps messages apart has asyncio's own transports: its messages may be as long as
+asyncio's reads, and no two of them may become one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import asyncio.unix_events
 import os
+import socket
 import stat
-from asyncio import futures
+from asyncio import base_subprocess, futures
 
 from .. import _core
 from .base import CoreLoop
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _wake: Any = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
+_unix_events: Any = asyncio.unix_events
 
 
 def _kind(pipe: Any, refusal: str) -> bool:
@@ -31,6 +41,18 @@ def _kind(pipe: Any, refusal: str) -> bool:
     if not stat.S_ISCHR(mode):
         raise ValueError(refusal)
     return False
+
+
+def _keeps_messages(pipe: Any) -> bool:
+    """Whether it is a socket of another kind than SOCK_STREAM."""
+    fd = pipe.fileno()
+    if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+        return False
+    sock = socket.socket(fileno=fd)
+    try:
+        return sock.type != socket.SOCK_STREAM
+    finally:
+        sock.detach()
 
 
 def _described(transport: Any, polled: str) -> str:
@@ -84,11 +106,19 @@ class WritePipeTransport(_core.WritePipeTransport):
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
         ends = _kind(pipe, "Pipe transport is only for pipes, sockets and character devices")
-        super().__init__(loop, pipe, protocol, entries, ends)
+        own = isinstance(protocol, base_subprocess.WriteSubprocessPipeProto)
+        super().__init__(loop, pipe, protocol, entries, ends, not own)
         if waiter is not None:
             loop.call_soon(_wake, waiter, None)
 
     _fileno = ReadPipeTransport._fileno
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Get optional transport information: 'pipe'."""
+        if name == "pipe" and not self._exposed:
+            self._exposed = True
+            self.get_write_buffer_size()  # sends what waits
+        return super().get_extra_info(name, default)
 
     def __repr__(self) -> str:
         size = self._polled[2]
@@ -105,7 +135,10 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.ReadTransport:
-        return ReadPipeTransport(self, pipe, protocol, waiter, extra)
+        message: Any = _unix_events._UnixReadPipeTransport
+        kind: Any = message if _keeps_messages(pipe) else ReadPipeTransport
+        made: asyncio.ReadTransport = kind(self, pipe, protocol, waiter, extra)
+        return made
 
     def _make_write_pipe_transport(
         self,
@@ -114,4 +147,7 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.WriteTransport:
-        return WritePipeTransport(self, pipe, protocol, waiter, extra)
+        message: Any = _unix_events._UnixWritePipeTransport
+        kind: Any = message if _keeps_messages(pipe) else WritePipeTransport
+        made: asyncio.WriteTransport = kind(self, pipe, protocol, waiter, extra)
+        return made

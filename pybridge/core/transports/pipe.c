@@ -28,17 +28,18 @@
 GL_PRIVATE int
 pipe_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"loop", "pipe", "protocol", "extra", "watch_end", NULL};
+    static char *names[] = {"loop", "pipe", "protocol", "extra", "watch_end", "exposed", NULL};
     gl_stream *s = (gl_stream *)self;
     transport_arguments a = TRANSPORT_ARGUMENTS;
-    int watch_end = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|Op", names, G.loop_type, &a.loop,
-                                     &a.file, &a.protocol, &a.given_extra, &watch_end))
+    int watch_end = 0, exposed = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|Opp", names, G.loop_type, &a.loop,
+                                     &a.file, &a.protocol, &a.given_extra, &watch_end, &exposed))
         return -1;
     GL_GUARD(a.loop);
     int rc = transport_construct(&s->base, &a);
     if (rc == 0) {
         s->watch_end = watch_end && s->kind == KIND_WRITE_PIPE;
+        s->exposed = (char)exposed;
         if ((rc = transport_begin(&s->base, Py_None)) < 0)
             transport_abandon(&s->base);
     }

@@ -45,6 +45,7 @@ static PyMemberDef read_pipe_members[] = {
 static PyMemberDef write_pipe_members[] = {
     TRANSPORT_MEMBERS,
     {"_conn_lost", T_UINT, offsetof(gl_stream, late_writes), READONLY, NULL},
+    {"_exposed", T_BOOL, offsetof(gl_stream, exposed), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -61,7 +61,7 @@ struct gl_stream {
     uint8_t kind;                 /* stream_kind */
     bool watch_end;               /* KIND_WRITE_PIPE: the reactor tells when the reader has
                                    * gone */
-    char exposed;                 /* others have the socket object: what is written is sent
+    char exposed;                 /* others have the socket or file: what is written is sent
                                    * at once, for they may send or shut down next.  Python's */
     bool buffered;                /* the protocol is a BufferedProtocol */
     bool eof;                     /* write_eof was called */

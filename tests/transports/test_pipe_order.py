@@ -1,0 +1,187 @@
+"""A pipe's transport and whoever else has the pipe: their bytes keep the order of the calls.
+
+goloop collects what one iteration writes only where nobody else can write: to a child's stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import tty
+from typing import Any
+
+import pytest
+from protocols import Recorder, turns, until
+
+Loop = asyncio.AbstractEventLoop
+
+
+@pytest.fixture
+def _children(loop_name: str) -> None:
+    if loop_name == "asyncio" and sys.version_info < (3, 12):
+        pytest.skip("asyncio has a thread per child before 3.12, which outlives the test")
+
+
+async def writing_to(loop: Loop, fd: int) -> Any:
+    """A started transport over a duplicate of the descriptor."""
+    file = os.fdopen(os.dup(fd), "wb", 0)
+    transport, protocol = await loop.connect_write_pipe(Recorder, file)
+    await protocol.made
+    await turns(2)
+    return transport
+
+
+async def test_the_file_of_a_pipe_writes_behind_its_transport(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    file = os.fdopen(writing, "wb", 0)
+    transport, protocol = await loop.connect_write_pipe(Recorder, file)
+    await turns(2)
+    transport.write(b"1 ")
+    file.write(b"2 ")
+    transport.write(b"3 ")
+    os.write(transport.get_extra_info("pipe").fileno(), b"4")
+    assert os.read(reading, 100) == b"1 2 3 4"
+    transport.close()
+    await protocol.lost
+    os.close(reading)
+
+
+async def test_two_transports_of_one_pipe_keep_their_order(loop: Loop) -> None:
+    """As those of stdout and stderr, both of them one pipe."""
+    reading, writing = os.pipe()
+    first, second = await writing_to(loop, writing), await writing_to(loop, writing)
+    for i in range(3):
+        first.write(b"out%d " % i)
+        second.write(b"err%d " % i)
+    assert os.read(reading, 100) == b"out0 err0 out1 err1 out2 err2 "
+    for transport in (first, second):
+        transport.close()
+    await turns(3)
+    os.close(reading)
+    os.close(writing)
+
+
+async def test_a_child_writes_behind_what_was_written_before_it_started(loop: Loop) -> None:
+    reading, writing = os.pipe()
+    transport = await writing_to(loop, writing)
+    transport.write(b"running echo: ")
+    subprocess.run(["echo", "hello"], stdout=writing, check=True)
+    assert os.read(reading, 100) == b"running echo: hello\n"
+    transport.close()
+    await turns(3)
+    os.close(reading)
+    os.close(writing)
+
+
+async def test_a_terminal_keeps_the_order(loop: Loop) -> None:
+    leader, follower = os.openpty()
+    tty.setraw(follower)
+    transport = await writing_to(loop, follower)
+    transport.write(b"1 ")
+    os.write(follower, b"2 ")
+    transport.writelines([b"3 ", b"4 "])
+    os.write(follower, b"5\n")
+    got = b""
+    while not got.endswith(b"\n"):
+        got += os.read(leader, 100)
+    assert got == b"1 2 3 4 5\n"
+    transport.close()
+    await turns(3)
+    os.close(leader)
+    os.close(follower)
+
+
+def test_print_writes_behind_the_transport_of_stdout(loop_name: str) -> None:
+    new = "goloop.new_event_loop" if loop_name == "goloop" else "asyncio.new_event_loop"
+    program = f"""
+        import asyncio, os, sys
+        if {loop_name!r} == "goloop":
+            import goloop
+        async def main():
+            loop = asyncio.get_running_loop()
+            out, _ = await loop.connect_write_pipe(asyncio.Protocol, os.fdopen(os.dup(1), "wb", 0))
+            out.write(b"first\\n")
+            print("second", flush=True)
+            out.write(b"third\\n")
+            os._exit(0)
+        {new}().run_until_complete(main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.stdout == "first\nsecond\nthird\n", done.stderr
+
+
+@pytest.mark.usefixtures("_children")
+async def test_who_asks_for_a_childs_stdin_writes_behind_its_transport(loop: Loop) -> None:
+    child = await asyncio.create_subprocess_exec(
+        "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    stdin: Any = child.stdin
+    stdin.write(b"1 ")
+    file = stdin.transport.get_extra_info("pipe")
+    os.write(file.fileno(), b"2 ")
+    stdin.write(b"3 ")
+    os.write(file.fileno(), b"4")
+    assert await child.communicate(b"") == (b"1 2 3 4", None)
+
+
+async def test_small_writes_to_a_childs_stdin_are_collected(loop: Loop, loop_name: str) -> None:
+    """Nobody else has that pipe."""
+    if loop_name == "asyncio":
+        pytest.skip("asyncio writes each at once")
+    child = await asyncio.create_subprocess_exec(
+        "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    stdin: Any = child.stdin
+    assert stdin.transport._exposed is False
+    stdin.write(b"1 ")
+    stdin.write(b"2")
+    assert await child.communicate(b"") == (b"1 2", None)
+
+
+# ---- sockets that keep messages apart -----------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_DGRAM])
+async def test_a_message_is_read_whole_by_a_pipe_transport(
+    loop: Loop, kind: socket.SocketKind
+) -> None:
+    """Many at once, and one that is longer than a receive of a stream is."""
+    pairs = [socket.socketpair(socket.AF_UNIX, kind) for _ in range(20)]
+    made = []
+    for near, far in pairs:
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 212_992)  # the kernel doubles it
+        made.append(await loop.connect_read_pipe(Recorder, near))
+    messages = [bytes([i]) * (9_000 if i else 250_000) for i in range(len(pairs))]
+    for (_, far), message in zip(pairs, messages, strict=True):
+        assert far.send(message) == len(message)
+    for (_, protocol), message in zip(made, messages, strict=True):
+        await until(lambda: protocol.data)  # noqa: B023
+        assert protocol.calls == [("made",), ("data", message)]
+    for (transport, protocol), (_, far) in zip(made, pairs, strict=True):
+        transport.close()
+        await protocol.lost
+        far.close()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_DGRAM])
+async def test_each_write_to_a_pipe_transport_is_a_message(
+    loop: Loop, kind: socket.SocketKind
+) -> None:
+    near, far = socket.socketpair(socket.AF_UNIX, kind)
+    transport, protocol = await loop.connect_write_pipe(Recorder, near)
+    transport.write(b"first")
+    transport.write(b"second")
+    await turns(3)
+    transport.write(b"third")
+    transport.write(b"fourth")
+    assert [far.recv(100) for _ in range(4)] == [b"first", b"second", b"third", b"fourth"]
+    transport.close()
+    await protocol.lost
+    far.close()
