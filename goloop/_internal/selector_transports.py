@@ -71,6 +71,9 @@ class OtherDatagramTransport(_OverWatches, _SelectorDatagramTransport):  # type:
 class OtherStreamTransport(_OverWatches, _SelectorSocketTransport):  # type: ignore[misc]
     """asyncio's stream transport."""
 
+    def _unexposed(self) -> Any:
+        return self._sock
+
     def set_protocol(self, protocol: Any) -> None:
         _SelectorSocketTransport.set_protocol(self, protocol)
         # asyncio looks at the class alone.

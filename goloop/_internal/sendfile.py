@@ -52,10 +52,8 @@ class _Occupied(asyncio.Protocol):
         self._waiter = self._loop._wait_writable(sock)
         try:
             await self._waiter
-        except BaseException:
-            self._loop._forget_wait(fd, self._waiter)
-            raise
         finally:
+            self._loop._forget_wait(fd, self._waiter)
             self._waiter = None
 
     def release(self) -> None:
@@ -95,7 +93,8 @@ class Sendfile(Sockets):
         await transp._make_empty_waiter()
         try:
             self._check_sendfile_params(transp.get_extra_info("socket"), file, offset, count)
-            with transp.get_extra_info("socket").dup() as sock:
+            # Not the one of get_extra_info(): its dup() hands the connection out.
+            with transp._unexposed().dup() as sock:
                 sock.setblocking(False)
                 transp.set_protocol(occupied)
                 try:

@@ -132,7 +132,7 @@ class StreamTransport(_core.StreamTransport):
 
     def _entry(self, name: str) -> Any:
         if name == "socket":
-            return TransportSocket(self._socket() or self._closed_socket(), self)
+            return TransportSocket(self._unexposed(), self)
         found = self._raw_name(name == "peername")
         if found is None and (sock := self._socket()) is not None:
             # A family that only Python's socket module knows.
@@ -155,6 +155,10 @@ class StreamTransport(_core.StreamTransport):
                     sock.detach()
         owner: socket.socket | None = self._owner
         return owner
+
+    def _unexposed(self) -> socket.socket:
+        """The socket, for who neither sends on it nor gives it away."""
+        return self._socket() or self._closed_socket()
 
     def _closed_socket(self) -> socket.socket:
         """One of the right family, for who asks a lost connection for its socket."""

@@ -3,11 +3,13 @@
 asyncio's transports send within write(), so that whoever looks at the socket
 afterwards finds the bytes gone; goloop's collect what one iteration writes.  This
 asyncio.trsock.TransportSocket sends what waits before the socket is used for anything:
-shut down, duplicated, asked for its number, given an option.
+shut down, given an option, asked for its names.  Who gets the number from it, a duplicate or
+the socket itself may send by that at any time: from then on each write() sends at once.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from asyncio import trsock
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 # Where asyncio's class keeps the socket, which all of its methods ask for.
 _slot: Any = vars(trsock.TransportSocket)["_sock"]
 
+# The methods of asyncio's class that have done with the socket when they return are all but these.
+_HAND_OUT = frozenset({"fileno", "dup"})
+
 
 class TransportSocket(trsock.TransportSocket):
     """A socket whose transport sends what was written before each use of it."""
@@ -31,10 +36,17 @@ class TransportSocket(trsock.TransportSocket):
         self._transport = weakref.ref(transport)
         _slot.__set__(self, sock)
 
+    def __repr__(self) -> str:
+        # asyncio's words, whose fileno() would hand the number out.
+        return repr(trsock.TransportSocket(_slot.__get__(self)))
+
     @property
     def _sock(self) -> socket.socket:
         transport = self._transport()
         if transport is not None:
+            asking = sys._getframe(1)
+            if asking.f_globals is not vars(trsock) or asking.f_code.co_name in _HAND_OUT:
+                transport._exposed = True
             transport._flush()
         sock: socket.socket = _slot.__get__(self)
         return sock

@@ -162,6 +162,77 @@ async def test_a_shutdown_under_tls_comes_after_the_bytes(loop: Loop) -> None:
     await server.wait_closed()
 
 
+# ---- who has got the number, a duplicate or the socket itself ------------------------------
+
+# What to take in connection_made, and how to send by it later.
+HANDED_OUT: dict[str, tuple[Any, Any]] = {
+    "fileno": (lambda view: view.fileno(), lambda fd: os.write(fd, b"body")),
+    "dup": (lambda view: view.dup(), lambda sock: (sock.send(b"body"), sock.close())),
+    "_sock": (lambda view: view._sock, lambda sock: sock.send(b"body")),
+}
+
+
+@pytest.mark.parametrize("how", HANDED_OUT)
+async def test_what_is_sent_by_a_number_taken_before_comes_after_the_bytes(
+    loop: Loop, how: str
+) -> None:
+    take, send = HANDED_OUT[how]
+
+    class Server(Recorder):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.taken = take(transport.get_extra_info("socket"))
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(b"headers ")
+            send(self.taken)
+            self.transport.close()
+
+    server = await loop.create_server(Server, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"x")
+    assert await reader.read() == b"headers body"
+    writer.close()
+    await writer.wait_closed()
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda view: view.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        lambda view: (view.family, view.type, view.proto, view.getsockname(), view.getpeername()),
+        repr,
+    ],
+    ids=["setsockopt", "names", "repr"],
+)
+async def test_other_uses_of_the_socket_leave_writes_collected(
+    loop: Loop, loop_name: str, use: Any
+) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio sends each write at once")
+    made = await accept(loop)
+    use(made.transport.get_extra_info("socket"))
+    assert made.transport._exposed is False
+    made.transport.get_extra_info("socket").fileno()
+    assert made.transport._exposed is True
+    await made.close()
+
+
+async def test_sendfile_leaves_writes_collected(loop: Loop, loop_name: str, tmp_path: Any) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio sends each write at once")
+    path = tmp_path / "file"
+    path.write_bytes(b"from a file")
+    made = await accept(loop)
+    with path.open("rb") as file:
+        await loop.sendfile(made.transport, file)
+    assert has(made.client) == b"from a file"
+    assert made.transport._exposed is False
+    await made.close()
+
+
 # ---- forks ------------------------------------------------------------------------------
 
 
