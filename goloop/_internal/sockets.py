@@ -47,15 +47,14 @@ class Sockets(CoreLoop):
             raise ValueError("the socket must be non-blocking")
 
     async def _until_readable(self, sock: socket.socket) -> None:
-        """Waits; leaves no trace on the fd when cancelled, for it may be closed next."""
+        """Waits; leaves no trace on the fd, which may be closed next."""
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
         waiter = self._wait_readable(sock)
         try:
             await waiter
-        except BaseException:
+        finally:
             self._forget_wait(fd, waiter)
-            raise
 
     async def _until_writable(self, sock: socket.socket) -> None:
         fd = sock.fileno()
@@ -63,9 +62,8 @@ class Sockets(CoreLoop):
         waiter = self._wait_writable(sock)
         try:
             await waiter
-        except BaseException:
+        finally:
             self._forget_wait(fd, waiter)
-            raise
 
     @_public
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:

@@ -174,22 +174,50 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
 }
 
 GL_PRIVATE bool
-gl_socket_hold(gl_held *held, PyObject *sock)
+gl_socket_hold(gl_held *held, PyObject *sock, PyObject *waiter)
 {
     bool tells = is_counted(sock) && has_users(sock);
-    *held = (gl_held){sock, !tells};
-    return tells || gl_socket_count(sock);
+    if (!tells && !gl_socket_count(sock))
+        return false;
+    *held = (gl_held){sock, Py_NewRef(waiter), !tells};
+    return true;
+}
+
+static inline bool
+is_closed(PyObject *sock)
+{
+    return GL_READ(*socket_slot(sock, G.lease.closed)) == Py_True;
 }
 
 GL_PRIVATE void
 socket_let_go(gl_held *held)
 {
-    if (held->counted)
+    if (held->sock != NULL && held->counted)
         socket_release(held->sock);
-    else if (GL_READ(*socket_slot(held->sock, G.lease.closed)) == Py_True &&
+    else if (held->sock != NULL && is_closed(held->sock) &&
              gl_call_method(held->sock, G.s_close, NULL) < 0)
         PyErr_WriteUnraisable(held->sock); /* it was closed while we used it, and ends now */
     Py_CLEAR(held->sock);
+    Py_CLEAR(held->waiter);
+}
+
+GL_PRIVATE void
+gl_held_end(gl_loop *loop, PyObject *waiter)
+{
+    /* They run in the order in which they turned ready, as a rule. */
+    for (uint32_t i = loop->held_first; i < loop->held_len; i++) {
+        gl_held *held = &loop->held[i], gone = {.waiter = waiter, .counted = held->counted};
+        if (held->waiter != waiter)
+            continue;
+        held->waiter = NULL;
+        loop->held_first += i == loop->held_first;
+        if (!is_closed(held->sock)) {
+            gone.sock = held->sock;
+            held->sock = NULL;
+        }
+        socket_let_go(&gone);
+        return;
+    }
 }
 
 /* ---- files ---------------------------------------------------------------------- */

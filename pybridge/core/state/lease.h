@@ -88,7 +88,8 @@ GL_PRIVATE bool gl_socket_count(PyObject *sock);
 /* A socket that turned ready, and who waited for it has not run yet: its close() takes effect
  * afterwards. */
 typedef struct gl_held {
-    PyObject *sock;           /* owned */
+    PyObject *sock;           /* owned; NULL: it was let go of */
+    PyObject *waiter;         /* owned: the Future of who waited; NULL once that runs */
     bool counted;             /* one of its _io_refs is ours; else these tell of its close() */
 } gl_held;
 
@@ -98,7 +99,10 @@ GL_PRIVATE int gl_socket_notice_close(PyObject *sock);
 /* Whether this object is the count of a socket's users.  `sock` may be NULL. */
 GL_PRIVATE bool gl_socket_has_users(PyObject *sock, PyObject *users);
 /* Holds a socket, whose reference is taken over where this is true. */
-GL_PRIVATE bool gl_socket_hold(gl_held *held, PyObject *sock);
+GL_PRIVATE bool gl_socket_hold(gl_held *held, PyObject *sock, PyObject *waiter);
+/* Who waited runs now: a close() from here on is its own, or a thread's, and takes effect at once.
+ * Where the socket was closed before, it stays open until the iteration has run what was ready. */
+GL_PRIVATE void gl_held_end(gl_loop *loop, PyObject *waiter);
 
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
  *

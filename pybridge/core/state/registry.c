@@ -191,6 +191,7 @@ gl_held_release(gl_loop *loop)
         gl_held held = loop->held[--loop->held_len];
         socket_let_go(&held);
     }
+    loop->held_first = 0;
     gl_restore_exception(exc);
 }
 
@@ -245,8 +246,10 @@ gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg)
         if (owner != NULL && !gl_reg_is_dormant(loop, i, owner))
             Py_VISIT(owner);
     }
-    for (uint32_t i = 0; i < loop->held_len; i++)
+    for (uint32_t i = 0; i < loop->held_len; i++) {
         Py_VISIT(loop->held[i].sock);
+        Py_VISIT(loop->held[i].waiter);
+    }
     return fds_each(&loop->fds, fd_traverse, visit, arg);
 }
 

@@ -226,6 +226,7 @@ struct gl_loop {
     uint32_t late_watches_len, late_watches_cap;
     gl_held *held;            /* sockets kept open until who waited for them has run [loop] */
     uint32_t held_len, held_cap;
+    uint32_t held_first;      /* who waited for those before it has run */
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
     bool large_wanted;        /* [loop] */
     uint32_t large_count;     /* how many of these a turn gets now [loop] */

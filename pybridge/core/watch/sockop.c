@@ -164,8 +164,10 @@ sockop_wait(sockop *op)
 static void
 sockop_give_up(sockop *op)
 {
-    if (op->wait && !op->loop->closed && op->loop->shared)
+    if (op->wait && !op->loop->closed && op->loop->shared) {
         (void)watch_unplace(op->loop, op->fd, sockop_direction(op), op->wait);
+        gl_held_end(op->loop, op->wait);
+    }
 }
 
 /* What Future.__await__ says to whoever goes on before it is done. */
@@ -173,8 +175,10 @@ static int
 sockop_resume(sockop *op)
 {
     int is_done = gl_future_is_done(op->wait);
-    if (is_done > 0)
+    if (is_done > 0) {
+        gl_held_end(op->loop, op->wait);
         return 0;
+    }
     if (is_done == 0)
         PyErr_SetString(PyExc_RuntimeError, "await wasn't used with future");
     PyObject *exc = gl_take_exception();

@@ -16,9 +16,9 @@
  * remove_reader finds by it what was watched, also after the object was closed and has no
  * number any more.
  *
- * A socket that turned ready for a Future is kept open until its task has run, one
- * iteration later (`held`): what closes it in between, and what gets its number then, must
- * not come between the readiness and the call that it was for.
+ * A socket that turned ready for a Future is kept open until its task runs, one iteration
+ * later (`held`): what closes it in between, and what gets its number then, must not come
+ * between the readiness and the call that it was for.  The task itself closes it at once.
  *
  * Another thread may call all of this while the loop polls.  It then notes what it wants,
  * and the loop's own thread tells Go before or after its turn.
@@ -255,13 +255,13 @@ watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
 
 /* ---- sockets that turned ready --------------------------------------------------------- */
 
-/* Keeps a socket open until gl_held_release; takes over the reference. */
+/* Keeps a socket open until who waited for it runs; takes over the reference. */
 static void
-watch_hold(gl_loop *loop, PyObject *sock, int fd)
+watch_hold(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 {
     if (gl_socket_has(sock, fd) &&
         gl_grow(&loop->held, &loop->held_cap, loop->held_len, sizeof(gl_held), 16) &&
-        gl_socket_hold(&loop->held[loop->held_len], sock))
+        gl_socket_hold(&loop->held[loop->held_len], sock, waiter))
         loop->held_len++;
     else
         Py_DECREF(sock); /* it is not kept open, and whoever waits finds it closed */
@@ -299,7 +299,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
         *place = (gl_place){.waiter = NULL};
         ready[i] = taken.waiter;
         if (taken.sock != NULL)
-            watch_hold(loop, taken.sock, fd);
+            watch_hold(loop, taken.sock, taken.waiter, fd);
     }
     PyObject *file = watch_take_file(w);
     int result = 0;
@@ -462,6 +462,7 @@ loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     if (!self->closed) {
         (void)watch_unplace(self, fd, GL_READING, args[1]);
         (void)watch_unplace(self, fd, GL_WRITING, args[1]);
+        gl_held_end(self, args[1]);
     }
     Py_RETURN_NONE;
 }
@@ -550,7 +551,7 @@ static PyMethodDef watch_table[] = {
     {"_end_waits", GL_FAST(loop_end_waits),
      PyDoc_STR("_end_waits(users, fd): the socket with these users is closed next.")},
     {"_forget_wait", GL_FAST(loop_forget_wait),
-     PyDoc_STR("_forget_wait(fd, future): a wait that was given up; its place is emptied.")},
+     PyDoc_STR("_forget_wait(fd, future): the wait is over, or was given up.")},
     {NULL, NULL, 0, NULL},
 };
 GL_PRIVATE PyMethodDef *const gl_watch_methods = watch_table;

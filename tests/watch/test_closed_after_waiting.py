@@ -1,0 +1,195 @@
+"""A socket that its own task closes behind a sock_* call is closed at once, also where that waited.
+
+Until the task runs, a close by somebody else must not come between the readiness and the call
+(test_closed_sockets.py); from then on there is nothing to protect any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from conftest import tcp_pair
+from protocols import turns
+
+Loop = asyncio.AbstractEventLoop
+
+ADDRESS = ("127.0.0.1", 0)
+
+
+def bound() -> tuple[socket.socket, Any]:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(ADDRESS)
+    sock.setblocking(False)
+    return sock, sock.getsockname()
+
+
+Receive = Callable[[Any, socket.socket], Coroutine[Any, Any, Any]]
+RECEIVERS: dict[str, Receive] = {
+    "sock_recv": lambda loop, sock: loop.sock_recv(sock, 10),
+    "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(10)),
+    "sock_recvfrom": lambda loop, sock: loop.sock_recvfrom(sock, 10),
+    "sock_recvfrom_into": lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(10)),
+}
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("name", RECEIVERS)
+async def test_the_address_is_free_again_in_the_same_step(
+    loop: Loop, name: str, debug: bool
+) -> None:
+    loop.set_debug(debug)
+    sock, address = bound()
+    sender, _ = bound()
+    loop.call_soon(sender.sendto, b"x", address)
+    await RECEIVERS[name](loop, sock)
+    sock.close()
+    assert sock.fileno() == -1
+    again = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    again.bind(address)
+    again.close()
+    sender.close()
+
+
+async def test_a_listener_is_closed_in_the_step_that_accepted(loop: Loop) -> None:
+    listening = socket.create_server(ADDRESS)
+    listening.setblocking(False)
+    client = socket.socket()
+    client.setblocking(False)
+    loop.call_soon(client.connect_ex, listening.getsockname())
+    accepted, _ = await loop.sock_accept(listening)
+    listening.close()
+    assert listening.fileno() == -1
+    for sock in (client, accepted):
+        sock.close()
+
+
+async def test_a_socket_is_closed_in_the_step_that_connected(loop: Loop) -> None:
+    listening = socket.create_server(ADDRESS)
+    sock = socket.socket()
+    sock.setblocking(False)
+    await loop.sock_connect(sock, listening.getsockname())
+    sock.close()
+    assert sock.fileno() == -1
+    listening.close()
+
+
+async def test_a_socket_is_closed_in_the_step_that_sent_the_rest(loop: Loop) -> None:
+    near, far = tcp_pair()
+    far.setblocking(True)
+    sending = loop.create_task(loop.sock_sendall(near, bytes(8_000_000)))
+
+    def read() -> None:
+        left = 8_000_000
+        while left:
+            left -= len(far.recv(1 << 20))
+
+    async def send_and_close() -> int:
+        await loop.sock_sendall(near, bytes(8_000_000))
+        near.close()
+        return near.fileno()
+
+    sending.cancel()
+    await asyncio.wait([sending])
+    task = loop.create_task(send_and_close())
+    await turns(3)
+    await loop.run_in_executor(None, read)
+    assert await task == -1
+    far.close()
+    await loop.shutdown_default_executor()
+
+
+async def test_a_thread_that_waits_for_the_end_hears_of_it_in_the_same_step(loop: Loop) -> None:
+    near, far = tcp_pair()
+    far.setblocking(True)
+
+    def peer() -> None:
+        far.send(b"x")
+        far.recv(1)
+
+    thread = threading.Thread(target=peer, daemon=True)
+    loop.call_soon(thread.start)
+    await loop.sock_recv(near, 10)
+    near.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    far.close()
+
+
+async def test_a_block_closes_the_sockets_of_a_crowd(loop: Loop) -> None:
+    """In the order in which they turned ready, and in another one."""
+
+    async def client(sock: socket.socket) -> int:
+        with sock:
+            assert await loop.sock_recv(sock, 10) == b"x"
+        return sock.fileno()
+
+    pairs = [tcp_pair() for _ in range(50)]
+    tasks = [loop.create_task(client(near)) for near, _ in pairs]
+    await turns(5)
+    for _, far in pairs[::2] + pairs[1::2]:
+        far.send(b"x")
+    assert await asyncio.gather(*tasks) == [-1] * len(pairs)
+    for _, far in pairs:
+        far.close()
+
+
+async def test_a_cancelled_task_closes_at_once(loop: Loop) -> None:
+    """It is cancelled when its socket has turned ready, and has not run yet."""
+    near, far = tcp_pair()
+    other, others_peer = tcp_pair()
+    numbers: list[int] = []
+
+    async def receive() -> None:
+        try:
+            await loop.sock_recv(near, 10)
+        finally:
+            near.close()
+            numbers.append(near.fileno())
+
+    task = loop.create_task(receive())
+    loop.add_reader(other, lambda: (loop.remove_reader(other), task.cancel()))
+    await turns(5)
+    far.send(b"x")
+    others_peer.send(b"x")
+    await asyncio.wait([task])
+    assert numbers == [-1]
+    for sock in (far, other, others_peer):
+        sock.close()
+
+
+async def test_one_waiter_that_runs_does_not_expose_the_other(loop: Loop, loop_name: str) -> None:
+    """Two calls wait for one socket, and both turn ready; a close between their steps."""
+    if loop_name == "asyncio":
+        pytest.skip("asyncio has sent in the poll, or waits for ever")
+    near, far = tcp_pair()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
+    filled = 0
+    try:
+        while True:
+            filled += near.send(bytes(100_000))
+    except BlockingIOError:
+        pass
+
+    async def receive() -> bytes:
+        got = await loop.sock_recv(near, 10)
+        loop.call_soon(near.close)
+        return got
+
+    receiving = loop.create_task(receive())
+    sending = loop.create_task(loop.sock_sendall(near, b"rest"))
+    await turns(5)
+    far.setblocking(True)
+    far.send(b"x")
+    while filled:
+        filled -= len(far.recv(min(filled, 1 << 20)))
+    await asyncio.wait([receiving, sending])
+    assert receiving.result() == b"x"
+    if sending.exception() is None:
+        assert far.recv(10) == b"rest"
+    assert near.fileno() == -1
+    far.close()
