@@ -16,8 +16,8 @@
  * a server that closes now would take it along (dispatch_accepted).
  *
  * A turn is left out while the ready queue is busy and nothing asks for one: poll
- * every 64th iteration, or after some tens of microseconds, or when writes wait or a
- * timer is due.
+ * every 64th iteration, or after some tens of microseconds, or when writes wait, a
+ * timer is due, or a connection was closed.
  *
  * SystemExit and KeyboardInterrupt leave in the middle; completions that were not
  * handled yet are handled first when the loop is run again.
@@ -180,6 +180,7 @@ turn(gl_loop *loop, int64_t timeout)
 #endif
     GL_WRITE(loop->sleeping, timeout != 0);
     loop->dirty = 0;
+    loop->ended -= loop->ended > 0;
     loop->cmp_pos = 0;
     gl_hold(loop);
     if (timeout != 0)
@@ -219,7 +220,7 @@ turn(gl_loop *loop, int64_t timeout)
 static inline bool
 turn_due(gl_loop *loop)
 {
-    if (loop->dirty || ++loop->since_poll >= GL_POLL_EVERY || loop->shared->more)
+    if (loop->dirty || loop->ended || ++loop->since_poll >= GL_POLL_EVERY || loop->shared->more)
         return true;
     if (loop->shared->next_deadline != GL_DEADLINE_NONE &&
         loop->shared->next_deadline <= gl_monotonic_ns())

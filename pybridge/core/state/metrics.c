@@ -45,6 +45,7 @@ GL_PRIVATE_INLINE void
 gl_count_sent(gl_loop *loop, ssize_t n)
 {
     if (n > 0 && loop->shared != NULL) {
+        loop->dirty = 1; /* it may have come to a socket of this loop's own */
         loop->shared->metrics.writes++;
         loop->shared->metrics.bytes_sent += (uint64_t)n;
     }

@@ -209,6 +209,8 @@ struct gl_loop {
     char in_turn;             /* Go is running, and the GIL is released [written by loop] */
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
     char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
+    char ended;               /* so many polls are due: the peer of what was closed or shut down may
+                               * be in this loop, and has its last bytes before its end [GIL] */
     char releasing;           /* loop_release() is on a stack [GIL] */
     uint8_t replaced;         /* methods that somebody has set on the instance (native.c) [GIL] */
     char lingering;           /* current_task.c: an entry without a task is left [loop] */

@@ -381,6 +381,7 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (transport_check_usable(&s->base) < 0)
         return NULL;
     s->eof = true;
+    s->loop->ended = POLLS_AFTER_END;
     if (stream_queued(s) == 0) {
         if (gl_call_shutdown(&s->lease, SHUT_WR) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);

@@ -398,6 +398,8 @@ static int
 transport_close_descriptor(gl_transport *t)
 {
     transport_forget_number(t);
+    if (t->loop != NULL)
+        t->loop->ended = POLLS_AFTER_END;
     return gl_lease_close(&t->lease);
 }
 

@@ -41,6 +41,9 @@
 
 #include "transports/transports.h"
 
+/* What was closed or shut down is heard of by its peer: bytes in two receives, and the end. */
+#define POLLS_AFTER_END 3
+
 /* In an order that makes each question below one comparison. */
 enum gl_phase { GL_STARTING, GL_OPEN, GL_CLOSING, GL_ENDING, GL_LOST, GL_EMPTY };
 
