@@ -74,6 +74,7 @@ class Loop(
         self._init_streams()
         self._init_unix_sockets()
         self._init_datagrams()
+        self._init_processes()
         self._handshakes = Handshakes()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
@@ -125,6 +126,7 @@ class Loop(
         asyncio.base_events.BaseEventLoop.close(self)
         self._forget_listeners()
         self._close_core()
+        self._close_pidfds()
         self._close_signals()
 
 

@@ -38,9 +38,9 @@ def test_reaped_and_told_at_once(watcher: str, no_leaks: None) -> None:
     told: list[Any] = []
 
     class Watching(goloop.Loop):
-        def _reap(self, pid: int) -> int:
+        def _reap(self, pid: int, pidfd: int) -> int:
             threads.append(threading.current_thread())
-            code = super()._reap(pid)
+            code = super()._reap(pid, pidfd)
             # Before the next callback, whatever is scheduled already.
             self.call_soon(lambda: told.append(child._transport.get_returncode()))
             return code
