@@ -4,7 +4,8 @@ import "syscall"
 
 // A listener:
 //
-//	            out of descriptors or memory
+//	            out of descriptors or memory,
+//	            or nothing but refusals
 //	  listening ----------------------------> backing off
 //	      |     <----------------------------
 //	      |      the delay is over, or early:
@@ -25,6 +26,11 @@ const (
 	BackOffMost  = 1_000_000_000
 )
 
+// refusalsMost is how many connections in a row a firewall or the network may spoil before the
+// listener backs off: a filter of system calls that forbids accept4 spoils all of them, and each
+// try would be in vain. More than that wait in no usual queue.
+const refusalsMost = 128
+
 type listenerState uint8
 
 const (
@@ -39,6 +45,7 @@ type Listener struct {
 	perTurn  int32
 	noDelay  bool // its connections are TCP
 	state    listenerState
+	refusals uint8 // since a connection was accepted, or none was there
 	early    bool  // it went on before its delay was over
 	reported bool  // at reportAt
 	resumeAt int64 // when the delay is over
@@ -116,6 +123,8 @@ func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscal
 		return -1, Failed, syscall.EBADF
 	}
 	fd, errno := c.Accept(int(l.lease.fd), addr, addrLen)
+	refusals := l.refusals
+	l.refusals = 0
 	switch errno {
 	case 0:
 		l.early, l.delay = false, BackOffLeast
@@ -133,6 +142,10 @@ func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscal
 		syscall.ETIMEDOUT, errnoNoNet:
 		// accept(2), "Error handling": what befell this connection while it was
 		// queued, or a firewall's refusal (EPERM); the next one may be well.
+		if l.refusals = refusals + 1; l.refusals >= refusalsMost {
+			l.refusals = refusalsMost - 1 // one more says that nothing has changed
+			return -1, Exhausted, errno
+		}
 		return -1, Skipped, errno
 	default:
 		l.Stop()

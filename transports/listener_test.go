@@ -34,6 +34,33 @@ func TestAcceptOutcomes(t *testing.T) {
 	}
 }
 
+// A filter of system calls that forbids accept4 must not make the loop spin.
+func TestAcceptsThatAreRefusedForeverBackOff(t *testing.T) {
+	errno := syscall.EPERM
+	c := Calls{Accept: func(int, uintptr, uintptr) (int, syscall.Errno) { return 9, errno }}
+	l := NewListener(NewLease(3, nil), 100, false)
+	skipped := func() (n int) {
+		for ; n < 1000; n++ {
+			if _, outcome, _ := l.Accept(&c, 0, 0); outcome != Skipped {
+				return n
+			}
+		}
+		return n
+	}
+	if n := skipped(); n != refusalsMost-1 {
+		t.Errorf("backs off behind %d refusals", n)
+	}
+	if n := skipped(); n != 0 {
+		t.Errorf("tries %d times once it goes on", n)
+	}
+	errno = 0
+	l.Accept(&c, 0, 0)
+	errno = syscall.ECONNABORTED
+	if n := skipped(); n != refusalsMost-1 {
+		t.Errorf("behind a connection it backs off behind %d refusals", n)
+	}
+}
+
 // The connection is handed out in any case, with the errno of what it lacks.
 func TestNoDelayIsSetOnWhatIsAccepted(t *testing.T) {
 	for _, errno := range []syscall.Errno{0, syscall.EOPNOTSUPP} {
