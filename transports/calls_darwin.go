@@ -25,7 +25,7 @@ func SystemCalls() Calls {
 	}
 	return Calls{
 		Recv: func(fd int, base, size uintptr) (int, syscall.Errno) {
-			n, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, 0, 0, 0)
+			n, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, unix.MSG_DONTWAIT, 0, 0)
 			return int(n), e
 		},
 		Read: func(fd int, base, size uintptr) (int, syscall.Errno) {
@@ -33,11 +33,11 @@ func SystemCalls() Calls {
 			return int(n), e
 		},
 		RecvFrom: func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno) {
-			n, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, 0, addr, addrLen)
+			n, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, unix.MSG_DONTWAIT, addr, addrLen)
 			return int(n), e
 		},
 		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
-			n, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), base, size, 0, 0, 0)
+			n, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), base, size, unix.MSG_DONTWAIT, 0, 0)
 			return int(n), e
 		},
 		SendVectors: func(fd int, v []Vector, _ *Scratch) (int, syscall.Errno) {

@@ -13,6 +13,10 @@ const MaxVectors = 1024
 // on is the value of an option that is set; the kernel only reads it.
 var on int32 = 1
 
+// sendFlags keep a send from blocking where somebody has cleared O_NONBLOCK, which a
+// descriptor shares with its duplicates in other processes, and from raising SIGPIPE.
+const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+
 // Scratch is the memory that SendVectors works in; it lives with the reactor,
 // because a local variable would be allocated anew at each call.
 type Scratch struct{ header unix.Msghdr }
@@ -23,7 +27,7 @@ type Scratch struct{ header unix.Msghdr }
 func SystemCalls() Calls {
 	return Calls{
 		Recv: func(fd int, base, size uintptr) (int, syscall.Errno) {
-			n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, 0, 0, 0)
+			n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, unix.MSG_DONTWAIT, 0, 0)
 			return int(n), e
 		},
 		Read: func(fd int, base, size uintptr) (int, syscall.Errno) {
@@ -31,7 +35,7 @@ func SystemCalls() Calls {
 			return int(n), e
 		},
 		RecvFrom: func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno) {
-			n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, 0, addr, addrLen)
+			n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, unix.MSG_DONTWAIT, addr, addrLen)
 			return int(n), e
 		},
 		RecvMany: func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
@@ -40,14 +44,14 @@ func SystemCalls() Calls {
 			return int(got), e
 		},
 		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
-			n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), base, size, unix.MSG_NOSIGNAL, 0, 0)
+			n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), base, size, sendFlags, 0, 0)
 			return int(n), e
 		},
 		SendVectors: func(fd int, v []Vector, scratch *Scratch) (int, syscall.Errno) {
 			h := &scratch.header
 			h.Iov = (*unix.Iovec)(unsafe.Pointer(&v[0]))
 			h.SetIovlen(len(v))
-			n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), unix.MSG_NOSIGNAL)
+			n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), sendFlags)
 			h.Iov = nil
 			return int(n), e
 		},

@@ -234,7 +234,7 @@ stream_direct_end(gl_stream *s)
 static ssize_t
 stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 {
-    ssize_t n = gl_call_recv(&s->lease, to, (size_t)size, 0);
+    ssize_t n = gl_call_recv(&s->lease, to, (size_t)size, MSG_DONTWAIT);
     *err = errno;
     s->loop->shared->recvs++;
     gl_count_received(s->loop, n);
