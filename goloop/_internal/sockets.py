@@ -1,7 +1,7 @@
 """The sock_* methods, on a user's own socket.
 
 sock_recv, sock_recv_into and sock_sendall of plain sockets are native, and call what is
-here for any other object, for a size that is no positive int, and in debug mode.  Each
+here for any other object, for a size that is no int up to 256 KiB, and in debug mode.  Each
 tries its system call, waits until the socket is ready, and tries again.  The
 system call is made by the coroutine itself once it goes on, never on its behalf by a
 callback: whoever cancels in between loses no connection and no datagram.
@@ -14,6 +14,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
+from .. import _core
 from .base import CoreLoop
 
 TYPE_CHECKING = False
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _base_events: Any = asyncio.base_events
 _check_ssl_socket: Callable[[object], None] = _base_events._check_ssl_socket
+
+# The most bytes that one native sock_recv receives.
+_LARGEST = 256 * 1024
 
 # A Unix socket whose peer's backlog is full gives EAGAIN and never tells when there
 # is room, so connect is tried again after these delays, in seconds.
@@ -68,6 +72,10 @@ class Sockets(CoreLoop):
     @_public
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
         self._check_sock(sock)
+        if type(sock) is socket.socket and type(n) is int and n > _LARGEST:  # noqa: SIM102
+            # A stream gives its rest to the next call. A message does not.
+            if sock.type == socket.SOCK_STREAM:
+                return await _core.Loop.sock_recv(self, sock, _LARGEST)
         while True:
             try:
                 return sock.recv(n)

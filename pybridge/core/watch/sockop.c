@@ -449,17 +449,6 @@ gl_sockop_init_type(PyObject *module)
 
 /* ---- methods of Loop ------------------------------------------------------------------ */
 
-/* Whether a receive may bring less than it could: of a message the rest would be lost. */
-static bool
-is_stream(PyObject *sock)
-{
-    PyObject *type = PyObject_GetAttrString(sock, "type");
-    bool stream = type != NULL && PyLong_AsLong(type) == SOCK_STREAM;
-    Py_XDECREF(type);
-    PyErr_Clear();
-    return stream;
-}
-
 /* The coroutine of goloop/_internal/sockets.py. */
 static PyObject *
 sock_by_methods(gl_loop *loop, enum sockop_kind kind, PyObject *sock, PyObject *arg)
@@ -481,8 +470,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
         size = PyLong_CheckExact(value[1]) ? PyLong_AsSsize_t(value[1]) : -1;
         if (size < 0)
             PyErr_Clear();
-        plain = size > 0 && (size <= GL_SCRATCH_SIZE || is_stream(value[0]));
-        size = size < GL_SCRATCH_SIZE ? size : GL_SCRATCH_SIZE;
+        plain = size > 0 && size <= GL_SCRATCH_SIZE;
     }
     if (!plain)
         return sock_by_methods(loop, kind, value[0], value[1]);
