@@ -6,7 +6,7 @@ which its makefile() counts up), and closes where that is <= 0. So the count of 
 somebody waits for is a Users, which ends the waits just before: each call goes on, and fails with
 EBADF as any use of a closed socket does.
 
-A socket that turned ready stays open until those that waited for it have run.
+A socket that turned ready stays open until those that waited for it run.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ class Users(int):
     def notice(sock: socket.socket) -> None:
         """Has the socket's close() end what waits for it."""
         counted: Any = sock
-        counted._io_refs = users(counted._io_refs, sock.fileno())
+        number = sock.fileno()
+        if number >= 0:  # else another thread has closed it, and whoever tries next finds that
+            counted._io_refs = users(counted._io_refs, number)
 
     def __le__(self, other: object) -> bool:
         below = int.__le__(self, other)  # type: ignore[operator]
         if below is True and type(other) is int and other == 0:
-            loops = _core._waiting_loops(self, self.fd)
-            if loops is None:
+            loops = [(loop, loop._waits(self, self.fd)) for loop in _core._open_loops()]
+            if any(waits is None for _, waits in loops):
                 return False  # not yet: whoever holds it closes it
-            for loop in loops:
-                self._end_waits(loop)
+            for loop, waits in loops:
+                if waits:
+                    self._end_waits(loop)
         return below
 
     def _end_waits(self, loop: Any) -> None:

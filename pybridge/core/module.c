@@ -126,17 +126,6 @@ core_swap_wakeup_fd(PyObject *Py_UNUSED(module), PyObject *arg)
 }
 #endif
 
-static PyObject *
-core_waiting_loops(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "_waiting_loops() takes a count of users and an fd");
-        return NULL;
-    }
-    int fd = gl_fd_from_object(args[1]);
-    return fd < 0 ? NULL : gl_waiting_loops(args[0], fd);
-}
-
 static PyMethodDef core_methods[] = {
 #if PY_VERSION_HEX >= 0x030D0000
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
@@ -144,8 +133,6 @@ static PyMethodDef core_methods[] = {
 #endif
     {"set_library_path", core_set_library_path, METH_O,
      PyDoc_STR("set_library_path(path): where the Go library lies; before the first loop.")},
-    {"_waiting_loops", GL_FAST(core_waiting_loops),
-     PyDoc_STR("_waiting_loops(users, fd): where somebody waits for a socket; None: held.")},
     {"library_info", core_library_info, METH_NOARGS,
      PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
     {NULL, NULL, 0, NULL},

@@ -452,10 +452,8 @@ WATCH_METHODS(writer, GL_WRITING)
 static PyObject *
 loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "_forget_wait() takes an fd and a future");
-        return NULL;
-    }
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "_forget_wait() takes an fd and a future");
     int fd = gl_fd_from_object(args[0]);
     if (fd < 0)
         return NULL;
@@ -474,47 +472,34 @@ place_waits(const gl_place *place, PyObject *users)
     return place->once && gl_socket_has_users(place->sock, users);
 }
 
-/* Whether somebody waits in the loop for the socket: 1; -1 where one holds it. */
-static int
-loop_waits(gl_loop *loop, PyObject *users, int fd)
+/* Whether somebody waits in the loop for the socket with these users; None: one holds it. */
+static PyObject *
+loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    GL_GUARD(loop);
-    for (uint32_t i = 0; i < loop->held_len; i++)
-        if (gl_socket_has_users(loop->held[i].sock, users))
-            return -1;
-    gl_fd *f = gl_fd_find(loop, fd);
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "_waits() takes a count of users and an fd");
+    int fd = gl_fd_from_object(args[1]);
+    if (fd < 0)
+        return NULL;
+    for (uint32_t i = 0; i < self->held_len; i++)
+        if (gl_socket_has_users(self->held[i].sock, args[0]))
+            Py_RETURN_NONE;
+    gl_fd *f = gl_fd_find(self, fd);
     gl_watch *w = f ? f->watch : NULL;
     if (w == NULL)
-        return 0;
+        Py_RETURN_FALSE;
     /* What a copy of the descriptor hears, in a child perhaps, would wake the loop. */
-    if (w->place[0].waiter == NULL && w->place[1].waiter == NULL && !gl_loop_is_elsewhere(loop))
-        watch_leave(loop, w);
-    return place_waits(&w->place[0], users) || place_waits(&w->place[1], users);
-}
-
-GL_PRIVATE PyObject *
-gl_waiting_loops(PyObject *users, int fd)
-{
-    PyObject *loops = PyList_New(0);
-    gl_loop_list all = gl_loops_all(false);
-    for (uint32_t i = 0; loops != NULL && loops != Py_None && i < all.len; i++) {
-        int waits = loop_waits(all.item[i], users, fd);
-        if (waits < 0)
-            Py_SETREF(loops, Py_NewRef(Py_None));
-        else if (waits > 0 && PyList_Append(loops, (PyObject *)all.item[i]) < 0)
-            Py_CLEAR(loops);
-    }
-    gl_loops_drop(&all);
-    return loops;
+    if (w->place[0].waiter == NULL && w->place[1].waiter == NULL && !gl_loop_is_elsewhere(self))
+        watch_leave(self, w);
+    return PyBool_FromLong(place_waits(&w->place[0], args[0]) ||
+                           place_waits(&w->place[1], args[0]));
 }
 
 static PyObject *
 loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "_end_waits() takes a count of users and an fd");
-        return NULL;
-    }
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "_end_waits() takes a count of users and an fd");
     int fd = gl_fd_from_object(args[1]);
     if (fd < 0)
         return NULL;
@@ -548,6 +533,7 @@ static PyMethodDef watch_table[] = {
     WATCH_ENTRIES(reader, "readable", "reading"),
     WATCH_ENTRIES(writer, "writable", "writing"),
     {"_ensure_fd_no_transport", GL_ONEARG(loop_ensure_fd_no_transport), NULL},
+    {"_waits", GL_FAST(loop_waits), NULL},
     {"_end_waits", GL_FAST(loop_end_waits),
      PyDoc_STR("_end_waits(users, fd): the socket with these users is closed next.")},
     {"_forget_wait", GL_FAST(loop_forget_wait),

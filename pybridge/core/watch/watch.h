@@ -22,9 +22,6 @@ GL_PRIVATE int gl_sockop_init_type(PyObject *module);
 /* One completion of a watch, and of a look-up. */
 GL_PRIVATE int gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c);
 GL_PRIVATE int gl_resolved(gl_loop *loop, const gl_completion *c);
-/* A list of the loops in which somebody waits for the socket that has these users and this
- * number; None where one holds it, and closes it afterwards; NULL with an exception. */
-GL_PRIVATE PyObject *gl_waiting_loops(PyObject *users, int fd);
 /* Tells Go what other threads have asked for. */
 GL_PRIVATE void gl_watches_join_late(gl_loop *loop);
 /* Takes the number away from its watch before a transport or listener is registered.  What
