@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from asyncio import sslproto
+from asyncio import sslproto, transports
 from collections.abc import Callable, Coroutine
 
 from .. import _core
@@ -50,7 +50,6 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     # SSLProtocol's own, which its published types don't have.
     _get_read_buffer_size: Callable[[], int]
-    _get_write_buffer_size: Callable[[], int]
     _set_state: Callable[[Any], None]
     _call_eof_received: Callable[[], None]
 
@@ -60,6 +59,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _control_ssl_reading: Callable[[], None]
     _on_shutdown_complete: Callable[[BaseException | None], None]
     _app_writing_paused: bool
+    _outgoing_high_water: int
+    _outgoing_low_water: int
 
     # The end of the connection below came while reading was held.
     _end_held = False
@@ -85,6 +86,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     def connection_made(self, transport: Any) -> None:
         """The connection below is there: the handshake begins."""
         _Inherited.connection_made(self, transport)
+        self._limit_below()
         if self.await_handshake is not None:
             awaited, self.await_handshake = self.await_handshake(self._app_transport), None
             self._loop.create_task(awaited, context=self._own_context())
@@ -150,17 +152,43 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
             transport: Any = SSLTransport(self._loop, self)
             transport.write = self._write
-            transport.get_write_buffer_size = self._queued
             self._app_transport = transport
             self._app_transport_created = True
         return self._app_transport
 
-    def _queued(self) -> int:
-        """The bytes that have not left: those that TLS holds, and the transport's."""
-        size = self._get_write_buffer_size()
+    def _get_write_buffer_size(self) -> int:
+        """The bytes that have not left: those that TLS holds, and the transport's.
+
+        Both get_write_buffer_size() and pause_writing() go by this number.
+        """
+        size: int = _Inherited._get_write_buffer_size(self)
         if self._transport is not None:
             size += self._transport.get_write_buffer_size()
         return size
+
+    def _set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        _Inherited._set_write_buffer_limits(self, high, low)
+        self._limit_below()
+
+    # The limits of the transport below, as they were found.
+    _limits_below: tuple[int, int] | None = None
+
+    def _limit_below(self) -> None:
+        """The transport below tells of its queue no later than the limits here ask for.
+
+        What it holds counts here, and it says only by its own limits when that has changed.
+        """
+        below = self._transport
+        if not isinstance(below, transports._FlowControlMixin):
+            return
+        if self._limits_below is None:
+            self._limits_below = below.get_write_buffer_limits()
+        low, high = self._limits_below
+        # asyncio's pauses above its limit, and TLS at it.
+        high = min(high, max(self._outgoing_high_water - 1, 0))
+        low = min(low, high, self._outgoing_low_water)
+        if (low, high) != below.get_write_buffer_limits():
+            below.set_write_buffer_limits(high, low)
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
         self._read_held = handshake_exc is None and self._waiter is not None
@@ -171,6 +199,12 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._greeted = True
                 loop: Any = self._loop
                 loop._note_handshake(True)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self._read_held = False
+            self._made_failed(exc)
+            return
         finally:
             # Raised in there, its traceback reaches this frame, and this frame it.
             del handshake_exc
@@ -181,6 +215,23 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         # in TLS 1.3 nobody waits for: it goes with the first answer.
         if not (self._read_held and self._server_side and self._sslobj.version() == "TLSv1.3"):
             self._send_wrapped()
+
+    # What connection_made() has raised.
+    _failed: BaseException | None = None
+
+    def _made_failed(self, exc: BaseException) -> None:
+        """connection_made() has raised: the end that asyncio makes of it.
+
+        There it comes out of buffer_updated(), to the transport that has called that. Here the
+        handshake may have waited for its turn, and nobody has called.
+        """
+        below = self._transport
+        self._failed = exc
+        if isinstance(below, sslproto._SSLProtocolTransport):
+            outer: Any = below._ssl_protocol
+            outer._fatal_error(exc, "Fatal error on SSL protocol")
+        elif below is not None:
+            below._fatal_error(exc, "Fatal error: protocol.buffer_updated() call failed.")
 
     def _send_wrapped(self) -> None:
         if self._state == _State.WRAPPED:
@@ -229,6 +280,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             loop: Any = self._loop
             loop._note_handshake(False)
         transport = self._app_transport
+        exc, self._failed = self._failed or exc, None
         _Inherited.connection_lost(self, exc)
         if transport is not None:
             self._forget_context_if_lost(transport)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from conftest import Errors
 from protocols import BufferedRecorder, Recorder, until
 from tls_connections import TIME_LIMIT, ViewRecorder, with_peer
-from tls_tools import Peer
+from tls_tools import Peer, client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
 
@@ -177,6 +179,48 @@ async def test_an_exception_in_a_callback_ends_the_connection(
     assert isinstance(lost, ZeroDivisionError)
     await working
     errors.expect(ZeroDivisionError, "Fatal error on SSL protocol")
+
+
+async def test_connection_made_raises_in_a_crowd(loop: Loop, errors: Errors) -> None:
+    """Whether the handshake was done when its bytes came, or waited for its turn."""
+    clients = 40
+    lost: list[Exception | None] = []
+
+    class Bad(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            raise RuntimeError("not made")
+
+        def data_received(self, data: bytes) -> None:
+            raise AssertionError("it was not made")
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.append(exc)
+
+    async with await loop.create_server(
+        Bad, "127.0.0.1", 0, ssl=server_context(), backlog=clients
+    ) as server:
+        address = server.sockets[0].getsockname()
+        shaking = threading.Barrier(clients, timeout=TIME_LIMIT)
+
+        def client() -> bytes:
+            sock = socket.create_connection(address)
+            with sock:
+                peer = Peer(sock, client_context())
+                shaking.wait()
+                peer.handshake()
+                with contextlib.suppress(ConnectionError):
+                    peer.write(b"for nobody")
+                    return sock.recv(1) if peer.tls.version() == "TLSv1.2" else peer.read()
+                return b""
+
+        with ThreadPoolExecutor(clients) as threads:
+            asked = [loop.run_in_executor(threads, client) for _ in range(clients)]
+            assert await asyncio.gather(*asked) == [b""] * clients
+        await until(lambda: len(lost) == clients)
+    for each in lost:
+        assert isinstance(each, RuntimeError)
+    for _ in range(clients):
+        errors.expect(RuntimeError, "Fatal error: protocol.buffer_updated() call failed.")
 
 
 async def test_a_buffer_without_room_ends_the_connection(loop: Loop, errors: Errors) -> None:

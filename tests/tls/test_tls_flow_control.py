@@ -72,6 +72,62 @@ async def test_what_is_queued_below_tls_is_counted(loop: Loop, loop_name: str) -
     assert protocol.transport.get_write_buffer_size() == 0
 
 
+@pytest.mark.parametrize("limits", [{"high": 256}, {"high": 300_000, "low": 100}, {}])
+async def test_one_number_decides_about_writing(
+    loop: Loop, loop_name: str, limits: dict[str, int]
+) -> None:
+    """Whoever sees a size at the limit has been told to pause, and of one below to go on."""
+    release = threading.Event()
+    sizes: list[int] = []
+
+    class Told(Recorder):
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            sizes.append(self.transport.get_write_buffer_size())
+
+    def peer_does(peer: Peer) -> int:
+        assert release.wait(TIME_LIMIT)
+        return len(peer.read_all())
+
+    protocol, working = await with_peer(loop, "client", peer_does, factory=Told)
+    transport = protocol.transport
+    transport.set_write_buffer_limits(**limits)
+    low, high = transport.get_write_buffer_limits()
+    written = 0
+    while "pause" not in protocol.names():
+        transport.write(bytes(1000))
+        written += 1000
+        if loop_name != "asyncio":  # whose size leaves out what the transport below holds
+            paused = protocol.names()[-1] == "pause"
+            assert paused == (transport.get_write_buffer_size() >= high)
+        await asyncio.sleep(0)
+    release.set()
+    await until(lambda: "resume" in protocol.names())
+    await until(lambda: transport.get_write_buffer_size() == 0)
+    assert protocol.names().count("pause") == protocol.names().count("resume")
+    assert all(size <= low for size in sizes)
+    transport.close()
+    assert await working == written
+    await protocol.lost
+
+
+async def test_limits_go_back_to_those_below(loop: Loop, loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio leaves the limits of the transport below alone")
+    protocol, working = await with_peer(loop, "client", Peer.read_all)
+    below = protocol.transport._ssl_protocol._transport
+    found = below.get_write_buffer_limits()
+    protocol.transport.set_write_buffer_limits(high=1000, low=200)
+    assert below.get_write_buffer_limits() == (200, 999)
+    protocol.transport.set_write_buffer_limits(high=0)
+    assert below.get_write_buffer_limits() == (0, 0)
+    protocol.transport.set_write_buffer_limits()
+    assert below.get_write_buffer_limits() == found
+    protocol.transport.close()
+    await working
+    await protocol.lost
+
+
 async def test_a_paused_reader_holds_the_peer_up(loop: Loop) -> None:
     """What a peer can send to it is bounded by the buffers on the way."""
     payload_size = 32_000_000

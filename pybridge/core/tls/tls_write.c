@@ -36,7 +36,9 @@ tls_process_outgoing(gl_tls *t)
             return -1;
     }
     Py_ssize_t size = tls_native(t) ? (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size : 0;
-    if (!tls_native(t) || (size >= t->outgoing_high && !t->app_writing_paused) ||
+    /* What waits below counts too, and the method adds it: it matters where that is much. */
+    if (!tls_native(t) || t->ssl_writing_paused ||
+        (size >= t->outgoing_high && !t->app_writing_paused) ||
         (size <= t->outgoing_low && t->app_writing_paused))
         return tls_by_asyncio(t, G.tls.control_app_writing);
     return 0;
