@@ -1,6 +1,7 @@
 package netloop
 
 import (
+	"runtime/debug"
 	"syscall"
 
 	"github.com/goloop/goloop/timers"
@@ -44,6 +45,8 @@ type Reactor struct {
 	fired int         // of the last turn
 	armed int64       // the earliest deadline that was armed since
 
+	freeMemory func() // gives what the collector finds back to the system
+
 	ignored uint64 // submissions that made no sense
 	stale   uint64 // events of registrations that are gone
 }
@@ -59,7 +62,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 		shared.CmpCap < minCompletions || shared.ArenaCap < minArena {
 		return nil, failed("reactor_new", syscall.EINVAL)
 	}
-	r := &Reactor{shared: shared, calls: calls}
+	r := &Reactor{shared: shared, calls: calls, freeMemory: debug.FreeOSMemory}
 	var err error
 	if r.clock, err = newClock(); err != nil {
 		return nil, err
@@ -172,6 +175,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 	r.out.limit = whole
 	r.expire()
+	if r.wheel.Emptied() {
+		go r.freeMemory()
+	}
 
 	sh.NextDeadline = r.nextDeadline()
 	sh.More = 0

@@ -170,6 +170,31 @@ func TestTimersBeyondTheRoomAreKept(t *testing.T) {
 	}
 }
 
+// A program that armed many timers gets their memory back, once, outside of the turn.
+func TestMemoryOfManyTimersIsFreedOnce(t *testing.T) {
+	l := usualLoop(t)
+	freed := make(chan struct{}, 2)
+	l.r.freeMemory = func() { freed <- struct{}{} }
+	const timers = 80_000
+	far := l.r.clock.now() + 1e15
+	for _, op := range []SubmissionOp{SubTimerArm, SubTimerCancel} {
+		if len(freed) > 0 {
+			t.Fatal("freed while the timers are armed")
+		}
+		for i := range uint32(timers) {
+			l.submit(op, i, 0, far)
+			if l.sh.SubLen == l.sh.SubCap || i == timers-1 {
+				l.turn(0)
+			}
+		}
+	}
+	<-freed
+	l.turn(0)
+	if len(freed) > 0 {
+		t.Error("freed twice")
+	}
+}
+
 func TestReportsBeyondTheRoomAreKept(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
 	left := map[uint32]bool{}

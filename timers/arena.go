@@ -31,6 +31,8 @@ type timerChunk struct {
 type timerArena struct {
 	chunks []*timerChunk // by id >> timerChunkBits; nil: nothing armed there
 	spares []*timerChunk
+	held   int // chunks that are not nil
+	most   int // of them, since the last Emptied
 }
 
 // at returns the timer of an id whose chunk is known to exist.
@@ -63,6 +65,8 @@ func (a *timerArena) claim(id uint32) *timer {
 			c = new(timerChunk)
 		}
 		a.chunks[i] = c
+		a.held++
+		a.most = max(a.most, a.held)
 	}
 	return &c.timers[id%timerChunkSize]
 }
@@ -77,6 +81,7 @@ func (a *timerArena) release(id uint32) {
 		return
 	}
 	a.chunks[i] = nil
+	a.held--
 	if len(a.spares) < spareChunks {
 		a.spares = append(a.spares, c)
 	}

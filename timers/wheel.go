@@ -70,6 +70,10 @@ const (
 
 	// crowd is the number of timers that a slot holds before it is opened.
 	crowd = 8
+
+	// manyChunks is how many chunks of timers are worth a look at the memory:
+	// those of 65,536 timers.
+	manyChunks = 64
 )
 
 // Wheel holds armed timers. The zero value is ready for use.
@@ -83,6 +87,19 @@ type Wheel struct {
 	// because Next is called in every turn.
 	first      uint32
 	firstKnown bool
+}
+
+// Emptied tells, once, that a wheel which had many timers has few left. Its
+// chunks are garbage then, some hundred bytes for each timer that was armed,
+// and the caller may ask the runtime to give that memory back to the system:
+// a process that allocates little else would keep it for good.
+func (w *Wheel) Emptied() bool {
+	a := &w.timers
+	if a.most < manyChunks || a.held > a.most/8 {
+		return false
+	}
+	a.most = a.held
+	return true
 }
 
 // Len returns the number of armed timers.

@@ -149,6 +149,38 @@ func TestMemoryReturnsAfterCancelStorm(t *testing.T) {
 	}
 }
 
+func TestTellsOnceThatMostTimersAreGone(t *testing.T) {
+	var w Wheel
+	const n = manyChunks * timerChunkSize
+	for range 2 {
+		for i := range uint32(n) {
+			w.Arm(i, int64(i))
+			if w.Emptied() {
+				t.Fatalf("told with %d timers armed", i+1)
+			}
+		}
+		told := 0
+		for i := range uint32(n) {
+			w.Cancel(n - 1 - i)
+			if !w.Emptied() {
+				continue
+			}
+			if told++; w.Len() > n/8 || w.Len() == 0 {
+				t.Errorf("told with %d of %d timers left", w.Len(), n)
+			}
+		}
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+	}
+	for i := range uint32(n - timerChunkSize) {
+		w.Arm(i, 0)
+	}
+	if expireAll(&w, 0); w.Emptied() {
+		t.Error("told of fewer timers than are many")
+	}
+}
+
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	var w Wheel
 	now := int64(1 << 40)
