@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _State = sslproto.SSLProtocolState
 _Inherited: Any = sslproto.SSLProtocol
 
+# Bytes that a peer may send behind close(), more than can be under way to a loop that reads.
+MOST_DROPPED = 4 << 20
+
 
 class SSLTransport(sslproto._SSLProtocolTransport):
     """What the application's protocol writes to; programs look for "SSL" in its name."""
@@ -67,6 +70,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     # The handshake has succeeded.
     _greeted = False
+
+    # Bytes of the peer's that came behind close().
+    _dropped = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # SSLProtocol sets a receive buffer of this size aside; the stream transport
@@ -302,18 +308,22 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             _Inherited._start_shutdown(self)
 
     def _do_shutdown(self) -> None:
-        """Ends TLS; what the peer still sends is nobody's any more.
+        """Ends TLS; what the peer still sends is dropped.
 
         asyncio ends with APPLICATION_DATA_AFTER_CLOSE_NOTIFY where such data waits
-        (bpo-39951), whether it came too late or during a pause.
+        (bpo-39951), whether it came too late or during a pause.  A peer that goes on sending
+        costs the time to decrypt it: after MOST_DROPPED bytes the connection is closed.
         """
         try:
-            while self._sslobj.read(65536):
-                pass
+            while data := self._sslobj.read(65536):
+                self._dropped += len(data)
         except (*sslproto.SSLAgainErrors, ssl.SSLZeroReturnError):
             pass
         except ssl.SSLError as exc:
             self._on_shutdown_complete(exc)
+            return
+        if self._dropped > MOST_DROPPED and self._transport is not None:
+            self._on_shutdown_complete(None)
             return
         # A pause with much unread has stopped the transport below, and the end is behind it.
         self._control_ssl_reading()

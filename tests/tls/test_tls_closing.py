@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from typing import Any
@@ -37,6 +38,26 @@ async def test_what_the_peer_sends_after_our_end_is_discarded(loop: Loop, role: 
     assert await protocol.lost is None
     assert await working == b"last"
     assert not protocol.data
+
+
+@pytest.mark.usefixtures("goloops")
+@by_role
+async def test_a_peer_that_never_stops_sending_is_cut_off(loop: Loop, role: str) -> None:
+    """Long before the time for the end of TLS is over: each record costs its decryption."""
+    sent = 0
+
+    def peer_does(peer: Peer) -> None:
+        nonlocal sent
+        with contextlib.suppress(OSError):
+            while True:
+                peer.write(b"flood" * 10_000)
+                sent += 50_000
+
+    protocol, working = await with_peer(loop, role, peer_does, ssl_shutdown_timeout=3600)
+    protocol.transport.close()
+    assert await protocol.lost is None
+    await working
+    assert sent < 100 << 20
 
 
 @pytest.mark.usefixtures("goloops")
