@@ -123,6 +123,7 @@ class Loop(
             from . import metering
 
             metering.add_retired()
+        self._forget_handshakes()
         asyncio.base_events.BaseEventLoop.close(self)
         self._forget_listeners()
         self._close_core()

@@ -11,9 +11,11 @@ import _socket
 import asyncio
 import contextvars
 import functools
+import inspect
 import socket
 import ssl
 import sys
+import types
 import weakref
 from asyncio import constants
 from asyncio.log import logger
@@ -211,11 +213,14 @@ class Streams(CoreLoop):
 
     # By listening socket.
     _listeners: dict[socket.socket, _core.Listener]
+    # The tasks of accepted connections that wait for their handshakes.
+    _handshaking: weakref.WeakSet[asyncio.Task[None]]
     # Sockets that create_connection has made and nobody else has.
     _own_sockets: weakref.WeakSet[socket.socket]
 
     def _init_streams(self) -> None:
         self._listeners = {}
+        self._handshaking = weakref.WeakSet()
         self._own_sockets = weakref.WeakSet()
 
     async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
@@ -400,11 +405,37 @@ class Streams(CoreLoop):
                 ssl_handshake_timeout=ssl_handshake_timeout,
                 ssl_shutdown_timeout=ssl_shutdown_timeout,
             )
-            tls.await_handshake = functools.partial(self._await_handshake, protocol, waiter)
+            tls.await_handshake = functools.partial(self._begin_handshake, protocol, waiter)
             made: TLSProtocol = tls
             return made
 
         return make
+
+    def _begin_handshake(
+        self,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None],
+        transport: Any,
+        context: contextvars.Context | None,
+    ) -> None:
+        """A task of its own waits, which asyncio.all_tasks() shows and whoever cancels all ends."""
+        awaited = self._await_handshake(protocol, waiter, transport)
+        task = self.create_task(awaited, context=context)
+        if isinstance(task, asyncio.Task):  # a task factory may make anything
+            self._handshaking.add(task)
+
+    def _forget_handshakes(self) -> None:
+        """The loop is being closed.  A connection that came in its last moments is no mistake.
+
+        What nobody has cancelled is garbage: without a word, as the tasks are not the program's.
+        """
+        for task in tuple(self._handshaking):
+            waiting: Any = task
+            coroutine = waiting.get_coro()
+            if not waiting.done() and isinstance(coroutine, types.CoroutineType):
+                waiting._log_destroy_pending = False
+                if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                    coroutine.close()
 
     async def _await_handshake(
         self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None], transport: Any

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio import sslproto, transports
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from .. import _core
 from . import tls_errors
@@ -85,17 +85,17 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         finally:
             del instance.max_size
 
-    # For an accepted connection: what waits for the end of its handshake, as a coroutine
-    # function of the transport.
-    await_handshake: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+    # For an accepted connection: has a task wait for the end of its handshake, given the
+    # transport and the task's context.
+    await_handshake: Callable[[Any, contextvars.Context | None], None] | None = None
 
     def connection_made(self, transport: Any) -> None:
         """The connection below is there: the handshake begins."""
         _Inherited.connection_made(self, transport)
         self._limit_below()
         if self.await_handshake is not None:
-            awaited, self.await_handshake = self.await_handshake(self._app_transport), None
-            self._loop.create_task(awaited, context=self._own_context())
+            wait, self.await_handshake = self.await_handshake, None
+            wait(self._app_transport, self._own_context())
 
     def _raise_openssl(
         self, method: str, why: int, code: int, verified: int, words: str | None,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import socket
 import ssl
 import threading
+import warnings
 import weakref
 
 import pytest
-from conftest import Errors
+from conftest import Errors, LoopFactory
 from protocols import BufferedRecorder, Recorder, turns, until
 from tls_connections import (
     RECORD_LAYER,
@@ -22,7 +24,7 @@ from tls_connections import (
     hexdigest,
     with_peer,
 )
-from tls_tools import Peer
+from tls_tools import Peer, server_context
 
 Loop = asyncio.AbstractEventLoop
 
@@ -48,6 +50,34 @@ async def test_close_sends_close_notify(loop: Loop, role: str, version: ssl.TLSV
         "eof",
         "lost",
     ]
+
+
+@pytest.mark.parametrize("iterations", range(6))
+def test_connections_of_a_runners_last_moments_are_dropped_without_a_word(
+    loop_factory: LoopFactory, iterations: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their handshakes have hardly begun; what waits for them is the loop's, not the program's."""
+    clients: list[socket.socket] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        context = server_context()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context)
+        address = server.sockets[0].getsockname()
+        clients.extend(socket.create_connection(address) for _ in range(20))
+        await turns(iterations)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(main())
+        del runner
+        gc.collect()
+    assert not caplog.records
+    assert not seen
+    for client in clients:
+        client.close()
 
 
 @by_role
