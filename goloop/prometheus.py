@@ -202,7 +202,7 @@ class _Share:
 
     def of_all_processes(self) -> Metrics:
         """The figures of all processes that have written here, the ended ones too."""
-        with _busy, self._alone():
+        with self._alone():
             own = self.write()
             kept = self._load(_ENDED)
             names = set(os.listdir(self._directory))
@@ -234,13 +234,24 @@ class _Share:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other process is in here meanwhile."""
-        descriptor = self._open_lock()
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+        """No other process is in here meanwhile, and no other thread of this one.
+
+        Another process may have stopped with the lock.  Who waits for it here has nothing that a
+        fork, the end of the process or the thread that writes would wait for.
+        """
+        while True:
+            with _busy:
+                descriptor = self._open_lock()
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    pass
+                else:
+                    yield
+                    return
+                finally:
+                    os.close(descriptor)
+            time.sleep(0.01)
 
     def _store(self, name: str, content: dict[str, Any]) -> bool:
         path = self._directory / name

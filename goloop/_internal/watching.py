@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 # Seconds.
 DEFAULT_LIMIT = 1.0
 
+# goloop.watchdog, once a loop has a limit.  The thread that reports must not import it: what it
+# imports stands half made in sys.modules, where the program that blocks the loop finds it.
+_watchdog: Any = None
+
 
 def _setting(name: str, default: float) -> float:
     """A number of seconds of the environment."""
@@ -50,7 +54,15 @@ class Watching(CoreLoop):
         if _core._note_collection not in gc.callbacks:
             gc.callbacks.append(_core._note_collection)
         limit = _setting("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
-        self._set_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0))
+        self._arm_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0))
+
+    def _arm_watchdog(self, limit: float, end: float) -> None:
+        global _watchdog
+        if limit > 0 and _watchdog is None:
+            from .. import watchdog
+
+            _watchdog = watchdog
+        self._set_watchdog(limit, end)
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
         """Report iterations of this loop that last longer than a limit.
@@ -71,16 +83,12 @@ class Watching(CoreLoop):
         for name, value in (("limit", limit), ("abort_after", abort_after)):
             if not (math.isfinite(value) and 0 <= value < 1e9):
                 raise ValueError(f"{name} is a number of seconds, not {value!r}")
-        self._set_watchdog(float(limit), float(abort_after))
+        self._arm_watchdog(float(limit), float(abort_after))
 
     # ---- called by C -------------------------------------------------------------
 
     def _blocked(self) -> bool:
-        from .. import watchdog
+        return bool(_watchdog.report(self))
 
-        return watchdog.report(self)
-
-    def _block_ended(self, seconds: float) -> Any:
-        from .. import watchdog
-
-        watchdog.report_end(self, seconds)
+    def _block_ended(self, seconds: float) -> None:
+        _watchdog.report_end(self, seconds)

@@ -441,6 +441,37 @@ def test_a_crash_amid_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.forks
+def test_a_process_that_keeps_the_lock_keeps_no_other_from_forking(tmp_path: Path) -> None:
+    source = """
+import fcntl, os, sys, threading, warnings
+import goloop.prometheus
+warnings.simplefilter("ignore")
+collector = goloop.prometheus.Collector(sys.argv[1], 3600)
+another = os.open(os.path.join(sys.argv[1], "goloop.lock"), os.O_RDWR)
+fcntl.flock(another, fcntl.LOCK_EX)
+asked, flock = threading.Event(), fcntl.flock
+def asks(descriptor, how):
+    asked.set()
+    flock(descriptor, how)
+fcntl.flock = asks
+scrape = threading.Thread(target=lambda: list(collector.collect()))
+scrape.start()
+asked.wait()
+pid = os.fork()
+if pid == 0:
+    os._exit(0)
+os.waitpid(pid, 0)
+print("forked", scrape.is_alive())
+os.close(another)
+scrape.join()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("forked True\n", "")
+
+
+@pytest.mark.forks
 def test_an_earlier_process_with_the_same_number_is_another_one(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()

@@ -322,8 +322,9 @@ def test_several_processes_can_be_named() -> None:
 @linux_only
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_all_leaves_the_programs_of_others_out() -> None:
-    become = "import os; import asyncio, goloop; os.setresuid(65534, 65534, 65534)\n"
     # Python's own files may be root's alone.
+    become = "import os; import asyncio, goloop, goloop.watchdog\n"
+    become += "os.setresuid(65534, 65534, 65534)\n"
     imports = "import gettext, os, selectors, shutil\nfrom goloop import __main__\n"
     imports += "from goloop._internal import metering, top\n"
     with running(PROGRAM) as ours, running(become + PROGRAM) as theirs:

@@ -199,6 +199,63 @@ def test_a_thread_that_comes_after_the_loop_is_closed_has_nothing_to_tell(
     assert [each.ended for each in reports] == [False, True]
 
 
+@pytest.mark.parametrize("leaves", [KeyboardInterrupt("of a test"), SystemExit(3)], ids=repr)
+def test_an_exception_that_leaves_a_blocked_iteration_is_raised_and_the_end_is_told(
+    reports: Reports, leaves: BaseException
+) -> None:
+    told_with: list[Any] = []
+    unsubscribe = watchdog.subscribe(lambda blocked: told_with.append(sys.exception()))
+
+    def fails() -> None:
+        spins(reports)
+        raise leaves
+
+    loop = goloop.new_event_loop()
+    loop.set_watchdog(LIMIT)
+    for serial in 1, 2:
+        reports.begun.clear()
+        loop.call_soon(fails)
+        with pytest.raises(type(leaves)) as caught:
+            loop.run_forever()
+        assert caught.value is leaves
+        until = time.monotonic() + PATIENCE
+        while len(reports) < 2 * serial:  # the thread that has told of the beginning may be at it
+            assert time.monotonic() < until
+            time.sleep(0.001)
+    loop.close()
+    unsubscribe()
+    assert [(each.serial, each.ended) for each in reports] == [
+        (1, False),
+        (1, True),
+        (2, False),
+        (2, True),
+    ]
+    assert told_with == [None] * 4
+
+
+def test_an_interrupt_while_the_end_is_told_follows_the_exception_that_leaves(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(loop: Any, seconds: float) -> None:
+        raise KeyboardInterrupt("while it is told")
+
+    monkeypatch.setattr(watchdog, "report_end", interrupted)
+
+    def fails() -> None:
+        spins(reports)
+        raise SystemExit(3)
+
+    loop = goloop.new_event_loop()
+    loop.set_watchdog(LIMIT)
+    loop.call_soon(fails)
+    with pytest.raises(KeyboardInterrupt, match="while it is told") as caught:
+        loop.run_forever()
+    loop.close()
+    context = caught.value.__context__
+    assert isinstance(context, SystemExit)
+    assert context.code == 3
+
+
 def test_what_runs_outside_a_loop_is_no_block(reports: Reports) -> None:
     runner = asyncio.Runner(loop_factory=goloop.new_event_loop)
     loop: Any = runner.get_loop()

@@ -181,7 +181,8 @@ turn(gl_loop *loop, int64_t timeout)
     GL_WRITE(loop->sleeping, timeout != 0);
     loop->dirty = 0;
     loop->ended -= loop->ended > 0;
-    loop->cmp_pos = 0;
+    /* Both: if a thread forks before Go has begun, the child's dispatch_drop looks at them. */
+    loop->cmp_pos = loop->shared->cmp_len = 0;
     gl_hold(loop);
     if (timeout != 0)
         gl_asleep(loop);

@@ -296,7 +296,9 @@ GL_PRIVATE int
 gl_inbox_join(gl_loop *loop)
 {
     int rc = 0;
-    if (loop->returned != 0) {
+    /* Not another thread, in a wrong call: the loop's counts without the lock where it frees a
+     * Handle within a section of another object's. */
+    if (loop->returned != 0 && gl_loop_runs_here(loop)) {
         __atomic_fetch_add(&loop->inbox.credit, loop->returned, __ATOMIC_RELAXED);
         loop->returned = 0;
     }

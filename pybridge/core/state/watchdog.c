@@ -235,8 +235,11 @@ gl_watchdog_ended(gl_loop *loop)
     int64_t ns = since == sh->now ? gl_monotonic_ns() - since : limit;
     loop->blocked_seen = since;
     loop->counts.blocked_ns += (unsigned long long)ns;
+    PyObject *leaves = gl_take_exception(); /* the loop, and the iteration */
     int rc = gl_done(PyObject_CallMethod((PyObject *)loop, "_block_ended", "d", (double)ns / 1e9));
-    return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
+    rc = gl_unraisable_unless_leaving(rc, (PyObject *)loop);
+    gl_restore_exception(leaves);
+    return rc;
 }
 
 static PyObject *

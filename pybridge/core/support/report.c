@@ -24,6 +24,11 @@ gl_take_exception(void)
 GL_PRIVATE void
 gl_restore_exception(PyObject *exc)
 {
+    PyObject *newer = exc != NULL && PyErr_Occurred() ? gl_take_exception() : NULL;
+    if (newer != NULL) { /* as where a `finally` raises */
+        PyException_SetContext(newer, exc);
+        exc = newer;
+    }
     if (exc == NULL)
         return;
 #if PY_VERSION_HEX >= 0x030C0000

@@ -320,7 +320,8 @@ GL_PRIVATE PyObject *gl_oserror(int err);
 /* The same, set as the current exception; returns -1. */
 GL_PRIVATE int gl_set_oserror(int err);
 /* The current exception as an owned object, with its traceback, cleared; NULL where none is set.
- * And back, taking over the reference; NULL leaves things as they are. */
+ * And back, taking over the reference; NULL leaves things as they are.  An exception that was set
+ * since then stays, and has the other one as its context: so it is after a `finally` that raises. */
 GL_PRIVATE PyObject *gl_take_exception(void);
 GL_PRIVATE void gl_restore_exception(PyObject *exc);
 /* Leaves a context: where no exception is set, and where one may be, which is kept. */

@@ -140,11 +140,7 @@ step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
         return current_leave(ts, loop, (PyObject *)task, queued);
     /* A failure to leave becomes the consequence of what the step raised. */
     PyObject *raised = gl_take_exception();
-    if (current_leave(ts, loop, (PyObject *)task, queued) < 0) {
-        PyObject *second = gl_take_exception();
-        PyException_SetContext(second, raised);
-        raised = second;
-    }
+    (void)current_leave(ts, loop, (PyObject *)task, queued);
     gl_restore_exception(raised);
     return -1;
 }

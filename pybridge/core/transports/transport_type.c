@@ -212,7 +212,7 @@ transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
         transport_drop_held(t);
     else if (!t->paused)
         rc = t->held != NULL || t->held_end ? transport_schedule_delivery(t) : transport_sync(t);
-    gl_restore_exception(exc); /* in place of one that came since */
+    gl_restore_exception(exc);
     return none_or_error(exc != NULL ? -1 : rc);
 }
 
