@@ -2,12 +2,23 @@
 
 A handshake computes for a few hundred microseconds. Where two hundred clients come at once, doing
 all that there is to do in one iteration makes every timer and every other connection wait for all
-of them. So the handshakes of an iteration get BUDGET; those that come later in it wait, in
-the order in which they came, for the next iterations. A crowd gets one in each iteration.
-That holds the others up least, but an iteration has a cost of its own: with ten clients at a
-time it would make a handshake a tenth dearer.
+of them. So the handshakes of an iteration get a share of time: SHARE of what the iteration before
+took outside of them, and LEAST where that is more. A loop whose iterations are long thus gives
+them more, and they wait for no more iterations than elsewhere. One is always done.
 
-Accepting is bounded likewise, for what a connection needs before its handshake costs as much.
+Those for which no time is left wait for the next iterations, in three lines:
+
+    ANSWERED   the connection has had an answer: what it sends may end its handshake
+    FRESH      it has not: most of the computing is still to be done
+    SLOW       its last step has brought nothing to send: a message that comes in many records
+
+A line gets what the one before it leaves, the last one at least a step of each iteration. Within
+a line they are served as they came. What is less than a whole record waits in no line (records.py).
+
+    a step's turn:   line[0] ── step ── its flag is cleared ── out of the line
+
+An interrupt (KeyboardInterrupt) may come between any two of these: what has not left the line is
+looked at again, and a second step finds nothing to do. begin() goes on where a run was left so.
 """
 
 from __future__ import annotations
@@ -17,56 +28,103 @@ from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-# Seconds of an iteration; one handshake is always done.
-BUDGET = 0.0005
-# So many that wait are a crowd.
-CROWD = 16
+# Of the time that an iteration takes otherwise, and in seconds.
+SHARE = 0.5
+LEAST = 0.0005
+
 # Connections that a TLS listener accepts in one iteration.
 ACCEPTS = 2
+
+ANSWERED, FRESH, SLOW = range(3)
 
 
 class Handshakes:
     """What shares out a loop's iterations; used by the loop's thread."""
 
-    def __init__(self) -> None:
-        self._waiting: deque[Any] = deque()
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._lines: tuple[deque[Any], ...] = (deque(), deque(), deque())
+        # Of the iteration since _began: what they have taken, and what they may.
+        self._began = clock()
         self._spent = 0.0
-        # Whether the next iteration begins with _begin_iteration().
-        self._scheduled = False
+        self._budget = LEAST
+        # What the iteration before took outside of them.
+        self._others = 0.0
+        # Of the next iteration's _begin_iteration().
+        self._handle: Any = None
 
     def step(self, tls: Any) -> None:
         """Does what a connection's handshake can do now, in this iteration or a later one."""
-        if self._waiting or self._spent > BUDGET:
+        if self._handle is None:
+            self._look_at_the_clock()
+        if any(self._lines) or self._spent > self._budget:
             tls._handshake_waits = True
-            self._waiting.append(tls)
+            self._lines[tls._handshake_line].append(tls)
         else:
-            self._do(tls)
-        if not self._scheduled:
+            self.do(tls)
+        if self._handle is None:
             self._schedule(tls._loop)
 
-    def _do(self, tls: Any) -> None:
-        began = time.perf_counter()
+    def do(self, tls: Any) -> None:
+        """Does a step now; its time counts."""
+        began = self._clock()
         try:
-            tls._do_handshake()
+            tls._step_handshake()
         finally:
-            self._spent += time.perf_counter() - began
+            self._spent += self._clock() - began
+
+    def begin(self, loop: Any) -> None:
+        """The loop is about to run."""
+        if any(self._lines):
+            self._cancel()
+            self._schedule(loop)
+
+    def _look_at_the_clock(self) -> None:
+        # Nobody has told of iterations lately. Were there any since, their time is over, and how
+        # long this one is nobody knows.
+        now = self._clock()
+        if now - self._began > 2 * self._others:
+            self._began, self._spent, self._budget = now, 0.0, LEAST
 
     def _schedule(self, loop: Any) -> None:
-        self._scheduled = True
-        loop.call_soon(self._begin_iteration, loop)
+        self._handle = loop.call_soon(self._begin_iteration, loop)
+
+    def _cancel(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.cancel()
 
     def _begin_iteration(self, loop: Any) -> None:
-        self._scheduled = False
-        self._spent = 0.0
         try:
-            budget = BUDGET if len(self._waiting) < CROWD else 0.0
-            while self._waiting and self._spent <= budget:
-                tls = self._waiting.popleft()
-                if tls._handshake_waits:
-                    tls._resume_handshake(self._do)
+            self._cancel()  # a second one, where an interrupt has made the loop forget it
+            now = self._clock()
+            self._others = max(now - self._began - self._spent, 0.0)
+            self._began, self._spent = now, 0.0
+            self._budget = max(SHARE * self._others, LEAST)
+            slow = self._lines[SLOW]
+            first = slow[0] if slow else None
+            while self._spent <= self._budget and any(self._lines):
+                self._serve(next(filter(None, self._lines)))
+            if first is not None and slow and slow[0] is first:
+                self._serve(slow)
         finally:
             # A protocol's callback may have raised.
-            if self._waiting and not self._scheduled:
+            if any(self._lines) and self._handle is None:
                 self._schedule(loop)
+
+    def _serve(self, line: deque[Any]) -> None:
+        tls = line[0]
+        over = True
+        try:
+            if tls._handshake_waits:
+                tls._resume_handshake(self.do)
+        except (SystemExit, KeyboardInterrupt):
+            over = False
+            raise
+        finally:
+            if over and line and line[0] is tls:
+                tls._handshake_waits = False
+                line.popleft()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .handshakes import Handshakes
+
 # Called with the loop and the context of each call of its exception handler.
 on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
 
@@ -102,6 +104,8 @@ _call_exception_handler.__qualname__ = _inherited.__qualname__
 class Running(_Surroundings):
     """run_forever over the native turns; run_until_complete is inherited."""
 
+    _handshakes: Handshakes
+
     def run_forever(self) -> None:
         """Run until stop() is called."""
         # A refused set-up (the loop is closed, or one is running already) has
@@ -110,6 +114,7 @@ class Running(_Surroundings):
         try:
             try:
                 self._arm_wakeup()
+                self._handshakes.begin(self)
                 self._run()
             finally:
                 self._disarm_wakeup()

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from .. import _core
 from . import tls_errors
 from .base import CoreLoop
+from .handshakes import ANSWERED, FRESH, SLOW
 from .protocols import has_buffer_methods
+from .records import Found, Records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ _Inherited: Any = sslproto.SSLProtocol
 
 # Bytes that a peer may send behind close(), more than can be under way to a loop that reads.
 MOST_DROPPED = 4 << 20
+
+# So much of what has come may wait for a handshake's turn; reading stops there.
+READ_AHEAD = 64 * 1024
 
 
 class SSLTransport(sslproto._SSLProtocolTransport):
@@ -64,8 +69,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _app_writing_paused: bool
     _outgoing_high_water: int
     _outgoing_low_water: int
+    _ssl_reading_paused: bool
+    _ssl_buffer_view: memoryview
 
-    # The end of the connection below came while reading was held.
+    # The end of the connection below came while the handshake waited, or reading was held.
     _end_held = False
 
     # The handshake has succeeded.
@@ -80,6 +87,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         # grow when it asks for a buffer.
         instance: Any = self
         instance.max_size = 0
+        self._records = Records()
         try:
             sslproto.SSLProtocol.__init__(self, *args, **kwargs)
         finally:
@@ -106,43 +114,85 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         stop = tls_errors.Stop(why, code, words, verified, verify_words, name)
         raise tls_errors.worded(method, stop)
 
+    # ---- the handshake, which takes turns with others (handshakes.py) ---------------------------
+
+    # It could go on, and waits for its turn; the line in which it would.
+    _handshake_waits = False
+    _handshake_line = FRESH
+
     def _do_handshake(self) -> None:
+        """The handshake begins, as asyncio says."""
         # The client speaks first: OpenSSL is not asked what to do before.
-        if self._server_side and not self._incoming.pending:
-            return
+        if not self._server_side or self._incoming.pending:
+            self._ask_for_a_turn()
+
+    def _ask_for_a_turn(self) -> None:
+        if not self._handshake_waits:
+            loop: Any = self._loop
+            loop._handshakes.step(self)
+
+    def _step_handshake(self) -> None:
+        """Does what can be done now."""
         try:
             done = self._advance_handshake()
+            if done is None:
+                self._sslobj.do_handshake()
         except sslproto.SSLAgainErrors:
-            self._process_outgoing()
+            done = False
         except ssl.SSLError as exc:
             self._on_handshake_complete(exc)
+            return
+        if done is False:
+            self._handshake_line = ANSWERED if self._outgoing.pending else SLOW
+            self._process_outgoing()
         else:
-            if done is None:
-                _Inherited._do_handshake(self)
-            elif done:
-                self._on_handshake_complete(None)
-            else:
-                self._process_outgoing()
+            self._on_handshake_complete(None)
 
-    # Whether the handshake could go on, and waits for its turn (handshakes.py).
-    _handshake_waits = False
+    def _hold(self, data: Any) -> Found:
+        """Takes what the peer has sent; tells whether OpenSSL can do something with it."""
+        self._incoming.write(data)
+        return self._records.feed(data)
+
+    def _handshake_received(self, data: Any) -> None:
+        found = self._hold(data)
+        if found is Found.WHOLE:
+            self._ask_for_a_turn()
+        elif found is Found.HEAD and not self._handshake_waits:
+            # It is refused or waited for: neither computes, and neither is an answer.
+            line = self._handshake_line
+            loop: Any = self._loop
+            loop._handshakes.do(self)
+            self._handshake_line = line
+        self._limit_reading()
+
+    def _limit_reading(self) -> None:
+        """Who has not proved anything yet is not read without limit."""
+        wait = self._handshake_waits and self._incoming.pending >= READ_AHEAD
+        if wait == self._ssl_reading_paused or self._transport is None:
+            return
+        if wait:
+            self._ssl_reading_paused = True
+            self._transport.pause_reading()
+        elif self._state == _State.DO_HANDSHAKE:  # otherwise reading itself decides
+            self._ssl_reading_paused = False
+            self._transport.resume_reading()
 
     def _resume_handshake(self, do: Callable[[Any], None]) -> None:
         """The handshake's turn has come; in the context of the connection."""
-        self._handshake_waits = False
-        if self._state == _State.DO_HANDSHAKE:
-            context = self._own_context()
-            if context is None:
-                do(self)
-            else:
-                context.run(do, self)
+        context = self._own_context()
+        if context is None:
+            self._take_turn(do)
+        else:
+            context.run(self._take_turn, do)
 
-    def _finish_waiting(self) -> None:
-        """The connection ends: what came before that comes before that."""
-        if self._handshake_waits:
-            self._handshake_waits = False
-            if self._state == _State.DO_HANDSHAKE:
-                self._do_handshake()
+    def _take_turn(self, do: Callable[[Any], None]) -> None:
+        if self._state == _State.DO_HANDSHAKE:
+            do(self)
+        # Not before: an interrupt may have come, and it waits still.
+        self._handshake_waits = False
+        self._limit_reading()
+        if self._end_held and not self._read_held:
+            self._tell_end()
 
     def _set_app_protocol(self, app_protocol: Any) -> None:
         _Inherited._set_app_protocol(self, app_protocol)
@@ -258,7 +308,12 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         self._read_held = False
         self._do_read()
         self._send_wrapped()  # the handshake's last message, if no answer took it along
-        if not self._end_held or self._transport is None:
+        if self._end_held:
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        """The end of the connection below came earlier, and its turn is now."""
+        if self._transport is None:
             return
         try:
             keep_open = _Inherited.eof_received(self)
@@ -271,14 +326,19 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._transport.close()
 
     def eof_received(self) -> Any:
-        """The peer has ended the connection below."""
-        self._finish_waiting()
-        self._end_held = self._read_held
-        return True if self._read_held else _Inherited.eof_received(self)
+        """The peer has ended the connection below; what came before that comes before that."""
+        self._end_held = self._read_held or self._handshake_waits
+        return True if self._end_held else _Inherited.eof_received(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection below has ended."""
-        self._finish_waiting()
+        if self._handshake_waits:
+            self._handshake_waits = False
+            # With an answer the peer may have finished it, and sent data. Without one it can't
+            # have: what would be computed is for nobody.
+            if self._handshake_line == ANSWERED and self._state == _State.DO_HANDSHAKE:
+                waiting: Any = self._loop
+                waiting._handshakes.do(self)
         if self._read_held:
             self._read_held = False
             self._do_read()
@@ -384,13 +444,19 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._call_eof_received()
             self._start_shutdown()
 
-    def _received(self) -> None:
-        """Bytes came in a state other than WRAPPED, where the engine reads."""
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came by another transport than the engine's own."""
+        self._received(self._ssl_buffer_view[:nbytes])
+
+    def _received(self, data: Any) -> None:
+        """Bytes came; the engine asks for this in a state other than WRAPPED, where it reads."""
         state = self._state
         if state == _State.DO_HANDSHAKE:
-            if not self._handshake_waits:
-                loop: Any = self._loop
-                loop._handshakes.step(self)
+            self._handshake_received(data)
+            return
+        self._incoming.write(data)
+        if state == _State.WRAPPED:
+            self._do_read()
         elif state == _State.FLUSHING:
             self._do_flush()
         elif state == _State.SHUTDOWN:
@@ -406,7 +472,7 @@ def _hand_over(protocol: Any, tls: Any) -> None:
     """
     reader = protocol._stream_reader
     if reader is not None and reader._buffer:
-        tls._incoming.write(reader._buffer)
+        tls._hold(bytes(reader._buffer))
         reader._buffer.clear()
         reader._maybe_resume_transport()
 

@@ -27,7 +27,8 @@ def _turns(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("asyncio does all that there is to do")
     from goloop._internal import handshakes
 
-    monkeypatch.setattr(handshakes, "BUDGET", 0.0)
+    monkeypatch.setattr(handshakes, "LEAST", 0.0)
+    monkeypatch.setattr(handshakes, "SHARE", 0.0)
 
 
 class Iterations:
@@ -87,13 +88,13 @@ async def test_each_iteration_does_one_handshake(
     server, peers = await listening(loop, accepted)
     iterations = Iterations(loop)
     done: list[tuple[int, Any]] = []
-    original = goloop._internal.tls.TLSProtocol._do_handshake
+    original = goloop._internal.tls.TLSProtocol._step_handshake
 
     def counted(self: Any) -> None:
         done.append((iterations.now, self._app_protocol))
         original(self)
 
-    monkeypatch.setattr(goloop._internal.tls.TLSProtocol, "_do_handshake", counted)
+    monkeypatch.setattr(goloop._internal.tls.TLSProtocol, "_step_handshake", counted)
     for peer in peers:
         hello(peer)
     await until(lambda: len(done) >= CLIENTS)
@@ -108,35 +109,6 @@ async def test_each_iteration_does_one_handshake(
 
 
 @pytest.mark.usefixtures("_turns")
-async def test_a_crowd_gets_one_in_each_iteration_and_few_a_budget(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import goloop._internal.tls
-    from goloop._internal import handshakes
-
-    monkeypatch.setattr(handshakes, "CROWD", 8)
-    accepted: list[Recorder] = []
-    server, peers = await listening(loop, accepted)
-    iterations = Iterations(loop)
-    done: list[int] = []
-    original = goloop._internal.tls.TLSProtocol._do_handshake
-
-    def counted(self: Any) -> None:
-        done.append(iterations.now)
-        if len(done) == 2:  # the others wait by now
-            monkeypatch.setattr(handshakes, "BUDGET", 1.0)
-        original(self)
-
-    monkeypatch.setattr(goloop._internal.tls.TLSProtocol, "_do_handshake", counted)
-    for peer in peers:
-        hello(peer)
-    await until(lambda: len(done) >= CLIENTS)
-    assert list(Counter(done).values()) == [1, 1, 1, 1, 1, 7]
-    iterations.stop()
-    await finish(loop, server, peers, accepted)
-
-
-@pytest.mark.usefixtures("_turns")
 async def test_they_take_turns_in_the_order_in_which_they_came(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,10 +116,7 @@ async def test_they_take_turns_in_the_order_in_which_they_came(
 
     order: list[Any] = []
     came: list[Any] = []
-    step, do = (
-        handshakes.Handshakes.step,
-        handshakes.Handshakes._do,
-    )
+    step, do = handshakes.Handshakes.step, handshakes.Handshakes.do
     monkeypatch.setattr(
         handshakes.Handshakes,
         "step",
@@ -155,7 +124,7 @@ async def test_they_take_turns_in_the_order_in_which_they_came(
     )
     monkeypatch.setattr(
         handshakes.Handshakes,
-        "_do",
+        "do",
         lambda self, tls: (order.append(tls), do(self, tls)),
     )
     accepted: list[Recorder] = []
@@ -230,7 +199,7 @@ async def test_a_client_whose_connection_is_given_up_while_it_waits(loop: Loop) 
                 )
             )
         )
-    await turns(5)
+    await turns(CLIENTS + 5)
     servers = [Peer(far, server_context(), server_side=True) for _, far in pairs]
     for peer in servers:
         assert peer.fill()
@@ -328,3 +297,238 @@ async def test_a_lone_handshake_does_not_wait(loop: Loop) -> None:
     await accepted.lost
     server.close()
     await server.wait_closed()
+
+
+# ---- what waits for its turn ------------------------------------------------------------------
+
+
+class Held:
+    """No handshake has its turn before the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from goloop._internal.handshakes import Handshakes
+
+        self.waiting: list[Any] = []
+        self._patch = monkeypatch
+        self._step = Handshakes.step
+        monkeypatch.setattr(Handshakes, "step", lambda _, tls: self.hold(tls))
+
+    def hold(self, tls: Any) -> None:
+        tls._handshake_waits = True
+        self.waiting.append(tls)
+
+    def release(self) -> None:
+        """Those that wait have their turns, and so has who comes."""
+        from goloop._internal.handshakes import Handshakes
+
+        self._patch.setattr(Handshakes, "step", self._step)
+        waiting, self.waiting = self.waiting, []
+        for tls in waiting:
+            tls._resume_handshake(tls._loop._handshakes.do)
+
+
+def only_goloop(loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("asyncio does all that there is to do")
+
+
+async def test_what_comes_byte_by_byte_takes_no_turn_for_each(
+    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL is asked where a record's head is there, and where it is whole."""
+    only_goloop(loop_name)
+    from goloop._internal.tls import TLSProtocol
+
+    steps: list[Any] = []
+    original = TLSProtocol._step_handshake
+
+    def counted(self: Any) -> None:
+        steps.append(self._handshake_line)
+        original(self)
+
+    monkeypatch.setattr(TLSProtocol, "_step_handshake", counted)
+    accepted: list[Recorder] = []
+    server, peers = await listening(loop, accepted)
+    peer = peers[0]
+    peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with pytest.raises(ssl.SSLWantReadError):
+        peer.tls.do_handshake()
+    first = peer.outgoing.read()
+    came: list[int] = []
+    received = TLSProtocol._handshake_received
+    monkeypatch.setattr(
+        TLSProtocol,
+        "_handshake_received",
+        lambda self, data: (came.append(len(data)), received(self, data)),
+    )
+    for at, byte in enumerate(first):
+        peer.sock.send(bytes([byte]))
+        await until(lambda at=at: sum(came) == at + 1)  # type: ignore[misc]
+    from goloop._internal.handshakes import FRESH
+
+    assert steps == [FRESH, FRESH]
+    await loop.run_in_executor(None, peer.handshake)
+    await until(lambda: any(each.made.done() for each in accepted))
+    await finish(loop, server, peers, accepted)
+
+
+async def test_while_it_waits_its_connection_is_not_read_without_limit(
+    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is read on when the turn has come: nothing is lost."""
+    only_goloop(loop_name)
+    from goloop._internal.tls import READ_AHEAD, TLSProtocol
+
+    held = Held(monkeypatch)
+    accepted: list[Recorder] = []
+    server, peers = await listening(loop, accepted)
+    peer, much = peers[0], bytes(range(256)) * 16384
+    working = loop.run_in_executor(None, lambda: (peer.handshake(), peer.write(much)))
+    await until(lambda: len(held.waiting) == 1)
+    [first] = held.waiting
+    first._resume_handshake(loop._handshakes.do)  # type: ignore[attr-defined]
+    held.waiting.clear()
+    # The client has ended its handshake, and sends all it can.
+    await until(lambda: first._ssl_reading_paused)
+    assert len(held.waiting) == 1
+    most = READ_AHEAD + 256 * 1024
+    for _ in range(50):
+        await turns(1)
+        assert not first._transport.is_reading()
+        assert first._incoming.pending < most
+    assert isinstance(first, TLSProtocol)
+    held.release()
+    await working
+    await until(lambda: any(len(each.data) == len(much) for each in accepted))
+    [recorder] = [each for each in accepted if each.made.done()]
+    assert bytes(recorder.data) == much
+    assert first._transport.is_reading()
+    await finish(loop, server, peers, accepted)
+
+
+async def test_a_message_of_many_records_is_read_on_after_each_turn(
+    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading stops above the limit and goes on though the handshake wants more."""
+    only_goloop(loop_name)
+    from goloop._internal import tls as module
+
+    monkeypatch.setattr(module, "READ_AHEAD", 256)
+    held = Held(monkeypatch)
+    accepted: list[Recorder] = []
+    server, peers = await listening(loop, accepted)
+    peer = peers[0]
+    with pytest.raises(ssl.SSLWantReadError):
+        peer.tls.do_handshake()
+    [message] = [peer.outgoing.read()[5:]]
+    pieces = [message[at : at + 40] for at in range(0, len(message), 40)]
+    records = [b"\x16\x03\x01\x00" + bytes([len(each)]) + each for each in pieces]
+    for each in records[:-1]:
+        peer.sock.sendall(each)
+    await until(lambda: len(held.waiting) == 1)
+    [first] = held.waiting
+    await until(lambda: first._ssl_reading_paused)
+    held.release()
+    assert not first._ssl_reading_paused
+    peer.sock.sendall(records[-1])
+    await loop.run_in_executor(None, peer.handshake)
+    await until(lambda: any(each.made.done() for each in accepted))
+    await finish(loop, server, peers, accepted)
+
+
+@pytest.mark.usefixtures("_turns")
+async def test_an_end_behind_a_hello_goes_round_no_turn(
+    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is answered, as asyncio does, and in a turn of its own."""
+    from goloop._internal.tls import TLSProtocol
+
+    accepted: list[Recorder] = []
+    server, peers = await listening(loop, accepted)
+    iterations = Iterations(loop)
+    done: list[int] = []
+    original = TLSProtocol._step_handshake
+
+    def counted(self: Any) -> None:
+        done.append(iterations.now)
+        original(self)
+
+    monkeypatch.setattr(TLSProtocol, "_step_handshake", counted)
+    for peer in peers:
+        hello(peer)
+        peer.sock.shutdown(socket.SHUT_WR)
+
+    def answered(peer: Peer) -> int:
+        size = 0
+        while got := peer.sock.recv(65536):
+            size += len(got)
+        return size
+
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        sizes = await asyncio.gather(*[loop.run_in_executor(threads, answered, p) for p in peers])
+    assert min(sizes) > 100
+    assert len(done) == CLIENTS
+    assert max(Counter(done).values()) == 1
+    iterations.stop()
+    await finish(loop, server, peers, accepted)
+
+
+async def test_for_a_peer_that_is_gone_without_an_answer_nothing_is_computed(
+    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_goloop(loop_name)
+    from goloop._internal.tls import TLSProtocol
+
+    held = Held(monkeypatch)
+    accepted: list[Recorder] = []
+    server, peers = await listening(loop, accepted)
+    lost: list[Any] = []
+    ended = TLSProtocol.connection_lost
+    monkeypatch.setattr(
+        TLSProtocol, "connection_lost", lambda self, exc: (lost.append(self), ended(self, exc))
+    )
+    for peer in peers:
+        hello(peer)
+    await until(lambda: len(held.waiting) == CLIENTS)
+    steps: list[Any] = []
+    monkeypatch.setattr(TLSProtocol, "_step_handshake", steps.append)
+    for peer in peers:
+        linger = bytes([1, 0, 0, 0, 0, 0, 0, 0])
+        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        peer.sock.close()
+    await until(lambda: len(lost) == CLIENTS)
+    held.release()
+    assert steps == []
+    await finish(loop, server, [], accepted)
+
+
+def test_an_interrupt_in_a_turn_strands_no_handshake(
+    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """connection_made() is left by KeyboardInterrupt; the next run goes on with all others."""
+    from goloop._internal import handshakes
+
+    if loop_name != "asyncio":
+        monkeypatch.setattr(handshakes, "LEAST", 0.0)
+        monkeypatch.setattr(handshakes, "SHARE", 0.0)
+    accepted: list[Recorder] = []
+    server, peers = loop.run_until_complete(listening(loop, accepted))
+    interrupted = accepted[3]
+
+    def leave(transport: Any) -> None:
+        Recorder.connection_made(interrupted, transport)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interrupted, "connection_made", leave)
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        shaking = [threads.submit(peer.handshake) for peer in peers]
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+
+        async def rest() -> None:
+            await until(lambda: all(each.made.done() for each in accepted))
+
+        loop.run_until_complete(rest())
+        for each in shaking:
+            each.result()
+    loop.run_until_complete(finish(loop, server, peers, accepted))

@@ -200,24 +200,20 @@ GL_PRIVATE int
 tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
 {
     gl_tls *t = (gl_tls *)protocol;
-    if (tls_native(t)) {
-        while (n > 0) {
-            int part = n > INT_MAX ? INT_MAX : (int)n;
-            if (openssl.BIO_write(t->in, data, part) != part) {
-                PyErr_NoMemory();
-                return -1;
-            }
-            data += part;
-            n -= part;
-        }
-    } else {
-        PyObject *incoming = tls_hold(t->incoming);
-        int r = gl_done(PyObject_CallMethod(incoming, "write", "y#", data, n));
-        Py_DECREF(incoming);
-        if (r < 0)
-            return -1;
+    if (t->state != G.tls.wrapped || !tls_native(t)) {
+        PyObject *bytes = PyBytes_FromStringAndSize(data, n);
+        PyObject *r = bytes ? PyObject_CallMethodOneArg(protocol, G.tls.s_dispatch, bytes) : NULL;
+        Py_XDECREF(bytes);
+        return gl_done(r);
     }
-    if (t->state == G.tls.wrapped)
-        return gl_done(tls_do_read(t, NULL));
-    return gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_dispatch));
+    while (n > 0) {
+        int part = n > INT_MAX ? INT_MAX : (int)n;
+        if (openssl.BIO_write(t->in, data, part) != part) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        data += part;
+        n -= part;
+    }
+    return gl_done(tls_do_read(t, NULL));
 }
