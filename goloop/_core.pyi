@@ -171,6 +171,7 @@ class Loop:
     ) -> tuple[int, float, float, list[tuple[str, str, int]], list[tuple[str, str, int]]]: ...
     def _set_watchdog(self, limit: float, end: float, /) -> None: ...
     _unhandled_exceptions: int
+    _iterations: int
     _tls_handshakes: int
     _tls_handshake_failures: int
     _children: int

@@ -47,19 +47,18 @@ class Handshakes:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._lines: tuple[deque[Any], ...] = (deque(), deque(), deque())
-        # Of the iteration since _began: what they have taken, and what they may.
+        # Of this iteration, since _began: what they have taken, and what they may.
+        self._iteration = -1
         self._began = clock()
         self._spent = 0.0
         self._budget = LEAST
-        # What the iteration before took outside of them.
-        self._others = 0.0
         # Of the next iteration's _begin_iteration().
         self._handle: Any = None
 
     def step(self, tls: Any) -> None:
         """Does what a connection's handshake can do now, in this iteration or a later one."""
-        if self._handle is None:
-            self._look_at_the_clock()
+        if tls._loop._iterations != self._iteration:
+            self._first_of_an_iteration(tls._loop)
         if any(self._lines) or self._spent > self._budget:
             tls._handshake_waits = True
             self._lines[tls._handshake_line].append(tls)
@@ -82,12 +81,10 @@ class Handshakes:
             self._cancel()
             self._schedule(loop)
 
-    def _look_at_the_clock(self) -> None:
-        # Nobody has told of iterations lately. Were there any since, their time is over, and how
-        # long this one is nobody knows.
-        now = self._clock()
-        if now - self._began > 2 * self._others:
-            self._began, self._spent, self._budget = now, 0.0, LEAST
+    def _first_of_an_iteration(self, loop: Any) -> None:
+        # None was scheduled, so how long the iteration before took nobody knows.
+        self._iteration = loop._iterations
+        self._began, self._spent, self._budget = self._clock(), 0.0, LEAST
 
     def _schedule(self, loop: Any) -> None:
         self._handle = loop.call_soon(self._begin_iteration, loop)
@@ -100,10 +97,10 @@ class Handshakes:
     def _begin_iteration(self, loop: Any) -> None:
         try:
             self._cancel()  # a second one, where an interrupt has made the loop forget it
+            self._iteration = loop._iterations
             now = self._clock()
-            self._others = max(now - self._began - self._spent, 0.0)
-            self._began, self._spent = now, 0.0
-            self._budget = max(SHARE * self._others, LEAST)
+            others = now - self._began - self._spent
+            self._began, self._spent, self._budget = now, 0.0, max(SHARE * others, LEAST)
             slow = self._lines[SLOW]
             first = slow[0] if slow else None
             while self._spent <= self._budget and any(self._lines):

@@ -28,6 +28,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self._iterations = 0
         self.ready: list[Handle] = []
         self.turns: list[list[Any]] = []
         self.handshakes = Handshakes(lambda: self.now)
@@ -39,6 +40,7 @@ class Stage:
     def iteration(self, others: float, came: tuple[Step, ...] = ()) -> list[str]:
         """One iteration that takes so long otherwise; returns whose steps were done in it."""
         self.turns.append([])
+        self._iterations += 1
         ready, self.ready = self.ready, []
         self.now += others
         for handle in ready:
@@ -124,6 +126,7 @@ def test_what_comes_while_time_is_left_is_served_at_once() -> None:
     stage.iteration(0.010, crowd(stage, 2))
     assert len(stage.iteration(0.010, crowd(stage, 40))) == 13
     assert len(stage.iteration(0.100)) == 27
+    assert len(stage.iteration(0.001, crowd(stage, 200))) == 2
 
 
 def test_a_step_that_makes_no_progress_costs_its_peer_its_place() -> None:

@@ -381,6 +381,7 @@ static PyMemberDef loop_members[] = {
     COUNT("_tls_handshake_failures", tls_handshake_failures),
     COUNT("_children", children),
     COUNT("_children_started", children_started),
+    {"_iterations", T_ULONGLONG, offsetof(gl_loop, iterations), READONLY, NULL},
     {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
      PyDoc_STR("What set_task_factory was given, or None.")},
     {"_current_handle", T_OBJECT, offsetof(gl_loop, current_handle), 0,
