@@ -276,8 +276,9 @@ typedef struct gl_shared {
     gl_answer *spent;        /* answers that were handed out, to be freed */
     /* The monitor, see below. */
     uint32_t holds;          /* atomic: written by C with the GIL, and by Go in a call of C's */
-    uint32_t guest;          /* atomic: 1 while the monitor wants the reactor, or has it */
-    uint32_t fenced;         /* set by reactor_new: there is no membarrier */
+    uint32_t guest;          /* atomic: the monitor's thread while it wants the reactor, or has it,
+                              * and for a moment who waits for that: a futex, see give_way */
+    uint32_t fenced;         /* atomic: 1: there is no membarrier any more; 2: C has seen that */
     uint32_t awake;          /* atomic, C: the loop runs, and does not wait in a poll.  It may
                               * wait for the GIL after one */
     uint32_t unsent;         /* atomic: C sets it with a GL_SUB_STREAM, Go clears it when it
@@ -306,15 +307,18 @@ typedef struct gl_shared {
  *
  *     C, or Go in a call, with the GIL         the monitor
  *
- *     holds = holds + 1                        guest = 1
+ *     holds = holds + 1                        guest = its thread's id, where it was 0
  *     (the compiler keeps the order)           membarrier(2): every thread of the process
- *     if guest: holds = 0, wait until                         has seen it, and is seen
- *        it is 0, and begin again              if holds == 0: flush
- *     ... submissions, records, calls ...      guest = 0
- *     holds = holds - 1
+ *     if guest: give_way                                      has seen it, and is seen
+ *     ... submissions, records, calls ...      if that went, and holds == 0: flush
+ *     holds = holds - 1                        guest = 0
+ *
+ *     give_way: holds = 0; take guest as a mutex; holds = 1; give guest back
  *
  * So one of the two always sees the other, and C pays two stores and a load, none of them
- * locked.  Without membarrier C has a fence in between (`fenced`).  A turn holds from its
+ * locked.  Without membarrier C has a fence in between (`fenced`).  A kernel may refuse it later
+ * on (a seccomp filter, a restored process): the monitor sends nothing, sets fenced to 1, and
+ * goes on once C, which has then seen it with the GIL, has made a 2 of it.  A turn holds from its
  * beginning to its end; holds nest; C never runs Python and never gives up the GIL under one,
  * but for the turn, in which what others submit waits anyway (submissions.c).
  *
@@ -411,6 +415,9 @@ typedef struct gl_table {
 
     /* Wakes the monitor, whose gl_shared.parked was seen set. */
     int32_t (*watch)(int32_t reactor);
+    /* For who holds, and has seen a guest: waits until the monitor is done, which takes some
+     * system calls that do not block, and lends it this thread's priority meanwhile. */
+    int32_t (*give_way)(gl_shared *shared);
 
     /* Makes the current or next turn return early; any thread. */
     int32_t (*wake)(int32_t reactor);

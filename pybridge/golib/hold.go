@@ -1,23 +1,21 @@
 package main
 
-import "C" // without cgo there is no library.go, and no loop
+/*
+#include "monitor.h"
+*/
+import "C"
 
 import (
-	"runtime"
 	"sync/atomic"
+	"unsafe"
 )
 
 // hold keeps the monitor (monitor.c) away from a reactor for the time of a call, which may
 // be one of several within what C holds already; abi.h, "The monitor", has the protocol.
 func (l *loop) hold() *loop {
 	sh := l.shared
-	n := atomic.AddUint32(&sh.Holds, 1)
-	for n == 1 && atomic.LoadUint32(&sh.Guest) != 0 {
-		atomic.StoreUint32(&sh.Holds, 0)
-		for atomic.LoadUint32(&sh.Guest) != 0 {
-			runtime.Gosched()
-		}
-		atomic.StoreUint32(&sh.Holds, 1)
+	if atomic.AddUint32(&sh.Holds, 1) == 1 && atomic.LoadUint32(&sh.Guest) != 0 {
+		C.monitor_give_way((*C.gl_shared)(unsafe.Pointer(sh)))
 	}
 	return l
 }

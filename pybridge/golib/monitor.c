@@ -16,11 +16,13 @@
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
 
@@ -61,7 +63,8 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t unparked;
     bool started, parked;
-    bool fenced;              /* there is no membarrier; constant once started */
+    uint32_t thread;          /* its id; constant once it runs */
+    bool fenced;              /* there is no membarrier, or none any more */
     watched *all;
     int64_t looked_at;        /* ns */
     int steady;               /* see STEADY_TICKS */
@@ -84,13 +87,93 @@ membarrier(int command)
 }
 
 /* What this thread has written is known to every other one of the process before it takes
- * another step, and the other way round. */
-static void
+ * another step, and the other way round; or it is false.  With the mutex. */
+static bool
 barrier(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (!monitor.fenced)
-        membarrier(BARRIER);
+    if (monitor.fenced || membarrier(BARRIER))
+        return true; /* where there are fences, they are on both sides: monitor_has_fences() */
+    /* A process that was saved to a file and restored is not registered any more. */
+    if (membarrier(BARRIER_REGISTER) && membarrier(BARRIER))
+        return true;
+    monitor.fenced = true;
+    for (watched *w = monitor.all; w != NULL; w = w->next)
+        __atomic_store_n(&w->shared->fenced, 1u, __ATOMIC_RELAXED);
+    return false;
+}
+
+/* Whether barrier() is one for whoever uses the block: C has to know that it needs fences. */
+static bool
+monitor_has_fences(gl_shared *sh)
+{
+    return !monitor.fenced || __atomic_load_n(&sh->fenced, __ATOMIC_ACQUIRE) == 2;
+}
+
+/* ---- the guest ------------------------------------------------------------------------ *
+ *
+ * gl_shared.guest is a mutex that the monitor only tries.  Who waits for it has the GIL, and perhaps
+ * a priority for real time on the processor on which the monitor was interrupted: to yield would let
+ * nobody run there, for ever.  So it waits in the kernel, which gives its priority to the owner. */
+
+#define GUEST_YIELDS 20
+
+static uint32_t
+thread_id(void)
+{
+#if defined(__linux__)
+    return (uint32_t)syscall(SYS_gettid);
+#else
+    return 1;
+#endif
+}
+
+static bool
+guest_try(gl_shared *sh, uint32_t me)
+{
+    uint32_t nobody = 0;
+    return __atomic_compare_exchange_n(&sh->guest, &nobody, me, false, __ATOMIC_SEQ_CST,
+                                       __ATOMIC_RELAXED);
+}
+
+static void
+guest_take(gl_shared *sh, uint32_t me)
+{
+    for (int i = 0; !guest_try(sh, me); i++) {
+        if (i < GUEST_YIELDS) {
+            sched_yield();
+            continue;
+        }
+#if defined(__linux__)
+        if (syscall(SYS_futex, &sh->guest, FUTEX_LOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0)
+            return;
+#endif
+        const struct timespec moment = {0, 50000}; /* the processor is somebody else's meanwhile */
+        nanosleep(&moment, NULL);
+    }
+}
+
+static void
+guest_leave(gl_shared *sh, uint32_t me)
+{
+    if (__atomic_compare_exchange_n(&sh->guest, &me, 0u, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+        return;
+#if defined(__linux__)
+    syscall(SYS_futex, &sh->guest, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0);
+#endif
+}
+
+int32_t
+monitor_give_way(gl_shared *sh)
+{
+    int saved = errno;
+    uint32_t me = thread_id();
+    __atomic_store_n(&sh->holds, 0u, __ATOMIC_SEQ_CST);
+    guest_take(sh, me);
+    __atomic_store_n(&sh->holds, 1u, __ATOMIC_SEQ_CST);
+    guest_leave(sh, me);
+    errno = saved;
+    return 0;
 }
 
 /* ---- the thread ------------------------------------------------------------------------ */
@@ -100,15 +183,14 @@ static void
 monitor_send(watched *w)
 {
     gl_shared *sh = w->shared;
-    if (__atomic_load_n(&sh->holds, __ATOMIC_RELAXED) != 0)
+    if (__atomic_load_n(&sh->holds, __ATOMIC_RELAXED) != 0 || !monitor_has_fences(sh) ||
+        !guest_try(sh, monitor.thread))
         return;
-    __atomic_store_n(&sh->guest, 1u, __ATOMIC_SEQ_CST);
-    barrier();
-    if (__atomic_load_n(&sh->holds, __ATOMIC_ACQUIRE) == 0 && sh->unsent) {
+    if (barrier() && __atomic_load_n(&sh->holds, __ATOMIC_ACQUIRE) == 0 && sh->unsent) {
         goloop_flush_late(w->reactor);
         sh->late_writes++;
     }
-    __atomic_store_n(&sh->guest, 0u, __ATOMIC_RELEASE);
+    guest_leave(sh, monitor.thread);
 }
 
 int64_t
@@ -176,9 +258,9 @@ static void
 monitor_park(void)
 {
     monitor_set_parked(true);
-    barrier();
+    bool sure = barrier(); /* else C learns of fences first: the next tick is late enough */
     for (watched *w = monitor.all; w != NULL; w = w->next)
-        if (__atomic_load_n(&w->shared->awake, __ATOMIC_RELAXED)) {
+        if (!sure || __atomic_load_n(&w->shared->awake, __ATOMIC_RELAXED)) {
             monitor_set_parked(false);
             return;
         }
@@ -191,6 +273,7 @@ static void *
 monitor_thread(void *unused)
 {
     thread_set_name(MONITOR_THREAD_NAME);
+    monitor.thread = thread_id();
     const struct timespec tick = {0, TICK_NS}, seldom = {0, SELDOM_NS};
     int idle = 0;
     for (;;) {
@@ -234,7 +317,7 @@ monitor_reactor_opened(int32_t reactor, gl_shared *shared)
     if (err == 0) {
         *w = (watched){monitor.all, reactor, shared, 0, 0};
         monitor.all = w;
-        shared->fenced = monitor.fenced;
+        shared->fenced = monitor.fenced ? 2 : 0; /* C is here, and knows */
         __atomic_store_n(&shared->parked, monitor.parked, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&monitor.mutex);

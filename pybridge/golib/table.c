@@ -84,6 +84,7 @@ static const gl_table table = {
     .resolve = resolve_name,
     .forking = resolve_forking,
     .watch = monitor_watch,
+    .give_way = monitor_give_way,
     .wake = goloop_wake,
     .describe = goloop_describe,
 };

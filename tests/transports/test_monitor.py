@@ -438,12 +438,11 @@ goloop.run(main(40))
     )
 
 
-@linux_only
-def test_without_membarrier_there_are_fences() -> None:
-    seccomp = """
+# A filter of system calls, for all threads of the process that there are.
+REFUSE_MEMBARRIER = """
 import ctypes, platform, struct
 # BPF: membarrier(2) is EPERM, everything else is allowed.
-number = {"x86_64": 324, "aarch64": 283}[platform.machine()]
+number, seccomp = {"x86_64": (324, 317), "aarch64": (283, 277)}[platform.machine()]
 program = b"".join(
     struct.pack("=HBBI", *each)
     for each in ((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001),
@@ -453,14 +452,24 @@ buffer = ctypes.create_string_buffer(program, len(program))
 class Prog(ctypes.Structure):
     _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 libc = ctypes.CDLL(None, use_errno=True)
-assert libc.prctl(38, 1, 0, 0, 0) == 0
 prog = Prog(4, ctypes.addressof(buffer))
-assert libc.prctl(22, 2, ctypes.byref(prog), 0, 0) == 0, ctypes.get_errno()
-assert libc.syscall(number, 0, 0, 0) == -1
+def refuse():
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.syscall(seccomp, 1, 1, ctypes.byref(prog)) == 0, ctypes.get_errno()
+    assert libc.syscall(number, 0, 0, 0) == -1
 """
+
+
+@linux_only
+@pytest.mark.parametrize("when", ["at the start", "later on"])
+def test_without_membarrier_there_are_fences(when: str) -> None:
+    """The monitor sends nothing from when it is refused until C has said that it has fences."""
     passes(
-        seccomp
+        REFUSE_MEMBARRIER
+        + f"late = {when == 'later on'}\n"
         + """
+if not late:
+    refuse()
 made = []
 class Keep(asyncio.Protocol):
     def connection_made(self, transport):
@@ -473,10 +482,29 @@ async def main():
     client.settimeout(PATIENCE)
     while not made:
         await asyncio.sleep(0)
+    def fences():
+        return goloop.diagnostics(loop)["loop"]["fences"]
+    assert fences() == (0 if late else 2)
+    made[0].write(b"first")
+    assert client.recv(100) == b"first"
+    if late:
+        assert fences() == 0
+        refuse()
+        # The monitor is refused, which it learns when it wants to send; so is this one.
+        while fences() == 0:
+            made[0].write(b".")
+            time.sleep(0.003)
+            await asyncio.sleep(0)
+        made[0].write(b".")
+        assert fences() == 2
+        await asyncio.sleep(0)
+        assert set(client.recv(100000)) == set(b".")
+    sent = loop.metrics().late_writes
     for n in range(200):
         made[0].write(b"%d" % n)
         assert client.recv(100) == b"%d" % n
         await asyncio.sleep(0)
+    assert loop.metrics().late_writes - sent == 200
     made[0].abort()
     client.close()
     server.close()

@@ -166,13 +166,14 @@ loop__diagnostics(gl_loop *self, PyObject *Py_UNUSED(ignored))
         text[n] = 0;
     }
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsksksIss}", "iterations", (unsigned long long)self->iterations, "turns",
+        "{sKsKsKsKsKsKsKsKsksksIsIss}", "iterations", (unsigned long long)self->iterations, "turns",
         (unsigned long long)sh->turns, "polls", (unsigned long long)sh->polls, "recvs",
         (unsigned long long)sh->recvs, "sends", (unsigned long long)sh->sends, "accepts",
         (unsigned long long)sh->accepts, "wakeups", (unsigned long long)sh->wakeups,
         "late_writes", (unsigned long long)sh->late_writes, "ready",
         (unsigned long)self->ready.count, "ready_capacity", (unsigned long)self->ready.capacity,
-        "timers", self->timers.armed, "runtime", text);
+        "timers", self->timers.armed, "fences",
+        __atomic_load_n(&sh->fenced, __ATOMIC_RELAXED), "runtime", text);
 }
 
 /* ---- construction and destruction ----------------------------------------------- */

@@ -82,6 +82,7 @@ visit_end(gl_visit *visit)
                          int32_t socktype, int32_t protocol),                                 \
       (reactor, request, host, service, flags, family, socktype, protocol))                   \
     X(int32_t, watch, (int32_t reactor), (reactor))                                           \
+    X(int32_t, give_way, (gl_shared *shared), (shared))                                       \
     X(int32_t, wake, (int32_t reactor), (reactor))                                            \
     X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
 
@@ -107,7 +108,7 @@ visit_turn(int32_t reactor, int64_t timeout)
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
 
-_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 20 * sizeof(void (*)(void)),
+_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 21 * sizeof(void (*)(void)),
                "each function of the table but `forking`, which is library.c's, needs its visit");
 
 GL_PRIVATE const gl_table visits = {

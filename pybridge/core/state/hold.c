@@ -7,7 +7,6 @@
  */
 #include "state/private.h"
 
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,21 +23,26 @@ gl_hold_init(PyObject *Py_UNUSED(module))
     return 0;
 }
 
-/* The monitor wants the reactor, or has it: gives way until it is done, which takes some
- * system calls that do not block. */
+/* The monitor wants the reactor, or has it. */
 GL_NO_PYTHON static void
 hold_wait(gl_loop *loop)
 {
-    gl_shared *sh = loop->shared;
-    do {
-        __atomic_store_n(&sh->holds, 0u, __ATOMIC_SEQ_CST);
-        if (gl_loop_is_foreign(loop)) /* the monitor has stayed in the parent */
-            __atomic_store_n(&sh->guest, 0u, __ATOMIC_RELAXED);
-        while (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
-            sched_yield();
-        __atomic_store_n(&sh->holds, 1u, __ATOMIC_SEQ_CST);
+    if (gl_loop_is_foreign(loop)) /* it has stayed in the parent */
+        __atomic_store_n(&loop->shared->guest, 0u, __ATOMIC_RELAXED);
+    else
+        loop->go->give_way(loop->shared);
+}
+
+/* What was stored before is seen before the next load is done: by the compiler's order and the
+ * monitor's membarrier, or where there is none by a fence.  Tells that who has the GIL knows. */
+static inline void
+hold_cross(gl_shared *sh)
+{
+    if (__atomic_load_n(&sh->fenced, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&sh->fenced, 2u, __ATOMIC_RELAXED);
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    } while (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE));
+    }
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 GL_PRIVATE_INLINE void
@@ -51,9 +55,7 @@ gl_hold(gl_loop *loop)
     __atomic_store_n(&sh->holds, before + 1, __ATOMIC_RELAXED);
     if (before > 0)
         return;
-    if (sh->fenced)
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hold_cross(sh);
     if (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
         hold_wait(loop);
 }
@@ -71,9 +73,7 @@ gl_awake(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
     __atomic_store_n(&sh->awake, 1u, __ATOMIC_RELAXED);
-    if (sh->fenced)
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hold_cross(sh);
     if (__atomic_load_n(&sh->parked, __ATOMIC_RELAXED))
         loop->go->watch(loop->reactor);
 }

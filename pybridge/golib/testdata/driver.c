@@ -18,6 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
+
 #include "abi.h"
 
 #define EXPECT(condition)                                                        \
@@ -250,17 +255,12 @@ static void
 hold(loop *l)
 {
     gl_shared *sh = &l->shared;
-    for (;;) {
-        __atomic_store_n(&sh->holds, 1u, __ATOMIC_RELAXED);
-        if (sh->fenced)
-            __atomic_thread_fence(__ATOMIC_SEQ_CST);
-        __atomic_signal_fence(__ATOMIC_SEQ_CST);
-        if (!__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
-            return;
-        __atomic_store_n(&sh->holds, 0u, __ATOMIC_SEQ_CST);
-        while (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
-            sched_yield();
-    }
+    __atomic_store_n(&sh->holds, 1u, __ATOMIC_RELAXED);
+    if (sh->fenced)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
+        EXPECT(go->give_way(sh) == 0);
 }
 
 static void
@@ -324,6 +324,46 @@ case_monitor(void)
     loop_close(&l);
 }
 
+#if defined(__linux__)
+static void *
+gives_way(void *arg)
+{
+    gl_shared *sh = arg;
+    __atomic_store_n(&sh->holds, 1u, __ATOMIC_SEQ_CST);
+    EXPECT(go->give_way(sh) == 0);
+    EXPECT(__atomic_load_n(&sh->holds, __ATOMIC_SEQ_CST) == 1);
+    return NULL;
+}
+
+/* Who waits for a guest sleeps in the kernel, which knows the owner and lends it the priority:
+ * one that yields would keep a processor from it. */
+static void
+case_give_way(void)
+{
+    loop l;
+    pthread_t thread;
+    uint32_t me = (uint32_t)syscall(SYS_gettid);
+    loop_open(&l);
+    for (int round = 0; round < 100; round++) {
+        __atomic_store_n(&l.shared.guest, me, __ATOMIC_SEQ_CST);
+        EXPECT(pthread_create(&thread, NULL, gives_way, &l.shared) == 0);
+        while (__atomic_load_n(&l.shared.guest, __ATOMIC_SEQ_CST) != (me | FUTEX_WAITERS))
+            usleep(100);
+        EXPECT(__atomic_load_n(&l.shared.holds, __ATOMIC_SEQ_CST) == 0);
+        EXPECT(syscall(SYS_futex, &l.shared.guest, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0);
+        EXPECT(pthread_join(thread, NULL) == 0);
+        EXPECT(__atomic_load_n(&l.shared.guest, __ATOMIC_SEQ_CST) == 0);
+    }
+    __atomic_store_n(&l.shared.holds, 0u, __ATOMIC_SEQ_CST);
+    loop_close(&l);
+}
+#else
+static void
+case_give_way(void)
+{
+}
+#endif
+
 static void *
 loop_of_a_thread(void *arg)
 {
@@ -373,7 +413,7 @@ main(int argc, char **argv)
     } cases[] = {
         {"echo", case_echo},       {"timers", case_timers},     {"wake", case_wake},
         {"resolve", case_resolve}, {"describe", case_describe}, {"threads", case_threads},
-        {"monitor", case_monitor},
+        {"monitor", case_monitor}, {"give_way", case_give_way},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (strcmp(argv[2], cases[i].name) == 0) {
