@@ -102,6 +102,14 @@ add_number(text *t, const char *name, uint64_t value)
     text_add(t, "\"%s\":%llu,", name, (unsigned long long)value);
 }
 
+/* Not by %f, whose decimal point is the locale's. */
+static void
+add_seconds(text *t, const char *name, int64_t ns)
+{
+    text_add(t, ",\"%s\":%lld.%09lld", name, (long long)(ns / 1000000000),
+             (long long)(ns % 1000000000));
+}
+
 static void
 add_reactor(gl_shared *sh, void *arg)
 {
@@ -112,8 +120,10 @@ add_reactor(gl_shared *sh, void *arg)
     int64_t ns = awake ? now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) : 0;
     if (t->len > 0 && t->at[t->len - 1] == '}')
         text_add(t, ",");
-    text_add(t, "{\"running\":%s,\"blocked_for\":%.6f,\"clock\":%.6f,\"stack\":",
-             awake ? "true" : "false", (double)ns / 1e9, (double)now / 1e9);
+    text_add(t, "{\"running\":%s", awake ? "true" : "false");
+    add_seconds(t, "blocked_for", ns > 0 ? ns : 0);
+    add_seconds(t, "clock", now);
+    text_add(t, ",\"stack\":");
     char *room = text_room(t, 32768);
     if (room != NULL)
         t->len += awake ? sh->watchdog->describe(sh, room, 32768)

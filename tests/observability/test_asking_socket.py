@@ -8,12 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asked_programs import goloop, running, until
 
 from goloop._internal import introspection
+from goloop._internal.inspecting import ask
 from goloop._internal.introspection import address
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
@@ -24,6 +27,7 @@ DAEMON = """
 import asyncio, ctypes, os, socket, sys
 import goloop
 from goloop._internal import introspection
+from goloop._internal.inspecting import ask
 from pathlib import Path
 if os.fork():
     os._exit(os.wait()[1])
@@ -214,3 +218,43 @@ def test_who_is_in_another_pid_namespace_is_neither_answered_nor_believed() -> N
         with running(asks, before=ISOLATED) as process:
             assert process.stdout is not None
             assert "another process answers in its name" in process.stdout.readline()
+
+
+COMMA = """
+import asyncio, locale, re, goloop
+locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+assert locale.localeconv()["decimal_point"] == ","
+def slow():
+    print("ready", flush=True)
+    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
+async def main():
+    await asyncio.sleep(0.05)
+    slow()
+goloop.run(main())
+"""
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there is no GIL to hold"
+)
+def test_no_locale_changes_what_the_monitor_answers(tmp_path: Path) -> None:
+    try:
+        made = subprocess.run(
+            ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")],
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        made = None
+    if made is None or not (tmp_path / "de_DE.UTF-8").exists():
+        pytest.skip("no locale with a decimal comma can be made here")
+    with running(COMMA, LOCPATH=str(tmp_path)) as process:
+        [loop] = until(lambda: partial(process.pid))["loops"]
+    assert isinstance(loop["clock"], float)
+    assert isinstance(loop["blocked_for"], float)
+
+
+def partial(pid: int) -> Any:
+    """The monitor's answer; None where Python was quick enough to answer itself."""
+    answer = ask(pid, "top")
+    return answer if answer.get("partial") else None
