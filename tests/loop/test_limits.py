@@ -229,6 +229,26 @@ print(outcome)
         assert "address space" in outcomes[300], outcomes
 
 
+def test_locked_memory_is_met_by_an_exception(loop_name: str) -> None:
+    """Where all that is mapped has to be locked, and may not be, Go would end the process."""
+    program = (
+        TRY
+        + """
+import encodings.idna
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]))
+if os.geteuid() == 0:
+    os.setresuid(65534, 65534, 65534)  # root may lock as much as it likes
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.mlockall(2) == 0, ctypes.get_errno()  # MCL_FUTURE
+print(attempt())
+"""
+    )
+    code, outcome = run(program, loop_name)
+    assert code == 0, outcome
+    if loop_name == "goloop":
+        assert "RLIMIT_MEMLOCK after mlockall" in outcome
+
+
 SECCOMP = (
     TRY
     + """

@@ -62,13 +62,11 @@ limits_thread_stack(void)
     return size;
 }
 
-/* 0, or the bytes that could not be reserved. */
+/* 0, or the bytes that could not be reserved.  After mlockall(MCL_FUTURE) a reservation counts as
+ * locked memory. */
 static size_t
 limits_space(void)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return 0;
     size_t size = GL_GO_SPACE + GL_GO_THREADS * (GL_THREAD_SPACE + limits_thread_stack());
     void *probe = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (probe == MAP_FAILED)
@@ -155,7 +153,8 @@ limits_suffice(void)
     stack_leave();
     size_t missing = limits_space();
     if (missing != 0)
-        return library_why("the process has less than %zu MiB of address space left (RLIMIT_AS)",
+        return library_why("the process has less than %zu MiB of address space left "
+                           "(RLIMIT_AS; RLIMIT_MEMLOCK after mlockall)",
                            missing >> 20);
     if ((err = limits_descriptors()) != 0)
         return library_why("an epoll and an eventfd can't be opened: %s", strerror(err));

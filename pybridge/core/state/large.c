@@ -83,7 +83,10 @@ gl_large_note(gl_loop *loop, int64_t n)
     if (!loop->large_wanted) {
         loop->large_wanted = true;
         /* glibc gives blocks of this size back to the kernel at each free, and faults
-         * their pages in again, until it has seen a larger one freed. */
+         * their pages in again, until it has seen a larger one freed.  From then on it keeps up
+         * to twice that at the heap's top, which all of our buffers need (GL_LARGE_MAX of
+         * GL_LARGE_WIDE).  It is so for the whole process: at most 8 MB stay with it, as they
+         * would once the program itself had freed a block of 4 MB. */
         void *volatile block = malloc(4 * 1024 * 1024); /* volatile: not optimised away */
         free(block);
     }
