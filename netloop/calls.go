@@ -18,7 +18,7 @@ type Calls struct {
 	Unmap func(memory []byte) error
 
 	WakeOpen  func() (readFD, writeFD int, errno syscall.Errno)
-	WakeWrite func(fd int) syscall.Errno
+	WakeWrite func(poller, fd int, t uint64) syscall.Errno
 	WakeDrain func(fd int)
 }
 

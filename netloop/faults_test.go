@@ -131,11 +131,11 @@ func newFaults() *faults {
 		}
 		return e
 	}
-	c.WakeWrite = func(fd int) syscall.Errno {
+	c.WakeWrite = func(poller, fd int, t uint64) syscall.Errno {
 		if e := f.take("wake"); e != 0 {
 			return e
 		}
-		return real.WakeWrite(fd)
+		return real.WakeWrite(poller, fd, t)
 	}
 	c.WakeOpen = func() (int, int, syscall.Errno) {
 		if e := f.take("eventfd"); e != 0 {

@@ -67,7 +67,7 @@ func TestCloseLeavesDescriptorsOfOthersAlone(t *testing.T) {
 	t.Run("poller", func(t *testing.T) {
 		r := reactorAlone(t, usualLoop(t))
 		lose(t, r.poller.epfd)
-		if _, err := r.Turn(0); ErrnoOf(err) != unix.EINVAL && ErrnoOf(err) != unix.EBADF {
+		if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
 			t.Errorf("a turn on a descriptor that is no poller: %v", err)
 		}
 		wakeup := r.wakeup.readFD
@@ -95,4 +95,165 @@ func TestCloseLeavesDescriptorsOfOthersAlone(t *testing.T) {
 		left(r)
 		other.Close()
 	})
+}
+
+// stranger puts another eventfd under a number; said tells what was written to it.
+func stranger(t *testing.T, fd int) (said func() uint64) {
+	t.Helper()
+	other, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Dup3(other, fd, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = unix.Close(other), unix.Close(fd) })
+	return func() uint64 {
+		count := make([]byte, 8)
+		if _, err := unix.Read(other, count); err == unix.EAGAIN {
+			return 0
+		}
+		return 1
+	}
+}
+
+func TestAWakeWritesNothingIntoWhatHasTheNumberNow(t *testing.T) {
+	for name, number := range map[string]func(*Reactor) int{
+		"wakeup": func(r *Reactor) int { return r.wakeup.writeFD },
+		"poller": func(r *Reactor) int { return r.poller.epfd },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := reactorAlone(t, usualLoop(t))
+			kept := []int{r.wakeup.writeFD, r.poller.epfd}
+			said := stranger(t, number(r))
+			if err := r.Wake(); err == nil {
+				t.Error("nobody was told")
+			}
+			r.shared.Flags |= Look
+			if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
+				t.Errorf("the turn said %v", err)
+			}
+			if said() != 0 {
+				t.Error("something was written")
+			}
+			r.Close()
+			for _, fd := range kept {
+				if fd != number(r) {
+					left(r, fd)
+				}
+			}
+		})
+	}
+}
+
+// A poller of somebody else under the number: its events are not ours.
+func TestAnotherPollerUnderTheNumberIsNoticed(t *testing.T) {
+	for _, begins := range []bool{true, false} {
+		r := reactorAlone(t, usualLoop(t))
+		other, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := pair(t)
+		say(t, b, []byte("x"))
+		event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: 77, Pad: 77}
+		if err := unix.EpollCtl(other, unix.EPOLL_CTL_ADD, a, &event); err != nil {
+			t.Fatal(err)
+		}
+		ours, wakeup := r.poller.epfd, r.wakeup.readFD
+		if err := unix.Dup3(other, ours, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		if begins {
+			r.shared.Flags |= Look
+		} else if _, err := r.Turn(0); err != nil {
+			t.Error(err) // its event is of no registration: the next turn looks
+		}
+		if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
+			t.Errorf("the turn said %v", err)
+		}
+		r.Close()
+		if err := unix.EpollCtl(other, unix.EPOLL_CTL_MOD, a, &event); err != nil {
+			t.Errorf("the registration is gone: %v", err)
+		}
+		left(r, ours, wakeup, other)
+		_, _ = unix.Close(a), unix.Close(b)
+	}
+}
+
+func TestToLookLosesNoWake(t *testing.T) {
+	l := usualLoop(t)
+	for range 3 {
+		if err := l.r.Wake(); err != nil {
+			t.Fatal(err)
+		}
+		l.sh.Flags |= Look
+		before := l.sh.Wakeups
+		expectKinds(t, l.turn(-1)) // which nothing else would end
+		if l.sh.Wakeups != before+1 {
+			t.Error("the wake was lost")
+		}
+	}
+	l.sh.Flags |= Look
+	l.quiet()
+	if n := l.events(); n != 0 {
+		t.Errorf("%d events without a wake", n)
+	}
+}
+
+func TestARingThatSomebodyHasClosedIsMadeAnew(t *testing.T) {
+	l := usualLoop(t)
+	if !l.r.batches() {
+		t.Skip("no ring to be had")
+	}
+	lose(t, l.r.ring.number())
+	l.sh.Flags |= Look
+	expectKinds(t, l.turn(0))
+	if l.r.batch.state != ringUnknown {
+		t.Error("the ring is still in use")
+	}
+}
+
+func TestATimerfdThatSomebodyHasClosedIsMadeAnew(t *testing.T) {
+	f := newFaults()
+	f.fail("pwait2", unix.ENOSYS)
+	l := newLoop(t, usual, f.calls)
+	before := l.r.poller.timerfd
+	said := stranger(t, before)
+	l.sh.Flags |= Look
+	if l.r.Turn(0); l.r.poller.timerfd == before {
+		t.Error("there is no other one")
+	}
+	l.r.shared.NextDeadline = DeadlineNone
+	if _, err := l.r.Turn(1000); err != nil || said() != 0 {
+		t.Error(err)
+	}
+}
+
+// A program may forbid calls to itself when its loop runs already.
+func TestAWaitThatIsForbiddenLaterIsTimedOtherwise(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.EPERM, unix.ENOSYS} {
+		f := newFaults()
+		l := newLoop(t, usual, f.calls)
+		if l.r.poller.timerfd >= 0 {
+			t.Skip("this kernel has no epoll_pwait2")
+		}
+		f.fail("pwait2", errno)
+		if _, err := l.r.Turn(1000); err != nil {
+			t.Error(err)
+		}
+		if l.r.poller.timerfd < 0 {
+			t.Error("the next wait will ask again")
+		}
+		if _, err := l.r.Turn(1000); err != nil {
+			t.Error(err)
+		}
+		f.fail("timerfd", unix.EMFILE)
+		_ = unix.Close(l.r.poller.timerfd)
+		l.r.poller.timerfd = -1
+		f.fail("pwait2", errno)
+		if _, err := l.r.Turn(1000); ErrnoOf(err) != errno {
+			t.Errorf("without a descriptor: %v", err)
+		}
+	}
 }

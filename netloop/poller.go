@@ -11,12 +11,17 @@ import "syscall"
 //	    makes the kernel's object, close-on-exec.
 //	close()
 //	    gives it back.
+//	number() int
+//	    is the number of the kernel's object.
 //	isOurs() bool
 //	    tells whether its number still names it; the wakeup has been added.
 //	hold(fd int) bool
 //	    notes a descriptor of the reactor's own, besides the wakeup, without polling it.
 //	holds(fd int) bool
-//	    tells whether the number still names what was given to hold or addWakeup.
+//	    tells whether the number still names what was given to hold or addWakeup. To ask
+//	    of the wakeup may undo a wake.
+//	mend() error
+//	    opens anew what else the backend has, where its number names it no more.
 //	add(fd int32, t token, in interest) syscall.Errno
 //	    registers a descriptor that is not registered; EEXIST where it is, EPERM
 //	    where it cannot be polled. Level-triggered; with oneShot the registration
@@ -48,8 +53,8 @@ import "syscall"
 //
 // Somebody may close the reactor's own descriptors (os.closerange in a program that
 // makes itself a daemon), and the numbers then name what is opened next. So they are
-// looked at before they are closed: somebody else's is left alone. Where that can't be
-// told the descriptor is taken for ours.
+// looked at before they are closed, and when the loop begins to run (look): somebody
+// else's is left alone. Where that can't be told the descriptor is taken for ours.
 //
 // add, modify and remove are made through setHeld, which is the portable half.
 

@@ -101,8 +101,8 @@ const maxEvents = 512
 // over. No generation is 0, so no registration has this token.
 const timerToken token = 1
 
-// poller polls with epoll. Waits are timed by epoll_pwait2 (Linux 5.11), or where
-// that is missing or forbidden (a sandbox may answer EPERM) by a timerfd.
+// poller polls with epoll. Waits are timed by epoll_pwait2 (Linux 5.11), or where that is
+// missing or forbidden (a sandbox may answer EPERM, and may come late) by a timerfd.
 type poller struct {
 	calls *PollCalls
 	epfd  int
@@ -132,20 +132,36 @@ func (p *poller) open(c *PollCalls) error {
 	case 0, syscall.EINTR:
 		return nil
 	}
-	timerfd, errno := c.TimerCreate()
-	if errno != 0 {
+	if err := p.openTimer(); err != nil {
 		_ = c.Close(epfd)
-		return failed("timerfd_create", errno)
-	}
-	p.timerfd = timerfd
-	// Edge-triggered: each expiry is told once, and nobody need read it away.
-	if errno := p.ctl(unix.EPOLL_CTL_ADD, int32(timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET); errno != 0 {
-		_ = c.Close(timerfd) // which close would not know again
-		_ = c.Close(epfd)
-		return failed("epoll_ctl", errno)
+		return err
 	}
 	return nil
 }
+
+func (p *poller) openTimer() error {
+	timerfd, errno := p.calls.TimerCreate()
+	if errno != 0 {
+		return failed("timerfd_create", errno)
+	}
+	// Edge-triggered: each expiry is told once, and nobody need read it away.
+	if errno := p.ctl(unix.EPOLL_CTL_ADD, int32(timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET); errno != 0 {
+		_ = p.calls.Close(timerfd) // which close would not know again
+		return failed("epoll_ctl", errno)
+	}
+	p.timerfd, p.timerArmed = timerfd, false
+	return nil
+}
+
+// mend looks at the timerfd, and makes another where somebody has closed it.
+func (p *poller) mend() error {
+	if p.timerfd < 0 || p.ctl(unix.EPOLL_CTL_MOD, int32(p.timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET) == 0 {
+		return nil
+	}
+	return p.openTimer()
+}
+
+func (p *poller) number() int { return p.epfd }
 
 func (p *poller) close() {
 	if p.timerfd >= 0 && p.holds(p.timerfd) {
@@ -172,10 +188,11 @@ func (p *poller) hold(fd int) bool {
 }
 
 // holds relies on epoll knowing a descriptor by its number and by what it names: to
-// replace the registration of another than was added fails.
+// replace the registration of another than was added fails. Of the wakeup, this may take
+// back what a wake has done.
 func (p *poller) holds(fd int) bool {
 	if fd == p.wakeFD {
-		return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), p.wakeup, unix.EPOLLIN|unix.EPOLLET) == 0
+		return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), p.wakeup, unix.EPOLLET) == 0
 	}
 	return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), timerToken, unix.EPOLLET) == 0
 }
@@ -225,10 +242,9 @@ func (p *poller) knows(fd int32) bool {
 }
 
 func (p *poller) addWakeup(fd int, t token) error {
-	// Edge-triggered: every write to an eventfd is an event of its own, so
-	// that the turn need not read it.
+	// It is always readable, and silent until a wake asks for that (writeWakeup).
 	p.wakeFD, p.wakeup = fd, t
-	return failed("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLIN|unix.EPOLLET))
+	return failed("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLET))
 }
 
 func (p *poller) wait(timeout int64) (int, syscall.Errno) {
@@ -244,7 +260,11 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 		return p.calls.WaitForever(p.epfd, p.events[:])
 	default:
 		p.ts = unix.NsecToTimespec(timeout)
-		return p.calls.WaitExact(p.epfd, p.events[:], &p.ts)
+		n, errno := p.calls.WaitExact(p.epfd, p.events[:], &p.ts)
+		if (errno == syscall.ENOSYS || errno == syscall.EPERM) && p.openTimer() == nil {
+			return p.wait(timeout) // a sandbox that came later than the loop
+		}
+		return n, errno
 	}
 }
 

@@ -47,11 +47,15 @@ func (p *poller) open(c *PollCalls) error {
 
 func (p *poller) close() { _ = p.calls.Close(p.kq) }
 
+func (p *poller) number() int { return p.kq }
+
 func (p *poller) isOurs() bool { return true }
 
 func (p *poller) hold(int) bool { return true }
 
 func (p *poller) holds(int) bool { return true }
+
+func (p *poller) mend() error { return nil }
 
 // apply submits changes of one descriptor: the filters to set, and those to end.
 func (p *poller) apply(fd int32, set interest, setFlags int, end interest) syscall.Errno {

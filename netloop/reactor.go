@@ -2,6 +2,7 @@ package netloop
 
 import (
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goloop/goloop/timers"
@@ -83,6 +84,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	}
 	shared.WakePending = 0
 	shared.WakeFD = int32(r.wakeup.writeFD)
+	shared.WakeToken, shared.PollFD = uint64(r.wakeup.token), int32(r.poller.number())
 	shared.NextDeadline = DeadlineNone
 	shared.Now = r.clock.now()
 	r.closedAt = shared.Turns - earlyTries
@@ -94,7 +96,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 func (r *Reactor) Close() {
 	closes.leave(r)
 	r.wakeup.shut()
-	r.shared.WakeFD = -1
+	r.shared.WakeFD, r.shared.PollFD = -1, -1
 	r.closeFDs()
 	r.datagrams.close(r)
 	r.leaveAnswers()
@@ -121,6 +123,23 @@ func (r *Reactor) closeWakeup() {
 	}
 }
 
+// look tells whether the reactor's own descriptors are still its own. Without the poller
+// and the wakeup, which know each other, nothing is left to go on with: EBADF.
+func (r *Reactor) look() error {
+	r.shared.Flags &^= Look
+	if !r.poller.holds(r.wakeup.readFD) {
+		return failed("look", syscall.EBADF)
+	}
+	if atomic.LoadUint32(&r.shared.WakePending) != 0 {
+		_ = r.calls.WakeWrite(r.poller.number(), r.wakeup.writeFD, uint64(r.wakeup.token))
+	}
+	if r.batch.state == ringOpen && r.batch.held && !r.poller.holds(r.ring.number()) {
+		r.ring.close(false)
+		r.batch.state = ringUnknown
+	}
+	return r.poller.mend()
+}
+
 // Turn does one turn, see the package's head. It waits for at most timeout ns (< 0:
 // until something happens) and returns the number of completions. An error is
 // the poller's, and loses nothing.
@@ -130,6 +149,12 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh.CmpLen = 0
 	r.out.begin(sh)
 
+	if sh.Flags&Look != 0 {
+		if err := r.look(); err != nil {
+			sh.NextDeadline = r.nextDeadline()
+			return 0, err
+		}
+	}
 	r.decode()
 	r.flushDirty()
 
@@ -150,6 +175,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 	if errno != 0 && errno != syscall.EINTR {
 		sh.NextDeadline = r.nextDeadline()
+		if errno == syscall.EINVAL {
+			errno = syscall.EBADF // its number names something else
+		}
 		return 0, failed("wait of the poller", errno)
 	}
 	if errno == 0 {
@@ -259,6 +287,7 @@ func (r *Reactor) note(events int) {
 		s := r.registry.find(t.id(), t.gen())
 		if s == nil {
 			r.stale++
+			r.shared.Flags |= Look // it may be another poller that has the number
 			continue
 		}
 		if s.held&oneShot != 0 {

@@ -122,6 +122,9 @@ type Shared struct {
 	WakePending  uint32
 	WakeFD       int32
 	Flags        uint32
+	WakeToken    uint64
+	PollFD       int32
+	_            uint32
 
 	Turns, Polls, Recvs, Sends, Accepts, Wakeups uint64
 
@@ -161,8 +164,12 @@ type Answer struct {
 	Code    int32
 }
 
-// NoRing is a flag of Shared: never hand calls to the kernel in batches.
-const NoRing = 1
+// NoRing is a flag of Shared: never hand calls to the kernel in batches. Look is one that
+// the next turn clears: it looks whether the reactor's descriptors are still its own.
+const (
+	NoRing = 1
+	Look   = 2
+)
 
 // LargeMax is how many buffers for large receives a turn has at most.
 const LargeMax = 16

@@ -10,8 +10,7 @@ import (
 // 1 from the first wake until the turn that saw it, so that a thousand wakes cost
 // one write. C wakes by the same rule (gl_wake), without a call of Go:
 //
-//	compare-and-swap wake_pending from 0 to 1; if that was done, write 8 bytes
-//	(the number 1) to wake_fd.
+//	compare-and-swap wake_pending from 0 to 1; if that was done, gl_wake_up (abi.h).
 //
 // A waker first leaves its work where the loop will look, then wakes. The turn
 // clears WakePending when it has seen the event, and the loop looks for work after
@@ -55,14 +54,14 @@ func (r *Reactor) Wake() error {
 		return nil
 	}
 	for {
-		switch errno := r.calls.WakeWrite(r.wakeup.writeFD); errno {
+		switch errno := r.calls.WakeWrite(r.poller.number(), r.wakeup.writeFD, uint64(r.wakeup.token)); errno {
 		case syscall.EINTR:
 		case 0, syscall.EAGAIN:
 			// EAGAIN: so many wakes are unread that the poller can't miss them.
 			return nil
 		default:
 			atomic.StoreUint32(&r.shared.WakePending, 0)
-			return failed("write to the wakeup", errno)
+			return failed("wakeup", errno)
 		}
 	}
 }

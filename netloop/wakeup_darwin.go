@@ -25,7 +25,7 @@ func openWakeup() (readFD, writeFD int, errno syscall.Errno) {
 
 var oneWake = []byte{1, 0, 0, 0, 0, 0, 0, 0}
 
-func writeWakeup(fd int) syscall.Errno {
+func writeWakeup(_, fd int, _ uint64) syscall.Errno {
 	if _, err := unix.Write(fd, oneWake); err != nil {
 		return ErrnoOf(err)
 	}

@@ -24,8 +24,14 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#if defined(__linux__)
+#include <sys/epoll.h>
+#else
+#include <errno.h>
+#include <unistd.h>
+#endif
 
-#define GL_ABI_VERSION 9
+#define GL_ABI_VERSION 10
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -244,6 +250,8 @@ typedef struct gl_asker {
 #define GL_DEADLINE_NONE INT64_MAX
 #define GL_LARGE_MAX 16
 #define GL_NO_RING 1u         /* make no system calls in batches (GOLOOP_IO_URING=0) */
+#define GL_LOOK 2u            /* C has not run the loop for a while: the next turn looks whether its
+                               * descriptors are still its own; -EBADF where they are not */
 
 typedef struct gl_shared {
     gl_submission *sub;      /* grown by C; Go sets sub_len to 0 once decoded */
@@ -262,8 +270,11 @@ typedef struct gl_shared {
     uint32_t more;           /* set by Go: work was left over for lack of room; the
                               * next turn must not block */
     uint32_t wake_pending;   /* atomic: 1 from the first wake until the turn that saw it */
-    int32_t wake_fd;         /* set by reactor_new: write 8 bytes (uint64 1) to wake */
-    uint32_t flags;          /* set by C before reactor_new: GL_NO_RING */
+    int32_t wake_fd;         /* set by reactor_new, like the next two: for gl_wake_up */
+    uint32_t flags;          /* GL_NO_RING, set by C before reactor_new; GL_LOOK */
+    uint64_t wake_token;
+    int32_t poll_fd;
+    uint32_t unused;
     /* counters, for goloop.diagnostics() */
     uint64_t turns, polls, recvs, sends, accepts, wakeups;
     /* Buffers of large_size bytes for streams that lately received much at once, so
@@ -325,6 +336,21 @@ typedef struct gl_shared {
  * `awake` and `parked` are kept by the same rule: the monitor sets parked, has a membarrier,
  * and looks whether somebody is awake; a loop sets awake, and looks whether it is parked.
  */
+
+/* Ends the reactor's wait, or its next one; whoever has set wake_pending calls it.  epoll knows what
+ * it polls by number and file, so whatever has either number by now is left alone. */
+static inline void
+gl_wake_up(const gl_shared *shared)
+{
+#if defined(__linux__)
+    struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.u64 = shared->wake_token};
+    (void)epoll_ctl(shared->poll_fd, EPOLL_CTL_MOD, shared->wake_fd, &e);
+#else
+    const uint64_t one = 1;
+    while (write(shared->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+#endif
+}
 
 /* ---- the functions ------------------------------------------------------- */
 

@@ -15,6 +15,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from .descriptors import close_own_socket, file_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -33,6 +35,7 @@ class Calls:
 
     def __enter__(self) -> Calls:
         self._reads, self._writes = socket.socketpair()
+        self._files = file_of(self._reads.fileno()), file_of(self._writes.fileno())
         self._writes.setblocking(False)
         self._open = True
         return self
@@ -43,8 +46,8 @@ class Calls:
             self._open = False
         if self._hears:
             signal.set_wakeup_fd(self._others_fd)
-        self._reads.close()
-        self._writes.close()
+        close_own_socket(self._reads, self._files[0])
+        close_own_socket(self._writes, self._files[1])
 
     def hear_signals(self) -> None:
         """Lets every signal end the wait; in the main thread."""
@@ -57,7 +60,7 @@ class Calls:
         """Leaves a call; from any thread, or in a signal handler."""
         self._left.append((call, args))
         with self._lock, contextlib.suppress(BlockingIOError):
-            if self._open:
+            if self._open and file_of(self._writes.fileno()) == self._files[1]:
                 self._writes.send(b"\0")
 
     def make(self, timeout: float | None) -> bool:

@@ -47,13 +47,13 @@ import warnings
 
 from . import chosen
 from .described import CONNECTIONS, TASKS, describe_process, describe_tasks
+from .descriptors import close_own_socket, file_of
 from .version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeGuard
-
     from .described import Row
+    from .descriptors import File
 
 PROTOCOL = 1
 ABSTRACT = sys.platform == "linux"
@@ -68,7 +68,7 @@ _ANSWER_SECONDS = 10
 
 _serving: socket.socket | None = None
 # Which file it is, as fstat(2) says: whoever closes all descriptors closes it too.
-_serving_file = (0, 0)
+_serving_file: File = (0, 0)
 _forks_watched = False
 
 
@@ -113,9 +113,10 @@ def introspect() -> None:
     the socket can't be had.
     """
     global _serving, _serving_file, _forks_watched
-    if _is_file(_serving, _serving_file):
-        return
-    _stop()
+    if _serving is not None:
+        if file_of(_serving.fileno()) == _serving_file:
+            return
+        _stop()
     server = socket.socket(socket.AF_UNIX)
     try:
         _bind(server)
@@ -126,7 +127,7 @@ def introspect() -> None:
     except OSError:
         server.close()
         raise
-    _serving, _serving_file = server, _file(server)
+    _serving, _serving_file = server, file_of(server.fileno())
     _tell_core(server.fileno())
     if not _forks_watched:
         os.register_at_fork(after_in_child=_in_child)
@@ -154,22 +155,9 @@ def _stop() -> None:
     """Forget the socket, and close it unless its number is somebody else's by now."""
     global _serving
     _tell_core(-1)
-    if _is_file(_serving, _serving_file):
-        _serving.close()
-    elif _serving is not None:
-        _serving.detach()
+    if _serving is not None:
+        close_own_socket(_serving, _serving_file)
     _serving = None
-
-
-def _file(sock: socket.socket) -> tuple[int, int]:
-    facts = os.fstat(sock.fileno())
-    return facts.st_dev, facts.st_ino
-
-
-def _is_file(server: socket.socket | None, file: tuple[int, int]) -> TypeGuard[socket.socket]:
-    with contextlib.suppress(OSError):
-        return server is not None and _file(server) == file
-    return False
 
 
 def _tell_core(fd: int) -> None:
@@ -239,12 +227,12 @@ def _remove_own(path: str, pid: int) -> None:
 # ---- question and answer -------------------------------------------------------------------
 
 
-def _serve(server: socket.socket, file: tuple[int, int]) -> None:
+def _serve(server: socket.socket, file: File) -> None:
     while (client := _next(server, file)) is not None:
         handle(client)
 
 
-def _next(server: socket.socket, file: tuple[int, int]) -> socket.socket | None:
+def _next(server: socket.socket, file: File) -> socket.socket | None:
     """The connection of who asks next; None once the socket is no more, or somebody else's."""
     if chosen.native:
         from .. import _core
@@ -255,7 +243,7 @@ def _next(server: socket.socket, file: tuple[int, int]) -> socket.socket | None:
     waiting.register(server, select.POLLIN)
     while True:
         waiting.poll()
-        if not _is_file(server, file):
+        if file_of(server.fileno()) != file:
             return None
         try:
             return server.accept()[0]

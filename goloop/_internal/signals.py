@@ -37,10 +37,13 @@ from collections.abc import Callable
 
 from .. import _core
 from .base import CoreLoop
+from .descriptors import close_own, file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVarTuple
+
+    from .descriptors import File
 
     _Ts = TypeVarTuple("_Ts")
 
@@ -77,6 +80,7 @@ class Signals(CoreLoop):
     _noted: _core.SignalNotes
     # The reading and the writing end; None until they are needed.
     _signal_pipe: tuple[int, int] | None
+    _signal_file: File  # which both are
     _wakeup_armed: bool
 
     def _init_signals(self) -> None:
@@ -92,7 +96,14 @@ class Signals(CoreLoop):
     # ---- the wakeup fd ------------------------------------------------------
 
     def _signal_fd(self) -> int:
-        """The writing end of the pipe, which is made and watched if need be."""
+        """The writing end of the pipe, which is made and watched if need be.
+
+        A number that somebody has closed must not become CPython's: a signal would be written into
+        another's file.
+        """
+        if self._signal_pipe is not None and file_of(self._signal_pipe[1]) != self._signal_file:
+            self._remove_reader(self._signal_pipe[0])
+            self._close_pipe()
         if self._signal_pipe is None:
             reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -105,15 +116,28 @@ class Signals(CoreLoop):
                 os.close(reading)
                 os.close(writing)
                 raise
-            self._signal_pipe = (reading, writing)
+            self._signal_pipe, self._signal_file = (reading, writing), file_of(writing)
             self._internal_fds += 1
         return self._signal_pipe[1]
+
+    def _close_pipe(self) -> None:
+        """Leaves alone what is somebody else's by now."""
+        assert self._signal_pipe is not None
+        for fd in self._signal_pipe:
+            close_own(fd, self._signal_file)
+        self._signal_pipe = None
+        self._internal_fds -= 1
 
     def _arm_wakeup(self) -> None:
         """Puts the pipe in as wakeup fd if the main thread has none; see the head."""
         if not _in_main_thread():
             return
-        ours = self._signal_fd()
+        try:
+            ours = self._signal_fd()
+        except OSError as exc:
+            if exc.errno not in (errno.EBADF, errno.EINVAL):
+                raise
+            return  # somebody has closed the poller as well, as the first turn says
         _armed_loops.add(self)
         self._wakeup_armed = True
         previous = _swap_wakeup_fd(ours, ours=True)
@@ -161,10 +185,7 @@ class Signals(CoreLoop):
         if self._signal_pipe is not None:
             # CPython must not be left with a number that another file may get.
             self._take_wakeup_out()
-            for fd in self._signal_pipe:
-                os.close(fd)
-            self._signal_pipe = None
-            self._internal_fds -= 1
+            self._close_pipe()
 
     # ---- the public methods ---------------------------------------------------
 

@@ -55,6 +55,8 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.wake_pending)]byte   = [unsafe.Offsetof(netloop.Shared{}.WakePending)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wake_fd)]byte        = [unsafe.Offsetof(netloop.Shared{}.WakeFD)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.flags)]byte          = [unsafe.Offsetof(netloop.Shared{}.Flags)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.wake_token)]byte     = [unsafe.Offsetof(netloop.Shared{}.WakeToken)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.poll_fd)]byte        = [unsafe.Offsetof(netloop.Shared{}.PollFD)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.turns)]byte          = [unsafe.Offsetof(netloop.Shared{}.Turns)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wakeups)]byte        = [unsafe.Offsetof(netloop.Shared{}.Wakeups)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large)]byte          = [unsafe.Offsetof(netloop.Shared{}.Large)]byte{}
@@ -116,6 +118,7 @@ var (
 	_ [C.GL_LISTEN_NODELAY]byte                       = [netloop.ListenNoDelay]byte{}
 	_ [C.GL_CLOSE_FD]byte                             = [netloop.CloseFD]byte{}
 	_ [C.GL_NO_RING]byte                              = [netloop.NoRing]byte{}
+	_ [C.GL_LOOK]byte                                 = [netloop.Look]byte{}
 	_ [C.GL_BUCKETS]byte                              = [netloop.Buckets]byte{}
 	_ [C.GL_LARGE_MAX]byte                            = [netloop.LargeMax]byte{}
 	_ [C.GL_PACKET_MAX]byte                           = [netloop.PacketMax]byte{}

@@ -166,9 +166,7 @@ resolve_deliver(lookup *l)
     if (!__atomic_compare_exchange_n(&shared->wake_pending, &idle, 1u, false, __ATOMIC_SEQ_CST,
                                      __ATOMIC_SEQ_CST))
         return;
-    uint64_t one = 1;
-    while (write(shared->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        ;
+    gl_wake_up(shared);
 }
 
 /* The next look-up, or NULL where the thread may end.  With the mutex. */

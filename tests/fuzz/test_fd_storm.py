@@ -1,4 +1,5 @@
-"""A storm of descriptors whose numbers are used again; fd_storm.py says what must hold."""
+"""Storms of descriptors whose numbers are used again; fd_storm.py and own_fd_storm.py say what must
+hold."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 STORM = Path(__file__).parent / "fd_storm.py"
+OWN_STORM = Path(__file__).parent / "own_fd_storm.py"
 
 # 100,000 by hand.
 ROUNDS = int(os.environ.get("GOLOOP_STORM_ROUNDS", "5000"))
@@ -30,3 +32,19 @@ def test_no_byte_goes_astray(loop_name: str) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith(f"{ROUNDS} rounds, wrong: nothing\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_goloops_own_numbers_become_others_and_nobody_is_harmed() -> None:
+    rounds = ROUNDS // 50
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", str(OWN_STORM), "--rounds", str(rounds)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith(f" in {rounds} rounds, wrong: nothing\n"), done.stdout

@@ -235,7 +235,8 @@ def test_locked_memory_is_met_by_an_exception(loop_name: str) -> None:
         TRY
         + """
 import encodings.idna
-resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]))
+hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, hard))
 if os.geteuid() == 0:
     os.setresuid(65534, 65534, 65534)  # root may lock as much as it likes
 libc = ctypes.CDLL(None, use_errno=True)

@@ -158,6 +158,21 @@ dispatch_drop(gl_loop *loop)
 
 /* ---- the turn --------------------------------------------------------------------- */
 
+/* Somebody has closed what the reactor polls by. */
+static int
+descriptors_lost(gl_loop *loop)
+{
+    char text[128];
+    snprintf(text, sizeof text,
+             "descriptor %d or %d of the event loop, its poller and wakeup, was closed by somebody else",
+             loop->shared->poll_fd, loop->shared->wake_fd);
+    PyObject *args = Py_BuildValue("(is)", EBADF, text);
+    if (args != NULL)
+        PyErr_SetObject(PyExc_OSError, args);
+    Py_XDECREF(args);
+    return -1;
+}
+
 /* lint: allow check-commit: a loop that runs can't be closed */
 static int
 turn(gl_loop *loop, int64_t timeout)
@@ -212,7 +227,7 @@ turn(gl_loop *loop, int64_t timeout)
     if (loop->late_len && gl_submissions_join_late(loop) < 0)
         return -1;
     if (n < 0)
-        return gl_set_oserror(-n);
+        return n == -EBADF ? descriptors_lost(loop) : gl_set_oserror(-n);
     gl_submissions_trim(loop);
     return PyErr_CheckSignals();
 }
@@ -309,6 +324,7 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     GL_WRITE(self->thread_id, self->running);
     self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
     GL_WRITE(self->shared->now, gl_monotonic_ns());
+    self->shared->flags |= GL_LOOK;
     self->ready.probed_at = GL_PROBE_NONE; /* nothing waited because time was short */
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);

@@ -90,9 +90,7 @@ gl_wake(gl_loop *loop)
     if (!__atomic_compare_exchange_n(&sh->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED))
         return;
-    uint64_t one = 1;
-    while (write(sh->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        ;
+    gl_wake_up(sh);
 }
 
 /* ---- running entries, with debug mode's stopwatch ---------------------------- */

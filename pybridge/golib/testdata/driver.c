@@ -184,10 +184,8 @@ wake_by_hand(void *arg)
 {
     loop *l = arg;
     uint32_t expected = 0;
-    uint64_t one = 1;
-    if (atomic_compare_exchange_strong((_Atomic uint32_t *)&l->shared.wake_pending, &expected, 1)) {
-        EXPECT(write(l->shared.wake_fd, &one, sizeof one) == sizeof one);
-    }
+    if (atomic_compare_exchange_strong((_Atomic uint32_t *)&l->shared.wake_pending, &expected, 1))
+        gl_wake_up(&l->shared);
     return NULL;
 }
 

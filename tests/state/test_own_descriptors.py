@@ -1,0 +1,116 @@
+"""The loop's own descriptors, closed by somebody else: it says so, and others are left alone.
+
+tests/fuzz/own_fd_storm.py does it in all orders.  What these tests close is goloop's, so they take
+no other loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from conftest import isolated
+
+import goloop
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+
+
+def links() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one of listdir
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+@pytest.fixture
+def loop_and_numbers() -> Iterator[tuple[goloop.Loop, dict[str, int]]]:
+    """A loop, and its numbers by what they name."""
+    goloop.new_event_loop().close()  # Go's runtime has two that stay
+    before = links()
+    loop = goloop.new_event_loop()
+    mine = {what: fd for fd, what in links().items() if before.get(fd) != what}
+    yield loop, mine
+    loop.close()
+
+
+@pytest.mark.parametrize("what", ["anon_inode:[eventpoll]", "anon_inode:[eventfd]"])
+@pytest.mark.parametrize("again", [False, True], ids=["free", "used again"])
+def test_a_loop_without_its_poller_says_so(
+    loop_and_numbers: tuple[goloop.Loop, dict[str, int]], what: str, again: bool
+) -> None:
+    loop, numbers = loop_and_numbers
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    number = numbers[what]
+    os.close(number)
+    if again:
+        os.dup2(near.fileno(), number)
+    words = (
+        rf"descriptor {numbers['anon_inode:[eventpoll]']} or {numbers['anon_inode:[eventfd]']} of "
+    )
+    words += "the event loop, its poller and wakeup, was closed by somebody else"
+    for _ in range(2):
+        main = asyncio.sleep(0)
+        with pytest.raises(OSError, match=words) as caught:
+            loop.run_until_complete(main)
+        assert caught.value.errno == errno.EBADF
+        main.close()
+    thread = threading.Thread(target=loop.call_soon_threadsafe, args=(int,))
+    thread.start()
+    thread.join()
+    loop.close()
+    if again:
+        os.fstat(number)
+        os.close(number)
+    else:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
+    with pytest.raises(BlockingIOError):
+        near.recv(1)
+    far.settimeout(10)
+    near.send(b"only this")
+    assert far.recv(100) == b"only this"
+    near.close()
+    far.close()
+    # What the loop could not tell to be its own is left open.
+    for fd in set(numbers.values()) & set(links()) - {number}:
+        if links()[fd].startswith("anon_inode:"):
+            os.close(fd)
+
+
+def test_a_signal_pipe_that_was_closed_is_made_anew() -> None:
+    assert isolated(SIGNALS) == "heard\n"
+
+
+SIGNALS = """
+import asyncio, os, signal, socket, goloop
+loop = goloop.new_event_loop()
+stranger, far = socket.socketpair()
+stranger.setblocking(False)
+far.setblocking(False)
+for fd in loop._signal_pipe:
+    os.dup2(stranger.fileno(), fd)
+async def main():
+    heard = loop.create_future()
+    signal.signal(signal.SIGUSR1, lambda *args: heard.set_result(None))
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await heard
+pipe = loop._signal_pipe
+loop.run_until_complete(main())
+try:
+    print(far.recv(1))
+except BlockingIOError:
+    print("heard")
+loop.close()
+for fd in pipe:
+    os.fstat(fd)
+"""
