@@ -59,21 +59,31 @@ def names() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
     return reasons, libraries
 
 
-@functools.cache
-def place(method: str) -> str:
-    """How the words of that method's errors end: "_ssl.c:" and the line that raises them.
-
-    An object made for it tells, which is sent something other than TLS.
-    """
+def _said(method: str, data: bytes) -> str:
+    """What `_ssl`'s method says of an object that was made for it, and gets these bytes."""
     incoming = ssl.MemoryBIO()
-    incoming.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    incoming.write(data)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asked: Any = context.wrap_bio(incoming, ssl.MemoryBIO(), server_hostname="localhost")
     try:
         getattr(asked._sslobj, method)(*_CALLS[method])
     except ssl.SSLError as exc:
-        return str(exc).rpartition(" (")[2].removesuffix(")")
-    return "_ssl.c"
+        return str(exc)
+    return ""
+
+
+@functools.cache
+def place(method: str) -> str:
+    """How the words of that method's errors end: "_ssl.c:" and the line that raises them."""
+    said = _said(method, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    return said.rpartition(" (")[2].removesuffix(")") or "_ssl.c"
+
+
+@functools.cache
+def _unknown_is_numbered() -> bool:
+    """Whether `_ssl` gives the number of a code without words, as newer releases do."""
+    fatal_alert_that_is_none = b"\x15\x03\x01\x00\x02\x02\xe7"
+    return "unknown error (0x" in _said("do_handshake", fatal_alert_that_is_none)
 
 
 def _split(code: int) -> tuple[int, int]:
@@ -119,6 +129,8 @@ def worded(method: str, stop: Stop) -> ssl.SSLError:
         found = _split(stop.code)
         reason, library = reasons.get(found), libraries.get(found[0])
         words = words or stop.words
+        if words is None:
+            words = "unknown error" + f" ({stop.code:#x})" * _unknown_is_numbered()
     words = words or "unknown error"
     refused = kind is ssl.SSLCertVerificationError
     about = _about_certificate(stop) if refused else None
