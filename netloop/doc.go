@@ -11,7 +11,6 @@
 //	                             |             ring.go          many of them in one call
 //	                             |  poll       poller*.go       blocks only here
 //	                             |  report     streams.go       what left the queues
-//	                             |  answers    mailbox.go       from the resolver's threads
 //	                             |  serve      reactor.go       each that is ready, once:
 //	                             |             streams.go       receive, send
 //	                             |             datagrams.go     receive,

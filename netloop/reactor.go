@@ -19,7 +19,6 @@ type Reactor struct {
 	wakeup   wakeup
 	registry registry
 	wheel    timers.Wheel
-	answers  answers
 	out      output
 	scratch  transports.Scratch
 	ring     ring
@@ -92,14 +91,13 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 }
 
 // Close gives the reactor's own descriptors back. Those that were registered are
-// left alone; answers that nobody collected are in Shared.Spent.
+// left alone.
 func (r *Reactor) Close() {
 	closes.leave(r)
 	r.wakeup.shut()
 	r.shared.WakeFD, r.shared.PollFD = -1, -1
 	r.closeFDs()
 	r.datagrams.close(r)
-	r.leaveAnswers()
 }
 
 func (r *Reactor) closeFDs() {
@@ -193,7 +191,6 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		// However busy the descriptors are, timers get a quarter of the queue.
 		r.out.limit -= whole / 4
 	}
-	r.collectAnswers()
 	r.serve()
 	if len(r.backingOff) > 0 {
 		r.resume(sh.Now, false)
@@ -222,7 +219,7 @@ func (r *Reactor) Now() int64 { return r.shared.Now }
 
 // leftovers tells whether there is work that needs no event.
 func (r *Reactor) leftovers() bool {
-	return r.ready.n > 0 || r.urgent > 0 || len(r.listenerErrors) > 0 || r.answers.waiting()
+	return r.ready.n > 0 || r.urgent > 0 || len(r.listenerErrors) > 0
 }
 
 // Timers in a crowd share a turn: where the last one fired timerCrowd of them and the next

@@ -52,7 +52,6 @@ const (
 	CmpAcceptError
 	CmpReady
 	CmpTimer
-	CmpResolved
 	CmpDatagram
 	CmpDatagramError
 )
@@ -131,9 +130,6 @@ type Shared struct {
 	Large     [LargeMax]uintptr
 	LargeSize uint64
 
-	Answers uintptr // atomic
-	Spent   uintptr
-
 	Holds, Guest, Fenced, Awake, Unsent, Parked uint32 // see abi.h, "The monitor"
 
 	LateWrites uint64
@@ -153,15 +149,6 @@ type Metrics struct {
 	ReadyWait, TimerLateness, DNSTime      Histogram // C's
 
 	BytesReceived, BytesSent, Reads, Writes uint64
-}
-
-// Answer is gl_answer.
-type Answer struct {
-	Next    uintptr
-	List    uintptr
-	Error   int64
-	Request uint32
-	Code    int32
 }
 
 // NoRing is a flag of Shared: never hand calls to the kernel in batches. Look is one that

@@ -441,54 +441,6 @@ func TestWakeAndCloseMayMeet(t *testing.T) {
 	}
 }
 
-func TestAnswersAreDeliveredInOrderAndWake(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
-	const n = 50
-	block := memory(t, (n+1)*int(unsafe.Sizeof(Answer{})))
-	all := unsafe.Slice((*Answer)(unsafe.Pointer(unsafe.SliceData(block))), n+1)
-	leave := func(i int) {
-		all[i].Request, all[i].Code, all[i].Error, all[i].List = uint32(i), -2, 5, uintptr(i)
-		for {
-			all[i].Next = atomic.LoadUintptr(&l.sh.Answers)
-			if atomic.CompareAndSwapUintptr(&l.sh.Answers, all[i].Next, uintptr(unsafe.Pointer(&all[i]))) {
-				break
-			}
-		}
-		if err := l.r.Wake(); err != nil {
-			t.Error(err)
-		}
-	}
-	go func() {
-		for i := range n {
-			leave(i)
-		}
-	}()
-	for next := uint32(0); next < n; {
-		for _, d := range l.turn(-1) {
-			if d.Kind != CmpResolved || d.ID != next || d.Res != -2 || d.Arg != 5 || d.Ptr != uintptr(next) {
-				t.Fatalf("%+v, want answer %d", d, next)
-			}
-			next++
-		}
-	}
-	spent := 0
-	for at := l.sh.Spent; at != 0; at = answerAt(at).Next {
-		spent++
-	}
-	if spent != n {
-		t.Errorf("%d answers are to be freed, want %d", spent, n)
-	}
-	leave(n)
-	if l.sh.Answers == 0 {
-		t.Error("the last answer is gone")
-	}
-	l.r.answers.take(atomic.SwapUintptr(&l.sh.Answers, 0))
-	l.r.leaveAnswers()
-	if last := answerAt(l.sh.Spent); last.Request != n || last.List != n {
-		t.Errorf("left over: %+v", *last)
-	}
-}
-
 // A turn that waits does not hold up a collection, which stops the world.
 func TestWaitingTurnLetsTheWorldStop(t *testing.T) {
 	l := usualLoop(t)

@@ -6,8 +6,7 @@
  * One loop has one reactor and one gl_shared block, and each of its streams one
  * gl_stream_io.  The block, the records, the two queues and the arena are allocated by C
  * (never on Go's heap) and are touched by one thread at a time: by C while Python runs,
- * by Go during a call of the table.  The exceptions are wake_pending, which any thread
- * may set, and answers, to which the resolver's threads add.
+ * by Go during a call of the table.  The exception is wake_pending, which any thread may set.
  *
  * Submissions (C -> Go) are appended by C while callbacks run and decoded by Go
  * at the start of a turn, in order.  Completions (Go -> C) are filled by Go
@@ -31,7 +30,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 10
+#define GL_ABI_VERSION 11
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -139,10 +138,8 @@ enum gl_completion_kind {
                               * datagram; res: GL_WRITABLE;
                               * stream that C reads directly; res: GL_READABLE */
     GL_CMP_TIMER = 9,        /* id: timer, due and no longer armed */
-    GL_CMP_RESOLVED = 10,    /* id: request; ptr: struct addrinfo * (may be NULL; C
-                              * frees it); res: EAI code or 0; arg: errno of EAI_SYSTEM */
-    GL_CMP_DATAGRAM = 11,    /* datagram; ptr: gl_packet in the arena; arg: bytes (>= 0) */
-    GL_CMP_DATAGRAM_ERROR = 12, /* datagram; res: errno; receiving goes on */
+    GL_CMP_DATAGRAM = 10,    /* datagram; ptr: gl_packet in the arena; arg: bytes (>= 0) */
+    GL_CMP_DATAGRAM_ERROR = 11, /* datagram; res: errno; receiving goes on */
 };
 
 #define GL_READABLE 1u
@@ -178,17 +175,6 @@ typedef struct gl_packet {
  * has room for so many, and a gl_packet, behind its capacity. */
 #define GL_PACKET_MAX (256u * 1024u)
 #define GL_ARENA_SLACK (GL_PACKET_MAX + 256u)
-
-/* The answer of the resolver on its way to the loop, in memory of malloc: last come,
- * first found in gl_shared.answers.  Go makes a GL_CMP_RESOLVED of it, sets list to
- * NULL, and leaves the rest in gl_shared.spent, which resolve and reactor_close free. */
-typedef struct gl_answer {
-    struct gl_answer *next;
-    void *list;              /* struct addrinfo * or NULL */
-    int64_t error;           /* errno of EAI_SYSTEM */
-    uint32_t request;
-    int32_t code;            /* an EAI code, or 0 */
-} gl_answer;
 
 /* ---- metrics -------------------------------------------------------------- */
 
@@ -283,8 +269,6 @@ typedef struct gl_shared {
      * which is C's again. */
     uint8_t *large[GL_LARGE_MAX];
     uint64_t large_size;
-    gl_answer *answers;      /* atomic: what the resolver has left */
-    gl_answer *spent;        /* answers that were handed out, to be freed */
     /* The monitor, see below. */
     uint32_t holds;          /* atomic: written by C with the GIL, and by Go in a call of C's */
     uint32_t guest;          /* atomic: the monitor's thread while it wants the reactor, or has it,
@@ -364,7 +348,7 @@ gl_wake_up(const gl_shared *shared)
 /*
  * Every function returns a value >= 0 or -errno.  None of them runs Python, none
  * keeps a pointer beyond what is said above.  A reactor is used by one thread at
- * a time; wake and resolve's completion may come from any.
+ * a time; wake may come from any.
  */
 typedef struct gl_table {
     uint32_t abi_version;
@@ -374,8 +358,7 @@ typedef struct gl_table {
 
     /* Makes a reactor over `shared`; returns its number (>= 0). */
     int32_t (*reactor_new)(gl_shared *shared);
-    /* Closes the reactor's own fds; registered fds are left to C, pending
-     * resolver answers are freed when they come. */
+    /* Closes the reactor's own fds; registered fds are left to C. */
     int32_t (*reactor_close)(int32_t reactor);
 
     /* One turn: decode and flush submissions, poll (timeout in ns; < 0: until
@@ -427,18 +410,6 @@ typedef struct gl_table {
                          uint32_t want, uint32_t once);
     int32_t (*watch_close)(int32_t reactor, uint32_t id, uint32_t gen);
 
-    /* getaddrinfo(3) on a thread of the library's; the strings are copied; NULL is
-     * allowed.  The answer is a GL_CMP_RESOLVED with `request` as id.  -EAGAIN where
-     * no thread can be made. */
-    int32_t (*resolve)(int32_t reactor, uint32_t request, const char *host,
-                       const char *service, int32_t flags, int32_t family,
-                       int32_t socktype, int32_t protocol);
-
-    /* Stands on both sides of a fork(3), in the thread that forks and before the child's
-     * first step: with 1 before it, with 0 after it in the parent.  In between no thread of
-     * the library's is about to end, see golib/resolve.c. */
-    int32_t (*forking)(int32_t begins);
-
     /* Wakes the monitor, whose gl_shared.parked was seen set. */
     int32_t (*watch)(int32_t reactor);
     /* For who holds, and has seen a guest: waits until the monitor is done, which takes some
@@ -457,8 +428,7 @@ typedef struct gl_table {
 typedef const gl_table *(*gl_table_fn)(void);
 #define GL_TABLE_SYMBOL "goloop_table"
 
-/* What Linux calls the resolver's threads, and the monitor. */
-#define RESOLVE_THREAD_NAME "goloop-resolve"
+/* What Linux calls the library's threads of C. */
 #define MONITOR_THREAD_NAME "goloop-monitor"
 #define REPORT_THREAD_NAME "goloop-report"
 #define STDERR_THREAD_NAME "goloop-stderr"

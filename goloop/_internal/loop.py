@@ -126,6 +126,7 @@ class Loop(
         self._forget_handshakes()
         asyncio.base_events.BaseEventLoop.close(self)
         self._forget_listeners()
+        self._end_look_ups()
         self._close_core()
         self._close_pidfds()
         self._close_signals()

@@ -61,7 +61,6 @@
 
 #include "watch/watch.c"
 #include "watch/sockop.c"
-#include "watch/resolve.c"
 #include "watch/signal_notes.c"
 
 #include "transports/transport.c"

@@ -25,7 +25,6 @@ var (
 	_ [C.sizeof_gl_shared]byte     = [unsafe.Sizeof(netloop.Shared{})]byte{}
 	_ [C.sizeof_gl_stream_io]byte  = [unsafe.Sizeof(netloop.StreamIO{})]byte{}
 	_ [C.sizeof_gl_vector]byte     = [unsafe.Sizeof(transports.Vector{})]byte{}
-	_ [C.sizeof_gl_answer]byte     = [unsafe.Sizeof(netloop.Answer{})]byte{}
 
 	_ [unsafe.Offsetof(C.gl_submission{}.gen)]byte  = [unsafe.Offsetof(netloop.Submission{}.Gen)]byte{}
 	_ [unsafe.Offsetof(C.gl_submission{}.arg)]byte  = [unsafe.Offsetof(netloop.Submission{}.Arg)]byte{}
@@ -61,7 +60,6 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.wakeups)]byte        = [unsafe.Offsetof(netloop.Shared{}.Wakeups)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large)]byte          = [unsafe.Offsetof(netloop.Shared{}.Large)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large_size)]byte     = [unsafe.Offsetof(netloop.Shared{}.LargeSize)]byte{}
-	_ [unsafe.Offsetof(C.gl_shared{}.answers)]byte        = [unsafe.Offsetof(netloop.Shared{}.Answers)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.holds)]byte          = [unsafe.Offsetof(netloop.Shared{}.Holds)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.unsent)]byte         = [unsafe.Offsetof(netloop.Shared{}.Unsent)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.late_writes)]byte    = [unsafe.Offsetof(netloop.Shared{}.LateWrites)]byte{}
@@ -74,9 +72,6 @@ var (
 	_ [unsafe.Offsetof(C.gl_metrics{}.dns_time)]byte      = [unsafe.Offsetof(netloop.Metrics{}.DNSTime)]byte{}
 	_ [unsafe.Offsetof(C.gl_metrics{}.bytes_sent)]byte    = [unsafe.Offsetof(netloop.Metrics{}.BytesSent)]byte{}
 	_ [unsafe.Offsetof(C.gl_metrics{}.writes)]byte        = [unsafe.Offsetof(netloop.Metrics{}.Writes)]byte{}
-	_ [unsafe.Offsetof(C.gl_answer{}.list)]byte           = [unsafe.Offsetof(netloop.Answer{}.List)]byte{}
-	_ [unsafe.Offsetof(C.gl_answer{}.error)]byte          = [unsafe.Offsetof(netloop.Answer{}.Error)]byte{}
-	_ [unsafe.Offsetof(C.gl_answer{}.request)]byte        = [unsafe.Offsetof(netloop.Answer{}.Request)]byte{}
 )
 
 // So are the constants compared.
@@ -97,7 +92,6 @@ var (
 	_ [C.GL_CMP_ACCEPT_ERROR]byte   = [netloop.CmpAcceptError]byte{}
 	_ [C.GL_CMP_READY]byte          = [netloop.CmpReady]byte{}
 	_ [C.GL_CMP_TIMER]byte          = [netloop.CmpTimer]byte{}
-	_ [C.GL_CMP_RESOLVED]byte       = [netloop.CmpResolved]byte{}
 	_ [C.GL_CMP_DATAGRAM]byte       = [netloop.CmpDatagram]byte{}
 	_ [C.GL_CMP_DATAGRAM_ERROR]byte = [netloop.CmpDatagramError]byte{}
 

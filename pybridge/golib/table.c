@@ -13,18 +13,15 @@
  */
 #include "_cgo_export.h"
 #include "monitor.h"
-#include "resolve.h"
 
-/* A reactor may ask for names, and is monitored, from its beginning to its end. */
+/* A reactor is monitored from its beginning to its end. */
 static int32_t
 reactor_new(gl_shared *shared)
 {
     int32_t reactor = goloop_reactor_new(shared);
     if (reactor < 0)
         return reactor;
-    int32_t rc = resolve_reactor_opened(reactor, shared);
-    if (rc == 0 && (rc = monitor_reactor_opened(reactor, shared)) < 0)
-        resolve_reactor_closed(resolve_reactor_closes(reactor));
+    int32_t rc = monitor_reactor_opened(reactor, shared);
     if (rc == 0)
         return reactor;
     goloop_reactor_close(reactor);
@@ -35,11 +32,7 @@ static int32_t
 reactor_close(int32_t reactor)
 {
     monitor_reactor_closes(reactor);
-    gl_shared *shared = resolve_reactor_closes(reactor);
-    int32_t rc = goloop_reactor_close(reactor);
-    if (shared != NULL)
-        resolve_reactor_closed(shared);
-    return rc;
+    return goloop_reactor_close(reactor);
 }
 
 /* cgo knows no const. */
@@ -81,8 +74,6 @@ static const gl_table table = {
     .watch_open = goloop_watch_open,
     .watch_set = goloop_watch_set,
     .watch_close = goloop_watch_close,
-    .resolve = resolve_name,
-    .forking = resolve_forking,
     .watch = monitor_watch,
     .give_way = monitor_give_way,
     .wake = goloop_wake,

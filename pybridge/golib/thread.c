@@ -1,6 +1,5 @@
 /*
- * thread.c: how the library starts threads of C: the resolver's, the monitor's and the
- * watchdog's.
+ * thread.c: how the library starts threads of C: the monitor's and the watchdog's.
  */
 #include "thread.h"
 

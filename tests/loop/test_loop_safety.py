@@ -94,7 +94,7 @@ ENTRIES: dict[str, str] = {
     "create_future": "loop.create_future().add_done_callback(print)",
     "set_result": "waiting.set_result(None)",
     "cancel": "waiting.cancel()",
-    "_resolve": "loop._resolve(b'localhost', b'80', 0, 0, 0, 0)",
+    "getaddrinfo": "loop.getaddrinfo('localhost', 80).send(None)",
     "step": "goloop.Task(coro, loop=loop)",
 }
 

@@ -12,8 +12,6 @@
 #include "runtime/library_exit.c"
 #include "runtime/library_visit.c"
 
-#include <netdb.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -30,8 +28,8 @@ EXPORT void shim_set_path(const char *path) { gl_library_set_path(path); }
 EXPORT void shim_before_fork(void) { gl_library_before_fork(); }
 EXPORT void shim_describe(gl_library_facts *facts) { gl_library_describe(facts); }
 
-/* Puts the live runtime to work: a reactor, a goroutine that resolves a name, and
- * what the runtime says of itself.  Returns the length of that, or what failed. */
+/* Puts the live runtime to work: a reactor, which is woken out of a turn, and what the
+ * runtime says of itself.  Returns the length of that, or what failed. */
 EXPORT int32_t shim_go(char *out, int32_t cap)
 {
     const gl_table *go = gl_here->table;
@@ -47,19 +45,9 @@ EXPORT int32_t shim_go(char *out, int32_t cap)
     int32_t reactor = go->reactor_new(&shared);
     if (reactor < 0)
         return reactor;
-    int32_t length = go->resolve(reactor, 7, "localhost", "80", 0, AF_UNSPEC, SOCK_STREAM, 0);
-    for (bool answered = false; length >= 0 && !answered;) {
-        if (go->turn(reactor, -1) < 0)
-            return -1;
-        for (uint32_t i = 0; i < shared.cmp_len; i++) {
-            if (completions[i].kind != GL_CMP_RESOLVED || completions[i].id != 7)
-                return -2;
-            if (completions[i].res != 0)
-                return -3;
-            freeaddrinfo(completions[i].ptr);
-            answered = true;
-        }
-    }
+    int32_t length = go->wake(reactor);
+    while (length >= 0 && shared.wakeups == 0)
+        length = go->turn(reactor, -1);
     if (length >= 0)
         length = go->describe(reactor, out, cap);
     go->reactor_close(reactor);

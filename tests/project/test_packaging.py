@@ -497,7 +497,7 @@ def test_the_library_names_its_functions(tree: Path, tmp_path: Path, debug: str)
     assert ".dynsym" in found
     # For perf and `py-spy --native`; a debugger wants more.
     assert b"netloop.(*Reactor).Turn\0" in found[".strtab"]
-    assert b"resolve_thread\0" in found[".strtab"]  # of C
+    assert b"monitor_thread\0" in found[".strtab"]  # of C
     wanted = bool(debug)
     assert (".debug_info" in found) is (".debug_line" in found) is wanted
 

@@ -1,4 +1,4 @@
-"""Names are looked up on few threads, which end, and without which there is an error.
+"""Names are looked up on few threads of a loop, which end, and without which there is an error.
 
 Each scenario is a program of its own, in which getaddrinfo(3) waits until it is told to go
 on: a library in front of libc (LD_PRELOAD) has it.
@@ -39,7 +39,7 @@ static pthread_once_t ending_once = PTHREAD_ONCE_INIT;
 static void end(void *value)
 {
     pthread_mutex_lock(&held_at_the_end);
-    usleep(20000);
+    usleep(100000);
     pthread_mutex_unlock(&held_at_the_end);
 }
 
@@ -205,38 +205,99 @@ body()
     )
 
 
-def test_the_last_loop_ends_the_resolver_threads(library: Path) -> None:
+def test_each_loop_has_its_own_threads_which_end_with_it(library: Path) -> None:
     passes(
         """
 slow.slow_open(1)
 first, second = goloop.new_event_loop(), goloop.new_event_loop()
 first.run_until_complete(ask(1))
 assert len(resolvers()) == 1
+second.run_until_complete(ask(1))
+assert len(resolvers()) == 2
 first.close()
+until(lambda: len(resolvers()) == 1)
 second.run_until_complete(ask(1))
 second.close()
-until(lambda: not resolvers())
-# And they come again.
-third = goloop.new_event_loop()
-third.run_until_complete(ask(3))
-third.close()
 until(lambda: not resolvers())
 """,
         library,
     )
 
 
-def test_a_loop_that_is_closed_meanwhile_leaves_the_threads_to_others(library: Path) -> None:
+def test_idle_threads_end(library: Path) -> None:
+    passes(
+        """
+from goloop._internal import lookups
+lookups._IDLE_SECONDS = 0.01
+slow.slow_open(1)
+loop = goloop.new_event_loop()
+for n in (1, 3):  # and they come again
+    assert len(loop.run_until_complete(ask(n))) == n
+    until(lambda: not resolvers())
+loop.close()
+""",
+        library,
+    )
+
+
+def test_a_cancelled_look_up_that_has_not_begun_never_does(library: Path) -> None:
+    passes(
+        """
+loop = goloop.new_event_loop()
+held = begin(loop, MOST)
+slow.slow_wait_inside(MOST)
+waiting = begin(loop, 20)
+waiting.cancel()
+try:
+    loop.run_until_complete(waiting)
+except asyncio.CancelledError:
+    pass
+assert loop.metrics().dns_in_flight == MOST
+slow.slow_open(1)
+loop.run_until_complete(held)
+assert len(loop.run_until_complete(ask(1))) == 1
+assert slow.slow_calls() == MOST + 1
+assert loop.metrics().dns_in_flight == 0
+loop.close()
+""",
+        library,
+    )
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_look_up_under_way_keeps_no_process_alive(
+    library: Path, answered: bool, closed: bool
+) -> None:
+    # Where it is answered, that is when Python ends.
+    passes(
+        f"""
+import atexit
+warnings.simplefilter("ignore")
+loop = goloop.new_event_loop()
+task = begin(loop, 5)
+slow.slow_wait_inside(5 if MOST >= 5 else MOST)
+if {answered}:
+    atexit.register(slow.slow_open, 1)
+if {closed}:
+    task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+""",
+        library,
+    )
+
+
+def test_a_loop_that_is_closed_meanwhile_leaves_others_alone(library: Path) -> None:
     passes(
         """
 warnings.simplefilter("ignore")
 async def give_up():
-    futures = [asyncio.ensure_future(ask(50))]
+    future = asyncio.ensure_future(ask(50))
     for _ in range(3):
         await asyncio.sleep(0)
     slow.slow_wait_inside(MOST)
-    for future in futures:
-        future.cancel()
+    future.cancel()
 
 other = goloop.new_event_loop()
 loop = goloop.new_event_loop()
@@ -303,6 +364,40 @@ loop.close()
     )
 
 
+def test_a_fork_amid_the_beginning_of_a_look_up_is_no_deadlock(library: Path) -> None:
+    # A collection may run anything, as may a signal's handler.
+    passes(
+        """
+warnings.simplefilter("ignore")
+slow.slow_open(1)
+forks = 0
+def strike(phase, info):
+    global left, forks
+    if phase == "start" and left == 0:
+        pid = os.fork()
+        if pid == 0:
+            child = goloop.new_event_loop()
+            child.run_until_complete(child.getaddrinfo("localhost", 80))
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        forks += 1
+    left -= 1
+gc.callbacks.append(strike)
+for which in range(30):
+    left = which
+    loop = goloop.new_event_loop()
+    asking = loop.getaddrinfo("slow", 80)
+    gc.set_threshold(1, 1, 1)
+    asking.send(None)
+    gc.set_threshold(700, 10, 10)
+    asking.close()
+    loop.close()
+assert forks >= 2, forks
+""",
+        library,
+    )
+
+
 def test_no_thread_is_about_to_end_when_the_process_forks(library: Path) -> None:
     passes(
         """
@@ -311,6 +406,7 @@ for n in (1, 3, 1):
     loop = goloop.new_event_loop()
     assert len(loop.run_until_complete(ask(n))) == n
     loop.close()  # the threads end now
+    until(lambda: slow.slow_is_held() or not resolvers())
     pid = os.fork()
     if pid == 0:
         os._exit(slow.slow_is_held())

@@ -125,7 +125,6 @@ loop_release(gl_loop *self)
     gl_ready_close(&self->ready);
     gl_timers_clear(&self->timers);
     gl_registry_clear(self);
-    Py_CLEAR(self->resolving);
     Py_CLEAR(self->current_handle);
     const gl_table *go = self->go;
     GL_WRITE(self->go, NULL);
@@ -253,7 +252,6 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
     if (r)
         return r;
 #endif
-    Py_VISIT(self->resolving);
     Py_VISIT(self->current_handle);
     Py_VISIT(self->task_factory);
     return 0;
@@ -419,8 +417,7 @@ GL_PRIVATE int
 gl_loop_init_type(PyObject *module)
 {
     PyMethodDef *const tables[] = {call_soon_methods, turn_methods, gl_watch_methods,
-                                   gl_sockop_methods, gl_resolve_methods,
-                                   gl_metrics_methods, gl_watchdog_methods};
+                                   gl_sockop_methods, gl_metrics_methods, gl_watchdog_methods};
     if (gl_type_make(&G.loop_type, module, &loop_spec, NULL) < 0)
         return -1;
     for (size_t i = 0; i < Py_ARRAY_LENGTH(tables); i++)

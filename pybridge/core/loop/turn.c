@@ -24,7 +24,6 @@
  */
 #include "loop/private.h"
 
-#include <netdb.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -94,8 +93,6 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
         Py_DECREF(h);
         return r;
     }
-    if (c->kind == GL_CMP_RESOLVED)
-        return gl_resolved(loop, c);
     if (c->kind == GL_CMP_NONE)
         return 0; /* of dispatch_accepted */
     gl_reg *reg = c->id < loop->regs_cap ? &loop->regs[c->id] : NULL;
@@ -151,8 +148,6 @@ dispatch_drop(gl_loop *loop)
         const gl_completion *c = &loop->shared->cmp[loop->cmp_pos++];
         if (c->kind == GL_CMP_ACCEPT)
             gl_call_close(c->res);
-        else if (c->kind == GL_CMP_RESOLVED && c->ptr)
-            freeaddrinfo(c->ptr);
     }
 }
 

@@ -94,29 +94,11 @@ library_bury(void)
     memset(&library.live, 0, sizeof library.live);
 }
 
-/* Before fork(3), and after it in the parent: no thread of the library's ends in between. */
-static void
-library_forks(void)
-{
-    thread_here.forking = atomic_load_explicit(&gl_here->table, memory_order_acquire);
-    if (thread_here.forking != NULL)
-        (void)thread_here.forking->forking(1);
-}
-
-static void
-library_forked(void)
-{
-    if (thread_here.forking != NULL)
-        (void)thread_here.forking->forking(0);
-    thread_here.forking = NULL;
-}
-
 /* Runs in a child of fork(3).  Other ways to fork skip it, and gl_library does the
  * same at its first call. */
 static void
 library_in_child(void)
 {
-    thread_here.forking = NULL;
     memset((void *)gl_here, 0, sizeof *gl_here); /* where the kernel did not */
     library_bury();
     exit_watch();
@@ -276,7 +258,7 @@ library_open(void)
     if (gl_here == &library.unmapped)
         return library_fail("goloop could not map a page of memory when it was imported.");
     if (!library.forked_hook) {
-        int err = pthread_atfork(library_forks, library_forked, library_in_child);
+        int err = pthread_atfork(NULL, NULL, library_in_child);
         if (err != 0)
             return library_fail("pthread_atfork: %s.", strerror(err));
         library.forked_hook = true;

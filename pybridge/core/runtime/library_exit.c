@@ -9,7 +9,8 @@
  * other threads, Go's excepted, and calls exit(0).
  *
  * Go's threads are known by their signal mask: they start with everything blocked
- * (library_signals.c), of which Go unblocks a fixed set; those of C by their names.
+ * (library_signals.c), of which Go unblocks a fixed set; those of C, and those of Python that
+ * look names up, by their names.
  *
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.
@@ -26,6 +27,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#define RESOLVE_THREAD_NAME "goloop-resolve" /* goloop/_internal/lookups.py */
 
 /* True if the thread is of another's making than the library's, and still there. */
 static bool

@@ -101,7 +101,7 @@ limits_start_thread(pthread_t *thread, char *stack, size_t size, pthread_mutex_t
 /* 0, or why so many threads can't be.  Their stacks have libc's size, for thread-local
  * variables lie there too, but are not libc's own: those that it keeps in a forked child may be of
  * threads that used its resolver, and then glibc takes a lock at the end of a thread that nobody
- * may be there to release, see golib/resolve.c. */
+ * may be there to release, see goloop/_internal/lookups.py. */
 static int
 limits_threads(void)
 {

@@ -77,10 +77,6 @@ visit_end(gl_visit *visit)
                            uint32_t once),                                                    \
       (reactor, id, gen, want, once))                                                         \
     X(int32_t, watch_close, BY_ID)                                                            \
-    X(int32_t, resolve, (int32_t reactor, uint32_t request, const char *host,                 \
-                         const char *service, int32_t flags, int32_t family,                  \
-                         int32_t socktype, int32_t protocol),                                 \
-      (reactor, request, host, service, flags, family, socktype, protocol))                   \
     X(int32_t, watch, (int32_t reactor), (reactor))                                           \
     X(int32_t, give_way, (gl_shared *shared), (shared))                                       \
     X(int32_t, wake, (int32_t reactor), (reactor))                                            \
@@ -108,8 +104,8 @@ visit_turn(int32_t reactor, int64_t timeout)
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
 
-_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 21 * sizeof(void (*)(void)),
-               "each function of the table but `forking`, which is library.c's, needs its visit");
+_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 19 * sizeof(void (*)(void)),
+               "each function of the table needs its visit");
 
 GL_PRIVATE const gl_table visits = {
     .abi_version = GL_ABI_VERSION,

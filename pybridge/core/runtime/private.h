@@ -112,7 +112,6 @@ GL_PRIVATE_DATA struct gl_library_state library;
 struct gl_library_thread {
     uint64_t epoch;              /* whose runtime knows this thread */
     unsigned depth;              /* runs and calls under way */
-    const gl_table *forking;     /* in a fork(3): whose threads it holds; else NULL */
     char *ours;                  /* its signal stack, if it is one of ours; else NULL */
     stack_t before;              /* the one before it; valid where `ours` is not NULL */
     uintptr_t lowest;            /* where its own stack ends; 0: far, or not looked up yet */

@@ -129,7 +129,6 @@ loop__metrics(gl_loop *self, PyObject *Py_UNUSED(ignored))
     (void)fds_each(&self->fds, add_stream, NULL, &sums);
     const gl_metrics m = sh->metrics;
     const gl_counts *c = &self->counts;
-    Py_ssize_t asked = self->resolving ? PyDict_GET_SIZE(self->resolving) : 0;
     int64_t since = sh->blocked_since;
     uint64_t blocked = since != self->blocked_seen ? (uint64_t)(gl_monotonic_ns() - since) : 0;
     const figure figures[] = {
@@ -163,7 +162,6 @@ loop__metrics(gl_loop *self, PyObject *Py_UNUSED(ignored))
         {"tls_handshakes", c->tls_handshakes, NULL},
         {"tls_handshake_failures", c->tls_handshake_failures, NULL},
         {"dns_lookups", m.dns_time.count, NULL},
-        {"dns_in_flight", (unsigned long long)asked, NULL},
         {"children", c->children, NULL},
         {"children_started", c->children_started, NULL},
         {"blocked_spells", sh->blocked_spells, NULL},
@@ -186,8 +184,21 @@ open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* _note_lookup(ns): a name was looked up, which took so long. */
+static PyObject *
+loop__note_lookup(gl_loop *self, PyObject *ns)
+{
+    long long took = PyLong_AsLongLong(ns);
+    if (took == -1 && PyErr_Occurred())
+        return NULL;
+    if (self->shared)
+        gl_histogram_add(&self->shared->metrics.dns_time, took);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef metrics_table[] = {
     {"_metrics", GL_NOARGS(loop__metrics), NULL},
+    {"_note_lookup", GL_ONEARG(loop__note_lookup), NULL},
     {NULL, NULL, 0, NULL},
 };
 GL_PRIVATE PyMethodDef *const gl_metrics_methods = metrics_table;

@@ -233,8 +233,6 @@ struct gl_loop {
     bool large_wanted;        /* [loop] */
     uint32_t large_count;     /* how many of these a turn gets now [loop] */
     uint32_t large_idle;      /* turns since one was of use [loop] */
-    PyObject *resolving;      /* dict: request number -> (future, ns when asked) [GIL] */
-    uint32_t next_request;    /* [GIL] */
     uint8_t *scratch;         /* sockop.c: received into, then copied [GIL, within one call] */
     PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */
     uint32_t since_poll;      /* iterations since the last turn [loop] */

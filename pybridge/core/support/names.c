@@ -61,7 +61,6 @@ gl_names_init(PyObject *Py_UNUSED(module))
     IMPORT(refuse_call, "goloop._internal.naming", "refuse")
     IMPORT(logger, "asyncio.log", "logger")
     IMPORT(socket_socket, "socket", "socket")
-    IMPORT(gaierror, "socket", "gaierror")
 #undef IMPORT
 #ifdef GL_FREE_THREADED
     if ((G.current_frames = gl_import_attr("sys", "_current_frames")) == NULL)

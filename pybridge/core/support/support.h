@@ -133,7 +133,6 @@ struct gl_globals {
     PyObject *refuse_call;        /* goloop._internal.naming.refuse */
     PyObject *logger;             /* asyncio.log.logger */
     PyObject *socket_socket;      /* socket.socket */
-    PyObject *gaierror;           /* socket.gaierror */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
     PyObject *asyncio_constants;  /* the module asyncio.constants */
     struct {

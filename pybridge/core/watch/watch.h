@@ -1,10 +1,9 @@
 /*
- * watch.h: watching descriptors and signals, and looking up names.
+ * watch.h: watching descriptors and signals.
  *
  *   watch.c         add_reader and its kin; waiting for an fd once
  *   sockop.c        sock_recv, sock_recv_into, sock_sendall as coroutines
  *   signal_notes.c  what the wakeup fd's pipe says, and the handlers that are for it
- *   resolve.c       getaddrinfo on threads of the Go library's C part
  */
 #ifndef GOLOOP_WATCH_H
 #define GOLOOP_WATCH_H
@@ -14,14 +13,12 @@
 /* The methods of the Loop that each has. */
 GL_PRIVATE_DATA PyMethodDef *const gl_watch_methods;
 GL_PRIVATE_DATA PyMethodDef *const gl_sockop_methods;
-GL_PRIVATE_DATA PyMethodDef *const gl_resolve_methods;
 
 GL_PRIVATE int gl_signal_notes_init_type(PyObject *module);
 GL_PRIVATE int gl_sockop_init_type(PyObject *module);
 
-/* One completion of a watch, and of a look-up. */
+/* One completion of a watch. */
 GL_PRIVATE int gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c);
-GL_PRIVATE int gl_resolved(gl_loop *loop, const gl_completion *c);
 /* Tells Go what other threads have asked for. */
 GL_PRIVATE void gl_watches_join_late(gl_loop *loop);
 /* Takes the number away from its watch before a transport or listener is registered.  What

@@ -5,7 +5,6 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -211,31 +210,6 @@ case_wake(void)
 }
 
 static void
-case_resolve(void)
-{
-    loop l;
-    loop_open(&l);
-    EXPECT(go->resolve(l.number, 7, "localhost", "80", 0, AF_UNSPEC, SOCK_STREAM, 0) == 0);
-    gl_completion c = await_kind(&l, GL_CMP_RESOLVED);
-    EXPECT(c.id == 7 && c.res == 0 && c.ptr != NULL);
-    struct addrinfo *list = c.ptr;
-    EXPECT(list->ai_family == AF_INET || list->ai_family == AF_INET6);
-    EXPECT(ntohs(((struct sockaddr_in *)list->ai_addr)->sin_port) == 80);
-    freeaddrinfo(list);
-
-    EXPECT(go->resolve(l.number, 8, NULL, NULL, 0, AF_UNSPEC, SOCK_STREAM, 0) == 0);
-    c = await_kind(&l, GL_CMP_RESOLVED);
-    EXPECT(c.id == 8 && c.res == EAI_NONAME && c.ptr == NULL);
-
-    /* Answers of a closed reactor are freed when they come. */
-    for (int i = 0; i < 200; i++) {
-        EXPECT(go->resolve(l.number, 9, "127.0.0.1", NULL, 0, 0, 0, 0) == 0);
-    }
-    loop_close(&l);
-    EXPECT(go->resolve(l.number, 9, "127.0.0.1", NULL, 0, 0, 0, 0) == -EBADF);
-}
-
-static void
 case_describe(void)
 {
     loop l;
@@ -410,8 +384,8 @@ main(int argc, char **argv)
         void (*run)(void);
     } cases[] = {
         {"echo", case_echo},       {"timers", case_timers},     {"wake", case_wake},
-        {"resolve", case_resolve}, {"describe", case_describe}, {"threads", case_threads},
-        {"monitor", case_monitor}, {"give_way", case_give_way},
+        {"describe", case_describe}, {"threads", case_threads},
+        {"monitor", case_monitor},    {"give_way", case_give_way},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (strcmp(argv[2], cases[i].name) == 0) {
