@@ -365,15 +365,20 @@ loop.close()
 
 
 def test_a_fork_amid_the_beginning_of_a_look_up_is_no_deadlock(library: Path) -> None:
-    # A collection may run anything, as may a signal's handler.
+    # Between any two lines a signal's handler may run, or a collection, and fork.
     passes(
         """
 warnings.simplefilter("ignore")
 slow.slow_open(1)
+from goloop._internal import lookups
 forks = 0
-def strike(phase, info):
+def strike(frame, event, argument):
     global left, forks
-    if phase == "start" and left == 0:
+    if frame.f_code.co_filename != lookups.__file__:
+        return None
+    left -= event == "line"
+    if left == 0:
+        sys.settrace(None)
         pid = os.fork()
         if pid == 0:
             child = goloop.new_event_loop()
@@ -381,18 +386,17 @@ def strike(phase, info):
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
         forks += 1
-    left -= 1
-gc.callbacks.append(strike)
-for which in range(30):
+    return strike
+for which in range(1, 12):
     left = which
     loop = goloop.new_event_loop()
     asking = loop.getaddrinfo("slow", 80)
-    gc.set_threshold(1, 1, 1)
+    sys.settrace(strike)
     asking.send(None)
-    gc.set_threshold(700, 10, 10)
+    sys.settrace(None)
     asking.close()
     loop.close()
-assert forks >= 2, forks
+assert forks == 11, forks
 """,
         library,
     )
