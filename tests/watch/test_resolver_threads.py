@@ -147,7 +147,9 @@ def begin(loop, n, port=80):
         loop.run_until_complete(asyncio.sleep(0))
     return task
 
-"slow".encode("idna")  # read from files while they can be read
+# Read from files while they can be read.
+"slow".encode("idna")
+import goloop.watchdog
 MOST = min(32, (os.cpu_count() or 1) + 4)
 """
 
