@@ -241,3 +241,8 @@ def test_a_monkeypatched_call_soon_is_called(loop: Loop, monkeypatch: pytest.Mon
     loop.call_soon(loop.stop)
     loop.run_forever()
     assert seen == [loop.stop]
+
+
+def test_there_is_no_selector_to_put_a_wrapper_round(loop: Loop, loop_name: str) -> None:
+    """looptime does so, and is told by an AttributeError: docs/tools.md."""
+    assert hasattr(loop, "_selector") is (loop_name == "asyncio")
