@@ -286,3 +286,17 @@ def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
     assert reference() is None
     assert told == [-1]
     far.close()
+
+
+@pytest.mark.usefixtures("ends")
+async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loop: Loop) -> None:
+    """Another thread closes it between the call that was refused and the wait."""
+    from goloop._internal.closing import Users
+
+    near, far = pair()
+    near.close()
+    Users.notice(near)
+    assert type(near._io_refs) is int  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        await loop.sock_recv(near, 10)
+    far.close()
