@@ -43,7 +43,7 @@ async def test_data_that_waited_comes_in_the_context_of_who_resumes(loop: Loop) 
         accepted[0].transport.resume_reading()
 
     server = await loop.create_server(factory, "127.0.0.1", 0, ssl=server_context())
-    reader, writer = await asyncio.open_connection(
+    _reader, writer = await asyncio.open_connection(
         *server.sockets[0].getsockname(), ssl=client_context(), server_hostname="localhost"
     )
     writer.write(b"1")
