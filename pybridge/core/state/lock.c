@@ -65,16 +65,35 @@ lock_is_taken(PyObject *lock)
 #define WAIT_PATIENCE 5      /* so many of them, as long as Python's switch interval */
 #define WAIT_BRIEFLY 4
 
+/* 0 or an errno.  The conditions' clock is one that nobody sets. */
+static int
+inbox_init(gl_inbox *inbox)
+{
+    pthread_condattr_t attr;
+    int err = pthread_condattr_init(&attr);
+#ifndef __APPLE__ /* it has waits of a relative time instead */
+    err = err ? err : pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+#endif
+    err = err ? err : pthread_mutex_init(&inbox->mutex, NULL);
+    err = err ? err : pthread_cond_init(&inbox->let_in, &attr);
+    return err ? err : pthread_cond_init(&inbox->entered, &attr);
+}
+
 /* With the mutex, detached. */
 static void
 inbox_wait(gl_inbox *inbox, pthread_cond_t *what, long ns)
 {
+#ifdef __APPLE__
+    const struct timespec time = {0, ns};
+    (void)pthread_cond_timedwait_relative_np(what, &inbox->mutex, &time);
+#else
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ns;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     (void)pthread_cond_timedwait(what, &inbox->mutex, &until);
+#endif
 }
 
 /* Makes every thread give up its critical sections for a moment.  Keeps an exception. */
@@ -87,8 +106,8 @@ stop_the_world(void)
     gl_restore_exception(exc);
 }
 
-/* Returns when the lock looks free. */
-static void
+/* Returns when the lock looks free; true: this thread counts as waiting until it has entered. */
+static bool
 lock_wait(gl_loop *loop)
 {
     gl_inbox *inbox = &loop->inbox;
@@ -97,7 +116,7 @@ lock_wait(gl_loop *loop)
         sched_yield();
         Py_END_ALLOW_THREADS
         if (!lock_is_taken(loop->lock))
-            return;
+            return false;
     }
     __atomic_add_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
     for (int i = 0; lock_is_taken(loop->lock); i++) {
@@ -108,32 +127,35 @@ lock_wait(gl_loop *loop)
         }
         Py_BEGIN_ALLOW_THREADS
         pthread_mutex_lock(&inbox->mutex);
-        inbox_wait(inbox, &inbox->let_in, WAIT_NS);
+        if (lock_is_taken(loop->lock)) /* else who let us in waits for `entered` already */
+            inbox_wait(inbox, &inbox->let_in, WAIT_NS);
         pthread_mutex_unlock(&inbox->mutex);
         Py_END_ALLOW_THREADS
     }
-    __atomic_sub_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
+    return true;
 }
 
-/* This thread has the lock now. */
-static inline void
-lock_entered(gl_loop *loop)
+/* This thread, which has waited, has the lock now. */
+static void
+lock_entered(gl_inbox *inbox)
 {
-    if (__atomic_load_n(&loop->inbox.waiting, __ATOMIC_RELAXED) == 0)
-        return;
-    pthread_mutex_lock(&loop->inbox.mutex);
-    pthread_cond_signal(&loop->inbox.entered);
-    pthread_mutex_unlock(&loop->inbox.mutex);
+    pthread_mutex_lock(&inbox->mutex);
+    __atomic_sub_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
+    inbox->entries++;
+    pthread_cond_signal(&inbox->entered);
+    pthread_mutex_unlock(&inbox->mutex);
 }
 
 GL_PRIVATE void
 gl_lock_let_in(gl_loop *loop)
 {
     gl_inbox *inbox = &loop->inbox;
+    uint32_t before = inbox->entries; /* written by who has the loop's lock, as we do still */
     Py_BEGIN_ALLOW_THREADS
     pthread_mutex_lock(&inbox->mutex);
     pthread_cond_broadcast(&inbox->let_in);
-    inbox_wait(inbox, &inbox->entered, WAIT_NS / 5);
+    if (inbox->entries == before) /* nobody has come since, without the signal */
+        inbox_wait(inbox, &inbox->entered, WAIT_NS / 5);
     pthread_mutex_unlock(&inbox->mutex);
     Py_END_ALLOW_THREADS
 }
@@ -153,12 +175,10 @@ guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
     PyObject *lock = loop->lock;
     if (lock_is_held(lock, innermost))
         return;
-    bool wait = lock_is_taken(lock) && !lock_is_held(lock, false);
-    if (wait)
-        lock_wait(loop);
+    bool waited = lock_is_taken(lock) && !lock_is_held(lock, false) && lock_wait(loop);
     guard_section(guard, lock);
-    if (wait)
-        lock_entered(loop);
+    if (waited)
+        lock_entered(&loop->inbox);
 }
 
 GL_PRIVATE_INLINE void
@@ -194,9 +214,7 @@ gl_lock_init(gl_loop *loop)
     loop->lock = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
     if (loop->lock == NULL)
         return -1;
-    if (pthread_mutex_init(&loop->inbox.mutex, NULL) == 0 &&
-        pthread_cond_init(&loop->inbox.let_in, NULL) == 0 &&
-        pthread_cond_init(&loop->inbox.entered, NULL) == 0)
+    if (inbox_init(&loop->inbox) == 0)
         return 0;
     PyErr_NoMemory();
     return -1;
@@ -373,9 +391,7 @@ gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg)
 GL_PRIVATE void
 gl_inbox_forget_others(gl_loop *loop)
 {
-    pthread_mutex_init(&loop->inbox.mutex, NULL);
-    pthread_cond_init(&loop->inbox.let_in, NULL);
-    pthread_cond_init(&loop->inbox.entered, NULL);
+    (void)inbox_init(&loop->inbox);
     loop->inbox.waiting = loop->inbox.waking = 0;
 }
 

@@ -21,9 +21,11 @@ typedef struct gl_inbox {
     uint32_t any;             /* `first` is not NULL [atomic] */
     int64_t credit;           /* references to the loop that who posts may take [atomic] */
     unsigned long long posts; /* with the mutex; read by any thread [atomic] */
-    uint32_t waiting;         /* threads that wait for the lock [atomic] */
+    uint32_t waiting;         /* threads that wait for the lock, to which they count until they
+                               * have it [atomic] */
+    uint32_t entries;         /* of these, so many have had it, in all; with the mutex and the lock */
     pthread_cond_t let_in;    /* for these: it is free for a moment */
-    pthread_cond_t entered;   /* one of them has looked */
+    pthread_cond_t entered;   /* one of them has it */
     char behind[64];
 } gl_inbox;
 

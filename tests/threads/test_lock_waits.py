@@ -1,0 +1,101 @@
+"""How threads wait for a loop's lock where there is no GIL: by which clock, and for whose signal.
+
+A library that is preloaded stands between goloop and libc.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(
+        not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="with a GIL a loop has no lock"
+    ),
+    pytest.mark.skipif(sys.platform != "linux", reason="preloads a library"),
+    pytest.mark.skipif(
+        os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="it is about goloop's loops"
+    ),
+    pytest.mark.skipif(
+        "GOLOOP_SANITIZE" in os.environ, reason="the sanitizer's library has to come first"
+    ),
+]
+
+# A wait that takes the clock of the day ends an hour late.
+SET_BACK = """
+#include <time.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *ts) {
+    long rc = syscall(SYS_clock_gettime, id, ts);
+    if (rc == 0 && id == CLOCK_REALTIME)
+        ts->tv_sec += 3600;
+    return (int)rc;
+}
+"""
+
+# No wait ends by its time.
+NO_TIMEOUTS = """
+#include <pthread.h>
+int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                           const struct timespec *until) {
+    (void)until;
+    return pthread_cond_wait(cond, mutex);
+}
+"""
+
+PROGRAM = """
+import asyncio, faulthandler, threading
+import goloop
+faulthandler.dump_traceback_later(100, exit=True)
+
+def asks(transport, done):
+    for _ in range(300):
+        assert not transport.is_closing()
+    done.append(True)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    transport, _ = await loop.create_connection(
+        asyncio.Protocol, *server.sockets[0].getsockname())
+    done = []
+    thread = threading.Thread(target=asks, args=(transport, done))
+    thread.start()
+    while not done:
+        for _ in range(100):   # computes, so that the lock is often taken
+            loop.call_soon(sum, range(100))
+        await asyncio.sleep(0)
+    thread.join()
+    transport.abort()
+    server.close()
+
+goloop.run(main())
+"""
+
+
+@pytest.mark.parametrize("between", [SET_BACK, NO_TIMEOUTS], ids=["set back", "no timeouts"])
+def test_who_waits_is_let_in(between: str, tmp_path: Path) -> None:
+    """Whatever the clock of the day does; and the loop goes on as soon as who came in says so."""
+    source, library = tmp_path / "between.c", tmp_path / "between.so"
+    source.write_text(between)
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    command = [*shlex.split(compiler), "-D_GNU_SOURCE", "-fPIC", "-shared", "-pthread"]
+    subprocess.run([*command, str(source), "-o", str(library)], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
