@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     """The native loop over the inherited one; not usable by itself."""
 
+    # Asks for call_at(): what the native call_later stands aside for where that is another one.
+    _call_later = asyncio.base_events.BaseEventLoop.call_later
+
     slow_callback_duration: float
     _default_executor: Executor | None
     _internal_fds: int

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # What the socket module takes for an IPv4 address without asking anybody.
 _SPECIAL_HOSTS = ("", b"", "<broadcast>", b"<broadcast>")
+# What asyncio calls of such a socket, and native code stands in for.
+_METHODS = frozenset({"fileno", "recvfrom", "send", "sendto"})
 _NATIVE_FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
 
 
@@ -89,7 +91,11 @@ class Datagrams(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.DatagramTransport:
-        if sock.family in _NATIVE_FAMILIES and sock.type == socket.SOCK_DGRAM:
+        if (
+            sock.family in _NATIVE_FAMILIES
+            and sock.type == socket.SOCK_DGRAM
+            and _METHODS.isdisjoint(_core.replaced_methods(sock))
+        ):
             return DatagramTransport(self, sock, protocol, address, waiter, extra)
         from .selector_transports import OtherDatagramTransport  # seldom needed
 

@@ -72,7 +72,7 @@ class Sockets(CoreLoop):
     @_public
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
         self._check_sock(sock)
-        if type(sock) is socket.socket and type(n) is int and n > _LARGEST:  # noqa: SIM102
+        if type(n) is int and n > _LARGEST and not _core.replaced_methods(sock):  # noqa: SIM102
             # A stream gives its rest to the next call. A message does not.
             if sock.type == socket.SOCK_STREAM:
                 return await _core.Loop.sock_recv(self, sock, _LARGEST)

@@ -7,8 +7,8 @@ the same under TLS (`_make_ssl_transport`), and to start and stop accepting.
 
 from __future__ import annotations
 
-import _socket
 import asyncio
+import asyncio.selector_events
 import contextvars
 import functools
 import inspect
@@ -46,8 +46,10 @@ _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
 _extra_slot: Any = vars(_core.StreamTransport)["_extra"]
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _TCP = (socket.IPPROTO_TCP, 0)
-# What asyncio's stream transport calls of its socket.
-_METHODS = ("recv", "recv_into", "send", "sendmsg")
+# What asyncio calls of a socket, and native code stands in for: in a stream, and in listening.
+_STREAM = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown"})
+_LISTENER = frozenset({"fileno", "accept"})
+_SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
 
 
@@ -55,19 +57,6 @@ def _set_nodelay(sock: socket.socket) -> None:
     """TCP_NODELAY for a TCP connection; asyncio leaves Nagle on where `sock.proto` is 0."""
     if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _has_own_methods(sock: socket.socket) -> bool:
-    """Whether a socket receives or sends by other methods than the C class's."""
-    if type(sock) is not socket.socket:
-        if not isinstance(sock, socket.socket):
-            return False
-        if any(name in getattr(sock, "__dict__", ()) for name in _METHODS):
-            return True
-    # socket.socket is asked too: a method may have been put into it.
-    return any(
-        getattr(type(sock), name, None) is not getattr(_socket.socket, name) for name in _METHODS
-    )
 
 
 def _as_shared(sock: socket.socket) -> SharedSocket | None:
@@ -211,6 +200,10 @@ naming.named_as(StreamTransport)
 class Streams(CoreLoop):
     """Transports of connected sockets, and listening."""
 
+    # asyncio's own, for listening sockets whose methods are not the original ones.
+    _accept_connection = _SelectorEventLoop._accept_connection
+    _accept_connection2 = _SelectorEventLoop._accept_connection2
+
     # By listening socket.
     _listeners: dict[socket.socket, _core.Listener]
     # The tasks of accepted connections that wait for their handshakes.
@@ -269,7 +262,7 @@ class Streams(CoreLoop):
         exposed: bool,
     ) -> Any:
         """The native transport, or asyncio's where the socket's own methods have to be called."""
-        if not _has_own_methods(sock):
+        if _STREAM.isdisjoint(_core.replaced_methods(sock)):
             return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
         from .selector_transports import OtherStreamTransport
 
@@ -326,6 +319,13 @@ class Streams(CoreLoop):
         server's from Python 3.15 on, and before that the one in which it began to serve."""
         if context is None:
             context = contextvars.copy_context()
+        if not _LISTENER.isdisjoint(_core.replaced_methods(sock)):
+            options: dict[str, Any] = {"context": context} if sys.version_info >= (3, 15) else {}
+            _SelectorEventLoop._start_serving(
+                self, protocol_factory, sock, sslcontext, server, backlog,
+                ssl_handshake_timeout, ssl_shutdown_timeout, **options,
+            )  # fmt: skip
+            return
         clients = getattr(server, "_clients", None)
         if type(clients) is weakref.WeakSet and not clients:
             server._clients = _core.Clients(self, clients)
@@ -472,6 +472,8 @@ class Streams(CoreLoop):
             shared = _as_shared(sock)
             if shared is not None:
                 shared.leave()
+        else:
+            self._remove_reader(sock.fileno())
         sock.close()
 
     def _forget_listeners(self) -> None:

@@ -8,6 +8,7 @@ the order of bases and replaces what runs per record; see pybridge/core/tls/tls.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from asyncio import sslproto, transports
 from collections.abc import Callable
@@ -207,7 +208,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             if self._app_transport_created:
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
             transport: Any = SSLTransport(self._loop, self)
-            transport.write = self._write
+            with contextlib.suppress(AttributeError):  # a program has made a property of it
+                transport.write = self._write
             self._app_transport = transport
             self._app_transport_created = True
         return self._app_transport

@@ -8,12 +8,18 @@ usual end.  The same tests run on asyncio's loop.
 
 from __future__ import annotations
 
+import _socket
 import asyncio
+import contextlib
+import socket
 import ssl
+import sys
+from asyncio import sslproto
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from conftest import tcp_pair
 from tls_tools import client_context, identity, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -25,6 +31,7 @@ class Replaced:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, way: str, cls: type, name: str) -> None:
         self.calls = 0
+        self.arguments: list[tuple[Any, ...]] = []
         self.way, self.cls, self.name = way, cls, name
         self.original: Any = getattr(cls, name)
         self._patch = monkeypatch
@@ -32,6 +39,7 @@ class Replaced:
     def method(self, bound: Any) -> Callable[..., Any]:
         def replacement(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1
+            self.arguments.append(args)
             return self.original(bound, *args, **kwargs)
 
         return replacement
@@ -69,7 +77,7 @@ class Replaced:
         return Wrapper()
 
 
-# ---- ssl.SSLObject, to which TLS goes ------------------------------------------------------
+# ---- ssl.SSLObject, to which TLS goes --------------------------------------------------
 
 SSL_OBJECT = ["do_handshake", "read", "write"]
 by_way = pytest.mark.parametrize("way", WAYS)
@@ -216,3 +224,463 @@ async def test_a_method_of_an_ssl_object_that_is_replaced_later(
     await writer.wait_closed()
     server.close()
     await server.wait_closed()
+
+
+# ---- socket.socket, to the sock_ methods -----------------------------------------------
+
+
+def not_by_instance(names: list[str]) -> Any:
+    """Every name with every way; the instance of a class with slots takes no method."""
+    return pytest.mark.parametrize(
+        ("name", "way"), [(name, way) for name in names for way in WAYS if way != "instance"]
+    )
+
+
+def as_replaced(replaced: Replaced, sock: socket.socket) -> Any:
+    """The same socket, with the replacement."""
+    sock.setblocking(False)
+    cls = replaced.subclass()
+    if cls is not socket.socket:
+        sock = cls(sock.family, sock.type, sock.proto, fileno=sock.detach())
+    return replaced.instance(sock)
+
+
+def test_a_socket_takes_no_method_of_its_own() -> None:
+    with socket.socket() as sock, pytest.raises(AttributeError):
+        sock.recv = None  # type: ignore[method-assign, assignment]
+
+
+SOCK_METHODS = ["recv", "recv_into", "send", "fileno", "recvfrom", "recvfrom_into", "sendto"]
+
+
+@not_by_instance(SOCK_METHODS)
+async def test_a_method_of_a_socket_in_sock_methods(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str, way: str
+) -> None:
+    replaced = Replaced(monkeypatch, way, socket.socket, name)
+    replaced.in_class()
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    b.setblocking(False)
+    with contextlib.closing(as_replaced(replaced, a)) as a, b:  # type: ignore[assignment]
+        b.bind("")
+        buffer = bytearray(10)
+        replaced.calls = 0
+        if name == "recv":
+            assert await asyncio.gather(loop.sock_recv(a, 10), later(b)) == [b"hello", 5]
+        elif name == "recv_into":
+            assert await asyncio.gather(loop.sock_recv_into(a, buffer), later(b)) == [5, 5]
+            assert buffer[:5] == b"hello"
+        elif name == "send":
+            await loop.sock_sendall(a, b"hello")
+            assert await loop.sock_recv(b, 10) == b"hello"
+        elif name == "fileno":
+            assert await asyncio.gather(loop.sock_recv(a, 10), later(b)) == [b"hello", 5]
+        elif name == "recvfrom":
+            data, _ = (await asyncio.gather(loop.sock_recvfrom(a, 10), later(b)))[0]
+            assert data == b"hello"
+        elif name == "recvfrom_into":
+            count, _ = (await asyncio.gather(loop.sock_recvfrom_into(a, buffer), later(b)))[0]
+            assert count == 5
+        else:
+            assert await loop.sock_sendto(a, b"hello", b.getsockname()) == 5
+            assert await loop.sock_recv(b, 10) == b"hello"
+        assert replaced.calls
+
+
+async def later(sock: socket.socket) -> int:
+    """Sends when another task waits."""
+    await asyncio.sleep(0)
+    return sock.send(b"hello")
+
+
+@not_by_instance(["accept", "connect"])
+async def test_a_method_of_a_socket_that_connects(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, listener: socket.socket, name: str, way: str
+) -> None:
+    replaced = Replaced(monkeypatch, way, socket.socket, name)
+    replaced.in_class()
+    address = listener.getsockname()
+    server = as_replaced(replaced, listener.dup())
+    client = as_replaced(replaced, socket.socket())
+    with contextlib.closing(server), contextlib.closing(client):
+        (accepted, _), _ = await asyncio.gather(
+            loop.sock_accept(server), loop.sock_connect(client, address)
+        )
+        accepted.close()
+        assert replaced.calls
+
+
+# ---- socket.socket, to transports ------------------------------------------------------
+
+
+class Lines(asyncio.Protocol):
+    """Keeps what comes, and knows of the end."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def eof_received(self) -> None:
+        self.ended.set_result(None)
+
+
+class BufferedLines(asyncio.BufferedProtocol):
+    def __init__(self) -> None:
+        self.data = b""
+        self.buffer = bytearray(100)
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self.data += self.buffer[:count]
+
+    def eof_received(self) -> None:
+        self.ended.set_result(None)
+
+
+@not_by_instance(["recv", "recv_into", "send", "sendmsg", "shutdown", "fileno"])
+async def test_a_method_of_a_socket_in_a_stream(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str, way: str
+) -> None:
+    if name == "sendmsg" and sys.version_info < (3, 12):
+        pytest.skip("before Python 3.12 asyncio's writelines() calls send()")
+    replaced = Replaced(monkeypatch, way, socket.socket, name)
+    replaced.in_class()
+    a, b = tcp_pair()
+    factory = BufferedLines if name == "recv_into" else Lines
+    transport, protocol = await loop.create_connection(factory, sock=as_replaced(replaced, a))
+    with b:
+        b.send(b"hello")
+        transport.write(b"one ")
+        transport.writelines([b"two ", b"three"])
+        transport.write_eof()
+        b.settimeout(10)
+        got = b""
+        while piece := await loop.run_in_executor(None, _socket.socket.recv, b, 100):
+            got += piece
+        assert got == b"one two three"
+        b.shutdown(socket.SHUT_WR)
+        await protocol.ended
+        assert protocol.data == b"hello"
+    assert replaced.calls
+    transport.close()
+    await loop.shutdown_default_executor()
+
+
+@not_by_instance(["recvfrom", "send", "sendto", "fileno"])
+async def test_a_method_of_a_socket_in_a_datagram_endpoint(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str, way: str
+) -> None:
+    class Datagrams(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.got: asyncio.Future[bytes] = loop.create_future()
+
+        def datagram_received(self, data: bytes, address: Any) -> None:
+            self.got.set_result(data)
+
+    replaced = Replaced(monkeypatch, way, socket.socket, name)
+    replaced.in_class()
+    with socket.socket(type=socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        sock = socket.socket(type=socket.SOCK_DGRAM)
+        sock.bind(("127.0.0.1", 0))
+        own = sock.getsockname()
+        if name == "send":
+            sock.connect(peer.getsockname())
+        transport, protocol = await loop.create_datagram_endpoint(
+            Datagrams, sock=as_replaced(replaced, sock)
+        )
+        transport.sendto(b"there", None if name == "send" else peer.getsockname())
+        assert peer.recv(10) == b"there"
+        peer.sendto(b"and back", own)
+        assert await protocol.got == b"and back"
+        transport.close()
+    assert replaced.calls
+
+
+@not_by_instance(["accept", "fileno"])
+async def test_a_method_of_a_listening_socket(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, listener: socket.socket, name: str, way: str
+) -> None:
+    replaced = Replaced(monkeypatch, way, socket.socket, name)
+    replaced.in_class()
+    sock = as_replaced(replaced, listener.dup())
+    server = await asyncio.start_server(echo, sock=sock)
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"ask\n")
+        assert await reader.readline() == b"ASK\n"
+        writer.close()
+        await writer.wait_closed()
+    assert replaced.calls
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("way", ["class", "property"])
+@pytest.mark.parametrize("name", ["recv", "send", "shutdown"])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_method_of_all_sockets_in_accepted_connections(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str, way: str, tls: bool
+) -> None:
+    """Only the class has them: nobody but the loop makes their sockets."""
+    if tls and name != "send":
+        pytest.skip("asyncio receives for TLS by recv_into(), and half-closes nothing")
+    context = server_context() if tls else None
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.readline()).upper())
+        if not tls:
+            writer.write_eof()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    address = server.sockets[0].getsockname()
+    replaced = Replaced(monkeypatch, way, socket.socket, name)
+    replaced.in_class()  # while it listens
+
+    def client() -> bytes:
+        with contextlib.closing(_socket.socket()) as raw:
+            raw.connect(address)
+            if not tls:
+                raw.send(b"ask\n")
+                got = raw.recv(10)
+                raw.recv(10)
+                return got
+        with (
+            socket.create_connection(address) as sock,
+            client_context().wrap_socket(sock, server_hostname="localhost") as both,
+        ):
+            both.write(b"ask\n")
+            return both.read(10)
+
+    assert await loop.run_in_executor(None, client) == b"ASK\n"
+    assert replaced.calls
+    server.close()
+    await server.wait_closed()
+    await loop.shutdown_default_executor()
+
+
+# ---- the loop --------------------------------------------------------------------------
+
+
+def callback_name(callback: Any) -> str:
+    return str(getattr(callback, "__name__", type(callback).__name__))
+
+
+@pytest.mark.parametrize("way", ["subclass", "class", "instance", "property"])
+@pytest.mark.parametrize("name", ["call_soon", "call_at", "create_future", "is_running"])
+def test_a_method_of_the_loop(
+    loop_factory: Callable[[], Loop], monkeypatch: pytest.MonkeyPatch, name: str, way: str
+) -> None:
+    """No wrapper: what has the loop has it, and what has the wrapper calls that."""
+    if name == "is_running" and sys.version_info < (3, 12):
+        pytest.skip("eager tasks came with Python 3.12")
+    probe = loop_factory()
+    probe.close()
+    replaced = Replaced(monkeypatch, way, type(probe), name)
+    replaced.in_class()
+    loop = replaced.instance(replaced.subclass()())
+    try:
+        loop.run_until_complete(exercise_loop(loop, replaced, name))
+    finally:
+        loop.close()
+
+
+async def exercise_loop(loop: Any, replaced: Replaced, name: str) -> None:
+    replaced.calls = 0
+    del replaced.arguments[:]
+    if name == "call_soon":
+        a, b = tcp_pair()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=a)
+        b.close()
+        future = loop.create_future()
+        future.add_done_callback(noted)
+        loop.create_task(nothing(), name="nothing")
+        future.set_result(None)
+        transport.close()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        names = [callback_name(each[0]) for each in replaced.arguments]
+        assert names.count("connection_made") == 1
+        assert names.count("_call_connection_lost") == 1
+        assert names.count("noted") == 1
+        assert "TaskStepMethWrapper" in names
+    elif name == "call_at":
+        done = loop.create_future()
+        loop.call_later(0.001, done.set_result, "by call_later")
+        assert await done == "by call_later"
+        assert len(replaced.arguments) == 1
+        await asyncio.sleep(0.001)
+        assert len(replaced.arguments) == 2
+        loop.call_later(1000, noted).cancel()
+    elif name == "create_future":
+        a, b = socket.socketpair()
+        with a, b:
+            a.setblocking(False)
+            assert (await asyncio.gather(loop.sock_recv(a, 10), later(b)))[0] == b"hello"
+    else:
+        eager: Any = asyncio.Task
+        task = eager(nothing(), loop=loop, eager_start=True)
+        assert task.done()
+        await task
+    assert replaced.calls
+
+
+def noted(*args: Any) -> None:
+    pass
+
+
+async def nothing() -> None:
+    pass
+
+
+async def test_a_wrapper_of_the_loop_schedules_its_futures_callbacks(loop: Loop) -> None:
+    scheduled: list[str] = []
+
+    class Wrapper:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(loop, name)
+
+        def call_soon(self, callback: Any, *args: Any, **kwargs: Any) -> Any:
+            scheduled.append(callback_name(callback))
+            return loop.call_soon(callback, *args, **kwargs)
+
+    made: Any = type(loop.create_future())
+    future = made(loop=Wrapper())
+    future.add_done_callback(noted)
+    future.set_result(None)
+    await asyncio.sleep(0)
+    assert scheduled == ["noted"]
+
+
+def test_a_loop_whose_call_soon_is_replaced_later(
+    loop_factory: Callable[[], Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Called from then on, and no more once it is the original again."""
+    loop: Any = loop_factory()
+    seen: list[str] = []
+    original = type(loop).call_soon
+
+    def call_soon(self: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(callback_name(callback))
+        return original(self, callback, *args, **kwargs)
+
+    async def main() -> None:
+        for _ in range(2):
+            with monkeypatch.context() as patch:
+                patch.setattr(type(loop), "call_soon", call_soon)
+                await asyncio.sleep(0)
+                assert seen
+            del seen[:]
+            await asyncio.sleep(0)
+            assert not seen
+
+    loop.run_until_complete(main())
+    loop.close()
+
+
+# ---- handles, which the loop makes: no subclass, no wrapper, and slots instead of a dict
+
+
+@pytest.mark.parametrize("way", ["class", "property"])
+@pytest.mark.parametrize("cls", [asyncio.Handle, asyncio.TimerHandle])
+@pytest.mark.parametrize("name", ["_run", "cancel", "cancelled"])
+async def test_a_method_of_handles(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, cls: type, name: str, way: str
+) -> None:
+    replaced = Replaced(monkeypatch, way, cls, name)
+    replaced.in_class()
+    ran: list[int] = []
+    done = loop.create_future()
+    for number in range(2):
+        if cls is asyncio.Handle:
+            handle: asyncio.Handle = loop.call_soon(ran.append, number)
+        else:
+            handle = loop.call_later(0.001, ran.append, number)
+        if number == 0:
+            handle.cancel()
+        assert handle.cancelled() == (number == 0)
+    loop.call_later(0.005, done.set_result, None)
+    await done
+    assert ran == [1]
+    assert replaced.calls
+
+
+# ---- what TLS stands on ----------------------------------------------------------------
+
+
+async def start_tls(
+    loop: Any, listening: socket.socket, change: Callable[[Any], Any]
+) -> tuple[Any, Any, asyncio.AbstractServer]:
+    """A client that puts TLS over a transport of its own, and the server."""
+    server = await asyncio.start_server(echo, sock=listening.dup(), ssl=server_context())
+    reader = asyncio.StreamReader()
+    transport, protocol = await loop.create_connection(
+        lambda: asyncio.StreamReaderProtocol(reader), *listening.getsockname()
+    )
+    below = change(transport)
+    over = await loop.start_tls(below, protocol, client_context(), server_hostname="localhost")
+    return over, reader, server
+
+
+async def ask_over(over: Any, reader: asyncio.StreamReader, server: Any) -> None:
+    over.write(b"ask\n")
+    assert await reader.readline() == b"ASK\n"
+    over.close()
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("way", ["class", "instance", "wrapper", "property"])
+async def test_the_write_of_a_transport_below_tls(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, listener: socket.socket, way: str
+) -> None:
+    """No subclass: the loop makes the transport."""
+    replaced: Any = None
+
+    def change(transport: Any) -> Any:
+        nonlocal replaced
+        replaced = Replaced(monkeypatch, way, type(transport), "write")
+        replaced.in_class()
+        return replaced.instance(transport)
+
+    over, reader, server = await start_tls(loop, listener, change)
+    assert replaced.calls
+    replaced.calls = 0
+    await ask_over(over, reader, server)
+    assert replaced.calls
+
+
+@pytest.mark.parametrize("way", ["class", "instance", "property"])
+async def test_the_write_of_a_transport_of_tls(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, listener: socket.socket, way: str
+) -> None:
+    """No subclass and no wrapper: the protocol of TLS makes it, and calls none of it."""
+    replaced = Replaced(monkeypatch, way, sslproto._SSLProtocolTransport, "write")
+    replaced.in_class()
+    over, reader, server = await start_tls(loop, listener, lambda transport: transport)
+    replaced.instance(over)
+    await ask_over(over, reader, server)
+    assert replaced.calls == 1 if way == "instance" else replaced.calls
+
+
+@pytest.mark.parametrize("way", ["class", "instance", "property"])
+@pytest.mark.parametrize("name", ["get_buffer", "buffer_updated"])
+async def test_how_the_protocol_of_tls_takes_its_bytes(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, listener: socket.socket, name: str, way: str
+) -> None:
+    """No subclass and no wrapper: the loop makes it."""
+    replaced = Replaced(monkeypatch, way, sslproto.SSLProtocol, name)
+    replaced.in_class()
+    over, reader, server = await start_tls(loop, listener, lambda transport: transport)
+    replaced.instance(over._ssl_protocol)
+    replaced.calls = 0
+    await ask_over(over, reader, server)
+    assert replaced.calls

@@ -423,8 +423,7 @@ gl_loop_init_type(PyObject *module)
     for (size_t i = 0; i < Py_ARRAY_LENGTH(tables); i++)
         if (gl_type_add_methods(G.loop_type, tables[i]) < 0)
             return -1;
-    if (gl_rule_begin(GL_RULE_LOOP, (PyObject *)G.loop_type) < 0 ||
-        gl_rule_begin(GL_RULE_HANDLE, G.asyncio_TimerHandle) < 0)
+    if (gl_rule_begin(GL_RULE_LOOP, (PyObject *)G.loop_type) < 0)
         return -1;
 #ifdef GL_FREE_THREADED
     G.loop_type->tp_richcompare = PyBaseObject_Type.tp_richcompare; /* a hash alone inherits none */

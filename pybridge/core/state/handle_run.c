@@ -89,12 +89,35 @@ handle_loop(PyObject *self)
     return loop != NULL && gl_loop_check(loop) ? (gl_loop *)loop : NULL;
 }
 
+/* Whether a program has replaced a method of asyncio's classes of handles, whatever it is. */
+static inline bool
+handles_changed(void)
+{
+    return (gl_replaced(GL_RULE_HANDLE, G.rule[GL_RULE_HANDLE].type) |
+            gl_replaced(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type)) != 0;
+}
+
+/* Calls a method of asyncio's class, or what a program has put there, which calls the original:
+ * super().name().  The lock of a ThreadSafeHandle is ours alone. */
+static PyObject *
+handle_call_theirs(PyObject *self, PyObject *name)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject *above = (PyObject *)(type == G.threadsafe_handle_type ? type->tp_base : type);
+    PyObject *theirs = PyObject_CallFunctionObjArgs((PyObject *)&PySuper_Type, above, self, NULL);
+    PyObject *r = theirs ? PyObject_CallMethodNoArgs(theirs, name) : NULL;
+    Py_XDECREF(theirs);
+    return r;
+}
+
 GL_PRIVATE PyObject *
 gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     gl_handle_head *h = (gl_handle_head *)self;
     if (handle_wait_for_others(self) < 0)
         return NULL;
+    if (handles_changed())
+        return handle_call_theirs(self, G.s_cancel);
     if (h->cancelled == Py_True)
         Py_RETURN_NONE;
     bool is_timer = Py_TYPE(self) == G.timer_handle_type;
@@ -121,6 +144,8 @@ handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     if (handle_wait_for_others(self) < 0)
         return NULL;
+    if (handles_changed())
+        return handle_call_theirs(self, G.s_cancelled);
     PyObject *cancelled = ((gl_handle_head *)self)->cancelled;
     if (cancelled == NULL)
         PyErr_SetString(PyExc_AttributeError, "'Handle' object has no attribute '_cancelled'");
@@ -223,12 +248,7 @@ handle_call_hooked(gl_loop *loop, PyObject *self)
 {
     if (handle_make_context(self) < 0)
         return gl_handle_report(loop, self);
-    PyObject *cls = Py_TYPE(self) == G.timer_handle_type ? G.asyncio_TimerHandle : G.asyncio_Handle;
-    PyObject *run = PyObject_GetAttr(cls, G.s__run), *result = NULL;
-    if (run != NULL)
-        result = PyObject_CallOneArg(run, self);
-    Py_XDECREF(run);
-    return gl_done(result) < 0 ? gl_handle_report(loop, self) : 0;
+    return gl_done(handle_call_theirs(self, G.s__run)) < 0 ? gl_handle_report(loop, self) : 0;
 }
 
 GL_PRIVATE int

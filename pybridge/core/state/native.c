@@ -5,9 +5,9 @@
  * into the class or the instance, or by a wrapper.  asyncio would call them, so C stands in for
  * a method only where asyncio would end in the stdlib's own:
  *
- *     gl_replaced(rule, class)   which methods of the class are not the original ones
- *     gl_native(rule, object)    it is of exactly the rule's class, which has all of them, and its
- *                                own dict has none of the names
+ *     gl_replaced(rule, class)          which methods of the class are not the original ones
+ *     gl_object_replaced(rule, object)  the same, and which ones the object's own dict has
+ *     gl_native(rule, object)           it is of exactly the rule's class, and none is replaced
  *
  * Nobody else decides this.  docs/architecture.md, "Who may be served natively", says what each rule
  * guards, and who asks.
@@ -24,10 +24,15 @@ static const struct {
     const char *origin; /* the module of the class's functions; NULL: its methods are C's */
     const char *methods[GL_RULE_METHODS];
 } rules[GL_RULES] = {
-    [GL_RULE_LOOP] = {NULL, {"call_soon", "is_running"}},
-    /* asyncio.TimerHandle: it inherits what is put into Handle, and may have its own. */
-    [GL_RULE_HANDLE] = {"asyncio.events", {"_run"}},
+    /* In the order of the bits in state.h. */
+    [GL_RULE_LOOP] = {NULL, {"call_soon", "is_running", "call_at", "create_future"}},
+    [GL_RULE_HANDLE] = {"asyncio.events", {"_run", "cancel", "cancelled"}},
+    [GL_RULE_TIMER_HANDLE] = {"asyncio.events", {"_run", "cancel", "cancelled"}},
+    [GL_RULE_SOCKET] = {"socket", {"recv", "recv_into", "send", "fileno", "sendmsg", "shutdown",
+                                   "recvfrom", "sendto", "accept"}},
     [GL_RULE_SSL_OBJECT] = {"ssl", {"do_handshake", "read", "write"}},
+    [GL_RULE_TLS_PROTOCOL] = {"asyncio.sslproto", {"get_buffer", "buffer_updated"}},
+    [GL_RULE_TLS_TRANSPORT] = {"asyncio.sslproto", {"write"}},
 };
 
 GL_PRIVATE int
@@ -99,21 +104,54 @@ gl_replaced(enum gl_rule rule, PyTypeObject *type)
     return tag != 0 && tag == seen >> 16 ? (unsigned)(seen & 0xFFFF) : rule_look(rule, type);
 }
 
+GL_PRIVATE unsigned
+gl_object_replaced(enum gl_rule rule, PyObject *o)
+{
+    PyObject *const *method = G.rule[rule].method;
+    unsigned replaced = gl_replaced(rule, Py_TYPE(o));
+    if (replaced == GL_NOT_OURS || Py_TYPE(o)->tp_dictoffset == 0)
+        return replaced;
+    PyObject *own = PyObject_GenericGetDict(o, NULL);
+    for (int i = 0; i < GL_RULE_METHODS && method[i]; i++)
+        if (own == NULL || PyDict_Contains(own, method[i]) != 0)
+            replaced |= 1u << i;
+    Py_XDECREF(own);
+    PyErr_Clear();
+    return replaced;
+}
+
 GL_PRIVATE bool
 gl_native(enum gl_rule rule, PyObject *o)
 {
-    const struct gl_rule_class *r = &G.rule[rule];
-    if (Py_TYPE(o) != r->type || gl_replaced(rule, r->type) != 0)
-        return false;
-    if (r->type->tp_dictoffset == 0)
-        return true;
-    PyObject *own = PyObject_GenericGetDict(o, NULL);
-    bool native = own != NULL;
-    for (int i = 0; native && i < GL_RULE_METHODS && r->method[i]; i++)
-        native = PyDict_Contains(own, r->method[i]) == 0;
-    Py_XDECREF(own);
-    PyErr_Clear();
-    return native;
+    return Py_TYPE(o) == G.rule[rule].type && gl_object_replaced(rule, o) == 0;
+}
+
+/* _core.replaced_methods(sock): the names, for Python, which chooses transports. */
+static PyObject *
+core_replaced_methods(PyObject *Py_UNUSED(module), PyObject *sock)
+{
+    PyObject *const *method = G.rule[GL_RULE_SOCKET].method, *names = PyList_New(0);
+    unsigned replaced = gl_object_replaced(GL_RULE_SOCKET, sock);
+    for (int i = 0; names && i < GL_RULE_METHODS && method[i]; i++)
+        if ((replaced & 1u << i) && PyList_Append(names, method[i]) < 0)
+            Py_CLEAR(names);
+    return names;
+}
+
+static PyMethodDef native_functions[] = {
+    {"replaced_methods", core_replaced_methods, METH_O,
+     PyDoc_STR("replaced_methods(sock): which methods are not socket.socket's own, by name.")},
+    {NULL, NULL, 0, NULL},
+};
+
+GL_PRIVATE int
+gl_native_init(PyObject *module)
+{
+    return gl_rule_begin(GL_RULE_HANDLE, G.asyncio_Handle) < 0 ||
+                   gl_rule_begin(GL_RULE_TIMER_HANDLE, G.asyncio_TimerHandle) < 0 ||
+                   gl_rule_begin(GL_RULE_SOCKET, G.socket_socket) < 0
+               ? -1
+               : PyModule_AddFunctions(module, native_functions);
 }
 
 /* ---- who schedules --------------------------------------------------------------------- */
@@ -121,18 +159,26 @@ gl_native(enum gl_rule rule, PyObject *o)
 GL_PRIVATE_INLINE bool
 gl_handles_hooked(void)
 {
-    return gl_replaced(GL_RULE_HANDLE, G.rule[GL_RULE_HANDLE].type) != 0;
+    /* A TimerHandle inherits what is put into Handle, and may have its own. */
+    return gl_replaced(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type) & 1;
+}
+
+GL_PRIVATE bool
+gl_loop_has_own(gl_loop *loop, unsigned methods)
+{
+    return ((gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) | loop->replaced) & methods) != 0;
 }
 
 GL_PRIVATE_INLINE gl_loop *
 gl_native_loop(PyObject *loop)
 {
+    unsigned scheduling = GL_OWN_CALL_SOON | GL_OWN_IS_RUNNING;
     if (loop == NULL || /* a future that somebody is initialising anew */
-        gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) != 0)
+        (gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) & scheduling) != 0)
         return NULL;
     gl_loop *self = (gl_loop *)loop;
-    if (self->debug || gl_handles_hooked() || self->closed || self->replaced || self->shared == NULL ||
-        gl_loop_is_foreign(self))
+    if (self->debug || gl_handles_hooked() || self->closed || (self->replaced & scheduling) != 0 ||
+        self->shared == NULL || gl_loop_is_foreign(self))
         return NULL;
     return self;
 }

@@ -27,9 +27,29 @@ push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *cont
     return r;
 }
 
+/* loop.call_soon(callable[, arg][, context=context]) */
+static int
+call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    /* An evil call_soon may drop what we were given. */
+    PyObject *stack[4] = {Py_NewRef(loop), Py_NewRef(callable), NULL, NULL};
+    size_t n = 2;
+    if (arg)
+        stack[n++] = Py_NewRef(arg);
+    stack[n] = Py_XNewRef(context);
+    PyObject *handle = PyObject_VectorcallMethod(G.s_call_soon, stack,
+                                                 n | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                                 context ? G.kw_context : NULL);
+    for (size_t i = 0; i <= n; i++)
+        Py_XDECREF(stack[i]);
+    return gl_done(handle);
+}
+
 GL_PRIVATE int
 gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
+    if (gl_loop_has_own(loop, GL_OWN_CALL_SOON))
+        return call_soon_method((PyObject *)loop, callable, arg, context);
     return gl_loop_check_usable(loop) < 0 ? -1 : push_new_handle(loop, callable, arg, context);
 }
 
@@ -49,18 +69,7 @@ gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
         PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
         return -1;
     }
-    /* An evil call_soon may drop what we were given. */
-    PyObject *stack[4] = {Py_NewRef(loop), Py_NewRef(callable), NULL, NULL};
-    size_t n = 2;
-    if (arg)
-        stack[n++] = Py_NewRef(arg);
-    stack[n] = Py_NewRef(context);
-    PyObject *handle = PyObject_VectorcallMethod(G.s_call_soon, stack,
-                                                 n | PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_context);
-    for (size_t i = 0; i <= n; i++)
-        Py_DECREF(stack[i]);
-    Py_XDECREF(handle);
-    return handle ? 0 : -1;
+    return call_soon_method(loop, callable, arg, context);
 }
 
 GL_PRIVATE_INLINE int

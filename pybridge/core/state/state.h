@@ -436,14 +436,30 @@ GL_PRIVATE int gl_report_fatal(gl_loop *loop, bool quiet, const char *message, P
 /* ---- native.c ---------------------------------------------------------------- */
 
 /* A rule can be asked from here on, about this class. */
+GL_PRIVATE int gl_native_init(PyObject *module);
 GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
 /* Which methods of a class are not those that C stands in for: bits in the order of the rule's
  * table, or GL_NOT_OURS where the class does not derive from the rule's.  Runs no Python. */
 #define GL_NOT_OURS 0xFFFFu
 GL_PRIVATE_INLINE unsigned gl_replaced(enum gl_rule rule, PyTypeObject *type);
+/* The same of an object: of its class, and what it has of its own. */
+GL_PRIVATE unsigned gl_object_replaced(enum gl_rule rule, PyObject *o);
 /* Whether C may stand in for all of an object's methods: its class is exactly the rule's, and
  * neither the class nor the object has others.  Runs no Python. */
 GL_PRIVATE bool gl_native(enum gl_rule rule, PyObject *o);
+/* The bits of a socket: its number and how it is used as a stream. */
+#define GL_OWN_RECV 1u
+#define GL_OWN_RECV_INTO 2u
+#define GL_OWN_SEND 4u
+#define GL_OWN_FILENO 8u
+#define GL_OWN_STREAM 0x3Fu
+/* The bits of a loop. */
+#define GL_OWN_CALL_SOON 1u
+#define GL_OWN_IS_RUNNING 2u
+#define GL_OWN_CALL_AT 4u
+#define GL_OWN_CREATE_FUTURE 8u
+/* Whether a loop of ours has one of these methods from its subclass, or as its attribute. */
+GL_PRIVATE bool gl_loop_has_own(gl_loop *loop, unsigned methods);
 /* Whether a program has replaced asyncio.Handle._run, as what times callbacks does: then it is
  * called for each of them, and each step of a task has a handle. */
 GL_PRIVATE_INLINE bool gl_handles_hooked(void);

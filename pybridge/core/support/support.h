@@ -43,7 +43,7 @@ typedef struct gl_loop gl_loop;
     X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received)        \
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
     X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
-    X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj)
+    X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -74,10 +74,14 @@ enum gl_reg_kind {
 enum gl_rule {
     GL_RULE_LOOP,
     GL_RULE_HANDLE,
+    GL_RULE_TIMER_HANDLE,
+    GL_RULE_SOCKET,
     GL_RULE_SSL_OBJECT,
+    GL_RULE_TLS_PROTOCOL,
+    GL_RULE_TLS_TRANSPORT,
     GL_RULES,
 };
-#define GL_RULE_METHODS 8 /* at most 16 */
+#define GL_RULE_METHODS 9 /* at most 16 */
 
 /* Freed objects of one type, to be used again. */
 #define GL_POOL_MAX 2048

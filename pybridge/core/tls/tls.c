@@ -46,7 +46,13 @@ tls_import_once(void)
         {&G.tls.s_append, NULL, "append"}, /* last: all are there */
     };
     PyObject *object = ours ? gl_import_attr("ssl", "SSLObject") : NULL;
-    int r = object ? gl_rule_begin(GL_RULE_SSL_OBJECT, object) : -1;
+    PyObject *transport = object ? gl_import_attr("goloop._internal.tls", "SSLTransport") : NULL;
+    int r = transport == NULL || gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
+                    gl_rule_begin(GL_RULE_TLS_PROTOCOL, ours) < 0 ||
+                    gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0
+                ? -1
+                : 0;
+    Py_XDECREF(transport);
     Py_XDECREF(object);
     for (size_t i = 0; r == 0 && i < sizeof wanted / sizeof *wanted; i++) {
         PyObject *value = wanted[i].of ? PyObject_GetAttrString(wanted[i].of, wanted[i].name)

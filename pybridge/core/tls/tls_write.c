@@ -8,9 +8,7 @@ static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
     PyObject *transport = tls_hold(t->transport);
-    int r = gl_done(Py_TYPE(transport) == G.stream_class
-                        ? gl_stream_write((gl_stream *)transport, bytes)
-                        : PyObject_CallMethod(transport, "write", "O", bytes));
+    int r = gl_call_method(transport, G.s_write, bytes);
     Py_DECREF(transport);
     return r;
 }
@@ -162,6 +160,14 @@ tls_write(gl_tls *t, PyObject *data)
         return NULL;
     if (len == 0)
         Py_RETURN_NONE;
+    struct gl_rule_class *rule = &G.rule[GL_RULE_TLS_TRANSPORT];
+    if (gl_replaced(GL_RULE_TLS_TRANSPORT, rule->type) != 0) { /* which calls _write_appdata */
+        PyObject *app = PyObject_GetAttrString((PyObject *)t, "_app_transport"), *r = NULL;
+        if (app != NULL)
+            r = PyObject_CallMethodObjArgs((PyObject *)rule->type, G.s_write, app, data, NULL);
+        Py_XDECREF(app);
+        return r;
+    }
     if (!tls_writable(t)) {
         PyObject *one = PyTuple_Pack(1, data), *r = tls_write_later(t, one);
         Py_XDECREF(one);

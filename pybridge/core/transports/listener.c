@@ -3,8 +3,9 @@
  *
  * Go accepts; what arrives here is a fd with its two addresses.  For each, a
  * protocol is made in a copy of the context that the server was started in, and a
- * stream transport over the fd.  Where the connection needs Python first (TLS),
- * `on_accept` is called with a socket object and its address instead.
+ * stream transport over the fd.  Where several loops share the listener, `on_accept` is called
+ * with a socket object and its address instead, and where a program has replaced methods of
+ * socket.socket, the loop's _accept_shared.
  *
  *   listening --stop()--> stopped          the socket itself is its owner's
  *       ^  |
@@ -268,16 +269,20 @@ listener_accept_protocol(gl_listener *l, gl_loop *loop, const gl_completion *c,
 static int
 listener_accept_callable(gl_listener *l, gl_loop *loop, int fd, const gl_endpoints *ends)
 {
-    PyObject *callable = Py_NewRef(l->on_accept);
+    PyObject *callable = Py_XNewRef(l->on_accept), *factory = Py_NewRef(l->protocol_factory);
     PyObject *sock = socket_from_fd(fd);
     if (sock == NULL)
         gl_call_close(fd);
     PyObject *peer = sock ? listener_peer(sock, ends) : NULL, *r = NULL;
-    if (peer != NULL)
+    if (peer != NULL && callable != NULL)
         r = PyObject_CallFunctionObjArgs(callable, sock, peer, NULL);
+    else if (peer != NULL)
+        r = PyObject_CallMethod((PyObject *)loop, "_accept_shared", "OOOO", factory, l->server, sock,
+                                peer);
     Py_XDECREF(peer);
     Py_XDECREF(sock);
-    Py_DECREF(callable);
+    Py_DECREF(factory);
+    Py_XDECREF(callable);
     return gl_done(r) < 0 ? listener_report(loop, NULL) : 0;
 }
 
@@ -290,8 +295,10 @@ listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
         gl_call_close(c->res);
         return listener_report(loop, NULL);
     }
-    int rc = l->on_accept != NULL ? listener_accept_callable(l, loop, c->res, c->ptr)
-                                  : listener_accept_protocol(l, loop, c, context);
+    bool by_python = l->on_accept != NULL || /* or a program has changed all sockets */
+                     (gl_replaced(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM);
+    int rc = by_python ? listener_accept_callable(l, loop, c->res, c->ptr)
+                       : listener_accept_protocol(l, loop, c, context);
     gl_context_exit(context);
     Py_DECREF(context);
     return rc;

@@ -282,8 +282,7 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
     PyObject *server = Py_None;
     protocol_kind kind;
     int exposed = 0;
-    if (stream_class() == NULL || /* which TLS compares a transport's class with */
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOp:StreamTransport", names,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOp:StreamTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &a.waiter,
                                      &a.given_extra, &server, &a.given_context, &exposed) ||
         protocol_kind_of(a.protocol, &kind) < 0)

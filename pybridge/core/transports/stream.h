@@ -52,7 +52,7 @@ typedef struct gl_late_pieces {
  * errors and for its end (pipe.c). */
 enum stream_kind { KIND_SOCKET = 0, KIND_READ_PIPE, KIND_WRITE_PIPE };
 
-struct gl_stream {
+typedef struct gl_stream {
     TRANSPORT_HEAD                /* the lease's owner is a socket.socket, NULL where none was
                                    * made; of a pipe the file object */
     PyObject *server;
@@ -89,7 +89,7 @@ struct gl_stream {
         uint8_t *raw;             /* peer_len + local_len bytes, or NULL */
         uint8_t short_raw[2 * SHORT_NAME]; /* where neither is longer */
     };
-};
+} gl_stream;
 
 /* What asyncio says of a failed read or write. */
 #define READ_FAILED(s)                                                             \
@@ -173,6 +173,7 @@ GL_PRIVATE int stream_submit(gl_stream *s);
 /* Tries to send the queue now.  -1 with an exception where the fd can't be
  * registered; an error of the socket comes with the next turn. */
 GL_PRIVATE int stream_flush_now(gl_stream *s);
+GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *data);
 /* gl_reg_ops.  flush: for somebody who is about to see the socket. */
 GL_PRIVATE bool stream_unsent(PyObject *transport);
 GL_PRIVATE size_t stream_queued_bytes(PyObject *transport);

@@ -125,7 +125,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             return 0;
         if (s->paused)
             break;
-        if (s->receive != NULL) {
+        if (s->receive != NULL && gl_object_replaced(GL_RULE_TLS_PROTOCOL, s->protocol) == 0) {
             PyObject *protocol = Py_NewRef(s->protocol);
             rc = s->receive(protocol, data + pos, n - pos);
             Py_DECREF(protocol);
@@ -182,7 +182,7 @@ stream_feed_eof(gl_stream *s)
     Py_DECREF(r);
     if (keep_open < 0)
         return -1;
-    return keep_open ? 0 : transport_close(&s->base);
+    return keep_open ? 0 : gl_call_method((PyObject *)s, G.s_close, NULL);
 }
 
 static int

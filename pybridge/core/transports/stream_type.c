@@ -18,7 +18,7 @@ static PyObject *
 stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *data = gl_arg(&write_params, s, args, nargs, kwnames);
-    return data ? gl_stream_write(s, data) : NULL;
+    return data ? stream_write(s, data) : NULL;
 }
 
 static PyObject *

@@ -231,7 +231,7 @@ stream_take_piece(gl_stream *s, gl_piece c)
 }
 
 GL_PRIVATE PyObject *
-gl_stream_write(gl_stream *s, PyObject *data)
+stream_write(gl_stream *s, PyObject *data)
 {
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
         PyObject *refuse = gl_import_attr("goloop._internal.naming", "refuse_data");
@@ -282,7 +282,7 @@ stream_writelines(gl_stream *s, PyObject *list)
     Py_XDECREF(empty);
     if (joined == NULL)
         return NULL;
-    PyObject *r = gl_stream_write(s, joined);
+    PyObject *r = PyObject_CallMethodOneArg((PyObject *)s, G.s_write, joined);
     Py_DECREF(joined);
     return r;
 }

@@ -8,16 +8,10 @@
 #include "tasks/tasks.h"
 #include "watch/watch.h"
 
-typedef struct gl_stream gl_stream;
-
 GL_PRIVATE int gl_stream_init_type(PyObject *module);
 GL_PRIVATE int gl_pipe_init_types(PyObject *module);
 GL_PRIVATE int gl_listener_init_type(PyObject *module);
 GL_PRIVATE int gl_clients_init_type(PyObject *module);
 GL_PRIVATE int gl_datagram_init_type(PyObject *module);
-
-/* ---- stream_write.c -------------------------------------------------------------------------- */
-
-GL_PRIVATE PyObject *gl_stream_write(gl_stream *s, PyObject *data);
 
 #endif /* GOLOOP_TRANSPORTS_H */

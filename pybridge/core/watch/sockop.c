@@ -465,7 +465,10 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     Py_ssize_t size = 0;
     if (gl_args(params, loop, args, nargs, kwnames, value) < 0)
         return NULL;
-    bool plain = !loop->debug && (PyObject *)Py_TYPE(value[0]) == G.socket_socket;
+    static const unsigned called[] = {GL_OWN_RECV, GL_OWN_RECV_INTO, GL_OWN_SEND};
+    PyTypeObject *type = Py_TYPE(value[0]);
+    bool plain = !loop->debug && (PyObject *)type == G.socket_socket &&
+                 !(gl_replaced(GL_RULE_SOCKET, type) & (called[kind] | GL_OWN_FILENO));
     if (plain && kind == OP_RECV) {
         size = PyLong_CheckExact(value[1]) ? PyLong_AsSsize_t(value[1]) : -1;
         if (size < 0)

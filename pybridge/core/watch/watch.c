@@ -393,7 +393,9 @@ wait_fd(gl_loop *loop, int fd, int which, PyObject *sock, bool refused)
         return NULL;
     if (gl_loop_check_usable(loop) < 0)
         return NULL;
-    PyObject *fut = gl_new_future(loop);
+    PyObject *fut = gl_loop_has_own(loop, GL_OWN_CREATE_FUTURE)
+                        ? PyObject_CallMethodNoArgs((PyObject *)loop, G.s_create_future)
+                        : gl_new_future(loop);
     if (fut == NULL)
         return NULL;
     if (gl_loop_check_usable(loop) < 0) {
