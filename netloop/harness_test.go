@@ -71,6 +71,7 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 		t.Fatal(err)
 	}
 	l.r = r
+	l.r.accepting.cost = 1 // the turn's time is enough for all
 	t.Cleanup(func() {
 		l.r.Close()
 		if n := l.r.registry.live; n != 0 && !t.Failed() {

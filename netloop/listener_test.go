@@ -157,6 +157,69 @@ func TestAcceptsAreBoundedPerTurn(t *testing.T) {
 	l.quiet()
 }
 
+// The numbers are of one turn after another: what C says, and how many may be accepted.
+func TestAcceptsHaveAShareOfTime(t *testing.T) {
+	const ms = 1_000_000
+	sh := &Shared{}
+	a := accepting{cost: acceptFirst}
+	for i, c := range []struct {
+		elapsed, took int64 // since the last poll, in all and for accepting
+		accepted      uint64
+		left          int64
+	}{
+		{0, 0, 0, 2},                 // the least, at what one takes first
+		{1 * ms, ms / 2, 2, 2},       // it takes that
+		{40 * ms, 0, 0, 40},          // a quarter of 40 ms
+		{50 * ms, 10 * ms, 40, 40},   // accepting itself is no time of the others'
+		{41 * ms, 1 * ms, 40, 72},    // 25 µs; the half of what it was, and of that
+		{0, 0, 0, 3},                 // nothing else was done
+		{1000 * ms, 1000 * ms, 1, 0}, // one took a second: none for a while, but one
+		{100 * ms, ms / 10, 1, 0},
+	} {
+		sh.Accepts += c.accepted
+		sh.Accepting += c.took
+		a.begin(sh, c.elapsed)
+		if a.left != c.left {
+			t.Errorf("turn %d: %d may be accepted at %d ns, not %d", i, a.left, a.cost, c.left)
+		}
+	}
+}
+
+func TestEachListenerAcceptsOneInAnyCase(t *testing.T) {
+	l := usualLoop(t)
+	all := []listening{l.listen(100), l.listen(100), l.listen(100)}
+	for _, ln := range all {
+		ln.dial(t, 3)
+	}
+	for range 3 {
+		l.r.accepting.cost = 1 << 60
+		got := l.turn(0)
+		from := map[uint32]int{}
+		for _, d := range got {
+			from[d.ID]++
+		}
+		if accepted(t, got) != 3 || len(from) != 3 {
+			t.Errorf("accepted by %v", from)
+		}
+	}
+	l.quiet()
+}
+
+func TestListenersShareTheTimeOfATurn(t *testing.T) {
+	l := usualLoop(t)
+	for range 2 {
+		l.listen(100).dial(t, 8)
+	}
+	l.r.accepting.cost = acceptLeast / 5
+	if n := accepted(t, l.turn(0)); n != 6 { // five, and the other listener's one
+		t.Errorf("%d were accepted", n)
+	}
+	for n := 6; n < 16; {
+		n += accepted(t, l.turn(0))
+	}
+	l.quiet()
+}
+
 func TestAcceptsBeyondTheRoomAreKept(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
 	ln := l.listen(100)

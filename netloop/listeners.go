@@ -31,6 +31,34 @@ func (r *Reactor) ListenerClose(id, gen, flags uint32) error {
 	return r.closeSlot(id, s, flags)
 }
 
+// Listeners have a share of time in a turn, as handshakes have (goloop/_internal/handshakes.py):
+// of what was done since the last poll, but for accepting itself, an acceptShare-th, and
+// acceptLeast where that is more. C measures what it takes to begin with a connection, which
+// is far more with TLS. All listeners together have that time, each of them accepts one in any
+// case, and its backlog, asyncio's bound, is the most. The others stay in the kernel's queue.
+const (
+	acceptShare = 4
+	acceptLeast = 500_000 // ns
+	acceptFirst = 250_000 // what one takes, until that is known
+)
+
+type accepting struct {
+	cost    int64  // ns of one, lately
+	accepts uint64 // Shared.Accepts and Shared.Accepting when the last turn began
+	took    int64
+	left    int64 // how many the time is enough for, in this turn
+}
+
+// begin is called in each turn, with the time since the last poll.
+func (a *accepting) begin(sh *Shared, elapsed int64) {
+	n, took := int64(sh.Accepts-a.accepts), sh.Accepting-a.took
+	a.accepts, a.took = sh.Accepts, sh.Accepting
+	if n > 0 {
+		a.cost = max((a.cost+took/n)/2, 1)
+	}
+	a.left = max((elapsed-took)/acceptShare, acceptLeast) / a.cost
+}
+
 // serveListener accepts until nothing is left or the listener has had its share.
 // It returns false, and leaves the listener ready, where room ran out before that.
 func (r *Reactor) serveListener(t token, s *slot) bool {
@@ -38,7 +66,10 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 	if l.Interest() == 0 {
 		return true
 	}
-	for range l.PerTurn() {
+	for i := range l.PerTurn() {
+		if i > 0 && r.accepting.left <= 0 {
+			break
+		}
 		if r.out.room() == 0 || r.out.arenaRoom() < unsafe.Sizeof(Endpoints{}) {
 			return false
 		}
@@ -49,6 +80,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 		switch outcome {
 		case transports.Got:
 			r.shared.Accepts++
+			r.accepting.left--
 			r.putAccept(t, fd, errno, ends)
 		case transports.Skipped:
 		case transports.Nothing:

@@ -31,6 +31,8 @@ type Reactor struct {
 	urgent  int     // of them, those that somebody waits for
 	ready   tokens  // what the poller told of and was not served yet
 
+	accepting accepting
+
 	backingOff     []token // listeners
 	closesSeen     uint64  // of closes.count, while a listener backs off
 	closedAt       uint64  // the turn before which a registration last ended
@@ -81,6 +83,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 		r.closeWakeup()
 		return nil, err
 	}
+	r.accepting.cost = acceptFirst
 	shared.WakePending = 0
 	shared.WakeFD = int32(r.wakeup.writeFD)
 	shared.WakeToken, shared.PollFD = uint64(r.wakeup.token), int32(r.poller.number())
@@ -161,9 +164,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 
 	sh.Polls++
-	var before int64
+	before := r.clock.now()
+	r.accepting.begin(sh, before-sh.Now)
 	if countMetrics {
-		before = r.clock.now()
 		sh.Metrics.IterationTime.add(before - sh.Now)
 	}
 	events, errno := r.poll(r.timeout(timeout, before))
@@ -245,9 +248,6 @@ func (r *Reactor) timeout(asked, now int64) int64 {
 	next := r.nextDeadline()
 	if next == DeadlineNone {
 		return asked
-	}
-	if !countMetrics {
-		now = r.clock.now()
 	}
 	left := r.until(next, now)
 	if asked < 0 {

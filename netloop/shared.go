@@ -126,6 +126,7 @@ type Shared struct {
 	_            uint32
 
 	Turns, Polls, Recvs, Sends, Accepts, Wakeups uint64
+	Accepting                                    int64
 
 	Large     [LargeMax]uintptr
 	LargeSize uint64

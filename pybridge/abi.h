@@ -30,7 +30,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 11
+#define GL_ABI_VERSION 12
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -263,6 +263,7 @@ typedef struct gl_shared {
     uint32_t unused;
     /* counters, for goloop.diagnostics() */
     uint64_t turns, polls, recvs, sends, accepts, wakeups;
+    int64_t accepting;       /* C: ns that it took to begin with those accepted, in all */
     /* Buffers of large_size bytes for streams that lately received much at once, so
      * that these bytes need not be copied out of the arena.  C fills the slots before
      * a turn (NULL: none); a GL_CMP_DATA with res = i + 1 has its bytes at large[i],

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 SHARE = 0.5
 LEAST = 0.0005
 
-# Connections that a TLS listener accepts in one iteration.
-ACCEPTS = 2
-
 ANSWERED, FRESH, SLOW = range(3)
 
 

@@ -25,7 +25,6 @@ from .. import _core
 from . import naming, transport_info
 from . import protocols as protocols  # for C, which imports nothing amid a call
 from .base import CoreLoop
-from .handshakes import ACCEPTS
 from .tls import TLSProtocol
 from .transport_socket import TransportSocket
 
@@ -331,7 +330,6 @@ class Streams(CoreLoop):
             server._clients = _core.Clients(self, clients)
         factory = protocol_factory
         if sslcontext is not None:
-            backlog = min(backlog, ACCEPTS)
             factory = self._tls_factory(
                 protocol_factory, sslcontext, ssl_handshake_timeout, ssl_shutdown_timeout
             )

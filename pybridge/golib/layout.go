@@ -58,6 +58,7 @@ var (
 	_ [unsafe.Offsetof(C.gl_shared{}.poll_fd)]byte        = [unsafe.Offsetof(netloop.Shared{}.PollFD)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.turns)]byte          = [unsafe.Offsetof(netloop.Shared{}.Turns)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.wakeups)]byte        = [unsafe.Offsetof(netloop.Shared{}.Wakeups)]byte{}
+	_ [unsafe.Offsetof(C.gl_shared{}.accepting)]byte      = [unsafe.Offsetof(netloop.Shared{}.Accepting)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large)]byte          = [unsafe.Offsetof(netloop.Shared{}.Large)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.large_size)]byte     = [unsafe.Offsetof(netloop.Shared{}.LargeSize)]byte{}
 	_ [unsafe.Offsetof(C.gl_shared{}.holds)]byte          = [unsafe.Offsetof(netloop.Shared{}.Holds)]byte{}

@@ -250,10 +250,10 @@ async def test_a_turn_runs_in_the_connections_context(loop: Loop) -> None:
 
 
 async def test_accepting_takes_turns_too(loop: Loop, loop_name: str) -> None:
+    """Not all that wait begin in one iteration; how many do is a matter of time (netloop)."""
     if loop_name == "asyncio":
         pytest.skip("asyncio accepts all that wait")
-    from goloop._internal.handshakes import ACCEPTS
-
+    count = 90
     iterations = Iterations(loop)
     accepted: list[int] = []
 
@@ -261,12 +261,11 @@ async def test_accepting_takes_turns_too(loop: Loop, loop_name: str) -> None:
         accepted.append(iterations.now)
         return Recorder()
 
-    listener = socket.create_server(("127.0.0.1", 0))
-    clients = [socket.create_connection(listener.getsockname()) for _ in range(40)]
-    server = await loop.create_server(accept, sock=listener, ssl=server_context())
-    await until(lambda: len(accepted) == 40)
-    # From 3.14 on asyncio accepts one more than it is told.
-    assert max(Counter(accepted).values()) <= ACCEPTS + 1
+    listener = socket.create_server(("127.0.0.1", 0), backlog=count)
+    clients = [socket.create_connection(listener.getsockname()) for _ in range(count)]
+    server = await loop.create_server(accept, sock=listener, ssl=server_context(), backlog=count)
+    await until(lambda: len(accepted) == count)
+    assert len(Counter(accepted)) > 1
     iterations.stop()
     for client in clients:
         client.close()

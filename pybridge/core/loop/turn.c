@@ -128,6 +128,7 @@ dispatch(gl_loop *loop)
 static int
 dispatch_accepted(gl_loop *loop)
 {
+    int64_t began = gl_monotonic_ns();
     for (uint32_t i = loop->cmp_pos; loop->shared && i < loop->shared->cmp_len; i++) {
         if (loop->shared->cmp[i].kind != GL_CMP_ACCEPT)
             continue;
@@ -136,8 +137,10 @@ dispatch_accepted(gl_loop *loop)
         if (dispatch_one(loop, &c) < 0)
             return -1;
     }
-    if (loop->shared)
+    if (loop->shared) {
         loop->accepts_seen = loop->shared->accepts;
+        loop->shared->accepting += gl_monotonic_ns() - began;
+    }
     return 0;
 }
 
