@@ -108,10 +108,13 @@ class Running(_Surroundings):
 
     def run_forever(self) -> None:
         """Run until stop() is called."""
-        # A refused set-up (the loop is closed, or one is running already) has
-        # changed nothing, so it must not be followed by the clean-up.
-        self._run_forever_setup()
+        # The set-up would ask the same. What it refuses (the loop is closed, or one is running
+        # already) has changed nothing, so it must not be followed by the clean-up.
+        self._check_closed()
+        self._check_running()
+        # A signal's handler may raise behind any call, and at the beginning of any function.
         try:
+            self._run_forever_setup()
             try:
                 self._arm_wakeup()
                 self._handshakes.begin(self)
@@ -119,7 +122,12 @@ class Running(_Surroundings):
             finally:
                 self._disarm_wakeup()
         finally:
-            self._run_forever_cleanup()
+            self._thread_id = None
+            try:
+                self._run_forever_cleanup()
+            except BaseException:
+                self._run_forever_cleanup()  # what was done is done once more, and harmless
+                raise
 
     if not TYPE_CHECKING:
         call_exception_handler = _CallExceptionHandler()
