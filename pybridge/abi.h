@@ -226,7 +226,8 @@ typedef struct gl_watchdog {
 
 /* Who asks this process about itself, for Python to answer; for the monitor where Python doesn't. */
 typedef struct gl_asker {
-    int64_t since;           /* atomic, C: ns; since then a thread waits for the GIL to answer, or 0 */
+    int64_t since;           /* atomic, C: ns; since then a thread answers, or waits for the GIL to do
+                              * so; 0: it waits for who asks */
     int32_t fd;              /* atomic, C: 1 + the connection; who sets it to 0 has it */
     int32_t listener;        /* C's, and which file it is */
     uint64_t dev, ino;

@@ -16,7 +16,7 @@ import pytest
 from asked_programs import goloop, running, until
 
 from goloop._internal import introspection
-from goloop._internal.inspecting import ask
+from goloop._internal.inspecting import NoAnswer, ask
 from goloop._internal.introspection import address
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
@@ -27,16 +27,21 @@ DAEMON = """
 import asyncio, ctypes, os, socket, sys
 import goloop
 from goloop._internal import introspection
-from goloop._internal.inspecting import ask
+from goloop._internal.inspecting import NoAnswer, ask
 from pathlib import Path
 if os.fork():
     os._exit(os.wait()[1])
 number = introspection._serving.fileno()
 os.closerange(3, 256)
-sock = socket.socket(socket.AF_UNIX)
-assert sock.fileno() == number
-sock.bind(PATH)
-sock.listen(100)
+with socket.socket(socket.AF_UNIX) as sock:
+    sock.bind(PATH)
+    sock.listen(100)
+    assert sock.fileno() <= number
+    if sock.fileno() < number:
+        os.dup2(sock.fileno(), number, inheritable=False)
+    else:
+        sock.detach()
+sock = socket.socket(fileno=number)
 AGAIN
 async def serve(reader, writer):
     await reader.readuntil(b"\\n")
@@ -255,6 +260,30 @@ def test_no_locale_changes_what_the_monitor_answers(tmp_path: Path) -> None:
 
 
 def partial(pid: int) -> Any:
-    """The monitor's answer; None where Python was quick enough to answer itself."""
-    answer = ask(pid, "top")
-    return answer if answer.get("partial") else None
+    """The monitor's answer; None where Python was quick enough, or has the question."""
+    with contextlib.suppress(NoAnswer):
+        answer = ask(pid, "top")
+        return answer if answer.get("partial") else None
+    return None
+
+
+LATER = """
+import asyncio, re, sys, goloop
+async def main():
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
+goloop.run(main())
+"""
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there is no GIL to hold"
+)
+def test_a_thread_that_is_answering_when_the_gil_is_taken_keeps_no_other_waiting() -> None:
+    with running(LATER) as process, socket.socket(socket.AF_UNIX) as silent:
+        assert process.stdin is not None
+        silent.connect(address(process.pid))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert until(lambda: partial(process.pid))["loops"]

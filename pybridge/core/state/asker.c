@@ -2,8 +2,8 @@
  * asker.c: who asks this process about itself, accepted without the GIL.
  *
  * A thread of Python's (goloop/_internal/introspection.py) calls _next_asker() again and again.
- * Whom it gets waits in G.asker until the thread has the GIL.  Where that takes long, the monitor
- * takes him, and all who come after him (golib/introspect.c).
+ * Whom it gets waits in G.asker until the thread has the GIL.  Where that takes long, or the answer
+ * does, the monitor takes him, and all who come after him (golib/introspect.c).
  *
  *     listener --- still ours? --- accept ---> G.asker --- the GIL ---> Python
  *                                                 '----- 0.5 s -------> the monitor
@@ -111,14 +111,6 @@ await_asker(uint64_t ino)
     }
 }
 
-/* Takes whom a thread waits to answer: 1 + the connection, or 0. */
-static int
-take_asker(void)
-{
-    __atomic_store_n(&G.asker.since, 0, __ATOMIC_RELAXED);
-    return __atomic_exchange_n(&G.asker.fd, 0, __ATOMIC_ACQ_REL);
-}
-
 /* _next_asker(ino): the descriptor of the next who asks at the listener that is this file, or -1
  * where that has ended. */
 static PyObject *
@@ -130,11 +122,12 @@ next_asker(PyObject *Py_UNUSED(module), PyObject *number)
         return NULL;
     do {
         Py_BEGIN_ALLOW_THREADS
+        GL_WRITE(G.asker.since, 0);
         fd = await_asker(ino);
         __atomic_store_n(&G.asker.fd, fd + 1, __ATOMIC_RELEASE);
         __atomic_store_n(&G.asker.since, fd < 0 ? 0 : gl_monotonic_ns(), __ATOMIC_RELEASE);
         Py_END_ALLOW_THREADS
-        got = take_asker();
+        got = __atomic_exchange_n(&G.asker.fd, 0, __ATOMIC_ACQ_REL);
     } while (fd >= 0 && got == 0);
     return PyLong_FromLong(got - 1);
 }
@@ -148,7 +141,8 @@ set_asker(PyObject *Py_UNUSED(module), PyObject *number)
     int fd = (int)PyLong_AsLong(number);
     if (fd < 0 ? PyErr_Occurred() != NULL : fstat(fd, &known) < 0)
         return PyErr_Occurred() ? NULL : PyErr_SetFromErrno(PyExc_OSError);
-    int waits = take_asker() - 1;
+    int waits = __atomic_exchange_n(&G.asker.fd, 0, __ATOMIC_ACQ_REL) - 1;
+    GL_WRITE(G.asker.since, 0);
     if (waits >= 0)
         close(waits);
     GL_WRITE(G.asker.dev, known.st_dev);
