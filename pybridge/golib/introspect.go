@@ -1,0 +1,147 @@
+package main
+
+/*
+#include "abi.h"
+#include "introspect.h"
+
+typedef void (*each_reactor)(gl_shared *, void *);
+void goloop_add_reactor(gl_shared *shared, void *unused);
+
+static inline void each_reactor_adds(void) { monitor_each(goloop_add_reactor, NULL); }
+
+static inline size_t describe_stack(gl_shared *sh, char *out, size_t room) {
+    return sh->watchdog->describe(sh, out, room);
+}
+*/
+import "C"
+
+import (
+	"bytes"
+	"encoding/base64"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/goloop/goloop/netloop"
+	"golang.org/x/sys/unix"
+)
+
+// Who asks is given so long for each piece of his question, and of the answer.
+const (
+	questionTime = time.Second
+	answerTime   = 10 * time.Second
+	questionMost = 4096
+	stackMost    = 32768
+)
+
+// partial is an answer that is being written. There is one for the process: who writes holds
+// the mutex, and the monitor's while it looks at a reactor.
+var partial struct {
+	sync.Mutex
+	text []byte
+	room [stackMost]byte
+}
+
+// goloop_answer answers a question, whatever it is, with what is known without Python, and
+// closes the connection. A thread of C's calls it (introspect.c), which has nothing else to do.
+//
+//export goloop_answer
+func goloop_answer(fd C.int32_t) {
+	asker := int(fd)
+	defer func() { _ = unix.Close(asker) }()
+	// What stays unread would be a reset for who asks.
+	question := make([]byte, questionMost)
+	for got := 0; got < len(question) && !bytes.Contains(question[:got], []byte("\n")) &&
+		readyFor(asker, unix.POLLIN, questionTime); {
+		n, _, err := unix.Recvfrom(asker, question[got:], unix.MSG_DONTWAIT)
+		if n <= 0 || err != nil {
+			break
+		}
+		got += n
+	}
+	for text := partialAnswer(); len(text) > 0 && readyFor(asker, unix.POLLOUT, answerTime); {
+		n, err := unix.SendmsgN(asker, text, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if err != nil {
+			break
+		}
+		text = text[n:]
+	}
+	_ = unix.Shutdown(asker, unix.SHUT_WR)
+}
+
+func readyFor(fd int, events int16, timeout time.Duration) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	n, err := unix.Poll(p, int(timeout/time.Millisecond))
+	return n == 1 && err == nil
+}
+
+func partialAnswer() []byte {
+	partial.Lock()
+	defer partial.Unlock()
+	partial.text = append([]byte(`{"protocol":1,"partial":true,"pid":`), strconv.Itoa(unix.Getpid())...)
+	partial.text = append(partial.text, `,"loops":[`...)
+	C.each_reactor_adds()
+	return append(bytes.TrimSuffix(partial.text, []byte(",")), "]}"...)
+}
+
+// goloop_add_reactor is called for each reactor in turn, with the monitor's mutex.
+//
+//export goloop_add_reactor
+func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
+	sh := (*netloop.Shared)(unsafe.Pointer(shared))
+	now, blocked := int64(C.monitor_now()), int64(0)
+	stack := C.size_t(0)
+	running := atomic.LoadUint32(&sh.Awake) != 0
+	if running {
+		blocked = max(now-atomic.LoadInt64(&sh.Now), 0)
+		stack = C.describe_stack(shared, (*C.char)(unsafe.Pointer(&partial.room)), stackMost)
+	}
+	t := append(partial.text, `{"running":`...)
+	t = strconv.AppendBool(t, running)
+	t = addSeconds(t, "blocked_for", blocked)
+	t = addSeconds(t, "clock", now)
+	t = append(t, `,"stack":`...)
+	if running {
+		t = append(t, partial.room[:stack]...)
+	} else {
+		t = append(t, "[]"...)
+	}
+	t = append(t, `,"metrics":{"loops":1`...)
+	m := &sh.Metrics
+	for _, each := range []struct {
+		name string
+		h    *netloop.Histogram
+	}{
+		{"iteration_time", &m.IterationTime}, {"poll_time", &m.PollTime},
+		{"events_per_turn", &m.EventsPerTurn}, {"ready_wait", &m.ReadyWait},
+		{"timer_lateness", &m.TimerLateness}, {"dns_time", &m.DNSTime},
+	} {
+		t = append(t, `,"`+each.name+`":"`...)
+		if each.h.Count != 0 {
+			memory := unsafe.Slice((*byte)(unsafe.Pointer(each.h)), unsafe.Sizeof(*each.h))
+			t = base64.StdEncoding.AppendEncode(t, memory)
+		}
+		t = append(t, '"')
+	}
+	for _, each := range []struct {
+		name  string
+		value uint64
+	}{
+		{"time_busy", m.IterationTime.Sum}, {"time_idle", m.PollTime.Sum}, {"turns", sh.Turns},
+		{"bytes_received", m.BytesReceived}, {"bytes_sent", m.BytesSent},
+		{"reads", m.Reads}, {"writes", m.Writes}, {"late_writes", sh.LateWrites},
+		{"connections_accepted", sh.Accepts}, {"blocked_spells", sh.BlockedSpells},
+		{"blocked_for", uint64(blocked)},
+	} {
+		t = append(t, `,"`+each.name+`":`...)
+		t = strconv.AppendUint(t, each.value, 10)
+	}
+	partial.text = append(t, "}},"...)
+}
+
+func addSeconds(t []byte, name string, ns int64) []byte {
+	t = append(t, `,"`+name+`":`...)
+	return strconv.AppendFloat(t, float64(ns)/1e9, 'f', 6, 64)
+}
