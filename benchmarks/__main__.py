@@ -81,7 +81,6 @@ def _parser() -> argparse.ArgumentParser:
             "--seconds", type=float, default=usual.seconds, help="measured in each round"
         )
         command.add_argument("--warmup", type=float, default=usual.warmup)
-        command.add_argument("--client", choices=("c", "gnet"), default="c")
         command.add_argument(
             "--python", action="append", metavar="PATH",
             help="an interpreter to measure, once for each; default: this one",
@@ -160,11 +159,9 @@ def _plans(
         )
     if not 1 <= options.layouts <= len(LAYOUTS):
         raise ValueError(f"--layouts is at least 1, at most {len(LAYOUTS)}")
-    steady = runner.Settings(
-        rounds, options.seconds, options.warmup, options.client, until, options.max_rounds
-    )
+    steady = runner.Settings(rounds, options.seconds, options.warmup, until, options.max_rounds)
     layouts = runner.Settings(
-        options.layouts, options.seconds, options.warmup, options.client, layouts=options.layouts
+        options.layouts, options.seconds, options.warmup, layouts=options.layouts
     )
     plans = []
     if options.allocator != "default":

@@ -61,7 +61,6 @@ class Settings:
     rounds: int = 3
     seconds: float = 0.4
     warmup: float = 0.1
-    client: str = "c"  # c or gnet
     # After `rounds`, go on until the interval of OURS ÷ BASE is within this share of its
     # median, or max_rounds are done; 0: no further.
     until: float = 0
@@ -96,9 +95,7 @@ class Runner:
         self.cores = machine.cores()
         # (case, round) -> what BASE reached at its peak, of cases at a constant rate
         self.peaks: dict[tuple[str, int], float] = {}
-        self.generator = (
-            native.c_program("epoll_load") if settings.client == "c" else native.go_program()
-        )
+        self.generator = native.c_program("epoll_load")
 
     # ---- one run -------------------------------------------------------------
 
@@ -135,7 +132,7 @@ class Runner:
                 ),
                 "openssl": described["openssl"],
             },
-            client="C epoll" if self.settings.client == "c" else "gnet",
+            client="C epoll",
             cores=f"server on core {self.cores.server}, client on core {self.cores.client}",
             rounds=self.settings.rounds,
             seconds=self.settings.seconds,
@@ -312,9 +309,7 @@ class Runner:
             return native.go_program()
         if case.mode == "tls":
             return native.tls_program()
-        if case.mode == "echo" and case.kind == "net" and case.server != "unix":
-            return self.generator
-        return native.c_program("epoll_load")
+        return self.generator
 
     def _network_sample(
         self,

@@ -22,8 +22,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from ._internal import awaiting
-from ._internal.looking import thread_stack
+from ._internal import looking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ def _begin(loop: Any, ended: float | None = None) -> Blocked | None:
     loop._told_block = serial
     if not stack and ended is None:
         # C can't read it where there is no GIL.
-        stack = thread_stack(loop._thread_id or 0)[0][::-1]
+        stack = looking.thread_stack(loop._thread_id or 0)[0][::-1]
     seconds = ended or seconds
     task, awaiters = _who(loop)
     begin = Blocked(
@@ -230,10 +229,10 @@ def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
     everybody = asyncio.all_tasks(loop)
     names: list[str] = []
     if len(everybody) <= _TASKS_MAX:
-        waiting = awaiting.waiting_tasks(everybody)
+        waiting = looking.waiting_tasks(everybody)
         seen, found = {id(task)}, [task]
         while found and len(names) < _AWAITERS_MAX:
-            for each in awaiting.awaiters(found.pop(0), waiting):
+            for each in looking.awaiters(found.pop(0), waiting):
                 if id(each) not in seen:
                     seen.add(id(each))
                     names.append(each.get_name())

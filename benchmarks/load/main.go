@@ -1,11 +1,9 @@
 //go:build linux
 
-// Command load holds what the benchmarks have in Go. Two parts are gnet's: the
-// echo server that shows what an idiomatic Go event loop reaches on one core (a
-// ceiling beside the raw C one), and an echo load generator, which was measured
-// against the C one and found dearer (see benchmarks/README.md), so it is the
-// second choice. The third, the client of the TLS churn and storms, is crypto/tls's, because
-// that was measured against OpenSSL in C and found cheaper.
+// Command load holds what the benchmarks have in Go: gnet's echo server, which shows what an
+// idiomatic Go event loop reaches on one core (a ceiling beside the raw C one), and the client
+// of the TLS churn and storms, which is crypto/tls's, because that was measured against OpenSSL
+// in C and found cheaper.
 //
 // The caller pins the process to one core, which also gives the Go runtime one P.
 package main
@@ -23,12 +21,9 @@ func main() {
 }
 
 func run(args []string) error {
-	const usage = "usage: load serve | load echo|tls-churn|tls-storm PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
+	const usage = "usage: load serve | load tls-churn|tls-storm PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
 	if len(args) == 1 && args[0] == "serve" {
 		return serve()
-	}
-	if len(args) == 7 && args[0] == "echo" {
-		return generate(args[1:])
 	}
 	if len(args) == 7 && args[0] == "tls-churn" {
 		return churn(args[1:])

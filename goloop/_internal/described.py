@@ -18,7 +18,7 @@ import time
 import weakref
 
 from . import chosen
-from .looking import attribute, await_stack, thread_stack
+from .looking import attribute, await_stack, awaiters, ends_of, thread_stack, waiting_tasks
 from .version import __version__
 
 TYPE_CHECKING = False
@@ -33,7 +33,6 @@ TASKS = 200
 CONNECTIONS = 50
 
 _AWAITERS = 8
-_FUTURES = 16
 
 _imported = time.monotonic()
 
@@ -43,14 +42,14 @@ _imported = time.monotonic()
 def describe_tasks() -> list[Row]:
     """All unfinished tasks of all loops of this process."""
     found = [task for _, tasks in _unfinished() for task in tasks]
-    waiting = _waiting(found)
+    waiting = waiting_tasks(found)
     threads = _threads()
     rows: list[Row] = []
     for task in found:
         with contextlib.suppress(Exception):
             row = _row(task)
             row["tid"] = threads.get(_thread_of(task.get_loop()), ("", 0))[1]
-            row["awaiters"] = [_row(each) for each in _awaiters(task, waiting)]
+            row["awaiters"] = [_row(each) for each in awaiters(task, waiting)]
             rows.append(row)
     return rows
 
@@ -112,49 +111,6 @@ def _copied(things: Iterable[Any]) -> list[Any]:
         except RuntimeError:
             continue
     return []
-
-
-def _waiting(found: list[Any], wanted: set[int] | None = None) -> dict[int, list[Any]]:
-    """Which tasks wait for a future, by its id; of the wanted ones only."""
-    waiting: dict[int, list[Any]] = {}
-    for task in found:
-        waiter = attribute(task, "_fut_waiter")
-        if waiter is not None and (wanted is None or id(waiter) in wanted):
-            waiting.setdefault(id(waiter), []).append(task)
-    return waiting
-
-
-def _awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
-    """Who awaits it: directly, or through gather, wait, wait_for, shield or a TaskGroup."""
-    parents, held = _behind(task)
-    found = [each for future in held for each in waiting.get(id(future), ())]
-    return list({id(each): each for each in found + parents}.values())
-
-
-def _behind(task: Any) -> tuple[list[Any], list[Any]]:
-    """The parents that hear of its end, and the futures that stand for that, itself included."""
-    parents: list[Any] = []
-    futures = [task]
-    for future in futures:  # which grow meanwhile
-        for callback, _ in attribute(future, "_callbacks") or ():
-            parent = getattr(getattr(callback, "__self__", None), "_parent_task", None)
-            if parent is not None:
-                parents.append(parent)
-            held = list(getattr(callback, "args", ()))  # of a functools.partial
-            for cell in getattr(callback, "__closure__", None) or ():
-                with contextlib.suppress(ValueError):
-                    held.append(cell.cell_contents)
-            futures += [
-                each
-                for each in held
-                if asyncio.isfuture(each)
-                # Another task has an end of its own.
-                and not isinstance(each, asyncio.Task)
-                and not any(each is known for known in futures)
-            ]
-        if len(futures) > _FUTURES:
-            break
-    return parents, futures
 
 
 # ---- the process -------------------------------------------------------------------------
@@ -222,15 +178,15 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
 def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[Row]:
     """The rows of the oldest tasks, with marks by which they are known again."""
     oldest = _oldest(found, limit)
-    wanted = {id(future) for task in oldest for future in _behind(task)[1]}
-    waiting = _waiting(found, wanted)
+    wanted = {id(future) for task in oldest for future in ends_of(task)[1]}
+    waiting = waiting_tasks(found, wanted)
     rows: list[Row] = []
     for task in oldest:
         with contextlib.suppress(Exception):
             row = _row(task)
             row["awaiters"] = [
                 {"id": id(each), "name": each.get_name()}
-                for each in _awaiters(task, waiting)[:_AWAITERS]
+                for each in awaiters(task, waiting)[:_AWAITERS]
             ]
             if task is current:
                 frames, met = thread_stack(ident, task.get_coro())

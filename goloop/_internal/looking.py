@@ -1,4 +1,4 @@
-"""What coroutines, threads and futures are doing, asked from any thread.
+"""What coroutines, threads and futures are doing, and who awaits a task, asked from any thread.
 
 In CPython 3.13 without the GIL the attributes of coroutines, frames and asyncio's own futures may
 not be read while another thread uses these. There the core looks, while the others stand still.
@@ -6,6 +6,8 @@ not be read while another thread uses these. There the core looks, while the oth
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import sys
 import types
@@ -14,6 +16,7 @@ from . import chosen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     # A function, its file and line.
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 # At most.
 FRAMES = 64
+FUTURES = 16
 
 # Only there.
 _await_frames: Any = None
@@ -100,3 +104,46 @@ def thread_stack(ident: int, coroutine: Any = None) -> tuple[list[Frame], bool]:
             return frames, True
         frame = frame.f_back
     return frames, False
+
+
+def waiting_tasks(found: Iterable[Any], wanted: set[int] | None = None) -> dict[int, list[Any]]:
+    """Which tasks wait for a future, by its id; of the wanted ones only."""
+    waiting: dict[int, list[Any]] = {}
+    for task in found:
+        waiter = attribute(task, "_fut_waiter")
+        if waiter is not None and (wanted is None or id(waiter) in wanted):
+            waiting.setdefault(id(waiter), []).append(task)
+    return waiting
+
+
+def awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
+    """Who awaits it: directly, or through gather, wait, wait_for, shield or a TaskGroup."""
+    parents, held = ends_of(task)
+    found = [each for future in held for each in waiting.get(id(future), ())]
+    return list({id(each): each for each in found + parents}.values())
+
+
+def ends_of(task: Any) -> tuple[list[Any], list[Any]]:
+    """The parents that hear of its end, and the futures that stand for that, itself included."""
+    parents: list[Any] = []
+    futures = [task]
+    for future in futures:  # which grow meanwhile
+        for callback, _ in attribute(future, "_callbacks") or ():
+            parent = getattr(getattr(callback, "__self__", None), "_parent_task", None)
+            if parent is not None:
+                parents.append(parent)
+            held = list(getattr(callback, "args", ()))  # of a functools.partial
+            for cell in getattr(callback, "__closure__", None) or ():
+                with contextlib.suppress(ValueError):
+                    held.append(cell.cell_contents)
+            futures += [
+                each
+                for each in held
+                if asyncio.isfuture(each)
+                # Another task has an end of its own.
+                and not isinstance(each, asyncio.Task)
+                and not any(each is known for known in futures)
+            ]
+        if len(futures) > FUTURES:
+            break
+    return parents, futures

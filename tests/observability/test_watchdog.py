@@ -144,6 +144,23 @@ def test_a_block_is_reported_with_its_line_and_task(
     assert "was blocked for" in logged[1].getMessage()
 
 
+def test_awaiters_are_named_through_what_asyncio_puts_between(reports: Reports) -> None:
+    async def blocks() -> None:
+        await asyncio.sleep(0)
+        spins(reports)
+
+    async def gathers(inner: asyncio.Task[None]) -> None:
+        await asyncio.gather(asyncio.shield(inner), asyncio.sleep(0))
+
+    async def main() -> None:
+        inner = asyncio.create_task(blocks(), name="inner")
+        gathering = asyncio.create_task(gathers(inner), name="gathers")
+        await asyncio.create_task(asyncio.wait([gathering]), name="outer")
+
+    run(main)
+    assert reports[0].awaiters[:2] == ("gathers", "outer")
+
+
 def test_a_block_is_reported_once(reports: Reports) -> None:
     async def main() -> None:
         spins(reports)
