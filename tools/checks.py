@@ -139,7 +139,12 @@ def race() -> bool:
 
 def lint_c() -> bool:
     """No misuse of Python's C API that the lint knows."""
-    return _passes(tooling().python, "tools/lint_c.py", "pybridge/core")
+    return all(
+        [
+            _passes(tooling().python, "tools/lint_c.py", "pybridge/core"),
+            _passes(tooling().python, "tools/lint_flow.py", "pybridge/core", "pybridge/golib"),
+        ]
+    )
 
 
 def rooms() -> bool:

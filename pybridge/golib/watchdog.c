@@ -178,7 +178,7 @@ watchdog_gives_up(gl_shared *sh, int64_t ns)
         return; /* Python has ended, and with it all iterations */
     watchdog_insist(sh, ns, 1);
     for (int i = 0; i < LAST_WORDS && !output_ends(); i++)
-        nanosleep(&moment, NULL);
+        nanosleep(&moment, NULL); /* lint: allow python-under-mutex: it is the end anyway */
     if (!output_ends())
         signal(SIGABRT, SIG_DFL); /* a handler, as faulthandler's, would write there, too */
     abort();

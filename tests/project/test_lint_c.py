@@ -11,15 +11,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _load():
-    spec = importlib.util.spec_from_file_location("lint_c", ROOT / "tools" / "lint_c.py")
+def _load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["lint_c"] = module  # dataclasses look their module up there
+    sys.modules[name] = module  # dataclasses look their module up there
     spec.loader.exec_module(module)
     return module
 
 
-lint_c = _load()
+lint_c = _load("lint_c")
+lint_flow = _load("lint_flow")
 
 
 def rules_broken(code: str) -> list[str]:
@@ -439,3 +440,227 @@ def test_the_extension_passes_the_rules_over_all_files() -> None:
     assert not findings, "\n".join(map(str, findings))
     # The marks are there: the rule would be empty without them.
     assert sum(path.read_text().count("\nGL_NO_PYTHON ") for path in files) > 5
+
+
+# ---- an exception that is set, a mutex that is held -----------------------------------------
+
+EXCEPTION_BAD = {
+    "behind a failure that was not looked at": """
+        static int f(PyObject *o) {
+            int r = PyObject_IsTrue(o);
+            PyObject_Repr(o);
+            return r;
+        }""",
+    "on the way that a failure takes": """
+        static int f(PyObject *o) {
+            if (PyObject_SetAttr(o, o, o) < 0) {
+                PyObject_Repr(o);
+                return -1;
+            }
+            return 0;
+        }""",
+    "where some way sets it": """
+        static int f(PyObject *o, int good) {
+            int r = 0;
+            if (!good) {
+                PyErr_SetNone(o);
+                r = -1;
+            }
+            PyObject_Repr(o);
+            return r;
+        }""",
+    "behind a loop": """
+        static int run(PyObject *o) { return PyObject_IsTrue(o); }
+        static int end(PyObject *o) { return PyObject_SetAttr(o, o, o); }
+        static PyObject *f(PyObject *o) {
+            int r;
+            do {
+                r = run(o);
+            } while (r == 0);
+            if (o->blocked && end(o) < 0)
+                r = -1;
+            if (r < 0)
+                return NULL;
+            Py_RETURN_NONE;
+        }""",
+    "by way of another function": """
+        static void tell(PyObject *o) { Py_XDECREF(PyObject_Repr(o)); }
+        static int f(PyObject *o) {
+            PyObject *r = PyObject_GetAttr(o, o);
+            tell(o);
+            return r ? 0 : -1;
+        }""",
+    "behind a label": """
+        static int f(PyObject *o) {
+            if (PyObject_SetAttr(o, o, o) < 0)
+                goto fail;
+            return 0;
+        fail:
+            PyObject_Repr(o);
+            return -1;
+        }""",
+    "of two that are made the first has failed": """
+        static PyObject *f(PyObject *o) {
+            PyObject *a = PyObject_GetAttr(o, o), *b = PyObject_GetAttr(o, a);
+            return a && b ? PyObject_Call(a, b, NULL) : NULL;
+        }""",
+    "at the end of an object": """
+        static void foo_finalize(PyObject *self) { Py_XDECREF(PyObject_Repr(self)); }
+        static PyType_Slot slots[] = {{Py_tp_finalize, foo_finalize}, {0, NULL}};""",
+}
+EXCEPTION_GOOD = {
+    "taken before, and restored": """
+        static int f(PyObject *o) {
+            int r = PyObject_IsTrue(o);
+            PyObject *exc = gl_take_exception();
+            PyObject_Repr(o);
+            gl_restore_exception(exc);
+            return r;
+        }""",
+    "by a callee that takes it": """
+        static void tell(PyObject *o) {
+            PyObject *exc = gl_take_exception();
+            Py_XDECREF(PyObject_Repr(o));
+            gl_restore_exception(exc);
+        }
+        static int f(PyObject *o) {
+            int r = PyObject_IsTrue(o);
+            tell(o);
+            return r;
+        }""",
+    "only where nothing has failed": """
+        static int f(PyObject *o) {
+            int r = PyObject_SetAttr(o, o, o);
+            if (r == 0 && o->more)
+                r = PyObject_SetAttr(o, o, o);
+            PyObject *a = r == 0 ? PyObject_GetAttr(o, o) : NULL, *b = a ? PyObject_Repr(a) : NULL;
+            return b == NULL || PyObject_IsTrue(b) < 0 ? -1 : 0;
+        }""",
+    "cleared": """
+        static int f(PyObject *o) {
+            PyObject *r = PyObject_GetAttr(o, o);
+            if (r == NULL) {
+                PyErr_Clear();
+                r = PyObject_Repr(o);
+            }
+            return r ? 0 : -1;
+        }""",
+    "behind a call that clears what it meets": """
+        static int number(PyObject *o) {
+            PyObject *r = PyObject_GetAttr(o, o);
+            PyErr_Clear();
+            return r ? 1 : -1;
+        }
+        static int f(PyObject *o) {
+            int n = number(o);
+            Py_XDECREF(PyObject_Repr(o));
+            return n;
+        }""",
+    "with a reason": """
+        static int f(PyObject *o) {
+            int r = PyObject_IsTrue(o);
+            /* lint: allow exception-set: o is a bool */
+            PyObject_Repr(o);
+            return r;
+        }""",
+}
+MUTEX_BAD = {
+    "a call": """
+        static void f(PyObject *o) {
+            pthread_mutex_lock(&m);
+            PyObject_Repr(o);
+            pthread_mutex_unlock(&m);
+        }""",
+    "a release, by way of another function": """
+        static void drop(PyObject *o) { Py_DECREF(o); }
+        static void f(PyObject *o) {
+            GL_LOCK(tasks_mutex);
+            drop(o);
+            GL_UNLOCK(tasks_mutex);
+        }""",
+    "the GIL is given up": """
+        static void f(PyObject *o) {
+            pthread_mutex_lock(&o->mutex);
+            Py_BEGIN_ALLOW_THREADS
+            Py_END_ALLOW_THREADS
+            pthread_mutex_unlock(&o->mutex);
+        }""",
+    "behind an early end": """
+        static int f(PyObject *o) {
+            pthread_mutex_lock(&m);
+            if (o->shut) {
+                pthread_mutex_unlock(&m);
+                return -1;
+            }
+            PyObject_Repr(o);
+            pthread_mutex_unlock(&m);
+            return 0;
+        }""",
+    "a write that waits": """
+        static void say(const char *text) { write(2, text, 1); }
+        static void f(void) {
+            pthread_mutex_lock(&m);
+            say("x");
+            pthread_mutex_unlock(&m);
+        }""",
+}
+MUTEX_GOOD = {
+    "behind it": """
+        static void f(PyObject *o) {
+            pthread_mutex_lock(&m);
+            o->n++;
+            pthread_mutex_unlock(&m);
+            PyObject_Repr(o);
+        }""",
+    "on a way that has let it go": """
+        static PyObject *f(PyObject *o) {
+            GL_LOCK(tasks_mutex);
+            if (o->shut) {
+                GL_UNLOCK(tasks_mutex);
+                return PyObject_Repr(o);
+            }
+            o->n++;
+            GL_UNLOCK(tasks_mutex);
+            return NULL;
+        }""",
+    "a wait that lets it go": """
+        static void f(void) {
+            pthread_mutex_lock(&m);
+            while (!ready)
+                pthread_cond_wait(&changed, &m);
+            pthread_mutex_unlock(&m);
+        }""",
+    "with a reason, in the callee": """
+        static void wake(int fd) {
+            write(fd, "x", 1); /* lint: allow python-under-mutex: an eventfd does not block */
+        }
+        static void f(int fd) {
+            pthread_mutex_lock(&m);
+            wake(fd);
+            pthread_mutex_unlock(&m);
+        }""",
+}
+FLOW_BAD = {"exception-set": EXCEPTION_BAD, "python-under-mutex": MUTEX_BAD}
+FLOW_GOOD = {"exception-set": EXCEPTION_GOOD, "python-under-mutex": MUTEX_GOOD}
+
+assert FLOW_BAD.keys() == FLOW_GOOD.keys() == lint_flow.RULES.keys()
+
+
+@pytest.mark.parametrize(("rule", "what"), [(r, w) for r in FLOW_BAD for w in FLOW_BAD[r]])
+def test_python_amid_an_exception_or_a_mutex_is_found(rule: str, what: str) -> None:
+    findings = lint_flow.lint_tree({"a.c": FLOW_BAD[rule][what]})
+    assert {finding.rule for finding in findings} == {rule}
+
+
+@pytest.mark.parametrize(("rule", "what"), [(r, w) for r in FLOW_GOOD for w in FLOW_GOOD[r]])
+def test_python_where_nothing_is_set_or_held_passes(rule: str, what: str) -> None:
+    assert lint_flow.lint_tree({"a.c": FLOW_GOOD[rule][what]}) == []
+
+
+@pytest.mark.parametrize("room", ["core", "golib"])
+def test_the_extension_and_the_library_pass_the_rules_of_ways(room: str) -> None:
+    files = sorted((ROOT / "pybridge" / room).rglob("*.[ch]"))
+    findings = lint_flow.lint_tree(
+        {str(path.relative_to(ROOT)): path.read_text() for path in files}
+    )
+    assert not findings, "\n".join(map(str, findings))

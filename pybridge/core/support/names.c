@@ -66,8 +66,9 @@ gl_names_init(PyObject *Py_UNUSED(module))
     if ((G.current_frames = gl_import_attr("sys", "_current_frames")) == NULL)
         return -1;
 #endif
-    G.Handle_run = PyObject_GetAttrString(G.asyncio_Handle, "_run");
-    G.Handle_cancel = PyObject_GetAttrString(G.asyncio_Handle, "cancel");
-    G.TimerHandle_cancel = PyObject_GetAttrString(G.asyncio_TimerHandle, "cancel");
-    return G.Handle_run && G.Handle_cancel && G.TimerHandle_cancel ? 0 : -1;
+    PyObject *handle = G.asyncio_Handle, *timer = G.asyncio_TimerHandle;
+    if ((G.Handle_run = PyObject_GetAttrString(handle, "_run")) == NULL ||
+        (G.Handle_cancel = PyObject_GetAttrString(handle, "cancel")) == NULL)
+        return -1;
+    return (G.TimerHandle_cancel = PyObject_GetAttrString(timer, "cancel")) != NULL ? 0 : -1;
 }

@@ -24,7 +24,8 @@
 /* lint: allow mutable-static: one for each thread, which alone uses it */
 static _Thread_local bool publishing;
 
-/* With the mutex.  Keeps an exception that is set. */
+/* With the mutex; lint: allow python-under-mutex: the loop's hash takes none while `publishing`.
+ * Keeps an exception that is set. */
 static void
 set_entry(gl_loop *loop, PyObject *task)
 {

@@ -146,12 +146,12 @@ static int
 import_methods(void)
 {
     PyObject *future = (PyObject *)G.asyncio.Future, *task = (PyObject *)G.asyncio.Task;
+    PyObject *add = G.asyncio.Future_add_done_callback = PyObject_GetAttr(future, G.s_add_done_callback);
+    if (add == NULL || (G.asyncio.Future_cancel = PyObject_GetAttr(future, G.s_cancel)) == NULL ||
+        (G.asyncio.Task_cancel = PyObject_GetAttr(task, G.s_cancel)) == NULL)
+        return -1;
     G.asyncio.iscoroutine = gl_import_attr("asyncio.coroutines", "iscoroutine");
-    G.asyncio.Future_add_done_callback = PyObject_GetAttr(future, G.s_add_done_callback);
-    G.asyncio.Future_cancel = PyObject_GetAttr(future, G.s_cancel);
-    G.asyncio.Task_cancel = PyObject_GetAttr(task, G.s_cancel);
-    if (!G.asyncio.iscoroutine || !G.asyncio.Future_add_done_callback ||
-        !G.asyncio.Future_cancel || !G.asyncio.Task_cancel)
+    if (G.asyncio.iscoroutine == NULL)
         return -1;
 #if !GL_LAYOUT_AWAITED_BY
     G.asyncio.current_tasks = gl_import_attr("_asyncio", "_current_tasks");
@@ -261,12 +261,13 @@ GL_PRIVATE int
 gl_tasks_init(PyObject *module)
 {
     G.own_tasks.next = G.own_tasks.prev = &G.own_tasks;
-    G.asyncio.Future = (PyTypeObject *)gl_import_attr("_asyncio", "Future");
-    G.asyncio.Task = (PyTypeObject *)gl_import_attr("_asyncio", "Task");
-    PyObject *base = gl_import_attr("asyncio.base_events", "BaseEventLoop");
+    PyObject *future = gl_import_attr("_asyncio", "Future");
+    PyObject *task = future ? gl_import_attr("_asyncio", "Task") : NULL;
+    PyObject *base = task ? gl_import_attr("asyncio.base_events", "BaseEventLoop") : NULL;
+    G.asyncio.Future = (PyTypeObject *)future, G.asyncio.Task = (PyTypeObject *)task;
     G.asyncio.BaseEventLoop_create_task = base ? PyObject_GetAttr(base, G.s_create_task) : NULL;
     Py_XDECREF(base);
-    if (!G.asyncio.Future || !G.asyncio.Task || !G.asyncio.BaseEventLoop_create_task)
+    if (G.asyncio.BaseEventLoop_create_task == NULL)
         return -1;
     return PyModule_AddFunctions(module, task_functions);
 }

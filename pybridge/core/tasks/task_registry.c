@@ -97,7 +97,7 @@ list_tasks(PyObject *list, const gl_task_node *head)
         /* Growing the list may not run the collector, which could unlink `n`; from
          * 3.12 on it never does, and 3.11 only collects when objects are tracked. */
         int rc = PyList_Append(list, task);
-        Py_DECREF(task);
+        Py_DECREF(task); /* lint: allow check-commit: the list has it, unless memory has run out */
         if (rc < 0)
             return -1;
     }

@@ -135,7 +135,7 @@ openssl_ready(void)
     if (!__atomic_load_n(&openssl.tried, __ATOMIC_ACQUIRE)) {
         GL_LOCK(tls_mutex);
         if (!openssl.tried)
-            openssl.reason = openssl_load();
+            openssl.reason = openssl_load(); /* lint: allow python-under-mutex: _ssl is loaded */
         __atomic_store_n(&openssl.tried, true, __ATOMIC_RELEASE);
         GL_UNLOCK(tls_mutex);
     }

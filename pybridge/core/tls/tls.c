@@ -74,7 +74,7 @@ tls_import(void)
     if (__atomic_load_n(&G.tls.s_append, __ATOMIC_ACQUIRE))
         return 0;
     GL_LOCK(tls_mutex);
-    int rc = tls_import_once();
+    int rc = tls_import_once(); /* lint: allow python-under-mutex: all of these are loaded */
     GL_UNLOCK(tls_mutex);
     return rc;
 }

@@ -141,8 +141,8 @@ tls_read_buffered(gl_tls *t)
     if (end.why == 0) {
         /* The buffer is full: the rest in the next iteration, as asyncio does. */
         PyObject *o = PyObject_GetAttr((PyObject *)t, G.s__loop);
-        PyObject *again = PyObject_GetAttr((PyObject *)t, G.tls.s_do_read);
-        PyObject *res = o && again ? PyObject_CallMethodOneArg(o, G.s_call_soon, again) : NULL;
+        PyObject *again = o ? PyObject_GetAttr((PyObject *)t, G.tls.s_do_read) : NULL;
+        PyObject *res = again ? PyObject_CallMethodOneArg(o, G.s_call_soon, again) : NULL;
         Py_XDECREF(again);
         Py_XDECREF(o);
         if (gl_done(res) < 0)

@@ -134,7 +134,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
         bool now = tls_writable(t);
         PyObject *data = now ? Py_NewRef(PySequence_Fast_GET_ITEM(items, i))
                              : PySequence_GetSlice(items, i, PY_SSIZE_T_MAX);
-        r = now ? tls_write_one(t, data) : gl_done(tls_write_later(t, data));
+        r = data == NULL ? -1 : now ? tls_write_one(t, data) : gl_done(tls_write_later(t, data));
         Py_XDECREF(data);
         if (!now)
             break;
@@ -169,7 +169,7 @@ tls_write(gl_tls *t, PyObject *data)
         return r;
     }
     if (!tls_writable(t)) {
-        PyObject *one = PyTuple_Pack(1, data), *r = tls_write_later(t, one);
+        PyObject *one = PyTuple_Pack(1, data), *r = one ? tls_write_later(t, one) : NULL;
         Py_XDECREF(one);
         return r;
     }

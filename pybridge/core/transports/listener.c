@@ -314,8 +314,9 @@ listener_failed(gl_listener *l, gl_loop *loop, int err, bool goes_on)
         return -1;
     if (goes_on) {
         message = PyUnicode_FromString("socket.accept() out of system resource");
-        sock = PyObject_CallOneArg(G.TransportSocket, l->lease.owner ? l->lease.owner : Py_None);
-        if (message != NULL && sock != NULL)
+        if (message != NULL)
+            sock = PyObject_CallOneArg(G.TransportSocket, l->lease.owner ? l->lease.owner : Py_None);
+        if (sock != NULL)
             rc = gl_report(loop, message, exc, G.s_socket, sock, NULL, NULL, NULL);
     } else {
         rc = gl_report_exception_object(loop, "Exception in callback of a listener: accept failed",

@@ -316,7 +316,7 @@ transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const
     PyObject *first = gl_import_attr("asyncio.transports", base), *bases = NULL;
     PyObject *other = first && second ? gl_import_attr("asyncio.transports", second) : NULL;
     PyTypeObject *type = NULL;
-    if (first != NULL && !has_our_slots(first))
+    if (!PyErr_Occurred() && !has_our_slots(first))
         PyErr_Format(PyExc_ImportError,
                      "goloop: asyncio.transports.%s of this Python has another layout than "
                      "goloop was written for; use a released CPython from 3.11 on, not a "
