@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import exits
 import pytest
 
 PATIENCE = 60.0
@@ -61,3 +62,10 @@ def test_a_loop_that_python_s_end_has_stopped_is_not_blocked(slow: str, gives_up
     assert done.stdout == "ends\n"
     assert done.stderr == ""
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("seed", range(1000, 1008))
+def test_a_process_ends_well_while_its_daemon_threads_run_loops(seed: int) -> None:
+    """A part of `python tests/runtime/exits.py 200`."""
+    ended = exits.ends(seed)
+    assert ended.well, str(ended)

@@ -1,0 +1,237 @@
+"""Processes that end while goloop's loops and threads are at work, in many ways, by a seed.
+
+    .venv-3.13/bin/python tests/runtime/exits.py 200 [SEED]
+
+Each is a program of its own (`program`), with some of: loops in daemon threads that compute, write,
+are blocked for longer than the watchdog's limit, or look names up; goloop.run_threads() in a daemon
+thread; who asks for stacks; and an end that leaves them running.  Behind it, a C library's atexit
+handler takes its time, or a host embeds Python a second time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+PATIENCE = 120.0
+
+# What the daemon threads do, how the main thread ends, and what comes after Python's end.
+WORK = ("timers", "computes", "streams", "blocked", "names", "run_threads", "executor", "closes")
+ENDS = ("returns", "exit", "raises", "in the loop", "interrupted")
+AFTER = ("nothing", "slow", "embedded")
+STATUS = {"returns": 0, "exit": 3, "raises": 1, "in the loop": 4, "interrupted": -signal.SIGINT}
+
+SOURCE = """
+import asyncio, ctypes, json, os, resource, signal, socket, sys, threading, time, warnings
+import goloop
+from goloop import watchdog
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+warnings.simplefilter("ignore")
+plan = json.loads(sys.argv[1])
+
+class timers:
+    async def main(self, ready):
+        def again():
+            loop.call_later(0.0003, again)
+            loop.call_later(0.5, int)
+        loop = asyncio.get_running_loop()
+        again()
+        ready()
+        while True:
+            await asyncio.sleep(0.002)
+
+class computes:
+    async def main(self, ready):
+        ready()
+        while True:
+            sum(range(20000))
+            await asyncio.sleep(0)
+
+class streams:
+    async def main(self, ready):
+        one, other = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=one)
+        back, forth = await asyncio.open_connection(sock=other)
+        ready()
+        while True:
+            writer.write(b"x" * 3000)
+            forth.write(await back.readexactly(3000))
+            await reader.readexactly(3000)
+
+class blocked:
+    async def main(self, ready):
+        loop = asyncio.get_running_loop()
+        loop.set_watchdog(0.002, abort_after=plan["gives_up"])
+        ready()
+        while True:
+            time.sleep(0.006)  # each time a report begins
+            await asyncio.sleep(0)
+
+class names:
+    async def main(self, ready):
+        loop = asyncio.get_running_loop()
+        asked = [loop.getaddrinfo(f"host{i}.example", 80) for i in range(4)]
+        asked += [loop.getaddrinfo("localhost", 80)]
+        asked = [asyncio.ensure_future(each) for each in asked]
+        await asyncio.sleep(0)
+        ready()
+        while True:
+            await loop.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM, flags=0)
+            await asyncio.sleep(0.001)
+
+class executor:
+    async def main(self, ready):
+        loop = asyncio.get_running_loop()
+        ready()
+        while True:
+            try:
+                await loop.run_in_executor(None, time.sleep, 0.001)
+            except RuntimeError:  # the executors end before Python does
+                await asyncio.sleep(0.001)
+
+class closes:
+    async def main(self, ready):
+        ready()
+        while True:
+            loop = goloop.new_event_loop()
+            loop.call_soon(int)
+            loop.close()
+            await asyncio.sleep(0)
+
+def start(kind):
+    begun = threading.Event()
+    if kind == "run_threads":
+        left = [None] * 2
+        def ready():
+            left.pop()
+            if not left:
+                begun.set()
+        async def one(index):
+            await (timers, streams)[index]().main(ready)
+        target, args = goloop.run_threads, (one,)
+        keywords = {"threads": 2}
+    else:
+        target, args, keywords = goloop.run, (globals()[kind]().main(begun.set),), {}
+    threading.Thread(target=target, args=args, kwargs=keywords, daemon=True).start()
+    begun.wait()
+
+def at_exit(function, *arg):
+    # Of C, and so after Python's end; the last one comes first.
+    libc.__cxa_atexit(ctypes.cast(function, ctypes.c_void_p), ctypes.c_void_p(*arg), None)
+
+libc, python = ctypes.CDLL(None), ctypes.pythonapi
+libc.strdup.restype = ctypes.c_void_p
+if plan["after"] == "embedded":
+    second = b"import asyncio; asyncio.run(asyncio.sleep(0.4))"
+    at_exit(libc.usleep, 20_000)
+    at_exit(python.PyRun_SimpleString, libc.strdup(second))
+    at_exit(python.Py_InitializeEx, 0)
+    at_exit(libc.usleep, 200_000)  # CPython itself survives no thread that wakes later
+elif plan["after"] == "slow":
+    at_exit(libc.usleep, 800_000)
+
+for kind in plan["work"]:
+    start(kind)
+if plan["subscribes"]:
+    watchdog.subscribe(lambda blocked: time.sleep(0.001))
+time.sleep(plan["lives"])
+end = plan["end"]
+if end == "exit":
+    sys.exit(3)
+if end == "raises":
+    sys.excepthook = lambda *error: None
+    raise ZeroDivisionError
+if end == "in the loop":
+    async def main():
+        await asyncio.sleep(0.001)
+        sys.exit(4)
+    goloop.run(main())
+if end == "interrupted":
+    sys.excepthook = lambda *error: None
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """One of them, and how it ended."""
+
+    plan: dict[str, object]
+    status: int | None
+    stderr: str
+
+    @property
+    def well(self) -> bool:
+        """Whether it ended as its main thread wanted."""
+        return self.status == STATUS[str(self.plan["end"])]
+
+    def __str__(self) -> str:
+        return f"{self.status}: {json.dumps(self.plan)}\n{self.stderr[-2000:]}"
+
+
+def plan(seed: int) -> dict[str, object]:
+    """What the process of that seed does."""
+    chosen = random.Random(seed)
+    return {
+        "work": chosen.sample(WORK, chosen.randint(1, 3)),
+        "end": chosen.choice(ENDS),
+        "after": chosen.choice(AFTER),
+        # In the place of the end of the process, if the watchdog takes its end for a block.
+        "gives_up": chosen.choice((0, 0.5)),
+        "subscribes": chosen.random() < 0.3,
+        "lives": chosen.uniform(0, 0.03),
+        "introspect": chosen.random() < 0.3,
+    }
+
+
+def ends(seed: int) -> Exit:
+    """Runs the process of that seed."""
+    what = plan(seed)
+    environment = {
+        **os.environ,
+        "GOLOOP_WATCHDOG": "0.05",
+        # For the second interpreter, which is not told where its program lies.
+        "PYTHONHOME": sys.base_prefix,
+        "GOLOOP_INTROSPECT": str(int(bool(what["introspect"]))),
+    }
+    if what["after"] == "embedded" and sys.version_info[:2] == (3, 12):
+        what["after"] = "slow"  # CPython 3.12 crashes when it starts again, without goloop too
+    process = subprocess.Popen(
+        [sys.executable, "-c", SOURCE, json.dumps(what)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+    )
+    try:
+        _, err = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, err = process.communicate()
+        return Exit(what, None, "hangs\n" + err)
+    return Exit(what, process.returncode, err)
+
+
+def main() -> int:
+    """Ends so many processes, and tells of those that did not end as they should."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    with ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(ends, range(seed, seed + count)))
+    wrong = [(seed + i, each) for i, each in enumerate(ended) if not each.well]
+    for number, each in wrong:
+        print(f"seed {number}: {each}")
+    print(f"{sys.version.split()[0]}: {count} exits, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
