@@ -669,18 +669,3 @@ async def test_the_write_of_a_transport_of_tls(
     replaced.instance(over)
     await ask_over(over, reader, server)
     assert replaced.calls == 1 if way == "instance" else replaced.calls
-
-
-@pytest.mark.parametrize("way", ["class", "instance", "property"])
-@pytest.mark.parametrize("name", ["get_buffer", "buffer_updated"])
-async def test_how_the_protocol_of_tls_takes_its_bytes(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch, listener: socket.socket, name: str, way: str
-) -> None:
-    """No subclass and no wrapper: the loop makes it."""
-    replaced = Replaced(monkeypatch, way, sslproto.SSLProtocol, name)
-    replaced.in_class()
-    over, reader, server = await start_tls(loop, listener, lambda transport: transport)
-    replaced.instance(over._ssl_protocol)
-    replaced.calls = 0
-    await ask_over(over, reader, server)
-    assert replaced.calls

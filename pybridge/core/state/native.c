@@ -31,7 +31,6 @@ static const struct {
     [GL_RULE_SOCKET] = {"socket", {"recv", "recv_into", "send", "fileno", "sendmsg", "shutdown",
                                    "recvfrom", "sendto", "accept"}},
     [GL_RULE_SSL_OBJECT] = {"ssl", {"do_handshake", "read", "write"}},
-    [GL_RULE_TLS_PROTOCOL] = {"asyncio.sslproto", {"get_buffer", "buffer_updated"}},
     [GL_RULE_TLS_TRANSPORT] = {"asyncio.sslproto", {"write"}},
 };
 

@@ -48,7 +48,6 @@ tls_import_once(void)
     PyObject *object = ours ? gl_import_attr("ssl", "SSLObject") : NULL;
     PyObject *transport = object ? gl_import_attr("goloop._internal.tls", "SSLTransport") : NULL;
     int r = transport == NULL || gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
-                    gl_rule_begin(GL_RULE_TLS_PROTOCOL, ours) < 0 ||
                     gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0
                 ? -1
                 : 0;

@@ -125,7 +125,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             return 0;
         if (s->paused)
             break;
-        if (s->receive != NULL && gl_object_replaced(GL_RULE_TLS_PROTOCOL, s->protocol) == 0) {
+        if (s->receive != NULL) {
             PyObject *protocol = Py_NewRef(s->protocol);
             rc = s->receive(protocol, data + pos, n - pos);
             Py_DECREF(protocol);
