@@ -9,7 +9,7 @@ that too is waited for.
     outcomes(factory, cases) --> for each case all that can be seen from both ends (`Outcome`)
 
 `python tests/tls/tls_corpus.py --cases 5000` compares goloop with asyncio and prints what differs.
-A difference counts if two more runs of the case on each loop have no outcome in common: the keys
+A difference counts if MORE_RUNS of the case on each loop have no outcome in common: the keys
 of a connection are random, and a changed byte of one means now this and now that.
 """
 
@@ -36,6 +36,7 @@ from tls_tools import VERSIONS, client_context, server_context
 # So many connections at a time, and turns without a sign of life after which all have ended.
 AT_ONCE = 50
 QUIET_TURNS = 12
+MORE_RUNS = 8
 # Between two pieces of a flight: each is read before the next comes.
 TURNS_BETWEEN = 4
 
@@ -542,7 +543,7 @@ def differences(
     for case in found:
         seen[case][0].add(first[case].key())
         seen[case][1].add(second[case].key())
-    for _ in range(2):
+    for _ in range(MORE_RUNS):
         again = [case for case in found if not seen[case][0] & seen[case][1]]
         for side, factory in enumerate((one, other)):
             for case, outcome in outcomes(factory, again, made):

@@ -48,23 +48,15 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
     return (PyObject **)((char *)sock + offset);
 }
 
-/* A slot is Python's as much as ours: without a GIL it has a lock, the socket's own. */
-#ifdef GL_FREE_THREADED
-#define SLOTS_BEGIN(sock) Py_BEGIN_CRITICAL_SECTION(sock)
-#define SLOTS_END() Py_END_CRITICAL_SECTION()
-#else
-#define SLOTS_BEGIN(sock) {
-#define SLOTS_END() }
-#endif
-
-/* What is in a slot; new reference, or NULL. */
+/* What is in a slot; new reference, or NULL.  A slot is Python's as much as ours: without a GIL
+ * the socket's own lock guards it. */
 static PyObject *
 slot_value(PyObject *sock, Py_ssize_t offset)
 {
     PyObject *value;
-    SLOTS_BEGIN(sock);
+    GL_LOCK_OBJECT(sock);
     value = Py_XNewRef(*socket_slot(sock, offset));
-    SLOTS_END();
+    GL_UNLOCK_OBJECT();
     return value;
 }
 
@@ -100,9 +92,9 @@ static bool
 socket_add_users(PyObject *sock, long change)
 {
     bool good;
-    SLOTS_BEGIN(sock);
+    GL_LOCK_OBJECT(sock);
     good = slot_add_users(socket_slot(sock, G.lease.io_refs), change);
-    SLOTS_END();
+    GL_UNLOCK_OBJECT();
     return good;
 }
 

@@ -46,9 +46,14 @@ gl_home_set(gl_home *home, PyObject *loop)
 
 /* One of G's mutexes, for what no loop has; where there is a GIL nothing. */
 #ifdef GL_FREE_THREADED
+/* An object's own lock, from the one to the other in the same block. */
+#define GL_LOCK_OBJECT(object) Py_BEGIN_CRITICAL_SECTION(object)
+#define GL_UNLOCK_OBJECT() Py_END_CRITICAL_SECTION()
 #define GL_LOCK(mutex) PyMutex_Lock(&G.mutex)
 #define GL_UNLOCK(mutex) PyMutex_Unlock(&G.mutex)
 #else
+#define GL_LOCK_OBJECT(object) {
+#define GL_UNLOCK_OBJECT() }
 #define GL_LOCK(mutex) ((void)0)
 #define GL_UNLOCK(mutex) ((void)0)
 #endif

@@ -11,8 +11,8 @@
  * ssl.SSLObject with its own methods (state/native.c), for which C stands in: the word
  * behind the SSL * must be the context that made the socket, and the BIO that the SSL
  * names must be the one in the MemoryBIO.  The functions are looked up in the _ssl
- * module's own file (and thereby in what it was linked to), never by name in the whole
- * process, where another OpenSSL may be.  If anything is not as expected the reason is
+ * module's own file (and thereby in what it was linked to); where the whole process finds
+ * others by their names, another OpenSSL may be what _ssl calls.  If anything is not as expected the reason is
  * kept and TLS goes through SSLObject's methods.
  */
 #include "tls/private.h"
@@ -108,23 +108,14 @@ openssl_load(void)
     Py_XDECREF(mod);
     if (lib == NULL)
         return "Python's _ssl module is no library of its own, so its OpenSSL can't be named";
-#define LOOKUP(name)                                                                          \
+    static const char *const before = "another library stands before the OpenSSL of Python's _ssl";
+    /* What the whole process finds first, as by LD_PRELOAD, is what _ssl's own calls reach. */
+#define LOOKUP(type, name, arguments)                                                         \
     if ((*(void **)&openssl.name = dlsym(lib, #name)) == NULL)                                \
-        return "Python's _ssl module does not let its OpenSSL be called";
-    LOOKUP(SSL_read_ex)
-    LOOKUP(SSL_write_ex)
-    LOOKUP(SSL_do_handshake)
-    LOOKUP(SSL_get_error)
-    LOOKUP(SSL_get_rbio)
-    LOOKUP(SSL_get_wbio)
-    LOOKUP(BIO_read)
-    LOOKUP(BIO_write)
-    LOOKUP(BIO_ctrl)
-    LOOKUP(ERR_clear_error)
-    LOOKUP(ERR_peek_last_error)
-    LOOKUP(ERR_reason_error_string)
-    LOOKUP(SSL_get_verify_result)
-    LOOKUP(X509_verify_cert_error_string)
+        return "Python's _ssl module does not let its OpenSSL be called";                     \
+    if (dlsym(RTLD_DEFAULT, #name) != NULL && dlsym(RTLD_DEFAULT, #name) != (void *)openssl.name) \
+        return before;
+    GL_OPENSSL(LOOKUP)
 #undef LOOKUP
     return NULL;
 }

@@ -16,24 +16,27 @@ typedef struct bio_st BIO;
 #define GL_SSL_ERROR_ZERO_RETURN 6
 #define GL_BIO_CTRL_PENDING 10
 
-/* The functions of libssl: written once, at the first use, and read by all threads (GIL). */
+/* The functions of libssl and libcrypto. */
+#define GL_OPENSSL(X)                                                                         \
+    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                    \
+    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                             \
+    X(int, SSL_do_handshake, (SSL *))                                                         \
+    X(int, SSL_get_error, (const SSL *, int))                                                 \
+    X(BIO *, SSL_get_rbio, (const SSL *)) X(BIO *, SSL_get_wbio, (const SSL *))               \
+    X(int, BIO_read, (BIO *, void *, int)) X(int, BIO_write, (BIO *, const void *, int))      \
+    X(long, BIO_ctrl, (BIO *, int, long, void *))                                             \
+    X(void, ERR_clear_error, (void)) X(unsigned long, ERR_peek_last_error, (void))            \
+    X(const char *, ERR_reason_error_string, (unsigned long))                                 \
+    X(long, SSL_get_verify_result, (const SSL *))                                             \
+    X(const char *, X509_verify_cert_error_string, (long))
+
+/* Written once, at the first use, and read by all threads (GIL). */
 struct gl_openssl {
     bool tried;
     const char *reason;       /* why it can't be used; NULL: it can */
-    int (*SSL_read_ex)(SSL *, void *, size_t, size_t *);
-    int (*SSL_write_ex)(SSL *, const void *, size_t, size_t *);
-    int (*SSL_do_handshake)(SSL *);
-    int (*SSL_get_error)(const SSL *, int);
-    BIO *(*SSL_get_rbio)(const SSL *);
-    BIO *(*SSL_get_wbio)(const SSL *);
-    int (*BIO_read)(BIO *, void *, int);
-    int (*BIO_write)(BIO *, const void *, int);
-    long (*BIO_ctrl)(BIO *, int, long, void *);
-    void (*ERR_clear_error)(void);
-    unsigned long (*ERR_peek_last_error)(void);
-    const char *(*ERR_reason_error_string)(unsigned long);
-    long (*SSL_get_verify_result)(const SSL *);
-    const char *(*X509_verify_cert_error_string)(long);
+#define X(type, name, arguments) type(*name) arguments;
+    GL_OPENSSL(X)
+#undef X
     PyTypeObject *socket_type, *bio_type; /* _ssl._SSLSocket and _ssl.MemoryBIO */
 };
 GL_PRIVATE_DATA struct gl_openssl openssl;

@@ -8,14 +8,18 @@
  *          '----> None: not here; SSLObject's own method has to be called
  *
  * The GIL is released meanwhile, as _ssl does: a step computes for some hundred microseconds.
+ * `stepping` keeps the loop's own threads out.  Other calls that a program makes of the SSLObject
+ * meanwhile are what they are beside _ssl's do_handshake(): without a GIL that has a lock of its
+ * own for those that compute, and the object's, which its getters take, is not held amid them.
  */
 #include "tls/private.h"
 
-/* What Python's callbacks of these raise comes out of _ssl's own method only. */
+/* What Python's callbacks of these raise comes out of _ssl's own method only; that of SNI may put
+ * a context with such callbacks in this one's place. */
 static bool
 handshake_is_watched(gl_tls *t)
 {
-    static const char *const watchers[] = {"_msg_callback", "keylog_filename"};
+    static const char *const watchers[] = {"_msg_callback", "keylog_filename", "sni_callback"};
     PyObject *context = PyObject_GetAttrString((PyObject *)t, "_sslcontext");
     bool watched = context == NULL;
     for (size_t i = 0; !watched && i < sizeof watchers / sizeof *watchers; i++) {

@@ -28,6 +28,7 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_stop *end)
     size_t done = 0;
     PyObject *inner = Py_NewRef(t->inner);
     SSL *ssl = t->ssl;
+    GL_LOCK_OBJECT(inner); /* as _ssl does: a program may ask the SSLObject from another thread */
     openssl.ERR_clear_error();
     *end = (struct openssl_stop){0};
     while (done < cap && end->why == 0) {
@@ -38,6 +39,7 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_stop *end)
         else
             *end = openssl_stopped(ssl, r);
     }
+    GL_UNLOCK_OBJECT();
     Py_DECREF(inner);
     return (Py_ssize_t)done;
 }

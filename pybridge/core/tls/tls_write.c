@@ -50,6 +50,7 @@ tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_stop *en
     Py_ssize_t done = 0;
     PyObject *inner = Py_NewRef(t->inner);
     SSL *ssl = t->ssl;
+    GL_LOCK_OBJECT(inner);
     openssl.ERR_clear_error();
     while (done < len && end->why == 0) {
         size_t n = 0;
@@ -59,6 +60,7 @@ tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_stop *en
         else
             *end = openssl_stopped(ssl, r);
     }
+    GL_UNLOCK_OBJECT();
     Py_DECREF(inner);
     return done;
 }
