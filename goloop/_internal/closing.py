@@ -32,8 +32,12 @@ class Users(int):
         """Has the socket's close() end what waits for it."""
         counted: Any = sock
         number = sock.fileno()
-        if number >= 0:  # else another thread has closed it, and whoever tries next finds that
-            counted._io_refs = users(counted._io_refs, number)
+        while number >= 0:  # else another thread has closed it, and whoever tries next finds that
+            before = counted._io_refs
+            made = users(before, number)
+            if counted._io_refs is before:  # no other thread has counted meanwhile
+                counted._io_refs = made
+                break
 
     def __le__(self, other: object) -> bool:
         below = int.__le__(self, other)  # type: ignore[operator]

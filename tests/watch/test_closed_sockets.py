@@ -300,3 +300,28 @@ async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loo
     with pytest.raises(OSError, match="Bad file descriptor"):
         await loop.sock_recv(near, 10)
     far.close()
+
+
+@pytest.mark.usefixtures("ends")
+def test_a_user_that_another_thread_counts_meanwhile_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from goloop._internal import closing
+
+    near, far = pair()
+    files: list[Any] = []
+    users = closing.users
+
+    def interrupted(count: int, fd: int) -> Any:
+        if not files:
+            files.append(near.makefile("rb", buffering=0))
+        return users(count, fd)
+
+    monkeypatch.setattr(closing, "users", interrupted)
+    closing.Users.notice(near)
+    assert near._io_refs == 1  # type: ignore[attr-defined]
+    near.close()
+    assert near.fileno() >= 0
+    files[0].close()
+    assert near.fileno() == -1
+    far.close()

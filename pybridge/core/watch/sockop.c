@@ -449,14 +449,6 @@ gl_sockop_init_type(PyObject *module)
 
 /* ---- methods of Loop ------------------------------------------------------------------ */
 
-/* The coroutine of goloop/_internal/sockets.py. */
-static PyObject *
-sock_by_methods(gl_loop *loop, enum sockop_kind kind, PyObject *sock, PyObject *arg)
-{
-    static const char *const names[] = {"_sock_recv", "_sock_recv_into", "_sock_sendall"};
-    return PyObject_CallMethod((PyObject *)loop, names[kind], "OO", sock, arg);
-}
-
 static inline PyObject *
 sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)
@@ -475,8 +467,9 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
             PyErr_Clear();
         plain = size > 0 && size <= GL_SCRATCH_SIZE;
     }
-    if (!plain)
-        return sock_by_methods(loop, kind, value[0], value[1]);
+    static const char *const by_methods[] = {"_sock_recv", "_sock_recv_into", "_sock_sendall"};
+    if (!plain) /* the coroutine of goloop/_internal/sockets.py */
+        return PyObject_CallMethod((PyObject *)loop, by_methods[kind], "OO", value[0], value[1]);
     sockop *op = (sockop *)G.sockop_type->tp_alloc(G.sockop_type, 0);
     if (op == NULL)
         return NULL;
