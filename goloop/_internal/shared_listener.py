@@ -26,8 +26,9 @@ class SharedListener:
     """A listening address that several event loops of a process serve together.
 
     Make it once, and let each loop call `create_server()` or `start_server()`.  Connections go to
-    the loop with the fewest open ones.  A loop whose server closes is given no more of them, and
-    what it was given and has not started goes to another loop.  While no loop serves, connections
+    the loop with the fewest open ones that is not blocked.  A loop whose server closes is given no
+    more of them, and what it was given and has not started goes to another loop; so does what a
+    loop has not started because a callback blocks it.  While no loop serves, connections
     wait for the next one: in the kernel's queue.  Each of the loops needs goloop; another loop
     serves only what it accepts itself.  May be used from any thread, and as a context manager that
     closes it.  Since 0.3.0.

@@ -2,13 +2,14 @@
 
 Each loop that serves has a duplicate of the listening socket, a SharedSocket, and its reactor
 accepts by it.  So no loop needs another one: one that is busy accepts nothing meanwhile, and
-who is first gives the connection to the loop that has the fewest open ones:
+who is first gives the connection to the loop that has the fewest open ones, unless that one is
+known to be blocked.  What a loop has not begun after PATIENCE is taken back by who has given it:
 
     loop 0  accept ─┐              ┌─► assigned ─► call_soon_threadsafe ─► loop 0 starts it
     loop 1  accept ─┼─► Address ───┼─► assigned ─► ...                     loop 1
     loop 2  accept ─┘   ▲    │     └─► ...
                         │    └─► left over: no loop serves just now; the next one gets them
-                        └── a loop leaves: what it was assigned and has not started
+                        └── a loop leaves, or is blocked: what it was assigned and has not started
 
 This runs once per connection, so it is Python; Go accepts, and waits.
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
     Connection: TypeAlias = tuple[socket.socket, Any]
     Start: TypeAlias = Callable[[socket.socket, Any], object]
+
+
+# Seconds.  A loop that has not begun a connection by then is blocked, until it begins one.
+PATIENCE = 0.05
 
 
 class SharedSocket(socket.socket):
@@ -76,12 +81,37 @@ class Member:
         self.start = start
         # Accepted and meant for this loop, which has not started them yet.
         self.assigned: deque[Connection] = deque()
+        # Something has been taken back from this loop, which has come to nothing since.
+        self.blocked = False
         # How many the server has at least, while one of them is being started.
         self._at_least = 0
+        # Accepted by this loop and given to others, at what time; none of it may have been begun.
+        self._given: deque[tuple[float, Member, Connection]] = deque()
 
     def accepted(self, connection: socket.socket, peer: Any) -> None:
         """The loop has accepted a connection; in its thread."""
-        self.address.assign((connection, peer), self)
+        self._give((connection, peer))
+
+    def _give(self, connection: Connection) -> None:
+        chosen = self.address.assign(connection, self)
+        if chosen is None or chosen is self:
+            return
+        if not self._given:
+            self.loop.call_later(PATIENCE, self._take_back)
+        self._given.append((self.loop.time(), chosen, connection))
+
+    def _take_back(self) -> None:
+        """Gives to others what a loop has not begun; in the thread of the loop that accepted it."""
+        late = self.loop.time() - PATIENCE
+        again: list[Connection] = []
+        while self._given and self._given[0][0] <= late:
+            _, member, connection = self._given.popleft()
+            if self.address.take_back(member, connection):
+                again.append(connection)
+        if self._given:
+            self.loop.call_at(self._given[0][0] + PATIENCE, self._take_back)
+        for connection in again:
+            self._give(connection)
 
     def open(self) -> int:
         """How many connections the loop's server has or is about to have."""
@@ -94,6 +124,7 @@ class Member:
     def start_next(self) -> None:
         """Starts one of the assigned connections; in the loop's thread."""
         with self.address.lock:
+            self.blocked = False
             if not self.assigned:  # it has gone to another loop
                 return
             connection, peer = self.assigned.popleft()
@@ -148,12 +179,29 @@ class Address:
         for connection in left:
             self.assign(connection)
 
-    def assign(self, connection: Connection, accepted_by: Member | None = None) -> None:
-        """Gives a connection to the loop with the fewest, by preference to who accepted it."""
+    def take_back(self, member: Member, connection: Connection) -> bool:
+        """Whether a loop has not begun what it was assigned, which it now has no longer."""
+        with self.lock:
+            if connection not in member.assigned:
+                return False
+            member.assigned.remove(connection)
+            member.blocked = True
+            return True
+
+    def assign(self, connection: Connection, accepted_by: Member | None = None) -> Member | None:
+        """Gives a connection to the loop with the fewest, by preference to who accepted it.
+
+        That one is not blocked, for it has just accepted.
+        """
         with self.lock:
             chosen = min(
                 self._members,
-                key=lambda m: (not m.loop.is_running(), m.open(), m is not accepted_by),
+                key=lambda m: (
+                    not m.loop.is_running(),
+                    m.blocked and m is not accepted_by,
+                    m.open(),
+                    m is not accepted_by,
+                ),
                 default=None,
             )
             if chosen is not None:
@@ -167,6 +215,7 @@ class Address:
                 chosen.loop.call_soon_threadsafe(chosen.start_next)
             except RuntimeError:  # it has been closed
                 self.remove(chosen)
+        return chosen
 
     def close(self) -> None:
         """No further loop may join."""

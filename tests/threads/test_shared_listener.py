@@ -19,6 +19,7 @@ from serving import Client, Loop, Says, eventually
 from tls_tools import client_context, server_context
 
 import goloop
+from goloop._internal import shared_sockets
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio's loops share nothing"
@@ -70,7 +71,13 @@ class World:
 
 
 @pytest.fixture
-def world(no_leaks: None) -> Iterator[World]:
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a loop has not started is not taken back: these tests look at it."""
+    monkeypatch.setattr(shared_sockets, "PATIENCE", 3600.0)
+
+
+@pytest.fixture
+def world(no_leaks: None, patient: None) -> Iterator[World]:
     made = World(goloop.SharedListener("127.0.0.1", 0))
     yield made
     made.end()
@@ -102,6 +109,27 @@ def test_a_blocked_loop_keeps_no_other_from_accepting(world: World) -> None:
     finally:
         release.set()
     assert Counter(client.server() for client in clients) == {"a": 2, "b": 2}
+
+
+def test_what_a_blocked_loop_has_not_started_goes_to_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = world.loop("b")
+    assert [world.client().server() for _ in range(5)] == ["b"] * 5
+    a = world.loop("a")
+    release = a.block()
+    monkeypatch.setattr(shared_sockets, "PATIENCE", 0.001)
+    try:
+        # `a` has the fewest, and will have them; nobody waits for it.
+        assert [client.server() for client in [world.client() for _ in range(3)]] == ["b"] * 3
+        # It is known now, and is given nothing.
+        monkeypatch.setattr(shared_sockets, "PATIENCE", 3600.0)
+        assert [world.client().server() for _ in range(3)] == ["b"] * 3
+        assert (world.connections(a), world.connections(b)) == (0, 11)
+    finally:
+        release.set()
+    a.call(int)  # behind what was to start those that are gone
+    assert [world.client().server() for _ in range(5)] == ["a"] * 5
 
 
 def test_connections_echo_and_have_their_names(world: World) -> None:
