@@ -347,7 +347,7 @@ NPROC = (
 import threading
 # A user that nobody else is, for the limit counts all threads of a user; root has none.
 if os.geteuid() == 0:
-    goloop._internal.library  # what is read from files of root's is read before
+    import goloop.watchdog  # what is read from files of root's is read before
     user = 1_000_000 + os.getpid()
     os.setresuid(user, user, user)
 

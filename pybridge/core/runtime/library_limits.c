@@ -50,24 +50,12 @@ file_limit_restore(const struct rlimit *saved)
 #define GL_GO_THREADS 10
 #define GL_THREAD_SPACE ((size_t)64 << 20)
 
-static size_t
-limits_thread_stack(void)
-{
-    size_t size = 8u << 20;
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) == 0) {
-        pthread_attr_getstacksize(&attributes, &size);
-        pthread_attr_destroy(&attributes);
-    }
-    return size;
-}
-
 /* 0, or the bytes that could not be reserved.  After mlockall(MCL_FUTURE) a reservation counts as
  * locked memory. */
 static size_t
-limits_space(void)
+limits_space(size_t stack)
 {
-    size_t size = GL_GO_SPACE + GL_GO_THREADS * (GL_THREAD_SPACE + limits_thread_stack());
+    size_t size = GL_GO_SPACE + GL_GO_THREADS * (GL_THREAD_SPACE + stack);
     void *probe = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (probe == MAP_FAILED)
         return size;
@@ -84,38 +72,25 @@ limits_thread(void *gate)
     return NULL;
 }
 
-static int
-limits_start_thread(pthread_t *thread, char *stack, size_t size, pthread_mutex_t *gate)
-{
-    pthread_attr_t attributes;
-    int err = pthread_attr_init(&attributes);
-    if (err != 0)
-        return err;
-    err = pthread_attr_setstack(&attributes, stack, size);
-    if (err == 0)
-        err = pthread_create(thread, &attributes, limits_thread, gate);
-    pthread_attr_destroy(&attributes);
-    return err;
-}
-
 /* 0, or why so many threads can't be.  Their stacks have libc's size, for thread-local
  * variables lie there too, but are not libc's own: those that it keeps in a forked child may be of
  * threads that used its resolver, and then glibc takes a lock at the end of a thread that nobody
  * may be there to release, see goloop/_internal/lookups.py. */
 static int
-limits_threads(void)
+limits_threads(pthread_attr_t *attributes, size_t size)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[GL_GO_THREADS];
     int n = 0, err = 0;
-    size_t size = limits_thread_stack();
     char *stacks = mmap(NULL, GL_GO_THREADS * size, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED)
         return errno;
     pthread_mutex_lock(&gate);
     while (n < GL_GO_THREADS && err == 0) {
-        err = limits_start_thread(&threads[n], stacks + (size_t)n * size, size, &gate);
+        err = pthread_attr_setstack(attributes, stacks + (size_t)n * size, size);
+        if (err == 0)
+            err = pthread_create(&threads[n], attributes, limits_thread, &gate);
         n += err == 0;
     }
     pthread_mutex_unlock(&gate);
@@ -151,14 +126,21 @@ limits_suffice(void)
     if (err != 0)
         return library_why("no stack for signal handlers can be had: %s", strerror(err));
     stack_leave();
-    size_t missing = limits_space();
+    pthread_attr_t attributes;
+    size_t stack = 8u << 20;
+    if ((err = pthread_attr_init(&attributes)) != 0)
+        return library_why("the size of a thread's stack is not known: %s", strerror(err));
+    pthread_attr_getstacksize(&attributes, &stack);
+    size_t missing = limits_space(stack);
     if (missing != 0)
         return library_why("the process has less than %zu MiB of address space left "
                            "(RLIMIT_AS; RLIMIT_MEMLOCK after mlockall)",
                            missing >> 20);
     if ((err = limits_descriptors()) != 0)
         return library_why("an epoll and an eventfd can't be opened: %s", strerror(err));
-    if ((err = limits_threads()) != 0)
+    err = limits_threads(&attributes, stack);
+    pthread_attr_destroy(&attributes);
+    if (err != 0)
         return library_why("%d threads can't be started: %s", GL_GO_THREADS, strerror(err));
     return NULL;
 }
