@@ -11,8 +11,15 @@ from typing import Any
 
 import pytest
 
+from goloop._internal import handshakes
 from goloop._internal.handshakes import ANSWERED, FRESH, SLOW, Handshakes
 from goloop._internal.records import Found, Records
+
+
+@pytest.fixture(autouse=True)
+def _half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers of these tests are for half of what an iteration takes otherwise."""
+    monkeypatch.setattr(handshakes, "SHARE", 0.5)
 
 
 class Handle:
