@@ -313,7 +313,22 @@ def module_add_object(source: Source) -> Hits:
         yield found.start(), "use PyModule_AddObjectRef"
 
 
+def asks_again(source: Source) -> Hits:
+    """OpenSSL is asked by its functions or by SSLObject's methods, never by both in turn.
+
+    A second call for the words of an error may go on with what the first has refused.
+    """
+    for found in re.finditer(
+        r"\bPyObject_CallMethod\w*\(\s*(?:t->)?(?:sslobj|inner)\b", source.code
+    ):
+        yield (
+            found.start(),
+            "a method of the SSLObject's is called; take the error by openssl_stopped",
+        )
+
+
 RULES: dict[str, Callable[[Source], Hits]] = {
+    "asks-again": asks_again,
     "return-singleton": return_singleton,
     "borrowed-across-call": borrowed_across_call,
     "decref-field": decref_field,

@@ -405,8 +405,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     def _do_flush(self) -> None:
         self._read_held = False
         self._do_read()
-        # asyncio's goes on where a protocol has called abort() meanwhile, and fails.
-        if self._state == _State.FLUSHING:
+        # asyncio's goes on where a protocol has called abort() meanwhile, and fails; and where
+        # reading has failed, which has closed the transport: it would read on.
+        below = self._transport
+        ended = below is not None and below.is_closing()
+        if self._state == _State.FLUSHING and not ended:
             self._set_state(_State.SHUTDOWN)
             self._do_shutdown()
 

@@ -106,6 +106,10 @@ BAD = {
     "module-add-object": [
         'static int f(PyObject *m, PyObject *o) { return PyModule_AddObject(m, "o", o); }',
     ],
+    "asks-again": [
+        'static PyObject *f(PyObject *sslobj) { return PyObject_CallMethod(sslobj, "read", 0); }',
+        "static PyObject *f(T *t) { return PyObject_CallMethodNoArgs(t->inner, G.s_read); }",
+    ],
 }
 
 GOOD = {
@@ -208,6 +212,9 @@ GOOD = {
     ],
     "module-add-object": [
         'static int f(PyObject *m, PyObject *o) { return PyModule_AddObjectRef(m, "o", o); }',
+    ],
+    "asks-again": [
+        'static PyObject *f(PyObject *t) { return PyObject_CallMethod(t, "_raise", NULL); }',
     ],
 }
 
