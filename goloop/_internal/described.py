@@ -309,8 +309,7 @@ def _transports(loop: Any) -> list[Any]:
     from .. import _core
 
     if isinstance(loop, _core.Loop):
-        # They stand in a table of the extension's, which shows them to the collector alone.
-        found += gc.get_referents(loop)
+        found += loop._registered()
     kinds = (_core.StreamTransport, _core.ReadPipeTransport, _core.WritePipeTransport)
     return [
         each

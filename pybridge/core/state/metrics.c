@@ -184,6 +184,17 @@ open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* _registered(): transports and listeners that the reactor knows. */
+static PyObject *
+loop__registered(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *found = PyList_New(0);
+    for (uint32_t i = 0; found && i < self->regs_cap; i++)
+        if (self->regs[i].owner != NULL && PyList_Append(found, self->regs[i].owner) < 0)
+            Py_CLEAR(found);
+    return found;
+}
+
 /* _note_lookup(ns): a name was looked up, which took so long. */
 static PyObject *
 loop__note_lookup(gl_loop *self, PyObject *ns)
@@ -199,6 +210,7 @@ loop__note_lookup(gl_loop *self, PyObject *ns)
 static PyMethodDef metrics_table[] = {
     {"_metrics", GL_NOARGS(loop__metrics), NULL},
     {"_note_lookup", GL_ONEARG(loop__note_lookup), NULL},
+    {"_registered", GL_NOARGS(loop__registered), NULL},
     {NULL, NULL, 0, NULL},
 };
 GL_PRIVATE PyMethodDef *const gl_metrics_methods = metrics_table;
