@@ -17,7 +17,7 @@ type Calls struct {
 	Map   func(size int) ([]byte, error)
 	Unmap func(memory []byte) error
 
-	WakeOpen  func() (readFD, writeFD int, errno syscall.Errno)
+	WakeOpen  func(t uint64) (readFD, writeFD int, errno syscall.Errno)
 	WakeWrite func(poller, fd int, t uint64) syscall.Errno
 	WakeDrain func(fd int)
 }

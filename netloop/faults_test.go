@@ -137,11 +137,11 @@ func newFaults() *faults {
 		}
 		return real.WakeWrite(poller, fd, t)
 	}
-	c.WakeOpen = func() (int, int, syscall.Errno) {
+	c.WakeOpen = func(t uint64) (int, int, syscall.Errno) {
 		if e := f.take("eventfd"); e != 0 {
 			return -1, -1, e
 		}
-		return real.WakeOpen()
+		return real.WakeOpen(t)
 	}
 	f.poll(&real)
 	return f

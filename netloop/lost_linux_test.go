@@ -257,3 +257,35 @@ func TestAWaitThatIsForbiddenLaterIsTimedOtherwise(t *testing.T) {
 		}
 	}
 }
+
+// The numbers of a loop that has lost its descriptors are those of the next one, both of them.
+func TestALoopIsNotMistakenForTheNextOneWithItsNumbers(t *testing.T) {
+	l, second := usualLoop(t), usualLoop(t)
+	r := reactorAlone(t, l)
+	for _, fd := range []int{r.poller.epfd, r.wakeup.readFD} {
+		_ = unix.Close(fd)
+	}
+	other := reactorAlone(t, second)
+	if other.poller.epfd != r.poller.epfd || other.wakeup.readFD != r.wakeup.readFD {
+		t.Fatal("it has other numbers")
+	}
+	r.shared.Flags |= Look
+	if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
+		t.Errorf("the turn said %v", err)
+	}
+	_ = r.Wake() // of which the other one may hear, and no more
+	if _, err := other.Turn(0); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := other.Wake(); err != nil {
+			t.Error(err)
+		}
+		before := other.shared.Wakeups
+		if _, err := other.Turn(-1); err != nil || other.shared.Wakeups == before {
+			t.Errorf("a wake is lost: %v", err)
+		}
+	}
+	r.Close()
+	other.Close()
+}

@@ -15,6 +15,9 @@ import "syscall"
 //	    is the number of the kernel's object.
 //	isOurs() bool
 //	    tells whether its number still names it; the wakeup has been added.
+//	knowsItself() bool
+//	    tells whether the numbers of it and of the wakeup still name them, in a time
+//	    that doesn't depend on how much is polled. It may undo a wake.
 //	hold(fd int) bool
 //	    notes a descriptor of the reactor's own, besides the wakeup, without polling it.
 //	holds(fd int) bool

@@ -51,6 +51,8 @@ func (p *poller) number() int { return p.kq }
 
 func (p *poller) isOurs() bool { return true }
 
+func (p *poller) knowsItself() bool { return true }
+
 func (p *poller) hold(int) bool { return true }
 
 func (p *poller) holds(int) bool { return true }

@@ -74,7 +74,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	}
 	r.wakeup.token = newWakeToken(r.clock.now())
 	var errno syscall.Errno
-	if r.wakeup.readFD, r.wakeup.writeFD, errno = r.calls.WakeOpen(); errno != 0 {
+	if r.wakeup.readFD, r.wakeup.writeFD, errno = r.calls.WakeOpen(uint64(r.wakeup.token)); errno != 0 {
 		r.poller.close()
 		return nil, failed("eventfd", errno)
 	}
@@ -128,7 +128,7 @@ func (r *Reactor) closeWakeup() {
 // and the wakeup, which know each other, nothing is left to go on with: EBADF.
 func (r *Reactor) look() error {
 	r.shared.Flags &^= Look
-	if !r.poller.holds(r.wakeup.readFD) {
+	if !r.poller.knowsItself() {
 		return failed("look", syscall.EBADF)
 	}
 	if atomic.LoadUint32(&r.shared.WakePending) != 0 {

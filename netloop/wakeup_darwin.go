@@ -7,7 +7,7 @@ import (
 )
 
 // openWakeup makes a pipe.
-func openWakeup() (readFD, writeFD int, errno syscall.Errno) {
+func openWakeup(uint64) (readFD, writeFD int, errno syscall.Errno) {
 	var ends [2]int
 	if err := unix.Pipe(ends[:]); err != nil {
 		return -1, -1, ErrnoOf(err)

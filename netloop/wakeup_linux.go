@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openWakeup makes an eventfd, which is both ends, and always readable.
-func openWakeup() (readFD, writeFD int, errno syscall.Errno) {
-	n, _, e := unix.RawSyscall(unix.SYS_EVENTFD2, 1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK, 0)
+// openWakeup makes an eventfd, which is both ends. It is always readable: its count, which
+// nobody changes, is the token, by which it is known.
+func openWakeup(t uint64) (readFD, writeFD int, errno syscall.Errno) {
+	n, _, e := unix.RawSyscall(unix.SYS_EVENTFD2, uintptr(uint32(t)), unix.EFD_CLOEXEC|unix.EFD_NONBLOCK, 0)
 	return int(n), int(n), e
 }
 

@@ -44,15 +44,21 @@ may_ask(int fd)
 #endif
 }
 
+static bool
+is_ours(int listener)
+{
+    struct stat now;
+    return fstat(listener, &now) == 0 && now.st_dev == GL_READ(G.asker.dev) &&
+           now.st_ino == GL_READ(G.asker.ino);
+}
+
 /* The next connection of one who may ask, without waiting; -1 with errno, which is EBADF once the
  * listener is ours no more.  Needs no GIL. */
 static int32_t
 accept_asker(void)
 {
-    struct stat now;
     int listener = GL_READ(G.asker.listener);
-    if (fstat(listener, &now) < 0 || now.st_dev != GL_READ(G.asker.dev) ||
-        now.st_ino != GL_READ(G.asker.ino)) {
+    if (!is_ours(listener)) {
         errno = EBADF;
         return -1;
     }
@@ -83,10 +89,10 @@ wait_for_asker(int listener, uint64_t ino)
     if (epoll_ctl(epfd, EPOLL_CTL_ADD, listener, &e) < 0)
         return close(epfd), false;
     (void)epoll_wait(epfd, &e, 1, -1);
-    /* An epoll knows number and file: this tells whether both numbers are still ours. */
+    /* An epoll that knows our listener is ours. */
     e.events = 0;
-    return GL_READ(G.asker.ino) == ino && epoll_ctl(epfd, EPOLL_CTL_MOD, listener, &e) == 0 &&
-           close(epfd) == 0;
+    return GL_READ(G.asker.ino) == ino && is_ours(listener) &&
+           epoll_ctl(epfd, EPOLL_CTL_MOD, listener, &e) == 0 && close(epfd) == 0;
 #else
     struct pollfd p = {.fd = listener, .events = POLLIN};
     return poll(&p, 1, listener < 0 ? 0 : -1) >= 0 && GL_READ(G.asker.ino) == ino;
