@@ -887,7 +887,7 @@ def generate(kinds: list[str], everything: bool) -> Iterator[Call]:
                     continue
                 for value in VALUES:
                     # Some actions for each value, others for the next; in all, all of them.
-                    first = next(counter) * 5
+                    first = next(counter) * 7  # without a divisor that ACTIONS has, too
                     many = everything or name == "remove_done_callback"
                     some = range(first, first + (len(ACTIONS) if many else 4))
                     for action in some:
