@@ -14,6 +14,7 @@ a name.  So os.fork() waits for the threads that are ending, and none begins to 
 from __future__ import annotations
 
 import _thread
+import codecs
 import contextlib
 import os
 import queue
@@ -71,6 +72,9 @@ class LookUps:
         Raises:
             RuntimeError: There is no thread, and none can be made; or the loop was closed.
         """
+        # socket.getaddrinfo() imports it at its first name: not in a thread that the end of Python
+        # stops amid the import, whose locks Python would then wait for.
+        codecs.lookup("idna")
         with _lock:
             self._unanswered += 1
             if self._unanswered > self._threads and self._threads < _THREADS_MAX:

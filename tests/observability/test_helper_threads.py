@@ -78,6 +78,18 @@ print(imported)
     assert out == "[]\n"
 
 
+def test_who_looks_names_up_imports_nothing() -> None:
+    out = program(
+        """
+async def main():
+    await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+goloop.run(main())
+print(imported)
+"""
+    )
+    assert out == "[]\n"
+
+
 def test_who_answers_for_the_process_imports_nothing() -> None:
     out = program(
         """
