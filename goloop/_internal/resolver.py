@@ -19,14 +19,13 @@ from asyncio.log import logger
 from types import BuiltinFunctionType
 
 from .base import CoreLoop
-from .lookups import LookUps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .lookups import Question
+    from .lookups import LookUps, Question
 
     AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
     SocketName = tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int]
@@ -162,6 +161,8 @@ class Resolver(CoreLoop):
 
     async def _look_up(self, ask: Callable[..., Any], *args: Any) -> Any:
         if self._look_ups is None:
+            from .lookups import LookUps  # with what few programs need
+
             self._look_ups = LookUps(self._looked_up)
         future = self.create_future()
         self._look_ups.ask(future, ask, *args)

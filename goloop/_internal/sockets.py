@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio.base_events
 import contextlib
 import socket
+import sys
 from collections.abc import Callable
 
 from .. import _core
@@ -72,10 +73,10 @@ class Sockets(CoreLoop):
     @_public
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
         self._check_sock(sock)
-        if type(n) is int and n > _LARGEST and not _core.replaced_methods(sock):  # noqa: SIM102
-            # A stream gives its rest to the next call. A message does not.
-            if sock.type == socket.SOCK_STREAM:
-                return await _core.Loop.sock_recv(self, sock, _LARGEST)
+        # A stream gives its rest to the next call. A message does not.
+        is_long = type(n) is int and _LARGEST < n <= sys.maxsize
+        if is_long and not _core.replaced_methods(sock) and sock.type == socket.SOCK_STREAM:
+            return await _core.Loop.sock_recv(self, sock, _LARGEST)
         while True:
             try:
                 return sock.recv(n)
