@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import dataclasses
 import logging
 import os
 import threading
 import time
-from typing import NamedTuple
 
 from ._internal import looking
 
+# The first loop of a process imports this module, so nothing here makes its classes by exec(), as
+# dataclasses and typing.NamedTuple do: these took half of that loop's time.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NamedTuple
 
     Subscriber = Callable[["Blocked"], object]
 
@@ -40,8 +40,20 @@ _TASKS_MAX = 20_000
 _AWAITERS_MAX = 16
 
 
-class Frame(NamedTuple):
+if TYPE_CHECKING:
+
+    class _Frame(NamedTuple):
+        function: str
+        file: str
+        line: int
+else:
+    _Frame = collections.namedtuple("_Frame", "function file line")
+
+
+class Frame(_Frame):
     """One call on a Python stack.  Since 0.2.0."""
+
+    __slots__ = ()
 
     function: str
     """Its qualified name."""
@@ -51,12 +63,16 @@ class Frame(NamedTuple):
     """The line that runs; 0 where it is not known."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
     """An iteration of a loop that lasts, or has lasted, longer than the loop's limit.
 
-    As a string it is the sentence that the log has.  Since 0.2.0.
+    As a string it is the sentence that the log has.  Its attributes can't be changed.  Since 0.2.0.
     """
+
+    __slots__ = (
+        *("loop", "serial", "thread_id", "started", "duration", "ended", "gc", "stack"),
+        *("gil_holder", "task", "awaiters"),
+    )
 
     loop: Any
     """The loop."""
@@ -82,6 +98,31 @@ class Blocked:
     """The name of the task that ran, if one did."""
     awaiters: tuple[str, ...]
     """The names of the tasks that await it, directly or indirectly, nearest first."""
+
+    def __init__(self, **fields: Any) -> None:
+        for name in self.__slots__:
+            object.__setattr__(self, name, fields[name])
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"cannot delete field {name!r}")
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Blocked):
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._fields().values()))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._fields().items())
+        return f"Blocked({fields})"
 
     def __str__(self) -> str:
         what = "was blocked for" if self.ended else "has been blocked for"
@@ -174,7 +215,8 @@ def report_end(loop: Any, seconds: float) -> None:
     if known is None:
         return
     gc = max(known.gc, loop._block()[2])
-    end = dataclasses.replace(known, duration=seconds, gc=min(gc, seconds), ended=True)
+    fields = {**known._fields(), "duration": seconds, "gc": min(gc, seconds), "ended": True}
+    end = Blocked(**fields)
     if begin is None:
         _publish(end)
     else:
