@@ -32,11 +32,11 @@ bio_pending(BIO *bio)
 GL_PRIVATE_INLINE struct openssl_stop
 openssl_stopped(SSL *ssl, int result)
 {
-    struct openssl_stop stop = {
-        .why = openssl.SSL_get_error(ssl, result),
-        .code = openssl.ERR_peek_last_error(),
-        .verified = openssl.SSL_get_verify_result(ssl),
-    };
+    struct openssl_stop stop = {.why = openssl.SSL_get_error(ssl, result)};
+    if (tls_waits(stop)) /* which it says where no error is queued, and most calls end so */
+        return stop;
+    stop.code = openssl.ERR_peek_last_error();
+    stop.verified = openssl.SSL_get_verify_result(ssl);
     openssl.ERR_clear_error();
     return stop;
 }
