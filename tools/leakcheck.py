@@ -451,6 +451,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.debug:
         os.environ["PYTHONASYNCIODEBUG"] = "1"  # which asyncio reads for each loop
+        # Rounds of children have 0.1 more at first, and fewer with every quarter.  A frame
+        # that is kept has one for each handle.
+        LIMITS["blocks"] = 0.3
     leaky = 0
 
     def report(name: str, started: float, found: list[str]) -> None:
