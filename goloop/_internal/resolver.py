@@ -19,13 +19,14 @@ from asyncio.log import logger
 from types import BuiltinFunctionType
 
 from .base import CoreLoop
+from .lookups import LookUps  # here: a program may have no files by its first look-up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .lookups import LookUps, Question
+    from .lookups import Question
 
     AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
     SocketName = tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int]
@@ -161,8 +162,6 @@ class Resolver(CoreLoop):
 
     async def _look_up(self, ask: Callable[..., Any], *args: Any) -> Any:
         if self._look_ups is None:
-            from .lookups import LookUps  # with what few programs need
-
             self._look_ups = LookUps(self._looked_up)
         future = self.create_future()
         self._look_ups.ask(future, ask, *args)
