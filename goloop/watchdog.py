@@ -22,8 +22,8 @@ import time
 
 from ._internal import looking
 
-# The first loop of a process imports this module, so nothing here makes its classes by exec(), as
-# dataclasses and typing.NamedTuple do: these took half of that loop's time.
+# Each program on goloop imports this module, so nothing here makes its classes by exec(), as
+# dataclasses and typing.NamedTuple do: these took as long as a loop.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,8 @@
-"""A loop's side of the watchdog; watchdog.py has the reports."""
+"""A loop's side of the watchdog; watchdog.py has the reports.
+
+That module is imported here, and not by the thread that reports: what that imports stands half made
+in sys.modules, where the program that blocks the loop finds it.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,15 @@ import math
 import os
 import warnings
 
-from .. import _core
+from .. import _core, watchdog
 from .base import CoreLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from ..watchdog import Blocked
+    pass
 
 # Seconds.
 DEFAULT_LIMIT = 1.0
-
-# goloop.watchdog, once a loop has a limit.  The thread that reports must not import it: what it
-# imports stands half made in sys.modules, where the program that blocks the loop finds it.
-_watchdog: Any = None
 
 
 def _setting(name: str, default: float) -> float:
@@ -48,21 +46,13 @@ class Watching(CoreLoop):
 
     # The last block that was told of, and the one whose end was not told yet.
     _told_block = 0
-    _last_block: Blocked | None = None
+    _last_block: watchdog.Blocked | None = None
 
     def _init_watchdog(self) -> None:
         if _core._note_collection not in gc.callbacks:
             gc.callbacks.append(_core._note_collection)
         limit = _setting("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
-        self._arm_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0))
-
-    def _arm_watchdog(self, limit: float, end: float) -> None:
-        global _watchdog
-        if limit > 0 and _watchdog is None:
-            from .. import watchdog
-
-            _watchdog = watchdog
-        self._set_watchdog(limit, end)
+        self._set_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0))
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
         """Report iterations of this loop that last longer than a limit.
@@ -83,12 +73,12 @@ class Watching(CoreLoop):
         for name, value in (("limit", limit), ("abort_after", abort_after)):
             if not (math.isfinite(value) and 0 <= value < 1e9):
                 raise ValueError(f"{name} is a number of seconds, not {value!r}")
-        self._arm_watchdog(float(limit), float(abort_after))
+        self._set_watchdog(float(limit), float(abort_after))
 
     # ---- called by C -------------------------------------------------------------
 
     def _blocked(self) -> bool:
-        return bool(_watchdog.report(self))
+        return watchdog.report(self)
 
     def _block_ended(self, seconds: float) -> None:
-        _watchdog.report_end(self, seconds)
+        watchdog.report_end(self, seconds)
