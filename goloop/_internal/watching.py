@@ -14,10 +14,6 @@ import warnings
 from .. import _core, watchdog
 from .base import CoreLoop
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 # Seconds.
 DEFAULT_LIMIT = 1.0
 
