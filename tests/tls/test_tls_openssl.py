@@ -106,7 +106,8 @@ async def test_another_thread_may_ask_about_a_busy_connection(loop: Loop) -> Non
         while not over_now.is_set():
             assert tls.getpeercert(True) == certificate
             assert tls.cipher() == cipher
-            assert tls.version() in ("TLSv1.2", "TLSv1.3")
+            # _ssl's own read gives the GIL up, and None is said while it takes a ticket in.
+            assert tls.version() in (None, "TLSv1.2", "TLSv1.3")
             assert tls.pending() >= 0
             count += 1
         return count
