@@ -13,7 +13,6 @@ import functools
 import gc
 import ssl
 from ssl import SSLErrorNumber as Number
-from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,15 +30,19 @@ _IP_ADDRESS_MISMATCH = 64
 _CALLS: dict[str, tuple[Any, ...]] = {"do_handshake": (), "read": (1,), "write": (b"-",)}
 
 
-class Stop(NamedTuple):
+class Stop:
     """What a call of OpenSSL's left that has failed."""
 
-    why: int  # SSL_get_error()
-    code: int  # the last in the queue of errors, or 0
-    words: str | None  # those for that code
-    verified: int  # what came of the peer's certificate
-    verify_words: str | None
-    server_hostname: str | None  # which a client has asked for
+    def __init__(
+        self, why: int, code: int, words: str | None, verified: int, verify_words: str | None,
+        server_hostname: str | None,
+    ) -> None:  # fmt: skip
+        self.why = why  # SSL_get_error()
+        self.code = code  # the last in the queue of errors, or 0
+        self.words = words  # those for that code
+        self.verified = verified  # what came of the peer's certificate
+        self.verify_words = verify_words
+        self.server_hostname = server_hostname  # which a client has asked for
 
 
 @functools.cache
