@@ -104,9 +104,11 @@ async def test_another_thread_may_ask_about_a_busy_connection(loop: Loop) -> Non
     def ask() -> int:
         count = 0
         while not over_now.is_set():
-            assert tls.getpeercert(True) == certificate
+            # _ssl's own read gives the GIL up, and while it takes a ticket in the handshake is
+            # "not done yet".
+            with contextlib.suppress(ValueError):
+                assert tls.getpeercert(True) == certificate
             assert tls.cipher() == cipher
-            # _ssl's own read gives the GIL up, and None is said while it takes a ticket in.
             assert tls.version() in (None, "TLSv1.2", "TLSv1.3")
             assert tls.pending() >= 0
             count += 1
