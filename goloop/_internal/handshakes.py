@@ -59,10 +59,10 @@ class Handshakes:
         if any(self._lines) or self._spent > self._budget:
             tls._handshake_waits = True
             self._lines[tls._handshake_line].append(tls)
+            if self._handle is None:
+                self._schedule(tls._loop)
         else:
             self.do(tls)
-        if self._handle is None:
-            self._schedule(tls._loop)
 
     def do(self, tls: Any) -> None:
         """Does a step now; its time counts."""
@@ -79,7 +79,7 @@ class Handshakes:
             self._schedule(loop)
 
     def _first_of_an_iteration(self, loop: Any) -> None:
-        # None was scheduled, so how long the iteration before took nobody knows.
+        # None has waited, so the length of the iteration before was not taken.
         self._iteration = loop._iterations
         self._began, self._spent, self._budget = self._clock(), 0.0, LEAST
 

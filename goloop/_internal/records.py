@@ -14,21 +14,14 @@ costs a loop no handshake's step for each of them.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 _HEAD_SIZE = 5
 
-
-class Found(IntEnum):
-    """What has become complete; the greatest of a piece's counts."""
-
-    NOTHING = 0
-    HEAD = 1
-    WHOLE = 2
+# What has become complete; the greatest of a piece's counts.
+NOTHING, HEAD, WHOLE = range(3)
 
 
 class Records:
@@ -37,33 +30,25 @@ class Records:
     __slots__ = ("_head", "_left", "_strange")
 
     def __init__(self) -> None:
-        self._head = b""
+        self._head = b""  # less than a whole one
         self._left = 0  # of the body
         self._strange = False
 
-    def feed(self, data: Any) -> Found:
+    def feed(self, data: Any) -> int:
         """Takes the next piece, and tells what has become complete by it."""
-        found, at = Found.NOTHING, 0
-        while at < len(data) and not self._strange:
-            if self._left:
-                taken = min(self._left, len(data) - at)
-                self._left -= taken
-                at += taken
-            else:
-                wanted = _HEAD_SIZE - len(self._head)
-                self._head += data[at : at + wanted]
-                at += wanted
-                if len(self._head) < _HEAD_SIZE:
-                    break
-                found = max(found, Found.HEAD)
-                self._begin_body()
-            if not self._left:
-                found = Found.WHOLE
-        # What is not of TLS 1 may be another protocol's, whose lengths are elsewhere.
-        return Found.WHOLE if self._strange else found
-
-    def _begin_body(self) -> None:
-        kind, major, _, high, low = self._head
-        self._strange = not 20 <= kind <= 23 or major != 3
-        self._left = high << 8 | low
-        self._head = b""
+        if self._strange:
+            return WHOLE
+        if self._head:
+            data = self._head + data
+        size, end = len(data), self._left
+        found = WHOLE if 0 < end <= size else NOTHING
+        while (at := end) + _HEAD_SIZE <= size:
+            if data[at + 1] != 3 or not 20 <= data[at] <= 23:
+                # What is not of TLS 1 may be another protocol's, whose lengths are elsewhere.
+                self._strange = True
+                return WHOLE
+            end = at + _HEAD_SIZE + (data[at + 3] << 8 | data[at + 4])
+            found = WHOLE if end <= size else max(found, HEAD)
+        self._left = max(end - size, 0)
+        self._head = bytes(data[end:])
+        return found

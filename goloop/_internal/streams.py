@@ -15,7 +15,6 @@ import inspect
 import socket
 import ssl
 import sys
-import types
 import weakref
 from asyncio import constants
 from asyncio.log import logger
@@ -205,14 +204,11 @@ class Streams(CoreLoop):
 
     # By listening socket.
     _listeners: dict[socket.socket, _core.Listener]
-    # The tasks of accepted connections that wait for their handshakes.
-    _handshaking: weakref.WeakSet[asyncio.Task[None]]
     # Sockets that create_connection has made and nobody else has.
     _own_sockets: weakref.WeakSet[socket.socket]
 
     def _init_streams(self) -> None:
         self._listeners = {}
-        self._handshaking = weakref.WeakSet()
         self._own_sockets = weakref.WeakSet()
 
     async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
@@ -418,19 +414,17 @@ class Streams(CoreLoop):
     ) -> None:
         """A task of its own waits, which asyncio.all_tasks() shows and whoever cancels all ends."""
         awaited = self._await_handshake(protocol, waiter, transport)
-        task = self.create_task(awaited, context=context)
-        if isinstance(task, asyncio.Task):  # a task factory may make anything
-            self._handshaking.add(task)
+        self.create_task(awaited, context=context)
 
     def _forget_handshakes(self) -> None:
         """The loop is being closed.  A connection that came in its last moments is no mistake.
 
         What nobody has cancelled is garbage: without a word, as the tasks are not the program's.
         """
-        for task in tuple(self._handshaking):
+        for task in asyncio.all_tasks(self):
             waiting: Any = task
-            coroutine = waiting.get_coro()
-            if not waiting.done() and isinstance(coroutine, types.CoroutineType):
+            coroutine = waiting.get_coro() if isinstance(task, asyncio.Task) else None
+            if getattr(coroutine, "cr_code", None) is Streams._await_handshake.__code__:
                 waiting._log_destroy_pending = False
                 if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                     coroutine.close()

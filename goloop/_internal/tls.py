@@ -18,7 +18,7 @@ from . import tls_errors
 from .base import CoreLoop
 from .handshakes import ANSWERED, FRESH, SLOW
 from .protocols import has_buffer_methods
-from .records import Found, Records
+from .records import HEAD, WHOLE, Records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,22 +149,23 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         else:
             self._on_handshake_complete(None)
 
-    def _hold(self, data: Any) -> Found:
+    def _hold(self, data: Any) -> int:
         """Takes what the peer has sent; tells whether OpenSSL can do something with it."""
         self._incoming.write(data)
         return self._records.feed(data)
 
     def _handshake_received(self, data: Any) -> None:
         found = self._hold(data)
-        if found is Found.WHOLE:
+        if found == WHOLE:
             self._ask_for_a_turn()
-        elif found is Found.HEAD and not self._handshake_waits:
+        elif found == HEAD and not self._handshake_waits:
             # It is refused or waited for: neither computes, and neither is an answer.
             line = self._handshake_line
             loop: Any = self._loop
             loop._handshakes.do(self)
             self._handshake_line = line
-        self._limit_reading()
+        if self._handshake_waits:
+            self._limit_reading()
 
     def _limit_reading(self) -> None:
         """Who has not proved anything yet is not read without limit."""

@@ -13,7 +13,7 @@ import pytest
 
 from goloop._internal import handshakes
 from goloop._internal.handshakes import ANSWERED, FRESH, SLOW, Handshakes
-from goloop._internal.records import Found, Records
+from goloop._internal.records import HEAD, NOTHING, WHOLE, Records
 
 
 @pytest.fixture(autouse=True)
@@ -130,9 +130,9 @@ def test_time_in_which_the_loop_slept_is_nobodys() -> None:
 
 def test_what_comes_while_time_is_left_is_served_at_once() -> None:
     stage = Stage()
-    stage.iteration(0.010, crowd(stage, 2))
+    stage.iteration(0.010, crowd(stage, 3))  # of whom one waits
     assert len(stage.iteration(0.010, crowd(stage, 40))) == 13
-    assert len(stage.iteration(0.100)) == 27
+    assert len(stage.iteration(0.100)) == 28
     assert len(stage.iteration(0.001, crowd(stage, 200))) == 2
 
 
@@ -229,7 +229,7 @@ RECORD = b"\x16\x03\x01\x00\x04abcd"
 def test_a_record_is_noticed_when_its_head_is_there_and_when_it_is_whole() -> None:
     records = Records()
     found = [records.feed(bytes([byte])) for byte in RECORD * 2]
-    once = [Found.NOTHING] * 4 + [Found.HEAD] + [Found.NOTHING] * 3 + [Found.WHOLE]
+    once = [NOTHING] * 4 + [HEAD] + [NOTHING] * 3 + [WHOLE]
     assert found == once * 2
 
 
@@ -242,13 +242,13 @@ def test_however_it_is_cut_each_whole_record_is_noticed(size: int) -> None:
         piece = stream[at : at + size]
         fed += len(piece)
         ended = fed // len(RECORD) > before
-        assert (records.feed(memoryview(piece)) is Found.WHOLE) == ended
+        assert (records.feed(memoryview(piece)) == WHOLE) == ended
         whole += ended
     assert whole
 
 
 def test_an_empty_record_is_whole_with_its_head() -> None:
-    assert Records().feed(b"\x17\x03\x03\x00\x00") is Found.WHOLE
+    assert Records().feed(b"\x17\x03\x03\x00\x00") == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -256,6 +256,6 @@ def test_an_empty_record_is_whole_with_its_head() -> None:
 )
 def test_what_is_no_record_is_for_openssl_to_judge(start: bytes) -> None:
     records = Records()
-    assert records.feed(start[:4]) is Found.NOTHING
-    assert records.feed(start[4:]) is Found.WHOLE
-    assert records.feed(b"a") is Found.WHOLE
+    assert records.feed(start[:4]) == NOTHING
+    assert records.feed(start[4:]) == WHOLE
+    assert records.feed(b"a") == WHOLE
