@@ -213,7 +213,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->in_turn = 0;
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
-    loop->timers_at = 0;
+    loop->timers_at = loop->share = 0;
     gl_watchdog_polled(loop);
 #ifndef GL_NO_METRICS
     if (loop->ready.probed_at == GL_PROBE_NONE)

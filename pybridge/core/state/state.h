@@ -239,6 +239,7 @@ struct gl_loop {
     uint64_t last_poll_ticks; /* [loop] */
     uint64_t iterations;      /* [loop] */
     int64_t timers_at;        /* when the turn's first due timer was handed out, or 0 [loop] */
+    int64_t share;            /* ns of datagram_received() for a socket in this turn; 0: not known yet [loop] */
     gl_counts counts;
     int64_t blocked_seen;     /* gl_shared.blocked_since whose end was told [loop] */
     uint64_t turns;           /* begun; gl_shared.turns grows without the GIL [written by loop] */

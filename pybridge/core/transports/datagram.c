@@ -191,6 +191,7 @@ static const transport_ops datagram_transport_ops = {
     .quiet = datagram_quiet,
     .holds = datagram_holds,
     .deliver = datagram_deliver,
+    .spent = datagram_spent,
     .reading = datagram_reading,
     .writing = datagram_writing,
     .queued = datagram_size,

@@ -35,6 +35,8 @@ typedef struct gl_peer {
 
 #define PEERS_MAX 256u
 
+#define SHARE_LEAST 500000 /* ns of datagram_received() in a turn */
+
 /* What asyncio counts for each queued datagram beside its bytes. */
 #if PY_VERSION_HEX >= 0x030D0000
 #define PARCEL_HEADER 8
@@ -65,6 +67,8 @@ typedef struct gl_datagram {
     uint32_t peers_mask, peers_missed;
     gl_peer *peer_last;           /* who sent the last one, or NULL */
     gl_peer peers_inline[1];
+    uint64_t turn;                /* of the loop, in which it last delivered ... */
+    int64_t until;                /* ... and when its share of that ends */
 } gl_datagram;
 
 /* ---- datagram.c ------------------------------------------------------------------ */
@@ -83,6 +87,7 @@ GL_PRIVATE int datagram_drain(gl_datagram *d);
 
 GL_PRIVATE int datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
 GL_PRIVATE int datagram_deliver(gl_transport *t, PyObject *item);
+GL_PRIVATE bool datagram_spent(gl_transport *t);
 GL_PRIVATE void datagram_forget_peers(gl_datagram *d);
 
 #endif /* GOLOOP_DATAGRAM_H */

@@ -5,8 +5,9 @@
  * the state is looked at again before each call of Python: an earlier callback of
  * the same turn may have closed this transport, paused it, or given it another
  * protocol.  What came for a closing one is dropped, as asyncio drops what it does
- * not read any more.  What came for a paused one is held, in order, and delivered by
- * _deliver_held, which resume_reading schedules; receiving goes on behind that.
+ * not read any more.  What came for a paused one, or for one whose protocol has had its
+ * share of this turn's time, is held, in order, and delivered by _deliver_held, which
+ * resume_reading or the next iteration calls; receiving goes on behind that.
  *
  * A server hears from the same peers again and again, so the tuples of their
  * addresses are kept in a small table: a hash of the raw address names the one place
@@ -65,26 +66,28 @@ datagram_forget_peers(gl_datagram *d)
     d->peers_mask = 0;
 }
 
+static PyObject *
+peer_address(const gl_packet *p)
+{
+    PyObject *object = gl_address_object(p->addr, p->addr_len);
+    if (object == NULL && !PyErr_Occurred())
+        PyErr_SetString(PyExc_OSError, "datagram from an address of an unknown family");
+    return object;
+}
+
 /* The sender's address as an object; new reference. */
 static inline PyObject *
 datagram_peer(gl_datagram *d, const gl_packet *p)
 {
     uint32_t len = p->addr_len;
-    if (len == 0 || len > sizeof(d->peers->raw)) {
-        PyObject *object = gl_address_object(p->addr, len);
-        if (object == NULL && !PyErr_Occurred())
-            PyErr_SetString(PyExc_OSError, "datagram from an address of an unknown family");
-        return object;
-    }
+    if (len == 0 || len > sizeof(d->peers->raw))
+        return peer_address(p);
     uint32_t hash = peer_hash(p->addr, len);
     gl_peer *peer = &d->peers[hash & d->peers_mask];
     if (peer->object == NULL || peer->len != len || memcmp(peer->raw, p->addr, len) != 0) {
-        PyObject *object = gl_address_object(p->addr, len);
-        if (object == NULL) {
-            if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_OSError, "datagram from an address of an unknown family");
+        PyObject *object = peer_address(p);
+        if (object == NULL)
             return NULL;
-        }
         if (peer->object != NULL && d->peers_mask + 1 < PEERS_MAX &&
             ++d->peers_missed > 2 * d->peers_mask + 2) {
             d->peers_missed = 0;
@@ -113,12 +116,31 @@ datagram_feed(gl_datagram *d, PyObject *data, PyObject *addr)
     return rc;
 }
 
-/* Keeps what came while paused; takes over the item.  The reactor was told to be
- * silent by the pause: this is the rest of what it had brought. */
+/* Whether the socket has had its share of this turn: as much time as the iteration had taken
+ * before the first datagram of all sockets, at least SHARE_LEAST, and one callback. */
+GL_PRIVATE bool
+datagram_spent(gl_transport *t)
+{
+    gl_datagram *d = (gl_datagram *)t;
+    int64_t now = gl_monotonic_ns();
+    if (d->turn == d->loop->turns)
+        return now >= d->until;
+    d->turn = d->loop->turns;
+    if (d->loop->share == 0)
+        d->loop->share = Py_MAX(now - d->loop->shared->now, SHARE_LEAST);
+    d->until = now + d->loop->share;
+    return false;
+}
+
+/* Keeps what can't be delivered now, the rest of what the reactor had brought; takes over
+ * the item.  The reactor is silent until it is delivered, which resume_reading sees to
+ * after a pause. */
 static int
 datagram_hold(gl_datagram *d, PyObject *item)
 {
-    return transport_hold(&d->base, item, false) < 0
+    return transport_hold(&d->base, item, false) < 0 ||
+                   (!d->paused && (transport_schedule_delivery(&d->base) < 0 ||
+                                   transport_sync(&d->base) < 0))
                ? transport_fatal_current(&d->base, "Fatal read error on datagram transport")
                : 0;
 }
@@ -126,7 +148,7 @@ datagram_hold(gl_datagram *d, PyObject *item)
 static inline bool
 datagram_must_hold(gl_datagram *d)
 {
-    return d->paused || d->held != NULL;
+    return d->paused || d->held != NULL || datagram_spent(&d->base);
 }
 
 static int

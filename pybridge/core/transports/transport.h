@@ -81,6 +81,8 @@ typedef struct transport_ops {
     bool (*holds)(gl_transport *t);
     /* Gives a held item to the protocol, or with NULL the end behind them.  Runs Python. */
     int (*deliver)(gl_transport *t, PyObject *item);
+    /* Whether the rest of what is held waits for the next turn; or NULL. */
+    bool (*spent)(gl_transport *t);
     /* For repr: whether it receives, whether it waits to send, the size of the queue. */
     bool (*reading)(gl_transport *t);
     bool (*writing)(gl_transport *t);

@@ -140,7 +140,7 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     return transport_note(t, "%r resumes reading");
 }
 
-/* ---- what is held while reading is paused ------------------------------------------------ */
+/* ---- what is held until it may be delivered ---------------------------------------------- */
 
 GL_PRIVATE int
 transport_hold(gl_transport *t, PyObject *item, bool front)
@@ -183,7 +183,8 @@ static int
 transport_deliver_held(gl_transport *t)
 {
     int rc = 0;
-    while (rc == 0 && !t->paused && !is_closing(t) && (t->held != NULL || t->held_end)) {
+    while (rc == 0 && !t->paused && !is_closing(t) && (t->held != NULL || t->held_end) &&
+           !(t->ops->spent != NULL && t->ops->spent(t))) {
         PyObject *item = NULL;
         if (t->held != NULL) {
             item = Py_NewRef(PyList_GET_ITEM(t->held, 0));
