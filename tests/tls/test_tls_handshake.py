@@ -492,12 +492,18 @@ async def test_openssls_callbacks_may_change_the_transport_while_data_flows(loop
 
 
 async def test_garbage_instead_of_a_handshake_is_an_ssl_error(loop: Loop) -> None:
+    garbage = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    incoming = ssl.MemoryBIO()
+    incoming.write(garbage)
+    alone = client_context().wrap_bio(incoming, ssl.MemoryBIO(), server_hostname="localhost")
+    with pytest.raises(ssl.SSLError) as said:  # releases of OpenSSL differ
+        alone.do_handshake()
     near, far = tcp_pair()
     with far:
-        far.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        far.send(garbage)
         with pytest.raises(ssl.SSLError) as caught:
             await over(loop, Recorder, near, client_context(), "client")
-    assert caught.value.reason == "WRONG_VERSION_NUMBER"
+    assert caught.value.reason == said.value.reason is not None
 
 
 async def test_the_end_instead_of_a_handshake_is_a_connection_reset(loop: Loop) -> None:
