@@ -49,14 +49,16 @@ class Handshakes:
         self._began = clock()
         self._spent = 0.0
         self._budget = LEAST
-        # Of the next iteration's _begin_iteration().
+        # Of the next iteration's _begin_iteration(), where somebody waits, or the running one's.
         self._handle: Any = None
 
     def step(self, tls: Any) -> None:
         """Does what a connection's handshake can do now, in this iteration or a later one."""
+        if tls._handshake_waits:
+            return
         if tls._loop._iterations != self._iteration:
             self._first_of_an_iteration(tls._loop)
-        if any(self._lines) or self._spent > self._budget:
+        if self._handle is not None or self._spent > self._budget:
             tls._handshake_waits = True
             self._lines[tls._handshake_line].append(tls)
             if self._handle is None:
@@ -93,7 +95,6 @@ class Handshakes:
 
     def _begin_iteration(self, loop: Any) -> None:
         try:
-            self._cancel()  # a second one, where an interrupt has made the loop forget it
             self._iteration = loop._iterations
             now = self._clock()
             others = now - self._began - self._spent
@@ -105,8 +106,10 @@ class Handshakes:
             if first is not None and slow and slow[0] is first:
                 self._serve(slow)
         finally:
-            # A protocol's callback may have raised.
-            if any(self._lines) and self._handle is None:
+            # A protocol's callback may have raised.  The handle is this one, or a second one where
+            # an interrupt has made the loop forget it.
+            self._cancel()
+            if any(self._lines):
                 self._schedule(loop)
 
     def _serve(self, line: deque[Any]) -> None:

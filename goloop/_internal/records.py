@@ -48,7 +48,10 @@ class Records:
                 self._strange = True
                 return WHOLE
             end = at + _HEAD_SIZE + (data[at + 3] << 8 | data[at + 4])
-            found = WHOLE if end <= size else max(found, HEAD)
-        self._left = max(end - size, 0)
+            if end <= size:
+                found = WHOLE
+            elif not found:
+                found = HEAD
+        self._left = end - size if end > size else 0
         self._head = bytes(data[end:])
         return found

@@ -399,22 +399,11 @@ class Streams(CoreLoop):
                 ssl_handshake_timeout=ssl_handshake_timeout,
                 ssl_shutdown_timeout=ssl_shutdown_timeout,
             )
-            tls.await_handshake = functools.partial(self._begin_handshake, protocol, waiter)
+            tls.await_handshake = functools.partial(self._await_handshake, protocol, waiter)
             made: TLSProtocol = tls
             return made
 
         return make
-
-    def _begin_handshake(
-        self,
-        protocol: asyncio.BaseProtocol,
-        waiter: asyncio.Future[None],
-        transport: Any,
-        context: contextvars.Context | None,
-    ) -> None:
-        """A task of its own waits, which asyncio.all_tasks() shows and whoever cancels all ends."""
-        awaited = self._await_handshake(protocol, waiter, transport)
-        self.create_task(awaited, context=context)
 
     def _forget_handshakes(self) -> None:
         """The loop is being closed.  A connection that came in its last moments is no mistake.
@@ -432,7 +421,7 @@ class Streams(CoreLoop):
     async def _await_handshake(
         self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None], transport: Any
     ) -> None:
-        """Until an accepted connection's handshake is over."""
+        """Until an accepted connection's handshake is over; in a task, which all_tasks() shows."""
         try:
             try:
                 await waiter

@@ -8,10 +8,9 @@ the order of bases and replaces what runs per record; see pybridge/core/tls/tls.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from asyncio import sslproto, transports
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from .. import _core
 from . import tls_errors
@@ -94,17 +93,17 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         finally:
             del instance.max_size
 
-    # For an accepted connection: has a task wait for the end of its handshake, given the
-    # transport and the task's context.
-    await_handshake: Callable[[Any, contextvars.Context | None], None] | None = None
+    # For an accepted connection: what waits for the end of its handshake, as a coroutine
+    # function of the transport.
+    await_handshake: Callable[[Any], Coroutine[Any, Any, None]] | None = None
 
     def connection_made(self, transport: Any) -> None:
         """The connection below is there: the handshake begins."""
         _Inherited.connection_made(self, transport)
         self._limit_below()
         if self.await_handshake is not None:
-            wait, self.await_handshake = self.await_handshake, None
-            wait(self._app_transport, self._own_context())
+            awaited, self.await_handshake = self.await_handshake(self._app_transport), None
+            self._loop.create_task(awaited, context=self._own_context())
 
     def _raise_openssl(
         self, method: str, why: int, code: int, verified: int, words: str | None,
@@ -125,10 +124,6 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         """The handshake begins, as asyncio says."""
         # The client speaks first: OpenSSL is not asked what to do before.
         if not self._server_side or self._incoming.pending:
-            self._ask_for_a_turn()
-
-    def _ask_for_a_turn(self) -> None:
-        if not self._handshake_waits:
             loop: Any = self._loop
             loop._handshakes.step(self)
 
@@ -149,19 +144,15 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         else:
             self._on_handshake_complete(None)
 
-    def _hold(self, data: Any) -> int:
-        """Takes what the peer has sent; tells whether OpenSSL can do something with it."""
-        self._incoming.write(data)
-        return self._records.feed(data)
-
     def _handshake_received(self, data: Any) -> None:
-        found = self._hold(data)
+        loop: Any = self._loop
+        self._incoming.write(data)
+        found = self._records.feed(data)
         if found == WHOLE:
-            self._ask_for_a_turn()
+            loop._handshakes.step(self)
         elif found == HEAD and not self._handshake_waits:
             # It is refused or waited for: neither computes, and neither is an answer.
             line = self._handshake_line
-            loop: Any = self._loop
             loop._handshakes.do(self)
             self._handshake_line = line
         if self._handshake_waits:
@@ -192,7 +183,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             do(self)
         # Not before: an interrupt may have come, and it waits still.
         self._handshake_waits = False
-        self._limit_reading()
+        if self._ssl_reading_paused:
+            self._limit_reading()
         if self._end_held and not self._read_held:
             self._tell_end()
 
@@ -209,8 +201,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             if self._app_transport_created:
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
             transport: Any = SSLTransport(self._loop, self)
-            with contextlib.suppress(AttributeError):  # a program has made a property of it
-                transport.write = self._write
+            vars(transport)["write"] = self._write  # behind a property that a program has made
             self._app_transport = transport
             self._app_transport_created = True
         return self._app_transport
@@ -240,13 +231,14 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         below = self._transport
         if not isinstance(below, transports._FlowControlMixin):
             return
+        now = below.get_write_buffer_limits()
         if self._limits_below is None:
-            self._limits_below = below.get_write_buffer_limits()
+            self._limits_below = now
         low, high = self._limits_below
         # asyncio's pauses above its limit, and TLS at it.
         high = min(high, max(self._outgoing_high_water - 1, 0))
         low = min(low, high, self._outgoing_low_water)
-        if (low, high) != below.get_write_buffer_limits():
+        if (low, high) != now:
             below.set_write_buffer_limits(high, low)
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
@@ -478,7 +470,9 @@ def _hand_over(protocol: Any, tls: Any) -> None:
     """
     reader = protocol._stream_reader
     if reader is not None and reader._buffer:
-        tls._hold(bytes(reader._buffer))
+        data = bytes(reader._buffer)
+        tls._incoming.write(data)
+        tls._records.feed(data)
         reader._buffer.clear()
         reader._maybe_resume_transport()
 

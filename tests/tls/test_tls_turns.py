@@ -313,8 +313,9 @@ class Held:
         monkeypatch.setattr(Handshakes, "step", lambda _, tls: self.hold(tls))
 
     def hold(self, tls: Any) -> None:
-        tls._handshake_waits = True
-        self.waiting.append(tls)
+        if not tls._handshake_waits:
+            tls._handshake_waits = True
+            self.waiting.append(tls)
 
     def release(self) -> None:
         """Those that wait have their turns, and so has who comes."""
