@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import aarch64
@@ -163,12 +164,18 @@ NOT_SANITIZED = [
     "conformance",  # a process for each of CPython's tests: half an hour
     "native",  # a C library of its own; forks behind the allocator's back
     "project/test_benchmarks.py",  # starts programs with time limits
+    "observability/test_top.py",  # a program that draws what a socket answers, in Python
     "loop/test_limits.py",  # of address space, of which AddressSanitizer takes terabytes
     "real_programs",  # others' programs, for minutes; what they call is tested elsewhere
     "tls/test_tls_stdlib.py",  # TLS without the extension's calls of OpenSSL
+    "project/test_command_line.py",  # starts programs that end at once
+    "project/test_docs.py",  # reads pages, and starts what they show
+    "project/test_emulation.py",  # reads tools
     "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak
     "project/test_lint_c.py",  # reads sources
     "project/test_lint_rooms.py",  # reads sources
+    "project/test_marks.py",  # reads tests
+    "project/test_settings.py",  # reads sources
     "project/test_site.py",  # reads pages
     "project/test_units.py",  # compiles snippets
     "project/test_packaging.py",  # builds extensions of its own
@@ -301,23 +308,33 @@ CHECKS: dict[str, Callable[[], bool]] = {
 }
 
 
+# Each of these keeps one processor busy, for minutes: they run side by side, after the others.
+SIDE_BY_SIDE = ("leaks", "docs", "wheels", "forks")
+
+
 def check() -> bool:
     """Runs the checks that CHECKS names, or all; prints a line for each at the end."""
-    outcome: dict[str, str] = {}
-    took: dict[str, float] = {}
-    for name in os.environ.get("CHECKS", "").split() or CHECKS:
+    names = os.environ.get("CHECKS", "").split() or list(CHECKS)
+    for name in names:
         if name not in CHECKS:
             raise Failed(f"there is no check {name!r}; there are: {' '.join(CHECKS)}")
-        say(f"check {name}: {(CHECKS[name].__doc__ or '').splitlines()[0]}")
-        began = time.monotonic()
-        try:
-            outcome[name] = "passed" if CHECKS[name]() else FAILED
-        except Failed as reason:
-            say(str(reason))
-            outcome[name] = FAILED
-        except Skipped as reason:
-            outcome[name] = f"skipped: {reason}"
-        took[name] = time.monotonic() - began
-    for name, what in outcome.items():
-        say(f"{name}: {what} ({took[name]:.0f} s)")
-    return FAILED not in outcome.values()
+    beside = [name for name in SIDE_BY_SIDE if name in names] if len(names) > 1 else []
+    outcome = {name: _outcome(name) for name in names if name not in beside}
+    with ThreadPoolExecutor(2) as pool:
+        outcome |= dict(zip(beside, pool.map(_outcome, beside), strict=True))
+    for name in names:
+        say(f"{name}: {outcome[name]}")
+    return not any(what.startswith(FAILED) for what in outcome.values())
+
+
+def _outcome(name: str) -> str:
+    say(f"check {name}: {(CHECKS[name].__doc__ or '').splitlines()[0]}")
+    began = time.monotonic()
+    try:
+        what = "passed" if CHECKS[name]() else FAILED
+    except Failed as reason:
+        say(str(reason))
+        what = FAILED
+    except Skipped as reason:
+        what = f"skipped: {reason}"
+    return f"{what} ({time.monotonic() - began:.0f} s)"

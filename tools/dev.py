@@ -56,7 +56,9 @@ ONCE = [
     "project/test_emulation.py",
     "project/test_lint_c.py",
     "project/test_lint_rooms.py",
+    "project/test_marks.py",
     "project/test_packaging.py",
+    "project/test_settings.py",
     "project/test_site.py",
     "project/test_units.py",
 ]
@@ -65,6 +67,8 @@ ONCE = [
 TWICE = [
     "fuzz",
     "native",
+    "observability/test_top.py",
+    "project/test_docs.py",
     "tls/test_tls_stdlib.py",
     "tls/test_tls_torture.py",
     "transports/test_bulk_transfer.py",
@@ -76,8 +80,9 @@ def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
 
     Those of ONCE are for the default one, those of TWICE for the newest and for free-threaded
-    ones too.  On asyncio's loop, which proves what the tests expect, all run on the default one
-    and the newest (in CI on the newest).
+    ones too; of hostile arguments and the like only the default one has all.  On asyncio's loop,
+    which proves what the tests expect, all run on the default one and the newest (in CI on the
+    newest).
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
     two cores busy.  The real programs of `make test` are there on free-threaded interpreters,
@@ -90,28 +95,26 @@ def test_all() -> None:
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
     jobs = int(os.environ.get("JOBS") or 1)
     with ThreadPoolExecutor(jobs) as pool:
-        outcome = list(
-            pool.map(
-                lambda base: _test_one(base, together=jobs > 1, newest=base is found[-1]), found
-            )
-        )
+        each_one = pool.map if jobs > 1 else map  # alone, an interpreter's output passes through
+        outcome = list(each_one(lambda base: _test_one(base, newest=base is found[-1]), found))
     for base, passed in zip(found, outcome, strict=True):
         say(f"Python {base.tag}: {'passed' if passed else 'FAILED'}")
     conclude("test-all", all(outcome))
 
 
-def _test_one(base: Interpreter, *, together: bool, newest: bool) -> bool:
+def _test_one(base: Interpreter, *, newest: bool) -> bool:
     without: list[str] = []
     env: dict[str, str] = {}
     if base.tag != environments.default_interpreter().tag:
         without = ONCE if newest or base.free_threaded else [*ONCE, *TWICE]
+        env = {"GOLOOP_TEST_PART": "1"}
         if not newest:
-            env = {"GOLOOP_TEST_LOOP": "goloop"}
+            env["GOLOOP_TEST_LOOP"] = "goloop"
     try:
         made = built(base, "test")
         if base.free_threaded:  # what `make test` shows of programs with a GIL
             environments.install_real_programs(made)
-        return python_tests(made, together=together, without=without, more=env)
+        return python_tests(made, without=without, more=env)
     except Failed as reason:
         say(f"Python {base.tag}: {reason}")
         return False
@@ -126,7 +129,6 @@ def go_tests(*flags: str) -> bool:
 def python_tests(
     made: Environment,
     *,
-    together: bool = False,
     without: Sequence[str] = (),
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> bool:
@@ -143,21 +145,19 @@ def python_tests(
     env = made.test_variables(**more)
     first = [*pytest, "--cache-clear", "--durations=10", *environments.workers(), *asked]
     first += [f"--ignore=tests/{name}" for name in without]
-    if succeeded(first, env=env, together=together):
+    if succeeded(first, env=env):
         return True
     failed = environments.few_failures(cache)
     if not failed:
         return False
     say(f"Python {made.interpreter.tag}: once more, alone: {', '.join(failed)}")
-    return succeeded([*pytest, *failed], env=env, together=together)
+    return succeeded([*pytest, *failed], env=env)
 
 
-def succeeded(
-    command: Sequence[str | Path], *, env: dict[str, str], together: bool = False
-) -> bool:
+def succeeded(command: Sequence[str | Path], *, env: dict[str, str]) -> bool:
     """Runs a program whose failure must not keep later ones from running."""
     try:
-        run(command, env=env, together=together)
+        run(command, env=env)
     except Failed as reason:
         say(str(reason))
         return False

@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,43 +63,27 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
     quiet: bool = False,
-    together: bool = False,
 ) -> None:
     """Runs a program and raises Failed unless it succeeded.
 
-    Its output passes through; when quiet, it is shown only if the program fails;
-    when together, all at once at the end, so that programs may run side by side.
+    Its output passes through; when quiet, it is shown only if the program fails; in a thread
+    beside others, all at once at the end.
     """
     words = [str(word) for word in command]
-    if together:
-        with tempfile.TemporaryFile("w+") as log:
-            status = subprocess.run(
-                words, env=env, cwd=cwd, check=False,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            ).returncode  # fmt: skip
+    title = f"$ {shlex.join(words)}"
+    kept = quiet or threading.current_thread() is not threading.main_thread()
+    if not kept:
+        print(title, flush=True)
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        status = subprocess.run(
+            words, env=env, cwd=cwd, check=False, stdin=subprocess.DEVNULL,
+            stdout=log if kept else None, stderr=subprocess.STDOUT if kept else None,
+        ).returncode  # fmt: skip
+        if kept and (status != 0 or not quiet):
             log.seek(0)
-            sys.stdout.write(f"$ {shlex.join(words)}\n{log.read()}")
-            sys.stdout.flush()
-        if status != 0:
-            raise Failed(f"{words[0]} ended with {status}")
-        return
-    if not quiet:
-        print("$ " + shlex.join(words), flush=True)
-    done = subprocess.run(
-        words,
-        env=env,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if quiet else None,
-        stderr=subprocess.STDOUT if quiet else None,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        if quiet:
-            print("$ " + shlex.join(words))
-            print(done.stdout)
-        raise Failed(f"{words[0]} ended with {done.returncode}")
+            print(f"{title}\n{log.read()}", flush=True)
+    if status != 0:
+        raise Failed(f"{words[0]} ended with {status}")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Calls of the extension's entry points with arguments that do something in the middle.
 
-    python tests/fuzz/hostile.py [--types StreamTransport ...] [--name write] [--all] [--first N]
-                            [--trail FILE]
+    python tests/fuzz/hostile.py [--types StreamTransport ...] [--name write] [--all | --seed N]
+                            [--first N] [--trail FILE]
 
 The calls are generated from the types' own tables: every method is called and every
 descriptor read, written and deleted, with hostile values in each position.  PLAUSIBLE
@@ -870,8 +870,11 @@ class Call:
         return entry(*arguments)
 
 
-def generate(kinds: list[str], everything: bool) -> Iterator[Call]:
-    """All calls, in a fixed order; where not everything is asked for, actions take turns."""
+def generate(kinds: list[str], everything: bool, seed: int = 0) -> Iterator[Call]:
+    """All calls, in a fixed order; where not everything is asked for, actions take turns.
+
+    The seed says which action has the first turn.
+    """
     counter = itertools.count()
     for kind in kinds:
         for name, entry in sorted(table_of(kind).items()):
@@ -887,7 +890,8 @@ def generate(kinds: list[str], everything: bool) -> Iterator[Call]:
                     continue
                 for value in VALUES:
                     # Some actions for each value, others for the next; in all, all of them.
-                    first = next(counter) * 7  # without a divisor that ACTIONS has, too
+                    # 7 has no divisor that ACTIONS has, too.
+                    first = next(counter) * 7 + seed
                     many = everything or name == "remove_done_callback"
                     some = range(first, first + (len(ACTIONS) if many else 4))
                     for action in some:
@@ -1073,6 +1077,7 @@ def main() -> int:
     parser.add_argument("--types", nargs="+", choices=list(MAKERS), default=list(MAKERS))
     parser.add_argument("--name", default=None)
     parser.add_argument("--all", action="store_true", help="each action with each value")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="else: whose turn it is")
     parser.add_argument("--first", type=int, default=0, metavar="N")
     parser.add_argument("--one", action="store_true", help="only the first one")
     parser.add_argument("--trail", default=None)
@@ -1085,7 +1090,7 @@ def main() -> int:
     gc.freeze()
     faulthandler.enable()
     count = 0
-    for number, call in enumerate(generate(options.types, options.all)):
+    for number, call in enumerate(generate(options.types, options.all, options.seed)):
         if number < options.first or options.name not in (None, call.name):
             continue
         if count % 50 == 0:

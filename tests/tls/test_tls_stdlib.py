@@ -19,9 +19,20 @@ LEFT_OUT = {HERE / "test_tls_stdlib.py", HERE / "test_tls_safety.py"}
 OTHERS = sorted(set(HERE.glob("test_*.py")) - LEFT_OUT - {TORTURE})
 
 
+# What tortures this path has nothing of an interpreter's: one has it.
+PARTS = (
+    {"connections": OTHERS}
+    if "GOLOOP_TEST_PART" in os.environ
+    else {
+        "connections": OTHERS,
+        "torture": [TORTURE],
+    }
+)
+
+
 @pytest.mark.skipif(os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio has one path")
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("files", [OTHERS, [TORTURE]], ids=["connections", "torture"])
+@pytest.mark.parametrize("files", PARTS.values(), ids=PARTS.keys())
 def test_tls_passes_its_tests_without_direct_calls_of_openssl(files: list[Path]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)],
