@@ -37,7 +37,7 @@ type datagramBatch struct {
 
 // ready tells whether a batch can be received in this turn.
 func (b *datagramBatch) ready(r *Reactor) bool {
-	if b.refused || b.tailed == r.shared.Turns {
+	if b.refused || b.tailed == r.shared.Metrics.Turns {
 		return false
 	}
 	if b.many == nil {
@@ -102,7 +102,7 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 			whole := (*Packet)(b.whole(i))
 			*(*[packetPlace]byte)(unsafe.Pointer(whole)) = *(*[packetPlace]byte)(unsafe.Pointer(p))
 			p = whole
-			b.tailed = r.shared.Turns
+			b.tailed = r.shared.Metrics.Turns
 		}
 		r.putDatagram(t, p, length)
 		d.Came(uintptr(length) > packetShort)

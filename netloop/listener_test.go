@@ -176,7 +176,7 @@ func TestAcceptsHaveAShareOfTime(t *testing.T) {
 		{1000 * ms, 1000 * ms, 1, 0}, // one took a second: none for a while, but one
 		{100 * ms, ms / 10, 1, 0},
 	} {
-		sh.Accepts += c.accepted
+		sh.Metrics.ConnectionsAccepted += c.accepted
 		sh.Accepting += c.took
 		a.begin(sh, c.elapsed)
 		if a.left != c.left {

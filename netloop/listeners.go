@@ -44,15 +44,15 @@ const (
 
 type accepting struct {
 	cost    int64  // ns of one, lately
-	accepts uint64 // Shared.Accepts and Shared.Accepting when the last turn began
+	accepts uint64 // Shared.Metrics.ConnectionsAccepted and Shared.Accepting when the last turn began
 	took    int64
 	left    int64 // how many the time is enough for, in this turn
 }
 
 // begin is called in each turn, with the time since the last poll.
 func (a *accepting) begin(sh *Shared, elapsed int64) {
-	n, took := int64(sh.Accepts-a.accepts), sh.Accepting-a.took
-	a.accepts, a.took = sh.Accepts, sh.Accepting
+	n, took := int64(sh.Metrics.ConnectionsAccepted-a.accepts), sh.Accepting-a.took
+	a.accepts, a.took = sh.Metrics.ConnectionsAccepted, sh.Accepting
 	if n > 0 {
 		a.cost = max((a.cost+took/n)/2, 1)
 	}
@@ -79,7 +79,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 			uintptr(unsafe.Pointer(&ends.Peer)), uintptr(unsafe.Pointer(&ends.PeerLen)))
 		switch outcome {
 		case transports.Got:
-			r.shared.Accepts++
+			r.shared.Metrics.ConnectionsAccepted++
 			r.accepting.left--
 			r.putAccept(t, fd, errno, ends)
 		case transports.Skipped:
@@ -124,7 +124,7 @@ func (r *Reactor) backOff(t token, l *transports.Listener) {
 		seen := closes.enter(r)
 		if !l.Early() {
 			// What has just ended here has yet to be closed.
-			past := r.shared.Turns - r.closedAt
+			past := r.shared.Metrics.Turns - r.closedAt
 			r.closesSeen, r.earlyTries = seen, int(earlyTries-min(past, earlyTries))
 		}
 	}

@@ -89,7 +89,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	shared.WakeToken, shared.PollFD = uint64(r.wakeup.token), int32(r.poller.number())
 	shared.NextDeadline = DeadlineNone
 	shared.Now = r.clock.now()
-	r.closedAt = shared.Turns - earlyTries
+	r.closedAt = shared.Metrics.Turns - earlyTries
 	return r, nil
 }
 
@@ -146,7 +146,7 @@ func (r *Reactor) look() error {
 // the poller's, and loses nothing.
 func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh := r.shared
-	sh.Turns++
+	sh.Metrics.Turns++
 	sh.CmpLen = 0
 	r.out.begin(sh)
 

@@ -125,31 +125,38 @@ type Shared struct {
 	PollFD       int32
 	_            uint32
 
-	Turns, Polls, Recvs, Sends, Accepts, Wakeups uint64
-	Accepting                                    int64
+	Polls, Recvs, Sends, Wakeups uint64
+	Accepting                    int64
 
 	Large     [LargeMax]uintptr
 	LargeSize uint64
 
 	Holds, Guest, Fenced, Awake, Unsent, Parked uint32 // see abi.h, "The monitor"
 
-	LateWrites uint64
-
 	Metrics Metrics
 
 	Watchdog, Block                        uintptr
 	BlockedLimit, BlockedEnd, BlockedSince int64
-	BlockedSpells                          uint64
 	BlockedTold, BlockedInsisted           uint32
 	Asker                                  uintptr
 }
 
 // Metrics is gl_metrics.
 type Metrics struct {
-	IterationTime, PollTime, EventsPerTurn Histogram
-	ReadyWait, TimerLateness, DNSTime      Histogram // C's
-
-	BytesReceived, BytesSent, Reads, Writes uint64
+	Turns               uint64
+	IterationTime       Histogram
+	PollTime            Histogram
+	ReadyWait           Histogram // C's, like the next one
+	TimerLateness       Histogram
+	EventsPerTurn       Histogram
+	BytesReceived       uint64
+	BytesSent           uint64
+	Reads               uint64
+	Writes              uint64
+	LateWrites          uint64 // the monitor's
+	ConnectionsAccepted uint64
+	DNSTime             Histogram // C's
+	BlockedSpells       uint64    // the monitor's
 }
 
 // NoRing is a flag of Shared: never hand calls to the kernel in batches. Look is one that

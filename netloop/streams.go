@@ -54,7 +54,7 @@ func (r *Reactor) closeSlot(id uint32, s *slot, flags uint32) error {
 			return failed("close", errno)
 		}
 	}
-	r.closedAt = r.shared.Turns
+	r.closedAt = r.shared.Metrics.Turns
 	closes.note(r)
 	return nil
 }

@@ -30,7 +30,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 12
+#define GL_ABI_VERSION 13
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -188,18 +188,24 @@ typedef struct gl_histogram {
 } gl_histogram;
 
 /* Counted by whoever is at work on the block; read by any thread at any time, which may see
- * one value of a histogram more than another. */
+ * one value of a histogram more than another.  Python unpacks the whole of it by the table in
+ * goloop/_internal/catalogue.py, which has the same names in the same order; nothing else may
+ * stand here. */
 typedef struct gl_metrics {
+    uint64_t turns;               /* Go */
     gl_histogram iteration_time;  /* Go: from the end of a poll to the beginning of the next */
     gl_histogram poll_time;       /* Go: in the poll */
-    gl_histogram events_per_turn; /* Go: completions */
     gl_histogram ready_wait;      /* C: of one entry of the ready queue in a turn */
     gl_histogram timer_lateness;  /* C */
-    gl_histogram dns_time;        /* C */
+    gl_histogram events_per_turn; /* Go: completions */
     uint64_t bytes_received;      /* both: what the kernel gave and took */
     uint64_t bytes_sent;
     uint64_t reads;               /* both: receives, and flushes of a transport, that moved */
     uint64_t writes;              /* something */
+    uint64_t late_writes;         /* the monitor: how often it has sent something */
+    uint64_t connections_accepted; /* Go */
+    gl_histogram dns_time;        /* C */
+    uint64_t blocked_spells;      /* the monitor: how many iterations were reported */
 } gl_metrics;
 
 /* ---- the block of one loop ---------------------------------------------- */
@@ -263,7 +269,7 @@ typedef struct gl_shared {
     int32_t poll_fd;
     uint32_t unused;
     /* counters, for goloop.diagnostics() */
-    uint64_t turns, polls, recvs, sends, accepts, wakeups;
+    uint64_t polls, recvs, sends, wakeups;
     int64_t accepting;       /* C: ns that it took to begin with those accepted, in all */
     /* Buffers of large_size bytes for streams that lately received much at once, so
      * that these bytes need not be copied out of the arena.  C fills the slots before
@@ -281,7 +287,6 @@ typedef struct gl_shared {
     uint32_t unsent;         /* atomic: C sets it with a GL_SUB_STREAM, Go clears it when it
                               * decodes the submissions */
     uint32_t parked;         /* atomic: the monitor sleeps until somebody calls watch */
-    uint64_t late_writes;    /* the monitor: how often it has sent something */
     gl_metrics metrics;
     /* The watchdog; the monitor looks at each tick whether now - `now` is more than it should. */
     const gl_watchdog *watchdog; /* set by C before reactor_new */
@@ -290,7 +295,6 @@ typedef struct gl_shared {
     int64_t blocked_end;     /* atomic, C: ns, after which the process gives up; 0: never */
     int64_t blocked_since;   /* atomic, the monitor: `now` of the iteration that was last
                               * reported; it is not reported again */
-    uint64_t blocked_spells; /* the monitor: how many were reported */
     uint32_t blocked_told;   /* atomic: C sets it when it has the GIL for the report, the monitor
                               * clears it */
     uint32_t blocked_insisted; /* the monitor's */

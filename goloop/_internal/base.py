@@ -29,6 +29,9 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     # Asks for call_at(): what the native call_later stands aside for where that is another one.
     _call_later = asyncio.base_events.BaseEventLoop.call_later
 
+    # The figures of catalogue.py that are counted in Python.
+    _tally: dict[str, int]
+
     slow_callback_duration: float
     _default_executor: Executor | None
     _internal_fds: int
@@ -41,3 +44,10 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     _asyncgen_finalizer_hook: Callable[[Any], None]
     _check_sendfile_params: Callable[..., None]
     _ensure_resolved: Callable[..., Any]
+
+    def _count(self, figure: str, by: int = 1) -> None:
+        self._tally[figure] = self._tally.get(figure, 0) + by
+
+    def _metrics(self) -> dict[str, Any]:
+        """The figures as they are counted; catalogue.unpacked() gives them names."""
+        return {"counted": self._counted(), **self._tally}

@@ -1,216 +1,270 @@
-"""What the figures of `Metrics` are called outside: the one table that all exporters follow.
+"""The figures of `Metrics`: the one table that they are read, added up and exported by.
 
-Whether a figure counts or tells a state is metering.py's to say; here are names, units and a
-sentence.  Prometheus' names have its suffixes, OpenTelemetry's follow its semantic conventions
-where there are any (nodejs.eventloop.* is the model: no runtime of Python has them yet).
+C and Go count most of them, in gl_metrics (pybridge/abi.h) and gl_counts (core/state/state.h).
+These have nothing else, and the order of this table: Loop._metrics() takes their bytes, and
+`unpacked` gives them names.  Tests compare this table with both blocks, with `Metrics`, which has
+the types and docstrings, and with the pages and the dashboard in docs/.
+
+Prometheus' names have its suffixes, OpenTelemetry's follow its semantic conventions where there
+are any (nodejs.eventloop.* is the model: no runtime of Python has them yet).
 """
 
 from __future__ import annotations
 
 import dataclasses
-
-from .chosen import native
-
-if not native:
-    raise ImportError("asyncio's loop has no metrics; goloop.diagnostics() tells why it is used")
-
-from .metering import _MOST, _STATES, Histogram, Metrics
+import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
     Kind = Literal["counter", "state", "most", "histogram"]
+
+# As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
+BUCKETS = 164
+HISTOGRAM = struct.Struct(f"={3 + BUCKETS}Q")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figure:
-    """A field of Metrics, as exporters name it."""
+    """A field of Metrics: what it is, where its value lies, and how exporters name it."""
 
     field: str
+    kind: Kind
+    """`counter` never goes back; a `state` can be added up, a `most` can't."""
+    source: str
+    """`gl_metrics` or `gl_counts`; `python`, where Loop._count() counts it or metering.py knows
+    it; `process`, which has it once, however many loops there are; or a part of a histogram."""
+    unit: str
+    """As OpenTelemetry has it (UCUM): `s`, `By`, `{connection}`.  Seconds are counted in ns."""
     prometheus: str
     otel: str
     """The name; of a histogram what its instruments begin with."""
-    unit: str
-    """As OpenTelemetry has it (UCUM): `s`, `By`, `{connection}`."""
     text: str
     """What it is, a sentence without its full stop."""
     attributes: tuple[tuple[str, str], ...] = ()
     """OpenTelemetry's, which tell apart figures that share an instrument."""
 
-    @property
-    def kind(self) -> Kind:
-        """`counter` never goes back; a `state` can be added up, a `most` can't."""
-        if isinstance(getattr(_NOTHING, self.field), Histogram):
-            return "histogram"
-        if self.field in _MOST:
-            return "most"
-        return "state" if self.field in _STATES else "counter"
-
-
-_NOTHING = Metrics()
 
 _RECEIVE = (("network.io.direction", "receive"),)
 _TRANSMIT = (("network.io.direction", "transmit"),)
 
 FIGURES: tuple[Figure, ...] = (
-    Figure("loops", "goloop_loops", "goloop.loop.count", "{loop}", "Loops that are open"),
     Figure(
-        "iterations", "goloop_iterations_total", "goloop.iterations", "{iteration}",
+        "loops", "state", "python", "{loop}", "goloop_loops", "goloop.loop.count",
+        "Loops that are open",
+    ),
+    Figure(
+        "iterations", "counter", "gl_counts", "{iteration}",
+        "goloop_iterations_total", "goloop.iterations",
         "Iterations of the loops",
     ),
     Figure(
-        "turns", "goloop_turns_total", "goloop.turns", "{turn}",
+        "turns", "counter", "gl_metrics", "{turn}", "goloop_turns_total", "goloop.turns",
         "Iterations that have asked the kernel for events",
     ),
     Figure(
-        "time_busy", "goloop_busy_seconds_total", "goloop.time", "s",
-        "Time outside the poll: callbacks, sending and receiving",
-        (("goloop.state", "active"),),
+        "time_busy", "counter", "iteration_time.sum", "s",
+        "goloop_busy_seconds_total", "goloop.time",
+        "Time outside the poll: callbacks, sending and receiving", (("goloop.state", "active"),),
     ),
     Figure(
-        "time_idle", "goloop_idle_seconds_total", "goloop.time", "s",
-        "Time in the poll",
-        (("goloop.state", "idle"),),
+        "time_idle", "counter", "poll_time.sum", "s", "goloop_idle_seconds_total", "goloop.time",
+        "Time in the poll", (("goloop.state", "idle"),),
     ),
     Figure(
-        "iteration_time", "goloop_iteration_seconds", "goloop.iteration.duration", "s",
+        "iteration_time", "histogram", "gl_metrics", "s",
+        "goloop_iteration_seconds", "goloop.iteration.duration",
         "From the end of a poll to the beginning of the next",
     ),
     Figure(
-        "poll_time", "goloop_poll_seconds", "goloop.poll.duration", "s",
+        "poll_time", "histogram", "gl_metrics", "s", "goloop_poll_seconds", "goloop.poll.duration",
         "Time of a poll",
     ),
     Figure(
-        "ready_wait", "goloop_ready_wait_seconds", "goloop.ready.delay", "s",
+        "ready_wait", "histogram", "gl_metrics", "s",
+        "goloop_ready_wait_seconds", "goloop.ready.delay",
         "How long a callback was ready before it ran, of one in each turn",
     ),
     Figure(
-        "timer_lateness", "goloop_timer_lateness_seconds", "goloop.timer.delay", "s",
+        "timer_lateness", "histogram", "gl_metrics", "s",
+        "goloop_timer_lateness_seconds", "goloop.timer.delay",
         "How much later than it was due a timer's callback began",
     ),
     Figure(
-        "events_per_turn", "goloop_events_per_turn", "goloop.turn.events", "{event}",
+        "events_per_turn", "histogram", "gl_metrics", "{event}",
+        "goloop_events_per_turn", "goloop.turn.events",
         "Events, received messages and due timers that a turn has brought",
     ),
     Figure(
-        "ready", "goloop_ready_callbacks", "goloop.ready.count", "{callback}",
+        "ready", "state", "gl_counts", "{callback}", "goloop_ready_callbacks", "goloop.ready.count",
         "Callbacks and tasks that are ready",
     ),
     Figure(
-        "ready_max", "goloop_ready_callbacks_max", "goloop.ready.max", "{callback}",
+        "ready_max", "most", "gl_counts", "{callback}",
+        "goloop_ready_callbacks_max", "goloop.ready.max",
         "The most callbacks and tasks that were ready at the beginning of an iteration",
     ),
-    Figure("timers", "goloop_timers", "goloop.timer.count", "{timer}", "Timers that are armed"),
     Figure(
-        "timers_max", "goloop_timers_max", "goloop.timer.max", "{timer}",
+        "timers", "state", "gl_counts", "{timer}", "goloop_timers", "goloop.timer.count",
+        "Timers that are armed",
+    ),
+    Figure(
+        "timers_max", "most", "gl_counts", "{timer}", "goloop_timers_max", "goloop.timer.max",
         "The most timers that were armed",
     ),
-    Figure("tasks", "goloop_tasks", "goloop.task.count", "{task}", "Tasks that are not done"),
     Figure(
-        "threadsafe_calls", "goloop_threadsafe_calls_total", "goloop.threadsafe_calls", "{call}",
+        "tasks", "state", "python", "{task}", "goloop_tasks", "goloop.task.count",
+        "Tasks that are not done",
+    ),
+    Figure(
+        "threadsafe_calls", "counter", "gl_counts", "{call}",
+        "goloop_threadsafe_calls_total", "goloop.threadsafe_calls",
         "Calls of call_soon_threadsafe()",
     ),
     Figure(
-        "unhandled_exceptions", "goloop_unhandled_exceptions_total", "goloop.unhandled_exceptions",
-        "{exception}",
+        "unhandled_exceptions", "counter", "python", "{exception}",
+        "goloop_unhandled_exceptions_total", "goloop.unhandled_exceptions",
         "Calls of the loop's exception handler",
     ),
     Figure(
-        "bytes_received", "goloop_received_bytes_total", "goloop.network.io", "By",
-        "Bytes received, as the kernel gave them",
-        _RECEIVE,
+        "bytes_received", "counter", "gl_metrics", "By",
+        "goloop_received_bytes_total", "goloop.network.io",
+        "Bytes received, as the kernel gave them", _RECEIVE,
     ),
     Figure(
-        "bytes_sent", "goloop_sent_bytes_total", "goloop.network.io", "By",
-        "Bytes sent, as the kernel took them",
-        _TRANSMIT,
+        "bytes_sent", "counter", "gl_metrics", "By", "goloop_sent_bytes_total", "goloop.network.io",
+        "Bytes sent, as the kernel took them", _TRANSMIT,
     ),
     Figure(
-        "reads", "goloop_reads_total", "goloop.network.operations", "{operation}",
-        "Receiving calls that have brought something",
-        _RECEIVE,
+        "reads", "counter", "gl_metrics", "{operation}",
+        "goloop_reads_total", "goloop.network.operations",
+        "Receiving calls that have brought something", _RECEIVE,
     ),
     Figure(
-        "writes", "goloop_writes_total", "goloop.network.operations", "{operation}",
-        "Sending calls of which the kernel took something",
-        _TRANSMIT,
+        "writes", "counter", "gl_metrics", "{operation}",
+        "goloop_writes_total", "goloop.network.operations",
+        "Sending calls of which the kernel took something", _TRANSMIT,
     ),
     Figure(
-        "late_writes", "goloop_late_writes_total", "goloop.network.late_writes", "{operation}",
+        "late_writes", "counter", "gl_metrics", "{operation}",
+        "goloop_late_writes_total", "goloop.network.late_writes",
         "How often the monitor has sent what waited behind a long callback",
     ),
     Figure(
-        "write_buffer_bytes", "goloop_write_buffer_bytes", "goloop.network.write_buffer.size", "By",
+        "write_buffer_bytes", "state", "gl_counts", "By",
+        "goloop_write_buffer_bytes", "goloop.network.write_buffer.size",
         "Bytes written to transports and not yet taken by the kernel",
     ),
     Figure(
-        "connections_open", "goloop_connections_open", "goloop.connection.count", "{connection}",
+        "connections_open", "state", "gl_counts", "{connection}",
+        "goloop_connections_open", "goloop.connection.count",
         "Transports of streams that are open: sockets and pipes",
     ),
     Figure(
-        "connections_accepted", "goloop_connections_accepted_total", "goloop.connection.accepted",
-        "{connection}",
+        "connections_accepted", "counter", "gl_metrics", "{connection}",
+        "goloop_connections_accepted_total", "goloop.connection.accepted",
         "Connections that were accepted",
     ),
     Figure(
-        "connections_refused", "goloop_connections_refused_total", "goloop.connection.refused",
-        "{connection}",
+        "connections_refused", "counter", "gl_counts", "{connection}",
+        "goloop_connections_refused_total", "goloop.connection.refused",
         "Accepted connections that were closed at once: their protocol factory failed",
     ),
     Figure(
-        "accept_failures", "goloop_accept_failures_total", "goloop.connection.accept_failures",
-        "{failure}",
+        "accept_failures", "counter", "gl_counts", "{failure}",
+        "goloop_accept_failures_total", "goloop.connection.accept_failures",
         "Reports of failed accepts: out of descriptors or memory",
     ),
     Figure(
-        "tls_handshakes", "goloop_tls_handshakes_total", "goloop.tls.handshakes", "{handshake}",
+        "tls_handshakes", "counter", "python", "{handshake}",
+        "goloop_tls_handshakes_total", "goloop.tls.handshakes",
         "TLS handshakes that succeeded",
     ),
     Figure(
-        "tls_handshake_failures", "goloop_tls_handshake_failures_total",
-        "goloop.tls.handshake_failures", "{handshake}",
+        "tls_handshake_failures", "counter", "python", "{handshake}",
+        "goloop_tls_handshake_failures_total", "goloop.tls.handshake_failures",
         "TLS handshakes that failed",
     ),
     Figure(
-        "dns_lookups", "goloop_dns_lookups_total", "goloop.dns.lookups", "{lookup}",
+        "dns_lookups", "counter", "dns_time.count", "{lookup}",
+        "goloop_dns_lookups_total", "goloop.dns.lookups",
         "Look-ups of names that were answered",
     ),
     Figure(
-        "dns_in_flight", "goloop_dns_lookups_in_flight", "goloop.dns.lookup.active", "{lookup}",
+        "dns_in_flight", "state", "python", "{lookup}",
+        "goloop_dns_lookups_in_flight", "goloop.dns.lookup.active",
         "Look-ups of names that are not answered yet",
     ),
     Figure(
-        "dns_time", "goloop_dns_lookup_seconds", "goloop.dns.lookup.duration", "s",
+        "dns_time", "histogram", "gl_metrics", "s",
+        "goloop_dns_lookup_seconds", "goloop.dns.lookup.duration",
         "Time of a look-up of a name",
     ),
     Figure(
-        "children", "goloop_children", "goloop.child.count", "{process}",
+        "children", "state", "python", "{process}", "goloop_children", "goloop.child.count",
         "Child processes that run",
     ),
     Figure(
-        "children_started", "goloop_children_started_total", "goloop.child.started", "{process}",
+        "children_started", "counter", "python", "{process}",
+        "goloop_children_started_total", "goloop.child.started",
         "Child processes that were started",
     ),
     Figure(
-        "blocked_spells", "goloop_blocked_spells_total", "goloop.blocked.spells", "{spell}",
+        "blocked_spells", "counter", "gl_metrics", "{spell}",
+        "goloop_blocked_spells_total", "goloop.blocked.spells",
         "Iterations that were longer than the watchdog's limit",
     ),
     Figure(
-        "time_blocked", "goloop_blocked_seconds_total", "goloop.blocked.time", "s",
+        "time_blocked", "counter", "gl_counts", "s",
+        "goloop_blocked_seconds_total", "goloop.blocked.time",
         "Time of the iterations that were longer than the watchdog's limit",
     ),
     Figure(
-        "blocked_for", "goloop_blocked_for_seconds", "goloop.blocked.current", "s",
+        "blocked_for", "most", "gl_counts", "s",
+        "goloop_blocked_for_seconds", "goloop.blocked.current",
         "How long the loop is blocked now, or 0: the longest, of several loops",
     ),
     Figure(
-        "gc_time", "goloop_gc_seconds_total", "goloop.gc.time", "s",
+        "gc_time", "counter", "process", "s", "goloop_gc_seconds_total", "goloop.gc.time",
         "Time in Python's garbage collector, since the first loop",
     ),
-    Figure("go_heap_bytes", "goloop_go_heap_bytes", "goloop.go.heap.size", "By", "Go's heap"),
     Figure(
-        "goroutines", "goloop_goroutines", "go.goroutine.count", "{goroutine}",
+        "go_heap_bytes", "state", "process", "By", "goloop_go_heap_bytes", "goloop.go.heap.size",
+        "Go's heap",
+    ),
+    Figure(
+        "goroutines", "state", "process", "{goroutine}", "goloop_goroutines", "go.goroutine.count",
         "Goroutines of Go's runtime",
     ),
 )  # fmt: skip
+
+BLOCKS = ("gl_metrics", "gl_counts")
+_COUNTED = [figure for block in BLOCKS for figure in FIGURES if figure.source == block]
+_COUNTED_LAYOUT = struct.Struct(
+    "=" + "".join(f"{HISTOGRAM.size}s" if each.kind == "histogram" else "Q" for each in _COUNTED)
+)
+# Those that are a part of a histogram: its name, and the place of the part in it.
+_PARTS = {
+    figure.field: (figure.source.split(".")[0], ("count", "sum").index(figure.source.split(".")[1]))
+    for figure in FIGURES
+    if "." in figure.source
+}
+
+
+def unpacked(raw: dict[str, Any]) -> dict[str, Any]:
+    """The figures of Loop._metrics() by name, none of a loop whose memory is gone.
+
+    Times are nanoseconds.  Histograms stay bytes; without values they are empty.
+    """
+    if not raw["counted"]:
+        return {}
+    figures = {**raw, "loops": 1}
+    values = _COUNTED_LAYOUT.unpack(figures.pop("counted"))
+    figures.update(zip((figure.field for figure in _COUNTED), values, strict=True))
+    for name, (histogram, place) in _PARTS.items():
+        figures[name] = HISTOGRAM.unpack(figures[histogram])[place]
+    for figure in _COUNTED:
+        if figure.kind == "histogram" and not any(figures[figure.field][:8]):
+            figures[figure.field] = b""
+    return figures

@@ -18,6 +18,7 @@ import time
 import weakref
 
 from . import chosen
+from .catalogue import unpacked
 from .looking import attribute, await_stack, awaiters, ends_of, thread_stack, waiting_tasks
 from .version import __version__
 
@@ -168,7 +169,7 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
         return None
     from .. import _core
 
-    raw: Row = {**ask(), "tasks": tasks, "gc_time": int(_core._collected() * 1e9)}
+    raw: Row = {**unpacked(ask()), "tasks": tasks, "gc_time": int(_core._collected() * 1e9)}
     return {
         name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
         for name, value in raw.items()

@@ -67,6 +67,7 @@ class Loop(
     _nest_patched = _NestPatched()
 
     def __init__(self) -> None:
+        self._tally = {}  # first: from then on other threads may ask for metrics
         _core.Loop.__init__(self)
         asyncio.base_events.BaseEventLoop.__init__(self)
         self._init_watchdog()

@@ -15,21 +15,22 @@ import dataclasses
 import json
 import operator
 import os
-import struct
 import threading
+
+from .chosen import native
+
+if not native:
+    raise ImportError("asyncio's loop has no metrics; goloop.diagnostics() tells why it is used")
 
 from .. import _core
 from . import loop as loop_module
+from .catalogue import BUCKETS, FIGURES, HISTOGRAM, unpacked
 from .running import on_exception as on_exception
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
-
-# As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
-_BUCKETS = 164
-_LAYOUT = struct.Struct(f"={3 + _BUCKETS}Q")
 
 
 def _upper(index: int) -> int:
@@ -39,7 +40,7 @@ def _upper(index: int) -> int:
     return (index % 4 + 5) << (index // 4 - 1)
 
 
-_BOUNDS = tuple(_upper(index) for index in range(_BUCKETS))
+_BOUNDS = tuple(_upper(index) for index in range(BUCKETS))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Histogram:
     def _from_raw(cls, raw: bytes, scale: float) -> Histogram:
         if not raw:
             return cls(scale=scale)
-        count, total, most, *buckets = _LAYOUT.unpack(raw)
+        count, total, most, *buckets = HISTOGRAM.unpack(raw)
         return cls(count, total * scale, most * scale, tuple(buckets), scale)
 
 
@@ -269,28 +270,22 @@ def _less(now: Histogram, then: Histogram) -> Histogram:
 
 
 # What is so at the moment of the snapshot, and not counted.
-_STATES = frozenset(
-    {
-        "loops", "ready", "ready_max", "timers", "timers_max", "tasks", "write_buffer_bytes",
-        "connections_open", "dns_in_flight", "children", "blocked_for", "go_heap_bytes",
-        "goroutines",
-    }
-)  # fmt: skip
-_MOST = frozenset({"ready_max", "timers_max", "blocked_for"})
+_STATES = frozenset(each.field for each in FIGURES if each.kind in ("state", "most"))
+_MOST = frozenset(each.field for each in FIGURES if each.kind == "most")
 # The process has them once, however many loops there are.
-_OF_THE_PROCESS = frozenset({"gc_time", "go_heap_bytes", "goroutines"})
-_SECONDS = frozenset({"time_busy", "time_idle", "time_blocked", "blocked_for", "gc_time"})
+_OF_THE_PROCESS = frozenset(each.field for each in FIGURES if each.source == "process")
+_SCALES = {each.field: 1e-9 if each.unit == "s" else 1 for each in FIGURES}
 
 
 def from_raw(raw: dict[str, Any]) -> Metrics:
-    """The figures of _core.Loop._metrics(), whose times are nanoseconds."""
+    """The figures that `unpacked` has named, whose times are nanoseconds."""
     values: dict[str, Any] = {}
     for name, value in raw.items():
+        scale = _SCALES[name]
         if isinstance(value, bytes):
-            value = Histogram._from_raw(value, 1.0 if name == "events_per_turn" else 1e-9)
-        elif name in _SECONDS:
-            value *= 1e-9
-        values[name] = value
+            values[name] = Histogram._from_raw(value, float(scale))
+        else:
+            values[name] = value * scale
     return Metrics(**values)
 
 
@@ -331,8 +326,8 @@ def of_loop(loop: Any) -> Metrics:
     """The figures of one loop; those of a closed one are its last."""
     last = loop._last_metrics
     if last is not None:
-        return dataclasses.replace(from_raw(last), **_OF_OPEN_LOOPS)
-    raw = loop._metrics()
+        return dataclasses.replace(from_raw(unpacked(last)), **_OF_OPEN_LOOPS)
+    raw = unpacked(loop._metrics())
     raw["tasks"] = len(asyncio.all_tasks(loop))
     return dataclasses.replace(from_raw(raw), **_of_the_process(loop))
 
@@ -361,7 +356,7 @@ def add_retired() -> Metrics:
         while loop_module.retired:
             owner, raw = loop_module.retired.pop(0)
             if owner == pid:
-                several.append(dataclasses.replace(from_raw(raw), **_OF_OPEN_LOOPS))
+                several.append(dataclasses.replace(from_raw(unpacked(raw)), **_OF_OPEN_LOOPS))
         if len(several) > 1:
             _closed = pid, total(several)
         return _closed[1]

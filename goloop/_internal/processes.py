@@ -74,8 +74,8 @@ class Processes(CoreLoop):
             extra=extra,
             **kwargs,
         )
-        self._children += 1
-        self._children_started += 1
+        self._count("children")
+        self._count("children_started")
         self._watch_child(transport.get_pid(), transport)
         try:
             await waiter
@@ -149,7 +149,7 @@ class Processes(CoreLoop):
         In one callback: in between, the number could be another process's, and a
         transport that knows of no end would send its signals there.
         """
-        self._children -= 1
+        self._count("children", -1)
         popen = transport._proc
         # Up to 3.12 kill() and its kin go through Popen.poll(), which reaps.
         known = None if popen is None else popen.returncode

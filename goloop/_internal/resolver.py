@@ -65,7 +65,6 @@ class Resolver(CoreLoop):
     """Name resolution."""
 
     _look_ups: LookUps | None = None
-    _in_flight = 0
 
     async def getaddrinfo(  # type: ignore[override]
         self,
@@ -150,12 +149,6 @@ class Resolver(CoreLoop):
             return False
         return type(self).run_in_executor is _Base.run_in_executor
 
-    def _metrics(self) -> dict[str, Any]:
-        figures = super()._metrics()
-        if figures:
-            figures["dns_in_flight"] = self._in_flight
-        return figures
-
     def _end_look_ups(self) -> None:
         if self._look_ups is not None:
             self._look_ups.close()
@@ -165,11 +158,11 @@ class Resolver(CoreLoop):
             self._look_ups = LookUps(self._looked_up)
         future = self.create_future()
         self._look_ups.ask(future, ask, *args)
-        self._in_flight += 1
+        self._count("dns_in_flight")
         try:
             return await future
         finally:
-            self._in_flight -= 1
+            self._count("dns_in_flight", -1)
             del future  # its error knows this frame
 
     @staticmethod

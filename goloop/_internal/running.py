@@ -89,7 +89,7 @@ class _CallExceptionHandler:
 
 # Its names are those of asyncio's, for they stand in errors (naming.py).
 def _call_exception_handler(self: Any, context: dict[str, Any]) -> None:
-    self._unhandled_exceptions += 1
+    self._count("unhandled_exceptions")
     for observe in tuple(on_exception):
         try:
             observe(self, context)
@@ -134,10 +134,7 @@ class Running(_Surroundings):
 
     def _note_handshake(self, succeeded: bool) -> None:
         """A TLS connection has done its handshake, or has ended without one."""
-        if succeeded:
-            self._tls_handshakes += 1
-        else:
-            self._tls_handshake_failures += 1
+        self._count("tls_handshakes" if succeeded else "tls_handshake_failures")
 
     # ---- called by the native turns ----------------------------------------------
 

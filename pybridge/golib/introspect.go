@@ -129,10 +129,10 @@ func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 		name  string
 		value uint64
 	}{
-		{"time_busy", m.IterationTime.Sum}, {"time_idle", m.PollTime.Sum}, {"turns", sh.Turns},
+		{"time_busy", m.IterationTime.Sum}, {"time_idle", m.PollTime.Sum}, {"turns", m.Turns},
 		{"bytes_received", m.BytesReceived}, {"bytes_sent", m.BytesSent},
-		{"reads", m.Reads}, {"writes", m.Writes}, {"late_writes", sh.LateWrites},
-		{"connections_accepted", sh.Accepts}, {"blocked_spells", sh.BlockedSpells},
+		{"reads", m.Reads}, {"writes", m.Writes}, {"late_writes", m.LateWrites},
+		{"connections_accepted", m.ConnectionsAccepted}, {"blocked_spells", m.BlockedSpells},
 		{"blocked_for", uint64(blocked)},
 	} {
 		t = append(t, `,"`+each.name+`":`...)

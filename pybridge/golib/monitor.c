@@ -188,7 +188,7 @@ monitor_send(watched *w)
         return;
     if (barrier() && __atomic_load_n(&sh->holds, __ATOMIC_ACQUIRE) == 0 && sh->unsent) {
         goloop_flush_late(w->reactor);
-        sh->late_writes++;
+        sh->metrics.late_writes++;
     }
     guest_leave(sh, monitor.thread);
 }
@@ -206,7 +206,7 @@ monitor_now(void)
 static bool
 monitor_sees_busy(watched *w, int64_t ns)
 {
-    uint64_t turns = __atomic_load_n(&w->shared->turns, __ATOMIC_RELAXED) - w->turns;
+    uint64_t turns = __atomic_load_n(&w->shared->metrics.turns, __ATOMIC_RELAXED) - w->turns;
     uint64_t sum = __atomic_load_n(&w->shared->metrics.poll_time.sum, __ATOMIC_RELAXED);
     uint64_t polled = sum - w->polled;
     w->turns += turns;

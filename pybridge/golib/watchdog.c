@@ -144,9 +144,9 @@ static void
 watchdog_seen(int32_t reactor, gl_shared *sh, int64_t since)
 {
     pthread_t thread;
-    if (!sh->watchdog->seen(sh, sh->blocked_spells + 1))
+    if (!sh->watchdog->seen(sh, sh->metrics.blocked_spells + 1))
         return;
-    sh->blocked_spells++;
+    sh->metrics.blocked_spells++;
     sh->blocked_insisted = 0;
     __atomic_store_n(&sh->blocked_told, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&sh->blocked_since, since, __ATOMIC_RELEASE);
@@ -174,7 +174,7 @@ static void
 watchdog_gives_up(gl_shared *sh, int64_t ns)
 {
     const struct timespec moment = {0, 10000000};
-    if (!sh->watchdog->seen(sh, sh->blocked_spells))
+    if (!sh->watchdog->seen(sh, sh->metrics.blocked_spells))
         return; /* Python has ended, and with it all iterations */
     watchdog_insist(sh, ns, 1);
     for (int i = 0; i < LAST_WORDS && !output_ends(); i++)

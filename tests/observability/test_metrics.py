@@ -7,6 +7,7 @@ import bisect
 import dataclasses
 import os
 import random
+import re
 import socket
 import ssl
 import subprocess
@@ -21,7 +22,7 @@ from tls_tools import client_context, server_context
 
 import goloop
 from goloop import _core
-from goloop._internal import metering
+from goloop._internal import catalogue, metering
 from goloop._internal.metering import Histogram, Metrics
 
 pytestmark = pytest.mark.skipif(
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 PATIENCE = 60.0
+PYBRIDGE = Path(__file__).parents[2] / "pybridge"
 
 
 def run(main: Any) -> Any:
@@ -455,10 +457,10 @@ def test_an_entry_that_waits_behind_a_long_one_is_measured() -> None:
 
 def recorded(values: list[int]) -> Histogram:
     """A histogram of nanoseconds, as C and Go count."""
-    buckets = [0] * metering._BUCKETS
+    buckets = [0] * catalogue.BUCKETS
     for value in values:
         buckets[bisect.bisect_right(metering._BOUNDS, value)] += 1
-    raw = metering._LAYOUT.pack(len(values), sum(values), max(values, default=0), *buckets)
+    raw = catalogue.HISTOGRAM.pack(len(values), sum(values), max(values, default=0), *buckets)
     return Histogram._from_raw(raw, 1e-9)
 
 
@@ -522,25 +524,58 @@ def test_gos_and_cs_buckets_are_pythons() -> None:
 # ---- snapshots -------------------------------------------------------------------------------
 
 
-def test_every_figure_has_a_meaning_and_a_value() -> None:
+def members(header: str, struct: str) -> list[tuple[str, bool]]:
+    """The members of a struct in pybridge, and whether each is a histogram."""
+    text = (PYBRIDGE / header).read_text()
+    found = re.search(rf"typedef struct {struct} {{(.*?)}} {struct};", text, re.S)
+    assert found
+    body = re.sub(r"/\*.*?\*/", "", found[1], flags=re.S)
+    declared = re.findall(r"\s*(uint64_t|gl_histogram) ([^;]+);", body)
+    assert not re.sub(r"\s*(uint64_t|gl_histogram) ([^;]+);", "", body).strip()
+    return [
+        (name.strip(), kind == "gl_histogram")
+        for kind, names in declared
+        for name in names.split(",")
+    ]
+
+
+def test_the_blocks_of_c_are_the_rows_of_the_table() -> None:
+    for header, struct in (("abi.h", "gl_metrics"), ("core/state/state.h", "gl_counts")):
+        assert members(header, struct) == [
+            (figure.field, figure.kind == "histogram")
+            for figure in catalogue.FIGURES
+            if figure.source == struct
+        ]
+
+
+def test_every_figure_has_a_meaning_and_a_type() -> None:
+    source = Path(metering.__file__).read_text()
+    body = source.split("class Metrics:")[1].split("@property")[0]
+    lines = [line.strip() for line in body.splitlines()]
+    for field, figure in zip(dataclasses.fields(Metrics), catalogue.FIGURES, strict=True):
+        assert field.name == figure.field
+        kind = "float" if figure.unit == "s" else "int"
+        assert field.type == ("Histogram" if figure.kind == "histogram" else kind)
+        at = next(i for i, line in enumerate(lines) if line.startswith(f"{field.name}:"))
+        assert lines[at + 1].startswith('"""'), field.name
+
+
+def test_every_figure_has_a_value() -> None:
+    sources = {figure.field: figure.source for figure in catalogue.FIGURES}
+
     async def main(loop: Any) -> None:
-        told = set(loop._metrics())
-        names = {field.name for field in dataclasses.fields(Metrics)}
-        # These are of the process, or are asked of asyncio.
-        assert names - told == {"tasks", "gc_time", "go_heap_bytes", "goroutines"}
-        assert told <= names
+        raw = loop._metrics()
+        told = catalogue.unpacked(raw)
+        # What Python counts is not there before the first time.
+        assert told.keys() <= sources.keys()
+        assert {sources[name] for name in sources.keys() - told.keys()} <= {"python", "process"}
+        assert {sources[name] for name in raw.keys() - {"counted"}} <= {"python"}
         figures = loop.metrics()
         assert figures.loops == 1
         assert figures.go_heap_bytes > 0
         assert figures.goroutines > 0
 
     run(main)
-    source = Path(metering.__file__).read_text()
-    body = source.split("class Metrics:")[1].split("@property")[0]
-    lines = [line.strip() for line in body.splitlines()]
-    for field in dataclasses.fields(Metrics):
-        at = next(i for i, line in enumerate(lines) if line.startswith(f"{field.name}:"))
-        assert lines[at + 1].startswith('"""'), field.name
 
 
 def test_a_closed_loop_tells_its_last_figures() -> None:

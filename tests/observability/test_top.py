@@ -345,7 +345,7 @@ HELD = (
     + """
 import base64, json, threading
 from goloop import _core
-from goloop._internal import introspection
+from goloop._internal import catalogue, introspection
 whole = introspection.respond
 held = threading.Event()
 def respond(question):
@@ -353,7 +353,7 @@ def respond(question):
         return whole(question)
     [loop] = _core._open_loops()
     raw = {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
-           for name, value in loop._metrics().items()
+           for name, value in catalogue.unpacked(loop._metrics()).items()
            if name in ("time_busy", "time_idle", "turns", "bytes_sent", "iteration_time")}
     stack = [["slow", "/app/views.py", 12], ["match\\x1b[2J", "/usr/lib/re.py", 7]]
     return {"protocol": 1, "partial": True,

@@ -165,11 +165,11 @@ loop__diagnostics(gl_loop *self, PyObject *Py_UNUSED(ignored))
         text[n] = 0;
     }
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsksksIsIss}", "iterations", (unsigned long long)self->iterations, "turns",
-        (unsigned long long)sh->turns, "polls", (unsigned long long)sh->polls, "recvs",
+        "{sKsKsKsKsKsKsKsKsksksIsIss}", "iterations", (unsigned long long)self->counts.iterations, "turns",
+        (unsigned long long)sh->metrics.turns, "polls", (unsigned long long)sh->polls, "recvs",
         (unsigned long long)sh->recvs, "sends", (unsigned long long)sh->sends, "accepts",
-        (unsigned long long)sh->accepts, "wakeups", (unsigned long long)sh->wakeups,
-        "late_writes", (unsigned long long)sh->late_writes, "ready",
+        (unsigned long long)sh->metrics.connections_accepted, "wakeups", (unsigned long long)sh->wakeups,
+        "late_writes", (unsigned long long)sh->metrics.late_writes, "ready",
         (unsigned long)self->ready.count, "ready_capacity", (unsigned long)self->ready.capacity,
         "timers", self->timers.armed, "fences",
         __atomic_load_n(&sh->fenced, __ATOMIC_RELAXED), "runtime", text);
@@ -371,16 +371,8 @@ static PyMethodDef loop_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-#define COUNT(name, field)                                                                    \
-    {name, T_ULONGLONG, offsetof(gl_loop, counts) + offsetof(gl_counts, field), 0, NULL}
-
 static PyMemberDef loop_members[] = {
-    COUNT("_unhandled_exceptions", unhandled_exceptions),
-    COUNT("_tls_handshakes", tls_handshakes),
-    COUNT("_tls_handshake_failures", tls_handshake_failures),
-    COUNT("_children", children),
-    COUNT("_children_started", children_started),
-    {"_iterations", T_ULONGLONG, offsetof(gl_loop, iterations), READONLY, NULL},
+    {"_iterations", T_ULONGLONG, offsetof(gl_loop, counts.iterations), READONLY, NULL},
     {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
      PyDoc_STR("What set_task_factory was given, or None.")},
     {"_current_handle", T_OBJECT, offsetof(gl_loop, current_handle), 0,

@@ -138,7 +138,7 @@ dispatch_accepted(gl_loop *loop)
             return -1;
     }
     if (loop->shared) {
-        loop->accepts_seen = loop->shared->accepts;
+        loop->accepts_seen = loop->shared->metrics.connections_accepted;
         loop->shared->accepting += gl_monotonic_ns() - began;
     }
     return 0;
@@ -246,7 +246,7 @@ turn_due(gl_loop *loop)
 static int
 iterate(gl_loop *loop)
 {
-    loop->iterations++;
+    loop->counts.iterations++;
 #ifdef GL_FREE_THREADED
     gl_lock_offer(loop);
     if (loop->shared == NULL || gl_loop_is_foreign(loop))
@@ -272,7 +272,7 @@ iterate(gl_loop *loop)
     /* 1: the next entry is the one whose wait is measured. */
     uint64_t probe = loop->ready.probed_at > 0 ? loop->ready.probed - loop->ready.popped : 0;
     size_t todo = loop->ready.count;
-    if (loop->shared->accepts != loop->accepts_seen && dispatch_accepted(loop) < 0)
+    if (loop->shared->metrics.connections_accepted != loop->accepts_seen && dispatch_accepted(loop) < 0)
         return -1;
     for (; todo && loop->ready.count; todo--) {
         if (probe-- == 1)

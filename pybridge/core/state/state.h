@@ -186,10 +186,12 @@ typedef struct gl_timers {    /* timers.c [GIL] */
     uint32_t retired_len, retired_cap;
 } gl_timers;
 
-/* What is not counted in the shared block; see goloop/_internal/metering.py for the meanings [GIL]. */
+/* What is not counted in the shared block: names and order as in goloop/_internal/catalogue.py,
+ * which tells the meanings.  What is so at the moment is filled in by the snapshot [GIL]. */
 typedef struct gl_counts {
-    unsigned long long threadsafe_calls, unhandled_exceptions, refused, accept_failures,
-        tls_handshakes, tls_handshake_failures, children, children_started, ready_max, blocked_ns;
+    uint64_t iterations, ready, ready_max, timers, timers_max, threadsafe_calls,
+        write_buffer_bytes, connections_open, connections_refused, accept_failures, time_blocked,
+        blocked_for;
 } gl_counts;
 
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
@@ -219,7 +221,8 @@ struct gl_loop {
     uint32_t late_len, late_cap;
     gl_ready ready;
     uint32_t cmp_pos;         /* completions already handled [loop] */
-    uint64_t accepts_seen;    /* shared->accepts, when what was accepted had been handed out [loop] */
+    uint64_t accepts_seen;    /* metrics.connections_accepted, when all had been
+                               * handed out [loop] */
     gl_timers timers;
     gl_reg *regs;
     uint32_t regs_cap;
@@ -237,12 +240,11 @@ struct gl_loop {
     PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */
     uint32_t since_poll;      /* iterations since the last turn [loop] */
     uint64_t last_poll_ticks; /* [loop] */
-    uint64_t iterations;      /* [loop] */
     int64_t timers_at;        /* when the turn's first due timer was handed out, or 0 [loop] */
     int64_t share;            /* ns of datagram_received() for a socket in this turn; 0: not known yet [loop] */
     gl_counts counts;
     int64_t blocked_seen;     /* gl_shared.blocked_since whose end was told [loop] */
-    uint64_t turns;           /* begun; gl_shared.turns grows without the GIL [written by loop] */
+    uint64_t turns;           /* begun; metrics.turns grows without the GIL [written by loop] */
 #ifdef GL_FREE_THREADED
     PyObject *lock;           /* owned: "GIL" above means its mutex, and "loop" too [made] */
     gl_inbox inbox;

@@ -234,7 +234,7 @@ gl_watchdog_ended(gl_loop *loop)
     int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE), limit = sh->blocked_limit;
     int64_t ns = since == sh->now ? gl_monotonic_ns() - since : limit;
     loop->blocked_seen = since;
-    loop->counts.blocked_ns += (unsigned long long)ns;
+    loop->counts.time_blocked += (uint64_t)ns;
     PyObject *leaves = gl_take_exception(); /* the loop, and the iteration */
     int rc = gl_done(PyObject_CallMethod((PyObject *)loop, "_block_ended", "d", (double)ns / 1e9));
     rc = gl_unraisable_unless_leaving(rc, (PyObject *)loop);

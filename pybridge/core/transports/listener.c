@@ -224,7 +224,7 @@ listener_log(gl_listener *l, int fd, const gl_endpoints *ends)
 static int
 listener_report(gl_loop *loop, PyObject *protocol)
 {
-    loop->counts.refused++;
+    loop->counts.connections_refused++;
     if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();

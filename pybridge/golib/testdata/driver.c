@@ -290,7 +290,7 @@ case_monitor(void)
             let_go(&l);
         }
     }
-    EXPECT(seen == ROUNDS && l.shared.late_writes == ROUNDS);
+    EXPECT(seen == ROUNDS && l.shared.metrics.late_writes == ROUNDS);
     EXPECT(go->stream_close(l.number, id, gen, GL_CLOSE_FD) == 0);
     close(ends[1]);
     loop_close(&l);
