@@ -43,7 +43,8 @@ typedef struct gl_loop gl_loop;
     X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received)        \
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
     X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
-    X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)
+    X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future) \
+    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);

@@ -10,8 +10,7 @@ static const gl_params set_protocol_params =
 GL_PRIVATE int
 late_write(uint32_t *count, const char *warning)
 {
-    PyObject *limit = PyObject_GetAttrString(G.asyncio_constants,
-                                             "LOG_THRESHOLD_FOR_CONNLOST_WRITES");
+    PyObject *limit = PyObject_GetAttr(G.asyncio_constants, G.s_LOG_THRESHOLD_FOR_CONNLOST_WRITES);
     long threshold = limit ? PyLong_AsLong(limit) : -1;
     Py_XDECREF(limit);
     if (threshold == -1 && PyErr_Occurred())
