@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import hostile
@@ -24,10 +23,6 @@ LIMIT = 200
 pytestmark = [
     pytest.mark.skipif(
         "GOLOOP_SANITIZE" in os.environ, reason="the sanitizer's allocator is refused nothing"
-    ),
-    pytest.mark.skipif(
-        bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-        reason="not settled there: one of the types fails, by whose fault is not known",
     ),
     pytest.mark.skipif(
         os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="it is about goloop's types"
