@@ -110,8 +110,8 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
  * lock as briefly as can be. */
 #ifdef GL_FREE_THREADED
 #define BRIEFLY(loop)                                                                         \
-    __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false};            \
-    if (GL_READ((loop)->debug))                                                                      \
+    GL_GUARD_LATER;                                                                           \
+    if (GL_READ((loop)->debug))                                                               \
         gl_guard_begin(&guard_here, loop);                                                    \
     else                                                                                      \
         gl_guard_begin_briefly(&guard_here, loop)

@@ -4,9 +4,9 @@
  *
  * gl_guard_type() changes a type that was made, and is not used yet:
  *
- *   methods     the function of each method descriptor becomes one of the thunks below, which
- *               takes the lock and calls it.  So all callers come by: a call through the
- *               descriptor, a bound method that somebody kept, super()
+ *   methods     the descriptor of each gets another type, whose call takes the lock and goes on
+ *               as before.  All callers come by there: a call through the descriptor, a bound
+ *               method that somebody kept, super()
  *   attributes  getter and setter likewise; a member becomes an attribute with both
  *   tp_dealloc, tp_clear, tp_finalize: likewise, for types whose end changes what is not their
  *               own (GL_GUARD_ENDS)
@@ -63,10 +63,6 @@ guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t home)
     gl_guard_begin(guard, loop);
 }
 
-#define GUARDED(home)                                                                         \
-    __attribute__((cleanup(gl_guard_end))) gl_guard guard = {.begun = false};                 \
-    guard_enter(&guard, self, home)
-
 static void
 make_immortal(PyObject *o)
 {
@@ -79,109 +75,55 @@ make_immortal(PyObject *o)
 
 /* ---- methods ------------------------------------------------------------------------------ */
 
-/* For each way of passing arguments a row of functions: the one with number k calls what is noted
- * at k. */
-#define SIXTEEN(X, h)                                                                         \
-    X(h##0) X(h##1) X(h##2) X(h##3) X(h##4) X(h##5) X(h##6) X(h##7)                           \
-    X(h##8) X(h##9) X(h##A) X(h##B) X(h##C) X(h##D) X(h##E) X(h##F)
-#define ROW(X)                                                                                \
-    SIXTEEN(X, 0) SIXTEEN(X, 1) SIXTEEN(X, 2) SIXTEEN(X, 3)                                   \
-    SIXTEEN(X, 4) SIXTEEN(X, 5) SIXTEEN(X, 6) SIXTEEN(X, 7)
+/* What the descriptor of a guarded method has for its definition. */
+typedef struct guarded_method {
+    PyMethodDef def;
+    vectorcallfunc call;      /* the descriptor's own: looks at the arguments, and calls */
+    Py_ssize_t home;
+} guarded_method;
 
-/* row: the kind's number; type: of the function; parameters behind self, and as they are passed */
-#define THUNK(row, name, type, parameters, passed)                                            \
-    static inline PyObject *name(int k, PyObject *self _ parameters)                          \
-    {                                                                                         \
-        const gl_guarded_method *m = &G.guards.method[row][k];                                \
-        GUARDED(m->home);                                                               \
-        return ((type)m->function)(self _ passed);                                            \
-    }
-#define _ ,
-THUNK(0, call_noargs, PyCFunction, PyObject *none, none)
-THUNK(1, call_onearg, PyCFunction, PyObject *arg, arg)
-THUNK(2, call_fast, PyCFunctionFast, PyObject *const *args _ Py_ssize_t n, args _ n)
-THUNK(3, call_fastkw, PyCFunctionFastWithKeywords,
-      PyObject *const *args _ Py_ssize_t n _ PyObject *names, args _ n _ names)
-THUNK(4, call_varargs, PyCFunctionWithKeywords, PyObject *args _ PyObject *kwargs,
-      args _ kwargs)
-THUNK(5, call_method, PyCMethod, PyObject *const *args _ Py_ssize_t n _ PyObject *names,
-      m->defining _ args _ n _ names)
-#undef _
-
-#define NOARGS(k) static PyObject *noargs_##k(PyObject *s, PyObject *a) { return call_noargs(0x##k, s, a); }
-#define ONEARG(k) static PyObject *onearg_##k(PyObject *s, PyObject *a) { return call_onearg(0x##k, s, a); }
-#define FAST(k) static PyObject *fast_##k(PyObject *s, PyObject *const *a, Py_ssize_t n) { return call_fast(0x##k, s, a, n); }
-#define FASTKW(k) static PyObject *fastkw_##k(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *names) { return call_fastkw(0x##k, s, a, n, names); }
-#define VARARGS(k) static PyObject *varargs_##k(PyObject *s, PyObject *a, PyObject *kw) { return call_varargs(0x##k, s, a, kw); }
-#define METHOD(k) static PyObject *method_##k(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *names) { return call_method(0x##k, s, a, n, names); }
-ROW(NOARGS)
-ROW(ONEARG)
-ROW(FAST)
-ROW(FASTKW)
-ROW(VARARGS)
-ROW(METHOD)
-
-#define POINTER(k) (void (*)(void))noargs_##k,
-static void (*const noargs_row[])(void) = {ROW(POINTER)};
-#undef POINTER
-#define POINTER(k) (void (*)(void))onearg_##k,
-static void (*const onearg_row[])(void) = {ROW(POINTER)};
-#undef POINTER
-#define POINTER(k) (void (*)(void))fast_##k,
-static void (*const fast_row[])(void) = {ROW(POINTER)};
-#undef POINTER
-#define POINTER(k) (void (*)(void))fastkw_##k,
-static void (*const fastkw_row[])(void) = {ROW(POINTER)};
-#undef POINTER
-#define POINTER(k) (void (*)(void))varargs_##k,
-static void (*const varargs_row[])(void) = {ROW(POINTER)};
-#undef POINTER
-#define POINTER(k) (void (*)(void))method_##k,
-static void (*const method_row[])(void) = {ROW(POINTER)};
-#undef POINTER
-
-static const struct {
-    int flags;
-    void (*const *row)(void);
-} rows[GL_GUARD_ROWS] = {
-    {METH_NOARGS, noargs_row},
-    {METH_O, onearg_row},
-    {METH_FASTCALL, fast_row},
-    {METH_FASTCALL | METH_KEYWORDS, fastkw_row},
-    {METH_VARARGS | METH_KEYWORDS, varargs_row},
-    {METH_METHOD | METH_FASTCALL | METH_KEYWORDS, method_row},
-};
-
-/* A guarded copy of a method of `defining`; NULL with an exception. */
-static PyMethodDef *
-guarded_method(const PyMethodDef *method, PyTypeObject *defining, Py_ssize_t home)
+static PyObject *
+method_call(PyObject *descr, PyObject *const *args, size_t nargsf, PyObject *names)
 {
-    for (int row = 0; row < GL_GUARD_ROWS; row++) {
-        int flags = method->ml_flags;
-        if (rows[row].flags != (flags == METH_VARARGS ? METH_O : flags)) /* both pass one object */
-            continue;
-        int k = G.guards.methods[row]++;
-        PyMethodDef *def = k < GL_GUARD_METHODS ? PyMem_RawMalloc(sizeof *def) : NULL;
-        if (def == NULL)
-            break;
-        *def = *method;
-        G.guards.method[row][k] =
-            (gl_guarded_method){(void (*)(void))def->ml_meth, defining, home};
-        def->ml_meth = (PyCFunction)rows[row].row[k];
-        def->ml_flags &= ~METH_METHOD;
-        return def;
-    }
-    PyErr_Format(PyExc_SystemError, "goloop: no guard for %s", method->ml_name);
-    return NULL;
+    const guarded_method *m = (const guarded_method *)((PyMethodDescrObject *)descr)->d_method;
+    GL_GUARD_LATER;
+    if (PyVectorcall_NARGS(nargsf) > 0 && PyObject_TypeCheck(args[0], PyDescr_TYPE(descr)))
+        guard_enter(&guard_here, args[0], m->home);
+    return m->call(descr, args, nargsf, names);
 }
+
+/* A bound method calls the descriptor.  A builtin_function_or_method would not: it has the
+ * function itself. */
+static PyObject *
+method_bind(PyObject *descr, PyObject *self, PyObject *type)
+{
+    if (self != NULL && PyObject_TypeCheck(self, PyDescr_TYPE(descr)))
+        return PyMethod_New(descr, self);
+    return PyMethodDescr_Type.tp_descr_get(descr, self, type);
+}
+
+/* CPython's, but for the call.  No class of its own module has it for a base, so that only a
+ * static type can.  lint: allow mutable-static: written at import, before there is a descriptor */
+static PyTypeObject method_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "method_descriptor",
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_base = &PyMethodDescr_Type,
+    .tp_descr_get = method_bind,
+};
 
 static int
 guard_method(PyMethodDescrObject *descr, Py_ssize_t home)
 {
-    PyMethodDef *def = guarded_method(descr->d_method, descr->d_common.d_type, home);
-    if (def == NULL)
+    guarded_method *m = PyMem_RawMalloc(sizeof *m);
+    if (m == NULL) {
+        PyErr_NoMemory();
         return -1;
-    descr->d_method = def;
+    }
+    *m = (guarded_method){*descr->d_method, descr->vectorcall, home};
+    descr->d_method = &m->def;
+    descr->vectorcall = method_call;
+    Py_SET_TYPE((PyObject *)descr, &method_type);
     return 0;
 }
 
@@ -198,7 +140,8 @@ static PyObject *
 attribute_get(PyObject *self, void *closure)
 {
     const guarded_attribute *a = closure;
-    GUARDED(a->home);
+    GL_GUARD_LATER;
+    guard_enter(&guard_here, self, a->home);
     return a->getset != NULL ? a->getset->get(self, a->getset->closure)
                              : PyMember_GetOne((char *)self, a->member);
 }
@@ -207,7 +150,8 @@ static int
 attribute_set(PyObject *self, PyObject *value, void *closure)
 {
     const guarded_attribute *a = closure;
-    GUARDED(a->home);
+    GL_GUARD_LATER;
+    guard_enter(&guard_here, self, a->home);
     return a->getset != NULL ? a->getset->set(self, value, a->getset->closure)
                              : PyMember_SetOne((char *)self, a->member, value);
 }
@@ -246,9 +190,10 @@ guard_member(PyTypeObject *type, PyObject *name, PyMemberDescrObject *descr, Py_
         return -1;
     a->member = m;
     PyObject *made = PyDescr_NewGetSet(type, &a->def);
-    int rc = made ? PyObject_SetAttr((PyObject *)type, name, made) : -1;
-    Py_XDECREF(made);
-    return rc;
+    if (made == NULL)
+        return -1;
+    make_immortal(made);
+    return PyObject_SetAttr((PyObject *)type, name, made);
 }
 
 /* ---- slots ------------------------------------------------------------------------------------ */
@@ -290,50 +235,6 @@ slot_dealloc(PyObject *self)
     Py_XDECREF((PyObject *)kept);
 }
 
-/* ---- what is inherited ---------------------------------------------------------------------- */
-
-/* What `type` is to have in the place of a base's descriptor; NULL with or without an exception. */
-static PyObject *
-guarded_copy(PyTypeObject *type, PyTypeObject *base, PyObject *descr, Py_ssize_t home)
-{
-    if (Py_IS_TYPE(descr, &PyMethodDescr_Type)) {
-        PyMethodDef *def = guarded_method(((PyMethodDescrObject *)descr)->d_method, base, home);
-        return def ? PyDescr_NewMethod(type, def) : NULL;
-    }
-    if (!Py_IS_TYPE(descr, &PyGetSetDescr_Type))
-        return NULL;
-    const PyGetSetDef *old = ((PyGetSetDescrObject *)descr)->d_getset;
-    guarded_attribute *a = attribute_new(old->name, old->doc, old->set != NULL, home);
-    if (a == NULL)
-        return NULL;
-    a->getset = old;
-    return PyDescr_NewGetSet(type, &a->def);
-}
-
-GL_PRIVATE int
-gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home)
-{
-    PyObject *own = PyType_GetDict(type), *inherited = PyType_GetDict(base);
-    PyObject *items = own && inherited ? PyDict_Items(inherited) : NULL;
-    int rc = items == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; rc == 0 && i < PyList_GET_SIZE(items); i++) {
-        PyObject *name = PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 0), *made = NULL;
-        rc = PyDict_Contains(own, name);
-        if (rc == 0)
-            made = guarded_copy(type, base, PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 1), home);
-        if (made != NULL) {
-            make_immortal(made);
-            rc = PyObject_SetAttr((PyObject *)type, name, made);
-        } else if (rc >= 0) {
-            rc = PyErr_Occurred() ? -1 : 0;
-        }
-    }
-    Py_XDECREF(items);
-    Py_XDECREF(inherited);
-    Py_XDECREF(own);
-    return rc;
-}
-
 /* ---- a type --------------------------------------------------------------------------------- */
 
 static bool
@@ -361,24 +262,49 @@ guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t home
 static int
 guard_entries(PyTypeObject *type, Py_ssize_t home, const char *const *free_names)
 {
-    PyObject *dict = PyType_GetDict(type), *items = dict ? PyDict_Items(dict) : NULL;
-    int rc = items == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; rc == 0 && i < PyList_GET_SIZE(items); i++) {
-        PyObject *name = PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 0);
-        PyObject *descr = PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 1);
+    PyObject *dict = PyType_GetDict(type), *name, *descr;
+    int rc = dict == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(dict, &i, &name, &descr);) {
+        if (Py_IS_TYPE(descr, &PyMethodDescr_Type) || Py_IS_TYPE(descr, &PyGetSetDescr_Type))
+            make_immortal(descr);
         if (!is_free(free_names, name))
             rc = guard_entry(type, name, descr, home);
     }
-    Py_CLEAR(items);
-    if (rc == 0 && (items = PyDict_Values(dict)) == NULL)
-        rc = -1;
-    for (Py_ssize_t i = 0; rc == 0 && i < PyList_GET_SIZE(items); i++) {
-        PyObject *descr = PyList_GET_ITEM(items, i);
-        if (Py_IS_TYPE(descr, &PyMethodDescr_Type) || Py_IS_TYPE(descr, &PyGetSetDescr_Type))
-            make_immortal(descr);
-    }
-    Py_XDECREF(items);
     Py_XDECREF(dict);
+    return rc;
+}
+
+/* What `type` is to have in the place of a base's descriptor; NULL with or without an exception. */
+static PyObject *
+guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t home)
+{
+    PyObject *made = NULL;
+    if (Py_IS_TYPE(descr, &PyMethodDescr_Type))
+        made = PyDescr_NewMethod(base, ((PyMethodDescrObject *)descr)->d_method);
+    else if (Py_IS_TYPE(descr, &PyGetSetDescr_Type))
+        made = PyDescr_NewGetSet(base, ((PyGetSetDescrObject *)descr)->d_getset);
+    if (made != NULL && guard_entry(NULL, NULL, made, home) < 0)
+        Py_CLEAR(made);
+    return made;
+}
+
+GL_PRIVATE int
+gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home)
+{
+    PyObject *own = PyType_GetDict(type), *inherited = PyType_GetDict(base), *name, *descr;
+    int rc = own == NULL || inherited == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(inherited, &i, &name, &descr);) {
+        rc = PyDict_Contains(own, name);
+        PyObject *made = rc == 0 ? guarded_copy(base, descr, home) : NULL;
+        if (made != NULL) {
+            make_immortal(made);
+            rc = PyObject_SetAttr((PyObject *)type, name, made);
+        } else if (rc >= 0) {
+            rc = PyErr_Occurred() ? -1 : 0;
+        }
+    }
+    Py_XDECREF(inherited);
+    Py_XDECREF(own);
     return rc;
 }
 
@@ -390,7 +316,8 @@ gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
         PyErr_SetString(PyExc_SystemError, "goloop: too many guarded types");
         return -1;
     }
-    if (guard_entries(type, home, free_names) < 0)
+    method_type.tp_getset = PyMethodDescr_Type.tp_getset; /* or its __doc__ were one of its own */
+    if (PyType_Ready(&method_type) < 0 || guard_entries(type, home, free_names) < 0)
         return -1;
     gl_guarded_type *t = &G.guards.type[G.guards.types];
     *t = (gl_guarded_type){type, home, type->tp_dealloc, type->tp_finalize, type->tp_clear};

@@ -42,9 +42,12 @@ GL_PRIVATE_INLINE void gl_guard_begin_briefly(gl_guard *guard, struct gl_loop *l
 GL_PRIVATE_INLINE void gl_guard_begin_self(gl_guard *guard, PyObject *self);
 GL_PRIVATE_INLINE void gl_guard_end(gl_guard *guard);
 
+/* What guard_here begins to hold ends with the block. */
+#define GL_GUARD_LATER                                                                        \
+    __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false}
 /* Holds the loop's lock to the end of the block. */
 #define GL_GUARD(loop)                                                                        \
-    __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false};            \
+    GL_GUARD_LATER;                                                                           \
     gl_guard_begin(&guard_here, (struct gl_loop *)(loop))
 #else
 #define GL_GUARD(loop) ((void)0)

@@ -63,7 +63,7 @@ is_original(const struct gl_rule_class *r, PyTypeObject *type, PyObject *name, P
     PyObject *own = NULL;
     if (found != NULL && PyFunction_Check(found) && PyFunction_GET_GLOBALS(found) == r->globals)
         own = ((PyCodeObject *)PyFunction_GET_CODE(found))->co_name;
-    else if (found != NULL && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
+    else if (found != NULL && PyObject_TypeCheck(found, &PyMethodDescr_Type) &&
              PyType_IsSubtype(type, PyDescr_TYPE(found)))
         own = PyDescr_NAME(found);
     return own != NULL && PyUnicode_Compare(own, name) == 0;

@@ -100,19 +100,12 @@ typedef struct gl_task_node {
 #ifdef GL_FREE_THREADED
 /* What state/guard.c has changed, at import. */
 #define GL_GUARD_TYPES 16
-#define GL_GUARD_ROWS 6
-#define GL_GUARD_METHODS 128
 typedef struct gl_guarded_type {
     PyTypeObject *type;
     Py_ssize_t home;              /* offset of gl_home, or GL_HOME_ITSELF and so on */
     destructor dealloc, finalize; /* its own */
     inquiry clear;
 } gl_guarded_type;
-typedef struct gl_guarded_method {
-    void (*function)(void);
-    PyTypeObject *defining;       /* that METH_METHOD passes */
-    Py_ssize_t home;
-} gl_guarded_method;
 #endif
 
 /* All that the module keeps for its own.  It is loaded once in a process (module.c), so this
@@ -217,8 +210,6 @@ struct gl_globals {
     struct {
         gl_guarded_type type[GL_GUARD_TYPES];
         int types;
-        gl_guarded_method method[GL_GUARD_ROWS][GL_GUARD_METHODS];
-        int methods[GL_GUARD_ROWS];
         destructor dealloc;       /* tp_dealloc of types whose end is guarded */
     } guards;
 #endif
