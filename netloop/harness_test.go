@@ -57,7 +57,7 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	checkDescriptors(t)
 	l := &loop{t: t}
 	block := memory(t, int(unsafe.Sizeof(Shared{})))
-	subs := memory(t, testSubmissions*SubmissionSize)
+	subs := memory(t, testSubmissions*int(unsafe.Sizeof(Submission{})))
 	cmps := memory(t, int(size.completions)*int(unsafe.Sizeof(Completion{})))
 	arena := memory(t, int(size.arena)+ArenaSlack)
 	l.sh = (*Shared)(unsafe.Pointer(unsafe.SliceData(block)))

@@ -2,15 +2,6 @@ package netloop
 
 import "math/bits"
 
-// Buckets is how many a Histogram has.
-const Buckets = 164
-
-// Histogram is gl_histogram, see there: buckets of a quarter of a power of two.
-type Histogram struct {
-	Count, Sum, Most uint64
-	Bucket           [Buckets]uint64
-}
-
 // add notes a value; one below 0, which a clock cannot yield, counts as 0.
 func (h *Histogram) add(value int64) {
 	if !countMetrics {

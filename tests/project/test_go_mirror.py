@@ -1,0 +1,31 @@
+"""Go's mirror of the header that C and Go share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+go_mirror = pytest.importorskip("go_mirror", reason="tools/ belongs to the checkout")
+
+
+def test_gos_mirror_is_that_of_the_header() -> None:
+    for path, content in go_mirror.files().items():
+        assert path.read_text() == content, f"run tools/go_mirror.py: {path.name} is out of date"
+
+
+def test_what_the_mirror_cannot_say_is_refused() -> None:
+    text = "typedef struct gl_x {\n    %s;\n} gl_x;"
+    assert go_mirror.structs(text % "uint64_t a, *b")["gl_x"] == [
+        ("uint64_t", "", "a", ""),
+        ("uint64_t", "*", "b", ""),
+    ]
+    for member in ("void (*f)(void)", "uint32_t bit : 1"):
+        with pytest.raises(ValueError, match="gl_x"):
+            go_mirror.structs(text % member)
+    with pytest.raises(ValueError, match="no type of Go for long"):
+        go_mirror.mirror(text % "long a")
