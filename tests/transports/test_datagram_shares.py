@@ -1,7 +1,7 @@
 """Callbacks that take long: how many datagrams of a socket an iteration brings, and what waits.
 
 No test here asks how long anything took.  A callback goes on until it has surely had its share:
-for as long as has passed since the poll that brought its datagram, and half a millisecond more.
+for as long as has passed since the poll that brought its datagram, and a millisecond more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocols import until
 
 Loop = asyncio.AbstractEventLoop
 
-LEAST = 500_000  # ns; SHARE_LEAST in pybridge/core/transports/datagram.h
+LEAST = 1_000_000  # ns; SHARE_LEAST in pybridge/core/transports/datagram.h
 
 
 class Iterations:
