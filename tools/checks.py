@@ -142,7 +142,7 @@ def lint_c() -> bool:
     """No misuse of Python's C API that the lint knows."""
     return all(
         [
-            _passes(tooling().python, "tools/lint_c.py", "pybridge/core"),
+            _passes(tooling().python, "tools/lint_c.py", "pybridge/core", "pybridge/golib"),
             _passes(tooling().python, "tools/lint_flow.py", "pybridge/core", "pybridge/golib"),
         ]
     )

@@ -30,6 +30,7 @@ from lint_c import Finding, Source
 # ---- the house ------------------------------------------------------------------
 
 CORE = "core"
+GOLIB = "golib/"
 # In order: a room may include the public headers of those above it.
 ROOMS = (
     "runtime",
@@ -50,8 +51,9 @@ PREFIX = "gl_"
 
 FILE_LINES = 600
 FUNCTION_LINES = 60  # from brace to brace
-# All .c and .h files of pybridge/core, abi.h, and the headers of golib.
-PRODUCT_LINES = 21_270
+# All C of the product: pybridge/core, pybridge/golib and abi.h.  It only shrinks: CONTRIBUTING.md,
+# "What a new mechanism must be worth".
+PRODUCT_LINES = 22_061
 
 # ---- reading the tree ----------------------------------------------------------------
 
@@ -284,7 +286,8 @@ def house(texts: dict[str, str]) -> House:
 
 def read(pybridge: Path) -> dict[str, str]:
     """The texts of the product's C."""
-    paths = [pybridge / "abi.h", *pybridge.glob("golib/*.h"), *pybridge.rglob(f"{CORE}/**/*.[ch]")]
+    paths = [pybridge / "abi.h", *pybridge.glob("golib/*.[ch]")]
+    paths += pybridge.rglob(f"{CORE}/**/*.[ch]")
     return {
         path.relative_to(pybridge).as_posix(): path.read_text()
         for path in sorted(set(paths))
@@ -320,6 +323,8 @@ def include(tree: House) -> Hits:
 
 def _include(tree: House, file: File, name: str) -> str | None:
     room = PurePosixPath(name).parts[0]
+    if file.path.startswith(GOLIB):  # where a header stands beside the file that includes it
+        return f"{name} is the extension's" if room in ROOMS else None
     if name in SHARED or (name.endswith(".h") and room == "golib"):
         return None
     if room not in ROOMS or "/" not in name:

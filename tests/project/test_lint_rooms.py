@@ -266,6 +266,13 @@ def test_a_product_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"has {lines} lines" in finding.text
 
 
+def test_the_librarys_c_includes_no_room() -> None:
+    own = '#include "resolve.h"\n#include "../abi.h"\n'
+    assert broken("golib/resolve.c", own) == []
+    wrong = own + '#include "state/state.h"\n'
+    assert broken("golib/resolve.c", wrong) == [("include", "golib/resolve.c")]
+
+
 def test_the_status_tells_of_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path, text in CLEAN.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -273,7 +280,7 @@ def test_the_status_tells_of_findings(tmp_path: Path, capsys: pytest.CaptureFixt
     assert lint_rooms.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{len(CLEAN)} files, 0 findings\n"
     (tmp_path / "core/state/more.c").write_text("static int count;\n")
-    (tmp_path / "golib/ignored.c").write_text("static int count;\n")
+    (tmp_path / "golib/monitor.c").write_text('#include "monitor.h"\nstatic int count;\n')
     assert lint_rooms.main([str(tmp_path)]) == 1
     said = capsys.readouterr().out.splitlines()
     where = f"{tmp_path}/core/state/more.c:1"
@@ -287,6 +294,9 @@ def test_the_table_is_of_the_extensions_rooms() -> None:
     for room in lint_rooms.ROOMS:
         assert tree.door(room), room
     assert {file.room for file in tree.files.values()} <= {"", "module.c", *lint_rooms.ROOMS}
+    # The budget is of the library's C, too.
+    every = {str(path.relative_to(ROOT / "pybridge")) for path in ROOT.rglob("pybridge/**/*.[ch]")}
+    assert {path for path in every if "/testdata/" not in path} == set(tree.files)
     # The parser sees the definitions, and who uses them.
     used = [name for name, rooms in tree.used_in.items() if len(rooms) > 1]
     assert len(tree.used_in) > 500
