@@ -35,13 +35,8 @@ sys.path.insert(0, str(ROOT / "build_backend"))
 
 from goloop_build import toolchain  # noqa: E402
 
-# Programs that each print a CPython, where the checkout has such neighbours.
-GET_PYTHON = (
-    ("../shared/bin/get-python", "3.15"),
-    ("../shared/bin/get-python", "3.14"),
-    ("../shared/bin/get-python314",),
-    ("../shared/bin/get-python", "3.13t"),
-)
+# A program of the tree's that prints further CPythons, one a line, where it knows any.
+PYTHONS = ROOT / ".ci" / "pythons"
 
 
 class Failed(Exception):
@@ -248,21 +243,14 @@ def _candidates() -> Iterator[str]:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for path in sorted(pyenv.glob("versions/3.*/bin/python3")):
         yield str(path)
-    for script, *arguments in GET_PYTHON:
-        if not (ROOT / script).exists():
-            continue
+    more = os.environ.get("GOLOOP_PYTHONS")
+    if more is not None:
+        yield from filter(None, more.split(os.pathsep))
+    elif PYTHONS.exists():
         done = subprocess.run(
-            [ROOT / script, *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
+            [PYTHONS], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
         )
-        if done.returncode == 0:
-            yield done.stdout.split("\n")[0].strip()
-        else:
-            words = " ".join([script, *arguments])
-            say(f"{words} gave no interpreter (exit status {done.returncode})")
+        yield from done.stdout.splitlines()
 
 
 # ---- virtual environments --------------------------------------------------------

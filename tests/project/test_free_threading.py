@@ -41,7 +41,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(environments, "interpreter", interpreter)
     default = known("default", (3, 13, 0), "3.13")
     monkeypatch.setattr(environments, "default_interpreter", lambda: default)
-    monkeypatch.setattr(environments, "GET_PYTHON", ())
+    monkeypatch.setenv("GOLOOP_PYTHONS", "")
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
@@ -58,6 +58,21 @@ def test_free_threaded_interpreters_are_versions_of_their_own(path: Path) -> Non
     # The last one has a GIL: it is the one for the tests that only one has.
     assert found == ["3.13t", "3.14t", "3.15t", "3.12", "3.13"]
     assert environments.free_threaded_interpreter().tag == "3.15t"
+
+
+def test_further_interpreters_are_named_or_printed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("named", "printed"):
+        (path / name).write_text(f"3.14.{len(name)} 3.14")
+    monkeypatch.setenv("GOLOOP_PYTHONS", f"{path / 'named'}{os.pathsep}")
+    assert [each.program for each in environments.all_interpreters()][-1] == str(path / "named")
+    monkeypatch.delenv("GOLOOP_PYTHONS")
+    monkeypatch.setattr(environments, "PYTHONS", path / "pythons")
+    assert [each.program for each in environments.all_interpreters()] == ["default"]
+    (path / "pythons").write_text(f"#!/bin/sh\necho {path / 'printed'}\n")
+    (path / "pythons").chmod(0o755)
+    assert [each.program for each in environments.all_interpreters()][-1] == str(path / "printed")
 
 
 def test_without_a_free_threaded_interpreter_its_checks_are_skipped(path: Path) -> None:
