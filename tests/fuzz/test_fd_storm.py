@@ -4,10 +4,10 @@ hold."""
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import ended
 import pytest
 
 STORM = Path(__file__).parent / "fd_storm.py"
@@ -20,16 +20,8 @@ LIMIT = 300 + ROUNDS // 20
 
 @pytest.mark.timeout(LIMIT + 30)
 def test_no_byte_goes_astray(loop_name: str) -> None:
-    command = [sys.executable, str(STORM), "--loop", loop_name, "--rounds", str(ROUNDS)]
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    command = [str(STORM), "--loop", loop_name, "--rounds", str(ROUNDS)]
+    done = ended.python(*command, limit=LIMIT)
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith(f"{ROUNDS} rounds, wrong: nothing\n")
 
@@ -37,14 +29,6 @@ def test_no_byte_goes_astray(loop_name: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 def test_goloops_own_numbers_become_others_and_nobody_is_harmed() -> None:
     rounds = ROUNDS // 50
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", str(OWN_STORM), "--rounds", str(rounds)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = ended.python("-X", "faulthandler", str(OWN_STORM), "--rounds", str(rounds), limit=LIMIT)
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith(f" in {rounds} rounds, wrong: nothing\n"), done.stdout

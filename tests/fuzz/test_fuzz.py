@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import ended
 import pytest
 from fuzz import trail
 
@@ -17,19 +16,9 @@ LIMIT = 500
 
 def run(program: str, path: Path, *words: object) -> None:
     """Runs a fuzzer; tells what it did last if it failed, or its interpreter died."""
-    command = [sys.executable, str(HERE / program), "--trail", str(path / "trail")]
-    done = subprocess.run(
-        [*command, *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        # Memory that was freed is filled, so that using it is noticed.
-        env={"PYTHONMALLOC": "debug", **os.environ},
-        timeout=LIMIT,
-        check=False,
-    )
+    # Memory that was freed is filled, so that using it is noticed.
+    command = [str(HERE / program), "--trail", str(path / "trail")]
+    done = ended.python(*command, *map(str, words), limit=LIMIT, PYTHONMALLOC="debug")
     if done.returncode != 0:
         last = "\n".join(trail.read(path / "trail"))
         pytest.fail(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}\nlast:\n{last}")

@@ -7,10 +7,10 @@ behind it are made by the next process.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import ended
 import hostile
 import pytest
 from fuzz import trail
@@ -31,20 +31,11 @@ def test_no_hostile_argument_crashes_or_hangs_the_process(kind: str, tmp_path: P
     told: list[str] = []
     first = 0
     for _ in range(DEATHS):
-        done = subprocess.run(
-            [
-                *(sys.executable, str(PROGRAM), "--types", kind, *WHICH),
-                *("--trail", str(path), "--first", str(first)),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            # Memory that was freed is filled, so that using it is noticed.
-            env={"PYTHONMALLOC": "debug", **os.environ},
-            timeout=LIMIT,
-            check=False,
+        # Memory that was freed is filled, so that using it is noticed.
+        done = ended.python(
+            *(PROGRAM, "--types", kind, *WHICH, "--trail", path, "--first", first),
+            limit=LIMIT,
+            PYTHONMALLOC="debug",
         )
         if done.returncode == 0:
             break

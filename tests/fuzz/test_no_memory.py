@@ -7,10 +7,9 @@ done by hand, it also looks whether a call that failed leaves memory behind.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import ended
 import hostile
 import pytest
 from fuzz import trail
@@ -34,15 +33,6 @@ pytestmark = [
 @pytest.mark.parametrize("kind", hostile.MAKERS)
 def test_each_allocation_of_each_entry_may_fail(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "trail"
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), "--types", kind, "--trail", str(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=LIMIT,
-        check=False,
-    )
+    done = ended.python(str(PROGRAM), "--types", kind, "--trail", str(path), limit=LIMIT)
     last = trail.read(path, 1)[-1:]
     assert done.returncode == 0, f"status {done.returncode} at {last}\n{done.stdout[-4000:]}"

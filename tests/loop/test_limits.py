@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 
+import ended
 import pytest
 
 TIME_LIMIT = 100  # seconds
@@ -28,15 +28,7 @@ def new_loop():
 
 def run(program: str, loop: str, *arguments: str) -> tuple[int, str]:
     """Runs a program; its exit code (negative: the signal it died of) and its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + program, loop, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
-    )
+    done = ended.python("-c", PRELUDE + program, loop, *arguments, limit=TIME_LIMIT)
     return done.returncode, done.stdout
 
 

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 from tls_tools import client_context, server_context
 
@@ -667,15 +668,7 @@ for thread in openers + askers:
 
 def test_loops_that_others_close_meanwhile_are_told_or_not() -> None:
     """A storm in a process of its own: without a GIL, and a copy of the figures, it crashed."""
-    done = subprocess.run(
-        [sys.executable, "-c", CLOSED_MEANWHILE],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = ended.python("-c", CLOSED_MEANWHILE, limit=110)
     assert (done.returncode, done.stdout) == (0, "")
 
 

@@ -6,10 +6,9 @@ GOLOOP_TEST_LOOPS_SECONDS sets how long (10 seconds where it is unset).
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import ended
 import pytest
 
 STORM = Path(__file__).parent / "loops_storm.py"
@@ -23,14 +22,8 @@ LIMIT = SECONDS + 150
 )
 @pytest.mark.timeout(LIMIT + 30)
 def test_loops_in_threads_lose_nothing() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error::ResourceWarning", str(STORM), "--seconds", str(SECONDS)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        check=False,
+    done = ended.python(
+        "-W", "error::ResourceWarning", str(STORM), "--seconds", str(SECONDS), limit=LIMIT
     )
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith("wrong: nothing\n"), done.stdout

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 
 import goloop
@@ -29,15 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.timeout(LIMIT + 30)
 def test_threads_that_misuse_a_loop_crash_nothing() -> None:
-    done = subprocess.run(
-        [sys.executable, str(STORM), "--seconds", str(SECONDS)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = ended.python(str(STORM), "--seconds", str(SECONDS), limit=LIMIT)
     assert done.returncode == 0, done.stdout
 
 
@@ -87,15 +80,7 @@ print(ran, sorted(seen & {"child", "parent", "main", "steps"}))
 @pytest.mark.timeout(LIMIT + 30)
 def test_who_looks_at_a_busy_loop_crashes_nothing() -> None:
     """As `goloop top` and the watchdog do, but all the time."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOOKS, str(SECONDS)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = ended.python("-c", LOOKS, str(SECONDS), limit=LIMIT)
     assert (done.returncode, done.stdout) == (0, "[None] ['child', 'main', 'parent', 'steps']\n")
 
 
@@ -204,15 +189,7 @@ def test_what_was_posted_before_comes_before() -> None:
 
 def test_a_thread_that_says_it_runs_the_loop_miscounts_nothing() -> None:
     """_thread_id can be written; who runs the loop is not read from it."""
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", IMPOSTOR],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = ended.python("-X", "faulthandler", "-c", IMPOSTOR, limit=100)
     assert (done.returncode, done.stdout) == (0, "True\n")
 
 

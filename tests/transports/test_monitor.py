@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 from protocols import Recorder, turns
 
@@ -260,15 +261,7 @@ def monitor():
 
 def passes(program: str, *, expect: int = 0) -> str:
     """Runs a program that must end as expected."""
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", GOLOOP_ONLY + program],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = ended.python("-X", "faulthandler", "-c", GOLOOP_ONLY + program, limit=100)
     assert done.returncode == expect, f"ended with {done.returncode}\n{done.stdout}"
     return done.stdout
 

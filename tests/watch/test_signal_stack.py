@@ -6,9 +6,7 @@ handlers nest.  Each scenario is a program of its own, for it may die of a signa
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import ended
 import pytest
 
 TIME_LIMIT = 100  # seconds
@@ -65,15 +63,7 @@ def in_thread(function):
 
 def passes(program: str, loop: str) -> None:
     """Runs a program that must end well."""
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler=0", "-c", PRELUDE + program, loop],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
-    )
+    done = ended.python("-X", "faulthandler=0", "-c", PRELUDE + program, loop, limit=TIME_LIMIT)
     assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}"
 
 
