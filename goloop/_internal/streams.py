@@ -410,7 +410,11 @@ class Streams(CoreLoop):
 
         What nobody has cancelled is garbage: without a word, as the tasks are not the program's.
         """
-        for task in asyncio.all_tasks(self):
+        try:
+            tasks = asyncio.all_tasks(self)
+        except Exception:
+            return  # it asks every task there is, and one of another loop's may be broken
+        for task in tasks:
             waiting: Any = task
             coroutine = waiting.get_coro() if isinstance(task, asyncio.Task) else None
             if getattr(coroutine, "cr_code", None) is Streams._await_handshake.__code__:
