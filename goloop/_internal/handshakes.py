@@ -78,7 +78,8 @@ class Handshakes:
     def begin(self, loop: Any) -> None:
         """The loop is about to run."""
         if any(self._lines):
-            self._cancel()
+            if self._handle is not None:
+                self._handle.cancel()  # if an interrupt has not made the loop forget it
             self._schedule(loop)
 
     def _first_of_an_iteration(self, loop: Any) -> None:
@@ -89,28 +90,22 @@ class Handshakes:
     def _schedule(self, loop: Any) -> None:
         self._handle = loop.call_soon(self._begin_iteration, loop)
 
-    def _cancel(self) -> None:
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.cancel()
-
     def _begin_iteration(self, loop: Any) -> None:
+        answered, fresh, slow = self._lines
         try:
             self._iteration = loop._iterations
             now = self._clock()
             others = now - self._began - self._spent
             self._began, self._spent, self._budget = now, 0.0, max(SHARE * others, LEAST)
-            slow = self._lines[SLOW]
             first = slow[0] if slow else None
-            while self._spent <= self._budget and any(self._lines):
-                self._serve(next(filter(None, self._lines)))
+            while self._spent <= self._budget and (line := answered or fresh or slow):
+                self._serve(line)
             if first is not None and slow and slow[0] is first:
                 self._serve(slow)
         finally:
-            # A protocol's callback may have raised.  The handle is this one, or a second one where
-            # an interrupt has made the loop forget it.
-            self._cancel()
-            if any(self._lines):
+            # A protocol's callback may have raised.
+            self._handle = None
+            if answered or fresh or slow:
                 self._schedule(loop)
 
     def _serve(self, line: deque[Any]) -> None:

@@ -27,12 +27,9 @@ NOTHING, HEAD, WHOLE = range(3)
 class Records:
     """Where in its records one direction of a connection is."""
 
-    __slots__ = ("_head", "_left", "_strange")
-
-    def __init__(self) -> None:
-        self._head = b""  # less than a whole one
-        self._left = 0  # of the body
-        self._strange = False
+    _head = b""  # less than a whole one
+    _left = 0  # of the body
+    _strange = False
 
     def feed(self, data: Any) -> int:
         """Takes the next piece, and tells what has become complete by it."""

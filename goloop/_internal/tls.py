@@ -155,7 +155,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             line = self._handshake_line
             loop._handshakes.do(self)
             self._handshake_line = line
-        if self._handshake_waits:
+        if self._handshake_waits and self._incoming.pending >= READ_AHEAD:
             self._limit_reading()
 
     def _limit_reading(self) -> None:
@@ -201,7 +201,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             if self._app_transport_created:
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
             transport: Any = SSLTransport(self._loop, self)
-            vars(transport)["write"] = self._write  # behind a property that a program has made
+            transport.__dict__["write"] = self._write  # behind a property of a program's
             self._app_transport = transport
             self._app_transport_created = True
         return self._app_transport
@@ -218,7 +218,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     def _set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         _Inherited._set_write_buffer_limits(self, high, low)
-        self._limit_below()
+        if self._transport is not None:
+            self._limit_below()
 
     # The limits of the transport below, as they were found.
     _limits_below: tuple[int, int] | None = None
@@ -231,8 +232,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         below = self._transport
         if not isinstance(below, transports._FlowControlMixin):
             return
-        now = below.get_write_buffer_limits()
+        now = low, high = below.get_write_buffer_limits()
         if self._limits_below is None:
+            if high < self._outgoing_high_water and low <= self._outgoing_low_water:
+                return
             self._limits_below = now
         low, high = self._limits_below
         # asyncio's pauses above its limit, and TLS at it.
