@@ -2,9 +2,9 @@
 
 A handshake computes for a few hundred microseconds. Where two hundred clients come at once, doing
 all that there is to do in one iteration makes every timer and every other connection wait for all
-of them. So the handshakes of an iteration get a share of time: LEAST, and while one waits as much as
-the iteration before took outside of them (SHARE), where that is more. While none waits nothing is
-scheduled, so a few clients cost a loop no callback. A loop whose iterations are long thus gives
+of them. So the handshakes of an iteration get a share of time: LEAST, and while one waits as much
+as the iteration before took outside of them (SHARE), where that is more. While none waits nothing
+is scheduled, so a few clients cost a loop no callback. A loop whose iterations are long thus gives
 them more, and they wait for no more iterations than elsewhere. One is always done.
 
 Those for which no time is left wait for the next iterations, in three lines:
