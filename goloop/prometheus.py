@@ -236,7 +236,7 @@ class _Share:
     def _alone(self) -> Iterator[None]:
         """No other process is in here meanwhile, and no other thread of this one.
 
-        Another process may have stopped with the lock.  Who waits for it here has nothing that a
+        Another process may have stopped with the lock.  A waiter here has nothing that a
         fork, the end of the process or the thread that writes would wait for.
         """
         while True:

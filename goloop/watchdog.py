@@ -264,7 +264,7 @@ def _begin(loop: Any, ended: float | None = None) -> Blocked | None:
 
 
 def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
-    """The task that runs, and who awaits it."""
+    """The task that runs, and the tasks that await it."""
     task: Any = asyncio.current_task(loop)
     if task is None:
         return None, ()

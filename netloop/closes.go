@@ -7,7 +7,7 @@ import (
 
 // A listener that backs off because descriptors ran out goes on when one comes free. The
 // descriptors are the process's, so this is the one thing that reactors share: a
-// count of what was closed, and who wants to be woken when it grows.
+// count of what was closed, and the wakers to call when it grows.
 var closes closeCounter
 
 type closeCounter struct {

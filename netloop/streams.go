@@ -209,7 +209,7 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	}
 	large := s.large
 	n, done := r.receive(t, s)
-	// A pipe holds little, and who fills it wakes up as soon as it is read: what comes
+	// A pipe holds little, and its writer wakes up as soon as it is read: what comes
 	// meanwhile is taken too, which spares both sides a sleep. One time, and if there is a
 	// buffer that needs no copy: of many the first would have left the processor's cache
 	// when Python looks at it.

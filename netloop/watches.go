@@ -100,8 +100,8 @@ func (r *Reactor) await(t token, s *slot, direction interest) {
 	}
 }
 
-// hold tells the poller what a watch with somebody who waits is interested in. If that
-// fails, who waits is woken, and finds the reason by the next call.
+// hold tells the poller what a watch with a waiter is interested in. If that
+// fails, the waiter is woken, and finds the reason by the next call.
 func (r *Reactor) hold(t token, s *slot) {
 	w := &s.watch
 	held := w.want | w.once
@@ -164,7 +164,7 @@ func (r *Reactor) serveWatch(t token, s *slot) {
 		held |= oneShot
 	}
 	switch {
-	case s.held&edge != 0: // and who still waits is told by an edge as well
+	case s.held&edge != 0: // and a remaining waiter is told by an edge as well
 	case held == s.held && !s.spent:
 	case held == 0 && s.spent:
 	default:

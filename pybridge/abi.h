@@ -230,11 +230,11 @@ typedef struct gl_watchdog {
     size_t (*describe)(struct gl_shared *shared, char *out, size_t room);
 } gl_watchdog;
 
-/* Who asks this process about itself, for Python to answer; for the monitor where Python doesn't. */
+/* A client that asks about this process: Python answers, or the monitor where Python doesn't. */
 typedef struct gl_asker {
     int64_t since;           /* atomic, C: ns; since then a thread answers, or waits for the GIL to do
-                              * so; 0: it waits for who asks */
-    int32_t fd;              /* atomic, C: 1 + the connection; who sets it to 0 has it */
+                              * so; 0: it waits for a client */
+    int32_t fd;              /* atomic, C: 1 + the connection; whoever sets it to 0 has it */
     int32_t listener;        /* C's, and which file it is */
     uint64_t dev, ino;
     int32_t (*next)(void);   /* accepts another one, or returns -1; does not wait, needs no GIL */
@@ -280,7 +280,7 @@ typedef struct gl_shared {
     /* The monitor, see below. */
     uint32_t holds;          /* atomic: written by C with the GIL, and by Go in a call of C's */
     uint32_t guest;          /* atomic: the monitor's thread while it wants the reactor, or has it,
-                              * and for a moment who waits for that: a futex, see give_way */
+                              * and briefly the waiter's: a futex, see give_way */
     uint32_t fenced;         /* atomic: 1: there is no membarrier any more; 2: C has seen that */
     uint32_t awake;          /* atomic, C: the loop runs, and does not wait in a poll.  It may
                               * wait for the GIL after one */
@@ -418,7 +418,7 @@ typedef struct gl_table {
 
     /* Wakes the monitor, whose gl_shared.parked was seen set. */
     int32_t (*watch)(int32_t reactor);
-    /* For who holds, and has seen a guest: waits until the monitor is done, which takes some
+    /* For a holder that has seen a guest: waits until the monitor is done, which takes some
      * system calls that do not block, and lends it this thread's priority meanwhile. */
     int32_t (*give_way)(gl_shared *shared);
 

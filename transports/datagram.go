@@ -73,7 +73,7 @@ func (d *Datagram) Turned(n int) { d.lately = uint8(n) }
 // Receive receives one datagram to base; one that is longer than size is cut off.
 // Its sender's address and the length of that, which holds the room for it
 // beforehand, are at addr and addrLen in C memory. The length of a datagram may
-// be 0. Nothing means that none is there, Told that an error was.
+// be 0. The outcome Nothing is an empty socket, Told an error that was reported.
 func (d *Datagram) Receive(c *Calls, base, size, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
 	if !d.lease.Held() {
 		return 0, Told, syscall.EBADF

@@ -158,7 +158,7 @@ def process_id(text: str) -> int:
 
 
 def answering() -> list[int]:
-    """The processes that have a socket; those of other users too, who will not answer.
+    """The processes that have a socket; those of other users too, which will not answer.
 
     Files of processes that are gone are removed.
     """

@@ -5,11 +5,11 @@ Unix socket, to the program's own user and to root.  Nothing is opened unless as
 child answers too, by a thread and a socket of its own.
 
 On Linux the socket has an abstract name (unix(7)): no file is left behind, no setting of either
-side moves it, and who asks looks whether it is really the process that answers.  A process of
+side moves it, and the client looks whether it is really the process that answers.  A process of
 another PID namespace (another container) is neither asked nor answered.  Elsewhere it
 lies in a folder of the user's own.
 
-The protocol, version 1.  Who asks sends one line of JSON, and reads one JSON document to the end:
+The protocol, version 1.  A client sends one line of JSON, and reads one JSON document to the end:
 
     {"ask": "tasks"}    all unfinished tasks: "tasks" is a list of rows
     {"ask": "top"}      the process, its loops, their figures, tasks and connections; "tasks" and
@@ -120,7 +120,7 @@ def introspect() -> None:
     server = socket.socket(socket.AF_UNIX)
     try:
         _bind(server)
-        # Who asks while the GIL is held, and gives up, stays in the queue until it is let go.
+        # A client that gives up while the GIL is held stays in the queue until it is let go.
         server.listen(64)
         # What accepts must not wait for it: the monitor does so too, while the GIL is held.
         server.setblocking(False)
@@ -233,7 +233,7 @@ def _serve(server: socket.socket, file: File) -> None:
 
 
 def _next(server: socket.socket, file: File) -> socket.socket | None:
-    """The connection of who asks next; None once the socket is no more, or somebody else's."""
+    """The connection of the next client; None once the socket is no more, or somebody else's."""
     if chosen.native:
         from .. import _core
 
@@ -248,7 +248,7 @@ def _next(server: socket.socket, file: File) -> socket.socket | None:
         try:
             return server.accept()[0]
         except OSError:
-            time.sleep(0.02)  # who asked has gone, or no descriptors are left
+            time.sleep(0.02)  # the client has gone, or no descriptors are left
 
 
 def handle(client: socket.socket) -> None:

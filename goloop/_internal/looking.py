@@ -1,4 +1,4 @@
-"""What coroutines, threads and futures are doing, and who awaits a task, asked from any thread.
+"""What coroutines, threads and futures are doing, and what awaits a task, asked from any thread.
 
 In CPython 3.13 without the GIL the attributes of coroutines, frames and asyncio's own futures may
 not be read while another thread uses these. There the core looks, while the others stand still.
@@ -117,7 +117,7 @@ def waiting_tasks(found: Iterable[Any], wanted: set[int] | None = None) -> dict[
 
 
 def awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
-    """Who awaits it: directly, or through gather, wait, wait_for, shield or a TaskGroup."""
+    """What awaits it: directly, or through gather, wait, wait_for, shield or a TaskGroup."""
     parents, held = ends_of(task)
     found = [each for future in held for each in waiting.get(id(future), ())]
     return list({id(each): each for each in found + parents}.values())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    # Who waits for it, when it was asked, and what to call.
+    # Its waiter, when it was asked, and what to call.
     Question = tuple[asyncio.Future[Any], int, Callable[..., Any], tuple[Any, ...]]
     # Called in the loop's thread: the question, the answer, and the error or None.
     Settle = Callable[[Question, Any, BaseException | None], None]

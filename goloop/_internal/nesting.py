@@ -32,7 +32,7 @@ _EVENTS = ("get_event_loop", "_get_event_loop")
 
 
 def asked(loop: object, owner: type, asking: FrameType) -> NoReturn:
-    """An error for who wants to patch; the attribute `_nest_patched` is missing for all others."""
+    """An error for code that would patch; for all other code `_nest_patched` is missing."""
     if loop is None or asking.f_code.co_name != _ASKING:
         raise AttributeError(f"{owner.__name__!r} object has no attribute '_nest_patched'")
     _take_back(asking.f_globals)

@@ -3,9 +3,9 @@
 connect_read_pipe and connect_write_pipe are inherited and ask for transports here, as
 the subprocess transport does for a child's pipes.
 
-Who gives a file to connect_write_pipe has it too, and so may others: a print() or a child on the
-same stdout writes right behind write().  So such a pipe is written to at once, as asyncio's are.
-Only what goes to a child's stdin is collected, for nobody else has that pipe.
+A program that gives a file to connect_write_pipe has it too, and so may others: a print() or a
+child on the same stdout writes right behind write().  So such a pipe is written to at once, as
+asyncio's are.  Only what goes to a child's stdin is collected: no other code has that pipe.
 
 A socket that keeps messages apart has asyncio's own transports: its messages may be as long as
 asyncio's reads, and no two of them may become one.

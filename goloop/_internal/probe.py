@@ -52,7 +52,7 @@ class _ProbeLoop:
         self.steps.append(callback)
 
     def call_exception_handler(self, context: object) -> None:
-        """What ends here unawaited is ours, and nobody's business."""
+        """A coroutine that ends here unawaited is the probe's own: no warning."""
 
 
 def _expect(peek: Peek, obj: object, kind: str, /, **fields: object) -> None:

@@ -2,8 +2,8 @@
 
 Each loop that serves has a duplicate of the listening socket, a SharedSocket, and its reactor
 accepts by it.  So no loop needs another one: one that is busy accepts nothing meanwhile, and
-who is first gives the connection to the loop that has the fewest open ones, unless that one is
-known to be blocked.  What a loop has not begun after PATIENCE is taken back by who has given it:
+the first gives the connection to the loop that has the fewest open ones, unless that one is
+known to be blocked.  What a loop has not begun after PATIENCE is taken back by its giver:
 
     loop 0  accept ─┐              ┌─► assigned ─► call_soon_threadsafe ─► loop 0 starts it
     loop 1  accept ─┼─► Address ───┼─► assigned ─► ...                     loop 1
@@ -153,7 +153,7 @@ class Address:
     def share(self) -> SharedSocket:
         """A duplicate for one more loop."""
         if self._process != os.getpid():
-            self._begin()  # the loops are the parent's, and who has the lock is not here
+            self._begin()  # the loops are the parent's, and the lock's holder is not here
         sock = SharedSocket(
             self.sock.family, self.sock.type, self.sock.proto, os.dup(self.sock.fileno())
         )
@@ -189,7 +189,7 @@ class Address:
             return True
 
     def assign(self, connection: Connection, accepted_by: Member | None = None) -> Member | None:
-        """Gives a connection to the loop with the fewest, by preference to who accepted it.
+        """Gives a connection to the loop with the fewest; of equals, to the one that accepted it.
 
         That one is not blocked, for it has just accepted.
         """

@@ -146,11 +146,11 @@ class StreamTransport(_core.StreamTransport):
         return owner
 
     def _unexposed(self) -> socket.socket:
-        """The socket, for who neither sends on it nor gives it away."""
+        """The socket, for a caller that neither sends on it nor gives it away."""
         return self._socket() or self._closed_socket()
 
     def _closed_socket(self) -> socket.socket:
-        """One of the right family, for who asks a lost connection for its socket."""
+        """One of the right family, where a lost connection is asked for its socket."""
         name = self._raw_name(False)
         if isinstance(name, tuple):
             family = socket.AF_INET6 if len(name) == 4 else socket.AF_INET

@@ -159,7 +159,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._limit_reading()
 
     def _limit_reading(self) -> None:
-        """Who has not proved anything yet is not read without limit."""
+        """A peer that has not proved anything yet is not read without limit."""
         wait = self._handshake_waits and self._incoming.pending >= READ_AHEAD
         if wait == self._ssl_reading_paused or self._transport is None:
             return
@@ -296,7 +296,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         return context
 
     def _read_first(self) -> None:
-        """What came behind the handshake is read once who awaited it has run.
+        """What came behind the handshake is read once the task that awaited it has run.
 
         By start_tls() that is the first to know the transport, and may set a protocol or
         look at what was negotiated. An end that came meanwhile comes behind it.
@@ -388,9 +388,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         _Inherited._do_shutdown(self)
 
     def _control_app_writing(self) -> None:
-        """pause_writing() runs in the connection's context, and not in that of who writes.
+        """pause_writing() runs in the connection's context, and not in the writer's.
 
-        In a copy of it: who writes may be in the very context.
+        In a copy of it: the writer may be in the very context.
         """
         context = None if self._app_writing_paused else self._own_context()
         if context is None:

@@ -3,8 +3,8 @@
 asyncio's transports send within write(), so that whoever looks at the socket
 afterwards finds the bytes gone; goloop's collect what one iteration writes.  This
 asyncio.trsock.TransportSocket sends what waits before the socket is used for anything:
-shut down, given an option, asked for its names.  Who gets the number from it, a duplicate or
-the socket itself may send by that at any time: from then on each write() sends at once.
+shut down, given an option, asked for its names.  A caller that gets the number from it, a duplicate
+or the socket itself may send by that at any time: from then on each write() sends at once.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Watched:
 
     def _loop(self, loop: Row, index: int, now: float) -> Row:
         key = loop.get("id")
-        if key is None:  # who knows nothing of Python may not know the id
+        if key is None:  # the monitor may not know the id
             key = next(iter(self._before)) if len(self._before) == 1 else index
         metrics: Row | None = None
         if loop.get("metrics") is not None:

@@ -1,12 +1,12 @@
 /*
- * introspect.c: who asks a process whose GIL is held gets his answer from the monitor.
+ * introspect.c: where the GIL is held, the monitor answers the clients that ask this process.
  *
  * A thread of Python's answers (goloop/_internal/introspection.py), which needs the GIL.  Where it does
  * not get it though somebody waits (core/state/asker.c), this has Go answer: introspect.go tells what
  * the shared blocks and the watchdog know, and says that it is not all ("partial").
  *
  * introspect_look is the monitor thread's, with its lock; each answer has a thread of its own, so
- * that nobody who asks can hold up the monitor.
+ * that no client can hold up the monitor.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -28,7 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Who asks is given so long for each piece of his question, and of the answer.
+// A client is given so long for each piece of its question, and of the answer.
 const (
 	questionTime = time.Second
 	answerTime   = 10 * time.Second
@@ -36,7 +36,7 @@ const (
 	stackMost    = 32768
 )
 
-// partial is an answer that is being written. There is one for the process: who writes holds
+// partial is an answer that is being written. There is one for the process: the writer holds
 // the mutex, and the monitor's while it looks at a reactor.
 var partial struct {
 	sync.Mutex
@@ -51,7 +51,7 @@ var partial struct {
 func goloop_answer(fd C.int32_t) {
 	asker := int(fd)
 	defer func() { _ = unix.Close(asker) }()
-	// What stays unread would be a reset for who asks.
+	// What stays unread would be a reset for the client.
 	question := make([]byte, questionMost)
 	for got := 0; got < len(question) && !bytes.Contains(question[:got], []byte("\n")) &&
 		readyFor(asker, unix.POLLIN, questionTime); {

@@ -1,4 +1,4 @@
-/* introspect.h: answers who asks about a process whose GIL is held, see introspect.c. */
+/* introspect.h: answers clients that ask a process whose GIL is held, see introspect.c. */
 #ifndef GOLOOP_INTROSPECT_H
 #define GOLOOP_INTROSPECT_H
 

@@ -53,7 +53,7 @@ const (
 	uses      = 1 << (31 - indexBits)
 )
 
-// places are read without a lock; who changes them stores a changed copy.
+// places are read without a lock; a change stores a changed copy.
 var (
 	places   atomic.Pointer[[]place]
 	placesMu sync.Mutex

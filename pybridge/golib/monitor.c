@@ -112,9 +112,10 @@ monitor_has_fences(gl_shared *sh)
 
 /* ---- the guest ------------------------------------------------------------------------ *
  *
- * gl_shared.guest is a mutex that the monitor only tries.  Who waits for it has the GIL, and perhaps
- * a priority for real time on the processor on which the monitor was interrupted: to yield would let
- * nobody run there, for ever.  So it waits in the kernel, which gives its priority to the owner. */
+ * gl_shared.guest is a mutex that the monitor only tries.  A thread that waits for it has the GIL,
+ * and perhaps a priority for real time on the processor on which the monitor was interrupted: if it
+ * yielded, the monitor would never run there.  So it waits in the kernel, which gives its priority
+ * to the owner. */
 
 #define GUEST_YIELDS 20
 

@@ -21,18 +21,16 @@ import (
 //     reactor yields once in 8 ms. That costs two context switches.
 //
 // Where a later Go decides otherwise, this does no harm.
-
 //
-// More Ps than that would only be more threads: Go makes one when it has work and a
-// P to spare, which may be at any time, and ends the process where the system has
-// none to give. So the Ps follow the reactors, and the threads that two Ps want are
-// made with the library, whose start was preceded by a look whether there is room for
-// them (core/library_limits.c).
+// Each further P would only be a further thread. Go makes a thread when it has work and a
+// P to spare, at any time, and ends the process where the system refuses one. So the
+// number of Ps follows the number of reactors. The threads that two Ps need are made when
+// the library starts, after library_limits.c has found room for them.
 
-// procs bounds the Ps: by GOMAXPROCS where somebody has set it to another number than that of
-// the cores, else by the cores or mostProcs, whichever is more. A
-// reactor that finds no P waits until the monitor has taken one from another, which lasts
-// as long as Go's threads may be late (core/runtime/library_slack.c).
+// procs bounds the Ps: by GOMAXPROCS where the environment or the program has set it, else
+// by the number of cores or mostProcs, whichever is more. A reactor that finds no P waits
+// until Go's monitor has taken one from another, which lasts as long as Go's threads may be
+// late (library_slack.c).
 var procs = func() int {
 	n := runtime.GOMAXPROCS(0)
 	if n == runtime.NumCPU() {

@@ -202,7 +202,7 @@ turn(gl_loop *loop, int64_t timeout)
     Py_BEGIN_ALLOW_THREADS
     n = loop->go->turn(loop->reactor, timeout);
     if (timeout != 0)
-        gl_awake(loop); /* who keeps the GIL now blocks the loop */
+        gl_awake(loop); /* a thread that keeps the GIL now blocks the loop */
     Py_END_ALLOW_THREADS
 #ifdef GL_FREE_THREADED
     if (timeout != 0)
@@ -286,7 +286,7 @@ iterate(gl_loop *loop)
                 gl_current_flush(loop);
             r = gl_handle_is_cancelled(entry) ? 0 : gl_run_timed(loop, entry);
             if (Py_REFCNT(entry) > 1)
-                gl_handle_track(entry); /* by who scheduled it, or an exception handler */
+                gl_handle_track(entry); /* by its scheduler, or an exception handler */
             Py_DECREF(entry);
         }
         if (r < 0)

@@ -36,7 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* lint: allow mutable-static: the library is the process's; private.h says who may touch it */
+/* lint: allow mutable-static: the process's library; private.h says which threads touch it */
 GL_PRIVATE struct gl_library_state library;
 
 /* lint: allow mutable-static: written once, when the extension is loaded; any thread reads it */

@@ -175,7 +175,7 @@ GL_PRIVATE void signals_save(gl_signals *saved);
 /* Puts back every disposition that changed meanwhile, and the mask. */
 GL_PRIVATE void signals_restore(gl_signals *saved);
 /* Sets to SIG_DFL what points between two addresses: into a runtime that did not
- * survive the fork.  Only somebody who read a disposition while Go started and
+ * survive the fork.  Only a thread that read a disposition while Go started and
  * installed it again later can have left such a handler. */
 GL_PRIVATE void signals_forget(uintptr_t low, uintptr_t high);
 

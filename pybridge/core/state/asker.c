@@ -1,9 +1,9 @@
 /*
- * asker.c: who asks this process about itself, accepted without the GIL.
+ * asker.c: accepts, without the GIL, the clients that ask this process about itself.
  *
  * A thread of Python's (goloop/_internal/introspection.py) calls _next_asker() again and again.
  * Whom it gets waits in G.asker until the thread has the GIL.  Where that takes long, or the answer
- * does, the monitor takes him, and all who come after him (golib/introspect.c).
+ * does, the monitor takes that client, and all that come later (golib/introspect.c).
  *
  *     listener --- still ours? --- accept ---> G.asker --- the GIL ---> Python
  *                                                 '----- 0.5 s -------> the monitor
@@ -52,8 +52,8 @@ is_ours(int listener)
            now.st_ino == GL_READ(G.asker.ino);
 }
 
-/* The next connection of one who may ask, without waiting; -1 with errno, which is EBADF once the
- * listener is ours no more.  Needs no GIL. */
+/* The next connection of a client that may ask, without waiting; -1 with errno, which is EBADF once
+ * the listener is ours no more.  Needs no GIL. */
 static int32_t
 accept_asker(void)
 {
@@ -161,7 +161,7 @@ set_asker(PyObject *Py_UNUSED(module), PyObject *number)
 static PyMethodDef asker_functions[] = {
     {"_set_asker", GL_ONEARG(set_asker), PyDoc_STR("Where others ask: a listening socket, or -1.")},
     {"_next_asker", GL_ONEARG(next_asker),
-     PyDoc_STR("Waits for who asks next; a descriptor, or -1 where there is no such socket.")},
+     PyDoc_STR("Waits for the next client; a descriptor, or -1 where there is no such socket.")},
     {NULL, NULL, 0, NULL},
 };
 

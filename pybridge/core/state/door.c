@@ -9,12 +9,12 @@
  *         |
  *     gl_door_leave
  *
- * They are the monitor and who answers `goloop top`, which look at Python's memory, and who reports
- * a block.  A process may live on for long when Python has ended in it: in atexit handlers of C, or
- * in a host that has embedded it, perhaps with a second interpreter, in which goloop can't be loaded.
- * So atexit shuts the door for good, and waits for those inside.
+ * They are the monitor and the thread that answers `goloop top`, which look at Python's memory, and
+ * the one that reports a block.  A process may live on for long when Python has ended in it: in
+ * atexit handlers of C, or in a host that has embedded it, perhaps with a second interpreter, in
+ * which goloop can't be loaded.  So atexit shuts the door for good, and waits for those inside.
  *
- * Both words lie in the page that a forked child gets empty: who was inside has stayed behind.
+ * Both words lie in the page that a forked child gets empty: a thread inside stayed behind.
  */
 #include "state/private.h"
 

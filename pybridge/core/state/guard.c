@@ -214,7 +214,7 @@ slot_clear(PyObject *self)
     return t->clear(self);
 }
 
-/* Of the loop itself nobody else has anything any more. */
+/* A loop that is being freed has no other user, so its lock is not needed. */
 static void
 slot_dealloc(PyObject *self)
 {

@@ -44,7 +44,7 @@ gl_handle_is_cancelled(PyObject *h)
 
 /* ---- debug mode's stack ------------------------------------------------------------
  *
- * A handle of debug mode knows who scheduled it.  asyncio makes a StackSummary each time,
+ * A handle of debug mode knows its scheduler's stack.  asyncio makes a StackSummary each time,
  * which takes longer than most callbacks; here it is made when somebody looks
  * (goloop/_internal/debugging.py), out of a tuple that nobody else sees:
  *

@@ -3,7 +3,7 @@
  *
  * A ThreadSafeHandle (CPython 3.14 has asyncio._ThreadSafeHandle, with a lock) is what
  * call_soon_threadsafe returns: cancel() and cancelled() of another thread wait until a
- * callback that is running has ended.  The GIL guards the fields; only who has to wait
+ * callback that is running has ended.  The GIL guards the fields; only a thread that has to wait
  * makes a lock, so that a handle costs as much as any other.
  */
 #include "state/private.h"
@@ -12,7 +12,7 @@
 
 struct gl_handle_gate {
     PyThread_type_lock lock;  /* held while the callback runs */
-    unsigned int users;       /* who waits, and the runner; guarded by the GIL */
+    unsigned int users;       /* the waiters, and the runner; guarded by the GIL */
 };
 
 static void
@@ -55,7 +55,7 @@ handle_wait_for_others(PyObject *self)
         Py_BEGIN_ALLOW_THREADS
         status = PyThread_acquire_lock_timed(gate->lock, -1, 1);
         if (status == PY_LOCK_ACQUIRED)
-            PyThread_release_lock(gate->lock); /* for the next who waits */
+            PyThread_release_lock(gate->lock); /* for the next waiter */
         Py_END_ALLOW_THREADS
         gate_leave(gate);
         if (status == PY_LOCK_INTR && PyErr_CheckSignals() < 0)

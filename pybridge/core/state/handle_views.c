@@ -2,7 +2,7 @@
  * handle_views.c: the attributes of handles, as asyncio's are and as Python may write them.
  *
  * Those that C keeps in another form (arguments without a tuple, a context that is not made yet,
- * the stack of debug mode) are made for who looks.  Without a GIL all are attributes of ours, for
+ * the stack of debug mode) are made when asked for.  Without a GIL all are attributes of ours, for
  * asyncio's slots would be read without the loop's lock.
  */
 #include "state/private.h"
@@ -37,7 +37,7 @@ handle_set_source_traceback(PyObject *self, PyObject *value, void *Py_UNUSED(clo
     return 0;
 }
 
-/* ---- what is made for who looks ------------------------------------------------------------------- */
+/* ---- attributes that are made when asked for --------------------------------------------- */
 
 GL_PRIVATE PyObject *
 handle_get_args(PyObject *self, void *Py_UNUSED(closure))

@@ -1,7 +1,7 @@
 /*
  * hold.c: the loop's side of the lock that it shares with the monitor.
  *
- * The lock is biased: who has the GIL takes it by a store and a look, in each write and each
+ * The lock is biased: the GIL's holder takes it by a store and a look, in each write and each
  * turn, while the monitor, which wants it when a callback goes on for a millisecond, makes all
  * processors agree first.  abi.h draws both sides.
  */

@@ -2,7 +2,7 @@
  * lease.h: a descriptor, and the right to use it.
  *
  * A descriptor's number is no identity: once its owner has closed it, the kernel gives
- * the number to the next file, and who goes on using it reads somebody else's bytes or
+ * the number to the next file, and a user that goes on reads somebody else's bytes or
  * sends to somebody else.  So nothing here makes a system call on a bare number that somebody
  * else may close.  A lease says whose the number is:
  *
@@ -12,7 +12,7 @@
  *   socket, file   inside the owner   while the owner's own field still has it
  *   anything else  NULL               always: `own` is a duplicate that we use instead
  *
- * A socket.socket also counts who uses it (`_io_refs`, as its makefile() does).  A counted
+ * A socket.socket also counts its users (`_io_refs`, as its makefile() does).  A counted
  * lease is one of these users: the owner's close() takes effect when the lease ends, so
  * the number stays the connection's for as long as bytes wait for it.
  *
@@ -85,11 +85,11 @@ GL_PRIVATE int gl_socket_number(PyObject *sock);
 /* One more of a socket's users; false where it does not count them.  Runs no Python. */
 GL_PRIVATE bool gl_socket_count(PyObject *sock);
 
-/* A socket that turned ready, and who waited for it has not run yet: its close() takes effect
+/* A socket that turned ready, and whose waiter has not run yet: its close() takes effect
  * afterwards. */
 typedef struct gl_held {
     PyObject *sock;           /* owned; NULL: it was let go of */
-    PyObject *waiter;         /* owned: the Future of who waited; NULL once that runs */
+    PyObject *waiter;         /* owned: the waiter's Future; NULL once that runs */
     bool counted;             /* one of its _io_refs is ours; else these tell of its close() */
 } gl_held;
 
@@ -100,7 +100,7 @@ GL_PRIVATE int gl_socket_notice_close(PyObject *sock);
 GL_PRIVATE bool gl_socket_has_users(PyObject *sock, PyObject *users);
 /* Holds a socket, whose reference is taken over where this is true. */
 GL_PRIVATE bool gl_socket_hold(gl_held *held, PyObject *sock, PyObject *waiter);
-/* Who waited runs now: a close() from here on is its own, or a thread's, and takes effect at once.
+/* The waiter runs now: a close() from here on is its own, or a thread's, and takes effect at once.
  * Where the socket was closed before, it stays open until the iteration has run what was ready. */
 GL_PRIVATE void gl_held_end(gl_loop *loop, PyObject *waiter);
 

@@ -11,8 +11,8 @@
  * So a thread that waits for something never keeps another one out, as with the GIL; and code
  * between two calls that may run Python is never interrupted, as with the GIL.
  *
- * Who has to wait is let in between two iterations, or while the loop polls.  A callback that
- * computes gives way after some milliseconds, as with the GIL: who waits stops the world, which
+ * A waiting thread is let in between two iterations, or while the loop polls.  A callback that
+ * computes gives way after some milliseconds, as with the GIL: the waiter stops the world, which
  * makes every thread give up its sections, and takes the lock before the other is back.
  *
  * A section counts only while it is the innermost: one below another is not taken back after a
@@ -127,7 +127,7 @@ lock_wait(gl_loop *loop)
         }
         Py_BEGIN_ALLOW_THREADS
         pthread_mutex_lock(&inbox->mutex);
-        if (lock_is_taken(loop->lock)) /* else who let us in waits for `entered` already */
+        if (lock_is_taken(loop->lock)) /* else the loop waits for `entered` already */
             inbox_wait(inbox, &inbox->let_in, WAIT_NS);
         pthread_mutex_unlock(&inbox->mutex);
         Py_END_ALLOW_THREADS
@@ -150,7 +150,7 @@ GL_PRIVATE void
 gl_lock_let_in(gl_loop *loop)
 {
     gl_inbox *inbox = &loop->inbox;
-    uint32_t before = inbox->entries; /* written by who has the loop's lock, as we do still */
+    uint32_t before = inbox->entries; /* written with the loop's lock, which we still have */
     Py_BEGIN_ALLOW_THREADS
     pthread_mutex_lock(&inbox->mutex);
     pthread_cond_broadcast(&inbox->let_in);
@@ -253,7 +253,7 @@ inbox_wake(gl_loop *loop)
 
 /* Each Handle refers to its loop.  If it is made in one thread and freed in another, both would
  * write the loop's count of references, one cache line, all the time.  So while the loop runs the
- * references of the Handles that it has freed go to who posts the next. */
+ * references of the Handles that it has freed go to the next post. */
 GL_PRIVATE_INLINE bool
 gl_inbox_borrow(gl_loop *loop, int n)
 {
@@ -331,7 +331,7 @@ gl_inbox_join(gl_loop *loop)
     return rc;
 }
 
-/* Who posts from here on sees that it has to wake the loop: gl_wake looks at loop->sleeping. */
+/* A post from here on sees that it has to wake the loop: gl_wake looks at loop->sleeping. */
 GL_PRIVATE bool
 gl_inbox_sleep(gl_loop *loop)
 {

@@ -15,11 +15,11 @@ typedef struct gl_inbox {
     char before[64];          /* nobody else's words in these cache lines */
     pthread_mutex_t mutex;
     bool shut;                /* the loop is closed: nothing is taken any more */
-    bool sleeping;            /* the loop may block: who leaves something wakes it */
+    bool sleeping;            /* the loop may block: a post has to wake it */
     uint32_t waking;          /* threads that are about to, or do: the wakeup stays open for them */
     PyObject *first, *last;   /* Handles, owned, through gl_home.next */
     uint32_t any;             /* `first` is not NULL [atomic] */
-    int64_t credit;           /* references to the loop that who posts may take [atomic] */
+    int64_t credit;           /* references to the loop that the next post may take [atomic] */
     unsigned long long posts; /* with the mutex; read by any thread [atomic] */
     uint32_t waiting;         /* threads that wait for the lock, to which they count until they
                                * have it [atomic] */

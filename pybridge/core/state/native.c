@@ -9,8 +9,8 @@
  *     gl_object_replaced(rule, object)  the same, and which ones the object's own dict has
  *     gl_native(rule, object)           it is of exactly the rule's class, and none is replaced
  *
- * Nobody else decides this.  docs/architecture.md, "Who may be served natively", says what each rule
- * guards, and who asks.
+ * No other file decides this.  docs/architecture.md, "Who may be served natively", says what each
+ * rule guards, and which code asks.
  *
  * An original is a function of the module that the class is from, or a method of a class of C that it
  * derives from, under its own name: so what was replaced before goloop was imported is seen, too.
@@ -153,7 +153,7 @@ gl_native_init(PyObject *module)
                : PyModule_AddFunctions(module, native_functions);
 }
 
-/* ---- who schedules --------------------------------------------------------------------- */
+/* ---- the scheduler --------------------------------------------------------------------- */
 
 GL_PRIVATE_INLINE bool
 gl_handles_hooked(void)

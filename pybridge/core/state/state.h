@@ -8,7 +8,7 @@
  *   handle.c       Handle, TimerHandle and ThreadSafeHandle: the objects
  *   handle_views.c their attributes
  *   handle_run.c   running and cancelling them
- *   timers.c       timer ids and who waits for them
+ *   timers.c       timer ids and their handles
  *   registry.c     registrations (stream, listener, watch) by id, and what uses an fd
  *   lease.c        whose a descriptor is, and until when; lease.h draws it
  *   calls.c        the system calls on leased descriptors, which a test can make fail
@@ -108,7 +108,7 @@ typedef struct {
 
 /* ---- tables -----------------------------------------------------------------
  *
- * Who may touch a field stands in brackets behind its comment:
+ * Which threads may touch a field stands in brackets behind its comment:
  *
  *   GIL    any thread that has the GIL
  *   loop   with the GIL, the thread that runs the loop; while none does, whoever calls it
@@ -229,9 +229,9 @@ struct gl_loop {
     gl_fds fds;
     gl_watch **late_watches;  /* Go is told of these in the loop's own thread [GIL] */
     uint32_t late_watches_len, late_watches_cap;
-    gl_held *held;            /* sockets kept open until who waited for them has run [loop] */
+    gl_held *held;            /* sockets kept open until their waiters have run [loop] */
     uint32_t held_len, held_cap;
-    uint32_t held_first;      /* who waited for those before it has run */
+    uint32_t held_first;      /* the waiters of those before it have run */
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
     bool large_wanted;        /* [loop] */
     uint32_t large_count;     /* how many of these a turn gets now [loop] */
@@ -306,7 +306,7 @@ GL_PRIVATE_INLINE void gl_asleep(gl_loop *loop);
 /* ---- lock.c ------------------------------------------------------------------ */
 
 GL_PRIVATE int gl_lock_init(gl_loop *loop);
-/* Between iterations, and before a poll: lets those in who wait. */
+/* Between iterations, and before a poll: lets waiting threads in. */
 GL_PRIVATE void gl_lock_let_in(gl_loop *loop);
 static inline void
 gl_lock_offer(gl_loop *loop)
@@ -510,7 +510,7 @@ GL_PRIVATE int gl_fd_from_object(PyObject *o);
 /* RuntimeError if a live transport uses the number (asyncio's words). `named` is what the
  * user passed, for the message; NULL: the number. */
 GL_PRIVATE int gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named);
-/* Notes who uses a number, or forgets `transport` there if it is still noted. */
+/* Notes the user of a number, or forgets `transport` there if it is still noted. */
 GL_PRIVATE int gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind,
                                    PyObject *transport);
 GL_PRIVATE void gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport);

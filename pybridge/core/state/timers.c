@@ -1,5 +1,5 @@
 /*
- * timers.c: who waits for which timer.
+ * timers.c: which handle waits for which timer.
  *
  * The wheel is Go's; here are the ids, chosen densely from 0 so that Go's arena
  * stays small, and for each id the handle (an owned reference).

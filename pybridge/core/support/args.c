@@ -12,8 +12,8 @@ param_name(const gl_params *p, int i)
     return *(PyObject **)((char *)&G + p->name[i]);
 }
 
-/* Raises what is wrong with a call; -1.  The frames in which the words were found are nobody's
- * business. */
+/* Raises the error of a wrong call; -1.  Its traceback has none of the frames that looked for the
+ * words. */
 static int
 args_wrong(const gl_params *p, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
            PyObject *kwargs)

@@ -66,7 +66,7 @@ publish(gl_loop *loop, PyObject *task)
     Py_DECREF(held);
 }
 
-/* Who publishes from here on finds that no task runs, and leaves the dict as it is. */
+/* A thread that publishes from here on finds that no task runs, and leaves the dict as it is. */
 static void
 wait_for_publishers(gl_loop *loop)
 {

@@ -49,7 +49,7 @@ gl_current_flush(gl_loop *Py_UNUSED(loop))
 #define OTHER_IS_ENTERED "Leaving task %R does not match the current task %R."
 
 #if GL_LAZY_CURRENT
-/* The entry's value is kept alive by who entered it, which is this thread. */
+/* The entry's value is kept alive by the thread that entered it, which is this one. */
 static inline int
 current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {

@@ -449,7 +449,7 @@ GL_PRIVATE int
 future_init_base(PyObject *self, PyObject *args, PyObject *kwds)
 {
 #ifdef GL_FREE_THREADED
-    /* Who calls a method meanwhile has found the loop here without a reference: one that is
+    /* A method that is called meanwhile has found the loop here without a reference: one that is
      * replaced lives for ever. */
     PyObject *before = Py_XNewRef(((gl_future *)self)->loop);
     GL_GUARD(gl_as_loop(before));

@@ -51,7 +51,7 @@
 /* What the collector visits in a Future; its words, flags and numbers for the probe; whether
  * the instance dict and the list of weak references are fields (else they are kept before the
  * object); whether a default name is kept as its number until somebody asks for it; whether
- * it is noted who awaits the future (for `python -m asyncio ps`), and each thread has a list
+ * it is noted which task awaits the future (for `python -m asyncio ps`), and each thread has a list
  * of its tasks (struct llist_node of Include/internal/pycore_llist.h). */
 #if PY_VERSION_HEX >= 0x030D0000
 

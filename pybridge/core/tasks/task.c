@@ -406,7 +406,7 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
                          PyTuple_GET_SIZE(args) + (kwds ? PyDict_GET_SIZE(kwds) : 0));
         return -1;
     }
-    /* The Future's own: which loop, and in debug mode who makes us. */
+    /* The Future's own: which loop, and in debug mode the caller's stack. */
     PyObject *future_kwds = Py_BuildValue("{OO}", G.s_loop, loop);
     int r = future_kwds ? future_init_base(self, G.empty_tuple, future_kwds) : -1;
     Py_XDECREF(future_kwds);

@@ -81,7 +81,7 @@ typedef struct gl_tls {
     Py_ssize_t incoming_high, incoming_low, outgoing_high, outgoing_low;
     char app_reading_paused, ssl_reading_paused, ssl_writing_paused, app_writing_paused;
     char is_buffer;
-    char read_held;                  /* what comes waits until who awaited the handshake has run */
+    char read_held;                  /* what comes waits until the handshake's waiter has run */
     /* What is behind sslobj and the BIOs, once it was looked up.  `inner` is not ssl's
      * but ours: whoever puts another object in its place takes nothing away from us. */
     PyObject *inner;                 /* the _ssl._SSLSocket; keeps the three below alive */

@@ -47,7 +47,7 @@ as_client(PyObject *o)
     return PyObject_TypeCheck(o, G.stream_type) ? (gl_transport *)o : NULL;
 }
 
-/* Whether who has the set's loop has the transport too. */
+/* Whether the thread that has the set's loop has the transport too. */
 static inline bool
 has_lock_of(const gl_clients *set, const gl_transport *t)
 {

@@ -65,7 +65,7 @@ typedef struct gl_datagram {
     /* Receiving (datagram_receive.c). */
     gl_peer *peers;               /* table by hash of the raw address */
     uint32_t peers_mask, peers_missed;
-    gl_peer *peer_last;           /* who sent the last one, or NULL */
+    gl_peer *peer_last;           /* the sender of the last one, or NULL */
     gl_peer peers_inline[1];
     uint64_t turn;                /* of the loop, in which it last delivered ... */
     int64_t until;                /* ... and when its share of that ends */

@@ -14,8 +14,8 @@
  * registered until the last byte has left.  While it is registered Go has the address of
  * `io` and reads the queued bytes.
  *
- * What runs once per connection, or only for who looks, is Python's: goloop/_internal/streams.py and
- * goloop/_internal/pipes.py have the classes that programs meet (extra info, repr).
+ * What runs once per connection, or only when asked for, is Python's: goloop/_internal/streams.py
+ * and goloop/_internal/pipes.py have the classes that programs meet (extra info, repr).
  */
 #ifndef GOLOOP_STREAM_H
 #define GOLOOP_STREAM_H
@@ -174,7 +174,7 @@ GL_PRIVATE int stream_submit(gl_stream *s);
  * registered; an error of the socket comes with the next turn. */
 GL_PRIVATE int stream_flush_now(gl_stream *s);
 GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *data);
-/* gl_reg_ops.  flush: for somebody who is about to see the socket. */
+/* gl_reg_ops.  flush: before other code sees the socket. */
 GL_PRIVATE bool stream_unsent(PyObject *transport);
 GL_PRIVATE size_t stream_queued_bytes(PyObject *transport);
 /* Only by what C writes: Go may be at work while another thread collects. */

@@ -131,7 +131,7 @@ transport_orphan(PyObject *owner)
         t->ops->leave(t);
 }
 
-/* Clears the note of who uses the number, if it is still this transport's. */
+/* Clears the note of the number's user, if it is still this transport. */
 static void
 transport_forget_number(gl_transport *t)
 {
@@ -267,7 +267,7 @@ transport_call_apart(gl_transport *t, PyObject *object, PyObject *method)
     return rc;
 }
 
-/* The descriptor is nobody's business any more. */
+/* The transport gives its descriptor up. */
 static void
 transport_let_go(gl_transport *t)
 {

@@ -94,7 +94,7 @@ typedef struct transport_ops {
  * slot_protocol_paused stay NULL where the type's own attributes stand before them. */
 #define TRANSPORT_FIELDS                                                                      \
     PyObject_HEAD                                                                             \
-    PyObject *extra;              /* dict; NULL: empty, and made for who asks */              \
+    PyObject *extra;              /* dict; NULL: empty, and made when asked for */             \
     PyObject *high_water;         /* as get_write_buffer_limits gives them */                 \
     PyObject *slot_loop;                                                                      \
     PyObject *low_water;                                                                      \
@@ -174,7 +174,7 @@ GL_PRIVATE int transport_construct(gl_transport *t, transport_arguments *a);
 GL_PRIVATE int transport_take(gl_transport *t, transport_arguments *a);
 /* Lets go of what transport_take has not taken over. */
 GL_PRIVATE void transport_arguments_clear(transport_arguments *a);
-/* Calls a method of an object in a copy of the transport's context: who writes may be in that very
+/* Calls a method of an object in a copy of the transport's context: a writer may be in that very
  * context, which can't be entered twice. */
 GL_PRIVATE int transport_call_apart(gl_transport *t, PyObject *object, PyObject *method);
 /* Schedules connection_made and _start. */

@@ -2,7 +2,7 @@
  * watch.c: add_reader, add_writer and waiting for an fd once.
  *
  * Each direction of an fd has one place: a Handle, called at each turn while the fd is
- * ready, or a Future that is done once (sock_recv and its kin).  Who comes later takes the
+ * ready, or a Future that is done once (sock_recv and its kin).  A later caller takes the
  * place, as in asyncio.
  *
  *     empty --watch_place--> taken in turn n --ready in turn n+1 or later--> called
@@ -255,7 +255,7 @@ watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
 
 /* ---- sockets that turned ready --------------------------------------------------------- */
 
-/* Keeps a socket open until who waited for it runs; takes over the reference. */
+/* Keeps a socket open until its waiter runs; takes over the reference. */
 static void
 watch_hold(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 {
