@@ -261,21 +261,10 @@ func TestAWaitThatIsForbiddenLaterIsTimedOtherwise(t *testing.T) {
 // The numbers of a loop that has lost its descriptors are those of the next one, both of them.
 func TestALoopIsNotMistakenForTheNextOneWithItsNumbers(t *testing.T) {
 	l, second := usualLoop(t), usualLoop(t)
-	var r, other *Reactor
-	// Another thread of the process may open or close a descriptor in between.
-	for range 20 {
-		r = reactorAlone(t, l)
-		for _, fd := range []int{r.poller.epfd, r.wakeup.readFD} {
-			_ = unix.Close(fd)
-		}
-		other = reactorAlone(t, second)
-		if other.poller.epfd == r.poller.epfd && other.wakeup.readFD == r.wakeup.readFD {
-			break
-		}
-		r.Close()
-		other.Close()
-	}
-	if r.poller.epfd != other.poller.epfd || r.wakeup.readFD != other.wakeup.readFD {
+	r := reactorAlone(t, l)
+	left(r, r.poller.epfd, r.wakeup.readFD)
+	other := reactorAlone(t, second)
+	if other.poller.epfd != r.poller.epfd || other.wakeup.readFD != r.wakeup.readFD {
 		t.Fatal("it has other numbers")
 	}
 	r.shared.Flags |= Look
