@@ -54,6 +54,7 @@ def test() -> None:
 ONCE = [
     "project/test_benchmarks.py",
     "project/test_emulation.py",
+    "project/test_go_mirror.py",
     "project/test_lint_c.py",
     "project/test_lint_rooms.py",
     "project/test_marks.py",
@@ -62,13 +63,17 @@ ONCE = [
     "project/test_site.py",
     "project/test_units.py",
 ]
+# Commands and pages, each in many processes: the default one has them, and the newest.
+NEWEST = [
+    "observability/test_top.py",
+    "project/test_command_line.py",
+    "project/test_docs.py",
+]
 # What takes long and depends least on the interpreter: the default one has it (hostile programs
 # also under AddressSanitizer), the newest, and those without a GIL.
 TWICE = [
     "fuzz",
     "native",
-    "observability/test_top.py",
-    "project/test_docs.py",
     "tls/test_tls_stdlib.py",
     "tls/test_tls_torture.py",
     "transports/test_bulk_transfer.py",
@@ -79,10 +84,10 @@ TWICE = [
 def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
 
-    Those of ONCE are for the default one, those of TWICE for the newest and for free-threaded
-    ones too; of hostile arguments and the like only the default one has all.  On asyncio's loop,
-    which proves what the tests expect, all run on the default one and the newest (in CI on the
-    newest).
+    Those of ONCE are for the default one, those of NEWEST for the newest too, and those of TWICE
+    for the newest and for free-threaded ones; of hostile arguments and the like only the default
+    one has all.  On asyncio's loop, which proves what the tests expect, all run on the default one
+    and the newest (in CI on the newest).
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
     two cores busy.  The real programs of `make test` are there on free-threaded interpreters,
@@ -106,7 +111,9 @@ def _test_one(base: Interpreter, *, newest: bool) -> bool:
     without: list[str] = []
     env: dict[str, str] = {}
     if base.tag != environments.default_interpreter().tag:
-        without = ONCE if newest or base.free_threaded else [*ONCE, *TWICE]
+        without = [*ONCE, *(() if newest else NEWEST)]
+        if not newest and not base.free_threaded:
+            without += TWICE
         env = {"GOLOOP_TEST_PART": "1"}
         if not newest:
             env["GOLOOP_TEST_LOOP"] = "goloop"
