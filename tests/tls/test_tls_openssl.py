@@ -105,10 +105,10 @@ async def test_another_thread_may_ask_about_a_busy_connection(loop: Loop) -> Non
         count = 0
         while not over_now.is_set():
             # _ssl's own read gives the GIL up, and while it takes a ticket in the handshake is
-            # "not done yet".
+            # "not done yet": there is no cipher and no version.
             with contextlib.suppress(ValueError):
                 assert tls.getpeercert(True) == certificate
-            assert tls.cipher() == cipher
+            assert tls.cipher() in (None, cipher)
             assert tls.version() in (None, "TLSv1.2", "TLSv1.3")
             assert tls.pending() >= 0
             count += 1

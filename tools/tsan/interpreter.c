@@ -203,6 +203,7 @@ CALL(PyThread_acquire_lock_timed)
 CALL(PyType_IsSubtype)
 CALL(PyUnicode_FSConverter)
 CALL(PyUnicode_FromFormat)
+CALL(PyUnstable_GC_VisitObjects)
 CALL(Py_BuildValue)
 CALL(_PyTrash_thread_destroy_chain)
 CALL(_Py_DecRefShared)
@@ -213,15 +214,22 @@ CALL(_Py_MergeZeroLocalRefcount)
 void __real_PyCriticalSection_Begin(PyCriticalSection *section, PyObject *o);
 void __real_PyCriticalSection_End(PyCriticalSection *section);
 
+/* Also for a section that _core has begun itself; NULL for a second section of a lock. */
+void HIDDEN UNSEEN
+goloop_tsan_begun(PyMutex *mutex)
+{
+    if (here.locks == sizeof here.lock / sizeof *here.lock)
+        abort();
+    here.lock[here.locks++] = mutex;
+    acquire_all();
+}
+
 void HIDDEN UNSEEN
 __wrap_PyCriticalSection_Begin(PyCriticalSection *section, PyObject *o)
 {
     release_all(); /* it may wait, and gives them up for that */
     __real_PyCriticalSection_Begin(section, o);
-    if (here.locks == sizeof here.lock / sizeof *here.lock)
-        abort();
-    here.lock[here.locks++] = section->_cs_mutex; /* NULL where it is a second section of the lock */
-    acquire_all();
+    goloop_tsan_begun(section->_cs_mutex);
 }
 
 void HIDDEN UNSEEN

@@ -13,7 +13,7 @@
  *
  * A waiting thread is let in between two iterations, or while the loop polls.  A callback that
  * computes gives way after some milliseconds, as with the GIL: the waiter stops the world, which
- * makes every thread give up its sections, and takes the lock before the other is back.
+ * makes every thread give up its sections, and takes the lock while it is stopped.
  *
  * A section counts only while it is the innermost: one below another is not taken back after a
  * wait until that one ends.  So a method begins a section of its own unless the loop's is the
@@ -32,6 +32,9 @@
  * one below it. */
 #define SECTION_GIVEN_UP ((uintptr_t)1)
 #define SECTION_MASK (~(uintptr_t)3)
+
+/* In a PyMutex; the other bits count for nothing here. */
+#define MUTEX_LOCKED 1
 
 #if PY_VERSION_HEX >= 0x03100000
 #error "goloop does not know the critical sections of this Python; look at SECTION_GIVEN_UP"
@@ -53,17 +56,11 @@ lock_is_held(PyObject *lock, bool innermost)
     return false;
 }
 
-static inline bool
-lock_is_taken(PyObject *lock)
-{
-    return __atomic_load_n(&lock->ob_mutex._bits, __ATOMIC_RELAXED) != 0;
-}
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 #define WAIT_NS 1000000      /* between two looks */
 #define WAIT_PATIENCE 5      /* so many of them, as long as Python's switch interval */
-#define WAIT_BRIEFLY 4
 
 /* 0 or an errno.  The conditions' clock is one that nobody sets. */
 static int
@@ -96,49 +93,57 @@ inbox_wait(gl_inbox *inbox, pthread_cond_t *what, long ns)
 #endif
 }
 
-/* Makes every thread give up its critical sections for a moment.  Keeps an exception. */
-static void
-stop_the_world(void)
+/* Begins the guard's section where that needs no wait, as PyCriticalSection_Begin does then.  That
+ * one would wait until the owner gives the lock up, which a callback that computes never does. */
+static inline bool
+try_section(gl_guard *guard, PyMutex *lock)
 {
-    PyObject *exc = gl_take_exception();
-    Py_XDECREF(PyObject_CallNoArgs(G.current_frames));
-    PyErr_Clear();
-    gl_restore_exception(exc);
+    uint8_t seen = __atomic_load_n(&lock->_bits, __ATOMIC_RELAXED);
+    do
+        if (seen & MUTEX_LOCKED)
+            return false;
+    while (!__atomic_compare_exchange_n(&lock->_bits, &seen, seen | MUTEX_LOCKED, false,
+                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
+    PyThreadState *ts = PyThreadState_GetUnchecked();
+    guard->section = (PyCriticalSection){._cs_mutex = lock, ._cs_prev = ts->critical_section};
+    ts->critical_section = (uintptr_t)&guard->section;
+#ifdef __SANITIZE_THREAD__
+    extern void goloop_tsan_begun(PyMutex *); /* tools/tsan/interpreter.c */
+    goloop_tsan_begun(lock);
+#endif
+    return guard->begun = true;
 }
 
-/* Returns when the lock looks free; true: this thread counts as waiting until it has entered. */
-static bool
-lock_wait(gl_loop *loop)
+/* In a stopped world, where no other thread is in a section: the lock is taken there, and not when
+ * the world goes on, for its owner may be back first.  It is not free only where CPython has handed
+ * it to a thread that is about to go on. */
+static int
+take_stopped(PyObject *Py_UNUSED(first_object), void *guard)
+{
+    try_section(guard, ((gl_guard *)guard)->section._cs_mutex);
+    return 0;
+}
+
+/* Returns with the lock. */
+static void
+lock_wait(gl_guard *guard, gl_loop *loop)
 {
     gl_inbox *inbox = &loop->inbox;
-    for (int i = 0; i < WAIT_BRIEFLY; i++) {
-        Py_BEGIN_ALLOW_THREADS
-        sched_yield();
-        Py_END_ALLOW_THREADS
-        if (!lock_is_taken(loop->lock))
-            return false;
-    }
+    PyMutex *lock = &loop->lock->ob_mutex;
     __atomic_add_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
-    for (int i = 0; lock_is_taken(loop->lock); i++) {
-        if (i >= WAIT_PATIENCE) {
-            stop_the_world();
-            if (!lock_is_taken(loop->lock))
-                break;
-        }
+    for (int i = 0; !try_section(guard, lock); i++) {
+        guard->section._cs_mutex = lock;
+        if (i >= WAIT_PATIENCE)
+            PyUnstable_GC_VisitObjects(take_stopped, guard); /* runs no Python */
+        if (guard->begun)
+            break;
         Py_BEGIN_ALLOW_THREADS
         pthread_mutex_lock(&inbox->mutex);
-        if (lock_is_taken(loop->lock)) /* else the loop waits for `entered` already */
+        if (GL_READ(lock->_bits) & MUTEX_LOCKED) /* else the loop waits for `entered` already */
             inbox_wait(inbox, &inbox->let_in, WAIT_NS);
         pthread_mutex_unlock(&inbox->mutex);
         Py_END_ALLOW_THREADS
     }
-    return true;
-}
-
-/* This thread, which has waited, has the lock now. */
-static void
-lock_entered(gl_inbox *inbox)
-{
     pthread_mutex_lock(&inbox->mutex);
     __atomic_sub_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
     inbox->entries++;
@@ -173,12 +178,12 @@ static inline void
 guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
 {
     PyObject *lock = loop->lock;
-    if (lock_is_held(lock, innermost))
+    if (lock_is_held(lock, innermost) || try_section(guard, &lock->ob_mutex))
         return;
-    bool waited = lock_is_taken(lock) && !lock_is_held(lock, false) && lock_wait(loop);
-    guard_section(guard, lock);
-    if (waited)
-        lock_entered(&loop->inbox);
+    if (lock_is_held(lock, false))
+        guard_section(guard, lock); /* which gives up the one below */
+    else
+        lock_wait(guard, loop);
 }
 
 GL_PRIVATE_INLINE void

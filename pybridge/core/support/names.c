@@ -62,10 +62,6 @@ gl_names_init(PyObject *Py_UNUSED(module))
     IMPORT(logger, "asyncio.log", "logger")
     IMPORT(socket_socket, "socket", "socket")
 #undef IMPORT
-#ifdef GL_FREE_THREADED
-    if ((G.current_frames = gl_import_attr("sys", "_current_frames")) == NULL)
-        return -1;
-#endif
     PyObject *handle = G.asyncio_Handle, *timer = G.asyncio_TimerHandle;
     if ((G.Handle_run = PyObject_GetAttrString(handle, "_run")) == NULL ||
         (G.Handle_cancel = PyObject_GetAttrString(handle, "cancel")) == NULL)

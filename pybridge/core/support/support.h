@@ -203,7 +203,6 @@ struct gl_globals {
         unsigned long after, left;
     } call_fault;                 /* what a test has asked for [GIL] */
 #ifdef GL_FREE_THREADED
-    PyObject *current_frames;     /* sys._current_frames, which stops the world */
     PyMutex loops_mutex;          /* guards first_loop */
     PyMutex tasks_mutex;          /* guards own_tasks, which are those of other loops */
     PyMutex tls_mutex;            /* guards the first use of `tls` and of openssl */
