@@ -8,7 +8,6 @@ the sources.
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import environments
 from environments import BUILD, ROOT, Environment, Failed, Skipped, run, say
@@ -44,10 +43,9 @@ def check() -> bool:
         raise Skipped(f"the group `docs` does not install: {reason}") from reason
     _build(made)
     chromium = browser()
-    command: list[str | Path] = [made.python, "tools/docs_check.py", SITE]
-    run(command if chromium is None else [*command, chromium], env=_variables(made))
     if chromium is None:
         raise Skipped("the site builds and its links are good; no browser has looked at it")
+    run([made.python, "tools/docs_check.py", SITE, chromium], env=_variables(made))
     return True
 
 
