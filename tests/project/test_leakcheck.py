@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -15,16 +14,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+sys.path.append(str(ROOT / "tools"))
 
-def _load():
-    spec = importlib.util.spec_from_file_location("leakcheck", ROOT / "tools" / "leakcheck.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["leakcheck"] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
+import leakcheck  # noqa: E402
 
-
-leakcheck = _load()
 kept: list[object] = []
 
 

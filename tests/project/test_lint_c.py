@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -10,17 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+sys.path.append(str(ROOT / "tools"))
 
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
-
-
-lint_c = _load("lint_c")
-lint_flow = _load("lint_flow")
+import lint_c  # noqa: E402
+import lint_flow  # noqa: E402
 
 
 def rules_broken(code: str) -> list[str]:

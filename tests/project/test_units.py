@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -13,18 +11,9 @@ pytest.importorskip("setuptools", reason="it knows the extension's flags")
 
 ROOT = Path(__file__).resolve().parents[2]
 
+sys.path.append(str(ROOT / "tools"))
 
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
-
-
-units = _load("units")
+import units  # noqa: E402
 
 CLEAN = {
     "linkage.h": """
