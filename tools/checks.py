@@ -154,8 +154,14 @@ def rooms() -> bool:
 
 
 def units() -> bool:
-    """Each file of the extension compiles alone, and all of them link."""
-    return _passes(tooling().python, "tools/units.py")
+    """Each file of the extension compiles alone, with and without a GIL, and all of them link."""
+    units: list[str | Path] = [tooling().python, "tools/units.py"]
+    question = "import sysconfig; print(sysconfig.get_paths()['include'])"
+    passed = _passes(*units)
+    for base in [each for each in environments.all_interpreters() if each.free_threaded][-1:]:
+        include = subprocess.check_output([base.program, "-c", question], text=True).strip()
+        passed = _passes(*units, "pybridge/core", include) and passed
+    return passed
 
 
 # Tests that do not run the extension's code, or mind what AddressSanitizer does to

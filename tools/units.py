@@ -1,9 +1,19 @@
-"""Compiles each file of the C extension alone: `python tools/units.py [CORE]`.
+"""Compiles each file of the C extension alone: `python tools/units.py [CORE [INCLUDE]]`.
 
 A release is one translation unit, in which a file sees whatever stands before it and
 module.c decides what that is.  Here GL_AMALGAMATION is not defined: each .c file has
 only what its headers declare, each header only what it includes, and what the headers
 declare has to be what the files define, for at last all objects are linked into one.
+
+The objects' symbols then show what the text hides:
+
+    names            what another room uses begins with gl_ and stands in its room's public
+                     header; what does not leave its room has no gl_ before it
+    mutable-static   no object changes at run time: what does belongs to a loop, to the module's
+                     state or to a thread, where the comment of its field says who may touch it
+
+An exemption stands beside the definition, with its reason, as lint_rooms.py has it.  INCLUDE has
+another interpreter's headers, as a free-threaded one's, for which other lines are compiled.
 
 Every failure is reported, not the first alone; the compiler's own words go before.
 """
@@ -25,12 +35,24 @@ ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT / "build_backend"))
 
+import lint_c  # noqa: E402
 from goloop_build import toolchain  # noqa: E402
 from goloop_build.commands import core_extension  # noqa: E402
 
 MODULE = "module.c"
 # What the linker leaves open rightly: the interpreter defines it.
 INTERPRETERS = re.compile(r"_?Py[A-Z_]")
+# What leaves its room begins so.
+PREFIX = "gl_"
+# What CPython reads and nothing writes, and has no const in the API; and the names of arguments.
+TABLES = (
+    r"(?:Py(?:MethodDef|GetSetDef|MemberDef|Type_Slot|Type_Spec|ModuleDef|ModuleDef_Slot"
+    r"|AsyncMethods|NumberMethods|BufferProcs|StructSequence_Field|StructSequence_Desc)\s"
+    r"|static\s+char\s*\*)"
+)
+# A line of `objdump -t` on a function or an object, with its section.
+SYMBOL = re.compile(r"^\w+ ......([FO ]) (\S+)\t\w+ +(?:\.hidden )?(\S+)$", re.MULTILINE)
+WRITABLE = re.compile(r"\.data(\.rel(\.local)?)?$|\.bss$|\*COM\*$")
 
 
 @dataclass(frozen=True)
@@ -42,10 +64,25 @@ class Unit:
     flags: tuple[str, ...] = ()
 
 
+class Symbols:
+    """What an object file defines, what it wants of others, and what can change in it."""
+
+    def __init__(self, compiled: Path) -> None:
+        listing = subprocess.run(
+            ["objdump", "-t", str(compiled)], stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+        found = SYMBOL.findall(listing)
+        self.wanted = {name for _, section, name in found if section == "*UND*"}
+        self.defined = {name for kind, _, name in found if kind != " "}
+        self.writable = {
+            name for kind, section, name in found if kind == "O" and WRITABLE.match(section)
+        }
+
+
 class Units:
     """The files of one tree, compiled into the empty folder `out`."""
 
-    def __init__(self, core: Path, out: Path) -> None:
+    def __init__(self, core: Path, out: Path, include: str = "") -> None:
         self.core = core
         self.out = out
         self.compiler = shlex.split(toolchain.c_compiler())
@@ -53,7 +90,7 @@ class Units:
         self.flags = [*core_extension().extra_compile_args, "-O0", "-fPIC"]
         # A function that no header declares is static, or it is somebody's secret.
         self.flags += ["-Werror", "-Wmissing-prototypes"]
-        include = sysconfig.get_paths()["include"]
+        include = include or sysconfig.get_paths()["include"]
         self.flags += [f"-I{core.parent}", f"-I{core}", f"-isystem{include}"]
 
     def check(self) -> list[str]:
@@ -64,7 +101,7 @@ class Units:
             failed = [wrong for wrong in pool.map(self._compile, [*files, *headers]) if wrong]
         if not files:
             return [f"{self.core} has no files"]
-        return failed or self._link(files)
+        return failed or self._link(files) or self._lint(files)
 
     def _object(self, unit: Unit) -> Path:
         return self.out / (unit.name.replace("/", "-") + ".o")
@@ -109,6 +146,81 @@ class Units:
             if INTERPRETERS.match(name) is None
         ]
 
+    # ---- rules about symbols ------------------------------------------------------
+
+    def _lint(self, units: list[Unit]) -> list[str]:
+        objects = {unit.name: Symbols(self._object(unit)) for unit in units}
+        sources = {}
+        for path in self.core.rglob("*.[ch]"):
+            where = path.relative_to(self.core).as_posix()
+            sources[where] = lint_c.parse(where, path.read_text())
+        findings = []
+        for name, home in self._homes(objects, sources).items():
+            used = {
+                where.partition("/")[0]
+                for where, of in objects.items()
+                if name in of.wanted or (home.endswith(".h") and name in of.defined)
+            }
+            findings.append((home, name, "names", self._misnamed(name, home, used)))
+        for where, of in objects.items():
+            for name in {symbol.partition(".")[0] for symbol in of.writable}:
+                if not re.search(rf"\b{TABLES}[\s*]*{name}\b", sources[where].code):
+                    what = f"{name} can change at run time"
+                    findings.append((where, name, "mutable-static", what))
+        wrong = []
+        for where, name, rule, what in findings:
+            place = re.search(rf"\b{name}\b", sources[where].code)
+            line = sources[where].line(place.start()) if place else 1
+            if what and not lint_c.allowed(sources[where].text, line, rule):
+                wrong.append(f"{where}:{line}: {rule}: {what}")
+        return sorted(wrong)
+
+    def _homes(
+        self, objects: dict[str, Symbols], sources: dict[str, lint_c.Source]
+    ) -> dict[str, str]:
+        """The file of each name: an inline function's is its header, not who includes that."""
+        inline = {
+            function.name: where
+            for where, source in sources.items()
+            if where.endswith(".h")
+            for function in source.functions
+        }
+        shared = {
+            function.name
+            for path in self.core.parent.glob("*.h")
+            for function in lint_c.parse(path.name, path.read_text()).functions
+        }
+        return {
+            name: inline.get(name, where)
+            for where, of in objects.items()
+            for name in of.defined - shared
+        }
+
+    def _misnamed(self, name: str, home: str, used: set[str]) -> str:
+        """What is wrong about a name, or nothing."""
+        room = home.partition("/")[0]
+        others = sorted(used - {room})
+        prefixed = name.startswith(PREFIX)
+        if others and not prefixed:
+            return f"{name} is used in {others[0]}: it wants {PREFIX} before it"
+        if prefixed and name not in self._door(room):
+            if others:
+                return f"{name} is used in {others[0]}, and not in {room}/{room}.h"
+            return f"{name} does not leave {room}: it wants no {PREFIX}"
+        return ""
+
+    def _door(self, room: str) -> set[str]:
+        """The words of a room's public header, and of what that includes of its room."""
+        wanted, found, words = [f"{room}/{room}.h"], set[str](), set[str]()
+        while wanted:
+            name = wanted.pop()
+            if name not in found and (self.core / name).exists():
+                found.add(name)
+                text = (self.core / name).read_text()
+                wanted += re.findall(rf'#include "({room}/\w+\.h)"', text)
+                words |= set(re.findall(r"\w+", lint_c.blank(text)))
+        return words
+
 
 def _run(command: list[str]) -> str | None:
     """What a command said that failed, or None."""
@@ -127,7 +239,7 @@ def main(arguments: list[str]) -> int:
     """Checks a folder like pybridge/core; the status is 1 where anything is wrong."""
     core = Path(arguments[0]) if arguments else ROOT / "pybridge" / "core"
     with tempfile.TemporaryDirectory(prefix="goloop-units-") as out:
-        wrong = Units(core, Path(out)).check()
+        wrong = Units(core, Path(out), *arguments[1:]).check()
     for line in wrong:
         print(line)
     print(f"{len(list(core.rglob('*.[ch]')))} files, {len(wrong)} failures")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -69,6 +71,7 @@ def check(tmp_path: Path, **changed: str) -> list[str]:
     for path, text in tree.items():
         (tmp_path / "core" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "core" / path).write_text(text)
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
     (tmp_path / "out").mkdir()
     found: list[str] = units.Units(tmp_path / "core", tmp_path / "out").check()
     return found
@@ -129,6 +132,118 @@ def test_two_definitions_of_a_name(tmp_path: Path) -> None:
     (wrong,) = check(tmp_path, **{"loop/again.c": CLEAN["loop/run.c"]})
     assert "gl_loop_run" in wrong
     assert wrong.endswith("the files do not link")
+
+
+# ---- what the symbols show --------------------------------------------------------
+
+
+def with_line(path: str, line: str) -> str:
+    return f"{CLEAN[path]}\n{line}\n"
+
+
+def exported(name: str) -> dict[str, str]:
+    """state/state.c has a function of this name, and loop/run.c calls it."""
+    own = "static int its_own(int fd) { return fd + 1; }"
+    return {
+        "state_c": CLEAN["state/state.c"].replace(
+            own, f"{own}\nGL_PRIVATE int {name}(int fd) {{ return its_own(fd); }}"
+        ),
+        "run_c": CLEAN["loop/run.c"].replace("gl_loop_fd(loop)", f"{name}(loop->fd)"),
+    }
+
+
+def test_a_function_that_leaves_its_room_without_its_prefix(tmp_path: Path) -> None:
+    header = with_line("state/state.h", "GL_PRIVATE int check(int fd);")
+    (wrong,) = check(tmp_path, state_h=header, **exported("check"))
+    assert wrong == "state/state.c:5: names: check is used in loop: it wants gl_ before it"
+
+
+def test_a_function_that_leaves_its_room_by_a_macro(tmp_path: Path) -> None:
+    header = with_line("state/state.h", "GL_PRIVATE int check(int fd);")
+    header += "#define GL_CHECK(fd) (check(fd))\n"
+    run = CLEAN["loop/run.c"].replace("gl_loop_fd(loop)", "GL_CHECK(loop->fd)")
+    (wrong,) = check(tmp_path, state_h=header, **{**exported("check"), "run_c": run})
+    assert "check is used in loop" in wrong
+
+
+def test_an_inline_function_that_leaves_its_room(tmp_path: Path) -> None:
+    header = with_line("state/state.h", "static inline int twice(int n) { return 2 * n; }")
+    assert check(tmp_path, state_h=header) == []
+    run = CLEAN["loop/run.c"].replace("gl_loop_fd(loop)", "twice(loop->fd)")
+    (wrong,) = check(tmp_path, state_h=header, run_c=run)
+    assert wrong.startswith("state/state.h:")
+    assert wrong.endswith("names: twice is used in loop: it wants gl_ before it")
+
+
+def test_a_function_that_leaves_its_room_by_a_private_header(tmp_path: Path) -> None:
+    files = {
+        "state/private.h": '#pragma once\n#include "linkage.h"\nGL_PRIVATE int gl_check(int fd);'
+    }
+    for name, text in exported("gl_check").items():
+        files[name] = f'#include "state/private.h"\n{text}'
+    (wrong,) = check(tmp_path, **files)
+    assert wrong.endswith("names: gl_check is used in loop, and not in state/state.h")
+    files["state_h"] = with_line("state/state.h", '#include "state/private.h"')
+    assert check(tmp_path, **files) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "__attribute__((used)) static int gl_own(int fd) { return fd; }",
+        "GL_PRIVATE int *gl_own(int *fd);\nGL_PRIVATE int *gl_own(int *fd) { return fd; }",
+        "__attribute__((used)) static const int gl_own[] = {1, 2};",
+        "#define MADE(x) static int x(void) { return 1; }\n__attribute__((used)) MADE(gl_own)",
+    ],
+)
+def test_a_prefix_on_what_stays_in_its_room(tmp_path: Path, line: str) -> None:
+    (wrong,) = check(tmp_path, state_c=with_line("state/state.c", line))
+    assert wrong.endswith("names: gl_own does not leave state: it wants no gl_")
+
+
+MUTABLE = {
+    "a": "static int a;",
+    "b": "static int b = 3;",
+    "c": "static int *c;",
+    "d": "extern struct state { int x; } d;\nstruct state d;",
+    "e": "static struct { int x; } e = {1};",
+    "f": 'static const char *f[] = {"x"};',
+    "g": "static PyTypeObject *g;",
+    "h": "static void (*h)(void);",
+    "i": "static _Atomic(int *) i;",
+    "calls": "int j(void);\nint j(void) { static int calls; return ++calls; }",
+    "last": "void *k(void);\nvoid *k(void) { static const char *last = 0; return &last; }",
+    "n": "/* lint: allow mutable-static: */\nstatic int n;",
+}
+CONSTANT = {
+    "a": "static const int a[2] = {1, 2};",
+    "b": "static const struct { int x; } b = {1};",
+    "c": 'static const char *const c[] = {"x"};',
+    "d": "static int f(void) { return 0; }\nstatic int (*const d)(void) = f;",
+    "e": "static PyType_Slot e[] = {{0, 0}};",
+    "g": "static PyModuleDef_Slot g[] = {{0, 0}};",
+    "": (
+        "extern int elsewhere;\n"
+        'void *k(void);\nvoid *k(void) { static char *kwlist[] = {"loop", 0}; return kwlist; }\n'
+        "int *l(void);\nint *l(void) { static _Thread_local int depth; return &depth; }"
+    ),
+    "n": "/* lint: allow mutable-static: set once, at import */\nstatic int n;",
+}
+
+
+def with_lines(lines: dict[str, str]) -> str:
+    """state/state.c with these definitions, all of them used."""
+    uses = ", ".join(f"&{name}" for name in lines if len(name) == 1)
+    used = f"__attribute__((used)) static const void *const uses[] = {{{uses}}};"
+    return "\n".join([CLEAN["state/state.c"], *lines.values(), used])
+
+
+def test_static_objects_that_can_change(tmp_path: Path) -> None:
+    assert check(tmp_path, state_c=with_lines(CONSTANT)) == []
+    wrong = check(tmp_path, state_c=with_lines(MUTABLE))
+    rule = r"state/state\.c:\d+: mutable-static: (\w+) can change at run time"
+    assert sorted(re.findall(rule, "\n".join(wrong))) == sorted(MUTABLE)
+    assert len(wrong) == len(MUTABLE)
 
 
 def test_the_status_tells_of_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
