@@ -17,10 +17,10 @@ import _thread
 import codecs
 import contextlib
 import os
-import queue
 import signal
 import threading
 import time
+from _queue import Empty, SimpleQueue  # what `queue` has more costs as much as this module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ NAME = b"goloop-resolve"
 _IDLE_SECONDS = 5.0
 _THREADS_MAX = min(32, (os.cpu_count() or 1) + 4)
 
-_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT"}
-_BLOCKED = {each for each in signal.valid_signals() if getattr(each, "name", "") not in _FAULTS}
+_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT")
 
 # Guards the figures of every LookUps, and is held over a fork.  It can be taken twice: a signal's
 # handler or a collection under it may fork, or close a loop.
@@ -61,7 +60,7 @@ class LookUps:
 
     def __init__(self, settle: Settle) -> None:
         self._settle = settle
-        self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
+        self._questions: SimpleQueue[Question | None] = SimpleQueue()
         self._threads = 0
         self._closed = False
         self._unanswered = 0
@@ -103,7 +102,8 @@ class LookUps:
                 raise
 
     def _work(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _BLOCKED)
+        faults = {getattr(signal, name) for name in _FAULTS}
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - faults)
         with contextlib.suppress(OSError), open("/proc/thread-self/comm", "wb", 0) as file:
             file.write(NAME)
         while self._work_once():
@@ -113,7 +113,7 @@ class LookUps:
         """Answer a question; False where the thread is to end."""
         try:
             question = self._questions.get(timeout=_IDLE_SECONDS)
-        except queue.Empty:
+        except Empty:
             question = None
         if question is not None:
             self._answer(question)
