@@ -131,7 +131,7 @@ UNKNOWN = frozenset({"?"})
 # What takes the exception, or clears it.
 _TAKES = (
     r"\b(?:gl_take_exception|PyErr_Clear|PyErr_Fetch|PyErr_GetRaisedException|PyErr_WriteUnraisable"
-    r"|gl_report_stray|note_failure|transport_fatal_current|PyErr_Print\w*)\b"
+    r"|gl_report_stray|note_failure|gl_transport_fatal_current|PyErr_Print\w*)\b"
 )
 # What sets one that was taken before, and is not NULL.
 _RESTORES = r"\b(?:gl_restore_exception|PyErr_Restore|PyErr_SetRaisedException)\b"
@@ -537,7 +537,7 @@ REVIEWED = {
     "schedule_first": "a wakeup has a context, or neither is there",
     "socket_from_fd": "a socket is made of both, and there is none without",
     "stream_get_buffer": "`n` is that of the buffer, which goes where it is not more than 0",
-    "transport_dealloc": "a lease without an owner closes a number, and calls no method",
+    "gl_transport_dealloc": "a lease without an owner closes a number, and calls no method",
     "wait_foreign": "`follows` says that wait_general() was called, and returns",
     "watch_place": "`placed` says that there is a watch, and no exception",
     "write_pipe_write": "`some` is more than 0 only where `rc` is 0",

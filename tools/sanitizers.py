@@ -126,7 +126,7 @@ EXTENSION = "(_core."
 
 
 def _place(frames: str) -> str:
-    """The innermost frame of the extension, as state/ready.c:92 gl_ready_push."""
+    """The innermost frame of the extension, as queue/ready.c:92 gl_ready_push."""
     lines = frames.splitlines()
     line = next((line for line in lines if EXTENSION in line), lines[0])
     _, function, place, *_ = line.split()

@@ -1,7 +1,7 @@
 """What debug mode shows of a handle, made when somebody looks.
 
 asyncio extracts the stack of whoever schedules a callback at once, which takes longer than most
-callbacks do; the handle has the bare frames instead (pybridge/core/state/handle.c).
+callbacks do; the handle has the bare frames instead (pybridge/core/queue/handle.c).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
  * CHECKS=units` compiles each file alone, against its headers, so that none can lean on
  * what it did not include.
  */
-#ifndef GOLOOP_LINKAGE_H
-#define GOLOOP_LINKAGE_H
+#pragma once
 
 #ifdef GL_AMALGAMATION
 #define GL_PRIVATE static               /* a function that other files call */
@@ -23,5 +22,3 @@
  * that a loop is usable and what relies on it.  tools/lint_c.py holds each to it; any other
  * function may run Python. */
 #define GL_NO_PYTHON
-
-#endif /* GOLOOP_LINKAGE_H */

@@ -9,15 +9,16 @@
 #include "support/support.h"
 
 #include "runtime/library.c"
-#include "runtime/library_signals.c"
-#include "runtime/library_stack.c"
-#include "runtime/library_limits.c"
-#include "runtime/library_slack.c"
-#include "runtime/library_image.c"
-#include "runtime/library_exit.c"
-#include "runtime/library_visit.c"
+#include "runtime/signals.c"
+#include "runtime/stack.c"
+#include "runtime/limits.c"
+#include "runtime/slack.c"
+#include "runtime/image.c"
+#include "runtime/exit.c"
+#include "runtime/visit.c"
 
 #include "loop/loop.h"
+#include "packets/packets.h"
 
 #include "support/names.c"
 #include "support/objects.c"
@@ -31,23 +32,28 @@
 #include "state/native.c"
 #include "state/hold.c"
 #include "state/submissions.c"
-#include "state/ready.c"
-#include "state/handle.c"
-#include "state/handle_views.c"
-#include "state/handle_run.c"
-#include "state/timers.c"
-#include "state/scheduling.c"
-#include "state/calls.c"
-#include "state/lease.c"
-#include "state/registry.c"
-#include "state/large.c"
 #include "state/loops.c"
-#include "state/metrics.c"
-#include "state/python_stack.c"
 #include "state/door.c"
-#include "state/watchdog.c"
-#include "state/asker.c"
-#include "state/stopped.c"
+
+#include "fds/calls.c"
+#include "fds/lease.c"
+#include "fds/registry.c"
+#include "fds/large.c"
+#include "fds/flush.c"
+
+#include "observe/metrics.c"
+#include "observe/python_stack.c"
+#include "observe/watchdog.c"
+#include "observe/asker.c"
+#include "observe/stopped.c"
+
+#include "queue/ready.c"
+#include "queue/handle.c"
+#include "queue/handle_views.c"
+#include "queue/handle_run.c"
+#include "queue/timers.c"
+#include "queue/scheduling.c"
+#include "queue/inbox.c"
 
 #include "tasks/current_lazily.c"
 #include "tasks/current_task.c"
@@ -65,20 +71,20 @@
 
 #include "transports/transport.c"
 #include "transports/transport_type.c"
-#include "transports/stream.c"
-#include "transports/stream_io.c"
-#include "transports/stream_write.c"
-#include "transports/stream_read.c"
-
-#include "transports/stream_type.c"
-#include "transports/pipe.c"
-#include "transports/pipe_type.c"
 #include "transports/clients.c"
-#include "transports/listener.c"
-#include "transports/datagram.c"
-#include "transports/datagram_send.c"
-#include "transports/datagram_receive.c"
 
+#include "streams/stream.c"
+#include "streams/stream_io.c"
+#include "streams/stream_write.c"
+#include "streams/stream_read.c"
+#include "streams/stream_type.c"
+#include "streams/pipe.c"
+#include "streams/pipe_type.c"
+
+#include "packets/listener.c"
+#include "packets/datagram.c"
+#include "packets/datagram_send.c"
+#include "packets/datagram_receive.c"
 
 #include "tls/openssl.c"
 #include "tls/tls_write.c"
@@ -157,7 +163,7 @@ core_refuse_again(void)
 
 /* In order: each may need what those before it have made. */
 static int (*const inits[])(PyObject *module) = {
-    gl_names_init,      gl_calls_init,         gl_lease_init,         gl_loops_init,
+    gl_names_init,      gl_calls_init,         gl_lease_init,         gl_flush_init,
     gl_metrics_init,    gl_watchdog_init,      gl_asker_init,         gl_hold_init,
     gl_stopped_init,    gl_native_init,
     gl_tasks_init,      gl_handle_init_types,  gl_sockop_init_type,   gl_loop_init_type,

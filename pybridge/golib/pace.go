@@ -25,12 +25,12 @@ import (
 // Each further P would only be a further thread. Go makes a thread when it has work and a
 // P to spare, at any time, and ends the process where the system refuses one. So the
 // number of Ps follows the number of reactors. The threads that two Ps need are made when
-// the library starts, after library_limits.c has found room for them.
+// the library starts, after limits.c has found room for them.
 
 // procs bounds the Ps: by GOMAXPROCS where the environment or the program has set it, else
 // by the number of cores or mostProcs, whichever is more. A reactor that finds no P waits
 // until Go's monitor has taken one from another, which lasts as long as Go's threads may be
-// late (library_slack.c).
+// late (slack.c).
 var procs = func() int {
 	n := runtime.GOMAXPROCS(0)
 	if n == runtime.NumCPU() {

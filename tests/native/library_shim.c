@@ -4,13 +4,13 @@
  */
 #define GL_AMALGAMATION
 #include "runtime/library.c"
-#include "runtime/library_signals.c"
-#include "runtime/library_stack.c"
-#include "runtime/library_limits.c"
-#include "runtime/library_slack.c"
-#include "runtime/library_image.c"
-#include "runtime/library_exit.c"
-#include "runtime/library_visit.c"
+#include "runtime/signals.c"
+#include "runtime/stack.c"
+#include "runtime/limits.c"
+#include "runtime/slack.c"
+#include "runtime/image.c"
+#include "runtime/exit.c"
+#include "runtime/visit.c"
 
 #include <sys/wait.h>
 

@@ -150,7 +150,7 @@ REPORT = """\
 WARNING: ThreadSanitizer: data race (pid=1)
   Write of size 8 at 0x7f by thread T2 (mutexes: write M1):
     #0 memcpy sanitizer_common_interceptors.inc:827 (libtsan.so+0x6243e)
-    #1 second pybridge/core/state/ready.c:20 (_core.cpython-313t-x86_64-linux-gnu.so+0x2)
+    #1 second pybridge/core/queue/ready.c:20 (_core.cpython-313t-x86_64-linux-gnu.so+0x2)
     #2 <null> <null> (python3.13t+0xfe)
 
   Previous {access} of size 8 at 0x7f by thread T1:
@@ -159,7 +159,7 @@ WARNING: ThreadSanitizer: data race (pid=1)
   Thread T2 (tid=3, running) created by main thread at:
     #0 pthread_create tsan_interceptors_posix.cpp:1001 (libtsan.so+0x5e686)
 
-SUMMARY: ThreadSanitizer: data race pybridge/core/state/ready.c:20 in second
+SUMMARY: ThreadSanitizer: data race pybridge/core/queue/ready.c:20 in second
 ==================
 """
 
@@ -179,8 +179,8 @@ def test_races_of_the_extension_are_counted(sanitizers, tmp_path: Path) -> None:
     (tmp_path / "report.4").write_text("==7==ThreadSanitizer: something else\n")
     races = sanitizers.races(tmp_path)
     assert [(race.seen, race.places) for race in races] == [
-        (3, "loop/turn.c:10 first | state/ready.c:20 second"),
-        (1, "loop/turn.c:10 first | state/ready.c:30 second"),
+        (3, "loop/turn.c:10 first | queue/ready.c:20 second"),
+        (1, "loop/turn.c:10 first | queue/ready.c:30 second"),
     ]
     assert races[0].text.startswith("WARNING: ThreadSanitizer: data race (pid=1)\n  Write of")
 
@@ -189,7 +189,7 @@ def test_a_race_without_a_stack_counts(sanitizers, tmp_path: Path) -> None:
     lost = "    [failed to restore the stack]\n"
     report = REPORT.format(access="write").split("    #0 first")
     (tmp_path / "report").write_text(report[0] + lost + report[1].split("\n", 1)[1])
-    assert [race.places for race in sanitizers.races(tmp_path)] == ["state/ready.c:20 second"]
+    assert [race.places for race in sanitizers.races(tmp_path)] == ["queue/ready.c:20 second"]
 
 
 def test_every_wrapped_call_of_the_api_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

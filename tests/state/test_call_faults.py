@@ -1,7 +1,7 @@
 """Each system call that C makes on a connection fails, with each errno that it may have.
 
 Go's calls are made to fail in netloop's own tests (faults_test.go, ring_linux_test.go);
-here are those of pybridge/core/state/calls.c, by `_core._fail_call`.
+here are those of pybridge/core/fds/calls.c, by `_core._fail_call`.
 """
 
 from __future__ import annotations

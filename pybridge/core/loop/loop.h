@@ -5,12 +5,9 @@
  *   call_soon.c  call_soon, call_later and their kin
  *   turn.c       one iteration: turn, ready queue, completions
  */
-#ifndef GOLOOP_LOOP_H
-#define GOLOOP_LOOP_H
+#pragma once
 
 #include "tls/tls.h"
 #include "watch/watch.h"
 
 GL_PRIVATE int gl_loop_init_type(PyObject *module);
-
-#endif /* GOLOOP_LOOP_H */

@@ -1,8 +1,7 @@
 /*
  * private.h: what the files of this room alone share.
  */
-#ifndef GOLOOP_LOOP_PRIVATE_H
-#define GOLOOP_LOOP_PRIVATE_H
+#pragma once
 
 #include "loop/loop.h"
 
@@ -14,5 +13,3 @@ GL_PRIVATE_DATA PyMethodDef *const turn_methods;
 
 /* At close: frees what undelivered completions carry. */
 GL_PRIVATE void dispatch_drop(gl_loop *loop);
-
-#endif /* GOLOOP_LOOP_PRIVATE_H */

@@ -9,7 +9,7 @@
  *         first   dlopen of the file itself
  *     a dead runtime from the parent
  *         spare   start the copy that the parent had loaded and not started
- *         copy    where there is no spare: load a copy (library_image.c)
+ *         copy    where there is no spare: load a copy (image.c)
  *         neither: a message that names spawn and forkserver
  *
  * States of a process:

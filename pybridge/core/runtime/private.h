@@ -1,8 +1,7 @@
 /*
  * private.h: what the files of this room alone share.
  */
-#ifndef GOLOOP_RUNTIME_PRIVATE_H
-#define GOLOOP_RUNTIME_PRIVATE_H
+#pragma once
 
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE 1
@@ -102,9 +101,9 @@ struct gl_library_state {
     char why[512];               /* half a sentence, of the last failure inside of this room */
     char message[768];           /* the sentence that the caller gets, for its time with the GIL */
 
-    pthread_key_t exit_key;      /* library_exit.c; both written when the extension is loaded */
+    pthread_key_t exit_key;      /* exit.c; both written when the extension is loaded */
     bool exit_key_made;
-    _Atomic(char *) stack_spare[GL_STACK_SPARES]; /* library_stack.c; any thread, by exchange */
+    _Atomic(char *) stack_spare[GL_STACK_SPARES]; /* stack.c; any thread, by exchange */
 };
 GL_PRIVATE_DATA struct gl_library_state library;
 
@@ -128,7 +127,7 @@ __attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_why(const c
  * call in a thread does anything. */
 GL_PRIVATE void library_bind_thread(void);
 
-/* ---- library_exit.c -------------------------------------------------------------------------- */
+/* ---- exit.c -------------------------------------------------------------------------- */
 
 /* Once, when the extension is loaded. */
 GL_PRIVATE void exit_init(void);
@@ -136,7 +135,7 @@ GL_PRIVATE void exit_init(void);
  * thread, if it is the caller, the value. */
 GL_PRIVATE void exit_watch(void);
 
-/* ---- library_image.c: all return NULL, or why not -------------------------------------------- */
+/* ---- image.c: all return NULL, or why not -------------------------------------------- */
 
 /* Maps the file at library.path as library.image; nothing where it is. */
 GL_PRIVATE const char *image_map(void);
@@ -153,7 +152,7 @@ GL_PRIVATE void instance_leave_tables(const gl_instance *instance);
 /* Runs what ld.so would have run.  No lock of ld.so is taken. */
 GL_PRIVATE void instance_start(const gl_instance *instance);
 
-/* ---- library_limits.c ------------------------------------------------------------------------ */
+/* ---- limits.c ------------------------------------------------------------------------ */
 
 /* NULL if a Go runtime can start, else why not.  All signals are blocked. */
 GL_PRIVATE const char *limits_suffice(void);
@@ -161,14 +160,14 @@ GL_PRIVATE void file_limit_save(struct rlimit *saved);
 /* Undoes what Go has done: a limit that somebody lowered meanwhile is his. */
 GL_PRIVATE void file_limit_restore(const struct rlimit *saved);
 
-/* ---- library_slack.c ------------------------------------------------------------------------- */
+/* ---- slack.c ------------------------------------------------------------------------- */
 
 /* For the calling thread, and so for those that it makes from now on; returns what the
  * other call wants.  What cannot be changed stays. */
 GL_PRIVATE long timer_slack_raise(void);
 GL_PRIVATE void timer_slack_restore(long before);
 
-/* ---- library_signals.c ----------------------------------------------------------------------- */
+/* ---- signals.c ----------------------------------------------------------------------- */
 
 /* Blocks every signal in this thread and notes all dispositions. */
 GL_PRIVATE void signals_save(gl_signals *saved);
@@ -179,7 +178,7 @@ GL_PRIVATE void signals_restore(gl_signals *saved);
  * installed it again later can have left such a handler. */
 GL_PRIVATE void signals_forget(uintptr_t low, uintptr_t high);
 
-/* ---- library_stack.c ------------------------------------------------------------------------- */
+/* ---- stack.c ------------------------------------------------------------------------- */
 
 /* Gives this thread a signal stack that suffices, and takes it away again; nests.  0, or an
  * errno. */
@@ -188,9 +187,7 @@ GL_PRIVATE void stack_leave(void);
 /* True if the thread's own stack suffices for Go. */
 GL_PRIVATE bool stack_suffices(void);
 
-/* ---- library_visit.c ------------------------------------------------------------------------- */
+/* ---- visit.c ------------------------------------------------------------------------- */
 
 /* What any thread may call, wrapped by a visit. */
 GL_PRIVATE_DATA const gl_table visits;
-
-#endif /* GOLOOP_RUNTIME_PRIVATE_H */

@@ -13,8 +13,7 @@
  *
  * What happens at a fork is drawn in docs/fork.md.
  */
-#ifndef GOLOOP_RUNTIME_H
-#define GOLOOP_RUNTIME_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -59,7 +58,7 @@ gl_library_epoch(void)
 GL_PRIVATE const char *gl_library_stack_short(void);
 
 /* Stand round a run of a loop, in the thread that runs it: give it a stack for signal
- * handlers (library_stack.c) and take it away again.  Runs may nest.  NULL, or why
+ * handlers (stack.c) and take it away again.  Runs may nest.  NULL, or why
  * the run can't be. */
 GL_PRIVATE const char *gl_library_run_begins(void);
 GL_PRIVATE void gl_library_run_ends(void);
@@ -82,5 +81,3 @@ typedef struct gl_library_facts {
     int64_t open_ns;         /* what opening took, ns; 0 while unopened */
 } gl_library_facts;
 GL_PRIVATE void gl_library_describe(gl_library_facts *facts);
-
-#endif /* GOLOOP_RUNTIME_H */

@@ -5,7 +5,7 @@
  * turn, while the monitor, which wants it when a callback goes on for a millisecond, makes all
  * processors agree first.  abi.h draws both sides.
  */
-#include "state/private.h"
+#include "state/state.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

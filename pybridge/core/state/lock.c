@@ -1,5 +1,5 @@
 /*
- * lock.c: the lock of a loop, and its inbox, in a free-threaded build of CPython.
+ * lock.c: the lock of a loop, in a free-threaded build of CPython.
  *
  * The lock stands for the GIL: what belongs to a loop is touched by the thread that has it.  It is
  * a critical section of CPython's, on an object that nobody else knows:
@@ -18,10 +18,8 @@
  * A section counts only while it is the innermost: one below another is not taken back after a
  * wait until that one ends.  So a method begins a section of its own unless the loop's is the
  * innermost already; CPython copes with both, and the second is a comparison.
- *
- * call_soon_threadsafe must not wait for a callback, so it leaves its Handle in the inbox.
  */
-#include "state/private.h"
+#include "state/state.h"
 
 #ifdef GL_FREE_THREADED
 
@@ -225,176 +223,8 @@ gl_lock_init(gl_loop *loop)
     return -1;
 }
 
-/* ---- the inbox -------------------------------------------------------------------------------- */
-
-static inline PyObject **
-posted_next(PyObject *handle)
-{
-    return &handle_inline(handle)->home.next;
-}
-
-/* Empties the inbox into a local list. */
-static PyObject *
-inbox_take(gl_inbox *inbox)
-{
-    pthread_mutex_lock(&inbox->mutex);
-    PyObject *first = inbox->first;
-    inbox->first = inbox->last = NULL;
-    __atomic_store_n(&inbox->any, 0u, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&inbox->mutex);
-    return first;
-}
-
-/* Wakes the loop, of which `waking` has been told: its descriptor stays.  Without the mutex, which
- * the loop wants next, perhaps before we go on. */
-static void
-inbox_wake(gl_loop *loop)
-{
-    gl_wake(loop);
-    pthread_mutex_lock(&loop->inbox.mutex);
-    loop->inbox.waking--;
-    pthread_mutex_unlock(&loop->inbox.mutex);
-}
-
-/* Each Handle refers to its loop.  If it is made in one thread and freed in another, both would
- * write the loop's count of references, one cache line, all the time.  So while the loop runs the
- * references of the Handles that it has freed go to the next post. */
-GL_PRIVATE_INLINE bool
-gl_inbox_borrow(gl_loop *loop, int n)
-{
-    int64_t left = GL_READ(loop->inbox.credit);
-    while (left >= n)
-        if (__atomic_compare_exchange_n(&loop->inbox.credit, &left, left - n, false,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            return true;
-    return false;
-}
-
 GL_PRIVATE void
-gl_inbox_return(gl_loop *loop)
-{
-    if (gl_loop_runs_here(loop))
-        loop->returned++;
-    else
-        gl_decref_shared((PyObject *)loop, 1);
-}
-
-GL_PRIVATE void
-gl_inbox_settle(gl_loop *loop)
-{
-    int64_t n = __atomic_exchange_n(&loop->inbox.credit, 0, __ATOMIC_RELAXED);
-    n += loop->returned;
-    loop->returned = 0;
-    gl_decref_shared((PyObject *)loop, n);
-}
-
-GL_PRIVATE int
-gl_inbox_post(gl_loop *loop, PyObject *handle)
-{
-    gl_inbox *inbox = &loop->inbox;
-    pthread_mutex_lock(&inbox->mutex);
-    bool shut = inbox->shut;
-    if (!shut) {
-        gl_newref_shared(handle); /* the loop's thread drops it, which ends most of them */
-        if (inbox->last != NULL)
-            *posted_next(inbox->last) = handle;
-        else
-            inbox->first = handle;
-        inbox->last = handle;
-        __atomic_store_n(&inbox->any, 1u, __ATOMIC_RELAXED);
-        GL_WRITE(inbox->posts, inbox->posts + 1);
-    }
-    bool wakes = !shut && inbox->sleeping;
-    inbox->waking += wakes;
-    pthread_mutex_unlock(&inbox->mutex);
-    if (wakes)
-        inbox_wake(loop);
-    if (!shut)
-        return 0;
-    PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
-    return -1;
-}
-
-GL_PRIVATE int
-gl_inbox_join(gl_loop *loop)
-{
-    int rc = 0;
-    /* Not another thread, in a wrong call: the loop's counts without the lock where it frees a
-     * Handle within a section of another object's. */
-    if (loop->returned != 0 && gl_loop_runs_here(loop)) {
-        __atomic_fetch_add(&loop->inbox.credit, loop->returned, __ATOMIC_RELAXED);
-        loop->returned = 0;
-    }
-    for (PyObject *h = inbox_take(&loop->inbox), *next; h != NULL; h = next) {
-        next = *posted_next(h);
-        *posted_next(h) = NULL;
-        if (rc == 0 && gl_ready_push(&loop->ready, h) < 0)
-            rc = -1;
-        if (rc < 0)
-            Py_DECREF(h); /* without memory: the loop ends with MemoryError */
-    }
-    return rc;
-}
-
-/* A post from here on sees that it has to wake the loop: gl_wake looks at loop->sleeping. */
-GL_PRIVATE bool
-gl_inbox_sleep(gl_loop *loop)
-{
-    pthread_mutex_lock(&loop->inbox.mutex);
-    bool empty = loop->inbox.first == NULL;
-    loop->inbox.sleeping = empty;
-    GL_WRITE(loop->sleeping, empty);
-    pthread_mutex_unlock(&loop->inbox.mutex);
-    return empty;
-}
-
-GL_PRIVATE void
-gl_inbox_awake(gl_loop *loop)
-{
-    pthread_mutex_lock(&loop->inbox.mutex);
-    loop->inbox.sleeping = false;
-    pthread_mutex_unlock(&loop->inbox.mutex);
-}
-
-GL_PRIVATE void
-gl_inbox_wake(gl_loop *loop)
-{
-    pthread_mutex_lock(&loop->inbox.mutex);
-    bool open = !loop->inbox.shut;
-    loop->inbox.waking += open;
-    pthread_mutex_unlock(&loop->inbox.mutex);
-    if (open)
-        inbox_wake(loop);
-}
-
-GL_PRIVATE void
-gl_inbox_shut(gl_loop *loop)
-{
-    pthread_mutex_lock(&loop->inbox.mutex);
-    loop->inbox.shut = true;
-    while (loop->inbox.waking > 0) { /* one system call of theirs */
-        pthread_mutex_unlock(&loop->inbox.mutex);
-        sched_yield();
-        pthread_mutex_lock(&loop->inbox.mutex);
-    }
-    pthread_mutex_unlock(&loop->inbox.mutex);
-    for (PyObject *h = inbox_take(&loop->inbox), *next; h != NULL; h = next) {
-        next = *posted_next(h);
-        *posted_next(h) = NULL;
-        Py_DECREF(h);
-    }
-}
-
-GL_PRIVATE int
-gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg)
-{
-    for (PyObject *h = loop->inbox.first; h != NULL; h = *posted_next(h))
-        Py_VISIT(h);
-    return 0;
-}
-
-GL_PRIVATE void
-gl_inbox_forget_others(gl_loop *loop)
+gl_lock_forget_others(gl_loop *loop)
 {
     (void)inbox_init(&loop->inbox);
     loop->inbox.waiting = loop->inbox.waking = 0;

@@ -1,8 +1,7 @@
 /*
  * lock.h: what a loop has where there is no GIL; lock.c.
  */
-#ifndef GOLOOP_LOCK_H
-#define GOLOOP_LOCK_H
+#pragma once
 
 #include "support/support.h"
 
@@ -52,5 +51,3 @@ GL_PRIVATE_INLINE void gl_guard_end(gl_guard *guard);
 #else
 #define GL_GUARD(loop) ((void)0)
 #endif
-
-#endif /* GOLOOP_LOCK_H */

@@ -4,7 +4,7 @@
  * A loop is closed once and for all; foreign in a process that was forked from the one
  * that made it; and elsewhere while another thread runs it.  Every entry point asks.
  */
-#include "state/private.h"
+#include "state/state.h"
 
 GL_PRIVATE_INLINE bool
 gl_loop_is_foreign(gl_loop *self)

@@ -18,7 +18,7 @@
  * or one of its bases changes, and gives to no other class.  A tag of 0, for a class that was
  * changed too often, is not remembered: then each question is a look.
  */
-#include "state/private.h"
+#include "state/state.h"
 
 static const struct {
     const char *origin; /* the module of the class's functions; NULL: its methods are C's */

@@ -8,7 +8,7 @@
  * The queue lies in the block that Go uses too, so only the thread that has the GIL while
  * Go is outside may touch it, and holds the loop meanwhile (hold.c).
  */
-#include "state/private.h"
+#include "state/state.h"
 
 #define GL_SUB_INITIAL 256u
 #define GL_SUB_KEEP 65536u /* room that is kept after a burst */

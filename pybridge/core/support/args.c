@@ -86,3 +86,51 @@ gl_args_named(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t 
     Py_XDECREF(kwargs);
     return -1;
 }
+
+/* ---- descriptors --------------------------------------------------------------------------- */
+
+GL_PRIVATE bool
+gl_fd_number(PyObject *o, long *fd)
+{
+    int beyond = 0;
+    if (PyLong_Check(o)) {
+        *fd = PyLong_AsLongAndOverflow(o, &beyond);
+    } else {
+        PyObject *n = PyObject_CallMethodNoArgs(o, G.s_fileno);
+        PyObject *i = n ? PyNumber_Long(n) : NULL;
+        Py_XDECREF(n);
+        if (i == NULL) {
+            if (PyErr_ExceptionMatches(PyExc_AttributeError) ||
+                PyErr_ExceptionMatches(PyExc_TypeError) ||
+                PyErr_ExceptionMatches(PyExc_ValueError)) {
+                PyErr_Clear();
+                PyErr_Format(PyExc_ValueError, "Invalid file object: %R", o);
+            }
+            return false;
+        }
+        *fd = PyLong_AsLongAndOverflow(i, &beyond);
+        Py_DECREF(i);
+    }
+    if (beyond != 0)
+        *fd = beyond > 0 ? LONG_MAX : LONG_MIN;
+    return *fd != -1 || !PyErr_Occurred();
+}
+
+/* Of a number that is too large, and of a bool, the poller's own conversion speaks. */
+GL_PRIVATE int
+gl_fd_from_object(PyObject *o)
+{
+    long fd;
+    if (!gl_fd_number(o, &fd))
+        return -1;
+    if (fd < 0) {
+        PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", fd);
+        return -1;
+    }
+    if (fd > INT_MAX || (fd <= 1 && PyBool_Check(o))) {
+        PyObject *number = PyBool_Check(o) ? Py_NewRef(o) : PyLong_FromLong(fd);
+        fd = number ? PyObject_AsFileDescriptor(number) : -1;
+        Py_XDECREF(number);
+    }
+    return (int)fd;
+}

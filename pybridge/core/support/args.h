@@ -12,8 +12,7 @@
  * A call with wrong arguments raises what the running CPython says of such a call of asyncio's
  * method of that name.  The values are borrowed from the call; one that is not given is NULL.
  */
-#ifndef GOLOOP_ARGS_H
-#define GOLOOP_ARGS_H
+#pragma once
 
 #include "support/support.h"
 
@@ -69,4 +68,9 @@ gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
         return gl_args(&params, self, args, nargs, kwnames, NULL) < 0 ? NULL : f(self, NULL); \
     }
 
-#endif /* GOLOOP_ARGS_H */
+/* The number that an int is or that an object's fileno() gives, which may be no fd's
+ * (a closed socket says -1); false with ValueError. */
+GL_PRIVATE bool gl_fd_number(PyObject *o, long *fd);
+/* The fd of an int or of an object with fileno(), as asyncio's selectors find it;
+ * -1 with ValueError. */
+GL_PRIVATE int gl_fd_from_object(PyObject *o);

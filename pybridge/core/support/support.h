@@ -2,7 +2,7 @@
  * support.h: what every room of the extension leans on.
  *
  *   names.c      interned strings, the objects imported from asyncio, the module's state
- *   objects.c    types and their methods, calls without a result, arrays that grow
+ *   objects.c    types and their methods, calls without a result, arrays that grow, the clock
  *   args.c       arguments by position or by name (args.h)
  *   report.c     exceptions: kept, made from an errno, told to those who handle them
  *   endpoints.c  raw socket addresses as Python values, and back
@@ -11,8 +11,7 @@
  * Every function of the extension needs the GIL unless it says otherwise.  Functions that
  * return int give 0, or -1 with an exception set.
  */
-#ifndef GOLOOP_SUPPORT_H
-#define GOLOOP_SUPPORT_H
+#pragma once
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -150,7 +149,7 @@ struct gl_globals {
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
         Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
         PyObject *users;            /* goloop._internal.closing.Users; NULL until wanted [GIL] */
-    } lease;                        /* whose instances hold a number (state/lease.c) */
+    } lease;                        /* whose instances hold a number (fds/lease.c) */
     PyObject *high_default, *low_default; /* of write buffers (transports) */
 
     /* The types. */
@@ -168,7 +167,7 @@ struct gl_globals {
     bool loaded;                  /* at import [GIL] */
     int dealloc_depth;            /* how deep we are in chains of dying objects [GIL] */
     gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) [GIL] */
-    gl_pool handle_pool, timer_pool, threadsafe_pool; /* state/handle.c [GIL] */
+    gl_pool handle_pool, timer_pool, threadsafe_pool; /* queue/handle.c [GIL] */
     PyObject *spare_context;      /* an empty one that only this has; or NULL [GIL] */
     struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
     int iter_pool_len;
@@ -193,13 +192,13 @@ struct gl_globals {
                                    * and puts it back: OpenSSL may call Python (a key log, a
                                    * message callback), which may let another thread in [atomic] */
     const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
-                                   * (state/calls.c) [GIL] */
-    gl_asker asker;               /* state/asker.c */
+                                   * (fds/calls.c) [GIL] */
+    gl_asker asker;               /* observe/asker.c */
     int64_t gc_ns, gc_began;      /* what Python's collector took in process gc_pid, and when it
-                                   * began or 0 (state/watchdog.c) [GIL] */
+                                   * began or 0 (observe/watchdog.c) [GIL] */
     long gc_pid;
     struct {
-        int call, err;            /* an enum fault of state/calls.c */
+        int call, err;            /* an enum fault of fds/calls.c */
         unsigned long after, left;
     } call_fault;                 /* what a test has asked for [GIL] */
 #ifdef GL_FREE_THREADED
@@ -275,6 +274,8 @@ gl_truth(PyObject *answer)
 
 /* Calls o.name() or, where `arg` is not NULL, o.name(arg), and drops the result. */
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
+/* The loop's clock. */
+GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
 
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size,
                              uint32_t first);
@@ -349,5 +350,3 @@ GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
 GL_PRIVATE PyObject *gl_import_attr(const char *module, const char *attr);
 
 #include "support/args.h"
-
-#endif /* GOLOOP_SUPPORT_H */

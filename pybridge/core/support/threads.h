@@ -11,8 +11,7 @@
  *
  * An object knows its loop by GL_HOME, from when it is made to its end.
  */
-#ifndef GOLOOP_THREADS_H
-#define GOLOOP_THREADS_H
+#pragma once
 
 #include <Python.h>
 #include <stdbool.h>
@@ -137,5 +136,3 @@ gl_decref_shared(PyObject *o, int64_t n)
         _Py_DecRefShared(o);
 }
 #endif
-
-#endif /* GOLOOP_THREADS_H */

@@ -17,10 +17,9 @@
  * The GIL guards every field, or without one the lock of the loop that is in it; before 3.14 a task's node too, which belongs to one list of
  * the process, while that of 3.14 belongs to a list of the thread.
  */
-#ifndef GOLOOP_LAYOUT_H
-#define GOLOOP_LAYOUT_H
+#pragma once
 
-#include "state/state.h"
+#include "queue/queue.h"
 
 /* The first version that nobody has looked at; a test lowers it. */
 #ifndef GL_LAYOUT_UNKNOWN_FROM
@@ -156,5 +155,3 @@ _Static_assert(sizeof(gl_task) == GL_TASK_SIZE +
                                       (GL_LAYOUT_AWAITED_BY ? 0 : sizeof(gl_task_node)),
                "own fields begin behind the base; 3.14 needs none");
 #endif
-
-#endif /* GOLOOP_LAYOUT_H */

@@ -1,8 +1,7 @@
 /*
  * private.h: what the files of this room alone share.
  */
-#ifndef GOLOOP_TASKS_PRIVATE_H
-#define GOLOOP_TASKS_PRIVATE_H
+#pragma once
 
 #include "tasks/tasks.h"
 
@@ -152,5 +151,3 @@ GL_PRIVATE int task_start_eagerly(gl_task *task);
 /* ---- the types, made by probe.c -------------------------------------------------------------- */
 
 GL_PRIVATE_DATA PyType_Spec future_spec, future_iter_spec, task_spec, step_spec;
-
-#endif /* GOLOOP_TASKS_PRIVATE_H */

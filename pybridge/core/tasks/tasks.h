@@ -16,10 +16,9 @@
  * and for ever where it failed, the stdlib's classes are used and no struct of
  * layout.h is touched.  This room has no state but in G (support.h) and in the loop.
  */
-#ifndef GOLOOP_TASKS_H
-#define GOLOOP_TASKS_H
+#pragma once
 
-#include "state/state.h"
+#include "queue/queue.h"
 #include "tasks/layout.h"
 
 /* asyncio's classes, and the functions of the module for goloop/_internal/probe.py; at import. */
@@ -72,5 +71,3 @@ GL_PRIVATE PyObject *gl_new_future(gl_loop *loop);
 GL_PRIVATE int gl_future_is_done(PyObject *fut);
 /* set_result(None) unless the future is done already. */
 GL_PRIVATE int gl_future_set_none(PyObject *fut);
-
-#endif /* GOLOOP_TASKS_H */

@@ -1,8 +1,7 @@
 /*
  * private.h: what the files of this room alone share.
  */
-#ifndef GOLOOP_TLS_PRIVATE_H
-#define GOLOOP_TLS_PRIVATE_H
+#pragma once
 
 #include "tls/tls.h"
 
@@ -157,5 +156,3 @@ GL_PRIVATE int tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);
 
 /* TLSEngine._advance_handshake(). */
 GL_PRIVATE PyObject *tls_advance_handshake(gl_tls *t, PyObject *Py_UNUSED(ignored));
-
-#endif /* GOLOOP_TLS_PRIVATE_H */

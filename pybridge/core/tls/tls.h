@@ -7,12 +7,9 @@
  *   tls_read.c       records to plaintext
  *   openssl.c        the libssl behind Python's ssl module
  */
-#ifndef GOLOOP_TLS_H
-#define GOLOOP_TLS_H
+#pragma once
 
-#include "transports/transports.h"
+#include "streams/streams.h"
 
 /* _core.TLSEngine and _core.tls_fallback_reason. */
 GL_PRIVATE int gl_tls_init_type(PyObject *module);
-
-#endif /* GOLOOP_TLS_H */

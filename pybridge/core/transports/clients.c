@@ -11,7 +11,7 @@
  * What is no transport of ours, or is in the set of another server, is kept by `others`, a
  * WeakSet; and without a GIL what belongs to another loop.  Everything here runs with the GIL, or the loop's lock.
  */
-#include "transports/transport.h"
+#include "transports/transports.h"
 
 typedef struct gl_clients {
     PyObject_HEAD

@@ -1,24 +1,24 @@
 /*
  * transport.c: the life of a transport, of whatever kind: construction, the reactor's
- * registration, closing, loss; and the finalizer of one that nobody closed.  transport.h
+ * registration, closing, loss; and the finalizer of one that nobody closed.  transports.h
  * draws it.
  *
  * What asyncio's transports do in an iteration of their own (the call of connection_made,
  * the start of receiving, connection_lost) is scheduled here too, in the same order, so
  * that a program sees the same sequence of calls.
  */
-#include "transports/transport.h"
+#include "transports/transports.h"
 
 #include <errno.h>
 
 GL_PRIVATE int
-transport_check_usable(gl_transport *t)
+gl_transport_check_usable(gl_transport *t)
 {
     return t->loop != NULL ? gl_loop_check_usable(t->loop) : 0;
 }
 
 GL_PRIVATE int
-transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
+gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
 {
     PyObject *method = PyObject_GetAttr((PyObject *)t, name);
     if (method == NULL)
@@ -62,7 +62,7 @@ number_is_taken(gl_transport *t, gl_loop *loop, int number)
 }
 
 GL_PRIVATE int
-transport_open(gl_transport *t)
+gl_transport_open(gl_transport *t)
 {
     if (gl_loop_check_usable(t->loop) < 0)
         return -1;
@@ -83,14 +83,14 @@ transport_open(gl_transport *t)
 }
 
 GL_PRIVATE void
-transport_leave(gl_transport *t)
+gl_transport_leave(gl_transport *t)
 {
     PyObject *owner = NULL;
     if (t->registered) {
         gl_loop *loop = t->loop;
         bool foreign = gl_loop_is_foreign(loop);
         if (loop->in_turn && !foreign)
-            return; /* another thread's call; transport_lost comes here again */
+            return; /* another thread's call; gl_transport_lost comes here again */
         t->registered = false;
         if (!foreign && loop->go != NULL)
             t->ops->leave(t);
@@ -101,7 +101,7 @@ transport_leave(gl_transport *t)
 }
 
 GL_PRIVATE int
-transport_sync(gl_transport *t)
+gl_transport_sync(gl_transport *t)
 {
     if (is_ending(t))
         return 0;
@@ -110,7 +110,7 @@ transport_sync(gl_transport *t)
     if (t->sync_scheduled)
         return 0;
     t->sync_scheduled = true;
-    if (transport_call_soon(t, G.s__sync, NULL) < 0) {
+    if (gl_transport_call_soon(t, G.s__sync, NULL) < 0) {
         t->sync_scheduled = false;
         return -1;
     }
@@ -121,7 +121,7 @@ transport_sync(gl_transport *t)
 
 /* Loop.close(): the queue is kept, as asyncio's transports would still show its size. */
 GL_PRIVATE void
-transport_orphan(PyObject *owner)
+gl_transport_orphan(PyObject *owner)
 {
     gl_transport *t = (gl_transport *)owner;
     if (!t->registered)
@@ -140,7 +140,7 @@ transport_forget_number(gl_transport *t)
 }
 
 GL_PRIVATE bool
-transport_blocks_number(PyObject *transport)
+gl_transport_blocks_number(PyObject *transport)
 {
     gl_transport *t = (gl_transport *)transport;
     return !is_closing(t) && gl_lease_fd(&t->lease) >= 0;
@@ -149,7 +149,7 @@ transport_blocks_number(PyObject *transport)
 /* ---- construction -------------------------------------------------------------------- */
 
 GL_PRIVATE gl_transport *
-transport_alloc(PyTypeObject *type, const transport_ops *ops)
+gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
 {
     gl_transport *t = (gl_transport *)type->tp_alloc(type, 0);
     if (t == NULL)
@@ -202,7 +202,7 @@ transport_check(gl_transport *t, transport_arguments *a)
 }
 
 GL_NO_PYTHON GL_PRIVATE int
-transport_take(gl_transport *t, transport_arguments *a)
+gl_transport_take(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
     int number = a->lease.number;
@@ -228,13 +228,13 @@ transport_take(gl_transport *t, transport_arguments *a)
 }
 
 GL_PRIVATE int
-transport_construct(gl_transport *t, transport_arguments *a)
+gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
-    return transport_convert(t, a) < 0 || transport_check(t, a) < 0 ? -1 : transport_take(t, a);
+    return transport_convert(t, a) < 0 || transport_check(t, a) < 0 ? -1 : gl_transport_take(t, a);
 }
 
 GL_PRIVATE void
-transport_arguments_clear(transport_arguments *a)
+gl_transport_arguments_clear(transport_arguments *a)
 {
     gl_lease_return(&a->lease);
     Py_CLEAR(a->extra);
@@ -242,7 +242,7 @@ transport_arguments_clear(transport_arguments *a)
 }
 
 GL_PRIVATE int
-transport_begin(gl_transport *t, PyObject *waiter)
+gl_transport_begin(gl_transport *t, PyObject *waiter)
 {
     PyObject *protocol = Py_XNewRef(t->protocol);
     PyObject *made = protocol ? PyObject_GetAttr(protocol, G.s_connection_made) : NULL;
@@ -251,11 +251,11 @@ transport_begin(gl_transport *t, PyObject *waiter)
         return PyErr_Occurred() ? -1 : 0; /* it was lost meanwhile */
     int rc = t->loop != NULL ? gl_call_soon(t->loop, made, (PyObject *)t, t->context) : 0;
     Py_DECREF(made);
-    return rc < 0 ? -1 : transport_call_soon(t, G.s__start, waiter);
+    return rc < 0 ? -1 : gl_transport_call_soon(t, G.s__start, waiter);
 }
 
 GL_PRIVATE int
-transport_call_apart(gl_transport *t, PyObject *object, PyObject *method)
+gl_transport_call_apart(gl_transport *t, PyObject *object, PyObject *method)
 {
     PyObject *context = t->context ? PyContext_Copy(t->context) : PyContext_CopyCurrent();
     int rc = context && PyContext_Enter(context) == 0 ? 0 : -1;
@@ -278,7 +278,7 @@ transport_let_go(gl_transport *t)
 }
 
 GL_PRIVATE int
-transport_abandon(gl_transport *t)
+gl_transport_abandon(gl_transport *t)
 {
     PyObject *exc = gl_take_exception();
     if (t->conn_lost == 0)
@@ -303,7 +303,7 @@ wake_waiter(PyObject *waiter)
 /* Runs behind connection_made, in the same iteration: receiving starts, and who waits for
  * the transport is told. */
 GL_PRIVATE PyObject *
-transport_start_method(gl_transport *t, PyObject *waiter)
+gl_transport_start_method(gl_transport *t, PyObject *waiter)
 {
     if (t->phase == GL_STARTING)
         t->phase = GL_OPEN;
@@ -321,12 +321,12 @@ static int
 transport_schedule_lost(gl_transport *t, PyObject *exc)
 {
     transport_drop_held(t);
-    transport_leave(t);
-    return transport_call_soon(t, G.s__call_connection_lost, exc);
+    gl_transport_leave(t);
+    return gl_transport_call_soon(t, G.s__call_connection_lost, exc);
 }
 
 GL_PRIVATE int
-transport_end(gl_transport *t, PyObject *exc)
+gl_transport_end(gl_transport *t, PyObject *exc)
 {
     t->phase = GL_ENDING;
     t->conn_lost++;
@@ -334,7 +334,7 @@ transport_end(gl_transport *t, PyObject *exc)
 }
 
 GL_PRIVATE int
-transport_force_close(gl_transport *t, PyObject *exc)
+gl_transport_force_close(gl_transport *t, PyObject *exc)
 {
     if (is_ending(t))
         return 0;
@@ -364,23 +364,23 @@ transport_close(gl_transport *t)
 }
 
 GL_PRIVATE int
-transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
+gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 {
     if (is_lost(t))
         return 0;
     if (gl_report_fatal(t->loop, t->ops->quiet(t, exc), message, exc, (PyObject *)t,
                         t->protocol) < 0)
         return -1;
-    return transport_force_close(t, exc);
+    return gl_transport_force_close(t, exc);
 }
 
 GL_PRIVATE int
-transport_fatal_current(gl_transport *t, const char *message)
+gl_transport_fatal_current(gl_transport *t, const char *message)
 {
     if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
-    int rc = transport_fatal_error(t, exc, message);
+    int rc = gl_transport_fatal_error(t, exc, message);
     Py_DECREF(exc);
     return rc;
 }
@@ -423,7 +423,7 @@ note_failure(int rc, PyObject **error)
 }
 
 GL_PRIVATE int
-transport_lost(gl_transport *t, PyObject *exc)
+gl_transport_lost(gl_transport *t, PyObject *exc)
 {
     if (is_lost(t))
         return 0;
@@ -433,10 +433,10 @@ transport_lost(gl_transport *t, PyObject *exc)
     PyObject *error = NULL;
     note_failure(transport_tell_lost(t, exc), &error);
     if (!is_lost(t)) /* else the protocol called _call_connection_lost again */
-        transport_leave(t);
+        gl_transport_leave(t);
     if (!is_lost(t) && t->registered) { /* another thread's call: Go is at work on it */
         Py_CLEAR(t->protocol);
-        note_failure(transport_call_soon(t, G.s__call_connection_lost, Py_None), &error);
+        note_failure(gl_transport_call_soon(t, G.s__call_connection_lost, Py_None), &error);
     } else if (!is_lost(t)) {
         transport_drop_held(t);
         note_failure(transport_close_descriptor(t), &error);
@@ -456,7 +456,7 @@ static void
 transport_end_later(gl_transport *t)
 {
     Py_CLEAR(t->protocol);
-    if (t->loop == NULL || transport_call_soon(t, G.s__call_connection_lost, Py_None) < 0)
+    if (t->loop == NULL || gl_transport_call_soon(t, G.s__call_connection_lost, Py_None) < 0)
         PyErr_WriteUnraisable((PyObject *)t);
     else
         gl_wake(t->loop);
@@ -466,7 +466,7 @@ transport_end_later(gl_transport *t)
  * its loop was closed or is garbage itself, or the reactor has nothing to tell it
  * (gl_reg_is_dormant) and the program has dropped it. */
 GL_PRIVATE void
-transport_finalize(PyObject *self)
+gl_transport_finalize(PyObject *self)
 {
     gl_transport *t = (gl_transport *)self;
     if (t->lease.number < 0)
@@ -484,7 +484,7 @@ transport_finalize(PyObject *self)
     }
     transport_set_ending(t);
     if (t->loop != NULL)
-        transport_leave(t);
+        gl_transport_leave(t);
     if (transport_close_descriptor(t) < 0)
         PyErr_WriteUnraisable(self);
     if (t->ops->finalized != NULL && t->ops->finalized(t) < 0)
@@ -493,7 +493,7 @@ transport_finalize(PyObject *self)
 }
 
 GL_PRIVATE int
-transport_traverse(gl_transport *t, visitproc visit, void *arg)
+gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(t));
     Py_VISIT(t->extra);
@@ -517,12 +517,12 @@ transport_traverse(gl_transport *t, visitproc visit, void *arg)
 }
 
 GL_PRIVATE void
-transport_clear(gl_transport *t)
+gl_transport_clear(gl_transport *t)
 {
     /* The reactor looks into the lease's owner as long as it knows the transport, and one
      * that could not leave needs its loop to do so. */
     if (t->registered && t->loop != NULL)
-        transport_leave(t);
+        gl_transport_leave(t);
     if (!t->registered)
         gl_lease_return(&t->lease);
     Py_CLEAR(t->extra);
@@ -540,7 +540,7 @@ transport_clear(gl_transport *t)
 }
 
 GL_PRIVATE void
-transport_dealloc(PyObject *self)
+gl_transport_dealloc(PyObject *self)
 {
     gl_transport *t = (gl_transport *)self;
     PyTypeObject *type = Py_TYPE(self);

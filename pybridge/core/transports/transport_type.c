@@ -2,13 +2,13 @@
  * transport_type.c: the methods and attributes that the types of transports share, what is
  * held while reading is paused, and how these types are made over asyncio's own classes.
  */
-#include "transports/transport.h"
+#include "transports/transports.h"
 
 static const gl_params set_protocol_params =
     GL_PARAMS("_SelectorTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
 
 GL_PRIVATE int
-late_write(uint32_t *count, const char *warning)
+gl_late_write(uint32_t *count, const char *warning)
 {
     PyObject *limit = PyObject_GetAttr(G.asyncio_constants, G.s_LOG_THRESHOLD_FOR_CONNLOST_WRITES);
     long threshold = limit ? PyLong_AsLong(limit) : -1;
@@ -32,7 +32,7 @@ none_or_error(int rc)
 }
 
 GL_PRIVATE PyObject *
-transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return none_or_error(transport_close(t));
 }
@@ -40,30 +40,30 @@ transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 GL_PRIVATE PyObject *
 transport_abort_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
-    return none_or_error(transport_force_close(t, Py_None));
+    return none_or_error(gl_transport_force_close(t, Py_None));
 }
 
 GL_PRIVATE PyObject *
-transport_force_close_method(gl_transport *t, PyObject *exc)
+gl_transport_force_close_method(gl_transport *t, PyObject *exc)
 {
-    return none_or_error(transport_force_close(t, exc));
+    return none_or_error(gl_transport_force_close(t, exc));
 }
 
 GL_PRIVATE PyObject *
-transport_lost_method(gl_transport *t, PyObject *exc)
+gl_transport_lost_method(gl_transport *t, PyObject *exc)
 {
-    return none_or_error(transport_lost(t, exc));
+    return none_or_error(gl_transport_lost(t, exc));
 }
 
 GL_PRIVATE PyObject *
-transport_fatal_error_method(gl_transport *t, PyObject *args, PyObject *kwargs)
+gl_transport_fatal_error_method(gl_transport *t, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"exc", "message", NULL};
     PyObject *exc;
     const char *message = "Fatal error on transport";
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|s:_fatal_error", names, &exc, &message))
         return NULL;
-    return none_or_error(transport_fatal_error(t, exc, message));
+    return none_or_error(gl_transport_fatal_error(t, exc, message));
 }
 
 GL_PRIVATE PyObject *
@@ -85,8 +85,8 @@ transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 }
 
 GL_PRIVATE PyObject *
-transport_set_protocol_method(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
-                              PyObject *kwnames)
+gl_transport_set_protocol_method(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
+                                 PyObject *kwnames)
 {
     PyObject *protocol = gl_arg(&set_protocol_params, t, args, nargs, kwnames);
     if (protocol == NULL)
@@ -96,11 +96,11 @@ transport_set_protocol_method(gl_transport *t, PyObject *const *args, Py_ssize_t
 }
 
 GL_PRIVATE PyObject *
-transport_sync_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_sync_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     t->sync_scheduled = false;
-    if (transport_sync(t) < 0)
-        return none_or_error(transport_fatal_current(t, "Fatal error on transport"));
+    if (gl_transport_sync(t) < 0)
+        return none_or_error(gl_transport_fatal_current(t, "Fatal error on transport"));
     Py_RETURN_NONE;
 }
 
@@ -121,7 +121,7 @@ transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if (gl_loop_is_foreign(t->loop))
         return none_or_error(gl_loop_check_usable(t->loop));
     t->paused = true;
-    if (!t->loop->closed && transport_sync(t) < 0)
+    if (!t->loop->closed && gl_transport_sync(t) < 0)
         return NULL;
     return transport_note(t, "%r pauses reading");
 }
@@ -134,7 +134,7 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if (gl_loop_check_usable(t->loop) < 0)
         return NULL;
     t->paused = false;
-    if ((t->ops->holds(t) ? transport_schedule_delivery(t) : transport_sync(t)) < 0)
+    if ((t->ops->holds(t) ? gl_transport_schedule_delivery(t) : gl_transport_sync(t)) < 0)
         return NULL;
     return transport_note(t, "%r resumes reading");
 }
@@ -142,7 +142,7 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 /* ---- what is held until it may be delivered ---------------------------------------------- */
 
 GL_PRIVATE int
-transport_hold(gl_transport *t, PyObject *item, bool front)
+gl_transport_hold(gl_transport *t, PyObject *item, bool front)
 {
     int rc = -1;
     if (item == NULL)
@@ -168,11 +168,11 @@ transport_drop_held(gl_transport *t)
 }
 
 GL_PRIVATE int
-transport_schedule_delivery(gl_transport *t)
+gl_transport_schedule_delivery(gl_transport *t)
 {
     if (t->delivering)
         return 0;
-    if (transport_call_soon(t, G.s__deliver_held, NULL) < 0)
+    if (gl_transport_call_soon(t, G.s__deliver_held, NULL) < 0)
         return -1;
     t->delivering = true;
     return 0;
@@ -202,7 +202,7 @@ transport_deliver_held(gl_transport *t)
 /* Runs as a handle, which has the transport's context and reports an exception; the rest
  * is delivered then by another. */
 GL_PRIVATE PyObject *
-transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     int rc = transport_deliver_held(t);
     t->delivering = false;
@@ -211,7 +211,7 @@ transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if (is_closing(t))
         transport_drop_held(t);
     else if (!t->paused)
-        rc = t->held != NULL || t->held_end ? transport_schedule_delivery(t) : transport_sync(t);
+        rc = t->held != NULL || t->held_end ? gl_transport_schedule_delivery(t) : gl_transport_sync(t);
     gl_restore_exception(exc);
     return none_or_error(exc != NULL ? -1 : rc);
 }
@@ -219,27 +219,27 @@ transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 /* ---- attributes that other code reads ------------------------------------------------------ */
 
 GL_PRIVATE PyObject *
-transport_flag_getter(gl_transport *t, void *offset)
+gl_transport_flag_getter(gl_transport *t, void *offset)
 {
     return PyBool_FromLong(*((bool *)((char *)t + (uintptr_t)offset)));
 }
 
 GL_PRIVATE PyObject *
-transport_object_getter(gl_transport *t, void *offset)
+gl_transport_object_getter(gl_transport *t, void *offset)
 {
     PyObject *o = *(PyObject **)((char *)t + (uintptr_t)offset);
     return Py_NewRef(o ? o : Py_None);
 }
 
 GL_PRIVATE PyObject *
-transport_conn_lost_getter(gl_transport *t, void *Py_UNUSED(closure))
+gl_transport_conn_lost_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     return PyLong_FromUnsignedLong(t->conn_lost);
 }
 
 /* asyncio's attribute, over its slot; made late, for most connections are never asked. */
 GL_PRIVATE PyObject *
-transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
+gl_transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     if (t->extra == NULL) {
         PyObject *made = PyDict_New(); /* a collection may run Python */
@@ -254,21 +254,21 @@ transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
 }
 
 GL_PRIVATE int
-transport_extra_setter(gl_transport *t, PyObject *extra, void *Py_UNUSED(closure))
+gl_transport_extra_setter(gl_transport *t, PyObject *extra, void *Py_UNUSED(closure))
 {
     Py_XSETREF(t->extra, Py_XNewRef(extra));
     return 0;
 }
 
 GL_PRIVATE PyObject *
-transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
+gl_transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(is_closing(t));
 }
 
 /* (whether it receives, whether it waits to send, the size of the queue), for repr. */
 GL_PRIVATE PyObject *
-transport_polled_getter(gl_transport *t, void *Py_UNUSED(closure))
+gl_transport_polled_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     return Py_BuildValue("(NNn)", PyBool_FromLong(t->ops->reading(t)),
                          PyBool_FromLong(t->ops->writing(t)), t->ops->queued(t));
@@ -310,8 +310,8 @@ set_number(PyTypeObject *type, const char *name, long number)
 }
 
 GL_PRIVATE PyTypeObject *
-transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const char *second,
-                    long max_size)
+gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const char *second,
+                       long max_size)
 {
     PyObject *first = gl_import_attr("asyncio.transports", base), *bases = NULL;
     PyObject *other = first && second ? gl_import_attr("asyncio.transports", second) : NULL;

@@ -1,8 +1,7 @@
 /*
  * private.h: what the files of this room alone share.
  */
-#ifndef GOLOOP_WATCH_PRIVATE_H
-#define GOLOOP_WATCH_PRIVATE_H
+#pragma once
 
 #include "watch/watch.h"
 
@@ -14,5 +13,3 @@ GL_PRIVATE bool watch_unplace(gl_loop *loop, int fd, int which, PyObject *only);
  * or NULL.  `refused`: the kernel has just refused a call in that direction, and the loop has not
  * turned since. */
 GL_PRIVATE PyObject *wait_fd(gl_loop *loop, int fd, int which, PyObject *sock, bool refused);
-
-#endif /* GOLOOP_WATCH_PRIVATE_H */

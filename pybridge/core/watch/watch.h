@@ -5,8 +5,7 @@
  *   sockop.c        sock_recv, sock_recv_into, sock_sendall as coroutines
  *   signal_notes.c  what the wakeup fd's pipe says, and the handlers that are for it
  */
-#ifndef GOLOOP_WATCH_H
-#define GOLOOP_WATCH_H
+#pragma once
 
 #include "tasks/tasks.h"
 
@@ -24,5 +23,3 @@ GL_PRIVATE void gl_watches_join_late(gl_loop *loop);
 /* Takes the number away from its watch before a transport or listener is registered.  What
  * it held is put in `out`, to be given to gl_watch_drop once no state is half-way. */
 GL_PRIVATE void gl_watch_release(gl_loop *loop, int fd, gl_watch *out);
-
-#endif /* GOLOOP_WATCH_H */

@@ -1,0 +1,120 @@
+/*
+ * fds.h: descriptors, and what uses them.
+ *
+ *   calls.c        the system calls on leased descriptors, which a test can make fail
+ *   lease.c        whose a descriptor is, and until when; lease.h draws it
+ *   registry.c     registrations (stream, listener, watch) by id, and what uses an fd
+ *   large.c        buffers for large receives
+ *   flush.c        what is sent before a fork and at exit
+ *
+ * gl_reg_ops, by which this room calls those below it:
+ *
+ *   complete  handles one completion of a live registration.  0, or -1 where SystemExit or
+ *             KeyboardInterrupt leaves the loop.  The caller keeps `owner` alive
+ *   orphan    Loop.close(): leaves the reactor before it goes, for a finalizer must not call
+ *             Go afterwards
+ *   blocks    of a transport: it is open, and keeps others from its number
+ *   unsent    of a transport, may be NULL: it has bytes to send, and the reactor does not know
+ *             it yet.  Runs no Python
+ *   flush     of such a transport: sends them
+ *   queued    of a stream: how many bytes the kernel has not taken yet.  Runs no Python
+ */
+#pragma once
+
+#include "fds/lease.h"
+
+typedef struct gl_reg {       /* registry.c: by id [loop; never during a turn] */
+    PyObject *owner;          /* owned while registered; of a watch: NULL */
+    uint32_t gen;
+    uint32_t kind;
+    int fd;                   /* watch: index in fds */
+} gl_reg;
+
+/* One direction of a watched fd (watch.c) [GIL]. */
+typedef struct gl_place {
+    PyObject *waiter;         /* owned: a Handle, or a Future that waits once; or NULL */
+    PyObject *sock;           /* owned: the socket that a Future's owner waits for, or NULL */
+    uint64_t turn;            /* in which it was taken: what that turn found is not for it */
+    bool once;
+    bool refused;             /* the kernel has just refused a call in this direction */
+} gl_place;
+
+enum { GL_READING, GL_WRITING };
+
+typedef struct gl_watch {
+    gl_place place[2];
+    PyObject *file;           /* owned: the object that add_reader/_writer got, or NULL [GIL] */
+    uint32_t id, gen;         /* of the registration, while `watched` [loop] */
+    int fd;                   /* [made] */
+    bool watched;             /* Go knows it [loop] */
+    bool late;                /* in the loop's late_watches [GIL] */
+} gl_watch;
+
+typedef struct gl_fd {        /* registry.c: what uses a number [GIL] */
+    PyObject *transport;      /* borrowed: a gl_stream or gl_datagram, or NULL */
+    gl_watch *watch;          /* owned, kept until the loop closes; or NULL */
+    uint8_t kind;             /* gl_reg_kind of the transport */
+} gl_fd;
+
+/* The table of numbers is a tree, which grows by what is open, not by the highest number.
+ * Entries stay where they are until the loop closes. */
+#define GL_FD_LEAF 64
+#define GL_FD_BRANCH 512
+typedef struct gl_fd_leaf {
+    gl_fd fd[GL_FD_LEAF];
+} gl_fd_leaf;
+typedef struct gl_fd_branch {
+    gl_fd_leaf *leaf[GL_FD_BRANCH];
+} gl_fd_branch;
+
+/* ---- registry.c -------------------------------------------------------------- */
+
+/* Notes a registration under the id that Go gave; takes a new reference to owner. */
+GL_PRIVATE int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind,
+                          PyObject *owner, int fd);
+/* Forgets it (gives the reference, which may be NULL, to the caller, or drops it).  Any later
+ * completion of it is ignored. */
+GL_PRIVATE PyObject *gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen);
+GL_PRIVATE void gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen);
+/* For the collector: whether the registry has this owner, and the reactor nothing to tell it. */
+GL_PRIVATE bool gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner);
+/* The entry of a number, or NULL where there is none. */
+GL_PRIVATE_INLINE gl_fd *gl_fd_find(gl_loop *loop, int fd);
+/* The same, made if need be; NULL with OSError (EBADF: nothing is open) or MemoryError. */
+GL_PRIVATE gl_fd *gl_fd_get(gl_loop *loop, int fd);
+/* RuntimeError if a live transport uses the number (asyncio's words). `named` is what the
+ * user passed, for the message; NULL: the number. */
+GL_PRIVATE int gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named);
+/* Notes the user of a number, or forgets `transport` there if it is still noted. */
+GL_PRIVATE int gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind,
+                                   PyObject *transport);
+GL_PRIVATE void gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport);
+/* Lets go of what gl_watch_release gave out. */
+GL_PRIVATE void gl_watch_drop(gl_watch *out);
+/* Ends the hold on the sockets that were ready in the last turn. */
+GL_PRIVATE void gl_held_release(gl_loop *loop);
+/* Calls `each` for every entry in the table, while it returns 0. */
+GL_PRIVATE int gl_fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visit,
+                           void *arg);
+GL_PRIVATE int gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg);
+/* At close: nobody is told any more; the fds themselves are left to their owners. */
+GL_PRIVATE void gl_registry_clear(gl_loop *loop);
+
+/* ---- large.c ----------------------------------------------------------------- */
+
+/* The bytes object of a completion that came in a buffer, cut to its length. */
+GL_PRIVATE PyObject *gl_large_take(gl_loop *loop, const gl_completion *c);
+/* Notes a receive of n bytes. */
+GL_PRIVATE_INLINE void gl_large_note(gl_loop *loop, int64_t n);
+/* Before a turn. Without memory there are fewer buffers, or none. */
+GL_PRIVATE void gl_large_refill(gl_loop *loop);
+GL_PRIVATE void gl_large_drop(gl_loop *loop);
+/* A bytes object to receive much into; then the n bytes that came, NULL with an exception. */
+GL_PRIVATE PyObject *gl_large_new(gl_loop *loop);
+GL_PRIVATE void gl_large_cut(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
+
+/* ---- calls.c, lease.c and flush.c, at import --------------------------------- */
+
+GL_PRIVATE int gl_calls_init(PyObject *module);
+GL_PRIVATE int gl_lease_init(PyObject *module);
+GL_PRIVATE int gl_flush_init(PyObject *module);

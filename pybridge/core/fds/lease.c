@@ -1,0 +1,369 @@
+/*
+ * lease.c: whose a descriptor is, and until when; lease.h draws it.
+ *
+ * A socket.socket and a FileIO keep their number right behind the object's head, -1 while they
+ * have none.  That is tried at import on objects without a number; on a Python that keeps it
+ * elsewhere each descriptor is duplicated, as it is for any other object with a fileno().
+ */
+#include "fds/fds.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static inline const int32_t *
+object_number_word(PyObject *o)
+{
+    return (const int32_t *)((const char *)o + sizeof(PyObject));
+}
+
+/* ---- sockets ------------------------------------------------------------------- */
+
+static inline bool
+is_socket(PyObject *o)
+{
+    return G.lease.socket_base != NULL && PyObject_TypeCheck(o, G.lease.socket_base);
+}
+
+GL_PRIVATE bool
+gl_socket_has(PyObject *sock, int number)
+{
+    return is_socket(sock) && *object_number_word(sock) == number;
+}
+
+GL_PRIVATE int
+gl_socket_number(PyObject *sock)
+{
+    if (G.lease.socket_base != NULL)
+        return *object_number_word(sock);
+    PyObject *told = PyObject_CallMethodNoArgs(sock, G.s_fileno);
+    long number = told ? PyLong_AsLong(told) : -1;
+    Py_XDECREF(told);
+    PyErr_Clear();
+    return (int)number;
+}
+
+static inline PyObject **
+socket_slot(PyObject *sock, Py_ssize_t offset)
+{
+    return (PyObject **)((char *)sock + offset);
+}
+
+/* What is in a slot; new reference, or NULL.  A slot is Python's as much as ours: without a GIL
+ * the socket's own lock guards it. */
+static PyObject *
+slot_value(PyObject *sock, Py_ssize_t offset)
+{
+    PyObject *value;
+    GL_LOCK_OBJECT(sock);
+    value = Py_XNewRef(*socket_slot(sock, offset));
+    GL_UNLOCK_OBJECT();
+    return value;
+}
+
+/* A count that tells of the socket's close(), goloop/_internal/closing.py's. */
+static inline bool
+is_users(PyObject *count)
+{
+    return count != NULL && (PyObject *)Py_TYPE(count) == GL_READ(G.lease.users) &&
+           PyLong_Check(count);
+}
+
+/* Adds to the number of a socket's users; false where it does not count them.  An int goes, so
+ * no Python runs; its successor is a plain one. */
+static bool
+slot_add_users(PyObject **slot, long change)
+{
+    if (*slot == NULL || !(PyLong_CheckExact(*slot) || is_users(*slot)))
+        return false;
+    int overflow;
+    long users = PyLong_AsLongAndOverflow(*slot, &overflow);
+    bool good = !overflow && users >= 0 && users < LONG_MAX && users + change >= 0;
+    PyObject *sum = good ? PyLong_FromLong(users + change) : NULL;
+    if (sum != NULL) {
+        PyObject *before = *slot;
+        __atomic_store_n(slot, sum, __ATOMIC_RELEASE);
+        Py_DECREF(before);
+    }
+    PyErr_Clear();
+    return sum != NULL;
+}
+
+static bool
+socket_add_users(PyObject *sock, long change)
+{
+    bool good;
+    GL_LOCK_OBJECT(sock);
+    good = slot_add_users(socket_slot(sock, G.lease.io_refs), change);
+    GL_UNLOCK_OBJECT();
+    return good;
+}
+
+/* Whether a socket's count tells of its close(). */
+static bool
+has_users(PyObject *sock)
+{
+    PyObject *count = slot_value(sock, G.lease.io_refs);
+    bool tells = is_users(count);
+    Py_XDECREF(count);
+    return tells;
+}
+
+/* Whether a socket counts its users at all. */
+static inline bool
+is_counted(PyObject *sock)
+{
+    return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket);
+}
+
+GL_PRIVATE bool
+gl_socket_count(PyObject *sock)
+{
+    return is_counted(sock) && socket_add_users(sock, 1);
+}
+
+/* One fewer of a socket's users.  Where the socket was closed meanwhile this ends it, which runs
+ * Python; what is raised there goes to sys.unraisablehook. */
+static void
+socket_release(PyObject *sock)
+{
+    PyObject *users = slot_value(sock, G.lease.io_refs);
+    PyObject *closed = slot_value(sock, G.lease.closed);
+    bool gone = users == NULL || closed == NULL; /* the collector has taken it apart */
+    bool plain = !gone && closed == Py_False && PyLong_CheckExact(users);
+    Py_XDECREF(users);
+    Py_XDECREF(closed);
+    if (gone)
+        return;
+    if (plain)
+        (void)socket_add_users(sock, -1);
+    else if (gl_call_method(sock, G.s__decref_socketios, NULL) < 0)
+        PyErr_WriteUnraisable(sock); /* it was closed while we used it, and ends now */
+}
+
+/* ---- sockets that somebody waits for ------------------------------------------------ */
+
+GL_PRIVATE int
+gl_socket_notice_close(PyObject *sock)
+{
+    if (!is_counted(sock) || has_users(sock))
+        return 0;
+    PyObject *users = __atomic_load_n(&G.lease.users, __ATOMIC_ACQUIRE);
+    if (users == NULL) {
+        PyObject *made = gl_import_attr("goloop._internal.closing", "Users");
+        if (made == NULL)
+            return -1;
+        if (__atomic_compare_exchange_n(&G.lease.users, &users, made, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE))
+            users = made;
+        else
+            Py_DECREF(made); /* another thread was here, and its class is in users */
+    }
+    return gl_call_method(users, G.s_notice, sock);
+}
+
+GL_PRIVATE bool
+gl_socket_has_users(PyObject *sock, PyObject *users)
+{
+    return sock != NULL && is_counted(sock) && GL_READ(*socket_slot(sock, G.lease.io_refs)) == users;
+}
+
+GL_PRIVATE bool
+gl_socket_hold(gl_held *held, PyObject *sock, PyObject *waiter)
+{
+    bool tells = is_counted(sock) && has_users(sock);
+    if (!tells && !gl_socket_count(sock))
+        return false;
+    *held = (gl_held){sock, Py_NewRef(waiter), !tells};
+    return true;
+}
+
+static inline bool
+is_closed(PyObject *sock)
+{
+    return GL_READ(*socket_slot(sock, G.lease.closed)) == Py_True;
+}
+
+GL_PRIVATE void
+gl_socket_let_go(gl_held *held)
+{
+    if (held->sock != NULL && held->counted)
+        socket_release(held->sock);
+    else if (held->sock != NULL && is_closed(held->sock) &&
+             gl_call_method(held->sock, G.s_close, NULL) < 0)
+        PyErr_WriteUnraisable(held->sock); /* it was closed while we used it, and ends now */
+    Py_CLEAR(held->sock);
+    Py_CLEAR(held->waiter);
+}
+
+GL_PRIVATE void
+gl_held_end(gl_loop *loop, PyObject *waiter)
+{
+    /* They run in the order in which they turned ready, as a rule. */
+    for (uint32_t i = loop->held_first; i < loop->held_len; i++) {
+        gl_held *held = &loop->held[i], gone = {.waiter = waiter, .counted = held->counted};
+        if (held->waiter != waiter)
+            continue;
+        held->waiter = NULL;
+        loop->held_first += i == loop->held_first;
+        if (!is_closed(held->sock)) {
+            gone.sock = held->sock;
+            held->sock = NULL;
+        }
+        gl_socket_let_go(&gone);
+        return;
+    }
+}
+
+/* ---- files ---------------------------------------------------------------------- */
+
+/* The FileIO behind a file object of the io module, or NULL; new reference. */
+static PyObject *
+raw_file(PyObject *o)
+{
+    bool buffered = false;
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(G.lease.buffered); i++)
+        buffered = buffered || Py_TYPE(o) == G.lease.buffered[i];
+    PyObject *raw = buffered ? PyObject_GetAttr(o, G.s_raw) : Py_NewRef(o);
+    if (raw == NULL)
+        PyErr_Clear(); /* detached */
+    else if (!PyObject_TypeCheck(raw, G.lease.file))
+        Py_CLEAR(raw);
+    return raw;
+}
+
+/* ---- taking --------------------------------------------------------------------- */
+
+GL_PRIVATE int
+gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
+{
+    gl_lease made = GL_NO_LEASE;
+    if (is_socket(owner))
+        made.word = object_number_word(owner);
+    else if (G.lease.file != NULL && (made.backing = raw_file(owner)) != NULL)
+        made.word = object_number_word(made.backing);
+    /* Nothing runs Python between fileno() and here but what may be its own doing. */
+    made.number = gl_fd_from_object(owner);
+    if (made.number < 0) {
+        Py_XDECREF(made.backing);
+        return -1;
+    }
+    made.owner = Py_NewRef(owner);
+    int rc = 0;
+    if (made.word == NULL)
+        rc = gl_lease_duplicate(&made);
+    else if (*made.word != made.number)
+        rc = gl_set_oserror(EBADF);
+    if (rc < 0) {
+        gl_lease_return(&made);
+        return -1;
+    }
+    made.counted = counted && is_socket(owner) && gl_socket_count(owner);
+    *l = made;
+    return 0;
+}
+
+/* The reactor reads and writes without looking at O_NONBLOCK first; a blocking
+ * socket would stop the whole loop. */
+GL_PRIVATE int
+gl_lease_nonblocking(const gl_lease *l)
+{
+    return gl_call_nonblocking(l) < 0 ? gl_set_oserror(errno) : 0;
+}
+
+GL_PRIVATE void
+gl_lease_found_owner(gl_lease *l, PyObject *owner)
+{
+    l->owner = Py_NewRef(owner);
+    if (gl_socket_has(owner, l->number)) {
+        l->word = object_number_word(owner);
+        l->counted = gl_socket_count(owner);
+    }
+}
+
+GL_PRIVATE int
+gl_lease_duplicate(gl_lease *l)
+{
+    if (l->own >= 0)
+        return 0;
+    int fd = gl_call_dup(l);
+    if (fd < 0)
+        return gl_set_oserror(errno);
+    l->own = fd;
+    return 0;
+}
+
+/* ---- ending --------------------------------------------------------------------- */
+
+/* Empties the lease into a local one, for what ends it runs Python. */
+static gl_lease
+lease_out(gl_lease *l)
+{
+    gl_lease out = *l;
+    *l = GL_NO_LEASE;
+    if (out.own >= 0)
+        gl_call_close(out.own);
+    Py_CLEAR(out.backing);
+    return out;
+}
+
+GL_PRIVATE int
+gl_lease_close(gl_lease *l)
+{
+    gl_lease out = lease_out(l);
+    if (out.owner == NULL) {
+        if (out.number >= 0)
+            gl_call_close(out.number);
+        return 0;
+    }
+    if (out.counted)
+        socket_release(out.owner);
+    int rc = gl_call_method(out.owner, G.s_close, NULL);
+    Py_DECREF(out.owner);
+    return rc;
+}
+
+GL_PRIVATE void
+gl_lease_return(gl_lease *l)
+{
+    PyObject *exc = gl_take_exception();
+    gl_lease out = lease_out(l);
+    if (out.counted)
+        socket_release(out.owner);
+    Py_XDECREF(out.owner);
+    gl_restore_exception(exc);
+}
+
+/* The class, if its instances have -1 behind the head before they are given a number. */
+static PyTypeObject *
+class_with_number(const char *module, const char *name)
+{
+    PyObject *cls = gl_import_attr(module, name);
+    PyObject *empty =
+        cls && PyType_Check(cls) ? ((PyTypeObject *)cls)->tp_new((PyTypeObject *)cls, G.empty_tuple,
+                                                                 NULL)
+                                 : NULL;
+    bool known = empty != NULL &&
+                 Py_TYPE(empty)->tp_basicsize >= (Py_ssize_t)(sizeof(PyObject) + sizeof(int32_t)) &&
+                 *object_number_word(empty) == -1;
+    Py_XDECREF(empty);
+    PyErr_Clear();
+    if (!known)
+        Py_CLEAR(cls);
+    return (PyTypeObject *)cls;
+}
+
+GL_PRIVATE int
+gl_lease_init(PyObject *Py_UNUSED(module))
+{
+    static const char *const names[] = {"BufferedReader", "BufferedWriter", "BufferedRandom"};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++)
+        if ((G.lease.buffered[i] = (PyTypeObject *)gl_import_attr("io", names[i])) == NULL)
+            return -1;
+    G.lease.socket_base = class_with_number("_socket", "socket");
+    G.lease.file = class_with_number("io", "FileIO");
+    G.lease.io_refs = gl_slot_offset(G.socket_socket, "_io_refs");
+    G.lease.closed = gl_slot_offset(G.socket_socket, "_closed");
+    if (G.lease.closed < 0)
+        G.lease.io_refs = -1;
+    return 0;
+}

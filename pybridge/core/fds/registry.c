@@ -1,0 +1,244 @@
+/*
+ * registry.c: what the reactor knows, seen from C.
+ *
+ * regs is indexed by the id that Go chose.  The generation is compared before a
+ * completion is handed on, so nothing of a registration that is gone is delivered.
+ *
+ * fds says what uses a number now: a transport, or readers and writers (watch.c).  It is a
+ * tree of three levels whose entries stay where they are until the loop closes, so that a
+ * pointer to one outlives a call that runs Python.
+ */
+#include "fds/fds.h"
+
+#include <errno.h>
+
+GL_NO_PYTHON GL_PRIVATE int
+gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner, int fd)
+{
+    if (!gl_grow(&loop->regs, &loop->regs_cap, id, sizeof(*loop->regs), 64)) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    gl_reg *r = &loop->regs[id];
+    assert(r->owner == NULL); /* whoever had the id has cleared its entry */
+    r->owner = Py_XNewRef(owner);
+    r->gen = gen;
+    r->kind = kind;
+    r->fd = fd;
+    return 0;
+}
+
+GL_NO_PYTHON GL_PRIVATE PyObject *
+gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen)
+{
+    if (id >= loop->regs_cap || loop->regs[id].gen != gen)
+        return NULL;
+    gl_reg *r = &loop->regs[id];
+    PyObject *owner = r->owner;
+    r->owner = NULL;
+    r->kind = GL_REG_FREE;
+    return owner;
+}
+
+GL_PRIVATE void
+gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
+{
+    Py_XDECREF(gl_reg_take(loop, id, gen));
+}
+
+/* ---- the table of numbers ------------------------------------------------------ */
+
+GL_PRIVATE_INLINE gl_fd *
+gl_fd_find(gl_loop *loop, int fd)
+{
+    uint32_t i = (uint32_t)fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
+    if (fd < 0 || branch >= loop->fds.branches || loop->fds.branch[branch] == NULL)
+        return NULL;
+    gl_fd_leaf *leaf = loop->fds.branch[branch]->leaf[i % GL_FD_BRANCH];
+    return leaf ? &leaf->fd[fd % GL_FD_LEAF] : NULL;
+}
+
+GL_PRIVATE gl_fd *
+gl_fd_get(gl_loop *loop, int fd)
+{
+    gl_fd *f = gl_fd_find(loop, fd);
+    if (f != NULL)
+        return f;
+    /* Only what is open takes memory here. */
+    if (fd < 0 || G.calls->exists(fd) < 0) {
+        gl_set_oserror(EBADF);
+        return NULL;
+    }
+    gl_fds *fds = &loop->fds;
+    uint32_t i = (uint32_t)fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
+    if (gl_grow(&fds->branch, &fds->branches, branch, sizeof(*fds->branch), 1)) {
+        gl_fd_branch **b = &fds->branch[branch];
+        if (*b == NULL)
+            *b = PyMem_Calloc(1, sizeof(**b));
+        if (*b != NULL)
+            (*b)->leaf[i % GL_FD_BRANCH] = PyMem_Calloc(1, sizeof(gl_fd_leaf));
+        f = gl_fd_find(loop, fd);
+    }
+    if (f == NULL)
+        PyErr_NoMemory();
+    return f;
+}
+
+GL_PRIVATE int
+gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind, PyObject *transport)
+{
+    gl_fd *f = gl_fd_get(loop, fd);
+    if (f == NULL)
+        return -1;
+    f->kind = (uint8_t)kind;
+    f->transport = transport;
+    return 0;
+}
+
+GL_PRIVATE void
+gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport)
+{
+    gl_fd *f = gl_fd_find(loop, fd);
+    if (f != NULL && f->transport == transport)
+        f->transport = NULL;
+}
+
+GL_PRIVATE int
+gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
+{
+    gl_fd *f = gl_fd_find(loop, fd);
+    PyObject *transport = NULL;
+    if (f == NULL || f->transport == NULL || !G.reg_ops[f->kind]->blocks(f->transport) ||
+        (transport = gl_try_newref(f->transport)) == NULL) /* in its dealloc */
+        return 0;
+    if (named)
+        PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", named,
+                     transport);
+    else
+        PyErr_Format(PyExc_RuntimeError, "File descriptor %d is used by transport %R", fd,
+                     transport);
+    Py_DECREF(transport);
+    return -1;
+}
+
+/* ---- what watches hold -------------------------------------------------------------- */
+
+GL_PRIVATE void
+gl_watch_drop(gl_watch *out)
+{
+    for (int i = 0; i < 2; i++) {
+        Py_CLEAR(out->place[i].waiter);
+        Py_CLEAR(out->place[i].sock);
+    }
+    Py_CLEAR(out->file);
+}
+
+GL_PRIVATE void
+gl_held_release(gl_loop *loop)
+{
+    PyObject *exc = gl_take_exception();
+    while (loop->held_len > 0) {
+        gl_held held = loop->held[--loop->held_len];
+        gl_socket_let_go(&held);
+    }
+    loop->held_first = 0;
+    gl_restore_exception(exc);
+}
+
+/* ---- the collector, and the end ---------------------------------------------------- */
+
+GL_PRIVATE int
+gl_fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visit, void *arg)
+{
+    for (uint32_t b = 0; b < fds->branches; b++) {
+        for (int i = 0; fds->branch[b] != NULL && i < GL_FD_BRANCH; i++) {
+            gl_fd_leaf *leaf = fds->branch[b]->leaf[i];
+            for (int k = 0; leaf != NULL && k < GL_FD_LEAF; k++) {
+                int r = each(&leaf->fd[k], visit, arg);
+                if (r)
+                    return r;
+            }
+        }
+    }
+    return 0;
+}
+
+static int
+fd_traverse(gl_fd *f, visitproc visit, void *arg)
+{
+    gl_watch *w = f->watch;
+    if (w == NULL)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        Py_VISIT(w->place[i].waiter);
+        Py_VISIT(w->place[i].sock);
+    }
+    Py_VISIT(w->file);
+    return 0;
+}
+
+/* The registry's reference to an owner that the reactor has nothing to tell is shown to the
+ * collector as the owner's to itself: it is garbage once the program has dropped it. */
+GL_PRIVATE bool
+gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
+{
+    if (loop == NULL || id >= loop->regs_cap || loop->regs[id].owner != owner)
+        return false;
+    const gl_reg_ops *ops = G.reg_ops[loop->regs[id].kind];
+    return ops != NULL && ops->dormant != NULL && ops->dormant(owner);
+}
+
+GL_PRIVATE int
+gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg)
+{
+    for (uint32_t i = 0; i < loop->regs_cap; i++) {
+        PyObject *owner = loop->regs[i].owner;
+        if (owner != NULL && !gl_reg_is_dormant(loop, i, owner))
+            Py_VISIT(owner);
+    }
+    for (uint32_t i = 0; i < loop->held_len; i++) {
+        Py_VISIT(loop->held[i].sock);
+        Py_VISIT(loop->held[i].waiter);
+    }
+    return gl_fds_each(&loop->fds, fd_traverse, visit, arg);
+}
+
+static int
+fd_drop(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
+{
+    gl_watch *w = f->watch;
+    f->watch = NULL;
+    if (w != NULL) {
+        gl_watch_drop(w);
+        PyMem_Free(w);
+    }
+    return 0;
+}
+
+GL_PRIVATE void
+gl_registry_clear(gl_loop *loop)
+{
+    gl_reg *regs = loop->regs;
+    uint32_t regs_cap = loop->regs_cap;
+    gl_fds fds = loop->fds;
+    loop->regs = NULL;
+    loop->regs_cap = 0;
+    loop->fds = (gl_fds){NULL, 0};
+    PyMem_RawFree(loop->late_watches);
+    loop->late_watches = NULL;
+    loop->late_watches_len = loop->late_watches_cap = 0;
+    gl_held_release(loop);
+    PyMem_RawFree(loop->held);
+    loop->held = NULL;
+    loop->held_cap = 0;
+    (void)gl_fds_each(&fds, fd_drop, NULL, NULL);
+    for (uint32_t b = 0; b < fds.branches; b++) {
+        for (int i = 0; fds.branch[b] != NULL && i < GL_FD_BRANCH; i++)
+            PyMem_Free(fds.branch[b]->leaf[i]);
+        PyMem_Free(fds.branch[b]);
+    }
+    PyMem_RawFree(fds.branch);
+    for (uint32_t i = 0; i < regs_cap; i++)
+        Py_XDECREF(regs[i].owner);
+    PyMem_RawFree(regs);
+}

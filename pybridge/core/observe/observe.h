@@ -1,0 +1,46 @@
+/*
+ * observe.h: what a loop does, seen from outside.
+ *
+ *   metrics.c      what a loop has done, in figures
+ *   watchdog.c     an iteration that lasts too long is reported while it lasts
+ *   python_stack.c the Python stack of another thread, read without the GIL
+ *   stopped.c      what a coroutine is doing, read in a stopped world (3.13 without the GIL)
+ *   asker.c        accepts the clients that ask this process about itself
+ */
+#pragma once
+
+#include "fds/fds.h"
+
+/* ---- metrics.c ------------------------------------------------------------------ */
+
+/* Notes a value: ns, or a number. */
+GL_PRIVATE_INLINE void gl_histogram_add(gl_histogram *h, int64_t value);
+/* Note what a call has received or sent: bytes, or < 0. */
+GL_PRIVATE_INLINE void gl_count_received(gl_loop *loop, ssize_t n);
+GL_PRIVATE_INLINE void gl_count_sent(gl_loop *loop, ssize_t n);
+GL_PRIVATE_DATA PyMethodDef *const gl_metrics_methods;
+GL_PRIVATE int gl_metrics_init(PyObject *module);
+
+/* ---- watchdog.c ---------------------------------------------------------------- */
+
+/* The shared block gets, and loses, what the watchdog knows; the monitor must not know it yet, or
+ * any longer.  -1 without memory, and without an exception. */
+GL_PRIVATE int gl_watchdog_open(gl_shared *sh);
+GL_PRIVATE void gl_watchdog_close(gl_shared *sh);
+/* This thread begins to run the loop. */
+GL_PRIVATE void gl_watchdog_runs(gl_loop *loop);
+/* A poll has ended. */
+GL_PRIVATE_INLINE void gl_watchdog_polled(gl_loop *loop);
+/* The iteration that was reported has ended; runs Python.  -1 where SystemExit or
+ * KeyboardInterrupt leaves the loop. */
+GL_PRIVATE int gl_watchdog_ended(gl_loop *loop);
+GL_PRIVATE_DATA PyMethodDef *const gl_watchdog_methods;
+GL_PRIVATE int gl_watchdog_init(PyObject *module);
+
+/* ---- asker.c -------------------------------------------------------------------- */
+
+GL_PRIVATE int gl_asker_init(PyObject *module);
+
+/* ---- stopped.c ------------------------------------------------------------------ */
+
+GL_PRIVATE int gl_stopped_init(PyObject *module);

@@ -1,0 +1,298 @@
+/*
+ * datagram.c: construction and registration of datagram transports, and the type
+ * goloop._core.DatagramTransport, which goloop/_internal/datagrams.py completes.
+ *
+ * Its bases are asyncio's, as of asyncio's own: _FlowControlMixin, whose methods of
+ * the write limits it inherits, and DatagramTransport.
+ */
+#include "packets/datagram.h"
+
+/* ---- the reactor ------------------------------------------------------------- */
+
+static bool
+datagram_reading(gl_transport *t)
+{
+    return t->phase == GL_OPEN && !t->paused && t->held == NULL;
+}
+
+static uint32_t
+datagram_wants(gl_datagram *d)
+{
+    return (datagram_reading(&d->base) ? GL_READABLE : 0) | (d->blocked ? GL_WRITABLE : 0);
+}
+
+GL_NO_PYTHON static int32_t
+datagram_enter(gl_transport *t, int fd)
+{
+    gl_datagram *d = (gl_datagram *)t;
+    d->want = datagram_wants(d);
+    d->loop->dirty = 1;
+    return d->loop->go->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease), d->want,
+                                      &d->id, &d->gen);
+}
+
+GL_NO_PYTHON static void
+datagram_leave(gl_transport *t)
+{
+    t->loop->go->datagram_close(t->loop->reactor, t->id, t->gen, 0);
+}
+
+static int
+datagram_tell(gl_transport *t)
+{
+    gl_datagram *d = (gl_datagram *)t;
+    uint32_t want = datagram_wants(d);
+    if (d->registered ? want == d->want : want == 0)
+        return 0;
+    if (!d->registered)
+        return gl_transport_open(t);
+    if (gl_loop_check_usable(d->loop) < 0)
+        return -1;
+    int32_t rc = d->loop->go->datagram_set(d->loop->reactor, d->id, d->gen, want);
+    if (rc < 0)
+        return gl_set_oserror(-rc);
+    d->want = want;
+    d->loop->dirty = 1;
+    return 0;
+}
+
+/* ---- construction ------------------------------------------------------------------ */
+
+static int
+datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"loop",  "sock",   "protocol",  "address",  "waiter",
+                            "extra", "family", "connected", "nameless", NULL};
+    gl_datagram *d = (gl_datagram *)self;
+    transport_arguments a = TRANSPORT_ARGUMENTS;
+    PyObject *address = Py_None;
+    int family = AF_UNSPEC, connected = 0, nameless = 0, fixed = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOipp:DatagramTransport", names,
+                                     G.loop_type, &a.loop, &a.file, &a.protocol, &address,
+                                     &a.waiter, &a.given_extra, &family, &connected,
+                                     &nameless) ||
+        (fixed = PyObject_IsTrue(address)) < 0)
+        return -1;
+    GL_GUARD(a.loop);
+    int rc = gl_transport_construct(&d->base, &a);
+    if (rc == 0) {
+        d->address = Py_NewRef(address);
+        d->family = family;
+        d->connected = connected;
+        d->nameless = nameless;
+        d->fixed = fixed;
+        if ((rc = gl_transport_begin(&d->base, a.waiter)) < 0)
+            gl_transport_abandon(&d->base);
+    }
+    gl_transport_arguments_clear(&a);
+    return rc;
+}
+
+static int
+datagram_start(gl_transport *t)
+{
+    return gl_transport_sync(t) < 0 ? gl_transport_fatal_current(t, "Fatal error on transport") : 0;
+}
+
+/* ---- closing ------------------------------------------------------------------------ */
+
+static int
+datagram_close(gl_transport *t)
+{
+    if (((gl_datagram *)t)->parcel_count == 0)
+        return gl_transport_end(t, Py_None);
+    return gl_transport_sync(t); /* receives no more; connection_lost comes with the last one */
+}
+
+static bool
+datagram_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
+{
+    return PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError);
+}
+
+GL_PRIVATE int
+datagram_tell_error(gl_datagram *d, PyObject *exc)
+{
+    PyObject *protocol = Py_XNewRef(d->protocol);
+    int rc = exc == NULL ? -1 : 0;
+    if (protocol != NULL && exc != NULL)
+        rc = gl_call_method(protocol, G.s_error_received, exc);
+    Py_XDECREF(protocol);
+    Py_XDECREF(exc);
+    return rc;
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+static void
+datagram_drop(gl_transport *t)
+{
+    datagram_drop_queue((gl_datagram *)t);
+}
+
+static void
+datagram_freed(gl_transport *t)
+{
+    gl_datagram *d = (gl_datagram *)t;
+    Py_CLEAR(d->target);
+    datagram_forget_peers(d);
+}
+
+static int
+datagram_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    gl_datagram *d = (gl_datagram *)self;
+    Py_VISIT(d->address);
+    for (uint32_t i = 0; i < d->parcel_count; i++)
+        Py_VISIT(d->parcel[(d->parcel_head + i) & d->parcel_mask].addr);
+    /* target and the peers' objects hold strings and numbers only */
+    return gl_transport_traverse(&d->base, visit, arg);
+}
+
+static int
+datagram_clear(PyObject *self)
+{
+    gl_datagram *d = (gl_datagram *)self;
+    gl_transport_clear(&d->base);
+    Py_CLEAR(d->address);
+    datagram_drop_queue(d);
+    return 0;
+}
+
+/* ---- the type --------------------------------------------------------------------------- */
+
+static bool
+datagram_holds(gl_transport *t)
+{
+    return t->held != NULL;
+}
+
+static bool
+datagram_writing(gl_transport *t)
+{
+    return ((gl_datagram *)t)->blocked;
+}
+
+static Py_ssize_t
+datagram_size(gl_transport *t)
+{
+    return ((gl_datagram *)t)->queued;
+}
+
+static const transport_ops datagram_transport_ops = {
+    .kind = GL_REG_DATAGRAM,
+    .enter = datagram_enter,
+    .leave = datagram_leave,
+    .tell = datagram_tell,
+    .start = datagram_start,
+    .close = datagram_close,
+    .drop = datagram_drop,
+    .freed = datagram_freed,
+    .quiet = datagram_quiet,
+    .holds = datagram_holds,
+    .deliver = datagram_deliver,
+    .spent = datagram_spent,
+    .reading = datagram_reading,
+    .writing = datagram_writing,
+    .queued = datagram_size,
+};
+
+static PyObject *
+datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    gl_datagram *d = (gl_datagram *)gl_transport_alloc(type, &datagram_transport_ops);
+    if (d == NULL)
+        return NULL;
+    d->slot_protocol_paused = Py_NewRef(Py_False);
+    d->peers = d->peers_inline;
+    return (PyObject *)d;
+}
+
+static const gl_params sendto_params = GL_PARAMS("_SelectorDatagramTransport.sendto", 1, 2, false,
+                                                 GL_NAME(data), GL_NAME(addr));
+
+static PyObject *
+datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames)
+{
+    PyObject *value[2];
+    if (gl_args(&sendto_params, d, args, nargs, kwnames, value) < 0)
+        return NULL;
+    return datagram_sendto(d, value[0], value[1] ? value[1] : Py_None);
+}
+
+static PyObject *
+datagram_get_write_buffer_size(gl_datagram *d, PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromSsize_t(d->queued);
+}
+
+GL_TAKES_NONE(datagram_queued_checked, datagram_get_write_buffer_size, "get_write_buffer_size")
+
+static PyMethodDef datagram_methods[] = {
+    TRANSPORT_METHODS,
+    TRANSPORT_READING_METHODS,
+    METHOD_CLOSE,
+    METHOD_ABORT,
+    METHOD_SET_PROTOCOL(gl_transport_set_protocol_method),
+    {"_force_close", GL_ONEARG(gl_transport_force_close_method), NULL},
+    {"sendto", GL_FASTKW(datagram_sendto_method),
+     PyDoc_STR("sendto($self, data, addr=None)\n--\n\n"
+               "Send a datagram, to the remote address where addr is None.  Does not block.")},
+    {"get_write_buffer_size", GL_FASTKW(datagram_queued_checked),
+     PyDoc_STR("get_write_buffer_size($self)\n--\n\n"
+               "Return how many bytes the kernel has not taken yet.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef datagram_getset[] = {
+    TRANSPORT_ATTRIBUTES,
+    {"_conn_lost", (getter)gl_transport_conn_lost_getter, NULL, NULL, NULL},
+    ATTRIBUTE_OBJECT("_sock", gl_datagram, lease.owner),
+    ATTRIBUTE_OBJECT("_address", gl_datagram, address),
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef datagram_members[] = {
+    TRANSPORT_MEMBERS,
+    {"_buffer_size", T_PYSSIZET, offsetof(gl_datagram, queued), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot datagram_slots[] = {
+    {Py_tp_doc, PyDoc_STR("A datagram socket as an asyncio.DatagramTransport.")},
+    {Py_tp_new, datagram_new},
+    {Py_tp_init, datagram_init},
+    {Py_tp_traverse, datagram_traverse},
+    {Py_tp_clear, datagram_clear},
+    {Py_tp_finalize, gl_transport_finalize},
+    {Py_tp_dealloc, gl_transport_dealloc},
+    {Py_tp_methods, datagram_methods},
+    {Py_tp_members, datagram_members},
+    {Py_tp_getset, datagram_getset},
+    {0, NULL},
+};
+
+static PyType_Spec datagram_spec = {
+    .name = "goloop._core.DatagramTransport",
+    .basicsize = sizeof(gl_datagram),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = datagram_slots,
+};
+
+static const gl_reg_ops datagram_ops = {
+    .complete = datagram_complete,
+    .orphan = gl_transport_orphan,
+    .blocks = gl_transport_blocks_number,
+};
+
+/* Behind gl_stream_init_type. */
+GL_PRIVATE int
+gl_datagram_init_type(PyObject *module)
+{
+    G.reg_ops[GL_REG_DATAGRAM] = &datagram_ops;
+    PyTypeObject *type = gl_transport_make_type(module, &datagram_spec, "_FlowControlMixin",
+                                                "DatagramTransport", GL_PACKET_MAX);
+    Py_XDECREF(type); /* the module has it */
+    return type == NULL ? -1 : 0;
+}

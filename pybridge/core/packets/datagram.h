@@ -1,0 +1,90 @@
+/*
+ * datagram.h: the state of a datagram transport, and what its files share.
+ *
+ *   datagram.c           construction, registration, the type; transports/transports.h has the base
+ *   datagram_send.c      sendto, and the queue of what the kernel had no room for
+ *   datagram_receive.c   what was received, on its way to the protocol
+ *
+ * Go receives and C sends: asyncio makes the system call within sendto() and calls
+ * error_received() there, so putting it off would be seen.  It is made without
+ * giving up the GIL, as it cannot block.
+ *
+ * What asyncio's _FlowControlMixin does (write limits, pausing and resuming the protocol,
+ * get_extra_info) is done by its own code on its own slots, for it is needed only when the
+ * kernel is out of room.  goloop/_internal/datagrams.py has the class that programs meet.
+ */
+#pragma once
+
+#include "packets/packets.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+/* A datagram that waits to be sent: exact bytes, and an address or None. */
+typedef struct gl_parcel {
+    PyObject *data, *addr;
+} gl_parcel;
+
+/* An address that was received from, as the kernel and as Python have it. */
+typedef struct gl_peer {
+    PyObject *object;             /* NULL: the place is empty */
+    uint32_t len;
+    uint8_t raw[sizeof(struct sockaddr_in6)];
+} gl_peer;
+
+#define PEERS_MAX 256u
+
+#define SHARE_LEAST 1000000 /* ns of datagram_received() in a turn: 64 echoes take less */
+
+/* What asyncio counts for each queued datagram beside its bytes. */
+#if PY_VERSION_HEX >= 0x030D0000
+#define PARCEL_HEADER 8
+#else
+#define PARCEL_HEADER 0
+#endif
+
+typedef struct gl_datagram {
+    TRANSPORT_HEAD                /* the lease's owner is the socket */
+    PyObject *address;            /* remote_addr, or None */
+    int family;
+    uint32_t want;                /* the directions that the reactor was told */
+    bool fixed;                   /* `address` is true: no other may be given */
+    bool connected;               /* the socket has a peer: send, not sendto */
+    bool nameless;                /* its peer has no name: so it is where no address is given */
+
+    /* Sending (datagram_send.c). */
+    bool blocked;                 /* the kernel had no room: it tells when it has */
+    Py_ssize_t queued;            /* the write buffer's size in asyncio's counting */
+    gl_parcel *parcel;            /* FIFO in a circular buffer, or NULL */
+    uint32_t parcel_mask, parcel_head, parcel_count;
+    PyObject *target;             /* the last address that was sent to ... */
+    uint32_t target_len;          /* ... and its raw form */
+    uint8_t target_raw[GL_SOCKADDR_MAX];
+
+    /* Receiving (datagram_receive.c). */
+    gl_peer *peers;               /* table by hash of the raw address */
+    uint32_t peers_mask, peers_missed;
+    gl_peer *peer_last;           /* the sender of the last one, or NULL */
+    gl_peer peers_inline[1];
+    uint64_t turn;                /* of the loop, in which it last delivered ... */
+    int64_t until;                /* ... and when its share of that ends */
+} gl_datagram;
+
+/* ---- datagram.c ------------------------------------------------------------------ */
+
+/* Calls protocol.error_received; takes over exc. */
+GL_PRIVATE int datagram_tell_error(gl_datagram *d, PyObject *exc);
+
+/* ---- datagram_send.c --------------------------------------------------------------- */
+
+GL_PRIVATE PyObject *datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr);
+GL_PRIVATE void datagram_drop_queue(gl_datagram *d);
+/* The kernel has room again. */
+GL_PRIVATE int datagram_drain(gl_datagram *d);
+
+/* ---- datagram_receive.c ------------------------------------------------------------ */
+
+GL_PRIVATE int datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
+GL_PRIVATE int datagram_deliver(gl_transport *t, PyObject *item);
+GL_PRIVATE bool datagram_spent(gl_transport *t);
+GL_PRIVATE void datagram_forget_peers(gl_datagram *d);

@@ -1,0 +1,219 @@
+/*
+ * datagram_receive.c: what was received, on its way to the protocol.
+ *
+ * Go receives what is there for all sockets before the first protocol is called, so
+ * the state is looked at again before each call of Python: an earlier callback of
+ * the same turn may have closed this transport, paused it, or given it another
+ * protocol.  What came for a closing one is dropped, as asyncio drops what it does
+ * not read any more.  What came for a paused one, or for one whose protocol has had its
+ * share of this turn's time, is held, in order, and delivered by _deliver_held, which
+ * resume_reading or the next iteration calls; receiving goes on behind that.
+ *
+ * A server hears from the same peers again and again, so the tuples of their
+ * addresses are kept in a small table: a hash of the raw address names the one place
+ * where it can be.  The table grows with the number of peers, up to PEERS_MAX.
+ */
+#include "packets/datagram.h"
+
+/* ---- addresses --------------------------------------------------------------------- */
+
+static inline uint32_t
+peer_hash(const uint8_t *raw, uint32_t len)
+{
+    uint64_t h = len;
+    for (uint32_t i = 0; i < len; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, raw + i, len - i < 8 ? len - i : 8);
+        h = (h ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        h ^= h >> 32;
+    }
+    return (uint32_t)h;
+}
+
+/* Four times the places, empty but for what the old ones held. */
+static void
+peers_grow(gl_datagram *d)
+{
+    uint32_t count = (d->peers_mask + 1) * 4;
+    gl_peer *bigger = PyMem_Calloc(count, sizeof(*bigger));
+    if (bigger == NULL)
+        return; /* what there is serves on */
+    for (uint32_t i = 0; i <= d->peers_mask; i++) {
+        gl_peer *old = &d->peers[i];
+        if (old->object == NULL)
+            continue;
+        gl_peer *place = &bigger[peer_hash(old->raw, old->len) & (count - 1)];
+        Py_XSETREF(place->object, old->object);
+        place->len = old->len;
+        memcpy(place->raw, old->raw, old->len);
+    }
+    if (d->peers != d->peers_inline)
+        PyMem_Free(d->peers);
+    memset(d->peers_inline, 0, sizeof(d->peers_inline));
+    d->peers = bigger;
+    d->peers_mask = count - 1;
+}
+
+GL_PRIVATE void
+datagram_forget_peers(gl_datagram *d)
+{
+    d->peer_last = NULL;
+    for (uint32_t i = 0; i <= d->peers_mask; i++)
+        Py_CLEAR(d->peers[i].object);
+    if (d->peers != d->peers_inline)
+        PyMem_Free(d->peers);
+    d->peers = d->peers_inline;
+    d->peers_mask = 0;
+}
+
+static PyObject *
+peer_address(const gl_packet *p)
+{
+    PyObject *object = gl_address_object(p->addr, p->addr_len);
+    if (object == NULL && !PyErr_Occurred())
+        PyErr_SetString(PyExc_OSError, "datagram from an address of an unknown family");
+    return object;
+}
+
+/* The sender's address as an object; new reference. */
+static inline PyObject *
+datagram_peer(gl_datagram *d, const gl_packet *p)
+{
+    uint32_t len = p->addr_len;
+    if (len == 0 || len > sizeof(d->peers->raw))
+        return peer_address(p);
+    uint32_t hash = peer_hash(p->addr, len);
+    gl_peer *peer = &d->peers[hash & d->peers_mask];
+    if (peer->object == NULL || peer->len != len || memcmp(peer->raw, p->addr, len) != 0) {
+        PyObject *object = peer_address(p);
+        if (object == NULL)
+            return NULL;
+        if (peer->object != NULL && d->peers_mask + 1 < PEERS_MAX &&
+            ++d->peers_missed > 2 * d->peers_mask + 2) {
+            d->peers_missed = 0;
+            d->peer_last = NULL;
+            peers_grow(d);
+            peer = &d->peers[hash & d->peers_mask];
+        }
+        Py_XSETREF(peer->object, object);
+        peer->len = len;
+        memcpy(peer->raw, p->addr, len);
+    }
+    d->peer_last = peer;
+    return Py_NewRef(peer->object);
+}
+
+/* ---- delivery ------------------------------------------------------------------------ */
+
+static inline int
+datagram_feed(gl_datagram *d, PyObject *data, PyObject *addr)
+{
+    PyObject *protocol = Py_NewRef(d->protocol);
+    PyObject *args[4] = {NULL, protocol, data, addr};
+    int rc = gl_done(PyObject_VectorcallMethod(G.s_datagram_received, args + 1,
+                                               3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
+    Py_DECREF(protocol);
+    return rc;
+}
+
+/* Whether the socket has had its share of this turn: as much time as the iteration had taken
+ * before the first datagram of all sockets, at least SHARE_LEAST, and one callback. */
+GL_PRIVATE bool
+datagram_spent(gl_transport *t)
+{
+    gl_datagram *d = (gl_datagram *)t;
+    int64_t now = gl_monotonic_ns();
+    if (d->turn == d->loop->turns)
+        return now >= d->until;
+    d->turn = d->loop->turns;
+    if (d->loop->share == 0)
+        d->loop->share = Py_MAX(now - d->loop->shared->now, SHARE_LEAST);
+    d->until = now + d->loop->share;
+    return false;
+}
+
+/* Keeps what can't be delivered now, the rest of what the reactor had brought; takes over
+ * the item.  The reactor is silent until it is delivered, which resume_reading sees to
+ * after a pause. */
+static int
+datagram_hold(gl_datagram *d, PyObject *item)
+{
+    return gl_transport_hold(&d->base, item, false) < 0 ||
+                   (!d->paused && (gl_transport_schedule_delivery(&d->base) < 0 ||
+                                   gl_transport_sync(&d->base) < 0))
+               ? gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport")
+               : 0;
+}
+
+static inline bool
+datagram_must_hold(gl_datagram *d)
+{
+    return d->paused || d->held != NULL || datagram_spent(&d->base);
+}
+
+static int
+datagram_came(gl_datagram *d, const gl_completion *c)
+{
+    const gl_packet *p = c->ptr;
+    PyObject *data = PyBytes_FromStringAndSize((const char *)(p + 1), (Py_ssize_t)c->arg);
+    PyObject *addr = data ? datagram_peer(d, p) : NULL;
+    int rc;
+    if (addr == NULL) {
+        rc = gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
+    } else if (datagram_must_hold(d)) {
+        rc = datagram_hold(d, PyTuple_Pack(2, data, addr));
+    } else {
+        rc = datagram_feed(d, data, addr);
+    }
+    Py_XDECREF(data);
+    Py_XDECREF(addr);
+    return rc;
+}
+
+static int
+datagram_error_came(gl_datagram *d, int err)
+{
+    PyObject *exc = gl_oserror(err);
+    return exc == NULL ? -1 : datagram_must_hold(d) ? datagram_hold(d, exc) : datagram_tell_error(d, exc);
+}
+
+GL_PRIVATE int
+datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
+{
+    gl_datagram *d = (gl_datagram *)owner;
+    if (is_ending(d) || d->protocol == NULL || (is_closing(d) && c->kind != GL_CMP_READY))
+        return 0;
+    /* The transport may be lost, and its context with it, before we are back. */
+    PyObject *context = Py_NewRef(d->context);
+    int rc = PyContext_Enter(context);
+    if (rc == 0) {
+        switch (c->kind) {
+        case GL_CMP_DATAGRAM:
+            rc = datagram_came(d, c);
+            break;
+        case GL_CMP_DATAGRAM_ERROR:
+            rc = datagram_error_came(d, c->res);
+            break;
+        case GL_CMP_READY:
+            rc = datagram_drain(d);
+            break;
+        default:
+            break;
+        }
+        gl_context_exit(context);
+    }
+    Py_DECREF(context);
+    return rc < 0 ? gl_report_stray(loop, "Exception in callback of a datagram transport", owner,
+                                    d->protocol)
+                  : 0;
+}
+
+/* A held item: a datagram with its address, or an error. */
+GL_PRIVATE int
+datagram_deliver(gl_transport *t, PyObject *item)
+{
+    gl_datagram *d = (gl_datagram *)t;
+    return PyTuple_CheckExact(item)
+               ? datagram_feed(d, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1))
+               : datagram_tell_error(d, Py_NewRef(item));
+}

@@ -1,0 +1,492 @@
+/*
+ * handle.c: Handle, TimerHandle and ThreadSafeHandle, the objects; handle_run.c runs them.
+ *
+ * They subclass asyncio's classes and keep callback, context, loop and so on in asyncio's
+ * own slots, so that asyncio's Python methods (repr, get_context, when, the comparisons,
+ * even _run called unbound) serve unchanged.  Python can write these slots, and delete
+ * what is in them.  So C looks at them before each use: a handle that is not as C has
+ * filled it is `odd`, and asyncio's own _run and cancel are called for it, which meet
+ * what asyncio would have met.  What C has to rely on (inline arguments, a timer's id and
+ * deadline) lies behind the slots, out of Python's reach.
+ *
+ * Up to GL_INLINE_ARGS arguments are kept without a tuple; `_args` makes one when
+ * somebody looks.  An empty context is made when it is needed (below).
+ *
+ * Life of a handle:
+ *
+ *     call_soon  ->  in the ready queue  ->  running  ->  done (references kept)
+ *     call_at    ->  armed in timers.c   ->  running      until it is freed
+ *                        |
+ *     cancel() at any time: callback and arguments become None, the entry is skipped
+ *
+ * Handles are made only by the loop.  They come from a free list, and a Handle is
+ * unknown to the garbage collector as long as only the ready queue has it: most are
+ * dropped by the caller at once and live for one iteration.  The loop's traverse then
+ * visits what such a handle holds as if it were the loop's own (ready.c), so that a
+ * loop dropped with work in its queue is collected.  A handle that somebody kept may be
+ * in a cycle, and is tracked before it can be garbage: after it ran, when the loop stops
+ * with it in the queue, or at once where the loop does not run (push_handle in call_soon.c).
+ */
+#include "queue/private.h"
+
+GL_PRIVATE_INLINE bool
+gl_is_handle(PyObject *o)
+{
+    return Py_TYPE(o) == G.handle_type || Py_TYPE(o) == G.timer_handle_type ||
+           Py_TYPE(o) == G.threadsafe_handle_type;
+}
+
+GL_PRIVATE_INLINE bool
+gl_handle_is_cancelled(PyObject *h)
+{
+    return ((gl_handle_head *)h)->cancelled == Py_True;
+}
+
+/* ---- debug mode's stack ------------------------------------------------------------
+ *
+ * A handle of debug mode knows its scheduler's stack.  asyncio makes a StackSummary each time,
+ * which takes longer than most callbacks; here it is made when somebody looks
+ * (goloop/_internal/debugging.py), out of a tuple that nobody else sees:
+ *
+ *     mark, code, last instruction, globals, code, last instruction, globals, ...
+ */
+
+/* The frames of whoever calls into the loop, from within. */
+static PyObject *
+caller_stack(void)
+{
+    PyObject *depth = PyObject_GetAttrString(G.asyncio_constants, "DEBUG_STACK_DEPTH");
+    Py_ssize_t limit = depth ? PyNumber_AsSsize_t(depth, PyExc_OverflowError) : -1;
+    Py_XDECREF(depth);
+    if (limit < 0 && PyErr_Occurred())
+        return NULL;
+    limit = Py_MAX(Py_MIN(limit, 1000), 0);
+    PyObject *stack = PyTuple_New(1 + 3 * limit);
+    if (stack == NULL)
+        return NULL;
+    Py_ssize_t n = 0;
+    PyTuple_SET_ITEM(stack, n++, Py_NewRef(G.extract_stack));
+    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
+    while (frame != NULL && n < 1 + 3 * limit) {
+        PyTuple_SET_ITEM(stack, n++, (PyObject *)PyFrame_GetCode(frame));
+        PyObject *at = PyLong_FromLong(PyFrame_GetLasti(frame));
+        PyTuple_SET_ITEM(stack, n++, at ? at : Py_NewRef(Py_None));
+        PyTuple_SET_ITEM(stack, n++, PyFrame_GetGlobals(frame));
+        PyFrameObject *back = at ? PyFrame_GetBack(frame) : NULL;
+        Py_SETREF(frame, back);
+        if (at == NULL)
+            Py_CLEAR(stack);
+    }
+    Py_XDECREF(frame); /* the one at which the limit ends it */
+    if (stack != NULL)
+        _PyTuple_Resize(&stack, n);
+    return stack;
+}
+
+/* ---- the context -------------------------------------------------------------------
+ *
+ * A handle has a copy of the context in which it was scheduled.  Where that is empty, as in most
+ * programs, the copy is made when it is needed, which is when the callback runs: then the one
+ * that the last callback had serves again, if nobody else has it and it is still empty. */
+
+/* Whether the current context has no variable set. */
+static inline bool
+context_is_empty(void)
+{
+    PyObject *current = PyThreadState_Get()->context;
+    return current == NULL || PyObject_Size(current) == 0;
+}
+
+GL_PRIVATE int
+handle_make_context(PyObject *self)
+{
+    gl_handle_args *inl = handle_inline(self);
+    PyObject **slot = &((gl_handle_head *)self)->context;
+    if (*slot != NULL) /* by asyncio's own slot, perhaps */
+        inl->context_due = false;
+    if (!inl->context_due)
+        return 0;
+#ifdef GL_FREE_THREADED
+    PyObject *made = PyContext_New();
+#else
+    PyObject *made = G.spare_context ? G.spare_context : PyContext_New();
+    G.spare_context = NULL;
+#endif
+    if (made == NULL)
+        return -1;
+    if (*slot != NULL) { /* the collector ran, and somebody looked */
+        Py_DECREF(made);
+        return 0;
+    }
+    inl->context_due = false;
+    inl->context_ours = true;
+    *slot = made;
+    return 0;
+}
+
+/* Behind the call of a handle that nobody has kept: its context serves the next.  The loop runs,
+ * so no context of a handle's is garbage that the collector has taken apart. */
+GL_PRIVATE void
+handle_spare_context(PyObject *self)
+{
+    gl_handle_args *inl = handle_inline(self);
+    PyObject *context = ((gl_handle_head *)self)->context;
+#ifdef GL_FREE_THREADED
+    return; /* whose would it be? */
+#endif
+    if (context == NULL || G.spare_context != NULL || Py_REFCNT(context) != 1 ||
+        *(PyObject **)((char *)context + PyContext_Type.tp_weaklistoffset) != NULL ||
+        PyObject_Size(context) != 0)
+        return;
+    G.spare_context = context;
+    ((gl_handle_head *)self)->context = NULL;
+    inl->context_ours = false;
+    inl->context_due = true; /* a finalizer of what it holds may look */
+}
+
+/* Fills what all kinds share.  `h` is fresh or from the free list: all fields are NULL. */
+static inline int
+handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
+            PyObject *const *args, Py_ssize_t nargs, PyObject *context)
+{
+    gl_handle_head *head = (gl_handle_head *)h;
+#ifdef GL_FREE_THREADED
+    inl->posted = gl_is_shared((PyObject *)loop);
+    bool paid = inl->posted && gl_inbox_borrow(loop, 2);
+    gl_home_set(&inl->home, paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop));
+    head->loop = paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop);
+#else
+    head->loop = Py_NewRef((PyObject *)loop);
+#endif
+    inl->nargs = 0;
+    inl->context_ours = false;
+    inl->context_due = (context == NULL || context == Py_None) && context_is_empty();
+    if (!inl->context_due) {
+        bool copied = context == NULL || context == Py_None;
+        head->context = copied ? PyContext_CopyCurrent() : Py_NewRef(context);
+        if (head->context == NULL)
+            return -1;
+    }
+    head->callback = Py_NewRef(callback);
+    head->cancelled = Py_NewRef(Py_False);
+    if (nargs <= GL_INLINE_ARGS) {
+        for (Py_ssize_t i = 0; i < nargs; i++)
+            inl->arg[i] = Py_NewRef(args[i]);
+        inl->nargs = (int8_t)nargs;
+    } else {
+        head->args = PyTuple_New(nargs);
+        if (head->args == NULL)
+            return -1;
+        for (Py_ssize_t i = 0; i < nargs; i++)
+            PyTuple_SET_ITEM(head->args, i, Py_NewRef(args[i]));
+        inl->nargs = -1;
+    }
+    if (GL_READ(loop->debug)) {
+        head->source_traceback = caller_stack();
+        if (head->source_traceback == NULL)
+            return -1;
+    }
+    return 0;
+}
+
+/* An empty handle, untracked; see the head. */
+static inline PyObject *
+handle_alloc(PyTypeObject *type, gl_pool *pool)
+{
+    PyObject *h;
+    if (pool->len) {
+        h = pool->item[--pool->len];
+        Py_INCREF(type);
+        _Py_NewReference(h);
+    } else {
+        /* lint: allow gc-new-untracked: tracked later, and only if it is kept */
+        h = PyObject_GC_New(PyObject, type);
+        if (h == NULL)
+            return NULL;
+        memset(h + 1, 0, (size_t)type->tp_basicsize - sizeof *h);
+    }
+    return h;
+}
+
+/* Clears one of the handle's two references to its loop. */
+static inline void
+handle_drop_loop(PyObject *h, PyObject **slot)
+{
+#ifdef GL_FREE_THREADED
+    PyObject *loop = *slot;
+    if (handle_inline(h)->posted && loop == (PyObject *)handle_inline(h)->home.loop) {
+        *slot = NULL;
+        gl_inbox_return((gl_loop *)loop);
+        return;
+    }
+#else
+    (void)h;
+#endif
+    Py_CLEAR(*slot);
+}
+
+static inline void
+handle_release(PyObject *h, gl_pool *pool)
+{
+#ifdef GL_FREE_THREADED
+    handle_drop_loop(h, (PyObject **)&handle_inline(h)->home.loop);
+    /* no pool either: the allocator has one per thread */
+    Py_TYPE(h)->tp_free(h);
+    return;
+#endif
+    if (pool->len < GL_POOL_MAX)
+        pool->item[pool->len++] = h; /* all fields but nargs are NULL */
+    else
+        Py_TYPE(h)->tp_free(h);
+}
+
+/* A filled handle of one of the types; untracked. */
+static inline PyObject *
+handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, PyObject *callback,
+            PyObject *const *args, Py_ssize_t nargs, PyObject *context)
+{
+    PyObject *h = handle_alloc(type, pool);
+    if (h != NULL && handle_fill(loop, h, handle_inline(h), callback, args, nargs, context) < 0)
+        Py_CLEAR(h);
+#ifdef GL_FREE_THREADED
+    if (h != NULL)
+        PyObject_GC_Track(h); /* one bit there; so all of them are */
+#endif
+    return h;
+}
+
+GL_PRIVATE PyObject *
+gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *context)
+{
+    return handle_make(G.handle_type, &G.handle_pool, loop, callback, args, nargs, context);
+}
+
+GL_PRIVATE PyObject *
+gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *context)
+{
+    if (G.threadsafe_handle_type == NULL)
+        return gl_handle_new(loop, callback, args, nargs, context);
+    return handle_make(G.threadsafe_handle_type, &G.threadsafe_pool, loop, callback, args, nargs,
+                       context);
+}
+
+GL_PRIVATE PyObject *
+gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, PyObject *callback,
+                    PyObject *const *args, Py_ssize_t nargs, PyObject *context)
+{
+    PyObject *h = handle_make(G.timer_handle_type, &G.timer_pool, loop, callback, args, nargs,
+                              context);
+    if (h == NULL)
+        return NULL;
+    gl_timer_handle *timer = (gl_timer_handle *)h;
+    timer->timer = GL_NO_TIMER;
+    timer->deadline = deadline;
+    timer->when = Py_NewRef(when);
+    gl_handle_track(h);
+    return h;
+}
+
+GL_PRIVATE_INLINE void
+gl_handle_track(PyObject *h)
+{
+    if (!PyObject_GC_IsTracked(h))
+        PyObject_GC_Track(h);
+}
+
+GL_PRIVATE_INLINE bool
+handle_has_weakrefs(PyObject *h)
+{
+    return *(PyObject **)((char *)h + Py_TYPE(h)->tp_weaklistoffset) != NULL;
+}
+
+/* The slots behind the head that a type has for itself. */
+static inline PyObject **
+handle_further_slots(PyObject *self, int *count)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    *count = type == G.timer_handle_type ? 2 : type == G.threadsafe_handle_type ? 1 : 0;
+    return (PyObject **)((char *)self + sizeof(gl_handle_head)); /* scheduled, when; or lock */
+}
+
+GL_PRIVATE int
+handle_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    gl_handle_head *h = (gl_handle_head *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(h->args);
+    Py_VISIT(h->callback);
+    Py_VISIT(h->cancelled);
+    Py_VISIT(h->context);
+    Py_VISIT(h->loop);
+    Py_VISIT(h->repr);
+    Py_VISIT(h->source_traceback);
+    gl_handle_args *inl = handle_inline(self);
+    for (int i = 0; i < inl->nargs; i++)
+        Py_VISIT(inl->arg[i]);
+#ifdef GL_FREE_THREADED
+    Py_VISIT(inl->home.loop);
+#endif
+    int further;
+    PyObject **slot = handle_further_slots(self, &further);
+    for (int i = 0; i < further; i++)
+        Py_VISIT(slot[i]);
+    return 0;
+}
+
+GL_PRIVATE_INLINE void
+handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
+{
+    gl_handle_head *h = (gl_handle_head *)self;
+    gl_handle_args *inl = handle_inline(self);
+    PyObject *old_callback = h->callback, *old_args = h->args;
+    PyObject *inline_args[GL_INLINE_ARGS];
+    int n = inl->nargs;
+    h->callback = callback;
+    h->args = args;
+    inl->nargs = -1;
+    for (int i = 0; i < n; i++) {
+        inline_args[i] = inl->arg[i];
+        inl->arg[i] = NULL;
+    }
+    Py_XDECREF(old_callback);
+    Py_XDECREF(old_args);
+    for (int i = 0; i < n; i++)
+        Py_DECREF(inline_args[i]);
+}
+
+static int
+handle_clear(PyObject *self)
+{
+    gl_handle_head *h = (gl_handle_head *)self;
+    handle_replace_call(self, NULL, NULL);
+    handle_inline(self)->context_due = false;
+    Py_CLEAR(h->context);
+    handle_drop_loop(self, &h->loop);
+    Py_CLEAR(h->source_traceback);
+    Py_CLEAR(h->cancelled);
+    Py_CLEAR(h->repr);
+    if (Py_TYPE(self) != G.handle_type) {
+        int further;
+        PyObject **slot = handle_further_slots(self, &further);
+        for (int i = 0; i < further; i++)
+            Py_CLEAR(slot[i]);
+    }
+    return 0;
+}
+
+static void
+handle_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    if (handle_has_weakrefs(self))
+        PyObject_ClearWeakRefs(self);
+    (void)handle_clear(self);
+    handle_release(self, type == G.handle_type         ? &G.handle_pool
+                         : type == G.timer_handle_type ? &G.timer_pool
+                                                        : &G.threadsafe_pool);
+    Py_DECREF(type);
+}
+
+static void
+handle_dealloc(PyObject *self) /* lint: allow dealloc-type: handle_free() releases it */
+{
+    PyObject_GC_UnTrack(self);
+    gl_dealloc_nested(self, handle_dealloc, handle_free);
+}
+
+/* ---- the types -------------------------------------------------------------------- */
+
+static int
+make_type(PyTypeObject **type, PyObject *module, const char *name, size_t size, const char *doc,
+          PyGetSetDef *getset, PyObject *base)
+{
+    PyType_Slot slots[] = {
+        {Py_tp_doc, (void *)doc},           {Py_tp_traverse, handle_traverse},
+        {Py_tp_clear, handle_clear},        {Py_tp_dealloc, handle_dealloc},
+        {Py_tp_methods, handle_methods},    {Py_tp_members, handle_members},
+        {Py_tp_getset, getset},             {0, NULL},
+    };
+    PyType_Spec spec = {
+        .name = name,
+        .basicsize = (int)size,
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+        .slots = slots,
+    };
+    return gl_type_make(type, module, &spec, base);
+}
+
+/* Where asyncio has no such class, or another than is known here, there is none. */
+static int
+threadsafe_handle_init_type(PyObject *module)
+{
+    PyObject *base = gl_import_attr("asyncio.events", "_ThreadSafeHandle");
+    if (base == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    int rc = 0;
+    if (PyType_Check(base) &&
+        ((PyTypeObject *)base)->tp_basicsize == (Py_ssize_t)offsetof(gl_threadsafe_handle, inl) &&
+        gl_slot_offset(base, "_lock") == offsetof(gl_threadsafe_handle, lock))
+        rc = make_type(&G.threadsafe_handle_type, module, "goloop._core.ThreadSafeHandle",
+                       sizeof(gl_threadsafe_handle),
+                       "What call_soon_threadsafe returns; an asyncio.events._ThreadSafeHandle.",
+                       handle_getset, base) < 0
+                 ? -1
+                 : GL_GUARD_TYPE(G.threadsafe_handle_type, gl_threadsafe_handle, inl.home, NULL,
+                                 GL_GUARD_CALLS);
+    Py_DECREF(base);
+    return rc;
+}
+
+static int
+check_handle_layout(void)
+{
+    PyObject *handle = G.asyncio_Handle, *timer = G.asyncio_TimerHandle;
+    const struct {
+        PyObject *cls;
+        const char *name;
+        size_t offset;
+    } slots[] = {
+        {handle, "_args", offsetof(gl_handle_head, args)},
+        {handle, "_callback", offsetof(gl_handle_head, callback)},
+        {handle, "_cancelled", offsetof(gl_handle_head, cancelled)},
+        {handle, "_context", offsetof(gl_handle_head, context)},
+        {handle, "_loop", offsetof(gl_handle_head, loop)},
+        {handle, "_repr", offsetof(gl_handle_head, repr)},
+        {handle, "_source_traceback", offsetof(gl_handle_head, source_traceback)},
+        {timer, "_scheduled", offsetof(gl_timer_handle, scheduled)},
+        {timer, "_when", offsetof(gl_timer_handle, when)},
+    };
+    bool good = ((PyTypeObject *)handle)->tp_basicsize == (Py_ssize_t)sizeof(gl_handle_head) &&
+                ((PyTypeObject *)timer)->tp_basicsize ==
+                    (Py_ssize_t)offsetof(gl_timer_handle, inl);
+    for (size_t i = 0; good && i < Py_ARRAY_LENGTH(slots); i++)
+        good = gl_slot_offset(slots[i].cls, slots[i].name) == (Py_ssize_t)slots[i].offset;
+    if (good)
+        return 0;
+    PyErr_SetString(PyExc_ImportError,
+                    "goloop: asyncio.Handle of this Python has another layout than goloop was "
+                    "written for; use a released CPython 3.11 to 3.14, not a debug or "
+                    "free-threaded build");
+    return -1;
+}
+
+GL_PRIVATE int
+gl_handle_init_types(PyObject *module)
+{
+    if (check_handle_layout() < 0 ||
+        make_type(&G.handle_type, module, "goloop._core.Handle", sizeof(gl_handle),
+                  "What call_soon returns; an asyncio.Handle.", handle_getset,
+                  G.asyncio_Handle) < 0 ||
+        make_type(&G.timer_handle_type, module, "goloop._core.TimerHandle",
+                  sizeof(gl_timer_handle),
+                  "What call_later and call_at return; an asyncio.TimerHandle.",
+                  timer_handle_getset, G.asyncio_TimerHandle) < 0 ||
+        GL_GUARD_TYPE(G.handle_type, gl_handle, inl.home, NULL, GL_GUARD_CALLS) < 0 ||
+        GL_GUARD_TYPE(G.timer_handle_type, gl_timer_handle, inl.home, NULL, GL_GUARD_CALLS) < 0)
+        return -1;
+    return threadsafe_handle_init_type(module);
+}

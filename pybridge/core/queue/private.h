@@ -1,0 +1,54 @@
+/*
+ * private.h: what the files of this room alone share.
+ */
+#pragma once
+
+#include "queue/queue.h"
+
+/* ---- handle.c --------------------------------------------------------------------------------- */
+
+static inline gl_handle_args *
+handle_inline(PyObject *h)
+{
+    if (Py_TYPE(h) == G.handle_type)
+        return &((gl_handle *)h)->inl;
+    return Py_TYPE(h) == G.timer_handle_type ? &((gl_timer_handle *)h)->inl
+                                              : &((gl_threadsafe_handle *)h)->inl;
+}
+
+GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
+GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
+/* Puts other objects (owned, or NULL) in the place of callback and arguments. */
+GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
+/* Makes the context that is due.  -1 with MemoryError. */
+GL_PRIVATE int handle_make_context(PyObject *self);
+/* Lets the context of a handle that has run serve the next. */
+GL_PRIVATE void handle_spare_context(PyObject *self);
+
+/* ---- handle_views.c ---------------------------------------------------------------------------- */
+
+/* The arguments as `_args` has them; new reference. */
+GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
+/* The tables of the types. */
+GL_PRIVATE_DATA PyGetSetDef *const handle_getset;
+GL_PRIVATE_DATA PyGetSetDef *const timer_handle_getset;
+GL_PRIVATE_DATA PyMemberDef *const handle_members;
+
+/* ---- handle_run.c ----------------------------------------------------------------------------- */
+
+/* cancel(), cancelled() and _run(), of all types. */
+GL_PRIVATE_DATA PyMethodDef handle_methods[4];
+/* Calls the callback in its context.  `self` must be kept alive by the caller.
+ * -1 where SystemExit or KeyboardInterrupt has to leave the loop. */
+GL_PRIVATE int handle_run(gl_loop *loop, PyObject *self);
+
+/* ---- scheduling.c ----------------------------------------------------------------------------- */
+
+/* Puts a fresh handle of callable(arg) on the ready queue; `arg` may be NULL. */
+GL_PRIVATE_INLINE int push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg,
+                                      PyObject *context);
+
+/* ---- timers.c -------------------------------------------------------------------------------- */
+
+/* Called by TimerHandle.cancel(); the handle is alive (the caller's reference). */
+GL_PRIVATE void timers_cancel(gl_timer_handle *h);

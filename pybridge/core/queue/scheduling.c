@@ -1,0 +1,131 @@
+/*
+ * scheduling.c: what puts work on a loop's ready queue, wakes the loop for it, and runs it.
+ *
+ * Called with the GIL.  gl_wake is for any thread; the others are for the loop's own.
+ */
+#include "queue/private.h"
+
+GL_PRIVATE_INLINE int
+push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    PyObject *h = gl_handle_new(loop, callable, &arg, arg ? 1 : 0, context);
+    int r = h ? gl_ready_push(&loop->ready, h) : -1;
+    if (r < 0)
+        Py_XDECREF(h);
+    return r;
+}
+
+/* loop.call_soon(callable[, arg][, context=context]) */
+static int
+call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    /* An evil call_soon may drop what we were given. */
+    PyObject *stack[4] = {Py_NewRef(loop), Py_NewRef(callable), NULL, NULL};
+    size_t n = 2;
+    if (arg)
+        stack[n++] = Py_NewRef(arg);
+    stack[n] = Py_XNewRef(context);
+    PyObject *handle = PyObject_VectorcallMethod(G.s_call_soon, stack,
+                                                 n | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                                 context ? G.kw_context : NULL);
+    for (size_t i = 0; i <= n; i++)
+        Py_XDECREF(stack[i]);
+    return gl_done(handle);
+}
+
+GL_PRIVATE int
+gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    if (gl_loop_has_own(loop, GL_OWN_CALL_SOON))
+        return call_soon_method((PyObject *)loop, callable, arg, context);
+    return gl_loop_check_usable(loop) < 0 ? -1 : push_new_handle(loop, callable, arg, context);
+}
+
+/* The caller owns what it passes but for the loop. */
+GL_PRIVATE int
+gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
+{
+    gl_loop *native = gl_native_loop(loop);
+    if (native) {
+        GL_GUARD(native);
+        Py_INCREF(native); /* making a handle may run the collector */
+        int r = push_new_handle(native, callable, arg, context);
+        Py_DECREF(native);
+        return r;
+    }
+    if (loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
+        return -1;
+    }
+    return call_soon_method(loop, callable, arg, context);
+}
+
+GL_PRIVATE_INLINE int
+gl_push_task(gl_loop *loop, PyObject *task)
+{
+    Py_INCREF(task);
+    if (gl_ready_push(&loop->ready, task) < 0) {
+        Py_DECREF(task);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- waking --------------------------------------------------------------- */
+
+/* Makes a blocked turn return; any thread that has the GIL, which orders what it is woken for.
+ * One write at most until the turn has seen it. */
+GL_PRIVATE void
+gl_wake(gl_loop *loop)
+{
+    gl_shared *sh = loop->shared;
+    /* A fork in another thread while we slept leaves `sleeping` set in the child, where
+     * the fd's number may mean something else by now. */
+    if (sh == NULL || !GL_READ(loop->sleeping) || gl_loop_is_foreign(loop))
+        return;
+    uint32_t idle = 0;
+    if (!__atomic_compare_exchange_n(&sh->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED))
+        return;
+    gl_wake_up(sh);
+}
+
+/* ---- running entries, with debug mode's stopwatch ---------------------------- */
+
+GL_PRIVATE int
+gl_log_slow(gl_loop *loop, PyObject *what, int64_t before)
+{
+    return gl_done(PyObject_CallMethod((PyObject *)loop, "_log_slow", "Od", what,
+                                       (double)(gl_monotonic_ns() - before) / 1e9));
+}
+
+GL_PRIVATE int
+gl_run_timed(gl_loop *loop, PyObject *handle)
+{
+    if (!loop->debug)
+        return handle_run(loop, handle);
+    Py_XSETREF(loop->current_handle, Py_NewRef(handle));
+    int64_t before = gl_monotonic_ns();
+    int r = handle_run(loop, handle);
+    if (r == 0)
+        r = gl_log_slow(loop, handle, before);
+    Py_CLEAR(loop->current_handle);
+    return r;
+}
+
+GL_PRIVATE int
+gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
+                PyObject *transport, PyObject *protocol)
+{
+    if (quiet) {
+        if (loop->debug)
+            gl_log_debug(transport, "%r: %s", message, exc);
+        return 0;
+    }
+    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
+    Py_INCREF(loop);
+    int r = gl_report_exception_object(loop, message, exc, transport, owner);
+    Py_DECREF(loop);
+    Py_DECREF(owner);
+    return r;
+}

@@ -1,0 +1,181 @@
+/*
+ * stack.c: the signal stack of a thread while it may run Go.
+ *
+ * A signal that comes while a thread is in Go finds the small stack of a goroutine,
+ * so a thread that enters Go needs an alternate signal stack.  Go installs one of
+ * 32 KiB where a thread has none, and leaves it there.  That is too small: the
+ * kernel starts the handlers of all pending signals one upon the other, with up to
+ * 3.5 KiB of registers for each (more on newer processors), and CPython's handlers
+ * run on that stack also while the thread is in Python.
+ *
+ * So a thread has a stack of ours, large enough for all kinds of signals at once,
+ * while it runs a loop, and while it makes a call to Go outside of a run:
+ *
+ *     its own, or none --stack_enter--> ours (depth > 0)
+ *                      <--stack_leave--
+ *
+ * A larger one that it had is used as it is.  Whoever installs another in the
+ * meantime (faulthandler.enable()) keeps it; he may have noted ours as the one to
+ * put back some day, so then ours stays mapped for good.
+ *
+ * Go never learns of this: no handler of Go is installed (signals.c), and
+ * nobody else asks Go for the bounds of the signal stack.
+ *
+ * And the stack of the thread itself: Go works on it too, and ends the process where
+ * it is too small, so that is looked at before.
+ */
+#include "runtime/private.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+/* What a handler itself may take, and what is left when all of them have. */
+#define GL_STACK_HANDLER 4096u
+#define GL_STACK_REST 65536u
+/* The kernel's frame, where the kernel does not tell. */
+#define GL_STACK_FRAME 4096u
+
+static size_t
+stack_page(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Without the guard page. */
+static size_t
+stack_size(void)
+{
+    size_t frame = 0;
+#if defined(AT_MINSIGSTKSZ)
+    frame = getauxval(AT_MINSIGSTKSZ);
+#endif
+    if (frame < GL_STACK_FRAME)
+        frame = GL_STACK_FRAME;
+    size_t size = GL_SIGNALS * (frame + GL_STACK_HANDLER) + GL_STACK_REST;
+    size_t page = stack_page();
+    return (size + page - 1) / page * page;
+}
+
+/* A stack, its lowest page the guard; NULL with errno. */
+static char *
+stack_take(void)
+{
+    for (int i = 0; i < GL_STACK_SPARES; i++) {
+        char *spare = atomic_exchange(&library.stack_spare[i], NULL);
+        if (spare != NULL)
+            return spare;
+    }
+    size_t page = stack_page(), size = stack_size() + page;
+    char *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+        return NULL;
+    if (mprotect(made, page, PROT_NONE) != 0) {
+        int err = errno;
+        munmap(made, size);
+        errno = err;
+        return NULL;
+    }
+    return made;
+}
+
+static void
+stack_give(char *stack)
+{
+    for (int i = 0; i < GL_STACK_SPARES; i++) {
+        char *none = NULL;
+        if (atomic_compare_exchange_strong(&library.stack_spare[i], &none, stack))
+            return;
+    }
+    munmap(stack, stack_size() + stack_page());
+}
+
+/* 0, or why this thread has no stack for signals (an errno). */
+static int
+stack_install(void)
+{
+    char *stack = stack_take();
+    if (stack == NULL)
+        return errno;
+    stack_t ours = {.ss_sp = stack + stack_page(), .ss_size = stack_size()};
+    stack_t *before = &thread_here.before;
+    if (sigaltstack(&ours, before) != 0) {
+        int err = errno;
+        stack_give(stack);
+        /* Python code that runs on the alternate stack itself can't get another. */
+        bool on_it = sigaltstack(NULL, before) == 0 && (before->ss_flags & SS_ONSTACK);
+        return on_it ? 0 : err;
+    }
+    if (!(before->ss_flags & SS_DISABLE) && before->ss_size >= ours.ss_size) {
+        sigaltstack(before, NULL);
+        stack_give(stack);
+        return 0;
+    }
+    thread_here.ours = stack;
+    return 0;
+}
+
+GL_PRIVATE int
+stack_enter(void)
+{
+    if (thread_here.depth == 0) {
+        int err = stack_install();
+        if (err != 0)
+            return err;
+    }
+    thread_here.depth++;
+    return 0;
+}
+
+GL_PRIVATE void
+stack_leave(void)
+{
+    char *stack = thread_here.ours;
+    if (--thread_here.depth > 0 || stack == NULL)
+        return;
+    thread_here.ours = NULL;
+    stack_t now;
+    if (sigaltstack(&thread_here.before, &now) != 0)
+        return; /* it is in use */
+    if (now.ss_sp == stack + stack_page())
+        stack_give(stack);
+    else
+        sigaltstack(&now, NULL);
+}
+
+/* ---- the thread's own ---------------------------------------------------------- */
+
+/* Go's own threads have as much for the same work, and C some on top. */
+#define GL_STACK_LEAST (16u * 1024u)
+
+/* Where the calling thread's stack ends, 0 where that can't be told or is far. */
+static uintptr_t
+stack_lowest(void)
+{
+    uintptr_t lowest = 0;
+#if defined(__linux__)
+    pthread_attr_t attributes;
+    void *address;
+    size_t size;
+    if (syscall(SYS_gettid) == getpid() || pthread_getattr_np(pthread_self(), &attributes) != 0)
+        return 0; /* the first thread's grows up to the limit */
+    if (pthread_attr_getstack(&attributes, &address, &size) == 0)
+        lowest = (uintptr_t)address;
+    pthread_attr_destroy(&attributes);
+#endif
+    return lowest;
+}
+
+GL_PRIVATE bool
+stack_suffices(void)
+{
+    if (!thread_here.lowest_known)
+        thread_here.lowest = stack_lowest();
+    thread_here.lowest_known = true;
+    uintptr_t lowest = thread_here.lowest;
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    return lowest == 0 || here < lowest || here - lowest >= GL_STACK_LEAST;
+}

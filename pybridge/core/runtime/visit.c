@@ -1,0 +1,125 @@
+/*
+ * visit.c: the table of functions that the rest of the extension calls.
+ *
+ * Any thread may come to Go: one that runs a loop, one that closes one, one whose
+ * garbage collection finds one.  A thread that runs a loop has prepared itself
+ * (gl_library_run_begins); a call from anywhere else is a visit, which prepares the thread
+ * for its time: a signal stack (stack.c), and Go's acquaintance with the
+ * thread (library_bind_thread).
+ */
+#include "runtime/private.h"
+
+#include <errno.h>
+
+typedef struct gl_visit {
+    bool stack;               /* else no memory for one: signals wait */
+    sigset_t mask;
+} gl_visit;
+
+/* Every signal but those that a fault raises. */
+static void
+visit_block(sigset_t *before)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+}
+
+static void
+visit_begin(gl_visit *visit)
+{
+    visit->stack = stack_enter() == 0;
+    if (!visit->stack)
+        visit_block(&visit->mask);
+    library_bind_thread();
+}
+
+static void
+visit_end(gl_visit *visit)
+{
+    if (visit->stack)
+        stack_leave();
+    else
+        pthread_sigmask(SIG_SETMASK, &visit->mask, NULL);
+}
+
+/* Parameters and arguments that several functions have. */
+#define BY_ID (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)
+#define BY_ID_AND                                                                             \
+    (int32_t reactor, uint32_t id, uint32_t gen, uint32_t what), (reactor, id, gen, what)
+
+/* Every function but `turn`: its result, name, parameters and arguments. */
+#define GL_VISITS(X)                                                                          \
+    X(int32_t, reactor_new, (gl_shared *shared), (shared))                                    \
+    X(int32_t, reactor_close, (int32_t reactor), (reactor))                                   \
+    X(int32_t, flush_stream, BY_ID)                                                           \
+    X(int32_t, flush, (int32_t reactor), (reactor))                                           \
+    X(int32_t, stream_open, (int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags,   \
+                             uint32_t *id, uint32_t *gen),                                    \
+      (reactor, fd, io, flags, id, gen))                                                      \
+    X(int32_t, stream_close, BY_ID_AND)                                                       \
+    X(int32_t, datagram_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
+                               uint32_t want, uint32_t *id, uint32_t *gen),                   \
+      (reactor, fd, owner, want, id, gen))                                                    \
+    X(int32_t, datagram_set, BY_ID_AND)                                                       \
+    X(int32_t, datagram_close, BY_ID_AND)                                                     \
+    X(int32_t, listener_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
+                               int32_t backlog, uint32_t flags, uint32_t *id, uint32_t *gen), \
+      (reactor, fd, owner, backlog, flags, id, gen))                                          \
+    X(int32_t, listener_close, BY_ID_AND)                                                     \
+    X(int32_t, watch_open, (int32_t reactor, int32_t fd, uint32_t want, uint32_t once,        \
+                            uint32_t *id, uint32_t *gen),                                     \
+      (reactor, fd, want, once, id, gen))                                                     \
+    X(int32_t, watch_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want,         \
+                           uint32_t once),                                                    \
+      (reactor, id, gen, want, once))                                                         \
+    X(int32_t, watch_close, BY_ID)                                                            \
+    X(int32_t, watch, (int32_t reactor), (reactor))                                           \
+    X(int32_t, give_way, (gl_shared *shared), (shared))                                       \
+    X(int32_t, wake, (int32_t reactor), (reactor))                                            \
+    X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
+
+#define DEFINE(type, name, parameters, arguments)                                             \
+    static type visit_##name parameters                                                       \
+    {                                                                                         \
+        gl_visit visit;                                                                       \
+        visit_begin(&visit);                                                                  \
+        const gl_table *go = atomic_load_explicit(&gl_here->table, memory_order_acquire);     \
+        type result = go != NULL ? go->name arguments : -EBADF;                               \
+        visit_end(&visit);                                                                    \
+        return result;                                                                        \
+    }
+#define X(...) DEFINE(__VA_ARGS__)
+GL_VISITS(X)
+#undef X
+#undef DEFINE
+
+/* Only a run takes turns. */
+static int32_t
+visit_turn(int32_t reactor, int64_t timeout)
+{
+    return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
+}
+
+_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 19 * sizeof(void (*)(void)),
+               "each function of the table needs its visit");
+
+GL_PRIVATE const gl_table visits = {
+    .abi_version = GL_ABI_VERSION,
+    .table_size = sizeof(gl_table),
+    .submission_size = sizeof(gl_submission),
+    .completion_size = sizeof(gl_completion),
+    .shared_size = sizeof(gl_shared),
+    .stream_io_size = sizeof(gl_stream_io),
+    .endpoints_size = sizeof(gl_endpoints),
+    .packet_size = sizeof(gl_packet),
+    .turn = visit_turn,
+#define X(type, name, ...) .name = visit_##name,
+    GL_VISITS(X)
+#undef X
+};
+#undef BY_ID
+#undef BY_ID_AND

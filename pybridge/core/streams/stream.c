@@ -1,0 +1,466 @@
+/*
+ * stream.c: construction of stream transports, and what of their registration, closing
+ * and loss is not every transport's (transport.c).
+ */
+#include "streams/stream.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+
+GL_PRIVATE_INLINE bool
+stream_go_ready(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    return loop != NULL && loop->go != NULL && !gl_loop_is_elsewhere(loop) &&
+           !gl_loop_is_foreign(loop);
+}
+
+/* server._attach() or server._detach(), which take the transport since 3.13. */
+static int
+stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
+{
+    PyObject *arg = PY_VERSION_HEX >= 0x030D0000 ? (PyObject *)s : NULL;
+    return gl_call_method(server, method, arg);
+}
+
+static int
+stream_detach_server(gl_stream *s)
+{
+    PyObject *server = s->server;
+    s->server = NULL;
+    int rc = server ? stream_tell_server(s, server, G.s__detach) : 0;
+    Py_XDECREF(server);
+    return rc;
+}
+
+/* ---- the reactor ------------------------------------------------------------- */
+
+GL_NO_PYTHON GL_PRIVATE int32_t
+stream_enter(gl_transport *t, int fd)
+{
+    gl_stream *s = (gl_stream *)t;
+    uint32_t flags = s->kind == KIND_WRITE_PIPE ? GL_OPEN_WATCH_END : 0;
+    s->io.want = stream_wants(s);
+    s->io.owner = gl_lease_word(&s->lease);
+    s->io.listed = 0;
+    s->loop->dirty = 1;
+    return s->loop->go->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id, &s->gen);
+}
+
+GL_NO_PYTHON GL_PRIVATE void
+stream_leave(gl_transport *t)
+{
+    t->loop->go->stream_close(t->loop->reactor, t->id, t->gen, 0);
+}
+
+GL_PRIVATE int
+stream_tell(gl_transport *t)
+{
+    if (!t->registered)
+        return 0; /* _start tells everything */
+    return gl_loop_check_usable(t->loop) < 0 ? -1 : stream_submit((gl_stream *)t);
+}
+
+/* ---- construction ---------------------------------------------------------------- */
+
+/* What there is to know of a protocol's way to take bytes. */
+typedef struct {
+    bool buffered;
+    gl_receive *receive;
+} protocol_kind;
+
+/* A class that inherits from neither of asyncio's is asked for its methods: seldom, and so
+ * in Python. */
+static int
+protocol_is_buffered(PyObject *protocol)
+{
+    int r = PyObject_IsInstance(protocol, G.asyncio_BufferedProtocol);
+    if (r != 0)
+        return r;
+    r = PyObject_IsInstance(protocol, G.asyncio_Protocol);
+    if (r != 0)
+        return r < 0 ? -1 : 0;
+    PyObject *ask = gl_import_attr("goloop._internal.protocols", "has_buffer_methods");
+    r = gl_truth(ask ? PyObject_CallOneArg(ask, protocol) : NULL);
+    Py_XDECREF(ask);
+    return r;
+}
+
+static int
+protocol_kind_of(PyObject *protocol, protocol_kind *kind)
+{
+    int buffered = protocol_is_buffered(protocol);
+    if (buffered < 0)
+        return -1;
+    kind->buffered = buffered;
+    kind->receive = buffered && G.native_protocol != NULL &&
+                            PyObject_TypeCheck(protocol, G.native_protocol)
+                        ? G.native_receive
+                        : NULL;
+    return 0;
+}
+
+GL_NO_PYTHON static void
+stream_note_kind(gl_stream *s, protocol_kind kind)
+{
+    s->buffered = kind.buffered;
+    s->receive = kind.receive;
+}
+
+GL_PRIVATE int
+stream_set_protocol(gl_stream *s, PyObject *protocol)
+{
+    protocol_kind kind;
+    if (protocol_kind_of(protocol, &kind) < 0)
+        return -1;
+    stream_note_kind(s, kind);
+    Py_XSETREF(s->protocol, Py_NewRef(protocol));
+    return 0;
+}
+
+GL_PRIVATE gl_stream *
+stream_alloc(PyTypeObject *type, const transport_ops *ops)
+{
+    gl_stream *s = (gl_stream *)gl_transport_alloc(type, ops);
+    if (s == NULL)
+        return NULL;
+    s->high = HIGH_WATER;
+    s->low = HIGH_WATER / 4;
+    return s;
+}
+
+/* Behind gl_transport_take. */
+static int
+stream_begin(gl_stream *s, PyObject *waiter, PyObject *server)
+{
+    int rc = 0;
+    if (server != Py_None && (rc = stream_tell_server(s, server, G.s__attach)) == 0)
+        s->server = Py_NewRef(server);
+    if (rc == 0 && gl_transport_begin(&s->base, waiter) == 0)
+        return 0;
+    PyObject *exc = gl_take_exception();
+    if (stream_detach_server(s) < 0)
+        PyErr_WriteUnraisable(server);
+    gl_restore_exception(exc);
+    return gl_transport_abandon(&s->base);
+}
+
+static bool
+is_ipv4(const uint8_t *name)
+{
+    sa_family_t family;
+    memcpy(&family, name + offsetof(struct sockaddr, sa_family), sizeof(family));
+    return family == AF_INET;
+}
+
+/* How much of a name is kept. */
+static uint32_t
+name_length(const uint8_t *name, uint32_t len)
+{
+    return len == sizeof(struct sockaddr_in) && is_ipv4(name) ? SHORT_NAME
+                                                              : Py_MIN(len, GL_SOCKADDR_MAX);
+}
+
+static bool
+has_short_names(const gl_stream *s)
+{
+    return s->peer_len <= SHORT_NAME && s->local_len <= SHORT_NAME;
+}
+
+static int
+stream_note_raw(gl_stream *s, const gl_endpoints *ends)
+{
+    uint32_t peer = name_length(ends->peer, ends->peer_len);
+    uint32_t local = name_length(ends->local, ends->local_len);
+    uint8_t *raw = s->short_raw;
+    if (peer > SHORT_NAME || local > SHORT_NAME) {
+        if ((raw = PyMem_Malloc(peer + local)) == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        s->raw = raw;
+    }
+    memcpy(raw, ends->peer, peer);
+    memcpy(raw + peer, ends->local, local);
+    s->peer_len = (uint8_t)peer;
+    s->local_len = (uint8_t)local;
+    return 0;
+}
+
+GL_PRIVATE PyObject *
+stream_name(gl_stream *s, bool peer)
+{
+    uint8_t name[GL_SOCKADDR_MAX] = {0};
+    uint32_t len = peer ? s->peer_len : s->local_len;
+    if (len == 0)
+        return NULL;
+    const uint8_t *raw = has_short_names(s) ? s->short_raw : s->raw;
+    memcpy(name, peer ? raw : raw + s->peer_len, len);
+    return gl_address_object(name, is_ipv4(name) ? sizeof(struct sockaddr_in) : len);
+}
+
+/* The transport class, which is Python's; borrowed.  A program can put anything in its
+ * place, and what is made of it is used as a gl_stream. */
+static PyTypeObject *
+stream_class(void)
+{
+    PyTypeObject *known = __atomic_load_n(&G.stream_class, __ATOMIC_ACQUIRE);
+    if (known != NULL)
+        return known;
+    PyObject *cls = gl_import_attr("goloop._internal.streams", "StreamTransport");
+    if (cls == NULL)
+        return NULL;
+    if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, G.stream_type)) {
+        PyErr_Format(PyExc_TypeError,
+                     "goloop._internal.streams.StreamTransport was replaced by %R; what stands there must "
+                     "be a subclass of goloop._core.StreamTransport",
+                     cls);
+        Py_DECREF(cls);
+        return NULL;
+    }
+    /* Another thread may have been here meanwhile, or the repr have run us again. */
+    if (!__atomic_compare_exchange_n(&G.stream_class, &known, (PyTypeObject *)cls, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        Py_DECREF(cls);
+    else
+        known = (PyTypeObject *)cls;
+    return known;
+}
+
+static int
+stream_begin_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *ends,
+                      PyObject *server)
+{
+    protocol_kind kind;
+    if (stream_note_raw(s, ends) < 0 ||
+        protocol_kind_of(a->protocol, &kind) < 0 ||
+        gl_loop_check_usable((gl_loop *)a->loop) < 0)
+        return -1;
+    if (gl_transport_take(&s->base, a) < 0)
+        return -1;
+    stream_note_kind(s, kind);
+    s->lazy = true;
+    return stream_begin(s, Py_None, server);
+}
+
+GL_PRIVATE PyObject *
+gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, PyObject *protocol,
+                PyObject *server, PyObject *context)
+{
+    PyTypeObject *type = stream_class();
+    /* Not type->tp_new: a subclass's __new__ may return anything. */
+    gl_stream *s = type ? (gl_stream *)stream_new(type, NULL, NULL) : NULL;
+    if (s == NULL) {
+        gl_call_close(fd);
+        return NULL;
+    }
+    transport_arguments a = {.loop = (PyObject *)loop, .protocol = protocol,
+                             .context = Py_NewRef(context), .lease = GL_NO_LEASE};
+    a.lease.number = fd;
+    int rc = stream_begin_accepted(s, &a, ends, server);
+    if (rc < 0) {
+        PyObject *exc = gl_take_exception();
+        /* A socket object that a hook of the server asked for owns the fd. */
+        if (a.lease.number >= 0)
+            (void)gl_lease_close(&a.lease);
+        else if (s->lease.owner == NULL)
+            (void)gl_lease_close(&s->lease);
+        Py_CLEAR(s);
+        gl_restore_exception(exc);
+    }
+    gl_transport_arguments_clear(&a);
+    return (PyObject *)s;
+}
+
+GL_PRIVATE int
+stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"loop",   "sock",    "protocol", "waiter", "extra",
+                            "server", "context", "exposed",  NULL};
+    gl_stream *s = (gl_stream *)self;
+    transport_arguments a = TRANSPORT_ARGUMENTS;
+    PyObject *server = Py_None;
+    protocol_kind kind;
+    int exposed = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOp:StreamTransport", names,
+                                     G.loop_type, &a.loop, &a.file, &a.protocol, &a.waiter,
+                                     &a.given_extra, &server, &a.given_context, &exposed) ||
+        protocol_kind_of(a.protocol, &kind) < 0)
+        return -1;
+    GL_GUARD(a.loop);
+    int rc = gl_transport_construct(&s->base, &a);
+    if (rc == 0) {
+        stream_note_kind(s, kind);
+        s->exposed = (char)exposed;
+        rc = stream_begin(s, a.waiter, server);
+    }
+    gl_transport_arguments_clear(&a);
+    return rc;
+}
+
+static int
+stream_start(gl_transport *t)
+{
+    if (is_closing(t))
+        return 0;
+    if ((t->registered ? gl_transport_sync(t) : gl_transport_open(t)) < 0)
+        return gl_transport_fatal_current(t, "Fatal error on transport");
+    return 0;
+}
+
+/* ---- closing ------------------------------------------------------------------------ */
+
+/* What asyncio would have handed to the kernel when it was written goes out still; only
+ * what did not fit is dropped. */
+GL_PRIVATE void
+stream_send_rest(gl_transport *t)
+{
+    gl_stream *s = (gl_stream *)t;
+    if (stream_queued(s) > 0 && !stream_blocked(s) && stream_flush_now(s) < 0)
+        PyErr_Clear();
+}
+
+GL_PRIVATE int
+stream_close(gl_transport *t)
+{
+    gl_stream *s = (gl_stream *)t;
+    if (stream_queued(s) > 0 && !s->loop->closed && stream_flush_now(s) < 0)
+        return gl_transport_fatal_current(t, WRITE_FAILED(s));
+    if (is_ending(s)) /* it was ended meanwhile */
+        return 0;
+    if (stream_queued(s) > 0)
+        return gl_transport_sync(t); /* stops reading; connection_lost comes with the last byte */
+    if (s->protocol_paused && !s->loop->closed) {
+        /* A flush emptied the queue of a paused protocol and scheduled resume_writing,
+         * which may write once more (TLS its close_notify); only then is this the end. */
+        return gl_transport_sync(t) < 0 ? -1 : gl_transport_call_soon(t, G.s__close_if_sent, NULL);
+    }
+    return gl_transport_end(t, Py_None);
+}
+
+GL_PRIVATE PyObject *
+stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    /* A protocol that is still paused is resumed by the report of the last bytes, which then
+     * ends the stream. */
+    if (is_flushing(s) && stream_queued(s) == 0 && !s->protocol_paused) {
+        gl_transport_leave(&s->base);
+        if (gl_transport_lost(&s->base, Py_None) < 0)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+GL_PRIVATE int
+stream_settle_waiter(gl_stream *s, PyObject *exc)
+{
+    PyObject *waiter = Py_XNewRef(s->empty_waiter);
+    if (waiter == NULL)
+        return 0;
+    int done = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_done));
+    if (done == 0)
+        done = gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result,
+                              exc ? exc : Py_None);
+    Py_DECREF(waiter);
+    return done < 0 ? -1 : 0;
+}
+
+GL_PRIVATE int
+stream_lost(gl_transport *t)
+{
+    gl_stream *s = (gl_stream *)t;
+    PyObject *error = stream_detach_server(s) < 0 ? gl_take_exception() : NULL;
+    if (s->empty_waiter != NULL) {
+        PyObject *e =
+            PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer");
+        if (e == NULL || stream_settle_waiter(s, e) < 0)
+            Py_XSETREF(error, gl_take_exception());
+        Py_XDECREF(e);
+    }
+    gl_restore_exception(error);
+    return error != NULL ? -1 : 0;
+}
+
+static bool
+stream_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
+{
+    return PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError);
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+#if PY_VERSION_HEX >= 0x030D0000
+static int
+stream_finalized(gl_transport *t)
+{
+    return stream_detach_server((gl_stream *)t);
+}
+#else
+#define stream_finalized NULL
+#endif
+
+GL_PRIVATE void
+stream_drop(gl_transport *t)
+{
+    stream_drop_queue((gl_stream *)t);
+}
+
+GL_PRIVATE void
+stream_freed(gl_transport *t)
+{
+    gl_stream *s = (gl_stream *)t;
+    stream_free_queue(s);
+    if (!has_short_names(s))
+        PyMem_Free(s->raw);
+}
+
+GL_PRIVATE int
+stream_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    gl_stream *s = (gl_stream *)self;
+    Py_VISIT(s->server);
+    Py_VISIT(s->empty_waiter);
+    return gl_transport_traverse(&s->base, visit, arg); /* the queue holds exact bytes only */
+}
+
+GL_PRIVATE int
+stream_clear(PyObject *self)
+{
+    gl_stream *s = (gl_stream *)self;
+    gl_transport_clear(&s->base);
+    Py_CLEAR(s->server);
+    Py_CLEAR(s->empty_waiter);
+    return 0;
+}
+
+GL_PRIVATE bool
+stream_reading(gl_transport *t)
+{
+    return stream_reading_wanted((gl_stream *)t);
+}
+
+GL_PRIVATE bool
+stream_writing(gl_transport *t)
+{
+    return stream_queued((gl_stream *)t) > 0;
+}
+
+GL_PRIVATE Py_ssize_t
+stream_size(gl_transport *t)
+{
+    return stream_queued((gl_stream *)t);
+}
+
+static const transport_ops socket_ops = {
+    .kind = GL_REG_STREAM,
+    STREAM_OPS,
+    .start = stream_start,
+    .finalized = stream_finalized,
+    .quiet = stream_quiet,
+};
+
+GL_PRIVATE PyObject *
+stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    return (PyObject *)stream_alloc(type, &socket_ops);
+}

@@ -1,0 +1,234 @@
+/*
+ * stream.h: the state of a stream transport, and what its files share.
+ *
+ *   stream.c         construction, and what of closing and loss is a stream's alone
+ *   stream_io.c      the record that Go has too: the write queue, and what is wanted
+ *   stream_write.c   write, flow control, write_eof
+ *   stream_read.c    what was received, on its way to the protocol
+ *   stream_type.c    methods and attributes of socket streams, their type
+ *   pipe.c           what is different where the stream is an end of a pipe
+ *   pipe_type.c      the types of pipe transports
+ *
+ * transports/transports.h has the base, and draws a transport's life.  A stream in GL_CLOSING stays
+ * registered until the last byte has left.  While it is registered Go has the address of
+ * `io` and reads the queued bytes.
+ *
+ * What runs once per connection, or only when asked for, is Python's: goloop/_internal/streams.py
+ * and goloop/_internal/pipes.py have the classes that programs meet (extra info, repr).
+ */
+#pragma once
+
+#include "streams/streams.h"
+
+/* A BufferedProtocol that gets so much at once has it received into its own buffer. */
+#define DIRECT_MIN (32 * 1024)
+
+/* A piece to be written: bytes that nobody can change, kept alive by owner, which is an
+ * exact bytes object. */
+typedef struct gl_piece {
+    PyObject *owner;
+    const char *ptr;
+    Py_ssize_t len;
+} gl_piece;
+
+/* What other threads wrote during a turn: FIFO. */
+typedef struct gl_late_pieces {
+    struct gl_late_piece *first, *last;
+    Py_ssize_t size;              /* bytes */
+} gl_late_pieces;
+
+/* An IPv4 address without its padding. */
+#define SHORT_NAME 8
+
+/* Writes beyond so many bytes are not put off until the turn; measured. */
+#define DEFER_MAX (64 * 1024)
+
+/* The same for a pipe: what fills half of it is sent while the reader may still be awake. */
+#define DEFER_MAX_PIPE (32 * 1024)
+
+/* A socket's stream goes both ways; a pipe's goes one way, and has other rules for
+ * errors and for its end (pipe.c). */
+enum stream_kind { KIND_SOCKET = 0, KIND_READ_PIPE, KIND_WRITE_PIPE };
+
+typedef struct gl_stream {
+    TRANSPORT_HEAD                /* the lease's owner is a socket.socket, NULL where none was
+                                   * made; of a pipe the file object */
+    PyObject *server;
+    PyObject *empty_waiter;       /* future of _make_empty_waiter */
+
+    uint8_t kind;                 /* stream_kind */
+    bool watch_end;               /* KIND_WRITE_PIPE: the reactor tells when the reader has
+                                   * gone */
+    char exposed;                 /* others have the socket or file: what is written is sent
+                                   * at once, for they may send or shut down next.  Python's */
+    bool buffered;                /* the protocol is a BufferedProtocol */
+    bool eof;                     /* write_eof was called */
+    bool shut_behind;             /* ... while bytes were queued: Go shuts down behind them */
+    bool protocol_paused;         /* pause_writing was called */
+    bool direct;                  /* receiving is done here, when Go says that there is
+                                   * something */
+    uint8_t rd_end;               /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
+    char lazy;                    /* extra has not yet all that it could have.  Python's */
+    uint8_t peer_len, local_len;  /* of the raw names */
+    int held_errno;
+    uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
+                                   * it was closing */
+    uint32_t released;            /* <= io.head */
+    gl_receive *receive;          /* of a BufferedProtocol in C: takes bytes; else NULL */
+
+    /* Writing (stream_io.c, stream_write.c). */
+    gl_stream_io io;              /* Go has its address while registered */
+    PyObject **owners;            /* of the pieces in io.iov, owned from `released` on */
+    gl_late_pieces *late;         /* not empty only while registered; NULL: never was */
+    Py_ssize_t high, low;         /* the marks as numbers */
+
+    /* The raw names of an accepted connection: the peer's, then its own. */
+    union {
+        uint8_t *raw;             /* peer_len + local_len bytes, or NULL */
+        uint8_t short_raw[2 * SHORT_NAME]; /* where neither is longer */
+    };
+} gl_stream;
+
+/* What asyncio says of a failed read or write. */
+#define READ_FAILED(s)                                                             \
+    ((s)->kind ? "Fatal read error on pipe transport" : "Fatal read error on socket transport")
+#define WRITE_FAILED(s)                                                            \
+    ((s)->kind ? "Fatal write error on pipe transport" : "Fatal write error on socket transport")
+
+/* ---- stream.c ----------------------------------------------------------------- */
+
+/* The empty state, in which every method does nothing. */
+GL_PRIVATE gl_stream *stream_alloc(PyTypeObject *type, const transport_ops *ops);
+GL_PRIVATE PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
+/* A name that an accepted connection came with; NULL, perhaps with an exception, where it must be
+ * asked. */
+GL_PRIVATE PyObject *stream_name(gl_stream *s, bool peer);
+GL_PRIVATE int stream_set_protocol(gl_stream *s, PyObject *protocol);
+/* Whether Go may be called for this stream now. */
+GL_PRIVATE bool stream_go_ready(gl_stream *s);
+/* The second half of a close() that came before resume_writing. */
+GL_PRIVATE PyObject *stream_close_if_sent_method(gl_stream *s, PyObject *ignored);
+/* Whoever waits for the empty queue learns that it is, or with an exception that its bytes
+ * will never leave. */
+GL_PRIVATE int stream_settle_waiter(gl_stream *s, PyObject *exc);
+GL_PRIVATE int stream_traverse(PyObject *self, visitproc visit, void *arg);
+GL_PRIVATE int stream_clear(PyObject *self);
+/* transport_ops, of sockets and pipes. */
+GL_PRIVATE int32_t stream_enter(gl_transport *t, int fd);
+GL_PRIVATE void stream_leave(gl_transport *t);
+GL_PRIVATE int stream_tell(gl_transport *t);
+GL_PRIVATE int stream_close(gl_transport *t);
+GL_PRIVATE void stream_send_rest(gl_transport *t);
+GL_PRIVATE void stream_drop(gl_transport *t);
+GL_PRIVATE int stream_lost(gl_transport *t);
+GL_PRIVATE void stream_freed(gl_transport *t);
+GL_PRIVATE bool stream_reading(gl_transport *t);
+GL_PRIVATE bool stream_writing(gl_transport *t);
+GL_PRIVATE Py_ssize_t stream_size(gl_transport *t);
+
+#define STREAM_OPS                                                                            \
+    .enter = stream_enter, .leave = stream_leave, .tell = stream_tell, .close = stream_close, \
+    .send_rest = stream_send_rest, .drop = stream_drop, .lost = stream_lost,                  \
+    .freed = stream_freed, .holds = stream_holds, .deliver = stream_deliver,                  \
+    .reading = stream_reading, .writing = stream_writing, .queued = stream_size
+
+/* ---- stream_io.c ---------------------------------------------------------------- */
+
+/* Bytes that were written and are not in the kernel, exact.  (In another thread during a
+ * turn: perhaps a moment old.) */
+static inline Py_ssize_t
+stream_queued(const gl_stream *s)
+{
+    return (Py_ssize_t)(s->io.appended - __atomic_load_n(&s->io.sent, __ATOMIC_RELAXED)) +
+           (s->late ? s->late->size : 0);
+}
+
+/* Whether it is of no use to try: Go does when there is room, or a send has failed. */
+static inline bool
+stream_blocked(const gl_stream *s)
+{
+    return __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) &
+           (GL_STATE_BLOCKED | GL_STATE_DEAD);
+}
+
+GL_PRIVATE void stream_free_queue(gl_stream *s);
+/* Appends a piece that is not empty; takes over the reference, on failure too.  -1 with
+ * MemoryError. */
+GL_PRIVATE int stream_append(gl_stream *s, gl_piece piece);
+/* Lets go of what Go has sent, and of everything. */
+GL_PRIVATE void stream_release_sent(gl_stream *s);
+GL_PRIVATE void stream_drop_queue(gl_stream *s);
+/* What the stream wants by its state: GL_WANT_. */
+GL_PRIVATE uint32_t stream_wants(gl_stream *s);
+/* Brings the record of a registered stream up to date, and has the reactor look at it in the
+ * next turn where there is something new.  Not during a turn. */
+GL_PRIVATE int stream_submit(gl_stream *s);
+/* Tries to send the queue now.  -1 with an exception where the fd can't be
+ * registered; an error of the socket comes with the next turn. */
+GL_PRIVATE int stream_flush_now(gl_stream *s);
+GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *data);
+/* gl_reg_ops.  flush: before other code sees the socket. */
+GL_PRIVATE bool stream_unsent(PyObject *transport);
+GL_PRIVATE size_t stream_queued_bytes(PyObject *transport);
+/* Only by what C writes: Go may be at work while another thread collects. */
+GL_PRIVATE bool stream_dormant(PyObject *transport);
+GL_PRIVATE void stream_flush_visible(PyObject *transport);
+
+/* ---- stream_write.c ------------------------------------------------------------- */
+
+/* One piece for the queue, from an object with the buffer protocol.  Bytes, and
+ * views of bytes, are referred to; whatever may change is copied. */
+GL_PRIVATE int piece_from_object(PyObject *data, gl_piece *c);
+/* Queues a piece; takes over the reference.  An object's __buffer__ may have closed the
+ * stream, or given nothing. */
+GL_PRIVATE int stream_take_piece(gl_stream *s, gl_piece c);
+GL_PRIVATE PyObject *stream_writelines(gl_stream *s, PyObject *list);
+GL_PRIVATE PyObject *stream_write_eof(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *stream_can_write_eof(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *stream_get_write_buffer_size(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *stream_maybe_pause_method(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *stream_maybe_resume_method(gl_stream *s, PyObject *ignored);
+/* _high_water and _low_water, to which asyncio's _FlowControlMixin writes; the closure is
+ * NULL for the low mark. */
+GL_PRIVATE PyObject *stream_mark_getter(gl_stream *s, void *high);
+GL_PRIVATE int stream_mark_setter(gl_stream *s, PyObject *mark, void *high);
+GL_PRIVATE int stream_wrote(gl_stream *s);
+GL_PRIVATE int stream_write_failed(gl_stream *s, int err);
+
+/* ---- stream_read.c --------------------------------------------------------------- */
+
+GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
+GL_PRIVATE bool stream_holds(gl_transport *t);
+GL_PRIVATE int stream_deliver(gl_transport *t, PyObject *item);
+GL_PRIVATE int stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
+
+/* ---- pipe.c ---------------------------------------------------------------------- */
+
+GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+GL_PRIVATE PyObject *write_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+GL_PRIVATE int pipe_init(PyObject *self, PyObject *args, PyObject *kwargs);
+/* The end of a pipe was read, or its reader has gone. */
+GL_PRIVATE int pipe_ended(gl_stream *s);
+GL_PRIVATE PyObject *write_pipe_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
+                                      PyObject *kwnames);
+GL_PRIVATE int pipe_setter(gl_stream *s, PyObject *value, void *ignored);
+
+/* ---- methods and attributes of all streams that write ------------------------------ */
+
+GL_TAKES_NONE(can_write_eof_checked, stream_can_write_eof, "can_write_eof")
+GL_TAKES_NONE(queued_checked, stream_get_write_buffer_size, "get_write_buffer_size")
+
+#define STREAM_WRITING_METHODS                                                                \
+    {"can_write_eof", GL_FASTKW(can_write_eof_checked),                                       \
+     PyDoc_STR("can_write_eof($self)\n--\n\nReturn True.")},                                  \
+    {"get_write_buffer_size", GL_FASTKW(queued_checked),                                      \
+     PyDoc_STR("get_write_buffer_size($self)\n--\n\n"                                         \
+               "Return how many bytes the kernel has not taken yet.")},                       \
+    {"_maybe_pause_protocol", GL_NOARGS(stream_maybe_pause_method), NULL},                    \
+    {"_maybe_resume_protocol", GL_NOARGS(stream_maybe_resume_method), NULL},                  \
+    {"_close_if_sent", GL_NOARGS(stream_close_if_sent_method), NULL}
+#define STREAM_WRITING_ATTRIBUTES                                                             \
+    ATTRIBUTE_FLAG("_protocol_paused", gl_stream, protocol_paused),                           \
+        {"_high_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, ""},    \
+        {"_low_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, NULL}

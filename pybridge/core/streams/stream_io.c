@@ -1,0 +1,269 @@
+/*
+ * stream_io.c: the record that a stream shares with Go (gl_stream_io in abi.h): the pieces
+ * of its write queue, what it wants, and what has come of that.
+ *
+ *      released    io.head                            io.tail        io.cap
+ *       | to be let   | to be sent, in order             |              |   io.iov
+ *       | go of       |                                  |              |   owners
+ *
+ * Go reads the pieces in place, so a piece is let go of when Go has sent it, and never
+ * before.  C alone moves the arrays; a connection that has nothing to send has none.
+ *
+ * The record is only written while Go is outside (!loop->in_turn), and under a hold, which
+ * keeps the monitor away (state/hold.c).  What another thread writes during a turn waits in
+ * `late`, and is appended before anything newer.
+ */
+#include "streams/stream.h"
+
+#include <string.h>
+
+#define PIECES_FIRST 4u  /* room of the first arrays; an empty queue gives them back */
+#define PIECES_KEEP 256u /* the most room that an empty queue keeps otherwise */
+
+typedef struct gl_late_piece {
+    struct gl_late_piece *next;
+    gl_piece piece;
+} gl_late_piece;
+
+/* ---- the queue --------------------------------------------------------------- */
+
+/* Lets go of the arrays. */
+GL_NO_PYTHON static void
+queue_free(gl_stream *s)
+{
+    PyMem_Free(s->io.iov);
+    s->io.iov = NULL;
+    s->owners = NULL;
+    s->io.cap = 0;
+}
+
+/* The queue is empty. */
+GL_PRIVATE void
+stream_free_queue(gl_stream *s)
+{
+    queue_free(s);
+    PyMem_Free(s->late);
+    s->late = NULL;
+}
+
+GL_NO_PYTHON GL_PRIVATE void
+stream_release_sent(gl_stream *s)
+{
+    gl_stream_io *io = &s->io;
+    gl_hold(s->loop);
+    while (s->released < io->head)
+        Py_DECREF(s->owners[s->released++]); /* lint: allow check-commit: exact bytes */
+    if (io->head == io->tail) {
+        io->head = io->tail = s->released = 0;
+        if (io->cap == PIECES_FIRST || io->cap > PIECES_KEEP)
+            queue_free(s);
+    }
+    gl_let_go(s->loop);
+}
+
+GL_NO_PYTHON GL_PRIVATE void
+stream_drop_queue(gl_stream *s)
+{
+    gl_hold(s->loop);
+    s->io.head = s->io.tail;
+    s->io.appended = s->io.sent;
+    stream_release_sent(s);
+    gl_let_go(s->loop);
+    gl_late_pieces *late = s->late;
+    for (gl_late_piece *each; late != NULL && (each = late->first) != NULL;) {
+        late->first = each->next;
+        late->size -= each->piece.len;
+        Py_CLEAR(each->piece.owner); /* lint: allow check-commit: exact bytes */
+        PyMem_Free(each);
+    }
+}
+
+/* Room for one more piece: at the front if half is free there, so that a queue which is
+ * never empty does not grow by what passes through it. */
+static int
+queue_make_room(gl_stream *s)
+{
+    gl_stream_io *io = &s->io;
+    stream_release_sent(s);
+    if (io->tail < io->cap)
+        return 0;
+    uint32_t cap = io->head < io->cap / 2 ? io->cap * 2 : io->cap, n = io->tail - io->head;
+    if (cap == 0)
+        cap = PIECES_FIRST;
+    gl_vector *iov = io->iov;
+    PyObject **owners = s->owners;
+    if (cap > io->cap) {
+        if (cap > UINT32_MAX / 4 ||
+            (iov = PyMem_Malloc(cap * (sizeof(*iov) + sizeof(*owners)))) == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        owners = (PyObject **)(iov + cap);
+    }
+    if (n > 0) {
+        memmove(iov, io->iov + io->head, n * sizeof(*iov));
+        memmove(owners, s->owners + io->head, n * sizeof(*owners));
+    }
+    if (iov != io->iov)
+        queue_free(s);
+    io->iov = iov;
+    io->cap = cap;
+    io->tail = n;
+    io->head = s->released = 0;
+    s->owners = owners;
+    return 0;
+}
+
+/* Takes over the reference where it succeeds. */
+static int
+queue_append(gl_stream *s, gl_piece piece)
+{
+    gl_stream_io *io = &s->io;
+    gl_hold(s->loop);
+    int rc = io->tail == io->cap ? queue_make_room(s) : 0;
+    if (rc == 0) {
+        io->iov[io->tail] = (gl_vector){piece.ptr, (size_t)piece.len};
+        s->owners[io->tail] = piece.owner;
+        io->tail++;
+        io->appended += (uint64_t)piece.len;
+    }
+    gl_let_go(s->loop);
+    return rc;
+}
+
+/* ---- what another thread writes during a turn ---------------------------------- */
+
+static int
+late_append(gl_stream *s, gl_piece piece)
+{
+    if (s->late == NULL)
+        s->late = PyMem_Calloc(1, sizeof(*s->late));
+    gl_late_pieces *late = s->late;
+    gl_late_piece *made = late ? PyMem_Malloc(sizeof(*made)) : NULL;
+    if (made == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *made = (gl_late_piece){NULL, piece};
+    if (late->first == NULL)
+        late->first = made;
+    else
+        late->last->next = made;
+    late->last = made;
+    late->size += piece.len;
+    return 0;
+}
+
+static int
+late_join(gl_stream *s)
+{
+    gl_late_pieces *late = s->late;
+    for (gl_late_piece *each; (each = late->first) != NULL;) {
+        if (queue_append(s, each->piece) < 0)
+            return -1;
+        late->first = each->next;
+        late->size -= each->piece.len;
+        PyMem_Free(each);
+    }
+    return 0;
+}
+
+GL_PRIVATE int
+stream_append(gl_stream *s, gl_piece piece)
+{
+    int rc;
+    if (s->registered && s->loop->in_turn)
+        rc = late_append(s, piece);
+    else
+        rc = s->late != NULL && late_join(s) < 0 ? -1 : queue_append(s, piece);
+    if (rc < 0)
+        Py_DECREF(piece.owner); /* lint: allow check-commit: exact bytes */
+    return rc;
+}
+
+/* ---- the way to Go -------------------------------------------------------------- */
+
+GL_NO_PYTHON GL_PRIVATE uint32_t
+stream_wants(gl_stream *s)
+{
+    return (stream_reading_wanted(s) ? GL_WANT_READ : 0) | (s->shut_behind ? GL_WANT_SHUT : 0) |
+           (s->direct ? GL_WANT_DIRECT : 0) |
+           (s->protocol_paused || is_closing(s) || s->empty_waiter ? GL_WANT_REPORT : 0);
+}
+
+GL_PRIVATE int
+stream_submit(gl_stream *s)
+{
+    gl_stream_io *io = &s->io;
+    if (s->late != NULL && late_join(s) < 0)
+        return -1;
+    uint32_t want = stream_wants(s);
+    const int32_t *owner = gl_lease_word(&s->lease);
+    int rc = 0;
+    gl_hold(s->loop);
+    bool untried = io->head < io->tail && !stream_blocked(s);
+    if (untried || want != io->want || owner != io->owner) {
+        if (!io->listed && (rc = gl_submit(s->loop, GL_SUB_STREAM, s->id, s->gen, 0)) == 0)
+            io->listed = 1;
+        if (rc == 0) {
+            io->want = want;
+            io->owner = owner;
+        }
+    }
+    gl_let_go(s->loop);
+    return rc;
+}
+
+GL_PRIVATE int
+stream_flush_now(gl_stream *s)
+{
+    if (!stream_go_ready(s))
+        return 0;
+    gl_loop *loop = s->loop;
+    if ((s->registered ? stream_submit(s) : gl_transport_open(&s->base)) < 0)
+        return -1;
+    /* What stream_open() has taken from a watch of the number may have run Python. */
+    if (!stream_go_ready(s) || !s->registered)
+        return 0;
+    int32_t rc = loop->go->flush_stream(loop->reactor, s->id, s->gen);
+    if (rc < 0)
+        return gl_set_oserror(-rc);
+    stream_release_sent(s);
+    /* asyncio resumes the protocol from the loop, never from within write(). */
+    if (s->protocol_paused && stream_queued(s) <= s->low && !is_ending(s))
+        return gl_transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
+    return 0;
+}
+
+GL_PRIVATE bool
+stream_unsent(PyObject *transport)
+{
+    gl_stream *s = (gl_stream *)transport;
+    return !s->registered && stream_queued(s) > 0;
+}
+
+GL_PRIVATE size_t
+stream_queued_bytes(PyObject *transport)
+{
+    return (size_t)stream_queued((gl_stream *)transport);
+}
+
+GL_PRIVATE bool
+stream_dormant(PyObject *transport)
+{
+    gl_stream *s = (gl_stream *)transport;
+    return s->phase == GL_OPEN && !stream_reading_wanted(s) && s->io.tail == 0 &&
+           (s->late == NULL || s->late->first == NULL) && s->empty_waiter == NULL;
+}
+
+GL_PRIVATE void
+stream_flush_visible(PyObject *transport)
+{
+    gl_stream *s = (gl_stream *)transport;
+    if (stream_queued(s) == 0 || stream_blocked(s) || is_ending(s))
+        return;
+    PyObject *exc = gl_take_exception();
+    if (stream_flush_now(s) < 0)
+        PyErr_Clear(); /* the next turn finds the same, and reports it */
+    gl_restore_exception(exc);
+}

@@ -1,0 +1,413 @@
+/*
+ * stream_read.c: received bytes on their way to the protocol.
+ *
+ * Go receives for all connections before the first protocol is called, so the
+ * state is looked at again before each call of Python: an earlier callback of the
+ * same turn may have closed this transport, paused it, or given it another
+ * protocol.  What was received for a closing transport is dropped, as asyncio
+ * drops what it does not read any more.  What was received for a paused one is
+ * held, in order:
+ *
+ *      held[0] held[1] ...  held_end (EOF or an error)
+ *
+ * and delivered by _deliver_held, which resume_reading schedules.  While anything
+ * is held the reactor is not told to read on, so nothing newer can overtake it but
+ * what the same turn brought, and that is appended.
+ */
+#include "streams/stream.h"
+
+/* ---- what is wanted of the reactor --------------------------------------------------- */
+
+GL_PRIVATE bool
+stream_reading_wanted(gl_stream *s)
+{
+    if (s->kind == KIND_WRITE_PIPE) /* until the last byte has left */
+        return s->watch_end && (s->phase == GL_OPEN || is_flushing(s)) && !s->rd_end;
+    return s->phase == GL_OPEN && !s->paused && !s->rd_end && s->held == NULL && !s->held_end;
+}
+
+/* ---- delivery: each returns -1 where an exception has to leave the loop ----------------- */
+
+static int
+stream_feed_data(gl_stream *s, PyObject *bytes)
+{
+    PyObject *protocol = Py_NewRef(s->protocol);
+    PyObject *args[3] = {NULL, protocol, bytes};
+    int rc = gl_done(PyObject_VectorcallMethod(G.s_data_received, args + 1,
+                                               2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
+    /* asyncio's pipes read on, and the loop reports the exception. */
+    if (rc < 0 && !s->kind)
+        rc = gl_transport_fatal_current(&s->base, "Fatal error: protocol.data_received() call failed.");
+    Py_DECREF(protocol);
+    return rc;
+}
+
+/* The buffer of a BufferedProtocol: 1 with a view that is not empty, 0 where the
+ * transport was closed for an error, -1. */
+static int
+stream_get_buffer(gl_stream *s, Py_buffer *view)
+{
+    PyObject *protocol = Py_NewRef(s->protocol), *hint = PyLong_FromLong(-1);
+    PyObject *buf = hint ? PyObject_CallMethodOneArg(protocol, G.s_get_buffer, hint) : NULL;
+    Py_XDECREF(hint);
+    Py_DECREF(protocol);
+    if (buf != NULL) {
+        Py_ssize_t n = PyObject_Size(buf);
+        if (n == 0)
+            PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
+        if (n <= 0)
+            Py_CLEAR(buf);
+    }
+    if (buf == NULL)
+        return gl_transport_fatal_current(&s->base, "Fatal error: protocol.get_buffer() call failed.");
+    int rc = PyObject_GetBuffer(buf, view, PyBUF_WRITABLE);
+    if (rc < 0) {
+        /* In the words of socket.recv_into, which asyncio calls with the buffer. */
+        if (!gl_exception_leaves()) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError,
+                         "recv_into() argument 1 must be read-write bytes-like object, not "
+                         "%.50s",
+                         Py_TYPE(buf)->tp_name);
+        }
+    } else if (view->len == 0) {
+        PyBuffer_Release(view);
+        PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
+        rc = -1;
+    }
+    Py_DECREF(buf);
+    if (rc < 0)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    return 1;
+}
+
+static int
+stream_buffer_updated(gl_stream *s, Py_ssize_t n)
+{
+    PyObject *protocol = Py_NewRef(s->protocol), *count = PyLong_FromSsize_t(n);
+    int rc = count ? gl_call_method(protocol, G.s_buffer_updated, count) : -1;
+    Py_XDECREF(count);
+    Py_DECREF(protocol);
+    if (rc < 0)
+        rc = gl_transport_fatal_current(&s->base, "Fatal error: protocol.buffer_updated() call failed.");
+    return rc;
+}
+
+/* One round of get_buffer and buffer_updated; *done: the bytes that it took, 0 where
+ * the transport was closed for an error. */
+static int
+stream_feed_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *done)
+{
+    Py_buffer view;
+    *done = 0;
+    int rc = stream_get_buffer(s, &view);
+    if (rc <= 0)
+        return rc;
+    if (n > view.len)
+        n = view.len;
+    memcpy(view.buf, data, (size_t)n);
+    PyBuffer_Release(&view);
+    *done = n;
+    if (s->protocol == NULL) /* lost within get_buffer */
+        return 0;
+    return stream_buffer_updated(s, n);
+}
+
+/* Delivers n bytes.  `whole`, where not NULL, is a bytes object of just these. What
+ * a pause, or an exception that leaves the loop, prevents goes to the front of held. */
+static int
+stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
+{
+    Py_ssize_t pos = 0;
+    int rc = 0;
+    while (pos < n && rc == 0) {
+        if (is_closing(s) || s->protocol == NULL)
+            return 0;
+        if (s->paused)
+            break;
+        if (s->receive != NULL) {
+            PyObject *protocol = Py_NewRef(s->protocol);
+            rc = s->receive(protocol, data + pos, n - pos);
+            Py_DECREF(protocol);
+            if (rc < 0)
+                rc = gl_transport_fatal_current(
+                    &s->base, "Fatal error: protocol.buffer_updated() call failed.");
+            pos = n;
+        } else if (s->buffered) {
+            Py_ssize_t done;
+            rc = stream_feed_buffer(s, data + pos, n - pos, &done);
+            if (rc == 0 && done == 0)
+                return 0;
+            pos += done;
+        } else {
+            PyObject *bytes = pos == 0 && whole != NULL
+                                  ? Py_NewRef(whole)
+                                  : PyBytes_FromStringAndSize(data + pos, n - pos);
+            if (bytes == NULL)
+                return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+            rc = stream_feed_data(s, bytes);
+            Py_DECREF(bytes);
+            pos = n;
+        }
+    }
+    if (pos < n && !is_closing(s)) {
+        PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
+        if (gl_transport_hold(&s->base, PyBytes_FromStringAndSize(data + pos, n - pos), true) < 0 ||
+            (exc != NULL && !s->paused && gl_transport_schedule_delivery(&s->base) < 0)) {
+            if (exc != NULL)
+                PyErr_Clear();
+            else
+                rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
+        }
+        gl_restore_exception(exc);
+    }
+    return rc;
+}
+
+static int
+stream_feed_eof(gl_stream *s)
+{
+    if (s->kind)
+        return pipe_ended(s);
+    if (is_closing(s) || s->protocol == NULL)
+        return 0;
+    if (s->loop->debug)
+        gl_log_debug((PyObject *)s, "%r received EOF", NULL, NULL);
+    PyObject *protocol = Py_NewRef(s->protocol);
+    PyObject *r = PyObject_CallMethodNoArgs(protocol, G.s_eof_received);
+    Py_DECREF(protocol);
+    if (r == NULL)
+        return gl_transport_fatal_current(&s->base, "Fatal error: protocol.eof_received() call failed.");
+    int keep_open = PyObject_IsTrue(r);
+    Py_DECREF(r);
+    if (keep_open < 0)
+        return -1;
+    return keep_open ? 0 : gl_call_method((PyObject *)s, G.s_close, NULL);
+}
+
+static int
+stream_feed_error(gl_stream *s, int err)
+{
+    if (is_closing(s))
+        return 0;
+    PyObject *exc = gl_oserror(err);
+    if (exc == NULL)
+        return -1;
+    int rc = gl_transport_fatal_error(&s->base, exc, READ_FAILED(s));
+    Py_DECREF(exc);
+    return rc;
+}
+
+static int
+stream_feed_end(gl_stream *s, uint8_t end)
+{
+    return end == GL_CMP_EOF ? stream_feed_eof(s) : stream_feed_error(s, s->held_errno);
+}
+
+/* ---- receiving directly ----------------------------------------------------------------
+ *
+ * What Go receives for a BufferedProtocol is copied once more, into the protocol's
+ * buffer.  For a few bytes that is cheaper than a system call of its own turn, for many
+ * it is not: then Go only tells that there is something, and it is received here.
+ */
+
+static int
+stream_set_direct(gl_stream *s, bool direct)
+{
+    s->direct = direct;
+    return s->registered ? stream_submit(s) : 0;
+}
+
+/* Go, which stops by itself where it meets the end, has not met it. */
+static int
+stream_direct_end(gl_stream *s)
+{
+    s->rd_end = GL_CMP_EOF;
+    if (s->registered && stream_submit(s) < 0) {
+        s->rd_end = 0;
+        return -1;
+    }
+    return stream_feed_eof(s);
+}
+
+/* Receives, and counts that; what recv(2) gives, with errno in *err. */
+static ssize_t
+stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
+{
+    ssize_t n = gl_call_recv(&s->lease, to, (size_t)size, MSG_DONTWAIT);
+    *err = errno;
+    s->loop->shared->recvs++;
+    gl_count_received(s->loop, n);
+    return n;
+}
+
+/* What a receive of n came to: 1 where bytes have come; else 0 or -1, and it is dealt with. */
+static int
+stream_direct_outcome(gl_stream *s, ssize_t n, int err)
+{
+    if (n < 0)
+        return err == EAGAIN || err == EINTR ? 0 : stream_feed_error(s, err);
+    if (n == 0)
+        return stream_direct_end(s);
+    if (n < DIRECT_MIN && stream_set_direct(s, false) < 0)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    return 1;
+}
+
+static int
+stream_feed_direct_buffer(gl_stream *s)
+{
+    Py_buffer view;
+    int rc = stream_get_buffer(s, &view);
+    if (rc <= 0)
+        return rc;
+    ssize_t n = -1;
+    int err = EAGAIN;
+    if (s->registered) /* get_buffer() may have ended it */
+        n = stream_recv(s, view.buf, view.len, &err);
+    PyBuffer_Release(&view);
+    if (s->protocol == NULL)
+        return 0;
+    rc = stream_direct_outcome(s, n, err);
+    return rc <= 0 ? rc : stream_buffer_updated(s, n);
+}
+
+static int
+stream_feed_direct_bytes(gl_stream *s)
+{
+    PyObject *bytes = gl_large_new(s->loop);
+    if (bytes == NULL)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    int err;
+    ssize_t n = stream_recv(s, PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), &err);
+    gl_large_cut(s->loop, &bytes, n);
+    int rc = stream_direct_outcome(s, n, err);
+    if (rc > 0)
+        rc = bytes ? stream_feed_data(s, bytes)
+                   : gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    Py_XDECREF(bytes);
+    return rc;
+}
+
+static int
+stream_readable(gl_stream *s)
+{
+    /* The poller tells it again where nothing is done about it. */
+    if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end)
+        return 0;
+    if (s->receive != NULL)
+        return stream_set_direct(s, false);
+    if (PyContext_Enter(s->context) < 0)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    int rc = s->buffered ? stream_feed_direct_buffer(s) : stream_feed_direct_bytes(s);
+    gl_context_exit(s->context);
+    return rc;
+}
+
+GL_PRIVATE int
+stream_deliver(gl_transport *t, PyObject *item)
+{
+    gl_stream *s = (gl_stream *)t;
+    if (item != NULL)
+        return stream_feed(s, PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item), item);
+    uint8_t end = s->held_end;
+    s->held_end = 0;
+    return stream_feed_end(s, end);
+}
+
+/* A socket at its end stays readable: asyncio tells whoever reads again of the EOF once
+ * more, and start_tls relies on it. */
+GL_PRIVATE bool
+stream_holds(gl_transport *t)
+{
+    gl_stream *s = (gl_stream *)t;
+    if (s->rd_end == GL_CMP_EOF)
+        s->held_end = GL_CMP_EOF;
+    return s->held != NULL || s->held_end;
+}
+
+/* ---- completions ------------------------------------------------------------------------------ */
+
+static int
+stream_received(gl_stream *s, const gl_completion *c)
+{
+    if (is_closing(s) || s->protocol == NULL)
+        return 0;
+    gl_large_note(s->loop, c->arg);
+    if (s->paused || s->held != NULL || s->held_end) {
+        PyObject *bytes = PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
+        if (gl_transport_hold(&s->base, bytes, false) < 0)
+            return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+        return 0;
+    }
+    if (PyContext_Enter(s->context) < 0)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    int rc;
+    if (s->buffered) {
+        rc = stream_feed(s, c->ptr, (Py_ssize_t)c->arg, NULL);
+    } else {
+        PyObject *bytes = c->res > 0
+                              ? gl_large_take(s->loop, c)
+                              : PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
+        if (bytes == NULL) {
+            rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
+        } else {
+            rc = stream_feed_data(s, bytes);
+            Py_DECREF(bytes);
+        }
+    }
+    if (rc == 0 && c->arg >= DIRECT_MIN && s->receive == NULL && !s->kind && s->protocol != NULL)
+        rc = stream_set_direct(s, true);
+    gl_context_exit(s->context);
+    return rc;
+}
+
+static int
+stream_ended(gl_stream *s, const gl_completion *c)
+{
+    s->rd_end = (uint8_t)c->kind;
+    if ((is_closing(s) && s->kind != KIND_WRITE_PIPE) || s->protocol == NULL)
+        return 0;
+    s->held_errno = c->res;
+    if (s->paused || s->held != NULL) {
+        s->held_end = (uint8_t)c->kind;
+        return 0;
+    }
+    if (PyContext_Enter(s->context) < 0)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    int rc = stream_feed_end(s, (uint8_t)c->kind);
+    gl_context_exit(s->context);
+    return rc;
+}
+
+GL_PRIVATE int
+stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
+{
+    gl_stream *s = (gl_stream *)owner;
+    int rc = 0;
+    switch (c->kind) {
+    case GL_CMP_DATA:
+        rc = stream_received(s, c);
+        break;
+    case GL_CMP_EOF:
+    case GL_CMP_READ_ERROR:
+        rc = stream_ended(s, c);
+        break;
+    case GL_CMP_READY:
+        rc = stream_readable(s);
+        break;
+    case GL_CMP_WROTE:
+        rc = stream_wrote(s);
+        break;
+    case GL_CMP_WRITE_ERROR:
+        rc = stream_write_failed(s, c->res);
+        break;
+    default:
+        break;
+    }
+    if (rc >= 0)
+        return 0;
+    const char *message = s->kind ? "Exception in callback of a pipe transport"
+                                  : "Exception in callback of a stream transport";
+    return gl_report_stray(loop, message, owner, s->protocol);
+}

@@ -1,0 +1,185 @@
+/*
+ * stream_type.c: the type goloop._core.StreamTransport, which goloop/_internal/streams.py completes.
+ *
+ * It is a subclass of asyncio's _FlowControlMixin, and so of asyncio.Transport: the stdlib's
+ * sendfile fallback accepts no other transports.  The arithmetic of the write limits is the
+ * mix-in's, which puts its results into _high_water and _low_water.
+ */
+#include "streams/stream.h"
+
+static const gl_params write_params =
+    GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
+static const gl_params writelines_params =
+    GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
+static const gl_params stream_set_protocol_params =
+    GL_PARAMS("_SelectorSocketTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
+
+static PyObject *
+stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *data = gl_arg(&write_params, s, args, nargs, kwnames);
+    return data ? stream_write(s, data) : NULL;
+}
+
+static PyObject *
+stream_writelines_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames)
+{
+    PyObject *list = gl_arg(&writelines_params, s, args, nargs, kwnames);
+    return list ? stream_writelines(s, list) : NULL;
+}
+
+static PyObject *
+stream_set_protocol_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kwnames)
+{
+    PyObject *protocol = gl_arg(&stream_set_protocol_params, s, args, nargs, kwnames);
+    if (protocol == NULL || stream_set_protocol(s, protocol) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* For whoever has the socket and is about to use it. */
+static PyObject *
+stream_flush_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    stream_flush_visible((PyObject *)s);
+    Py_RETURN_NONE;
+}
+
+/* ---- what an accepted connection knows of itself ---------------------------------------- */
+
+/* _raw_name(peer): a name that came with the connection, as a socket would tell it; None
+ * where it must be asked. */
+static PyObject *
+stream_raw_name(gl_stream *s, PyObject *peer)
+{
+    int want = PyObject_IsTrue(peer);
+    if (want < 0)
+        return NULL;
+    PyObject *name = stream_name(s, want);
+    return name != NULL || PyErr_Occurred() ? name : Py_NewRef(Py_None);
+}
+
+/* _adopt(sock): a socket object that was made over the descriptor of a transport without
+ * one owns it from now on.  False where that isn't so: another thread was faster, or has
+ * closed the transport. */
+static PyObject *
+stream_adopt(gl_stream *s, PyObject *sock)
+{
+    int number = gl_fd_from_object(sock);
+    if (number < 0)
+        return NULL;
+    if (s->lease.owner != NULL || s->lease.number != number)
+        Py_RETURN_FALSE;
+    gl_lease_found_owner(&s->lease, sock);
+    /* From now on Go compares, too.  Without memory the count of users still keeps the socket
+     * open. */
+    if (s->registered && !gl_loop_is_foreign(s->loop) && gl_transport_sync(&s->base) < 0)
+        PyErr_Clear();
+    Py_RETURN_TRUE;
+}
+
+static PyObject *
+stream_connected_getter(gl_stream *s, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(s->phase != GL_EMPTY);
+}
+
+static int
+stream_waiter_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
+{
+    Py_XSETREF(s->empty_waiter, value == Py_None ? NULL : Py_XNewRef(value));
+    return 0;
+}
+
+/* ---- the type ----------------------------------------------------------------------------- */
+
+GL_TAKES_NONE(write_eof_checked, stream_write_eof, "write_eof")
+
+static PyMethodDef stream_methods[] = {
+    TRANSPORT_METHODS,
+    TRANSPORT_READING_METHODS,
+    STREAM_WRITING_METHODS,
+    METHOD_CLOSE,
+    METHOD_ABORT,
+    METHOD_SET_PROTOCOL(stream_set_protocol_method),
+    {"_force_close", GL_ONEARG(gl_transport_force_close_method), NULL},
+    {"write", GL_FASTKW(stream_write_method),
+     PyDoc_STR("write($self, data)\n--\n\n"
+               "Write some data to the transport.  Does not block.")},
+    {"writelines", GL_FASTKW(stream_writelines_method),
+     PyDoc_STR("writelines($self, list_of_data)\n--\n\n"
+               "Write a list (or any iterable) of data to the transport.")},
+    {"write_eof", GL_FASTKW(write_eof_checked),
+     PyDoc_STR("write_eof($self)\n--\n\n"
+               "Close the write end once buffered data is sent; reading goes on.")},
+    {"_flush", GL_NOARGS(stream_flush_method), PyDoc_STR("Send now what waits to be sent.")},
+    {"_adopt", GL_ONEARG(stream_adopt), NULL},
+    {"_raw_name", GL_ONEARG(stream_raw_name), NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef stream_getset[] = {
+    TRANSPORT_ATTRIBUTES,
+    STREAM_WRITING_ATTRIBUTES,
+    {"_conn_lost", (getter)gl_transport_conn_lost_getter, NULL, NULL, NULL},
+    {"_protocol_connected", (getter)stream_connected_getter, NULL, NULL, NULL},
+    {"_empty_waiter", (getter)gl_transport_object_getter, (setter)stream_waiter_setter, NULL,
+     (void *)offsetof(gl_stream, empty_waiter)},
+    ATTRIBUTE_FLAG("_eof", gl_stream, eof),
+    ATTRIBUTE_OBJECT("_server", gl_stream, server),
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef stream_members[] = {
+    TRANSPORT_MEMBERS,
+    {"_exposed", T_BOOL, offsetof(gl_stream, exposed), 0, NULL},
+    {"_lazy", T_BOOL, offsetof(gl_stream, lazy), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot stream_slots[] = {
+    {Py_tp_doc, PyDoc_STR("A connected stream socket as an asyncio.Transport.")},
+    {Py_tp_new, stream_new},
+    {Py_tp_init, stream_init},
+    {Py_tp_traverse, stream_traverse},
+    {Py_tp_clear, stream_clear},
+    {Py_tp_finalize, gl_transport_finalize},
+    {Py_tp_dealloc, gl_transport_dealloc},
+    {Py_tp_methods, stream_methods},
+    {Py_tp_members, stream_members},
+    {Py_tp_getset, stream_getset},
+    {0, NULL},
+};
+
+static PyType_Spec stream_spec = {
+    .name = "goloop._core.StreamTransport",
+    .basicsize = sizeof(gl_stream),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = stream_slots,
+};
+
+static const gl_reg_ops stream_reg_ops = {
+    .complete = stream_complete,
+    .orphan = gl_transport_orphan,
+    .blocks = gl_transport_blocks_number,
+    .unsent = stream_unsent,
+    .queued = stream_queued_bytes,
+    .flush = stream_flush_visible,
+    .dormant = stream_dormant,
+};
+
+GL_PRIVATE int
+gl_stream_init_type(PyObject *module)
+{
+    G.asyncio_constants = PyImport_ImportModule("asyncio.constants");
+    G.high_default = PyLong_FromLong(HIGH_WATER);
+    G.low_default = PyLong_FromLong(HIGH_WATER / 4);
+    if (G.asyncio_constants == NULL || G.high_default == NULL || G.low_default == NULL)
+        return -1;
+    G.reg_ops[GL_REG_STREAM] = &stream_reg_ops;
+    G.stream_type =
+        gl_transport_make_type(module, &stream_spec, "_FlowControlMixin", NULL, 256 * 1024);
+    return G.stream_type == NULL ? -1 : 0;
+}

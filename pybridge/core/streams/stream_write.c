@@ -1,0 +1,457 @@
+/*
+ * stream_write.c: writing to a stream, and its flow control.
+ *
+ * write() takes hold of immutable bytes and puts their address into the record that Go
+ * reads (stream_io.c); nothing is sent and nothing is copied until the turn, where Go
+ * sends all that one connection has in one system call.
+ *
+ * A write is tried at once, and not in the turn, where waiting would be seen, by Go
+ * (stream_flush_now) or, where nothing is queued, by C (stream_send_large):
+ *   - no loop runs, so that no turn will come;
+ *   - the queue crosses the high-water mark: only what the kernel refuses counts
+ *     for pause_writing;
+ *   - more than DEFER_MAX bytes wait;
+ *   - close(), abort(), get_write_buffer_size(): asyncio would have sent already.
+ * Once the kernel has refused bytes (stream_blocked), trying is Go's, when it is told
+ * that the socket is writable.
+ */
+#include "streams/stream.h"
+
+#include <math.h>
+#include <sys/socket.h>
+
+/* ---- flow control ------------------------------------------------------------------ */
+
+static int
+stream_tell_protocol(gl_stream *s, PyObject *method, const char *failed)
+{
+    PyObject *protocol = Py_NewRef(s->protocol);
+    gl_loop *loop = (gl_loop *)Py_NewRef(s->loop);
+    int rc = method == G.s_pause_writing ? gl_transport_call_apart(&s->base, protocol, method)
+                                         : gl_call_method(protocol, method, NULL);
+    if (rc < 0)
+        rc = gl_report_stray(loop, failed, (PyObject *)s, s->protocol);
+    Py_DECREF(loop);
+    Py_DECREF(protocol);
+    return rc;
+}
+
+static inline int
+stream_maybe_pause(gl_stream *s)
+{
+    if (stream_queued(s) <= s->high || s->protocol_paused || is_lost(s) || s->protocol == NULL)
+        return 0;
+    s->protocol_paused = true;
+    return stream_tell_protocol(s, G.s_pause_writing, "protocol.pause_writing() failed");
+}
+
+static inline int
+stream_maybe_resume(gl_stream *s)
+{
+    if (!s->protocol_paused || stream_queued(s) > s->low || is_lost(s) || s->protocol == NULL)
+        return 0;
+    s->protocol_paused = false;
+    return stream_tell_protocol(s, G.s_resume_writing, "protocol.resume_writing() failed");
+}
+
+/* What the kernel takes does not count. */
+GL_PRIVATE PyObject *
+stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (stream_queued(s) > s->high && !stream_blocked(s) && !is_ending(s) &&
+        stream_flush_now(s) < 0 && gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
+        return NULL;
+    if (stream_maybe_pause(s) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+GL_PRIVATE PyObject *
+stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (stream_maybe_resume(s) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Something was appended: have the reactor look at it, try it now where that is due, and
+ * pause the protocol if too much is left. */
+static int
+stream_appended(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    if (loop->in_turn || !s->registered) {
+        if (gl_transport_sync(&s->base) < 0)
+            return -1;
+    } else if (stream_submit(s) < 0) {
+        return -1;
+    }
+    Py_ssize_t queued = stream_queued(s);
+    /* What Go does not know the monitor can't send. */
+    bool seen = !s->registered || s->exposed || queued > s->high ||
+                queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX);
+    if (loop->thread_id == 0 || (seen && !stream_blocked(s) && !s->protocol_paused)) {
+        if (stream_flush_now(s) < 0)
+            return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
+    }
+    return stream_maybe_pause(s);
+}
+
+/* Sends past the record what would leave at once anyway, if nothing is before it: that spares a
+ * call of Go's and its report.  What the kernel takes leaves *c; 0 or the errno of a connection
+ * that is broken. */
+GL_NO_PYTHON static int
+stream_send_large(gl_stream *s, gl_piece *c)
+{
+    if (c->len <= DEFER_MAX && c->len <= s->high)
+        return 0;
+    ssize_t n = 0;
+    int err = 0;
+    gl_hold(s->loop); /* the monitor may be sending */
+    if (s->io.head == s->io.tail && s->io.state == 0 && s->late == NULL && s->registered &&
+        !s->loop->in_turn && s->kind == 0) {
+        n = gl_call_send(&s->lease, c->ptr, (size_t)c->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        err = n < 0 ? errno : 0;
+        s->loop->shared->sends++;
+        gl_count_sent(s->loop, n);
+    }
+    gl_let_go(s->loop);
+    c->ptr += n > 0 ? n : 0;
+    c->len -= n > 0 ? n : 0;
+    return err == EAGAIN || err == EINTR ? 0 : err;
+}
+
+/* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
+ * is not a number. */
+static int
+mark_as_number(PyObject *mark, Py_ssize_t *out)
+{
+    if (PyFloat_Check(mark)) {
+        double d = floor(PyFloat_AS_DOUBLE(mark));
+        *out = d >= (double)PY_SSIZE_T_MAX  ? PY_SSIZE_T_MAX
+               : d > (double)PY_SSIZE_T_MIN ? (Py_ssize_t)d
+                                            : PY_SSIZE_T_MIN;
+        return 0;
+    }
+    *out = PyNumber_AsSsize_t(mark, NULL);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+GL_PRIVATE PyObject *
+stream_mark_getter(gl_stream *s, void *high)
+{
+    PyObject *mark = high ? s->high_water : s->low_water;
+    return Py_NewRef(mark ? mark : Py_None);
+}
+
+GL_PRIVATE int
+stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
+{
+    Py_ssize_t number;
+    if (mark == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "the marks can't be deleted");
+        return -1;
+    }
+    if (mark_as_number(mark, &number) < 0)
+        return -1;
+    *(high ? &s->high : &s->low) = number;
+    Py_XSETREF(*(high ? &s->high_water : &s->low_water), Py_NewRef(mark));
+    return 0;
+}
+
+GL_PRIVATE PyObject *
+stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (is_ending(s))
+        return PyLong_FromLong(0);
+    if (stream_queued(s) > 0 && !stream_blocked(s) && stream_go_ready(s) && stream_flush_now(s) < 0) {
+        if (gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
+            return NULL;
+    }
+    return PyLong_FromSsize_t(stream_queued(s));
+}
+
+/* ---- write -------------------------------------------------------------------------- */
+
+/* The state in which bytes are not taken: 1 ignored, 0 they are, -1 exception. */
+static int
+stream_refuse(gl_stream *s)
+{
+    if (is_ending(s))
+        return gl_late_write(&s->conn_lost, LATE_SEND) < 0 ? -1 : 1;
+    return gl_transport_check_usable(&s->base);
+}
+
+GL_PRIVATE int
+piece_from_object(PyObject *data, gl_piece *c)
+{
+    if (PyBytes_CheckExact(data)) {
+        *c = (gl_piece){Py_NewRef(data), PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)};
+        return 0;
+    }
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return -1;
+    PyObject *base = PyMemoryView_Check(data) ? PyMemoryView_GET_BASE(data) : NULL;
+    if (base != NULL && PyBytes_CheckExact(base)) {
+        *c = (gl_piece){Py_NewRef(base), view.buf, view.len};
+    } else {
+        PyObject *copy = PyBytes_FromStringAndSize(view.buf, view.len);
+        if (copy == NULL) {
+            PyBuffer_Release(&view);
+            return -1;
+        }
+        *c = (gl_piece){copy, PyBytes_AS_STRING(copy), view.len};
+    }
+    PyBuffer_Release(&view);
+    return 0;
+}
+
+GL_PRIVATE int
+stream_take_piece(gl_stream *s, gl_piece c)
+{
+    if (c.len == 0 || is_ending(s) || s->eof) {
+        Py_DECREF(c.owner);
+        return 0;
+    }
+    if (gl_transport_check_usable(&s->base) < 0) {
+        Py_DECREF(c.owner);
+        return -1;
+    }
+    int err = stream_send_large(s, &c);
+    if (err != 0 || c.len == 0)
+        Py_DECREF(c.owner); /* lint: allow check-commit: exact bytes */
+    if (err != 0) {
+        gl_set_oserror(err);
+        return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
+    }
+    if (c.len == 0)
+        return 0;
+    return stream_append(s, c) < 0 ? -1 : stream_appended(s);
+}
+
+GL_PRIVATE PyObject *
+stream_write(gl_stream *s, PyObject *data)
+{
+    if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
+        PyObject *refuse = gl_import_attr("goloop._internal.naming", "refuse_data");
+        if (refuse != NULL)
+            Py_XDECREF(PyObject_CallOneArg(refuse, data)); /* it raises */
+        Py_XDECREF(refuse);
+        return NULL;
+    }
+    if (s->eof) {
+        PyErr_SetString(PyExc_RuntimeError, "Cannot call write() after write_eof()");
+        return NULL;
+    }
+    if (s->empty_waiter != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "unable to write; sendfile is in progress");
+        return NULL;
+    }
+    Py_ssize_t size = PyBytes_Check(data)       ? PyBytes_GET_SIZE(data)
+                      : PyByteArray_Check(data) ? PyByteArray_GET_SIZE(data)
+                                                : PyMemoryView_GET_BUFFER(data)->len;
+    if (size == 0)
+        Py_RETURN_NONE;
+    int refused = stream_refuse(s);
+    if (refused != 0) {
+        if (refused < 0)
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    gl_piece c;
+    if (piece_from_object(data, &c) < 0) {
+        /* asyncio learns of a view in pieces when it sends it. */
+        if (!PyErr_ExceptionMatches(PyExc_BufferError) ||
+            gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    if (stream_take_piece(s, c) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+#if PY_VERSION_HEX < 0x030C0000
+
+GL_PRIVATE PyObject *
+stream_writelines(gl_stream *s, PyObject *list)
+{
+    PyObject *empty = PyBytes_FromStringAndSize(NULL, 0);
+    PyObject *joined = empty ? PyObject_CallMethodOneArg(empty, G.s_join, list) : NULL;
+    Py_XDECREF(empty);
+    if (joined == NULL)
+        return NULL;
+    PyObject *r = PyObject_CallMethodOneArg((PyObject *)s, G.s_write, joined);
+    Py_DECREF(joined);
+    return r;
+}
+
+#else
+
+/* The pieces of a tuple of objects: how many there are, fewer with an exception. */
+static Py_ssize_t
+pieces_from_items(PyObject *items, gl_piece *pieces)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(items), taken = 0;
+    for (; taken < n; taken++) {
+        PyObject *item = PyTuple_GET_ITEM(items, taken);
+        bool plain = PyBytes_CheckExact(item);
+        PyObject *view = plain ? Py_NewRef(item) : PyMemoryView_FromObject(item);
+        int rc = view ? piece_from_object(view, &pieces[taken]) : -1;
+        Py_XDECREF(view);
+        if (rc < 0)
+            break;
+    }
+    return taken;
+}
+
+/* Queues pieces, or where `drop` lets go of them. */
+static int
+stream_append_all(gl_stream *s, const gl_piece *pieces, Py_ssize_t n, bool drop)
+{
+    int rc = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (drop || rc < 0 || pieces[i].len == 0)
+            Py_DECREF(pieces[i].owner); /* lint: allow check-commit: exact bytes */
+        else
+            rc = stream_append(s, pieces[i]);
+    }
+    return rc;
+}
+
+/* Nothing is queued unless all are good. */
+static int
+stream_write_items(gl_stream *s, PyObject *items)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    gl_piece *pieces = PyMem_New(gl_piece, (size_t)(n ? n : 1));
+    if (pieces == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t taken = pieces_from_items(items, pieces);
+    /* Python code ran (__buffer__, an iterator): is the stream still there? */
+    bool drop = taken < n || is_ending(s) || s->eof;
+    int rc = stream_append_all(s, pieces, taken, drop);
+    PyMem_Free(pieces);
+    return taken < n ? -1 : rc;
+}
+
+GL_PRIVATE PyObject *
+stream_writelines(gl_stream *s, PyObject *list)
+{
+    if (s->eof) {
+        PyErr_SetString(PyExc_RuntimeError, "Cannot call writelines() after write_eof()");
+        return NULL;
+    }
+    if (s->empty_waiter != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "unable to writelines; sendfile is in progress");
+        return NULL;
+    }
+    int some = PyObject_IsTrue(list), refused = some > 0 ? stream_refuse(s) : 0;
+    if (some < 0 || refused < 0)
+        return NULL;
+    if (some == 0 || refused > 0)
+        Py_RETURN_NONE;
+    /* A private copy: iterating a list in place would follow changes made by the
+     * __buffer__ methods of its items. */
+    PyObject *items = PySequence_Tuple(list);
+    if (items == NULL)
+        return NULL;
+    int rc = stream_write_items(s, items);
+    Py_DECREF(items);
+    if (rc < 0)
+        return PyErr_ExceptionMatches(PyExc_BufferError) &&
+                       gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0
+                   ? Py_NewRef(Py_None)
+                   : NULL;
+    if (!is_ending(s) && stream_queued(s) > 0 && stream_appended(s) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+#endif
+
+GL_PRIVATE PyObject *
+stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (is_closing(s) || s->eof)
+        Py_RETURN_NONE;
+    if (gl_transport_check_usable(&s->base) < 0)
+        return NULL;
+    s->eof = true;
+    s->loop->ended = POLLS_AFTER_END;
+    if (stream_queued(s) == 0) {
+        if (gl_call_shutdown(&s->lease, SHUT_WR) < 0)
+            return PyErr_SetFromErrno(PyExc_OSError);
+        Py_RETURN_NONE;
+    }
+    s->shut_behind = true;
+    if (gl_transport_sync(&s->base) < 0 || (s->loop->thread_id == 0 && stream_flush_now(s) < 0))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+GL_PRIVATE PyObject *
+stream_can_write_eof(gl_stream *Py_UNUSED(s), PyObject *Py_UNUSED(ignored))
+{
+    Py_RETURN_TRUE;
+}
+
+/* ---- what Go reports -------------------------------------------------------------------- */
+
+/* An exception leaves the loop just when the last byte has gone: connection_lost
+ * waits until the loop runs again. */
+static int
+stream_lost_later(gl_stream *s)
+{
+    PyObject *exc = gl_take_exception();
+    if (gl_transport_end(&s->base, Py_None) < 0)
+        PyErr_WriteUnraisable((PyObject *)s);
+    gl_restore_exception(exc);
+    return -1;
+}
+
+/* Bytes have left the queue: let their owners go; then, in asyncio's order, wake
+ * the protocol and the empty waiter, and end a stream that only waited for this. */
+GL_PRIVATE int
+stream_wrote(gl_stream *s)
+{
+    if (is_ending(s))
+        return 0;
+    stream_release_sent(s);
+    if (!s->protocol_paused && s->empty_waiter == NULL && !is_closing(s))
+        return 0;
+    if (PyContext_Enter(s->context) < 0)
+        return -1;
+    int rc = stream_maybe_resume(s); /* which may write more */
+    if (rc == 0 && stream_queued(s) == 0 && !is_ending(s))
+        rc = stream_settle_waiter(s, NULL);
+    if (is_flushing(s) && stream_queued(s) == 0)
+        rc = rc == 0 ? gl_transport_lost(&s->base, Py_None) : stream_lost_later(s);
+    gl_context_exit(s->context);
+    return rc;
+}
+
+GL_PRIVATE int
+stream_write_failed(gl_stream *s, int err)
+{
+    if (is_ending(s))
+        return 0;
+    stream_drop_queue(s); /* Go does not look at it any more */
+    s->late_writes++; /* asyncio's pipes count the failed one too */
+    PyObject *exc = gl_oserror(err);
+    if (exc == NULL)
+        return -1;
+    if (PyContext_Enter(s->context) < 0) {
+        Py_DECREF(exc);
+        return -1;
+    }
+    int rc = gl_transport_fatal_error(&s->base, exc, WRITE_FAILED(s));
+    if (rc == 0)
+        rc = stream_settle_waiter(s, exc);
+    gl_context_exit(s->context);
+    Py_DECREF(exc);
+    return rc;
+}
