@@ -11,7 +11,7 @@ Importing this package loads no Go: the first loop opens the Go library, so that
 may fork before.
 
 Where goloop's own loop is not available, `native` is False, and the names here stand for
-asyncio's loop of the platform: see goloop/_internal/fallback.py.
+asyncio's loop of the platform: see goloop/_internal/process/fallback.py.
 """
 
 from __future__ import annotations
@@ -19,36 +19,34 @@ from __future__ import annotations
 import os as _os
 import sys
 
-from ._internal import policy as _policy
 from ._internal.chosen import Future, Loop, Task, native, new_event_loop
-from ._internal.runner import run
+from ._internal.process import policy as _policy
+from ._internal.process.runner import install, run
 from ._internal.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._internal.diagnostics import diagnostics
-    from ._internal.metering import Histogram, Metrics
-    from ._internal.shared_listener import SharedListener
-    from ._internal.threads import run_threads
+    from ._internal.observe.diagnostics import diagnostics
+    from ._internal.observe.metering import Histogram, Metrics
+    from ._internal.process.shared_listener import SharedListener
+    from ._internal.process.threads import run_threads
     from .watchdog import Blocked
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:
-    from ._internal.policy import EventLoopPolicy, install
-else:
     # asyncio deprecates policies, and from 3.14 on says so whenever one is named.
-    from ._internal.policy import install
+    from ._internal.process.policy import EventLoopPolicy
 
 # What most programs never name.
 _SOMETIMES = {
-    "SharedListener": "goloop._internal.shared_listener",
-    "diagnostics": "goloop._internal.diagnostics",
-    "run_threads": "goloop._internal.threads",
+    "SharedListener": "goloop._internal.process.shared_listener",
+    "diagnostics": "goloop._internal.observe.diagnostics",
+    "run_threads": "goloop._internal.process.threads",
 }
 # Types of what goloop returns.
 _LATER = {
     "Blocked": "goloop.watchdog",
-    "Histogram": "goloop._internal.metering",
-    "Metrics": "goloop._internal.metering",
+    "Histogram": "goloop._internal.observe.metering",
+    "Metrics": "goloop._internal.observe.metering",
 }
 
 
@@ -82,7 +80,7 @@ def metrics() -> Metrics:
         raise RuntimeError(
             "asyncio's loop has no metrics; goloop.diagnostics() tells why it is used"
         )
-    from ._internal.metering import metrics as ask
+    from ._internal.observe.metering import metrics as ask
 
     return ask()
 
@@ -98,18 +96,18 @@ def introspect() -> None:
     Raises:
         OSError: No socket can be had.
     """
-    from ._internal.introspection import introspect as answer
+    from ._internal.observe.introspection import introspect as answer
 
     answer()
 
 
 if not native:
-    from ._internal import fallback as _fallback
+    from ._internal.process import fallback as _fallback
 
     _fallback.warn()
 
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
-    from ._internal.introspection import introspect_if_asked as _introspect_if_asked
+    from ._internal.observe.introspection import introspect_if_asked as _introspect_if_asked
 
     _introspect_if_asked()
 

@@ -56,15 +56,15 @@ def main(arguments: list[str]) -> int:
 
         print(f"goloop {__version__}")
     elif arguments[0] in ("ps", "pstree") and not os.path.exists(arguments[0]):
-        from ._internal import inspecting
+        from ._internal.top import inspecting
 
         return inspecting.main(arguments[0], arguments[1:])
     elif arguments[0] == "top" and not os.path.exists(arguments[0]):
-        from ._internal import top
+        from ._internal.top import top
 
         return top.main(arguments[1:])
     else:
-        from ._internal import program
+        from ._internal.process import program
 
         usage = USAGE
         try:

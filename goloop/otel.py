@@ -38,9 +38,9 @@ except ImportError as error:
     raise ImportError("goloop.otel needs opentelemetry: pip install goloop[otel]") from error
 
 from . import watchdog
-from ._internal import metering
-from ._internal.catalogue import FIGURES, Figure
-from ._internal.metering import Histogram, Metrics
+from ._internal.observe import metering
+from ._internal.observe.catalogue import FIGURES, Figure
+from ._internal.observe.metering import Histogram, Metrics
 from ._internal.version import __version__
 
 __all__ = ("Instrumentation", "instrument")

@@ -47,8 +47,8 @@ except ImportError as error:
         "goloop.prometheus needs prometheus_client: pip install goloop[prometheus]"
     ) from error
 
-from ._internal.catalogue import FIGURES, Figure
-from ._internal.metering import _OF_THE_PROCESS, _STATES, Histogram, Metrics, metrics, total
+from ._internal.observe.catalogue import FIGURES, Figure
+from ._internal.observe.metering import _OF_THE_PROCESS, _STATES, Histogram, Metrics, metrics, total
 
 __all__ = ("Collector", "register")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ._internal.policy import set_policy
+from ._internal.process.policy import set_policy
 
 __all__ = ("GoloopWebWorker",)
 

@@ -189,7 +189,7 @@ typedef struct gl_histogram {
 
 /* Counted by whoever is at work on the block; read by any thread at any time, which may see
  * one value of a histogram more than another.  Python unpacks the whole of it by the table in
- * goloop/_internal/catalogue.py, which has the same names in the same order; nothing else may
+ * goloop/_internal/observe/catalogue.py, which has the same names in the same order; nothing else may
  * stand here. */
 typedef struct gl_metrics {
     uint64_t turns;               /* Go */

@@ -12,8 +12,8 @@ from typing import Any
 _griffe: Any = importlib.import_module("griffe")
 
 CHOSEN = {
-    "Loop": "goloop._internal.loop.Loop",
-    "new_event_loop": "goloop._internal.loop.new_event_loop",
+    "Loop": "goloop._internal.loop.loop.Loop",
+    "new_event_loop": "goloop._internal.loop.loop.new_event_loop",
 }
 
 

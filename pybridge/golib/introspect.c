@@ -1,7 +1,7 @@
 /*
  * introspect.c: where the GIL is held, the monitor answers the clients that ask this process.
  *
- * A thread of Python's answers (goloop/_internal/introspection.py), which needs the GIL.  Where it does
+ * A thread of Python's answers (goloop/_internal/observe/introspection.py), which needs the GIL.  Where it does
  * not get it though somebody waits (core/observe/asker.c), this has Go answer: introspect.go tells what
  * the shared blocks and the watchdog know, and says that it is not all ("partial").
  *

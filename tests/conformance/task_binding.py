@@ -64,11 +64,11 @@ TASK_GROUPS: tuple[Group, ...] = tuple(
 def bind_classes() -> None:
     """goloop's classes where asyncio keeps its C-accelerated ones."""
     import goloop
-    import goloop._internal.tasks
+    import goloop._internal.tasks.tasks
 
-    if goloop._internal.tasks.reason is not None:
+    if goloop._internal.tasks.tasks.reason is not None:
         raise RuntimeError(
-            f"goloop has no classes of its own here: {goloop._internal.tasks.reason}"
+            f"goloop has no classes of its own here: {goloop._internal.tasks.tasks.reason}"
         )
     module: Any
     for module, name, cls in (

@@ -17,7 +17,7 @@ import pytest
 import task_binding
 from expectations import Expectation
 
-import goloop._internal.tasks
+import goloop._internal.tasks.tasks
 
 HERE = Path(__file__).parent
 MODULE_LIMIT = 400
@@ -38,8 +38,8 @@ SINCE = {
 }
 
 pytestmark = pytest.mark.skipif(
-    goloop._internal.tasks.reason is not None,
-    reason=f"no classes of our own: {goloop._internal.tasks.reason}",
+    goloop._internal.tasks.tasks.reason is not None,
+    reason=f"no classes of our own: {goloop._internal.tasks.tasks.reason}",
 )
 
 

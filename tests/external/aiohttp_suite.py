@@ -41,7 +41,7 @@ PLUGIN = """
 import os
 
 if os.environ["GOLOOP_SUITE_LOOP"] == "goloop":
-    from goloop._internal.policy import set_policy
+    from goloop._internal.process.policy import set_policy
 
     set_policy()
 """

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop._internal import introspection
-from goloop._internal.inspecting import NoAnswer, ask
-from goloop._internal.introspection import address
+from goloop._internal.observe import introspection
+from goloop._internal.observe.introspection import address
+from goloop._internal.top.inspecting import NoAnswer, ask
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 
@@ -26,8 +26,8 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names 
 DAEMON = """
 import asyncio, ctypes, os, socket, sys
 import goloop
-from goloop._internal import introspection
-from goloop._internal.inspecting import NoAnswer, ask
+from goloop._internal.observe import introspection
+from goloop._internal.top.inspecting import NoAnswer, ask
 from pathlib import Path
 if os.fork():
     os._exit(os.wait()[1])
@@ -149,7 +149,8 @@ ISOLATED = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 # Asks its process 1, that is itself, by a name that another one has.
 ASKS = """
-from goloop._internal import inspecting, introspection
+from goloop._internal.top import inspecting
+from goloop._internal.observe import introspection
 introspection.prefix = lambda: "PREFIX"
 print("ready", flush=True)
 try:

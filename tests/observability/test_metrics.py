@@ -23,8 +23,8 @@ from tls_tools import client_context, server_context
 
 import goloop
 from goloop import _core
-from goloop._internal import catalogue, metering
-from goloop._internal.metering import Histogram, Metrics
+from goloop._internal.observe import catalogue, metering
+from goloop._internal.observe.metering import Histogram, Metrics
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio counts nothing"

@@ -26,9 +26,9 @@ from opentelemetry.trace import StatusCode
 import goloop
 import goloop.otel
 from goloop import watchdog
-from goloop._internal import metering
-from goloop._internal.catalogue import FIGURES
-from goloop._internal.metering import Histogram, Metrics
+from goloop._internal.observe import metering
+from goloop._internal.observe.catalogue import FIGURES
+from goloop._internal.observe.metering import Histogram, Metrics
 
 
 class Pipeline:

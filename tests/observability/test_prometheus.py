@@ -32,9 +32,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 import goloop
 import goloop.prometheus
-from goloop._internal import metering
-from goloop._internal.catalogue import FIGURES
-from goloop._internal.metering import Histogram, Metrics
+from goloop._internal.observe import metering
+from goloop._internal.observe.catalogue import FIGURES
+from goloop._internal.observe.metering import Histogram, Metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIELDS = {field.name for field in dataclasses.fields(Metrics)}
@@ -573,7 +573,7 @@ def test_a_child_can_ask_though_a_thread_was_asking_when_it_was_forked() -> None
         import os, signal, threading, warnings
         warnings.simplefilter("ignore")
         import goloop
-        from goloop._internal import metering
+        from goloop._internal.observe import metering
         goloop.metrics()
         inside, leave = threading.Event(), threading.Event()
         def ask():

@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop._internal import metering, terminal, top_view, watched
+from goloop._internal.observe import metering
+from goloop._internal.top import terminal, top_view, watched
 
 PROGRAM = """
 import asyncio, os, socket, sys, goloop
@@ -326,7 +327,9 @@ def test_all_leaves_the_programs_of_others_out() -> None:
     become = "import os; import asyncio, goloop, goloop.watchdog\n"
     become += "os.setresuid(65534, 65534, 65534)\n"
     imports = "import gettext, os, selectors, shutil\nfrom goloop import __main__\n"
-    imports += "from goloop._internal import metering, top\n"
+    imports += (
+        "from goloop._internal.observe import metering; from goloop._internal.top import top\n"
+    )
     with running(PROGRAM) as ours, running(become + PROGRAM) as theirs:
         done = goloop("top", "--all", "--once", "--json", before=imports + become)
         assert done.returncode == 0, done.stderr
@@ -345,7 +348,7 @@ HELD = (
     + """
 import base64, json, threading
 from goloop import _core
-from goloop._internal import catalogue, introspection
+from goloop._internal.observe import catalogue, introspection
 whole = introspection.respond
 held = threading.Event()
 def respond(question):

@@ -3,6 +3,7 @@ and that importing it loads no Go."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import gc
@@ -24,8 +25,8 @@ from typing import Any
 import pytest
 
 import goloop
-from goloop._internal import policy
-from goloop._internal.diagnostics import diagnostics
+from goloop._internal.observe.diagnostics import diagnostics
+from goloop._internal.process import policy
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,13 +58,19 @@ def test_what_the_extension_imports_by_name_is_loaded_with_the_package() -> None
     core = ROOT / "pybridge" / "core"
     text = "".join(path.read_text() for path in core.rglob("*.c"))
     named = set(re.findall(r'(?:gl_import_attr\(|IMPORT\(\w+, )"([\w.]+)"', text))
-    assert "goloop._internal.closing" in named
+    assert "goloop._internal.loop.closing" in named
     loaded = set(program("import goloop, sys; print(*sys.modules)").split())
     assert named <= loaded
     # A freezer sees what Python imports, not what the extension does.
-    ours = "".join(path.read_text() for path in (ROOT / "goloop").glob("*.py"))
-    for name in (each.split(".")[1] for each in named if each.startswith("goloop.")):
-        assert re.search(rf"^from (\. import {name}\b|\.{name} import)", ours, re.M), name
+    imported = set[str]()
+    for path in (ROOT / "goloop").rglob("*.py"):
+        package = path.parent.relative_to(ROOT).parts
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")]
+                name = ".".join(filter(None, base))
+                imported |= {name, *(f"{name}.{each.name}" for each in node.names)}
+    assert {each for each in named if each.startswith("goloop.")} <= imported
 
 
 def test_import_loads_no_go() -> None:

@@ -422,7 +422,7 @@ def test_the_go_library_looks_like_no_module(wheel: Path, tmp_path: Path) -> Non
     script = """
 import importlib, pkgutil, goloop
 names = {each.name for each in pkgutil.walk_packages(goloop.__path__, "goloop.")}
-assert {"goloop._internal.loop", "goloop._core"} <= names, names
+assert {"goloop._internal.loop.loop", "goloop._core"} <= names, names
 others = {"goloop.workers", "goloop.web_worker", "goloop.uvicorn_worker"}  # of gunicorn
 for name in names - others - {"goloop.__main__"}:
     if "hook-" not in name:
@@ -460,7 +460,7 @@ def test_the_extension_links_no_go() -> None:
 def test_the_library_exports_one_function_and_includes_no_python() -> None:
     readelf = shutil.which("readelf")
     assert readelf is not None, "binutils comes with every C compiler"
-    library = goloop._internal.library.LIBRARY
+    library = goloop._internal.loop.library.LIBRARY
     listing = subprocess.run(
         [readelf, "--dyn-syms", "--wide", library], stdout=subprocess.PIPE, text=True, check=True
     ).stdout

@@ -17,7 +17,7 @@ import pytest
 
 import goloop
 from goloop import _core
-from goloop._internal import probe, tasks
+from goloop._internal.tasks import probe, tasks
 
 native = pytest.mark.skipif(tasks.reason is not None, reason=f"no own classes: {tasks.reason}")
 

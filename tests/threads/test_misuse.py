@@ -38,7 +38,7 @@ LOOKS = """
 import asyncio, faulthandler, sys, threading, time
 import goloop
 from goloop import watchdog
-from goloop._internal import described
+from goloop._internal.observe import described
 
 faulthandler.enable()
 end = time.monotonic() + float(sys.argv[1])

@@ -19,7 +19,7 @@ from serving import Client, Loop, Says, eventually
 from tls_tools import client_context, server_context
 
 import goloop
-from goloop._internal import shared_sockets
+from goloop._internal.process import shared_sockets
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio's loops share nothing"

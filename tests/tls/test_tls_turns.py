@@ -25,7 +25,7 @@ def _turns(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No time at all for handshakes: one in each iteration."""
     if loop_name == "asyncio":
         pytest.skip("asyncio does all that there is to do")
-    from goloop._internal import handshakes
+    from goloop._internal.tls import handshakes
 
     monkeypatch.setattr(handshakes, "LEAST", 0.0)
     monkeypatch.setattr(handshakes, "SHARE", 0.0)
@@ -82,19 +82,19 @@ async def finish(loop: Loop, server: Any, peers: list[Peer], accepted: list[Reco
 async def test_each_iteration_does_one_handshake(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import goloop._internal.tls
+    import goloop._internal.tls.tls
 
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
     iterations = Iterations(loop)
     done: list[tuple[int, Any]] = []
-    original = goloop._internal.tls.TLSProtocol._step_handshake
+    original = goloop._internal.tls.tls.TLSProtocol._step_handshake
 
     def counted(self: Any) -> None:
         done.append((iterations.now, self._app_protocol))
         original(self)
 
-    monkeypatch.setattr(goloop._internal.tls.TLSProtocol, "_step_handshake", counted)
+    monkeypatch.setattr(goloop._internal.tls.tls.TLSProtocol, "_step_handshake", counted)
     for peer in peers:
         hello(peer)
     await until(lambda: len(done) >= CLIENTS)
@@ -112,7 +112,7 @@ async def test_each_iteration_does_one_handshake(
 async def test_they_take_turns_in_the_order_in_which_they_came(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from goloop._internal import handshakes
+    from goloop._internal.tls import handshakes
 
     order: list[Any] = []
     came: list[Any] = []
@@ -305,7 +305,7 @@ class Held:
     """No handshake has its turn before the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from goloop._internal.handshakes import Handshakes
+        from goloop._internal.tls.handshakes import Handshakes
 
         self.waiting: list[Any] = []
         self._patch = monkeypatch
@@ -319,7 +319,7 @@ class Held:
 
     def release(self) -> None:
         """Those that wait have their turns, and so has who comes."""
-        from goloop._internal.handshakes import Handshakes
+        from goloop._internal.tls.handshakes import Handshakes
 
         self._patch.setattr(Handshakes, "step", self._step)
         waiting, self.waiting = self.waiting, []
@@ -337,7 +337,7 @@ async def test_what_comes_byte_by_byte_takes_no_turn_for_each(
 ) -> None:
     """OpenSSL is asked where a record's head is there, and where it is whole."""
     only_goloop(loop_name)
-    from goloop._internal.tls import TLSProtocol
+    from goloop._internal.tls.tls import TLSProtocol
 
     steps: list[Any] = []
     original = TLSProtocol._step_handshake
@@ -364,7 +364,7 @@ async def test_what_comes_byte_by_byte_takes_no_turn_for_each(
     for at, byte in enumerate(first):
         peer.sock.send(bytes([byte]))
         await until(lambda at=at: sum(came) == at + 1)  # type: ignore[misc]
-    from goloop._internal.handshakes import FRESH
+    from goloop._internal.tls.handshakes import FRESH
 
     assert steps == [FRESH, FRESH]
     await loop.run_in_executor(None, peer.handshake)
@@ -377,7 +377,7 @@ async def test_while_it_waits_its_connection_is_not_read_without_limit(
 ) -> None:
     """And it is read on when the turn has come: nothing is lost."""
     only_goloop(loop_name)
-    from goloop._internal.tls import READ_AHEAD, TLSProtocol
+    from goloop._internal.tls.tls import READ_AHEAD, TLSProtocol
 
     held = Held(monkeypatch)
     accepted: list[Recorder] = []
@@ -411,7 +411,7 @@ async def test_a_message_of_many_records_is_read_on_after_each_turn(
 ) -> None:
     """Reading stops above the limit and goes on though the handshake wants more."""
     only_goloop(loop_name)
-    from goloop._internal import tls as module
+    from goloop._internal.tls import tls as module
 
     monkeypatch.setattr(module, "READ_AHEAD", 256)
     held = Held(monkeypatch)
@@ -441,7 +441,7 @@ async def test_an_end_behind_a_hello_goes_round_no_turn(
     loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is answered, as asyncio does, and in a turn of its own."""
-    from goloop._internal.tls import TLSProtocol
+    from goloop._internal.tls.tls import TLSProtocol
 
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
@@ -477,7 +477,7 @@ async def test_for_a_peer_that_is_gone_without_an_answer_nothing_is_computed(
     loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_goloop(loop_name)
-    from goloop._internal.tls import TLSProtocol
+    from goloop._internal.tls.tls import TLSProtocol
 
     held = Held(monkeypatch)
     accepted: list[Recorder] = []
@@ -506,7 +506,7 @@ def test_an_interrupt_in_a_turn_strands_no_handshake(
     loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """connection_made() is left by KeyboardInterrupt; the next run goes on with all others."""
-    from goloop._internal import handshakes
+    from goloop._internal.tls import handshakes
 
     if loop_name != "asyncio":
         monkeypatch.setattr(handshakes, "LEAST", 0.0)

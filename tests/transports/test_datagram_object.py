@@ -284,7 +284,7 @@ def test_the_native_type_refuses_wrong_arguments_and_a_second_construction(
 ) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's type")
-    from goloop._internal.datagrams import DatagramTransport
+    from goloop._internal.net.datagrams import DatagramTransport
 
     kind: Any = DatagramTransport
     assert issubclass(kind, asyncio.DatagramTransport)

@@ -240,7 +240,7 @@ def test_a_transport_of_a_closed_loop_refuses_close(loop_factory: LoopFactory) -
 
 def test_a_transport_without_a_socket_answers_as_a_closed_one(loop_factory: LoopFactory) -> None:
     """goloop alone: asyncio's transport fails with AttributeError here."""
-    from goloop._internal.streams import StreamTransport
+    from goloop._internal.net.streams import StreamTransport
 
     transport: Any = StreamTransport.__new__(StreamTransport)
     transport.close()
@@ -312,7 +312,7 @@ async def test_a_python_subclass_runs_its_own_finalizer(
 ) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's type")
-    from goloop._internal.streams import StreamTransport
+    from goloop._internal.net.streams import StreamTransport
 
     deleted: list[str] = []
 

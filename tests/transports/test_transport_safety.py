@@ -189,7 +189,7 @@ async def test_extra_info_replaced_while_names_are_asked_for_is_no_crash(
 ) -> None:
     if loop_name == "asyncio":
         pytest.skip("goloop's constructor")
-    from goloop._internal.streams import StreamTransport
+    from goloop._internal.net.streams import StreamTransport
 
     made: Any = StreamTransport.__new__(StreamTransport)
 
@@ -250,15 +250,15 @@ async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(
 
 REPLACED = """
     import asyncio, socket, sys
-    import goloop, goloop._internal.streams
-    from goloop._internal.streams import StreamTransport
+    import goloop, goloop._internal.net.streams
+    from goloop._internal.net.streams import StreamTransport
 
     class Odd(StreamTransport):
         def __new__(cls, *arguments, **named):
             return []
 
     put = {"object": object, "dict": dict, "none": None, "odd": Odd}[sys.argv[1]]
-    goloop._internal.streams.StreamTransport = put
+    goloop._internal.net.streams.StreamTransport = put
 
     async def main():
         told = []
@@ -285,7 +285,7 @@ REPLACED = """
 def test_what_replaces_the_transport_class_must_be_one(put: str) -> None:
     """It would be used as a stream's structure: a TypeError instead, and the client is closed."""
     printed = isolated(REPLACED, put)
-    assert printed.startswith("b'' goloop._internal.streams.StreamTransport was replaced by ")
+    assert printed.startswith("b'' goloop._internal.net.streams.StreamTransport was replaced by ")
     assert "must be a subclass of goloop._core.StreamTransport" in printed
 
 

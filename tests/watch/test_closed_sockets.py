@@ -291,7 +291,7 @@ def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
 @pytest.mark.usefixtures("ends")
 async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loop: Loop) -> None:
     """Another thread closes it between the call that was refused and the wait."""
-    from goloop._internal.closing import Users
+    from goloop._internal.loop.closing import Users
 
     near, far = pair()
     near.close()
@@ -306,7 +306,7 @@ async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loo
 def test_a_user_that_another_thread_counts_meanwhile_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from goloop._internal import closing
+    from goloop._internal.loop import closing
 
     near, far = pair()
     files: list[Any] = []

@@ -229,7 +229,7 @@ until(lambda: not resolvers())
 def test_idle_threads_end(library: Path) -> None:
     passes(
         """
-from goloop._internal import lookups
+from goloop._internal.net import lookups
 lookups._IDLE_SECONDS = 0.01
 slow.slow_open(1)
 loop = goloop.new_event_loop()
@@ -372,7 +372,7 @@ def test_a_fork_amid_the_beginning_of_a_look_up_is_no_deadlock(library: Path) ->
         """
 warnings.simplefilter("ignore")
 slow.slow_open(1)
-from goloop._internal import lookups
+from goloop._internal.net import lookups
 forks = 0
 def strike(frame, event, argument):
     global left, forks

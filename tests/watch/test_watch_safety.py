@@ -259,8 +259,8 @@ def test_a_socket_that_closes_the_loop_is_an_error(
     if loop_name == "asyncio":
         pytest.skip("goloop's constructors")
     from goloop import _core
-    from goloop._internal.datagrams import DatagramTransport
-    from goloop._internal.streams import StreamTransport
+    from goloop._internal.net.datagrams import DatagramTransport
+    from goloop._internal.net.streams import StreamTransport
 
     loop: Any = loop_factory()
 

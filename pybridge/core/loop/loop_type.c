@@ -2,7 +2,7 @@
  * loop_type.c: the Loop type, native half of goloop.Loop.
  *
  * What runs per callback is here and in the files it leans on; what runs per
- * connection or per loop is Python (goloop/_internal/loop.py), which inherits from this type
+ * connection or per loop is Python (goloop/_internal/loop/loop.py), which inherits from this type
  * and from asyncio's BaseEventLoop.
  *
  * States: made (a reactor is open) -> running <-> stopped -> closed (no reactor, no

@@ -1,7 +1,7 @@
 /*
  * asker.c: accepts, without the GIL, the clients that ask this process about itself.
  *
- * A thread of Python's (goloop/_internal/introspection.py) calls _next_asker() again and again.
+ * A thread of Python's (goloop/_internal/observe/introspection.py) calls _next_asker() again and again.
  * Whom it gets waits in G.asker until the thread has the GIL.  Where that takes long, or the answer
  * does, the monitor takes that client, and all that come later (golib/introspect.c).
  *

@@ -1,6 +1,6 @@
 /*
  * datagram.c: construction and registration of datagram transports, and the type
- * goloop._core.DatagramTransport, which goloop/_internal/datagrams.py completes.
+ * goloop._core.DatagramTransport, which goloop/_internal/net/datagrams.py completes.
  *
  * Its bases are asyncio's, as of asyncio's own: _FlowControlMixin, whose methods of
  * the write limits it inherits, and DatagramTransport.

@@ -11,7 +11,7 @@
  *
  * What asyncio's _FlowControlMixin does (write limits, pausing and resuming the protocol,
  * get_extra_info) is done by its own code on its own slots, for it is needed only when the
- * kernel is out of room.  goloop/_internal/datagrams.py has the class that programs meet.
+ * kernel is out of room.  goloop/_internal/net/datagrams.py has the class that programs meet.
  */
 #pragma once
 

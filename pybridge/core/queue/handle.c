@@ -46,7 +46,7 @@ gl_handle_is_cancelled(PyObject *h)
  *
  * A handle of debug mode knows its scheduler's stack.  asyncio makes a StackSummary each time,
  * which takes longer than most callbacks; here it is made when somebody looks
- * (goloop/_internal/debugging.py), out of a tuple that nobody else sees:
+ * (goloop/_internal/loop/debugging.py), out of a tuple that nobody else sees:
  *
  *     mark, code, last instruction, globals, code, last instruction, globals, ...
  */

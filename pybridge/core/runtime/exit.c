@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RESOLVE_THREAD_NAME "goloop-resolve" /* goloop/_internal/lookups.py */
+#define RESOLVE_THREAD_NAME "goloop-resolve" /* goloop/_internal/net/lookups.py */
 
 /* True if the thread is of another's making than the library's, and still there. */
 static bool

@@ -52,7 +52,7 @@ typedef struct gl_timers {    /* timers.c [GIL] */
     uint32_t retired_len, retired_cap;
 } gl_timers;
 
-/* What is not counted in the shared block: names and order as in goloop/_internal/catalogue.py,
+/* What is not counted in the shared block: names and order as in goloop/_internal/observe/catalogue.py,
  * which tells the meanings.  What is so at the moment is filled in by the snapshot [GIL]. */
 typedef struct gl_counts {
     uint64_t iterations, ready, ready_max, timers, timers_max, threadsafe_calls,

@@ -1,6 +1,6 @@
 /*
  * pipe_type.c: the types goloop._core.ReadPipeTransport and WritePipeTransport, which
- * goloop/_internal/pipes.py completes.
+ * goloop/_internal/net/pipes.py completes.
  *
  * The bases are those of asyncio's pipe transports, so that isinstance tells the same:
  * asyncio.ReadTransport for the one, _FlowControlMixin (and so Transport, of whose

@@ -80,7 +80,7 @@ protocol_is_buffered(PyObject *protocol)
     r = PyObject_IsInstance(protocol, G.asyncio_Protocol);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    PyObject *ask = gl_import_attr("goloop._internal.protocols", "has_buffer_methods");
+    PyObject *ask = gl_import_attr("goloop._internal.net.protocols", "has_buffer_methods");
     r = gl_truth(ask ? PyObject_CallOneArg(ask, protocol) : NULL);
     Py_XDECREF(ask);
     return r;
@@ -207,12 +207,12 @@ stream_class(void)
     PyTypeObject *known = __atomic_load_n(&G.stream_class, __ATOMIC_ACQUIRE);
     if (known != NULL)
         return known;
-    PyObject *cls = gl_import_attr("goloop._internal.streams", "StreamTransport");
+    PyObject *cls = gl_import_attr("goloop._internal.net.streams", "StreamTransport");
     if (cls == NULL)
         return NULL;
     if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, G.stream_type)) {
         PyErr_Format(PyExc_TypeError,
-                     "goloop._internal.streams.StreamTransport was replaced by %R; what stands there must "
+                     "goloop._internal.net.streams.StreamTransport was replaced by %R; what stands there must "
                      "be a subclass of goloop._core.StreamTransport",
                      cls);
         Py_DECREF(cls);

@@ -13,8 +13,8 @@
  * registered until the last byte has left.  While it is registered Go has the address of
  * `io` and reads the queued bytes.
  *
- * What runs once per connection, or only when asked for, is Python's: goloop/_internal/streams.py
- * and goloop/_internal/pipes.py have the classes that programs meet (extra info, repr).
+ * What runs once per connection, or only when asked for, is Python's: goloop/_internal/net/streams.py
+ * and goloop/_internal/net/pipes.py have the classes that programs meet (extra info, repr).
  */
 #pragma once
 

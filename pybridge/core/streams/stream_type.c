@@ -1,5 +1,5 @@
 /*
- * stream_type.c: the type goloop._core.StreamTransport, which goloop/_internal/streams.py completes.
+ * stream_type.c: the type goloop._core.StreamTransport, which goloop/_internal/net/streams.py completes.
  *
  * It is a subclass of asyncio's _FlowControlMixin, and so of asyncio.Transport: the stdlib's
  * sendfile fallback accepts no other transports.  The arithmetic of the write limits is the

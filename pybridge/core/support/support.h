@@ -125,8 +125,8 @@ struct gl_globals {
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
     PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
     PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
-    PyObject *stack_summary;      /* goloop._internal.debugging.stack_summary */
-    PyObject *refuse_call;        /* goloop._internal.naming.refuse */
+    PyObject *stack_summary;      /* goloop._internal.loop.debugging.stack_summary */
+    PyObject *refuse_call;        /* goloop._internal.loop.naming.refuse */
     PyObject *logger;             /* asyncio.log.logger */
     PyObject *socket_socket;      /* socket.socket */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
@@ -148,7 +148,7 @@ struct gl_globals {
         PyTypeObject *file;         /* io.FileIO; likewise */
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
         Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
-        PyObject *users;            /* goloop._internal.closing.Users; NULL until wanted [GIL] */
+        PyObject *users;            /* goloop._internal.loop.closing.Users; NULL until wanted [GIL] */
     } lease;                        /* whose instances hold a number (fds/lease.c) */
     PyObject *high_default, *low_default; /* of write buffers (transports) */
 
@@ -181,7 +181,7 @@ struct gl_globals {
                                    * [atomic] */
     } rule[GL_RULES];             /* state/native.c */
     PyTypeObject *stream_type;    /* the native one, which the next derives from */
-    PyTypeObject *stream_class;   /* goloop._internal.streams.StreamTransport; NULL until wanted [GIL] */
+    PyTypeObject *stream_class;   /* goloop._internal.net.streams.StreamTransport; NULL until wanted [GIL] */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;

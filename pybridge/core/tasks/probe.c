@@ -1,5 +1,5 @@
 /*
- * probe.c: what goloop/_internal/probe.py needs to compare layout.h with the running CPython,
+ * probe.c: what goloop/_internal/tasks/probe.py needs to compare layout.h with the running CPython,
  * and the switch that makes goloop.Future and goloop.Task exist.
  *
  * The probe itself is Python, since it works through asyncio's public API.  It asks
@@ -226,7 +226,7 @@ make_types(PyObject *module)
 }
 
 /* _core._enable_tasks(create_task_names, wraps_stop_iteration, ts_loop, ts_task,
- * ts_tasks_head) -> (Future, Task).  Only for goloop/_internal/probe.py; once. */
+ * ts_tasks_head) -> (Future, Task).  Only for goloop/_internal/tasks/probe.py; once. */
 static PyObject *
 core_enable_tasks(PyObject *module, PyObject *args)
 {
@@ -249,11 +249,11 @@ core_enable_tasks(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef task_functions[] = {
-    {"_layout", core_layout, METH_NOARGS, PyDoc_STR("For goloop/_internal/probe.py.")},
-    {"_peek", core_peek, METH_O, PyDoc_STR("For goloop/_internal/probe.py.")},
-    {"_thread_words", core_thread_words, METH_NOARGS, PyDoc_STR("For goloop/_internal/probe.py.")},
-    {"_enable_tasks", core_enable_tasks, METH_VARARGS, PyDoc_STR("For goloop/_internal/probe.py.")},
-    {"_live_tasks", core_live_tasks, METH_NOARGS, PyDoc_STR("For goloop/_internal/task_set.py.")},
+    {"_layout", core_layout, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_peek", core_peek, METH_O, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_thread_words", core_thread_words, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_enable_tasks", core_enable_tasks, METH_VARARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_live_tasks", core_live_tasks, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/task_set.py.")},
     {NULL, NULL, 0, NULL},
 };
 

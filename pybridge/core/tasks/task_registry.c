@@ -6,7 +6,7 @@
  * list by CPython when their thread ends.
  *
  * Before 3.14 asyncio keeps a WeakSet, which costs more than all the rest of a task's
- * construction.  Our tasks are in a list of our own instead, which goloop/_internal/task_set.py shows
+ * construction.  Our tasks are in a list of our own instead, which goloop/_internal/tasks/task_set.py shows
  * to whoever iterates over that WeakSet.
  *
  * A task is in the list from its creation until it is done or freed.  Guarded by the

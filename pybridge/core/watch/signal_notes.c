@@ -1,7 +1,7 @@
 /*
  * signal_notes.c: signals on their way from CPython's wakeup fd to the loop's handlers.
  *
- * A SignalNotes is two things to goloop/_internal/signals.py.  It is the Python-level handler of
+ * A SignalNotes is two things to goloop/_internal/loop/signals.py.  It is the Python-level handler of
  * each signal that has a handler of the loop: called, it notes the kind, one bit.  And
  * its drain() is the reader of the wakeup pipe, which schedules the handler of each number
  * that it reads.  Both are C so that no bytecode of theirs can be interrupted: a

@@ -14,7 +14,7 @@
  * socket that somebody set to blocking does not stop the loop.
  *
  * Only a plain socket.socket is driven by its fd, with an ordinary size, and not in debug mode;
- * for all else the coroutines are goloop/_internal/sockets.py's, which use the object's own methods, as
+ * for all else the coroutines are goloop/_internal/net/sockets.py's, which use the object's own methods, as
  * asyncio does.  The fd is the one that the socket has when a call is made, none where it was
  * closed while we waited: then the call fails with EBADF.  The buffer of recv_into is taken for
  * each try anew, so a bytearray can be resized while nothing has come.
@@ -468,7 +468,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
         plain = size > 0 && size <= GL_SCRATCH_SIZE;
     }
     static const char *const by_methods[] = {"_sock_recv", "_sock_recv_into", "_sock_sendall"};
-    if (!plain) /* the coroutine of goloop/_internal/sockets.py */
+    if (!plain) /* the coroutine of goloop/_internal/net/sockets.py */
         return PyObject_CallMethod((PyObject *)loop, by_methods[kind], "OO", value[0], value[1]);
     sockop *op = (sockop *)G.sockop_type->tp_alloc(G.sockop_type, 0);
     if (op == NULL)

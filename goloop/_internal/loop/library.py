@@ -1,0 +1,32 @@
+"""Where the Go library lies, and the hook that prepares it for forks.
+
+Imported with the package; loads no Go.  What happens at a fork is told in
+docs/fork.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+
+FOLDER = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+
+try:
+    from ... import _core
+except ImportError as error:
+    if importlib.util.find_spec("goloop._core") is not None:
+        raise
+    raise ImportError(
+        f"goloop's C extension is not built for this Python in {FOLDER}. Install goloop with this "
+        "Python's pip, or run `make build` in its source tree, or start Python in another folder"
+    ) from error
+
+LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
+
+_core.set_library_path(LIBRARY)
+os.register_at_fork(before=_core._before_fork)
+if hasattr(_core, "_in_child"):  # a free-threaded Python
+    os.register_at_fork(after_in_child=_core._in_child)
+# What a loop of a daemon thread has written last leaves, and the door for threads of C is shut.
+atexit.register(_core._at_exit)

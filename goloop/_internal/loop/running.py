@@ -1,0 +1,162 @@
+"""run_forever: what surrounds the native turns.
+
+The set-up and the clean-up are `BaseEventLoop`'s own from CPython 3.13 on, where
+they became methods that subclasses may call; for 3.11 and 3.12 they are written
+out here with the same steps in the same order.
+"""
+
+from __future__ import annotations
+
+import asyncio.base_events
+import asyncio.format_helpers
+import functools
+import sys
+import threading
+from asyncio.log import logger
+
+from .signals import Signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..tls.handshakes import Handshakes
+
+# Called with the loop and the context of each call of its exception handler.
+on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
+# The figures of closed loops that metering.py has not added up yet, with their process: a program
+# that never asks need not import it.
+retired: list[tuple[int, dict[str, Any]]] = []
+
+_base_events: Any = asyncio.base_events
+_format_helpers: Any = asyncio.format_helpers
+_format_callback_source: Any = _format_helpers._format_callback_source
+_takes_debug = "debug" in (_format_callback_source.__kwdefaults__ or ())  # since late 3.12
+
+if sys.version_info < (3, 13):
+
+    class _Surroundings(Signals):
+        """The two methods that 3.13's BaseEventLoop has."""
+
+        _old_agen_hooks: Any = None
+
+        def _run_forever_setup(self) -> None:
+            self._check_closed()
+            self._check_running()
+            self._set_coroutine_origin_tracking(self._debug)
+            self._old_agen_hooks = sys.get_asyncgen_hooks()
+            self._thread_id = threading.get_ident()
+            sys.set_asyncgen_hooks(
+                firstiter=self._asyncgen_firstiter_hook,
+                finalizer=self._asyncgen_finalizer_hook,
+            )
+            asyncio._set_running_loop(self)
+
+        def _run_forever_cleanup(self) -> None:
+            self._stopping = False
+            self._thread_id = None
+            asyncio._set_running_loop(None)
+            self._set_coroutine_origin_tracking(False)
+            if self._old_agen_hooks is not None:
+                sys.set_asyncgen_hooks(*self._old_agen_hooks)
+                self._old_agen_hooks = None
+
+else:
+
+    class _Surroundings(Signals):
+        """Everything is inherited."""
+
+        _run_forever_setup: Any
+        _run_forever_cleanup: Any
+
+
+_inherited = asyncio.base_events.BaseEventLoop.call_exception_handler
+
+
+class _CallExceptionHandler:
+    """asyncio's method; the context is counted, and shown to on_exception.
+
+    Where a program has put another in the place of BaseEventLoop's, that is called, and nothing
+    else.
+    """
+
+    def __get__(self, loop: Any, owner: object = None) -> Any:
+        present: Any = asyncio.base_events.BaseEventLoop.call_exception_handler
+        if loop is None:
+            return present
+        if present is not _inherited:
+            return present.__get__(loop) if hasattr(present, "__get__") else present
+        return functools.partial(_call_exception_handler, loop)
+
+
+# Its names are those of asyncio's, for they stand in errors (naming.py).
+def _call_exception_handler(self: Any, context: dict[str, Any]) -> None:
+    self._count("unhandled_exceptions")
+    for observe in tuple(on_exception):
+        try:
+            observe(self, context)
+        except Exception:
+            logger.exception("an observer of unhandled exceptions has failed")
+    _inherited(self, context)
+
+
+_call_exception_handler.__qualname__ = _inherited.__qualname__
+
+
+class Running(_Surroundings):
+    """run_forever over the native turns; run_until_complete is inherited."""
+
+    _handshakes: Handshakes
+
+    def run_forever(self) -> None:
+        """Run until stop() is called."""
+        # The set-up would ask the same. What it refuses (the loop is closed, or one is running
+        # already) has changed nothing, so it must not be followed by the clean-up.
+        self._check_closed()
+        self._check_running()
+        # A signal's handler may raise behind any call, and at the beginning of any function.
+        try:
+            self._run_forever_setup()
+            try:
+                self._arm_wakeup()
+                self._handshakes.begin(self)
+                self._run()
+            finally:
+                self._disarm_wakeup()
+        finally:
+            self._thread_id = None
+            try:
+                self._run_forever_cleanup()
+            except BaseException:
+                self._run_forever_cleanup()  # what was done is done once more, and harmless
+                raise
+
+    if not TYPE_CHECKING:
+        call_exception_handler = _CallExceptionHandler()
+
+    def _note_handshake(self, succeeded: bool) -> None:
+        """A TLS connection has done its handshake, or has ended without one."""
+        self._count("tls_handshakes" if succeeded else "tls_handshake_failures")
+
+    # ---- called by the native turns ----------------------------------------------
+
+    def _callback_failed(self, handle: Any, exc: BaseException) -> None:
+        """Tell the exception handler what a callback raised, as Handle._run does."""
+        debug = {"debug": self._debug} if _takes_debug else {}
+        source = _format_callback_source(handle._callback, handle._args, **debug)
+        context = {
+            "message": f"Exception in callback {source}",
+            "exception": exc,
+            "handle": handle,
+        }
+        if handle._source_traceback:
+            context["source_traceback"] = handle._source_traceback
+        self.call_exception_handler(context)
+
+    def _log_slow(self, what: object, seconds: float) -> None:
+        """Debug mode: a callback, a task's step or a transport's event took this long."""
+        if seconds >= self.slow_callback_duration:
+            is_handle = isinstance(what, asyncio.Handle)
+            name = _base_events._format_handle(what) if is_handle else repr(what)
+            logger.warning("Executing %s took %.3f seconds", name, seconds)

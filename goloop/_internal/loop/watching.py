@@ -1,0 +1,80 @@
+"""A loop's side of the watchdog; watchdog.py has the reports.
+
+That module is imported here, and not by the thread that reports: what that imports stands half made
+in sys.modules, where the program that blocks the loop finds it.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import warnings
+
+from ... import _core, watchdog
+from .base import CoreLoop
+
+# Seconds.
+DEFAULT_LIMIT = 1.0
+
+
+def _setting(name: str, default: float) -> float:
+    """A number of seconds of the environment."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+        if not 0 <= value < 1e9:
+            raise ValueError
+    except ValueError:
+        warnings.warn(
+            f"{name}={text!r} is not a number of seconds; {default:g} is used",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return default
+    return value
+
+
+class Watching(CoreLoop):
+    """Blocked iterations are reported."""
+
+    # The last block that was told of, and the one whose end was not told yet.
+    _told_block = 0
+    _last_block: watchdog.Blocked | None = None
+
+    def _init_watchdog(self) -> None:
+        if _core._note_collection not in gc.callbacks:
+            gc.callbacks.append(_core._note_collection)
+        limit = _setting("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
+        self._set_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0))
+
+    def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
+        """Report iterations of this loop that last longer than a limit.
+
+        The report comes while the iteration lasts, to the log and to the subscribers of
+        `goloop.watchdog.subscribe()`.  A new loop has the limits that `GOLOOP_WATCHDOG` and
+        `GOLOOP_WATCHDOG_ABORT` tell; without them these are 1 second, and never.  Since 0.2.0.
+
+        Args:
+            limit: Seconds; 0 reports none.
+            abort_after: Seconds after which the stack is written to stderr and the process is
+                ended by SIGABRT, for a supervisor to start another; 0 ends none.
+
+        Raises:
+            ValueError: A time is negative, infinite, or 1e9 seconds or more.
+            RuntimeError: The loop is closed.
+        """
+        for name, value in (("limit", limit), ("abort_after", abort_after)):
+            if not (math.isfinite(value) and 0 <= value < 1e9):
+                raise ValueError(f"{name} is a number of seconds, not {value!r}")
+        self._set_watchdog(float(limit), float(abort_after))
+
+    # ---- called by C -------------------------------------------------------------
+
+    def _blocked(self) -> bool:
+        return watchdog.report(self)
+
+    def _block_ended(self, seconds: float) -> None:
+        watchdog.report_end(self, seconds)

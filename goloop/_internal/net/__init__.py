@@ -1,0 +1,1 @@
+"""Connections, pipes, datagrams, sockets and names."""

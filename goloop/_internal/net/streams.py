@@ -1,0 +1,471 @@
+"""Stream connections: where BaseEventLoop asks its subclass for transports and servers.
+
+create_connection, create_server, connect_accepted_socket and start_tls are inherited;
+they come here for a transport over a connected socket (`_make_socket_transport`), for
+the same under TLS (`_make_ssl_transport`), and to start and stop accepting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.selector_events
+import contextvars
+import functools
+import inspect
+import socket
+import ssl
+import sys
+import weakref
+from asyncio import constants
+from asyncio.log import logger
+from collections.abc import Callable
+
+from ... import _core
+from ..loop import naming
+from ..loop.base import CoreLoop
+from ..tls.tls import TLSProtocol
+from . import protocols as protocols  # for C, which imports nothing amid a call
+from . import transport_info
+from .transport_socket import TransportSocket
+
+# What not every program needs is imported where it is used: selector_transports.py.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..process.shared_sockets import SharedSocket
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+_HANDSHAKE_TIMEOUT: float = constants.SSL_HANDSHAKE_TIMEOUT
+_SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
+
+
+# What is behind the property of the same name here.
+_extra_slot: Any = vars(_core.StreamTransport)["_extra"]
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_TCP = (socket.IPPROTO_TCP, 0)
+# What asyncio calls of a socket, and native code stands in for: in a stream, and in listening.
+_STREAM = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown"})
+_LISTENER = frozenset({"fileno", "accept"})
+_SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
+_MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
+
+
+def _set_nodelay(sock: socket.socket) -> None:
+    """TCP_NODELAY for a TCP connection; asyncio leaves Nagle on where `sock.proto` is 0."""
+    if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _as_shared(sock: socket.socket) -> SharedSocket | None:
+    """The socket, if it is one of a shared listener's: none is where nothing has made one."""
+    module: Any = sys.modules.get("goloop._internal.process.shared_sockets")
+    shared: Any = sock
+    return shared if isinstance(sock, getattr(module, "SharedSocket", ())) else None
+
+
+class StreamTransport(_core.StreamTransport):
+    """A connected stream socket as an asyncio.Transport.
+
+    An accepted connection has no Python socket, and none of its names as Python objects,
+    until somebody asks. Then the socket object is made, once, and owns the descriptor
+    from there on.
+    """
+
+    # What loop.start_tls and loop.sendfile ask a transport for.
+    _start_tls_compatible = True
+    _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
+
+    def __init__(
+        self,
+        loop: CoreLoop,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        context: contextvars.Context | None = None,
+        exposed: bool = False,
+    ) -> None:
+        loop._ensure_fd_no_transport(sock)
+        entries = transport_info.with_names(extra, TransportSocket(sock, self), sock)
+        _set_nodelay(sock)
+        super().__init__(loop, sock, protocol, waiter, entries, server, context, exposed)
+
+    def __repr__(self) -> str:
+        return transport_info.described(self)
+
+    # ---- extra info
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Get optional transport information: 'peername', 'sockname', 'socket'."""
+        extra = _extra_slot.__get__(self)
+        if self._lazy and name in _MADE_WHEN_ASKED and name not in extra:
+            extra[name] = self._entry(name)
+        if name == "socket":
+            self._flush()
+        return extra.get(name, default)
+
+    @property
+    def _extra(self) -> Any:
+        if self._lazy:
+            for name in ("socket", "sockname", "peername"):
+                self.get_extra_info(name)
+            self._lazy = False
+        return _extra_slot.__get__(self)
+
+    @_extra.setter
+    def _extra(self, extra: Any) -> None:
+        self._lazy = False
+        _extra_slot.__set__(self, extra)
+
+    def _entry(self, name: str) -> Any:
+        if name == "socket":
+            return TransportSocket(self._unexposed(), self)
+        found = self._raw_name(name == "peername")
+        if found is None and (sock := self._socket()) is not None:
+            # A family that only Python's socket module knows.
+            found = transport_info.asked(
+                sock.getpeername if name == "peername" else sock.getsockname
+            )
+        return found
+
+    def _socket(self) -> socket.socket | None:
+        """The socket object, made if need be; None where the transport was closed before."""
+        number = self._number
+        if self._owner is None and number >= 0:
+            sock = socket.socket(fileno=number)
+            adopted = False
+            try:
+                sock.setblocking(False)
+                adopted = self._adopt(sock)
+            finally:
+                if not adopted:  # another thread was faster, or closed the transport
+                    sock.detach()
+        owner: socket.socket | None = self._owner
+        return owner
+
+    def _unexposed(self) -> socket.socket:
+        """The socket, for a caller that neither sends on it nor gives it away."""
+        return self._socket() or self._closed_socket()
+
+    def _closed_socket(self) -> socket.socket:
+        """One of the right family, where a lost connection is asked for its socket."""
+        name = self._raw_name(False)
+        if isinstance(name, tuple):
+            family = socket.AF_INET6 if len(name) == 4 else socket.AF_INET
+        else:
+            family = socket.AF_INET if name is None else socket.AF_UNIX
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.close()
+        return sock
+
+    @property
+    def _sock(self) -> socket.socket | None:
+        # Whoever has the socket itself may send on it, or shut it down, as soon as write()
+        # has returned.
+        sock = self._socket()
+        self._exposed = True
+        self._flush()
+        return sock
+
+    # ---- sendfile: nothing is in the queue any more
+
+    def _make_empty_waiter(self) -> asyncio.Future[None]:
+        """Return a future that is done when all written bytes are in the kernel.
+
+        Writing is refused until _reset_empty_waiter().
+        """
+        if self._empty_waiter is not None:
+            raise RuntimeError("Empty waiter is already set")
+        if self._loop is None:
+            raise RuntimeError("the transport is closed")
+        self._loop._check_closed()
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._empty_waiter = waiter
+        self._flush()
+        if not self._polled[2] and not waiter.done():
+            waiter.set_result(None)
+        return waiter
+
+    def _reset_empty_waiter(self) -> None:
+        self._empty_waiter = None
+
+
+naming.named_as(StreamTransport)
+
+
+class Streams(CoreLoop):
+    """Transports of connected sockets, and listening."""
+
+    # asyncio's own, for listening sockets whose methods are not the original ones.
+    _accept_connection = _SelectorEventLoop._accept_connection
+    _accept_connection2 = _SelectorEventLoop._accept_connection2
+
+    # By listening socket.
+    _listeners: dict[socket.socket, _core.Listener]
+    # Sockets that create_connection has made and nobody else has.
+    _own_sockets: weakref.WeakSet[socket.socket]
+
+    def _init_streams(self) -> None:
+        self._listeners = {}
+        self._own_sockets = weakref.WeakSet()
+
+    async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
+        inherited: Any = super()
+        connecting = inherited._connect_sock(*args, **kwargs)
+        # As there: the frame of a traceback must not hold the exceptions that are among these.
+        del inherited, args, kwargs
+        try:
+            sock: socket.socket = await connecting
+        finally:
+            del connecting
+        self._own_sockets.add(sock)
+        return sock
+
+    def _is_exposed(self, sock: socket.socket) -> bool:
+        """Whether others have the socket, and may use it behind the transport's back."""
+        exposed = sock not in self._own_sockets
+        if not exposed:
+            self._own_sockets.remove(sock)
+        return exposed
+
+    def _make_socket_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None = None,
+        *,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Transport:
+        exposed = self._is_exposed(sock)
+        made: asyncio.Transport = self._make_stream(
+            sock, protocol, waiter, extra, server, context, exposed
+        )
+        return made
+
+    def _make_stream(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None,
+        extra: dict[str, Any] | None,
+        server: Any,
+        context: contextvars.Context | None,
+        exposed: bool,
+    ) -> Any:
+        """The native transport, or asyncio's where the socket's own methods have to be called."""
+        if _STREAM.isdisjoint(_core.replaced_methods(sock)):
+            return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
+        from .selector_transports import OtherStreamTransport
+
+        self._ensure_fd_no_transport(sock)
+        _set_nodelay(sock)
+        named: dict[str, Any] = {"extra": extra, "server": server}
+        if sys.version_info >= (3, 15):
+            named["context"] = context
+        return OtherStreamTransport(self, sock, protocol, waiter, **named)
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: ssl.SSLContext | None,
+        waiter: asyncio.Future[Any] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        ssl_handshake_timeout: float | None = _HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Transport:
+        self._ensure_fd_no_transport(rawsock)
+        tls: Any = TLSProtocol(
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+        )
+        exposed = server is None and self._is_exposed(rawsock)
+        self._make_stream(rawsock, tls, None, extra, server, context, exposed)
+        transport: asyncio.Transport = tls._app_transport
+        return transport
+
+    def _start_serving(
+        self,
+        protocol_factory: ProtocolFactory,
+        sock: socket.socket,
+        sslcontext: ssl.SSLContext | None = None,
+        server: Any = None,
+        backlog: int = 100,
+        ssl_handshake_timeout: float | None = _HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
+        context: contextvars.Context | None = None,
+    ) -> None:
+        """Accepts on `sock`; each connection gets a copy of the context, which is the
+        server's from Python 3.15 on, and before that the one in which it began to serve."""
+        if context is None:
+            context = contextvars.copy_context()
+        if not _LISTENER.isdisjoint(_core.replaced_methods(sock)):
+            options: dict[str, Any] = {"context": context} if sys.version_info >= (3, 15) else {}
+            _SelectorEventLoop._start_serving(
+                self, protocol_factory, sock, sslcontext, server, backlog,
+                ssl_handshake_timeout, ssl_shutdown_timeout, **options,
+            )  # fmt: skip
+            return
+        clients = getattr(server, "_clients", None)
+        if type(clients) is weakref.WeakSet and not clients:
+            server._clients = _core.Clients(self, clients)
+        factory = protocol_factory
+        if sslcontext is not None:
+            factory = self._tls_factory(
+                protocol_factory, sslcontext, ssl_handshake_timeout, ssl_shutdown_timeout
+            )
+        on_accept: Callable[[socket.socket, Any], object] | None = None
+        shared = _as_shared(sock)
+        if shared is not None:
+            on_accept = shared.join(
+                self, server, context, functools.partial(self._accept_shared, factory, server)
+            )
+        self._listeners[sock] = _core.Listener(
+            self, sock, factory, server, backlog, context, on_accept=on_accept
+        )
+        if shared is not None:
+            shared.joined()
+
+    def _accept_shared(
+        self,
+        factory: ProtocolFactory,
+        server: Any,
+        connection: socket.socket,
+        address: Any,
+    ) -> None:
+        """One connection of a shared listener, in its context; any loop may have accepted it.
+
+        What the native listener does with others.
+        """
+        protocol: asyncio.BaseProtocol | None = None
+        taken = False
+        try:
+            if self._debug:
+                logger.debug("%r got a new connection from %r: %r", server, address, connection)
+            protocol = factory()
+            context = contextvars.copy_context()
+            extra = {"peername": address}
+            self._make_stream(connection, protocol, None, extra, server, context, False)
+            taken = True
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            # asyncio is silent about it where it is not in debug mode.
+            if self._debug:
+                report: dict[str, Any] = {
+                    "message": "Error on transport creation for incoming connection",
+                    "exception": exc,
+                }
+                if protocol is not None:
+                    report["protocol"] = protocol
+                self.call_exception_handler(report)
+        finally:
+            if not taken:
+                connection.close()
+
+    def _tls_factory(
+        self,
+        protocol_factory: ProtocolFactory,
+        sslcontext: ssl.SSLContext,
+        ssl_handshake_timeout: float | None,
+        ssl_shutdown_timeout: float | None,
+    ) -> Callable[[], TLSProtocol]:
+        """What makes TLS and the application's protocol above it, for an accepted connection."""
+
+        def make() -> TLSProtocol:
+            protocol = protocol_factory()
+            waiter = self.create_future()
+            tls: Any = TLSProtocol(
+                self,
+                protocol,
+                sslcontext,
+                waiter,
+                True,
+                ssl_handshake_timeout=ssl_handshake_timeout,
+                ssl_shutdown_timeout=ssl_shutdown_timeout,
+            )
+            tls.await_handshake = functools.partial(self._await_handshake, protocol, waiter)
+            made: TLSProtocol = tls
+            return made
+
+        return make
+
+    def _forget_handshakes(self) -> None:
+        """The loop is being closed.  A connection that came in its last moments is no mistake.
+
+        What nobody has cancelled is garbage: without a word, as the tasks are not the program's.
+        """
+        try:
+            tasks = asyncio.all_tasks(self)
+        except Exception:
+            return  # it asks every task there is, and one of another loop's may be broken
+        for task in tasks:
+            waiting: Any = task
+            coroutine = waiting.get_coro() if isinstance(task, asyncio.Task) else None
+            if getattr(coroutine, "cr_code", None) is Streams._await_handshake.__code__:
+                waiting._log_destroy_pending = False
+                if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                    coroutine.close()
+
+    async def _await_handshake(
+        self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None], transport: Any
+    ) -> None:
+        """Until an accepted connection's handshake is over; in a task, which all_tasks() shows."""
+        try:
+            try:
+                await waiter
+            except BaseException:
+                transport.close()
+                raise
+            finally:
+                # Its exception would keep the protocol alive through the traceback.
+                del waiter
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            # asyncio is silent about it where it is not in debug mode.
+            if self._debug:
+                self.call_exception_handler(
+                    {
+                        "message": "Error on transport creation for incoming connection",
+                        "exception": exc,
+                        "protocol": protocol,
+                        "transport": transport,
+                    }
+                )
+
+    def _stop_serving(self, sock: socket.socket) -> None:
+        """The server has done with this socket, whether it ever listened or not."""
+        listener = self._listeners.pop(sock, None)
+        if listener is not None:
+            listener.stop()
+            shared = _as_shared(sock)
+            if shared is not None:
+                shared.leave()
+        else:
+            self._remove_reader(sock.fileno())
+        sock.close()
+
+    def _forget_listeners(self) -> None:
+        """The loop is being closed: the listeners end with the reactor."""
+        for sock in self._listeners:
+            shared = _as_shared(sock)
+            if shared is not None:
+                shared.leave()
+        self._listeners.clear()

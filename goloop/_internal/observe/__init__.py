@@ -1,0 +1,1 @@
+"""What loops and tasks are doing, in figures and in words."""

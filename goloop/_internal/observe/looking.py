@@ -1,0 +1,149 @@
+"""What coroutines, threads and futures are doing, and what awaits a task, asked from any thread.
+
+In CPython 3.13 without the GIL the attributes of coroutines, frames and asyncio's own futures may
+not be read while another thread uses these. There the core looks, while the others stand still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sys
+import types
+
+from ..version import native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    # A function, its file and line.
+    Frame = tuple[str, str, int]
+
+# At most.
+FRAMES = 64
+FUTURES = 16
+
+# Only there.
+_await_frames: Any = None
+_thread_frames: Any = None
+_guarded_attribute: Any = None
+if native:
+    from ... import _core
+
+    _await_frames = getattr(_core, "_await_frames", None)
+    _thread_frames = getattr(_core, "_thread_frames", None)
+    _guarded_attribute = getattr(_core, "_guarded_attribute", None)
+
+
+def attribute(future: Any, name: str) -> Any:
+    """An attribute of a future or task, or None."""
+    if _guarded_attribute is None or not hasattr(future, "get_loop"):
+        return getattr(future, name, None)
+    try:
+        return _guarded_attribute(future.get_loop(), future, name)
+    except AttributeError:
+        return None
+
+
+def await_stack(coroutine: Any) -> list[Frame]:
+    """What is being awaited, innermost first."""
+    frames: list[Frame] = []
+    while coroutine is not None and len(frames) < FRAMES:
+        if _await_frames is not None:
+            found, coroutine = _await_frames(coroutine)
+            frames += found
+            if coroutine is None:
+                break
+        name = getattr(coroutine, "__qualname__", None)
+        if name is None:
+            # What `async for` awaits does not say of which generator it is a step.
+            coroutine = _generator_of(coroutine)
+            if coroutine is None:
+                break
+            continue
+        frame = awaited = None
+        for kind in ("cr", "gi", "ag"):
+            frame = frame or getattr(coroutine, f"{kind}_frame", None)
+            what = "yieldfrom" if kind == "gi" else "await"
+            awaited = awaited or getattr(coroutine, f"{kind}_{what}", None)
+        where = (frame.f_code.co_filename, frame.f_lineno or 0) if frame else ("", 0)
+        frames.append((name, *where))
+        coroutine = awaited
+    return frames[::-1]
+
+
+_STEPS = ("async_generator_asend", "async_generator_athrow", "anext_awaitable", "coroutine_wrapper")
+
+
+def _generator_of(step: Any) -> Any:
+    if type(step).__name__ not in _STEPS:
+        return None
+    for each in gc.get_referents(step):
+        if isinstance(each, types.AsyncGeneratorType | types.CoroutineType):
+            return each
+        if type(each).__name__ in _STEPS:
+            return each
+    return None
+
+
+def thread_stack(ident: int, coroutine: Any = None) -> tuple[list[Frame], bool]:
+    """What a thread is doing, innermost first, up to a coroutine's frame; whether that was met."""
+    if _thread_frames is not None:
+        seen: tuple[list[Frame], bool] = _thread_frames(ident, coroutine)
+        return seen
+    frames: list[Frame] = []
+    last = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+    frame = sys._current_frames().get(ident)
+    while frame is not None and len(frames) < FRAMES:
+        code = frame.f_code
+        frames.append((code.co_qualname, code.co_filename, frame.f_lineno or 0))
+        if frame is last:
+            return frames, True
+        frame = frame.f_back
+    return frames, False
+
+
+def waiting_tasks(found: Iterable[Any], wanted: set[int] | None = None) -> dict[int, list[Any]]:
+    """Which tasks wait for a future, by its id; of the wanted ones only."""
+    waiting: dict[int, list[Any]] = {}
+    for task in found:
+        waiter = attribute(task, "_fut_waiter")
+        if waiter is not None and (wanted is None or id(waiter) in wanted):
+            waiting.setdefault(id(waiter), []).append(task)
+    return waiting
+
+
+def awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
+    """What awaits it: directly, or through gather, wait, wait_for, shield or a TaskGroup."""
+    parents, held = ends_of(task)
+    found = [each for future in held for each in waiting.get(id(future), ())]
+    return list({id(each): each for each in found + parents}.values())
+
+
+def ends_of(task: Any) -> tuple[list[Any], list[Any]]:
+    """The parents that hear of its end, and the futures that stand for that, itself included."""
+    parents: list[Any] = []
+    futures = [task]
+    for future in futures:  # which grow meanwhile
+        for callback, _ in attribute(future, "_callbacks") or ():
+            parent = getattr(getattr(callback, "__self__", None), "_parent_task", None)
+            if parent is not None:
+                parents.append(parent)
+            held = list(getattr(callback, "args", ()))  # of a functools.partial
+            for cell in getattr(callback, "__closure__", None) or ():
+                with contextlib.suppress(ValueError):
+                    held.append(cell.cell_contents)
+            futures += [
+                each
+                for each in held
+                if asyncio.isfuture(each)
+                # Another task has an end of its own.
+                and not isinstance(each, asyncio.Task)
+                and not any(each is known for known in futures)
+            ]
+        if len(futures) > FUTURES:
+            break
+    return parents, futures

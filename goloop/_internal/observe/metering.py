@@ -1,0 +1,371 @@
+"""What loops have done, in figures: Loop.metrics() and goloop.metrics().
+
+The figures are counted all the time, by C, by Go and by the parts of the loop that are Python's,
+and are read without stopping a loop, from any thread.  A snapshot is a `Metrics`; times are
+seconds, sizes bytes.
+
+Those of loops that were closed stay in goloop.metrics(), so that its counters never go back.  A
+forked child begins at nothing: its parent's loops are not its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import operator
+import os
+import threading
+
+from ..version import native
+
+if not native:
+    raise ImportError("asyncio's loop has no metrics; goloop.diagnostics() tells why it is used")
+
+from ... import _core
+from ..loop.running import on_exception as on_exception
+from ..loop.running import retired
+from .catalogue import BUCKETS, FIGURES, HISTOGRAM, unpacked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+
+def _upper(index: int) -> int:
+    """The first value beyond a bucket: four buckets for each power of two."""
+    if index < 4:
+        return index + 1
+    return (index % 4 + 5) << (index // 4 - 1)
+
+
+_BOUNDS = tuple(_upper(index) for index in range(BUCKETS))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Histogram:
+    """A distribution: how many values of each size, in four buckets for each power of two.
+
+    The values are seconds, but for `Metrics.events_per_turn`, which has numbers.  Histograms can be
+    added.  They come with `Metrics`; a program makes none itself.  Since 0.2.0.
+    """
+
+    count: int = 0
+    """The number of values."""
+    sum: float = 0.0
+    """The sum of all values."""
+    max: float = 0.0
+    """The greatest value."""
+    buckets: tuple[int, ...] = dataclasses.field(default=(), repr=False)
+    """The number of values in each bucket; empty if there are no values."""
+    scale: float = 1e-9
+    """What a value of 1 in `bounds` stands for."""
+
+    @property
+    def mean(self) -> float:
+        """The values' mean, 0.0 without values."""
+        return self.sum / self.count if self.count else 0.0
+
+    def percentile(self, percent: float) -> float:
+        """The value that `percent` percent of the values do not exceed, 0.0 without values.
+
+        It is at most a quarter too high, since a bucket's upper bound is told, and never higher
+        than `max`.
+
+        Args:
+            percent: From 0 to 100; 50 is the median.
+
+        Returns:
+            The value, in seconds as the values are.
+
+        Raises:
+            ValueError: The percentage is none.
+        """
+        if not 0 <= percent <= 100:
+            raise ValueError(f"a percentage lies between 0 and 100, not at {percent!r}")
+        if not self.count:
+            return 0.0  # a difference keeps the maximum of all times
+        wanted = max(1, -(-self.count * percent // 100))
+        seen = 0
+        for index, count in enumerate(self.buckets):
+            seen += count
+            if count and seen >= wanted:
+                return min(_BOUNDS[index] * self.scale, self.max)
+        return self.max
+
+    def cumulative(self, bounds: Iterable[float]) -> Iterator[tuple[float, int]]:
+        """For each bound how many values are known to be less.
+
+        What lies in the same bucket as the bound counts as more.
+
+        Args:
+            bounds: In the unit of the values, ascending.
+
+        Yields:
+            A bound, and how many values are less.
+        """
+        index = seen = 0
+        for bound in bounds:
+            while index < len(self.buckets) and _BOUNDS[index] * self.scale <= bound * (1 + 1e-9):
+                seen += self.buckets[index]
+                index += 1
+            yield bound, seen
+
+    def __add__(self, other: Histogram) -> Histogram:
+        """The values of both."""
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        if not self.count or not other.count:
+            return self if self.count else other
+        return Histogram(
+            self.count + other.count,
+            self.sum + other.sum,
+            max(self.max, other.max),
+            tuple(map(operator.add, self.buckets, other.buckets)),
+            self.scale,
+        )
+
+    @classmethod
+    def _from_raw(cls, raw: bytes, scale: float) -> Histogram:
+        if not raw:
+            return cls(scale=scale)
+        count, total, most, *buckets = HISTOGRAM.unpack(raw)
+        return cls(count, total * scale, most * scale, tuple(buckets), scale)
+
+
+_EMPTY = Histogram()
+_EMPTY_SIZES = Histogram(scale=1.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """The figures of a loop, or of all loops of the process, at one moment.
+
+    Times are seconds, sizes bytes.  Counters never go back; what is so at the moment (`ready`,
+    `tasks` and the like) is not counted.  `later - earlier` is what has happened between two
+    snapshots.  A later version may add figures; none goes within a major version.  Since 0.2.0.
+    """
+
+    loops: int = 0
+    """Open loops; of a single loop 1 while it is open."""
+
+    # ---- iterations ----
+    iterations: int = 0
+    """Iterations of the loop."""
+    turns: int = 0
+    """Iterations that asked the kernel for events.  While callbacks are ready, several iterations
+    share one."""
+    time_busy: float = 0.0
+    """Seconds outside the poll: callbacks, sending and receiving."""
+    time_idle: float = 0.0
+    """Seconds in the poll."""
+    iteration_time: Histogram = _EMPTY
+    """From the end of a poll to the beginning of the next."""
+    poll_time: Histogram = _EMPTY
+    """The duration of each poll."""
+    ready_wait: Histogram = _EMPTY
+    """How long a callback was ready before it ran; one in each turn is measured."""
+    timer_lateness: Histogram = _EMPTY
+    """How much later than it was due a timer's callback began."""
+    events_per_turn: Histogram = _EMPTY_SIZES
+    """Events, received messages and due timers that a turn brought (no seconds)."""
+    ready: int = 0
+    """Callbacks and tasks that are ready."""
+    ready_max: int = 0
+    """The largest number of ready ones at the beginning of an iteration."""
+    timers: int = 0
+    """Timers that are armed."""
+    timers_max: int = 0
+    """The largest number of armed timers."""
+    tasks: int = 0
+    """Tasks that are not done."""
+    threadsafe_calls: int = 0
+    """Calls of call_soon_threadsafe()."""
+    unhandled_exceptions: int = 0
+    """Calls of the loop's exception handler."""
+
+    # ---- the network ----
+    bytes_received: int = 0
+    """Bytes that transports and the sock_ methods received from the kernel (TLS: encrypted)."""
+    bytes_sent: int = 0
+    """Bytes that the kernel took."""
+    reads: int = 0
+    """Receiving calls that brought something."""
+    writes: int = 0
+    """Sending calls of which the kernel took something."""
+    late_writes: int = 0
+    """How often the monitor sent what waited behind a long callback."""
+    write_buffer_bytes: int = 0
+    """Bytes written to transports that the kernel has not taken yet."""
+    connections_open: int = 0
+    """Transports of streams that are open: sockets and pipes."""
+    connections_accepted: int = 0
+    """Connections that were accepted."""
+    connections_refused: int = 0
+    """Accepted connections that were closed at once, because the protocol factory failed."""
+    accept_failures: int = 0
+    """Reports of failed accepts: no descriptors or no memory (once a second at most)."""
+    tls_handshakes: int = 0
+    """TLS handshakes that succeeded."""
+    tls_handshake_failures: int = 0
+    """TLS handshakes that failed."""
+    dns_lookups: int = 0
+    """Look-ups of names that were answered."""
+    dns_in_flight: int = 0
+    """Look-ups of names that are not answered yet."""
+    dns_time: Histogram = _EMPTY
+    """From question to answer."""
+    children: int = 0
+    """Child processes that run."""
+    children_started: int = 0
+    """Child processes that were started."""
+
+    # ---- the monitor ----
+    blocked_spells: int = 0
+    """Iterations that lasted longer than the watchdog's limit."""
+    time_blocked: float = 0.0
+    """Seconds that these iterations took."""
+    blocked_for: float = 0.0
+    """Seconds that the current iteration has been blocked, or 0.0; of several loops the longest."""
+
+    # ---- the process ----
+    gc_time: float = 0.0
+    """Seconds in Python's garbage collector, since the first loop."""
+    go_heap_bytes: int = 0
+    """Go's heap."""
+    goroutines: int = 0
+    """Goroutines of Go's runtime."""
+
+    @property
+    def utilization(self) -> float:
+        """The share of time that was busy: 0.0 to 1.0."""
+        whole = self.time_busy + self.time_idle
+        return self.time_busy / whole if whole else 0.0
+
+    def __sub__(self, earlier: Metrics) -> Metrics:
+        """What has come since an earlier snapshot; what is not counted is the later one's."""
+        if not isinstance(earlier, Metrics):
+            return NotImplemented
+        changed: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            now, then = getattr(self, field.name), getattr(earlier, field.name)
+            if isinstance(now, Histogram):
+                changed[field.name] = _less(now, then)
+            elif field.name not in _STATES:
+                changed[field.name] = now - then
+        return dataclasses.replace(self, **changed)
+
+
+def _less(now: Histogram, then: Histogram) -> Histogram:
+    if not then.count:
+        return now
+    return Histogram(
+        now.count - then.count,
+        now.sum - then.sum,
+        now.max,
+        tuple(map(operator.sub, now.buckets, then.buckets)),
+        now.scale,
+    )
+
+
+# What is so at the moment of the snapshot, and not counted.
+_STATES = frozenset(each.field for each in FIGURES if each.kind in ("state", "most"))
+_MOST = frozenset(each.field for each in FIGURES if each.kind == "most")
+# The process has them once, however many loops there are.
+_OF_THE_PROCESS = frozenset(each.field for each in FIGURES if each.source == "process")
+_SCALES = {each.field: 1e-9 if each.unit == "s" else 1 for each in FIGURES}
+
+
+def from_raw(raw: dict[str, Any]) -> Metrics:
+    """The figures that `unpacked` has named, whose times are nanoseconds."""
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        scale = _SCALES[name]
+        if isinstance(value, bytes):
+            values[name] = Histogram._from_raw(value, float(scale))
+        else:
+            values[name] = value * scale
+    return Metrics(**values)
+
+
+def total(several: Iterable[Metrics]) -> Metrics:
+    """The figures of several loops as one."""
+    sums: dict[str, Any] = {}
+    for each in several:
+        for field in dataclasses.fields(each):
+            name, value = field.name, getattr(each, field.name)
+            if name not in sums:
+                sums[name] = value
+            elif name in _MOST or name in _OF_THE_PROCESS:
+                sums[name] = max(sums[name], value)
+            else:
+                sums[name] += value
+    return Metrics(**sums)
+
+
+_lock = threading.Lock()
+
+
+def _in_child() -> None:
+    # Another thread may have asked for figures at the moment of the fork.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+# Of the closed loops of the process whose id it is.
+_closed = (os.getpid(), Metrics())
+
+# What is so while a loop is open, and no longer when it was closed.
+_OF_OPEN_LOOPS: dict[str, Any] = dict.fromkeys(_STATES - _MOST - _OF_THE_PROCESS, 0)
+
+
+def of_loop(loop: Any) -> Metrics:
+    """The figures of one loop; those of a closed one are its last."""
+    last = loop._last_metrics
+    if last is not None:
+        return dataclasses.replace(from_raw(unpacked(last)), **_OF_OPEN_LOOPS)
+    raw = unpacked(loop._metrics())
+    raw["tasks"] = len(asyncio.all_tasks(loop))
+    return dataclasses.replace(from_raw(raw), **_of_the_process(loop))
+
+
+def metrics() -> Metrics:
+    """Return the figures of all loops of this process, closed ones included.
+
+    Call it from any thread.  Counters never go back.  docs/observability.md has a table of the
+    figures.
+    """
+    while True:
+        sums = add_retired()
+        several = [of_loop(loop) for loop in _core._open_loops() if loop._last_metrics is None]
+        if add_retired() is sums:  # else a loop was closed between the two
+            return dataclasses.replace(total([sums, *several]), gc_time=_core._collected())
+
+
+def add_retired() -> Metrics:
+    """Adds up the closed loops and returns their figures."""
+    global _closed
+    pid = os.getpid()
+    with _lock:
+        if _closed[0] != pid:
+            _closed = pid, Metrics()
+        several = [_closed[1]]
+        while retired:
+            owner, raw = retired.pop(0)
+            if owner == pid:
+                several.append(dataclasses.replace(from_raw(unpacked(raw)), **_OF_OPEN_LOOPS))
+        if len(several) > 1:
+            _closed = pid, total(several)
+        return _closed[1]
+
+
+def _of_the_process(loop: Any) -> dict[str, Any]:
+    runtime = json.loads(loop._diagnostics().get("runtime") or "{}")
+    return {
+        "gc_time": _core._collected(),
+        "go_heap_bytes": runtime.get("heap_bytes", 0),
+        "goroutines": runtime.get("goroutines", 0),
+    }

@@ -1,0 +1,1 @@
+"""The process: the loop that it chooses, its threads, its children."""

@@ -1,0 +1,66 @@
+"""goloop.run, which is asyncio.run on a goloop loop, and goloop.install."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+
+from ..chosen import new_event_loop
+from . import policy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    _T = TypeVar("_T")
+
+
+def run(
+    main: Coroutine[Any, Any, _T],
+    *,
+    debug: bool | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = new_event_loop,
+) -> _T:
+    """Run a coroutine on a new goloop loop, and return its result.
+
+    It is asyncio.run() with another default for `loop_factory`, which is accepted on Python 3.11
+    too: at the end the tasks that are left are cancelled, asynchronous generators and the default
+    executor are shut down, and the loop is closed.  Since 0.1.0.
+
+    Args:
+        main: The coroutine.
+        debug: Whether the loop is in debug mode; None leaves that to `PYTHONASYNCIODEBUG` and
+            `-X dev`.
+        loop_factory: What makes the loop; None lets asyncio's policy choose.
+
+    Returns:
+        What the coroutine returns.
+
+    Raises:
+        RuntimeError: A loop is running in this thread already.
+        ValueError: `main` is no coroutine (a TypeError from Python 3.14 on).
+        ImportError: The Go library can't be opened; the message says why.
+    """
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("goloop.run() cannot be called from a running event loop")
+    with asyncio.Runner(debug=debug, loop_factory=loop_factory) as runner:
+        return runner.run(main)
+
+
+def install() -> None:
+    """Make every event loop that this process gets from asyncio a goloop loop.
+
+    This covers servers that choose a loop themselves (uvicorn, granian and gunicorn with their
+    setting "auto", taskiq) and the processes that multiprocessing starts.  It sets
+    `EventLoopPolicy` as asyncio's policy.  Deprecated from Python 3.14 on, with a
+    DeprecationWarning: use `goloop.run()`, or `loop_factory=goloop.new_event_loop`.  Since 0.1.0.
+
+    Raises:
+        RuntimeError: asyncio of this Python has no policies any more.
+    """
+    from .switching import switch
+
+    if sys.version_info >= (3, 14) and policy.AVAILABLE:
+        policy.warn_deprecated("goloop.install")
+    switch()

@@ -1,0 +1,1 @@
+"""goloop.Future and goloop.Task."""

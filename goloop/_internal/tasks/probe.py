@@ -1,0 +1,369 @@
+"""The probe: do the fields of asyncio's Future and Task lie where goloop expects them?
+
+goloop.Future and goloop.Task work on the C fields of the classes that they extend
+(pybridge/core/tasks/layout.h), and those are CPython's private matter.  So before the types
+are switched on, asyncio's own objects are brought into known states through their
+public API, and every word and every flag is compared with what it must hold then.
+In CPython 3.14 two pointers and a list head of the thread state are found likewise.
+
+The outcome is None, or the reason why the stdlib's classes are used instead.  Nothing
+stays behind: no task in all_tasks(), no number taken from the default names, no
+warning, no running loop.
+"""
+
+from __future__ import annotations
+
+import _asyncio
+import asyncio
+import asyncio.base_events
+import contextvars
+import gc
+import inspect
+import os
+import sys
+import types
+import weakref
+from collections.abc import Callable, Generator, Mapping
+
+from ... import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Peek = Callable[[Any], Mapping[str, int]]
+
+
+class Mismatch(Exception):
+    """A field does not hold what it must."""
+
+
+class _ProbeLoop:
+    """As much of a loop as a task needs for its steps; runs nothing by itself."""
+
+    def __init__(self) -> None:
+        self.debug = False
+        self.steps: list[Callable[..., object]] = []
+
+    def get_debug(self) -> bool:
+        return self.debug
+
+    def call_soon(self, callback: Callable[..., object], *args: object, context: object) -> None:
+        self.steps.append(callback)
+
+    def call_exception_handler(self, context: object) -> None:
+        """A coroutine that ends here unawaited is the probe's own: no warning."""
+
+
+def _expect(peek: Peek, obj: object, kind: str, /, **fields: object) -> None:
+    """Compares fields: an int is a flag or number, any other object an address; None is NULL."""
+    words = peek(obj)
+    for name, wanted in fields.items():
+        if wanted is None:
+            value = 0
+        elif isinstance(wanted, int):
+            value = int(wanted)
+        else:
+            value = id(wanted)
+        if words.get(name) != value:
+            raise Mismatch(f"field {name} of a {kind} {type(obj).__name__} is not as expected")
+
+
+_FLAGS_OFF = {"log_tb": 0, "blocking": 0}
+
+
+def _probe_future(peek: Peek, loop: Any) -> None:
+    make = asyncio.Future
+    nothing: dict[str, object] = dict.fromkeys(
+        (
+            "callback0",
+            "context0",
+            "callbacks",
+            "exception",
+            "exception_tb",
+            "result",
+            "source_traceback",
+            "cancel_msg",
+            "cancelled_exc",
+        )
+    )
+    new: Any = make(loop=loop)
+    _expect(peek, new, "new", loop=loop, state=0, **nothing, **_FLAGS_OFF)
+
+    context = contextvars.Context()
+    first, second = [1], [2]
+    new.add_done_callback(first, context=context)
+    _expect(peek, new, "watched", callback0=first, context0=context, callbacks=None)
+    new.add_done_callback(second, context=context)
+    listed = peek(new)["callbacks"]
+    if not listed or new._callbacks != [(first, context), (second, context)]:
+        raise Mismatch("a second callback is not kept in the list")
+    new.remove_done_callback(first)
+    _expect(peek, new, "watched", callback0=None, context0=None, callbacks=_At(listed))
+
+    iterator = iter(new)
+    next(iterator)
+    _expect(peek, new, "awaited", blocking=1, log_tb=0, state=0)
+    new._asyncio_future_blocking = False
+    new.remove_done_callback(second)
+    value = ["result"]
+    new.set_result(value)
+    _expect(peek, new, "finished", state=2, result=value, exception=None, **_FLAGS_OFF)
+
+    failed: Any = make(loop=loop)
+    try:
+        raise LookupError
+    except LookupError as error:
+        failure = error
+    failed.set_exception(failure)
+    _expect(
+        peek,
+        failed,
+        "failed",
+        state=2,
+        exception=failure,
+        exception_tb=failure.__traceback__,
+        result=None,
+        log_tb=1,
+        blocking=0,
+    )
+    failed.exception()
+    _expect(peek, failed, "retrieved", log_tb=0)
+    failure.__traceback__ = None
+
+    cancelled: Any = make(loop=loop)
+    message = ["cancel message"]
+    cancelled.cancel(message)
+    _expect(peek, cancelled, "cancelled", state=1, cancel_msg=message, **_FLAGS_OFF)
+    cancelled._asyncio_future_blocking = True
+    _expect(peek, cancelled, "cancelled", state=1, log_tb=0, blocking=1)
+
+    traced = _traced(loop)
+    _expect(peek, traced, "traced", source_traceback=traced._source_traceback)
+
+    if "dict" in peek(new):
+        _expect(peek, new, "plain", dict=None, weakrefs=None)
+        new.attribute = 1
+        reference = weakref.ref(new)
+        _expect(peek, new, "extended", weakrefs=reference)
+        kept = [each for each in gc.get_referents(new) if type(each) is dict]
+        if len(kept) != 1 or kept[0] != {"attribute": 1}:
+            raise Mismatch("the instance dict of a Future was not found")
+        _expect(peek, new, "extended", dict=kept[0])
+
+
+def _traced(loop: Any) -> Any:
+    """A Future that debug mode has given a traceback, of no frames.
+
+    For one of the frames in which goloop is imported their source files would be read.
+    """
+    of_sys: Any = sys
+    limit = getattr(sys, "tracebacklimit", None)
+    loop.debug = True
+    of_sys.tracebacklimit = 0
+    try:
+        return asyncio.Future(loop=loop)
+    finally:
+        if limit is None:
+            del of_sys.tracebacklimit
+        else:
+            of_sys.tracebacklimit = limit
+        loop.debug = False
+
+
+class _At(int):
+    """An address that is known as a number."""
+
+
+@types.coroutine
+def _yields(what: object) -> Generator[object, None, object]:
+    yield what
+    return what
+
+
+async def _coroutine(what: Any) -> object:
+    if isinstance(what, BaseException):
+        raise what
+    return await what
+
+
+def _probe_task(peek: Peek, loop: Any) -> None:
+    """A task through its steps; `loop` is the running one."""
+    context = contextvars.Context()
+    name = "goloop's probe " + str(os.getpid())
+    future: Any = asyncio.Future(loop=loop)
+    error = asyncio.CancelledError()
+    coroutines = [_coroutine(future), _coroutine(error)]
+    tasks: list[Any] = []
+    try:
+        waits: Any = asyncio.Task(coroutines[0], loop=loop, name=name, context=context)
+        tasks.append(waits)
+        _expect(
+            peek,
+            waits,
+            "new",
+            loop=loop,
+            state=0,
+            coro=coroutines[0],
+            name=name,
+            context=context,
+            fut_waiter=None,
+            must_cancel=0,
+            log_destroy_pending=1,
+            num_cancels=0,
+            **_FLAGS_OFF,
+        )
+        waits._log_destroy_pending = False
+        _expect(peek, waits, "quiet", log_destroy_pending=0, must_cancel=0)
+        loop.steps.pop()()
+        _expect(peek, waits, "waiting", fut_waiter=future, blocking=0)
+        _expect(peek, future, "awaited", context0=context, blocking=0)
+        future.set_result(None)
+        loop.steps.clear()
+        waits.cancel()
+        _expect(peek, waits, "cancelled", must_cancel=1, num_cancels=1, log_destroy_pending=0)
+
+        ends: Any = asyncio.Task(coroutines[1], loop=loop, name=name, context=context)
+        tasks.append(ends)
+        loop.steps.pop()()
+        _expect(peek, ends, "ended", state=1, cancelled_exc=error, cancel_msg=None)
+        if sys.version_info >= (3, 14):
+            _probe_awaited_by(peek, loop, waits, ends)
+    finally:
+        for task in tasks:
+            task._log_destroy_pending = False
+            asyncio.tasks._unregister_task(task)
+        for coroutine in coroutines:
+            coroutine.close()
+        loop.steps.clear()
+        error.__traceback__ = None
+    if sys.version_info >= (3, 14):
+        _expect(peek, waits, "unregistered", node_next=0, node_prev=0)
+
+
+def _probe_awaited_by(peek: Peek, loop: Any, first: Any, second: Any) -> None:
+    c_asyncio: Any = _asyncio
+    future: Any = asyncio.Future(loop=loop)
+    _expect(peek, future, "new", awaited_by=None, awaited_by_is_set=0, is_task=0)
+    _expect(peek, first, "new", awaited_by=None, awaited_by_is_set=0, is_task=1)
+    c_asyncio.future_add_to_awaited_by(future, first)
+    _expect(peek, future, "awaited", awaited_by=first, awaited_by_is_set=0)
+    c_asyncio.future_add_to_awaited_by(future, second)
+    words = peek(future)
+    if words["awaited_by_is_set"] != 1 or words["awaited_by"] in (0, id(first), id(second)):
+        raise Mismatch("two awaiting tasks are not kept in a set")
+
+
+def _places(loop: object, task: object, head: int) -> set[tuple[int, int, int]]:
+    """The offsets of words of the thread state that may be the loop, the task, the head."""
+    words, offset, address = _core._thread_words()
+    at = range(len(words))
+    return {
+        (offset + 8 * a, offset + 8 * b, offset + 8 * c)
+        for a in at
+        if words[a] == id(loop)
+        for b in at
+        if words[b] == id(task)
+        for c in at
+        if address + 8 * c == head
+    }
+
+
+def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
+    """CPython 3.14: where the thread state has the running loop, its task, its tasks."""
+    if sys.version_info < (3, 14):
+        return 0, 0, 0
+    found: list[set[tuple[int, int, int]]] = []
+    coroutine = _coroutine(None)
+    task: Any = asyncio.Task(coroutine, loop=loop, name="goloop's probe")
+    try:
+        # The newest task is the last of its thread's list, so its `next` is the head.
+        head = peek(task)["node_next"]
+        other: Any = object()
+        for current in (task, other):
+            asyncio.tasks._enter_task(loop, current)
+            try:
+                found.append(_places(loop, current, head))
+            finally:
+                asyncio.tasks._leave_task(loop, current)
+        asyncio._set_running_loop(None)
+        without = _core._thread_words()[0]
+        if id(loop) in without or id(task) in without:
+            raise Mismatch("the thread state holds another reference to the running loop")
+        asyncio._set_running_loop(loop)
+    finally:
+        task._log_destroy_pending = False
+        asyncio.tasks._unregister_task(task)
+        coroutine.close()
+        loop.steps.clear()
+    if len(found[0]) != 1 or found[0] != found[1]:
+        raise Mismatch("the running loop and task were not found in the thread state")
+    return found[0].pop()
+
+
+def _wraps_stop_iteration(loop: Any) -> bool:
+    """Does set_exception() accept a StopIteration?  Patch releases differ."""
+    future: Any = asyncio.Future(loop=loop)
+    try:
+        future.set_exception(StopIteration())
+    except TypeError:
+        return False
+    future.exception()
+    return True
+
+
+def _create_task_names() -> frozenset[str]:
+    """The keywords, besides name and context, that loop.create_task passes on to Task."""
+    method: Any = asyncio.base_events.BaseEventLoop.create_task
+    if method.__code__.co_flags & inspect.CO_VARKEYWORDS:
+        return frozenset({"eager_start"})
+    return frozenset()
+
+
+def check(peek: Peek | None = None) -> tuple[int, int, int]:
+    """The offsets of the thread state, where all is as expected; otherwise Mismatch."""
+    if peek is None:
+        peek = _core._peek
+    layout = _core._layout()
+    version = ".".join(map(str, sys.version_info[:3]))
+    if layout is None:
+        raise Mismatch(f"this build of CPython {version} has a layout that goloop does not know")
+    for cls, name in ((asyncio.Future, "future"), (asyncio.Task, "task")):
+        if cls.__module__ != "_asyncio":
+            raise Mismatch(f"asyncio.{cls.__name__} is not the C class")
+        if cls.__basicsize__ != layout[name]:
+            raise Mismatch(
+                f"asyncio.{cls.__name__} of CPython {version} has {cls.__basicsize__} bytes, "
+                f"not {layout[name]}"
+            )
+    loop: Any = _ProbeLoop()
+    tasks: Any = asyncio.tasks
+    before = asyncio._get_running_loop()
+    # goloop may be imported within a task, which 3.14 keeps by thread, not by loop.
+    by_thread = before is not None and sys.version_info >= (3, 14)
+    current = tasks._swap_current_task(before, None) if by_thread else None
+    asyncio._set_running_loop(loop)
+    try:
+        _probe_future(peek, loop)
+        _probe_task(peek, loop)
+        return _probe_thread(peek, loop)
+    finally:
+        asyncio._set_running_loop(before)
+        if by_thread:
+            tasks._swap_current_task(before, current)
+
+
+def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
+    """Future, Task, and the reason where they are the stdlib's; for goloop/tasks.py."""
+    if os.environ.get("GOLOOP_TASKS") == "stdlib":
+        return asyncio.Future, asyncio.Task, "GOLOOP_TASKS=stdlib"
+    try:
+        slots = check(peek)
+    except Mismatch as reason:
+        return asyncio.Future, asyncio.Task, str(reason)
+    except Exception as error:
+        # An asyncio that somebody has replaced or patched; not one that we know.
+        return asyncio.Future, asyncio.Task, f"the probe failed with {error!r}"
+    wraps = _wraps_stop_iteration(_ProbeLoop())
+    future, task = _core._enable_tasks(_create_task_names(), wraps, *slots)
+    return future, task, None

@@ -1,0 +1,1 @@
+"""TLS over the native data path."""

@@ -1,0 +1,1 @@
+"""`python -m goloop top`, `ps` and `pstree`, which look at other processes."""

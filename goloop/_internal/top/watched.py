@@ -1,0 +1,223 @@
+"""A process that `top` watches: answers become reports, which --json prints and the view shows.
+
+Between two answers is remembered here what the program need not: the figures, of which a report
+has the difference, and since when each task was seen at its place.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import struct
+import time
+
+from .inspecting import NoAnswer, Question
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..observe.described import Row
+    from ..observe.metering import Metrics
+
+# Of each loop.
+TASKS = 500
+CONNECTIONS = 200
+
+
+class Watched:
+    """A process that is asked again and again, and what is remembered of it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.question: Question | None = None
+        self.asked = 0.0
+        self.error = ""
+        self.report: Row | None = None
+        self._facts: Row = {}
+        # By the loop's id: its raw figures and when they were taken.
+        self._before: dict[int, tuple[Row, float]] = {}
+        # By the task's mark: where it stood, and since when it was seen there.
+        self._seen: dict[tuple[int, int], tuple[Any, float]] = {}
+
+    def ask(self) -> None:
+        """Ask, unless an answer is due anyway."""
+        if self.question is not None:
+            return
+        self.asked = time.monotonic()
+        try:
+            self.question = Question(self.pid, ask="top", tasks=TASKS, connections=CONNECTIONS)
+        except NoAnswer as reason:
+            self.error = str(reason)
+
+    def advance(self) -> bool:
+        """Whether the question has been answered, or never will be."""
+        if self.question is None:
+            return True
+        try:
+            answer = self.question.advance()
+            if answer is None:
+                return False
+            if "loops" not in answer:
+                raise NoAnswer(
+                    f"process {self.pid} runs a goloop that answers only ps and pstree: its "
+                    "version is too old"
+                )
+            try:
+                self.report = self._taken(answer, time.monotonic())
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise NoAnswer(
+                    f"process {self.pid} answers what is not understood here ({error!r})"
+                ) from None
+            self.error = ""
+        except NoAnswer as reason:
+            self.error = str(reason)
+        self.give_up()
+        return True
+
+    def give_up(self) -> None:
+        """Wait for no answer any more."""
+        if self.question is not None:
+            self.question.close()
+            self.question = None
+
+    def told(self) -> Row:
+        """The report of the last refresh, or its error."""
+        if self.error or self.report is None:
+            return {"pid": self.pid, "error": self.error or "no answer yet"}
+        return self.report
+
+    def _taken(self, answer: Row, now: float) -> Row:
+        partial = bool(answer.get("partial"))
+        facts = {name: answer[name] for name in _FACTS if name in answer}
+        self._facts = {**self._facts, **facts}
+        if "program" not in self._facts:
+            self._facts["program"] = _command_line(self.pid)
+        loops = answer["loops"]
+        report = {"pid": self.pid, **self._facts, "partial": partial}
+        report["loops"] = [self._loop(loop, index, now) for index, loop in enumerate(loops)]
+        if not partial:
+            ids = {loop["id"] for loop in loops}
+            self._before = {key: kept for key, kept in self._before.items() if key in ids}
+            marks = {(loop["id"], _mark(row)) for loop in loops for row in loop["tasks"]}
+            self._seen = {key: kept for key, kept in self._seen.items() if key in marks}
+        return report
+
+    def _loop(self, loop: Row, index: int, now: float) -> Row:
+        key = loop.get("id")
+        if key is None:  # the monitor may not know the id
+            key = next(iter(self._before)) if len(self._before) == 1 else index
+        metrics: Row | None = None
+        if loop.get("metrics") is not None:
+            before = self._before.get(key)
+            raw = {**(before[0] if before else {}), **loop["metrics"]}
+            clock = loop.get("clock", now)
+            self._before[key] = raw, clock
+            metrics = _figures(raw, clock, before, self._facts.get("uptime", 0.0))
+        blocked_for = loop.get("blocked_for") or (metrics or {}).get("blocked_for", 0.0)
+        if metrics is not None:
+            del metrics["blocked_for"]
+            if blocked_for:
+                share = min(blocked_for, metrics["seconds"]) / (metrics["seconds"] or 1.0)
+                metrics["utilization"] = max(metrics["utilization"], share)
+        return {
+            "id": key,
+            "thread": loop.get("thread", ""),
+            "native_id": loop.get("native_id", 0),
+            "running": loop.get("running", True),
+            "blocked_for": blocked_for,
+            **(metrics or {"metrics": None}),
+            "stack": loop.get("stack") or [],
+            "task_count": loop.get("task_count", 0),
+            "tasks": [self._task(row, loop, key, now) for row in loop.get("tasks") or ()],
+            "connections": loop.get("connections") or [],
+        }
+
+    def _task(self, row: Row, loop: Row, key: int, now: float) -> Row:
+        stack = row["stack"]
+        current = row["id"] == loop.get("current")
+        # A task that runs is in the midst of one iteration, else it has left the place.
+        moves = loop["metrics"].get("iterations") if current and loop.get("metrics") else None
+        here = (stack[0] if stack else None, row.get("wait"), row["name"], moves)
+        place, since = self._seen.get((key, _mark(row)), (None, now))
+        if place != here:
+            since = now
+        self._seen[key, _mark(row)] = here, since
+        return {
+            "id": row["id"],
+            "mark": _mark(row),
+            "name": row["name"],
+            "current": current,
+            "seen": now - since,
+            "stack": stack,
+            "awaiters": [awaiter["name"] for awaiter in row["awaiters"]],
+        }
+
+
+_FACTS = ("program", "python", "goloop", "uptime")
+
+
+def _mark(row: Row) -> int:
+    return int(row.get("mark") or row["id"])
+
+
+def _figures(raw: Row, clock: float, before: tuple[Row, float] | None, uptime: float) -> Row | None:
+    """The figures and what has come since; None where they are not of a kind known here."""
+    # Where goloop's own loop can't be had, neither can these.
+    from ..observe.metering import Histogram
+
+    try:
+        now = _metrics(raw)
+        earlier = _metrics(before[0]) if before is not None else None
+    except (ValueError, TypeError, struct.error):
+        return None
+    # How old the loop is, it does not tell: no older than its process, and no younger than what
+    # it has counted.
+    seconds, since_start = max(uptime, now.time_busy + now.time_idle), True
+    interval = now
+    if before is not None and earlier is not None and now.turns >= earlier.turns:
+        interval, seconds, since_start = now - earlier, clock - before[1], False
+    told: Row = {
+        "seconds": seconds,
+        "since_start": since_start,
+        # An iteration, and a poll, count when they are over: then it may be longer than all.
+        "utilization": min(1.0, interval.time_busy / seconds) if seconds > 0 else 0.0,
+        "blocked_for": now.blocked_for,
+    }
+    for name, several in (("interval", interval), ("metrics", now)):
+        told[name] = {}
+        for field in dataclasses.fields(several):
+            value = getattr(several, field.name)
+            told[name][field.name] = _spread(value) if isinstance(value, Histogram) else value
+    return told
+
+
+def _metrics(raw: Row) -> Metrics:
+    from ..observe import metering
+
+    known = {field.name for field in dataclasses.fields(metering.Metrics)}
+    return metering.from_raw(
+        {
+            name: base64.b64decode(value) if isinstance(value, str) else value
+            for name, value in raw.items()
+            if name in known and value != ""  # a histogram of nothing
+        }
+    )
+
+
+def _spread(histogram: Any) -> Row:
+    return {
+        "count": histogram.count,
+        "sum": histogram.sum,
+        "p50": histogram.percentile(50),
+        "p99": histogram.percentile(99),
+        # Of these values: `histogram.max` is that of all times.
+        "max": histogram.percentile(100),
+    }
+
+
+def _command_line(pid: int) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().decode(errors="replace").rstrip("\0").replace("\0", " ")
+    return ""
