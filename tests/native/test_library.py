@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,73 +112,77 @@ def thread_keys():
 TIME_LIMIT = 60
 
 
-def run(
-    program: str, shim: Path, golib: Path | None, **environ: str
-) -> subprocess.CompletedProcess[str]:
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Passes = Callable[..., None]
+
+
+@pytest.fixture
+def run(shim: Path, golib: Path) -> Run:
     """Runs a scenario to its end, whatever that is."""
-    # GOGC=1: the collector runs at every chance it gets.
-    variables = {**os.environ, "GOGC": "1", "SHIM": str(shim), **environ}
-    if golib is not None:
-        variables["GOLIB"] = str(golib)
-    command = [sys.executable, "-X", "faulthandler=0", "-c", PRELUDE + program]
-    process = subprocess.Popen(
-        command,
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=TIME_LIMIT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # the children too
-        out, err = process.communicate()
-        pytest.fail(f"hangs\n{out}{err}")
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def run(
+        program: str, shim: Path = shim, golib: Path | None = golib, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        # GOGC=1: the collector runs at every chance it gets.
+        variables = {**os.environ, "GOGC": "1", "SHIM": str(shim), **environ}
+        if golib is not None:
+            variables["GOLIB"] = str(golib)
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler=0", "-c", PRELUDE + program],
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(timeout=TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the children too
+            out, err = process.communicate()
+            pytest.fail(f"hangs\n{out}{err}")
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    return run
 
 
-def passes(program: str, shim: Path, golib: Path | None, **environ: str) -> None:
+@pytest.fixture
+def passes(run: Run) -> Passes:
     """Runs a scenario that must end well."""
-    done = run(program, shim, golib, **environ)
-    assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}{done.stderr}"
+
+    def passes(program: str, **words: Any) -> None:
+        done = run(program, **words)
+        assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}{done.stderr}"
+
+    return passes
 
 
 # ---- opening ---------------------------------------------------------------------
 
 
-def test_loading_the_extension_loads_no_go(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_loading_the_extension_loads_no_go(passes: Passes) -> None:
+    passes("""
 assert facts()["mode"] == "unopened" and shim.shim_epoch() == 0
 shim.shim_before_fork()
 assert not facts()["spare_ready"]
 assert "libgoloop" not in open("/proc/self/maps").read()
 assert len(os.listdir("/proc/self/task")) == 1
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_first_open_is_remembered(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_first_open_is_remembered(passes: Passes) -> None:
+    passes("""
 table = library()
 assert library() == table
 assert facts()["mode"] == "first" and facts()["instances"] == 1
 assert shim.shim_epoch() == facts()["epoch"] == 1
 assert facts()["open_ns"] > 0 and facts()["path"] == os.environ["GOLIB"]
 go()
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_open_leaves_no_descriptor(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_open_leaves_no_descriptor(passes: Passes) -> None:
+    passes("""
 before = set(os.listdir("/proc/self/fd"))
 library()
 shim.shim_before_fork()
@@ -189,25 +194,21 @@ def kinds():
         except FileNotFoundError:
             pass
 assert not [name for name in kinds() if "libgoloop" in name]
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_missing_file_is_named(shim: Path, tmp_path: Path) -> None:
+def test_missing_file_is_named(passes: Passes, tmp_path: Path) -> None:
     passes(
         """
 said = refusal()
 assert os.environ["GOLIB"] in said and "No such file" in said, said
 assert refusal() == said
 """,
-        shim,
-        tmp_path / "nowhere.so",
+        golib=tmp_path / "nowhere.so",
     )
 
 
-def test_a_later_call_tries_again(shim: Path, golib: Path, tmp_path: Path) -> None:
+def test_a_later_call_tries_again(passes: Passes, golib: Path, tmp_path: Path) -> None:
     passes(
         """
 import shutil
@@ -216,21 +217,20 @@ shutil.copy(os.environ["REAL"], os.environ["GOLIB"])
 alive("first")
 assert facts()["instances"] == 1
 """,
-        shim,
-        tmp_path / "late.so",
+        golib=tmp_path / "late.so",
         REAL=str(golib),
     )
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x7fELF" + b"\xff" * 400])
-def test_a_file_that_is_no_library_is_named(shim: Path, tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_library_is_named(passes: Passes, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.so"
     path.write_bytes(content)
-    passes('assert os.environ["GOLIB"] in refusal()', shim, path)
+    passes('assert os.environ["GOLIB"] in refusal()', golib=path)
 
 
-def test_an_unknown_path_is_told(shim: Path) -> None:
-    passes('assert "not told where" in refusal()', shim, None)
+def test_an_unknown_path_is_told(passes: Passes) -> None:
+    passes('assert "not told where" in refusal()', golib=None)
 
 
 FIELDS = {
@@ -247,7 +247,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_library_of_another_build_is_refused(
-    shim: Path, native: Path, compile_shared: Compile, field: str
+    passes: Passes, native: Path, compile_shared: Compile, field: str
 ) -> None:
     source = native / f"{field}.c"
     source.write_text(
@@ -268,26 +268,24 @@ said = refusal()
 assert "{FIELDS[field]} is 77" in said and os.environ["GOLIB"] in said, said
 assert refusal() == said and facts()["instances"] == 1, facts()
 """,
-        shim,
-        other,
+        golib=other,
     )
 
 
 def test_a_library_without_the_table_is_refused(
-    shim: Path, native: Path, compile_shared: Compile
+    passes: Passes, native: Path, compile_shared: Compile
 ) -> None:
     source = native / "empty.c"
     source.write_text("int nothing(void); int nothing(void) { return 0; }", encoding="utf-8")
     other = compile_shared(native / "empty.so", source)
-    passes('assert "goloop_table" in refusal()', shim, other)
+    passes('assert "goloop_table" in refusal()', golib=other)
 
 
 # ---- fork ---------------------------------------------------------------------------
 
 
-def test_child_starts_the_spare(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_child_starts_the_spare(passes: Passes) -> None:
+    passes("""
 library()
 def body():
     assert shim.shim_epoch() == 0 and facts()["mode"] == "unopened"
@@ -297,15 +295,11 @@ for _ in range(5):
     in_child(body, fork_with_hook)
 assert facts()["spare_ready"] and facts()["instances"] == 1
 go()
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_spare_is_made_once(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_spare_is_made_once(passes: Passes) -> None:
+    passes("""
 library()
 def mapped():
     with open("/proc/self/maps") as file:
@@ -314,15 +308,11 @@ shim.shim_before_fork()
 once = mapped()
 shim.shim_before_fork()
 assert once == mapped() == 2
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_spare_starts_no_thread_in_the_parent(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_spare_starts_no_thread_in_the_parent(passes: Passes) -> None:
+    passes("""
 def body():
     # The parent has no thread but this one's; a spare that had started would add some.
     shim.shim_before_fork()
@@ -330,27 +320,19 @@ def body():
 library()
 shim.shim_before_fork()
 in_child(body)
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_child_of_a_parent_without_go_opens_the_library_first(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_child_of_a_parent_without_go_opens_the_library_first(passes: Passes) -> None:
+    passes("""
 in_child(lambda: alive("first"), fork_with_hook)
 alive("first")
-""",
-        shim,
-        golib,
-    )
+""")
 
 
 @pytest.mark.parametrize("hook", [True, False], ids=["spare", "copy"])
-def test_each_of_nested_forks_has_a_living_runtime(shim: Path, golib: Path, hook: bool) -> None:
-    passes(
-        f"""
+def test_each_of_nested_forks_has_a_living_runtime(passes: Passes, hook: bool) -> None:
+    passes(f"""
 def descend(depth):
     alive({"'spare'" if hook else "'copy'"})
     assert facts()["instances"] == shim.shim_epoch() == depth + 1
@@ -360,35 +342,24 @@ def descend(depth):
 library()
 in_child(lambda: descend(1), {"fork_with_hook" if hook else "os.fork"})
 go()
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_grandchild_uses_the_spare_that_the_child_left(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_grandchild_uses_the_spare_that_the_child_left(passes: Passes) -> None:
+    passes("""
 library()
 in_child(lambda: in_child(lambda: alive("spare"), fork_with_hook), fork_with_hook)
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_copy_is_not_taken_for_the_spare(shim: Path, golib: Path) -> None:
+def test_copy_is_not_taken_for_the_spare(passes: Passes) -> None:
     # ld.so would give back what it has by the same name; both come from the same fd number.
-    passes(
-        """
+    passes("""
 library()
 shim.shim_before_fork()
 shim.shim_drop_spare()
 in_child(lambda: alive("copy"))
-""",
-        shim,
-        golib,
-    )
+""")
 
 
 RAW_CLONE = """
@@ -402,7 +373,7 @@ def raw_clone():
 @pytest.mark.parametrize("fork", ["libc.fork", "libc._Fork", "raw_clone"])
 @pytest.mark.parametrize("spare", [True, False], ids=["spare", "copy"])
 def test_forks_behind_pythons_back_get_a_living_runtime(
-    shim: Path, golib: Path, fork: str, spare: bool
+    passes: Passes, fork: str, spare: bool
 ) -> None:
     passes(
         RAW_CLONE
@@ -415,36 +386,30 @@ def body():
     alive({"'spare'" if spare else "'copy'"})
 in_child(body, {fork})
 go()
-""",
-        shim,
-        golib,
+"""
     )
 
 
-def test_vfork_is_no_fork(shim: Path, golib: Path) -> None:
-    passes("library()\nassert shim.shim_vfork_sees_epoch()", shim, golib)
+def test_vfork_is_no_fork(passes: Passes) -> None:
+    passes("library()\nassert shim.shim_vfork_sees_epoch()")
 
 
 @pytest.mark.parametrize("spare", [True, False], ids=["spare", "copy"])
 def test_child_whose_descriptors_are_closed_gets_a_living_runtime(
-    shim: Path, golib: Path, spare: bool
+    passes: Passes, spare: bool
 ) -> None:
-    passes(
-        f"""
+    passes(f"""
 library()
 def body():
     os.closerange(3, 256)
     alive({"'spare'" if spare else "'copy'"})
 in_child(body, {"fork_with_hook" if spare else "os.fork"})
-""",
-        shim,
-        golib,
-    )
+""")
 
 
 @pytest.mark.parametrize("how", ["unlinked", "replaced"])
 def test_a_file_upgraded_on_disk_does_not_reach_the_child(
-    shim: Path, golib: Path, tmp_path: Path, how: str
+    passes: Passes, golib: Path, tmp_path: Path, how: str
 ) -> None:
     mine = tmp_path / "libgoloop.so"
     shutil.copy(golib, mine)
@@ -460,13 +425,12 @@ else:
 in_child(lambda: alive("copy"))
 in_child(lambda: alive("spare"), fork_with_hook)
 """,
-        shim,
-        mine,
+        golib=mine,
     )
 
 
 def test_children_live_without_proc_and_leave_no_file(
-    shim_without_proc: Path, golib: Path, tmp_path: Path
+    passes: Passes, shim_without_proc: Path, tmp_path: Path
 ) -> None:
     passes(
         """
@@ -475,15 +439,13 @@ in_child(lambda: alive("copy"))
 in_child(lambda: alive("spare"), fork_with_hook)
 assert os.listdir(os.environ["TMPDIR"]) == []
 """,
-        shim_without_proc,
-        golib,
+        shim=shim_without_proc,
         TMPDIR=str(tmp_path),
     )
 
 
-def test_a_copy_that_cannot_be_made_is_explained(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_a_copy_that_cannot_be_made_is_explained(passes: Passes) -> None:
+    passes("""
 import resource
 library()
 def body():
@@ -498,15 +460,11 @@ def body():
     in_child(grandchild)
     grandchild()
 in_child(body)
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_failed_spare_is_explained_and_not_tried_again(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_failed_spare_is_explained_and_not_tried_again(passes: Passes) -> None:
+    passes("""
 import resource
 library()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -516,19 +474,15 @@ shim.shim_before_fork()
 assert not facts()["spare_ready"] and facts()["spare_error"], facts()
 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 in_child(lambda: alive("copy"), fork_with_hook)
-""",
-        shim,
-        golib,
-    )
+""")
 
 
 # ---- signals ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("python", [True, False], ids=["handlers", "defaults"])
-def test_dispositions_and_mask_survive(shim: Path, golib: Path, python: bool) -> None:
-    passes(
-        f"""
+def test_dispositions_and_mask_survive(passes: Passes, python: bool) -> None:
+    passes(f"""
 got = []
 if {python}:
     for name in ("SIGURG", "SIGPIPE", "SIGUSR1", "SIGINT"):
@@ -551,15 +505,11 @@ if {python}:
     for number in sent:
         os.kill(os.getpid(), number)
     assert got == sent, got
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_mask_of_a_further_thread_survives(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_mask_of_a_further_thread_survives(passes: Passes) -> None:
+    passes("""
 library()
 masks = []
 def body():
@@ -571,15 +521,11 @@ thread = threading.Thread(target=body)
 thread.start()
 thread.join()
 assert {signal.SIGCHLD, signal.SIGPROF} <= masks[0], masks
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_go_threads_take_no_signal_of_the_process(shim: Path, golib: Path) -> None:
-    passes(
-        """
+def test_go_threads_take_no_signal_of_the_process(passes: Passes) -> None:
+    passes("""
 library()
 go()
 wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGURG, signal.SIGPIPE, signal.SIGALRM}
@@ -595,22 +541,18 @@ for tid in os.listdir("/proc/self/task"):
     assert all(mask >> (number - 1) & 1 for number in wanted), hex(mask)
     threads += 1
 assert threads > 0
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_a_crash_in_c_dies_of_its_signal(shim: Path, golib: Path) -> None:
-    done = run("library(); go(); ctypes.string_at(8)", shim, golib)
+def test_a_crash_in_c_dies_of_its_signal(run: Run) -> None:
+    done = run("library(); go(); ctypes.string_at(8)")
     assert done.returncode == -signal.SIGSEGV
     assert "goroutine" not in done.stderr
 
 
-def test_foreign_handler_gets_the_signal_stack(shim: Path, golib: Path) -> None:
+def test_foreign_handler_gets_the_signal_stack(passes: Passes) -> None:
     # A handler of C's, installed without SA_ONSTACK, would run on a goroutine's stack.
-    passes(
-        """
+    passes("""
 class Action(ctypes.Structure):
     _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_uint64 * 16),
                 ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p)]
@@ -625,16 +567,12 @@ for number in (signal.SIGURG, signal.SIGUSR1):
     now = Action()
     libc.sigaction(number, None, ctypes.byref(now))
     assert now.handler == address and now.flags & SA_ONSTACK, (number, now.flags)
-""",
-        shim,
-        golib,
-    )
+""")
 
 
 @pytest.mark.parametrize("fork", ["os.fork", "libc._Fork"])
-def test_handler_in_the_dead_runtime_is_reset(shim: Path, golib: Path, fork: str) -> None:
-    passes(
-        f"""
+def test_handler_in_the_dead_runtime_is_reset(passes: Passes, fork: str) -> None:
+    passes(f"""
 library()
 libc.signal(signal.SIGUSR2, shim.shim_table())
 libc.signal(signal.SIGUSR1, 1)
@@ -644,19 +582,15 @@ def body():
     assert int(signal.SIGUSR1) in caught("SigIgn")
 in_child(body, {fork})
 assert int(signal.SIGUSR2) in caught()
-""",
-        shim,
-        golib,
-    )
+""")
 
 
 # ---- threads and the end of a process ---------------------------------------------------
 
 
-def test_forking_thread_is_unknown_to_the_dead_runtime(shim: Path, golib: Path) -> None:
+def test_forking_thread_is_unknown_to_the_dead_runtime(passes: Passes) -> None:
     # Or the end of the thread would call the dead runtime, by Go's key.
-    passes(
-        """
+    passes("""
 done = []
 def body():
     clean = thread_keys()
@@ -672,20 +606,14 @@ thread = threading.Thread(target=body)
 thread.start()
 thread.join()
 assert done
-""",
-        shim,
-        golib,
-    )
+""")
 
 
 @pytest.mark.parametrize("opens", [True, False], ids=["opens", "idle"])
 @pytest.mark.parametrize("threads", [True, False], ids=["threads", "alone"])
-def test_child_forked_by_a_thread_ends_with_it(
-    shim: Path, golib: Path, opens: bool, threads: bool
-) -> None:
+def test_child_forked_by_a_thread_ends_with_it(passes: Passes, opens: bool, threads: bool) -> None:
     # And not before the other threads of the child, which finish their work.
-    passes(
-        f"""
+    passes(f"""
 library()
 pids = []
 down, up = os.pipe()
@@ -712,16 +640,12 @@ thread.join()
 os.close(up)
 assert os.read(down, 100) == ({threads} and b"finished" or b"")
 assert os.waitpid(pids[0], 0)[1] == 0
-""",
-        shim,
-        golib,
-    )
+""")
 
 
-def test_forks_beside_a_thread_that_loads_libraries_use_the_spare(shim: Path, golib: Path) -> None:
+def test_forks_beside_a_thread_that_loads_libraries_use_the_spare(passes: Passes) -> None:
     # The lock of ld.so is held for good in many of these children; the spare needs none.
-    passes(
-        """
+    passes("""
 libc.dlopen.restype = ctypes.c_void_p
 libc.dlopen.argtypes = [ctypes.c_char_p, ctypes.c_int]
 libc.dlclose.argtypes = [ctypes.c_void_p]
@@ -739,7 +663,4 @@ for _ in range(40):
     in_child(lambda: alive("spare"), fork_with_hook)
 running = False
 thread.join()
-""",
-        shim,
-        golib,
-    )
+""")
