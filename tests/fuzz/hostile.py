@@ -237,209 +237,107 @@ class Doing:
             self.action(self.world)
 
 
-class Anything(Doing):
-    """Every special method that C may call."""
+Method = Callable[..., Any]
 
-    def __index__(self) -> int:
+
+def does(answer: Method) -> Method:
+    """A method that does, and then answers so."""
+
+    def method(self: Any, *arguments: Any, **words: Any) -> Any:
         self.do()
-        peers = [peer for peer in self.world.peers if hasattr(peer, "fileno")]
-        return peers[0].fileno() if peers else 5
+        return answer(self, *arguments, **words)
 
-    def __int__(self) -> int:
-        self.do()
-        return 5
+    return method
 
-    def __float__(self) -> float:
-        self.do()
-        return 0.001
 
-    def fileno(self) -> int:
-        return self.__index__()
+def gives(answer: Any) -> Method:
+    """The same, with an answer that is always this."""
+    return does(lambda *_, **__: answer)
 
-    def __add__(self, other: Any) -> Any:
-        self.do()
-        return other
 
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __add__
+def yields(*items: Any) -> Method:
+    """An `__iter__` that does before each item."""
 
-    def __eq__(self, other: object) -> bool:
-        self.do()
-        return False
-
-    __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __eq__  # type: ignore[assignment]
-
-    def __hash__(self) -> int:
-        self.do()
-        return 1
-
-    def __bool__(self) -> bool:
-        self.do()
-        return self.world.fired < 3  # or those who read until there is nothing would go on
-
-    def __len__(self) -> int:
-        self.do()
-        return 2
-
-    def __iter__(self) -> Iterator[Any]:
-        self.do()
-        yield b"first"
-        self.do()
-        yield b"second"
-
-    def __getitem__(self, key: Any) -> Any:
-        self.do()
-        return 5
-
-    def __next__(self) -> Any:
-        self.do()
-        raise StopIteration
-
-    def __await__(self) -> Any:
-        self.do()
-        return iter([None])
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        self.do()
-        return self
-
-    def __repr__(self) -> str:
-        self.do()
-        return "anything"
-
-    __str__ = __repr__
-
-    def __fspath__(self) -> str:
-        self.do()
-        return "/nonexistent"
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("world", "action"):
-            raise AttributeError(name)
-        self.do()
-        if name == "_loop":
-            return self.world.loop
-        if name.startswith("__") or name == "get_buffer":
-            raise AttributeError(name)
-        return lambda *_, **__: self
-
-    def __buffer__(self, flags: int) -> memoryview:
-        self.do()
-        return memoryview(bytearray(b"hostile bytes"))
-
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):
+    def method(self: Any) -> Iterator[Any]:
+        for item in items:
             self.do()
+            yield item
+
+    return method
 
 
-class Last(Doing):
-    """Equal to everything, and done when the last reference goes."""
-
-    def __call__(self, *_: Any) -> None:
-        pass
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    def __hash__(self) -> int:
-        return 1
-
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):
-            self.do()
+def doing(base: type, methods: dict[str, Method]) -> Any:
+    return type("Hostile", (Doing, base), methods)
 
 
-class Number(Doing, int):
-    def __index__(self) -> int:
+def number_of(self: Any) -> int:
+    peers = [peer for peer in self.world.peers if hasattr(peer, "fileno")]
+    return peers[0].fileno() if peers else 5
+
+
+def attribute_of(self: Any, name: str) -> Any:
+    if name in ("world", "action"):
+        raise AttributeError(name)
+    self.do()
+    if name == "_loop":
+        return self.world.loop
+    if name.startswith("__") or name == "get_buffer":
+        raise AttributeError(name)
+    return lambda *_, **__: self
+
+
+def ends(self: Any) -> Any:
+    raise StopIteration
+
+
+def end_of(self: Any) -> None:
+    with contextlib.suppress(AttributeError):
         self.do()
-        return 5
-
-    __int__ = __index__
-    __hash__ = int.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        self.do()
-        return False
 
 
-class Real(Doing, float):
-    def __float__(self) -> float:
-        self.do()
-        return 0.001
-
-    def __radd__(self, other: Any) -> Any:
-        self.do()
-        return 0.001
-
-    __add__ = __rsub__ = __sub__ = __radd__
-
-    def __lt__(self, other: object) -> bool:
-        self.do()
-        return True
-
-    __gt__ = __le__ = __ge__ = __lt__  # type: ignore[assignment]
-
-
-class Text(Doing, str):
-    def __eq__(self, other: object) -> bool:
-        self.do()
-        return False
-
-    def __hash__(self) -> int:
-        self.do()
-        return hash("a")  # as a key of the transports' extra
-
-
-class Bytes(Doing, bytes):
-    def __buffer__(self, flags: int) -> memoryview:
-        self.do()
-        return memoryview(b"other bytes")
-
-    def __len__(self) -> int:
-        self.do()
-        return 1 << 20
-
-    def __bool__(self) -> bool:
-        self.do()
-        return True
-
-
-class Many(Doing, list):  # type: ignore[type-arg]
-    def __iter__(self) -> Iterator[Any]:
-        for _ in range(3):
-            self.do()
-            yield b"piece"
-
-    def __len__(self) -> int:
-        self.do()
-        return 3
-
-
-class Pair(Doing, tuple):  # type: ignore[type-arg]
-    def __iter__(self) -> Iterator[Any]:
-        self.do()
-        yield "127.0.0.1"
-        self.do()
-        yield 9
-
-    def __eq__(self, other: object) -> bool:
-        self.do()
-        return True
-
-    def __hash__(self) -> int:
-        self.do()
-        return 1
-
-
-class Mapping(Doing, dict):  # type: ignore[type-arg]
-    def __getitem__(self, key: Any) -> Any:
-        self.do()
-        return 1
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        self.do()
-        return default
-
-    keys = __iter__ = lambda self: self.do() or iter(())  # type: ignore[assignment]
+# Every special method that C may call.
+Anything = doing(object, {
+    **dict.fromkeys(("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__"),
+                    does(lambda self, other: other)),
+    **dict.fromkeys(("__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__"),
+                    gives(False)),
+    "__index__": does(number_of), "fileno": does(number_of), "__hash__": gives(1),
+    "__int__": gives(5), "__float__": gives(0.001), "__len__": gives(2), "__getitem__": gives(5),
+    # Or those who read until there is nothing would go on.
+    "__bool__": does(lambda self: self.world.fired < 3),
+    "__iter__": yields(b"first", b"second"), "__next__": does(ends),
+    "__await__": does(lambda self: iter([None])), "__call__": does(lambda self, *_, **__: self),
+    "__repr__": gives("anything"), "__str__": gives("anything"),
+    "__fspath__": gives("/nonexistent"), "__getattr__": attribute_of,
+    "__buffer__": does(lambda self, flags: memoryview(bytearray(b"hostile bytes"))),
+    "__del__": end_of,
+})  # fmt: skip
+# Equal to everything, and done when the last reference goes.
+Last = doing(object, {
+    "__call__": lambda self, *_: None, "__eq__": lambda self, other: True,
+    "__hash__": lambda self: 1, "__del__": end_of,
+})  # fmt: skip
+Number = doing(int, {
+    "__index__": gives(5), "__int__": gives(5), "__eq__": gives(False), "__hash__": int.__hash__,
+})  # fmt: skip
+Real = doing(float, {
+    **dict.fromkeys(("__float__", "__radd__", "__add__", "__rsub__", "__sub__"), gives(0.001)),
+    **dict.fromkeys(("__lt__", "__gt__", "__le__", "__ge__"), gives(True)),
+})  # fmt: skip
+# The hash is that of a key of the transports' extra.
+Text = doing(str, {"__eq__": gives(False), "__hash__": does(lambda self: hash("a"))})
+Bytes = doing(bytes, {
+    "__buffer__": does(lambda self, flags: memoryview(b"other bytes")),
+    "__len__": gives(1 << 20), "__bool__": gives(True),
+})  # fmt: skip
+Many = doing(list, {"__iter__": yields(b"piece", b"piece", b"piece"), "__len__": gives(3)})
+Pair = doing(tuple, {
+    "__iter__": yields("127.0.0.1", 9), "__eq__": gives(True), "__hash__": gives(1),
+})  # fmt: skip
+Mapping = doing(dict, {
+    **dict.fromkeys(("keys", "__iter__"), does(lambda self: iter(()))),
+    "__getitem__": gives(1), "get": does(lambda self, key, default=None: default),
+})  # fmt: skip
 
 
 class Socket(Doing, socket.socket):
