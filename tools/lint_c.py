@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -557,21 +557,23 @@ def _else_end(body: str, offset: int) -> int:
     return offset
 
 
-TREE_RULES: dict[str, Callable[[Tree], Iterator[tuple[Source, int, str]]]] = {
-    "check-commit": check_commit,
-}
+def judged(
+    tree: Tree, rules: Mapping[str, Callable[[Tree], Iterator[tuple[Source, int, str]]]]
+) -> list[Finding]:
+    """What such rules find, but for what is allowed."""
+    findings = set()
+    for rule, look in rules.items():
+        for source, offset, what in look(tree):
+            line = source.line(offset)
+            if not allowed(source.text, line, rule):
+                findings.add(Finding(source.path, line, rule, what))
+    return sorted(findings, key=lambda finding: (finding.path, finding.line))
 
 
 def lint_tree(texts: dict[str, str], collector: bool = False) -> list[Finding]:
     """The findings of the rules that look at all files together."""
     tree = Tree([parse(path, text) for path, text in texts.items()], collector)
-    findings = []
-    for rule, look in TREE_RULES.items():
-        for source, offset, what in look(tree):
-            line = source.line(offset)
-            if not allowed(source.text, line, rule):
-                findings.append(Finding(source.path, line, rule, what))
-    return sorted(findings, key=lambda finding: (finding.path, finding.line))
+    return judged(tree, {"check-commit": check_commit})
 
 
 # ---- running ----------------------------------------------------------------------
@@ -596,6 +598,14 @@ def lint(path: str, text: str) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.line)
 
 
+def said(findings: list[Finding], files: int) -> int:
+    """Prints the findings; a program's status."""
+    for finding in findings:
+        print(finding)
+    print(f"{files} files, {len(findings)} findings")
+    return 1 if findings or not files else 0
+
+
 def main(arguments: list[str]) -> int:
     """Lints files and folders; the status is 1 where anything was found.
 
@@ -611,10 +621,7 @@ def main(arguments: list[str]) -> int:
     findings = [finding for path in files for finding in lint(str(path), path.read_text())]
     texts = {str(path): path.read_text() for path in files}
     findings += lint_tree(texts, "--collector" in options)
-    for finding in findings:
-        print(finding)
-    print(f"{len(files)} files, {len(findings)} findings")
-    return 1 if findings or not files else 0
+    return said(findings, len(files))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ An exemption stands beside the call, with its reason:
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -380,24 +381,16 @@ class Walk:
 
     def _condition(self, text: str, start: int, state: State) -> tuple[State, State]:
         """The states where a condition is true, and where it is false."""
-        operands = _split(text, start, "||")
-        if len(operands) > 1:
-            true: State = None
-            first = True
-            for operand, at in operands:
-                one, state = self._condition(operand, at, state)
-                true = one if first else _join(true, one)
-                first = False
-            return true, state
-        operands = _split(text, start, "&&")
-        if len(operands) > 1:
-            false: State = None
-            first = True
-            for operand, at in operands:
-                state, other = self._condition(operand, at, state)
-                false = other if first else _join(false, other)
-                first = False
-            return state, false
+        for mark in ("||", "&&"):
+            operands = _split(text, start, mark)
+            if len(operands) > 1:
+                decided: list[State] = []
+                for operand, at in operands:
+                    true, false = self._condition(operand, at, state)
+                    state, one = (false, true) if mark == "||" else (true, false)
+                    decided.append(one)
+                whole = functools.reduce(_join, decided)
+                return (whole, state) if mark == "||" else (state, whole)
         bare = text.strip()
         if bare.startswith("(") and closing(bare, 0) == len(bare) - 1:
             return self._condition(bare[1:-1], start + text.index("(") + 1, state)
@@ -639,14 +632,7 @@ RULES = {"exception-set": exception_set, "python-under-mutex": python_under_mute
 
 def lint_tree(texts: dict[str, str]) -> list[Finding]:
     """The findings in files that belong together, by their paths."""
-    tree = Tree([lint_c.parse(path, text) for path, text in texts.items()])
-    findings = []
-    for rule, look in RULES.items():
-        for source, offset, what in look(tree):
-            line = source.line(offset)
-            if not lint_c.allowed(source.text, line, rule):
-                findings.append(Finding(source.path, line, rule, what))
-    return sorted(set(findings), key=lambda finding: (finding.path, finding.line))
+    return lint_c.judged(Tree([lint_c.parse(path, text) for path, text in texts.items()]), RULES)
 
 
 def main(folders: list[str]) -> int:
@@ -656,10 +642,7 @@ def main(folders: list[str]) -> int:
         texts = {str(path): path.read_text() for path in sorted(Path(folder).rglob("*.[ch]"))}
         count += len(texts)
         findings += lint_tree(texts)
-    for finding in findings:
-        print(finding)
-    print(f"{count} files, {len(findings)} findings")
-    return 1 if findings or not count else 0
+    return lint_c.said(findings, count)
 
 
 if __name__ == "__main__":
