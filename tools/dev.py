@@ -77,7 +77,6 @@ TWICE = [
     "tls/test_tls_stdlib.py",
     "tls/test_tls_torture.py",
     "transports/test_bulk_transfer.py",
-    "transports/test_stream_torture.py",
 ]
 
 

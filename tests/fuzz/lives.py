@@ -14,8 +14,11 @@ What must hold, whatever they do:
 * connection_made comes once, connection_lost once after it, and nothing after that;
 * each byte that arrives is the next one that the other end wrote: every end has its own
   sequence of bytes, so those of another connection are seen;
-* a calm life loses nothing, and ends without an error;
-* each life ends, and at the end no descriptor is left.
+* a calm life loses nothing, and ends without an error; a wild one loses nothing where the
+  writer ended in good order and the reader read until it was told of the end;
+* eof_received comes again only after resume_reading, as asyncio tells it;
+* a transport that has told of its end is closing, and its buffer empty;
+* each life ends, and at the end no descriptor is left, and no transport held by anything.
 
 Some loops are closed in the middle of it all.  `--life N` runs the N-th life of a seed alone.
 """
@@ -38,6 +41,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +89,10 @@ class Side:
         self.made = self.lost = self.over = self.ended = False
         self.paused = self.finished = self.shut = False
         self.in_get_buffer = False
+        self.graceful = False  # close() or write_eof() was called while all was well
+        self.disturbed = False  # by an abort, an error, or a close before the end came
+        self.dropped = False  # an abort or an error: what was to be written was lost
+        self.resumed = False  # since the last eof_received
         self.blind = False  # its bytes went to a protocol that did not ask for them
         self.budget = self.random.randrange(2, 30)
 
@@ -104,6 +112,7 @@ class Side:
         self.made = True
         self.run.open.add(self)
         self.transport = transport
+        self.run.transports.append(weakref.ref(transport))
         self.loop.call_soon(self.tick)
         # asyncio begins to watch the writing end of a pipe after this, even if it is closed.
         if not (self.run.of_asyncio and self.life.kind == "pipe"):
@@ -129,7 +138,8 @@ class Side:
     def on_eof(self) -> bool:
         self.note("eof")
         self.must(self.made and not self.lost, "eof before connection_made or after its end")
-        self.ended = True
+        self.must(self.resumed or not self.ended, "eof a second time")
+        self.ended, self.resumed = True, False
         self.act()
         return self.life.calm or self.random.random() < 0.5
 
@@ -153,6 +163,10 @@ class Side:
         self.must(not self.lost, "connection_lost twice")
         self.lost = True
         self.run.open.discard(self)
+        if exc is not None:
+            self.disturbed = self.dropped = True
+        if not (self.run.of_asyncio and self.life.secure):
+            self.must(self.transport.is_closing(), "lost, and not closing")
         if self.life.calm:
             self.must(exc is None, f"a calm life ended with {exc!r}")
             self.must(self.received == self.other.written, "bytes are missing")
@@ -183,6 +197,8 @@ class Side:
         if self.life.calm or self.life.gentle or self.budget <= 0:
             return
         drawn = self.random.random()
+        if drawn < 0.03:
+            self.disturbed = self.dropped = True
         if drawn < 0.02:
             self.note("raises")
             raise Deliberate
@@ -227,8 +243,8 @@ class Side:
         if not self.finished:
             self.finished = True
             self.note("finishes")
-            if not self.transport.is_closing() and self.life.reads(self):
-                self.transport.resume_reading()
+            if not self.transport.is_closing():
+                self.resume_reading()
         if self.life.calm:
             if self.other.finished and self.received == self.other.written:
                 self.life.arrived.add(self)
@@ -237,9 +253,18 @@ class Side:
                 return
             self.loop.call_later(0.001, self.finish)
             return
-        if self.random.random() < 0.3:
+        if self.random.random() < 0.2:
             self.abort()
+            return
+        if not (self.shut or self.transport.is_closing()) and self.random.random() < 0.5:
+            self.perform("write_eof")
+        if self.shut and not self.ended:
+            self.loop.call_later(0.003, self.end)  # the other side's end may come
         else:
+            self.end()
+
+    def end(self) -> None:
+        if not self.lost and not self.run.abandoned:
             self.close()
             self.loop.call_later(0.1, self.give_up)
 
@@ -290,13 +315,19 @@ class Side:
     def write_eof(self) -> None:
         if hasattr(self.transport, "can_write_eof") and self.transport.can_write_eof():
             self.shut = True
+            self.graceful = not self.disturbed
             with contextlib.suppress(OSError):  # the peer was first
                 self.transport.write_eof()
 
     def close(self) -> None:
+        if not self.ended:
+            self.disturbed = True  # the other side's bytes may meet a closed socket
+        if not self.transport.is_closing():
+            self.graceful = not self.disturbed
         self.transport.close()
 
     def abort(self) -> None:
+        self.disturbed = self.dropped = True
         if hasattr(self.transport, "abort"):
             self.transport.abort()
         else:
@@ -308,6 +339,7 @@ class Side:
 
     def resume_reading(self) -> None:
         if self.life.reads(self):
+            self.resumed = True
             self.transport.resume_reading()
 
     def limits(self) -> None:
@@ -372,6 +404,7 @@ class Common(asyncio.BaseProtocol):
 
 class Plain(Common, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
+        self.side.must(type(data) is bytes, f"data is {type(data)}")
         self.side.on_data(data)
 
 
@@ -414,6 +447,7 @@ class Upgrading(Side):
         self.made = True
         self.run.open.add(self)
         self.transport = transport
+        self.run.transports.append(weakref.ref(transport))
         self.loop.call_later(1, self.finish)
         if not self.server:
             transport.write(self.HELLO)
@@ -648,9 +682,20 @@ class Life:
                 # It never will be: its peer went, or was cancelled, before it was told.
                 self.run.loop.call_later(0.3, self.unless_made, side)
         await self.over
+        self.judge(self.left)
+        self.judge(self.right)
         for each in self.tasks:
             each.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def judge(self, side: Side) -> None:
+        """What holds at the end of a life that ended in some order."""
+        other = side.other
+        if side.lost and not self.run.of_asyncio and hasattr(side.transport, "write"):
+            side.must(side.transport.get_write_buffer_size() == 0, "its buffer is not empty")
+        heard_the_end = side.ended and side.graceful and not (side.disturbed or side.blind)
+        if heard_the_end and other.graceful and not other.dropped:
+            side.must(side.received == other.written, "bytes are missing")
 
     def never_connected(self, task: asyncio.Task[None]) -> None:
         reason = None if task.cancelled() else task.exception()
@@ -771,6 +816,7 @@ class Run:
         self.trail = Trail(options.trail)
         self.random = random.Random(f"run {options.seed}")
         self.open: set[Side] = set()
+        self.transports: list[weakref.ref[Any]] = []
         self.started: dict[Life, float] = {}
         self.failures = 0
         self.count = 0
@@ -839,22 +885,24 @@ class Run:
         self.abandoned = True  # what is said from now on is of no interest
         del task, self.loop
         loop = None  # type: ignore[assignment]
-        self.check_descriptors(before)
+        self.check_what_is_left(before)
 
     def abandon(self) -> None:
         self.abandoned = True
         self.loop.stop()
 
-    def check_descriptors(self, before: dict[int, str]) -> None:
+    def check_what_is_left(self, before: dict[int, str]) -> None:
         deadline = time.monotonic() + HANG
         while True:
             gc.collect()
             left, _ = difference(before)
-            if not left:
+            self.transports = [each for each in self.transports if each() is not None]
+            if not left and not self.transports:
                 return
             if time.monotonic() > deadline:
                 self.failures += 1
-                print(f"seed {self.options.seed}: left open: {left}", flush=True)
+                held = [gc.get_referrers(each()) for each in self.transports]
+                print(f"seed {self.options.seed}: left open: {left}, held by: {held}", flush=True)
                 return
             time.sleep(0.01)
 
