@@ -25,7 +25,6 @@ import os
 import pkgutil
 import signal
 import socket
-import subprocess
 import sys
 import textwrap
 import threading
@@ -34,6 +33,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import ended
 import pytest
 
 # A shell that starts the tests in the background lets them ignore SIGINT, and so would
@@ -205,6 +205,9 @@ def no_leaks(warmed: None, request: pytest.FixtureRequest) -> Iterator[None]:
 def loop_name(request: pytest.FixtureRequest) -> str:
     """Which loop this run of the test is for."""
     name: str = request.param
+    mark = request.node.get_closest_marker("goloop_only")
+    if name == "asyncio" and mark is not None:
+        pytest.skip(mark.args[0])
     return name
 
 
@@ -277,12 +280,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def isolated(program: str, *arguments: str) -> str:
     """Runs a program that may crash the interpreter; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = ("-X", "faulthandler", "-c", textwrap.dedent(program), *arguments)
+    done = ended.python(*command, limit=300, apart=True)
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout
 

@@ -18,7 +18,8 @@ def run(program: str, path: Path, *words: object) -> None:
     """Runs a fuzzer; tells what it did last if it failed, or its interpreter died."""
     # Memory that was freed is filled, so that using it is noticed.
     command = [str(HERE / program), "--trail", str(path / "trail")]
-    done = ended.python(*command, *map(str, words), limit=LIMIT, PYTHONMALLOC="debug")
+    memory = os.environ.get("PYTHONMALLOC", "debug")
+    done = ended.python(*command, *words, limit=LIMIT, PYTHONMALLOC=memory)
     if done.returncode != 0:
         last = "\n".join(trail.read(path / "trail"))
         pytest.fail(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}\nlast:\n{last}")

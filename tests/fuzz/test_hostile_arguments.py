@@ -35,7 +35,7 @@ def test_no_hostile_argument_crashes_or_hangs_the_process(kind: str, tmp_path: P
         done = ended.python(
             *(PROGRAM, "--types", kind, *WHICH, "--trail", path, "--first", first),
             limit=LIMIT,
-            PYTHONMALLOC="debug",
+            PYTHONMALLOC=os.environ.get("PYTHONMALLOC", "debug"),
         )
         if done.returncode == 0:
             break

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import ended
 import pytest
 
 Loop = asyncio.AbstractEventLoop
@@ -164,7 +163,5 @@ assert not ran
 
 
 def test_a_function_that_was_replaced_before_the_import_is_seen() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BEFORE], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ended.python("-c", BEFORE, apart=True)
     assert (done.returncode, done.stdout) == (0, "called\ncalled\n"), done.stderr

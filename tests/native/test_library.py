@@ -7,15 +7,14 @@ PRELUDE; it fails by an exception, a signal or the time limit.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 
 Compile = Callable[..., Path]
@@ -124,24 +123,11 @@ def run(shim: Path, golib: Path) -> Run:
         program: str, shim: Path = shim, golib: Path | None = golib, **environ: str
     ) -> subprocess.CompletedProcess[str]:
         # GOGC=1: the collector runs at every chance it gets.
-        variables = {**os.environ, "GOGC": "1", "SHIM": str(shim), **environ}
+        variables = {"GOGC": "1", "SHIM": str(shim), **environ}
         if golib is not None:
             variables["GOLIB"] = str(golib)
-        process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler=0", "-c", PRELUDE + program],
-            env=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            out, err = process.communicate(timeout=TIME_LIMIT)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # the children too
-            out, err = process.communicate()
-            pytest.fail(f"hangs\n{out}{err}")
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        command = ("-X", "faulthandler=0", "-c", PRELUDE + program)
+        return ended.python(*command, limit=TIME_LIMIT, apart=True, **variables)
 
     return run
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import ended
 import pytest
 
 PROGRAM = """
@@ -44,9 +45,7 @@ print(json.dumps(found))
 @pytest.mark.skipif(sys.platform != "linux", reason="timer slack is Linux's")
 @pytest.mark.forks
 def test_only_gos_own_threads_have_timer_slack() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ended.python("-c", PROGRAM, apart=True)
     if "PermissionError" in done.stderr:
         pytest.skip("reading another thread's timer slack needs CAP_SYS_NICE here")
     assert done.returncode == 0, done.stderr

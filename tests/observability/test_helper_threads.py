@@ -7,9 +7,9 @@ What a thread imports stands half made in sys.modules meanwhile, where other thr
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
+import ended
 import pytest
 
 PATIENCE = 60.0
@@ -34,13 +34,7 @@ import asyncio, time, goloop
 
 
 def program(text: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", PRELUDE + text],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env={**os.environ, **environment},
-    )
+    done = ended.python("-S", "-c", PRELUDE + text, apart=True, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -26,9 +26,10 @@ from goloop import _core
 from goloop._internal.observe import catalogue, metering
 from goloop._internal.observe.metering import Histogram, Metrics
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio counts nothing"
-)
+pytestmark = [
+    pytest.mark.goloop_only("asyncio counts nothing"),
+    pytest.mark.skipif(os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="of goloop alone"),
+]
 
 PATIENCE = 60.0
 PYBRIDGE = Path(__file__).parents[2] / "pybridge"
@@ -68,311 +69,270 @@ async def echo_server() -> asyncio.Server:
 # ---- counters ------------------------------------------------------------------------------
 
 
-def test_bytes_and_connections_of_streams() -> None:
-    async def main(loop: Any) -> None:
-        server = await echo_server()
-        counted = Counted(loop)
-        for _ in range(3):
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            for n in (1, 1000, 50_000):
-                writer.write(b"x" * n)
-                await reader.readexactly(n)
-            assert loop.metrics().connections_open == 2
-            writer.close()
-            await writer.wait_closed()
-            while loop.metrics().connections_open:
-                await asyncio.sleep(0)
-        figures = counted()
-        assert figures.bytes_sent == figures.bytes_received == 2 * 3 * 51_001
-        assert figures.connections_accepted == 3
-        # The small ones go as one; the large one may come in parts.
-        assert figures.writes >= 2 * 3 * 3
-        assert figures.reads >= 2 * 3 * 3
-        assert figures.connections_open == figures.write_buffer_bytes == 0
-        server.close()
-
-    run(main)
-
-
-def test_many_streams_at_once_are_counted() -> None:
-    # As many as go by io_uring, where there is one.
-    async def main(loop: Any) -> None:
-        server = await echo_server()
-        streams = [
-            await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(20)
-        ]
-        counted = Counted(loop)
-        for _ in range(10):
-            for _, writer in streams:
-                writer.write(b"y" * 100)
-            for reader, _ in streams:
-                await reader.readexactly(100)
-        figures = counted()
-        assert figures.bytes_sent == figures.bytes_received == 2 * 20 * 10 * 100
-        assert figures.reads == figures.writes == 2 * 20 * 10
-        assert loop.metrics().connections_open == 40
-        for _, writer in streams:
-            writer.close()
-        server.close()
-
-    run(main)
-
-
-def test_a_buffered_protocol_is_counted() -> None:
-    async def main(loop: Any) -> None:
-        class Sink(asyncio.BufferedProtocol):
-            def __init__(self) -> None:
-                self.buffer, self.got = bytearray(100_000), 0
-
-            def get_buffer(self, sizehint: int) -> bytearray:
-                return self.buffer
-
-            def buffer_updated(self, nbytes: int) -> None:
-                self.got += nbytes
-
-        a, b = socket.socketpair()
-        b.setblocking(False)
-        transport, sink = await loop.create_connection(Sink, sock=a)
-        counted = Counted(loop)
-        sent = 0
-        while sent < 1_000_000:
-            try:
-                sent += b.send(b"z" * 100_000)
-            except BlockingIOError:
-                await asyncio.sleep(0)
-        while sink.got < sent:
-            await asyncio.sleep(0)
-        assert counted().bytes_received == sent
-        transport.close()
-        b.close()
-
-    run(main)
-
-
-def test_the_sock_methods_are_counted() -> None:
-    async def main(loop: Any) -> None:
-        a, b = socket.socketpair()
-        a.setblocking(False)
-        b.setblocking(False)
-        counted = Counted(loop)
-        await loop.sock_sendall(a, b"x" * 500)
-        assert len(await loop.sock_recv(b, 300)) == 300
-        assert await loop.sock_recv_into(b, bytearray(1000)) == 200
-        figures = counted()
-        assert (figures.bytes_sent, figures.bytes_received) == (500, 500)
-        assert (figures.writes, figures.reads) == (1, 2)
-        a.close()
-        b.close()
-
-    run(main)
-
-
-def test_datagrams_are_counted() -> None:
-    async def main(loop: Any) -> None:
-        got: list[bytes] = []
-
-        class Sink(asyncio.DatagramProtocol):
-            def datagram_received(self, data: bytes, addr: Any) -> None:
-                got.append(data)
-
-        receiver, _ = await loop.create_datagram_endpoint(Sink, ("127.0.0.1", 0))
-        address = receiver.get_extra_info("sockname")
-        sender, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, None, address)
-        counted = Counted(loop)
-        for n in range(1, 11):
-            sender.sendto(b"d" * n)
-            while len(got) < n:
-                await asyncio.sleep(0)
-        figures = counted()
-        assert figures.bytes_sent == figures.bytes_received == 55
-        assert figures.writes == figures.reads == 10
-        sender.close()
-        receiver.close()
-
-    run(main)
-
-
-def test_what_the_kernel_has_not_taken_is_told() -> None:
-    async def main(loop: Any) -> None:
-        a, b = socket.socketpair()
-        transport, _ = await loop.create_connection(asyncio.Protocol, sock=a)
-        counted = Counted(loop)
-        transport.write(b"w" * 5_000_000)
-        await asyncio.sleep(0.01)
-        figures = loop.metrics()
-        assert figures.write_buffer_bytes == transport.get_write_buffer_size() > 0
-        assert figures.write_buffer_bytes + counted().bytes_sent == 5_000_000
-        b.close()
-        transport.abort()
-        await asyncio.sleep(0)
-
-    run(main)
-
-
-def test_refused_connections_and_unhandled_exceptions() -> None:
-    async def main(loop: Any) -> None:
-        loop.set_exception_handler(lambda loop, context: None)
-
-        def factory() -> asyncio.Protocol:
-            raise ZeroDivisionError
-
-        server = await loop.create_server(factory, "127.0.0.1", 0)
-        counted = Counted(loop)
-        for _ in range(2):
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            assert await reader.read() == b""
-            writer.close()
-        figures = counted()
-        assert figures.connections_accepted == figures.connections_refused == 2
-        loop.call_soon(factory)
-        await asyncio.sleep(0)
-        assert counted().unhandled_exceptions == 1
-        server.close()
-
-    run(main)
-
-
-def test_accepts_that_fail_are_counted() -> None:
-    async def main(loop: Any) -> None:
-        import resource
-
-        failed = asyncio.Event()
-        loop.set_exception_handler(lambda loop, context: failed.set())
-        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        counted = Counted(loop)
-        client = socket.socket()
-        client.setblocking(False)
-        low = os.dup(0)
-        os.close(low)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
-        try:
-            client.connect_ex(server.sockets[0].getsockname())
-            await asyncio.wait_for(failed.wait(), PATIENCE)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert counted().accept_failures == 1
-        client.close()
-        server.close()
-
-    run(main)
-
-
-def test_tls_handshakes_are_counted() -> None:
-    async def main(loop: Any) -> None:
-        loop.set_exception_handler(lambda loop, context: None)
-        server = await asyncio.start_server(
-            lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=server_context()
-        )
-        address = server.sockets[0].getsockname()
-        counted = Counted(loop)
-        _, writer = await asyncio.open_connection(
-            *address, ssl=client_context(), server_hostname="localhost"
-        )
+async def test_bytes_and_connections_of_streams(loop: Any) -> None:
+    server = await echo_server()
+    counted = Counted(loop)
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        for n in (1, 1000, 50_000):
+            writer.write(b"x" * n)
+            await reader.readexactly(n)
+        assert loop.metrics().connections_open == 2
         writer.close()
-        # Both ends count.
-        while counted().tls_handshakes < 2:
-            await asyncio.sleep(0.001)
-        assert counted().tls_handshake_failures == 0
-        with pytest.raises(ssl.SSLError):  # the certificate is nobody's
-            await asyncio.open_connection(*address, ssl=ssl.create_default_context())
-        while counted().tls_handshake_failures < 2:  # the client's, and the server's
-            await asyncio.sleep(0.001)
-        assert counted().tls_handshakes == 2
-        server.close()
-
-    run(main)
-
-
-def test_look_ups_are_counted() -> None:
-    async def main(loop: Any) -> None:
-        counted = Counted(loop)
-        asked = [asyncio.ensure_future(loop.getaddrinfo("localhost", port)) for port in (1, 2, 3)]
-        while loop.metrics().dns_in_flight < 3:
-            assert not any(each.done() for each in asked)
+        await writer.wait_closed()
+        while loop.metrics().connections_open:
             await asyncio.sleep(0)
-        await asyncio.gather(*asked)
-        figures = counted()
-        assert figures.dns_lookups == figures.dns_time.count == 3
-        assert 0 < figures.dns_time.mean <= figures.dns_time.max
-        assert loop.metrics().dns_in_flight == 0
-
-    run(main)
-
-
-def test_children_are_counted() -> None:
-    async def main(loop: Any) -> None:
-        counted = Counted(loop)
-        children = [
-            await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE) for _ in range(2)
-        ]
-        assert loop.metrics().children == 2
-        for child in children:
-            child.stdin.close()
-            await child.wait()
-        assert counted().children_started == 2
-        assert loop.metrics().children == 0
-
-    run(main)
+    figures = counted()
+    assert figures.bytes_sent == figures.bytes_received == 2 * 3 * 51_001
+    assert figures.connections_accepted == 3
+    # The small ones go as one; the large one may come in parts.
+    assert figures.writes >= 2 * 3 * 3
+    assert figures.reads >= 2 * 3 * 3
+    assert figures.connections_open == figures.write_buffer_bytes == 0
+    server.close()
 
 
-def test_calls_timers_and_tasks_are_counted() -> None:
-    async def main(loop: Any) -> None:
-        counted = Counted(loop)
-        handles = [loop.call_later(1000, print) for _ in range(50)]
-        assert (loop.metrics().timers, loop.metrics().tasks) == (50, 1)
-        for handle in handles:
-            handle.cancel()
-        assert loop.metrics().timers == 0
-        assert loop.metrics().timers_max >= 50
-        for _ in range(200):
-            loop.call_soon(int)
-        assert loop.metrics().ready == 200
+async def test_many_streams_at_once_are_counted(loop: Any) -> None:
+    # As many as go by io_uring, where there is one.
+    server = await echo_server()
+    streams = [await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(20)]
+    counted = Counted(loop)
+    for _ in range(10):
+        for _, writer in streams:
+            writer.write(b"y" * 100)
+        for reader, _ in streams:
+            await reader.readexactly(100)
+    figures = counted()
+    assert figures.bytes_sent == figures.bytes_received == 2 * 20 * 10 * 100
+    assert figures.reads == figures.writes == 2 * 20 * 10
+    assert loop.metrics().connections_open == 40
+    for _, writer in streams:
+        writer.close()
+    server.close()
+
+
+async def test_a_buffered_protocol_is_counted(loop: Any) -> None:
+    class Sink(asyncio.BufferedProtocol):
+        def __init__(self) -> None:
+            self.buffer, self.got = bytearray(100_000), 0
+
+        def get_buffer(self, sizehint: int) -> bytearray:
+            return self.buffer
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.got += nbytes
+
+    a, b = socket.socketpair()
+    b.setblocking(False)
+    transport, sink = await loop.create_connection(Sink, sock=a)
+    counted = Counted(loop)
+    sent = 0
+    while sent < 1_000_000:
+        try:
+            sent += b.send(b"z" * 100_000)
+        except BlockingIOError:
+            await asyncio.sleep(0)
+    while sink.got < sent:
         await asyncio.sleep(0)
-        assert loop.metrics().ready_max >= 200
-        threads = [
-            threading.Thread(target=lambda: [loop.call_soon_threadsafe(int) for _ in range(100)])
-            for _ in range(3)
-        ]
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
-            await asyncio.sleep(0.001)
-        assert counted().threadsafe_calls == 300
-        before = loop.metrics().iterations
-        for _ in range(500):
-            await asyncio.sleep(0)
-        assert loop.metrics().iterations - before == 500
+    assert counted().bytes_received == sent
+    transport.close()
+    b.close()
 
-    run(main)
+
+async def test_the_sock_methods_are_counted(loop: Any) -> None:
+    a, b = socket.socketpair()
+    a.setblocking(False)
+    b.setblocking(False)
+    counted = Counted(loop)
+    await loop.sock_sendall(a, b"x" * 500)
+    assert len(await loop.sock_recv(b, 300)) == 300
+    assert await loop.sock_recv_into(b, bytearray(1000)) == 200
+    figures = counted()
+    assert (figures.bytes_sent, figures.bytes_received) == (500, 500)
+    assert (figures.writes, figures.reads) == (1, 2)
+    a.close()
+    b.close()
+
+
+async def test_datagrams_are_counted(loop: Any) -> None:
+    got: list[bytes] = []
+
+    class Sink(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            got.append(data)
+
+    receiver, _ = await loop.create_datagram_endpoint(Sink, ("127.0.0.1", 0))
+    address = receiver.get_extra_info("sockname")
+    sender, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, None, address)
+    counted = Counted(loop)
+    for n in range(1, 11):
+        sender.sendto(b"d" * n)
+        while len(got) < n:
+            await asyncio.sleep(0)
+    figures = counted()
+    assert figures.bytes_sent == figures.bytes_received == 55
+    assert figures.writes == figures.reads == 10
+    sender.close()
+    receiver.close()
+
+
+async def test_what_the_kernel_has_not_taken_is_told(loop: Any) -> None:
+    a, b = socket.socketpair()
+    transport, _ = await loop.create_connection(asyncio.Protocol, sock=a)
+    counted = Counted(loop)
+    transport.write(b"w" * 5_000_000)
+    await asyncio.sleep(0.01)
+    figures = loop.metrics()
+    assert figures.write_buffer_bytes == transport.get_write_buffer_size() > 0
+    assert figures.write_buffer_bytes + counted().bytes_sent == 5_000_000
+    b.close()
+    transport.abort()
+    await asyncio.sleep(0)
+
+
+async def test_refused_connections_and_unhandled_exceptions(loop: Any) -> None:
+    loop.set_exception_handler(lambda loop, context: None)
+
+    def factory() -> asyncio.Protocol:
+        raise ZeroDivisionError
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    counted = Counted(loop)
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await reader.read() == b""
+        writer.close()
+    figures = counted()
+    assert figures.connections_accepted == figures.connections_refused == 2
+    loop.call_soon(factory)
+    await asyncio.sleep(0)
+    assert counted().unhandled_exceptions == 1
+    server.close()
+
+
+async def test_accepts_that_fail_are_counted(loop: Any) -> None:
+    import resource
+
+    failed = asyncio.Event()
+    loop.set_exception_handler(lambda loop, context: failed.set())
+    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    counted = Counted(loop)
+    client = socket.socket()
+    client.setblocking(False)
+    low = os.dup(0)
+    os.close(low)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+    try:
+        client.connect_ex(server.sockets[0].getsockname())
+        await asyncio.wait_for(failed.wait(), PATIENCE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert counted().accept_failures == 1
+    client.close()
+    server.close()
+
+
+async def test_tls_handshakes_are_counted(loop: Any) -> None:
+    loop.set_exception_handler(lambda loop, context: None)
+    server = await asyncio.start_server(
+        lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=server_context()
+    )
+    address = server.sockets[0].getsockname()
+    counted = Counted(loop)
+    _, writer = await asyncio.open_connection(
+        *address, ssl=client_context(), server_hostname="localhost"
+    )
+    writer.close()
+    # Both ends count.
+    while counted().tls_handshakes < 2:
+        await asyncio.sleep(0.001)
+    assert counted().tls_handshake_failures == 0
+    with pytest.raises(ssl.SSLError):  # the certificate is nobody's
+        await asyncio.open_connection(*address, ssl=ssl.create_default_context())
+    while counted().tls_handshake_failures < 2:  # the client's, and the server's
+        await asyncio.sleep(0.001)
+    assert counted().tls_handshakes == 2
+    server.close()
+
+
+async def test_look_ups_are_counted(loop: Any) -> None:
+    counted = Counted(loop)
+    asked = [asyncio.ensure_future(loop.getaddrinfo("localhost", port)) for port in (1, 2, 3)]
+    while loop.metrics().dns_in_flight < 3:
+        assert not any(each.done() for each in asked)
+        await asyncio.sleep(0)
+    await asyncio.gather(*asked)
+    figures = counted()
+    assert figures.dns_lookups == figures.dns_time.count == 3
+    assert 0 < figures.dns_time.mean <= figures.dns_time.max
+    assert loop.metrics().dns_in_flight == 0
+
+
+async def test_children_are_counted(loop: Any) -> None:
+    counted = Counted(loop)
+    children = [
+        await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE) for _ in range(2)
+    ]
+    assert loop.metrics().children == 2
+    for child in children:
+        child.stdin.close()
+        await child.wait()
+    assert counted().children_started == 2
+    assert loop.metrics().children == 0
+
+
+async def test_calls_timers_and_tasks_are_counted(loop: Any) -> None:
+    counted = Counted(loop)
+    handles = [loop.call_later(1000, print) for _ in range(50)]
+    assert (loop.metrics().timers, loop.metrics().tasks) == (50, 1)
+    for handle in handles:
+        handle.cancel()
+    assert loop.metrics().timers == 0
+    assert loop.metrics().timers_max >= 50
+    for _ in range(200):
+        loop.call_soon(int)
+    assert loop.metrics().ready == 200
+    await asyncio.sleep(0)
+    assert loop.metrics().ready_max >= 200
+    threads = [
+        threading.Thread(target=lambda: [loop.call_soon_threadsafe(int) for _ in range(100)])
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        await asyncio.sleep(0.001)
+    assert counted().threadsafe_calls == 300
+    before = loop.metrics().iterations
+    for _ in range(500):
+        await asyncio.sleep(0)
+    assert loop.metrics().iterations - before == 500
 
 
 # ---- times ---------------------------------------------------------------------------------
 
 
-def test_busy_and_idle_are_the_time_that_has_passed() -> None:
-    async def main(loop: Any) -> None:
-        await asyncio.sleep(0.001)
-        began, counted = time.monotonic(), Counted(loop)
-        spun = 0.0
-        for _ in range(5):
-            start = time.monotonic()
-            while time.monotonic() - start < 0.01:
-                pass
-            spun += time.monotonic() - start
-            await asyncio.sleep(0.01)
-        figures, passed = counted(), time.monotonic() - began
-        # The present iteration is not over: what it has spun counts when it is.
-        assert figures.time_busy + figures.time_idle <= passed + 0.05
-        assert figures.time_busy + figures.time_idle >= 9 * 0.01
-        assert figures.time_idle >= 4 * 0.01
-        assert figures.time_busy >= 0.01 * 4
-        assert 0 < figures.utilization < 1
-        assert figures.iteration_time.max >= 0.01
-        assert figures.timer_lateness.count == 5
-        assert figures.poll_time.count == figures.turns
-
-    run(main)
+async def test_busy_and_idle_are_the_time_that_has_passed(loop: Any) -> None:
+    await asyncio.sleep(0.001)
+    began, counted = time.monotonic(), Counted(loop)
+    spun = 0.0
+    for _ in range(5):
+        start = time.monotonic()
+        while time.monotonic() - start < 0.01:
+            pass
+        spun += time.monotonic() - start
+        await asyncio.sleep(0.01)
+    figures, passed = counted(), time.monotonic() - began
+    # The present iteration is not over: what it has spun counts when it is.
+    assert figures.time_busy + figures.time_idle <= passed + 0.05
+    assert figures.time_busy + figures.time_idle >= 9 * 0.01
+    assert figures.time_idle >= 4 * 0.01
+    assert figures.time_busy >= 0.01 * 4
+    assert 0 < figures.utilization < 1
+    assert figures.iteration_time.max >= 0.01
+    assert figures.timer_lateness.count == 5
+    assert figures.poll_time.count == figures.turns
 
 
 def test_time_outside_a_run_is_nobodys() -> None:
@@ -388,69 +348,60 @@ def test_time_outside_a_run_is_nobodys() -> None:
         assert figures.ready_wait.max < 0.5
 
 
-def test_lateness_is_how_late_a_timer_runs() -> None:
-    async def main(loop: Any) -> None:
-        counted = Counted(loop)
-        due = loop.time() + 0.01
-        ran = loop.create_future()
-        loop.call_at(due, lambda: ran.set_result(loop.time()))
-        while loop.time() < due + 0.05:  # the loop has no time for it
+async def test_lateness_is_how_late_a_timer_runs(loop: Any) -> None:
+    counted = Counted(loop)
+    due = loop.time() + 0.01
+    ran = loop.create_future()
+    loop.call_at(due, lambda: ran.set_result(loop.time()))
+    while loop.time() < due + 0.05:  # the loop has no time for it
+        pass
+    late = await ran - due
+    figures = counted()
+    assert figures.timer_lateness.count == 1
+    # The clock is read just before the callback, which has read it again.
+    assert 0.05 <= figures.timer_lateness.max <= late
+
+
+async def test_the_wait_in_the_ready_queue_is_told(loop: Any) -> None:
+    await asyncio.sleep(0.001)
+    counted = Counted(loop)
+
+    def first() -> None:
+        # What is ready behind this waits for its end.
+        end = time.monotonic() + 0.03
+        while time.monotonic() < end:
             pass
-        late = await ran - due
-        figures = counted()
-        assert figures.timer_lateness.count == 1
-        # The clock is read just before the callback, which has read it again.
-        assert 0.05 <= figures.timer_lateness.max <= late
 
-    run(main)
-
-
-def test_the_wait_in_the_ready_queue_is_told() -> None:
-    async def main(loop: Any) -> None:
-        await asyncio.sleep(0.001)
-        counted = Counted(loop)
-
-        def first() -> None:
-            # What is ready behind this waits for its end.
-            end = time.monotonic() + 0.03
-            while time.monotonic() < end:
-                pass
-
-        for _ in range(3):
-            await asyncio.sleep(0.001)  # a turn, after which the next entry is measured
-            loop.call_soon(first)
-            loop.call_soon(int)
-            await asyncio.sleep(0)
-            loop.call_soon(int)
-            loop.call_soon(first)
-            await asyncio.sleep(0)
-        assert counted().ready_wait.count >= 3
-
-    run(main)
+    for _ in range(3):
+        await asyncio.sleep(0.001)  # a turn, after which the next entry is measured
+        loop.call_soon(first)
+        loop.call_soon(int)
+        await asyncio.sleep(0)
+        loop.call_soon(int)
+        loop.call_soon(first)
+        await asyncio.sleep(0)
+    assert counted().ready_wait.count >= 3
 
 
-def test_an_entry_that_waits_behind_a_long_one_is_measured() -> None:
-    async def main(loop: Any) -> None:
-        ended = asyncio.Event()
+async def test_an_entry_that_waits_behind_a_long_one_is_measured(loop: Any) -> None:
+    ended = asyncio.Event()
 
-        def from_reader() -> None:
-            loop.remove_reader(a)
-            # The first entry after the poll is the one that is measured.
-            loop.call_soon(ended.set)
-            until = time.monotonic() + 0.03
-            while time.monotonic() < until:
-                pass
+    def from_reader() -> None:
+        loop.remove_reader(a)
+        # The first entry after the poll is the one that is measured.
+        loop.call_soon(ended.set)
+        until = time.monotonic() + 0.03
+        while time.monotonic() < until:
+            pass
 
-        a, b = socket.socketpair()
-        loop.add_reader(a, from_reader)
-        counted = Counted(loop)
-        b.send(b"x")
-        await ended.wait()
-        assert counted().ready_wait.max >= 0.03
-        a.close()
-        b.close()
-
-    run(main)
+    a, b = socket.socketpair()
+    loop.add_reader(a, from_reader)
+    counted = Counted(loop)
+    b.send(b"x")
+    await ended.wait()
+    assert counted().ready_wait.max >= 0.03
+    a.close()
+    b.close()
 
 
 # ---- histograms ------------------------------------------------------------------------------
@@ -502,24 +453,21 @@ def test_cumulative_counts_never_tell_too_many() -> None:
     assert told[-1][1] == len(values)
 
 
-def test_gos_and_cs_buckets_are_pythons() -> None:
-    async def main(loop: Any) -> None:
-        for _ in range(50):
-            await asyncio.sleep(0.001)
-        figures = loop.metrics()
-        for name in ("iteration_time", "poll_time", "timer_lateness", "events_per_turn"):
-            histogram = getattr(figures, name)
-            assert sum(histogram.buckets) == histogram.count > 0
-            lowest = sum(
-                n * (metering._BOUNDS[i - 1] if i else 0) for i, n in enumerate(histogram.buckets)
-            )
-            highest = sum(n * metering._BOUNDS[i] for i, n in enumerate(histogram.buckets))
-            assert lowest * histogram.scale <= histogram.sum * (1 + 1e-9)
-            assert histogram.sum <= highest * histogram.scale
-            last = max(i for i, n in enumerate(histogram.buckets) if n)
-            assert histogram.max <= metering._BOUNDS[last] * histogram.scale
-
-    run(main)
+async def test_gos_and_cs_buckets_are_pythons(loop: Any) -> None:
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+    figures = loop.metrics()
+    for name in ("iteration_time", "poll_time", "timer_lateness", "events_per_turn"):
+        histogram = getattr(figures, name)
+        assert sum(histogram.buckets) == histogram.count > 0
+        lowest = sum(
+            n * (metering._BOUNDS[i - 1] if i else 0) for i, n in enumerate(histogram.buckets)
+        )
+        highest = sum(n * metering._BOUNDS[i] for i, n in enumerate(histogram.buckets))
+        assert lowest * histogram.scale <= histogram.sum * (1 + 1e-9)
+        assert histogram.sum <= highest * histogram.scale
+        last = max(i for i, n in enumerate(histogram.buckets) if n)
+        assert histogram.max <= metering._BOUNDS[last] * histogram.scale
 
 
 # ---- snapshots -------------------------------------------------------------------------------
@@ -561,22 +509,18 @@ def test_every_figure_has_a_meaning_and_a_type() -> None:
         assert lines[at + 1].startswith('"""'), field.name
 
 
-def test_every_figure_has_a_value() -> None:
+async def test_every_figure_has_a_value(loop: Any) -> None:
     sources = {figure.field: figure.source for figure in catalogue.FIGURES}
-
-    async def main(loop: Any) -> None:
-        raw = loop._metrics()
-        told = catalogue.unpacked(raw)
-        # What Python counts is not there before the first time.
-        assert told.keys() <= sources.keys()
-        assert {sources[name] for name in sources.keys() - told.keys()} <= {"python", "process"}
-        assert {sources[name] for name in raw.keys() - {"counted"}} <= {"python"}
-        figures = loop.metrics()
-        assert figures.loops == 1
-        assert figures.go_heap_bytes > 0
-        assert figures.goroutines > 0
-
-    run(main)
+    raw = loop._metrics()
+    told = catalogue.unpacked(raw)
+    # What Python counts is not there before the first time.
+    assert told.keys() <= sources.keys()
+    assert {sources[name] for name in sources.keys() - told.keys()} <= {"python", "process"}
+    assert {sources[name] for name in raw.keys() - {"counted"}} <= {"python"}
+    figures = loop.metrics()
+    assert figures.loops == 1
+    assert figures.go_heap_bytes > 0
+    assert figures.goroutines > 0
 
 
 def test_a_closed_loop_tells_its_last_figures() -> None:
@@ -672,26 +616,21 @@ def test_loops_that_others_close_meanwhile_are_told_or_not() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_a_snapshot_from_another_thread_while_the_loop_sleeps() -> None:
-    async def main(loop: Any) -> None:
-        answers: list[Metrics] = []
-        thread = threading.Thread(target=lambda: answers.append(loop.metrics()))
-        loop.call_later(0.001, thread.start)
-        while not answers:
-            await asyncio.sleep(0.01)
-        thread.join()
-        assert answers[0].loops == 1
-
-    run(main)
+async def test_a_snapshot_from_another_thread_while_the_loop_sleeps(loop: Any) -> None:
+    answers: list[Metrics] = []
+    thread = threading.Thread(target=lambda: answers.append(loop.metrics()))
+    loop.call_later(0.001, thread.start)
+    while not answers:
+        await asyncio.sleep(0.01)
+    thread.join()
+    assert answers[0].loops == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_begins_at_nothing() -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            """
+    done = ended.python(
+        "-c",
+        """
 import asyncio, os, warnings
 warnings.simplefilter("ignore")
 import goloop
@@ -717,13 +656,8 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 kept.close()
 print("well")
 """,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
     )
-    assert done.stdout == "well\n", done.stderr
+    assert done.stdout == "well\n"
 
 
 def test_what_asks_often_leaves_nothing() -> None:

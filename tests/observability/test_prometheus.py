@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ended
 import prometheus_client
 import pytest
 from conftest import isolated
@@ -465,10 +466,7 @@ print("forked", scrape.is_alive())
 os.close(another)
 scrape.join()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", source, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout, done.stderr) == ("forked True\n", "")
+    assert ended.python("-c", source, tmp_path).stdout == "forked True\n"
 
 
 @pytest.mark.forks

@@ -179,10 +179,9 @@ async def test_five_hundred_children_at_once_give_output_and_exit_code(loop: Loo
         os.waitpid(-1, os.WNOHANG)
 
 
-async def test_many_children_leave_no_fd_and_no_zombie(loop: Loop, loop_name: str) -> None:
+@pytest.mark.goloop_only("nothing of asyncio's is to be proven")
+async def test_many_children_leave_no_fd_and_no_zombie(loop: Loop) -> None:
     """One after the other and some at once: no fd, no zombie, no child's output is left over."""
-    if loop_name == "asyncio":
-        pytest.skip("nothing of asyncio's is to be proven")
 
     async def plain() -> None:
         child = await asyncio.create_subprocess_exec("true")
@@ -248,12 +247,10 @@ async def test_a_child_that_somebody_else_has_waited_for_ends_with_255(
     assert "255" in caplog.text
 
 
+@pytest.mark.goloop_only("asyncio decides once per process")
 async def test_exit_codes_come_without_pidfds_too(
-    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio decides once per process")
-
     def refuse(pid: int, flags: int = 0) -> int:
         raise PermissionError
 
@@ -262,12 +259,8 @@ async def test_exit_codes_come_without_pidfds_too(
     assert await child.wait() == 9
 
 
-async def test_no_child_watcher_is_asked(
-    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio asks one before 3.14")
-
+@pytest.mark.goloop_only("asyncio asks one before 3.14")
+async def test_no_child_watcher_is_asked(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise AssertionError("asked for a child watcher")
 
@@ -277,11 +270,8 @@ async def test_no_child_watcher_is_asked(
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="3.14 has no child watchers")
-async def test_a_child_watcher_may_be_set(
-    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio asks it")
+@pytest.mark.goloop_only("asyncio asks it")
+async def test_a_child_watcher_may_be_set(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.get_event_loop_policy(), "_watcher", None, raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

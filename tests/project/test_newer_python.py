@@ -3,7 +3,6 @@ and says so."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import ended
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,15 +54,8 @@ def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    command = ("-W", "error", "-c", program)
+    done = ended.python(*command, apart=True, cwd=folder, PYTHONPATH=str(folder))
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 
 import goloop
@@ -714,11 +715,7 @@ def test_a_subinterpreter_is_refused() -> None:
     else:
         arguments = "[(), ('legacy',)]"
         expected = ["does not support loading in subinterpreters", legacy]
-    done = subprocess.run(
-        [sys.executable, "-c", SUBINTERPRETER.replace("{arguments}", arguments)],
-        capture_output=True,
-        text=True,
-    )
+    done = ended.python("-c", SUBINTERPRETER.replace("{arguments}", arguments), apart=True)
     assert done.returncode == 0, done.stderr
     *refused, last = done.stdout.splitlines()
     assert len(refused) == len(expected)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from typing import Any
 
+import ended
 import pytest
 
 from real_programs.programs import LOOP, Program, Programs, free_port, get, needs, workers_of
@@ -128,9 +127,7 @@ print(GoloopUvicornWorker.__base__.__module__.split("._")[0], GoloopUvicornWorke
 
 @pytest.mark.parametrize("package", ["uvicorn_worker", "uvicorn.workers"])
 def test_the_worker_is_that_of_the_package_that_is_there(package: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED, package], capture_output=True, text=True, check=False
-    )
+    done = ended.python("-c", IMPORTED, package, apart=True)
     wanted = {"loop": "goloop:new_event_loop", "http": "auto"}
     assert done.stdout == f"{package} {wanted}\n", done.stderr
 
@@ -142,7 +139,5 @@ import uvicorn.config
 del uvicorn.config.Config.get_loop_factory
 import goloop.uvicorn_worker
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert "ImportError: goloop.uvicorn_worker needs uvicorn 0.36 or later" in done.stderr
+    done = ended.python("-c", script)
+    assert "ImportError: goloop.uvicorn_worker needs uvicorn 0.36 or later" in done.stdout

@@ -47,15 +47,33 @@ def serves_on_goloop(server: Program, port: int, processes: int = 1, **expected:
     return output
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_uvicorn(programs: Programs, workers: int) -> None:
-    needs("uvicorn")
+ASGI = "plain_app:app --workers {workers}"
+GUNICORN = f"gunicorn {ASGI} --no-control-socket --bind 127.0.0.1:{{port}} -k"
+# Servers: the modules that they need, their words, and how many workers they have.
+SERVERS = [
+    ("uvicorn", f"uvicorn {ASGI} --port {{port}}", (1, 2)),
+    ("hypercorn", f"hypercorn {ASGI} --bind 127.0.0.1:{{port}}", (1, 2)),
+    ("granian", f"granian {ASGI} --port {{port}} --interface asgi", (1, 2)),
+    ("gunicorn.workers.gasgi", f"{GUNICORN} asgi", (2,)),
+    ("gunicorn uvicorn_worker", f"{GUNICORN} uvicorn_worker.UvicornWorker", (2,)),
+    ("gunicorn.workers.gasgi", f"{GUNICORN} goloop.workers.GoloopWorker", (2,)),
+    ("aiohttp", "aiohttp.web -H 127.0.0.1 -P {port} plain_web:make", (1,)),
+]
+
+
+@pytest.mark.parametrize(
+    ("modules", "words", "workers"),
+    [(modules, words, count) for modules, words, counts in SERVERS for count in counts],
+)
+def test_a_server_runs_on_goloop(
+    programs: Programs, modules: str, words: str, workers: int
+) -> None:
+    needs(*modules.split())
     port = free_port()
-    server = programs.python(
-        *GOLOOP, "-m", "uvicorn", "plain_app:app", "--port", str(port), "--workers", str(workers),
-        port=port,
-    )  # fmt: skip
-    serves_on_goloop(server, port, workers)
+    filled = words.format(port=port, workers=workers).split()
+    server = programs.python(*GOLOOP, "-m", *filled, port=port)
+    # These have a process beside their only worker.
+    serves_on_goloop(server, port, workers, children=modules in ("hypercorn", "granian"))
 
 
 def test_uvicorn_reloads_on_goloop(programs: Programs, tmp_path: Path) -> None:
@@ -103,46 +121,6 @@ def test_uvicorn_after_install(programs: Programs, tmp_path: Path, workers: int)
     serves_on_goloop(server, port, workers)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_hypercorn(programs: Programs, workers: int) -> None:
-    needs("hypercorn")
-    port = free_port()
-    server = programs.python(
-        *GOLOOP, "-m", "hypercorn", "plain_app:app", "--bind", f"127.0.0.1:{port}",
-        "--workers", str(workers), port=port,
-    )  # fmt: skip
-    serves_on_goloop(server, port, workers, children=True)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_granian(programs: Programs, workers: int) -> None:
-    needs("granian")
-    port = free_port()
-    server = programs.python(
-        *GOLOOP, "-m", "granian", "--interface", "asgi", "plain_app:app", "--port", str(port),
-        "--workers", str(workers), port=port,
-    )  # fmt: skip
-    serves_on_goloop(server, port, workers, children=True)
-
-
-WORKERS = {
-    "asgi": "gunicorn.workers.gasgi",
-    "uvicorn_worker.UvicornWorker": "uvicorn_worker",
-    "goloop.workers.GoloopWorker": "gunicorn.workers.gasgi",
-}
-
-
-@pytest.mark.parametrize("worker", WORKERS)
-def test_gunicorn(programs: Programs, worker: str) -> None:
-    needs("gunicorn", WORKERS[worker])
-    port = free_port()
-    server = programs.python(
-        *GOLOOP, "-m", "gunicorn", "plain_app:app", "-k", worker, "--no-control-socket",
-        "--bind", f"127.0.0.1:{port}", "--workers", "2", port=port,
-    )  # fmt: skip
-    serves_on_goloop(server, port, 2)
-
-
 def test_gunicorn_executes_itself_anew_on_goloop(programs: Programs) -> None:
     """USR2: a second master, with workers of its own; the first may go."""
     needs("gunicorn.workers.gasgi")
@@ -167,16 +145,6 @@ def test_gunicorn_executes_itself_anew_on_goloop(programs: Programs) -> None:
         assert time.monotonic() < deadline, server.output
         time.sleep(0.05)
     os.kill(int(pid.read_text()), signal.SIGTERM)
-
-
-def test_aiohttp_web(programs: Programs) -> None:
-    needs("aiohttp")
-    port = free_port()
-    server = programs.python(
-        *GOLOOP, "-m", "aiohttp.web", "-H", "127.0.0.1", "-P", str(port), "plain_web:make",
-        port=port,
-    )  # fmt: skip
-    serves_on_goloop(server, port)
 
 
 CHILDREN = """

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
+import ended
 import exits
 import pytest
 
@@ -52,16 +51,9 @@ print("ends", flush=True)
 @pytest.mark.parametrize("slow", ["c", "python"])
 @pytest.mark.parametrize("gives_up", ["0", "0.1"])
 def test_a_loop_that_python_s_end_has_stopped_is_not_blocked(slow: str, gives_up: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, slow],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env={**os.environ, "GOLOOP_WATCHDOG": "0.05", "GOLOOP_WATCHDOG_ABORT": gives_up},
-    )
-    assert done.stdout == "ends\n"
-    assert done.stderr == ""
-    assert done.returncode == 0
+    environ = {"GOLOOP_WATCHDOG": "0.05", "GOLOOP_WATCHDOG_ABORT": gives_up}
+    done = ended.python("-c", PROGRAM, slow, **environ)
+    assert (done.returncode, done.stdout) == (0, "ends\n")
 
 
 @pytest.mark.parametrize("seed", range(1000, 1008))

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import inspect
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
+import ended
 import pytest
 
 SCENARIOS = Path(__file__).resolve().parent / "fork_scenarios.py"
@@ -42,24 +40,12 @@ def scenario_names() -> list[str]:
 def run(name: str, limit: float, **environ: str) -> None:
     """Runs a scenario; it must end well, and so must all that it forked."""
     # GOGC=1: Go's collector runs at every chance it gets, in every child.
-    process = subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", str(SCENARIOS), name],
-        env={**os.environ, "GOGC": "1", **environ},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+    done = ended.python(
+        *("-X", "faulthandler", SCENARIOS, name), limit=limit, **{"GOGC": "1", **environ}
     )
-    try:
-        output, _ = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        pytest.fail(f"{name} hangs\n{output}")
-    assert process.returncode == 0, f"{name} ended with {process.returncode}\n{output}"
-    assert "Traceback" not in output, output
-    assert "Warning" not in output, output
+    assert done.returncode == 0, f"{name} ended with {done.returncode}\n{done.stdout}"
+    assert "Traceback" not in done.stdout, done.stdout
+    assert "Warning" not in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("name", scenario_names())

@@ -189,12 +189,9 @@ async def test_a_full_buffer_of_a_closed_socket_reaches_no_other(
     far.close()
 
 
-async def test_the_transport_keeps_its_socket_open(
-    loop: Loop, loop_name: str, strangers: list[Pair]
-) -> None:
+@pytest.mark.goloop_only("asyncio's transport fails with EBADF")
+async def test_the_transport_keeps_its_socket_open(loop: Loop, strangers: list[Pair]) -> None:
     """As uvloop's does; asyncio's is lost as soon as it sends."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's transport fails with EBADF")
     near, far = tcp_pair()
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     number = near.fileno()
@@ -314,9 +311,8 @@ async def test_a_datagram_socket_is_detached(loop: Loop, loop_name: str) -> None
     target.close()
 
 
-async def test_a_datagram_transport_keeps_its_socket_open(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's transport fails with EBADF")
+@pytest.mark.goloop_only("asyncio's transport fails with EBADF")
+async def test_a_datagram_transport_keeps_its_socket_open(loop: Loop) -> None:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
     number = sock.fileno()
@@ -381,9 +377,8 @@ async def test_a_transport_over_another_object_sends_nothing_to_its_numbers_next
 # ---- listeners ---------------------------------------------------------------------------
 
 
-async def test_a_listening_socket_is_closed_by_its_owner(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's server can't be closed then: Invalid file descriptor: -1")
+@pytest.mark.goloop_only("asyncio's server can't be closed then: Invalid file descriptor: -1")
+async def test_a_listening_socket_is_closed_by_its_owner(loop: Loop) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     address = listening.getsockname()
     server = await loop.create_server(Recorder, sock=listening)
@@ -406,12 +401,11 @@ async def test_a_listening_socket_is_closed_by_its_owner(loop: Loop, loop_name: 
 
 
 @pytest.mark.parametrize("buffering", [0, -1])
+@pytest.mark.goloop_only("asyncio reads what it finds behind the number")
 async def test_a_pipe_that_its_owner_closes_reads_nothing_of_its_successor(
-    loop: Loop, loop_name: str, buffering: int, errors: Errors
+    loop: Loop, buffering: int, errors: Errors
 ) -> None:
     """asyncio goes on with the number, which is a stranger's."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio reads what it finds behind the number")
     reading, writing = os.pipe()
     pipe = open(reading, "rb", buffering)  # noqa: SIM115
     transport, protocol = await loop.connect_read_pipe(Recorder, pipe)
@@ -529,12 +523,9 @@ async def test_a_stream_lets_go_of_its_socket(loop: Loop) -> None:
     far.close()
 
 
-def test_a_connection_that_another_thread_ends_while_go_is_at_work(
-    loop: Loop, loop_name: str
-) -> None:
+@pytest.mark.goloop_only("asyncio's transport is closed under its own selector")
+def test_a_connection_that_another_thread_ends_while_go_is_at_work(loop: Loop) -> None:
     """The reactor looks at the socket object as long as it knows the stream."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's transport is closed under its own selector")
     near, far = tcp_pair()
     transport, protocol = loop.run_until_complete(loop.create_connection(Recorder, sock=near))
     del near

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import struct
-import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 
 import goloop
@@ -37,14 +36,7 @@ def peeked_fields() -> list[str]:
 
 
 def run_python(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = ended.python("-W", "error", "-c", code, apart=True, **environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.strip()
@@ -161,15 +153,8 @@ def test_the_environment_chooses_the_stdlibs_classes() -> None:
 
 def test_random_programs_agree_on_the_fallback() -> None:
     script = Path(__file__).parents[1] / "random_programs" / "run.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--count", "100"],
-        env={**os.environ, "GOLOOP_TASKS": "stdlib"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = ended.python(script, "--count", 100, GOLOOP_TASKS="stdlib")
+    assert done.returncode == 0, done.stdout
 
 
 def debug_section(path: Path) -> tuple[int, ...] | None:

@@ -24,32 +24,29 @@ def yields(what: object) -> Generator[object, Any, Any]:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("future", FUTURES)
-def test_each_kind_of_task_awaits_each_kind_of_future(
+async def test_each_kind_of_task_awaits_each_kind_of_future(
     loop: asyncio.AbstractEventLoop, task: Any, future: Any
 ) -> None:
     async def wait(what: Any) -> Any:
         return await what
 
-    async def main() -> None:
-        for prepare, expected in (
-            (lambda f: f.set_result("r"), "r"),
-            (lambda f: f.set_exception(KeyError("k")), KeyError),
-            (lambda f: f.cancel("c"), asyncio.CancelledError),
-        ):
-            awaited = future(loop=loop)
-            tasks = [task(wait(awaited), loop=loop) for _ in range(2)]
-            outer = [cls(wait(tasks[0]), loop=loop) for cls in TASKS]
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            loop.call_soon(prepare, awaited)
-            for each in (*tasks, *outer):
-                if isinstance(expected, str):
-                    assert await each == expected
-                else:
-                    with pytest.raises(expected):
-                        await each
-
-    loop.run_until_complete(main())
+    for prepare, expected in (
+        (lambda f: f.set_result("r"), "r"),
+        (lambda f: f.set_exception(KeyError("k")), KeyError),
+        (lambda f: f.cancel("c"), asyncio.CancelledError),
+    ):
+        awaited = future(loop=loop)
+        tasks = [task(wait(awaited), loop=loop) for _ in range(2)]
+        outer = [cls(wait(tasks[0]), loop=loop) for cls in TASKS]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        loop.call_soon(prepare, awaited)
+        for each in (*tasks, *outer):
+            if isinstance(expected, str):
+                assert await each == expected
+            else:
+                with pytest.raises(expected):
+                    await each
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -206,7 +203,7 @@ def test_system_exit_and_keyboard_interrupt_leave_the_loop(
     loop.run_until_complete(asyncio.sleep(0))
 
 
-def test_debug_mode_may_come_and_go(loop: asyncio.AbstractEventLoop) -> None:
+async def test_debug_mode_may_come_and_go(loop: asyncio.AbstractEventLoop) -> None:
     async def child() -> int:
         for _ in range(4):
             await asyncio.sleep(0)
@@ -214,16 +211,13 @@ def test_debug_mode_may_come_and_go(loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon(future.set_result, 3)
         return int(await future)
 
-    async def main() -> None:
-        tasks = [loop.create_task(child()) for _ in range(2)]
-        for _ in range(3):
-            await asyncio.sleep(0)
-            loop.set_debug(not loop.get_debug())
-            tasks.append(loop.create_task(child()))
-        assert await asyncio.gather(*tasks) == [3] * 5
-        loop.set_debug(False)
-
-    loop.run_until_complete(main())
+    tasks = [loop.create_task(child()) for _ in range(2)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        loop.set_debug(not loop.get_debug())
+        tasks.append(loop.create_task(child()))
+    assert await asyncio.gather(*tasks) == [3] * 5
+    loop.set_debug(False)
 
 
 def test_run_coroutine_threadsafe_runs_the_coroutine_in_a_task(

@@ -61,14 +61,13 @@ def test_tasks_of_two_loops_are_told_apart(loop_factory: Factory) -> None:
         second.close()
 
 
-def test_goloops_and_asyncios_tasks_are_listed_together(loop: asyncio.AbstractEventLoop) -> None:
-    async def main() -> None:
-        classes: list[Any] = [asyncio.Task, goloop.Task]
-        tasks = {cls(asyncio.sleep(0), loop=loop) for cls in classes}
-        assert asyncio.all_tasks() == {asyncio.current_task(), *tasks}
-        await asyncio.wait(tasks)
-
-    loop.run_until_complete(main())
+async def test_goloops_and_asyncios_tasks_are_listed_together(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    classes: list[Any] = [asyncio.Task, goloop.Task]
+    tasks = {cls(asyncio.sleep(0), loop=loop) for cls in classes}
+    assert asyncio.all_tasks() == {asyncio.current_task(), *tasks}
+    await asyncio.wait(tasks)
 
 
 def test_a_task_outlives_its_thread_and_is_still_listed(loop: asyncio.AbstractEventLoop) -> None:
@@ -85,18 +84,14 @@ def test_a_task_outlives_its_thread_and_is_still_listed(loop: asyncio.AbstractEv
 @pytest.mark.skipif(
     sys.version_info >= (3, 14), reason="from Python 3.14 on asyncio lists tasks itself"
 )
-def test_asyncios_set_shows_the_tasks(loop: asyncio.AbstractEventLoop) -> None:
+async def test_asyncios_set_shows_the_tasks(loop: asyncio.AbstractEventLoop) -> None:
     tasks: Any = asyncio.tasks
     kept = tasks._scheduled_tasks if sys.version_info >= (3, 12) else tasks._all_tasks
-
-    async def main() -> None:
-        me = asyncio.current_task()
-        assert me in kept
-        assert me in list(kept)
-        assert len(kept) >= 1
-        assert "x" not in kept
-
-    loop.run_until_complete(main())
+    me = asyncio.current_task()
+    assert me in kept
+    assert me in list(kept)
+    assert len(kept) >= 1
+    assert "x" not in kept
 
 
 def test_current_task_is_there_in_steps_only(loop: asyncio.AbstractEventLoop) -> None:
@@ -133,18 +128,15 @@ def test_current_task_is_there_in_steps_only(loop: asyncio.AbstractEventLoop) ->
     assert asyncio.current_task(loop) is None
 
 
-def test_the_current_task_of_a_loop_is_seen_from_another_thread(
+async def test_the_current_task_of_a_loop_is_seen_from_another_thread(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    async def main() -> None:
-        me = asyncio.current_task()
-        seen: list[object] = []
-        thread = threading.Thread(target=lambda: seen.append(asyncio.current_task(loop)))
-        thread.start()
-        thread.join()
-        assert seen == [me]
-
-    loop.run_until_complete(main())
+    me = asyncio.current_task()
+    seen: list[object] = []
+    thread = threading.Thread(target=lambda: seen.append(asyncio.current_task(loop)))
+    thread.start()
+    thread.join()
+    assert seen == [me]
 
 
 def test_a_thread_that_looks_for_the_current_task_does_not_disturb_steps(

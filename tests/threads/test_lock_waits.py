@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import ended
 import pytest
 
 pytestmark = [
@@ -88,14 +89,5 @@ def test_who_waits_is_let_in(between: str, tmp_path: Path) -> None:
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     command = [*shlex.split(compiler), "-D_GNU_SOURCE", "-fPIC", "-shared", "-pthread"]
     subprocess.run([*command, str(source), "-o", str(library)], check=True)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "LD_PRELOAD": str(library)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = ended.python("-c", PROGRAM, limit=110, LD_PRELOAD=str(library))
     assert (done.returncode, done.stdout) == (0, "")

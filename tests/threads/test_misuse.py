@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -246,17 +244,9 @@ def test_the_running_task_is_seen_from_everywhere() -> None:
 
 
 def program(text: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-X", "faulthandler", "-c", SERVES + text],
-        # At the end daemon threads stand still, and so do their loops.
-        env={**os.environ, "GOLOOP_WATCHDOG": "0"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = ("-W", "ignore", "-X", "faulthandler", "-c", SERVES + text)
+    # At the end daemon threads stand still, and so do their loops.
+    done = ended.python(*command, GOLOOP_WATCHDOG="0")
     assert done.returncode == 0, done.stdout
     return done.stdout
 

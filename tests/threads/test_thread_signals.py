@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 
+import ended
 import pytest
 
 pytestmark = pytest.mark.skipif(
@@ -44,15 +43,9 @@ assert defaults == [signal.default_int_handler, signal.SIG_DFL]
 
 
 def run(program: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", BEGIN + textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == status, f"{done.returncode}: {done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
+    done = ended.python("-X", "faulthandler", "-c", BEGIN + textwrap.dedent(program))
+    assert done.returncode == status, f"{done.returncode}: {done.stdout}"
+    return done.stdout
 
 
 def test_sigint_cancels_all_and_raises_keyboard_interrupt() -> None:

@@ -198,10 +198,9 @@ async def test_sendfile_goes_through_the_fallback(loop: Loop, tmp_path: Path) ->
 # ---- the path ----------------------------------------------------------------------------
 
 
+@pytest.mark.goloop_only("asyncio has one path")
 def test_diagnostics_tell_which_path_tls_takes(loop_name: str) -> None:
     """GOLOOP_TLS decides, and what decides is told."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio has one path")
     import goloop
 
     state = goloop.diagnostics()["tls"]

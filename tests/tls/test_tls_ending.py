@@ -300,10 +300,10 @@ async def test_a_buffered_protocol_takes_over_amid_the_data(loop: Loop) -> None:
     await working
 
 
-async def test_the_handshake_ends_though_reading_is_paused(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio keeps the client's last message until something is written or read")
-
+@pytest.mark.goloop_only(
+    "asyncio keeps the client's last message until something is written or read"
+)
+async def test_the_handshake_ends_though_reading_is_paused(loop: Loop) -> None:
     def peer_does(peer: Peer) -> None:
         peer.write(b"first word")
         peer.unwrap()
@@ -323,10 +323,8 @@ async def test_the_handshake_ends_though_reading_is_paused(loop: Loop, loop_name
     await working
 
 
-async def test_close_ends_where_the_peer_ended_during_a_pause(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio waits for a resume_reading() that cannot come")
-
+@pytest.mark.goloop_only("asyncio waits for a resume_reading() that cannot come")
+async def test_close_ends_where_the_peer_ended_during_a_pause(loop: Loop) -> None:
     def peer_does(peer: Peer) -> None:
         assert peer.read_exactly(2) == b"go"
         peer.write(b"nobody reads this")
@@ -342,11 +340,8 @@ async def test_close_ends_where_the_peer_ended_during_a_pause(loop: Loop, loop_n
     assert protocol.data == b""
 
 
-async def test_abort_ends_a_connection_that_waits_after_two_closes(
-    loop: Loop, loop_name: str
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's transport forgets its protocol at the second close()")
+@pytest.mark.goloop_only("asyncio's transport forgets its protocol at the second close()")
+async def test_abort_ends_a_connection_that_waits_after_two_closes(loop: Loop) -> None:
     peer_may_end = threading.Event()
 
     def peer_does(peer: Peer) -> None:
@@ -364,10 +359,9 @@ async def test_abort_ends_a_connection_that_waits_after_two_closes(
     await working
 
 
-async def test_the_reader_of_the_last_data_may_abort(loop: Loop, loop_name: str) -> None:
+@pytest.mark.goloop_only("asyncio goes on with the shutdown and reports that it cannot")
+async def test_the_reader_of_the_last_data_may_abort(loop: Loop) -> None:
     """Data held back by a pause comes after the end, and its reader may abort."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio goes on with the shutdown and reports that it cannot")
 
     def peer_does(peer: Peer) -> None:
         assert peer.read_exactly(2) == b"go"
@@ -389,10 +383,8 @@ async def test_the_reader_of_the_last_data_may_abort(loop: Loop, loop_name: str)
     assert protocol.data == b"last words"
 
 
-async def test_a_bytearray_serves_as_buffer(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio loses what it reads into the slice of a bytearray")
-
+@pytest.mark.goloop_only("asyncio loses what it reads into the slice of a bytearray")
+async def test_a_bytearray_serves_as_buffer(loop: Loop) -> None:
     def peer_does(peer: Peer) -> None:
         for _ in range(100):
             peer.tls.write(b"0123456789")

@@ -150,12 +150,9 @@ async def test_what_who_awaited_does_first(loop: Loop, loop_name: str, ends: Any
 
 
 @pytest.mark.parametrize("end", ["eof_received", "connection_lost"])
-async def test_the_end_comes_behind_the_data(
-    loop: Any, loop_name: str, ends: Any, end: str
-) -> None:
+@pytest.mark.goloop_only("reads at once")
+async def test_the_end_comes_behind_the_data(loop: Any, ends: Any, end: str) -> None:
     """The connection below ends before who awaited has run."""
-    if loop_name == "asyncio":
-        pytest.skip("reads at once")
     near, far = ends
     protocol = Noting()
     plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)

@@ -52,9 +52,8 @@ async def test_writing_to_a_peer_that_does_not_read_pauses_and_loses_nothing(loo
     assert digest == [written.hexdigest()]
 
 
-async def test_what_is_queued_below_tls_is_counted(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio counts what TLS holds, and not what the transport below does")
+@pytest.mark.goloop_only("asyncio counts what TLS holds, and not what the transport below does")
+async def test_what_is_queued_below_tls_is_counted(loop: Loop) -> None:
     release = threading.Event()
 
     def peer_does(peer: Peer) -> bytes:
@@ -111,9 +110,8 @@ async def test_one_number_decides_about_writing(
     await protocol.lost
 
 
-async def test_limits_go_back_to_those_below(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio leaves the limits of the transport below alone")
+@pytest.mark.goloop_only("asyncio leaves the limits of the transport below alone")
+async def test_limits_go_back_to_those_below(loop: Loop) -> None:
     protocol, working = await with_peer(loop, "client", Peer.read_all)
     below = protocol.transport._ssl_protocol._transport
     found = below.get_write_buffer_limits()

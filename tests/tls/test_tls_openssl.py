@@ -8,12 +8,12 @@ import os
 import shlex
 import ssl
 import subprocess
-import sys
 import sysconfig
 import threading
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 from conftest import LOOP_NAMES, Errors, tcp_pair
 from protocols import Recorder, turns
@@ -32,15 +32,8 @@ def test_a_library_that_stands_before_openssl_is_not_passed_by(tmp_path: Path, n
     command = [*shlex.split(compiler), "-fPIC", "-shared", "-nostdlib", str(source)]
     subprocess.run([*command, "-o", str(library)], check=True)
     preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(library)]))
-    done = subprocess.run(
-        [sys.executable, "-c", "import goloop; print(goloop.diagnostics()['tls'])"],
-        env={**os.environ, "LD_PRELOAD": preload},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    program = "import goloop; print(goloop.diagnostics()['tls'])"
+    done = ended.python("-c", program, apart=True, LD_PRELOAD=preload)
     if name == "something_else":
         assert done.stdout.strip() == "OpenSSL called directly", done.stderr
     else:

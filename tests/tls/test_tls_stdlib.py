@@ -6,10 +6,9 @@ Which path goloop takes is decided once in a process, so pytest runs in another 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import ended
 import pytest
 
 HERE = Path(__file__).resolve().parent
@@ -34,14 +33,7 @@ PARTS = (
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("files", PARTS.values(), ids=PARTS.keys())
 def test_tls_passes_its_tests_without_direct_calls_of_openssl(files: list[Path]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)],
-        env={**os.environ, "GOLOOP_TLS": "stdlib", "GOLOOP_TEST_LOOP": "goloop"},
-        cwd=HERE.parent,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=390,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+    pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    environ = {"GOLOOP_TLS": "stdlib", "GOLOOP_TEST_LOOP": "goloop"}
+    done = ended.python(*pytest, *files, limit=390, cwd=HERE.parent, **environ)
+    assert done.returncode == 0, done.stdout[-20_000:]

@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +19,7 @@ from tls_tools import Peer, client_context, server_context
 Loop = asyncio.AbstractEventLoop
 
 CLIENTS = 12
+turns_only = pytest.mark.goloop_only("asyncio does all that there is to do")
 
 
 @pytest.fixture
@@ -69,6 +71,41 @@ async def listening(loop: Any, accepted: list[Recorder]) -> tuple[Any, list[Peer
     return server, peers
 
 
+async def in_threads(loop: Loop, do: Callable[[Peer], Any], peers: list[Peer]) -> list[Any]:
+    """What each peer does, all at once."""
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        return await asyncio.gather(*[loop.run_in_executor(threads, do, peer) for peer in peers])
+
+
+def each_step(monkeypatch: pytest.MonkeyPatch, note: Callable[[Any], Any]) -> list[Any]:
+    """What `note` gives of each step of a handshake, from now on."""
+    from goloop._internal.tls.tls import TLSProtocol
+
+    steps: list[Any] = []
+    original = TLSProtocol._step_handshake
+
+    def noted(self: Any) -> None:
+        steps.append(note(self))
+        original(self)
+
+    monkeypatch.setattr(TLSProtocol, "_step_handshake", noted)
+    return steps
+
+
+def connecting(loop: Loop, factory: Callable[[], Any], sock: socket.socket) -> asyncio.Task[Any]:
+    """A client's connection that has begun, in the caller's context."""
+    sock.setblocking(False)
+    made = loop.create_connection(
+        factory, sock=sock, ssl=client_context(), server_hostname="localhost"
+    )
+    return asyncio.ensure_future(made)
+
+
+def reset(peer: Peer) -> None:
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
+    peer.sock.close()
+
+
 async def finish(loop: Loop, server: Any, peers: list[Peer], accepted: list[Recorder]) -> None:
     for peer in peers:
         peer.sock.close()
@@ -82,28 +119,17 @@ async def finish(loop: Loop, server: Any, peers: list[Peer], accepted: list[Reco
 async def test_each_iteration_does_one_handshake(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import goloop._internal.tls.tls
-
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
     iterations = Iterations(loop)
-    done: list[tuple[int, Any]] = []
-    original = goloop._internal.tls.tls.TLSProtocol._step_handshake
-
-    def counted(self: Any) -> None:
-        done.append((iterations.now, self._app_protocol))
-        original(self)
-
-    monkeypatch.setattr(goloop._internal.tls.tls.TLSProtocol, "_step_handshake", counted)
+    done = each_step(monkeypatch, lambda _: iterations.now)
     for peer in peers:
         hello(peer)
     await until(lambda: len(done) >= CLIENTS)
-    assert max(Counter(at for at, _ in done).values()) == 1
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        shaking = [loop.run_in_executor(threads, peer.handshake) for peer in peers]
-        await asyncio.gather(*shaking)
+    assert max(Counter(done).values()) == 1
+    await in_threads(loop, Peer.handshake, peers)
     await until(lambda: all(each.made.done() for each in accepted))
-    assert max(Counter(at for at, _ in done).values()) == 1
+    assert max(Counter(done).values()) == 1
     iterations.stop()
     await finish(loop, server, peers, accepted)
 
@@ -156,8 +182,7 @@ async def test_what_came_before_the_end_comes_before_the_end(loop: Loop) -> None
         peer.flush()
         peer.sock.shutdown(socket.SHUT_WR)
 
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        await asyncio.gather(*[loop.run_in_executor(threads, answer, peer) for peer in peers])
+    await in_threads(loop, answer, peers)
     await until(lambda: all(each.lost.done() for each in accepted))
     assert [bytes(each.data) for each in accepted] == [b"data"] * CLIENTS
     assert {tuple(each.names()) for each in accepted} == {("made", "data", "eof", "lost")}
@@ -174,13 +199,9 @@ async def test_a_peer_that_goes_while_it_waits_is_an_error_of_its_own(
     for peer in peers:
         hello(peer)
     for peer in peers[::2]:
-        if ending == "reset":
-            linger = bytes([1, 0, 0, 0, 0, 0, 0, 0])
-            peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        peer.sock.close()
+        reset(peer) if ending == "reset" else peer.sock.close()
     others = peers[1::2]
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        await asyncio.gather(*[loop.run_in_executor(threads, each.handshake) for each in others])
+    await in_threads(loop, Peer.handshake, others)
     await until(lambda: sum(each.made.done() for each in accepted) == len(others))
     await finish(loop, server, others, accepted)
 
@@ -189,24 +210,15 @@ async def test_a_peer_that_goes_while_it_waits_is_an_error_of_its_own(
 async def test_a_client_whose_connection_is_given_up_while_it_waits(loop: Loop) -> None:
     """The transports are aborted with handshakes in the queue."""
     pairs = [socket.socketpair() for _ in range(CLIENTS)]
-    connecting = []
-    for near, _ in pairs:
-        near.setblocking(False)
-        connecting.append(
-            asyncio.ensure_future(
-                loop.create_connection(
-                    Recorder, sock=near, ssl=client_context(), server_hostname="localhost"
-                )
-            )
-        )
+    tasks = [connecting(loop, Recorder, near) for near, _ in pairs]
     await turns(CLIENTS + 5)
     servers = [Peer(far, server_context(), server_side=True) for _, far in pairs]
     for peer in servers:
         assert peer.fill()
         hello(peer)
-    for task in connecting:
+    for task in tasks:
         task.cancel()
-    results = await asyncio.gather(*connecting, return_exceptions=True)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(each, asyncio.CancelledError) for each in results)
     for peer in servers:
         peer.sock.close()
@@ -224,23 +236,14 @@ async def test_a_turn_runs_in_the_connections_context(loop: Loop) -> None:
             super().connection_made(transport)
 
     pairs = [socket.socketpair() for _ in range(CLIENTS)]
-    connecting = []
+    tasks = []
     for number, (near, _) in enumerate(pairs):
-        near.setblocking(False)
         variable.set(number)
-        connecting.append(
-            asyncio.ensure_future(
-                loop.create_connection(
-                    Seeing, sock=near, ssl=client_context(), server_hostname="localhost"
-                )
-            )
-        )
+        tasks.append(connecting(loop, Seeing, near))
     variable.set(-1)
     servers = [Peer(far, server_context(), server_side=True) for _, far in pairs]
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        shaking = [loop.run_in_executor(threads, peer.handshake) for peer in servers]
-        await asyncio.gather(*shaking)
-    made = await asyncio.gather(*connecting)
+    await in_threads(loop, Peer.handshake, servers)
+    made = await asyncio.gather(*tasks)
     assert sorted(seen) == list(range(CLIENTS))
     for transport, _ in made:
         transport.abort()
@@ -249,10 +252,9 @@ async def test_a_turn_runs_in_the_connections_context(loop: Loop) -> None:
     await turns(5)
 
 
-async def test_accepting_takes_turns_too(loop: Loop, loop_name: str) -> None:
+@pytest.mark.goloop_only("asyncio accepts all that wait")
+async def test_accepting_takes_turns_too(loop: Loop) -> None:
     """Not all that wait begin in one iteration; how many do is a matter of time (netloop)."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio accepts all that wait")
     count = 90
     iterations = Iterations(loop)
     accepted: list[int] = []
@@ -327,26 +329,15 @@ class Held:
             tls._resume_handshake(tls._loop._handshakes.do)
 
 
-def only_goloop(loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio does all that there is to do")
-
-
+@turns_only
 async def test_what_comes_byte_by_byte_takes_no_turn_for_each(
-    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OpenSSL is asked where a record's head is there, and where it is whole."""
-    only_goloop(loop_name)
+    from goloop._internal.tls.handshakes import FRESH
     from goloop._internal.tls.tls import TLSProtocol
 
-    steps: list[Any] = []
-    original = TLSProtocol._step_handshake
-
-    def counted(self: Any) -> None:
-        steps.append(self._handshake_line)
-        original(self)
-
-    monkeypatch.setattr(TLSProtocol, "_step_handshake", counted)
+    steps = each_step(monkeypatch, lambda tls: tls._handshake_line)
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
     peer = peers[0]
@@ -364,19 +355,17 @@ async def test_what_comes_byte_by_byte_takes_no_turn_for_each(
     for at, byte in enumerate(first):
         peer.sock.send(bytes([byte]))
         await until(lambda at=at: sum(came) == at + 1)  # type: ignore[misc]
-    from goloop._internal.tls.handshakes import FRESH
-
     assert steps == [FRESH, FRESH]
     await loop.run_in_executor(None, peer.handshake)
     await until(lambda: any(each.made.done() for each in accepted))
     await finish(loop, server, peers, accepted)
 
 
+@turns_only
 async def test_while_it_waits_its_connection_is_not_read_without_limit(
-    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And it is read on when the turn has come: nothing is lost."""
-    only_goloop(loop_name)
     from goloop._internal.tls.tls import READ_AHEAD, TLSProtocol
 
     held = Held(monkeypatch)
@@ -406,11 +395,11 @@ async def test_while_it_waits_its_connection_is_not_read_without_limit(
     await finish(loop, server, peers, accepted)
 
 
+@turns_only
 async def test_a_message_of_many_records_is_read_on_after_each_turn(
-    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading stops above the limit and goes on though the handshake wants more."""
-    only_goloop(loop_name)
     from goloop._internal.tls import tls as module
 
     monkeypatch.setattr(module, "READ_AHEAD", 256)
@@ -438,22 +427,13 @@ async def test_a_message_of_many_records_is_read_on_after_each_turn(
 
 @pytest.mark.usefixtures("_turns")
 async def test_an_end_behind_a_hello_goes_round_no_turn(
-    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is answered, as asyncio does, and in a turn of its own."""
-    from goloop._internal.tls.tls import TLSProtocol
-
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
     iterations = Iterations(loop)
-    done: list[int] = []
-    original = TLSProtocol._step_handshake
-
-    def counted(self: Any) -> None:
-        done.append(iterations.now)
-        original(self)
-
-    monkeypatch.setattr(TLSProtocol, "_step_handshake", counted)
+    done = each_step(monkeypatch, lambda _: iterations.now)
     for peer in peers:
         hello(peer)
         peer.sock.shutdown(socket.SHUT_WR)
@@ -464,19 +444,17 @@ async def test_an_end_behind_a_hello_goes_round_no_turn(
             size += len(got)
         return size
 
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        sizes = await asyncio.gather(*[loop.run_in_executor(threads, answered, p) for p in peers])
-    assert min(sizes) > 100
+    assert min(await in_threads(loop, answered, peers)) > 100
     assert len(done) == CLIENTS
     assert max(Counter(done).values()) == 1
     iterations.stop()
     await finish(loop, server, peers, accepted)
 
 
+@turns_only
 async def test_for_a_peer_that_is_gone_without_an_answer_nothing_is_computed(
-    loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only_goloop(loop_name)
     from goloop._internal.tls.tls import TLSProtocol
 
     held = Held(monkeypatch)
@@ -493,9 +471,7 @@ async def test_for_a_peer_that_is_gone_without_an_answer_nothing_is_computed(
     steps: list[Any] = []
     monkeypatch.setattr(TLSProtocol, "_step_handshake", steps.append)
     for peer in peers:
-        linger = bytes([1, 0, 0, 0, 0, 0, 0, 0])
-        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        peer.sock.close()
+        reset(peer)
     await until(lambda: len(lost) == CLIENTS)
     held.release()
     assert steps == []

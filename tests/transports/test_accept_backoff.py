@@ -103,11 +103,8 @@ async def test_a_server_out_of_descriptors_reports_it_and_recovers(
     await server.wait_closed()
 
 
-async def test_a_server_can_be_closed_while_it_backs_off(
-    loop: Loop, loop_name: str, errors: Errors
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's timer tries to listen on the closed socket, and fails")
+@pytest.mark.goloop_only("asyncio's timer tries to listen on the closed socket, and fails")
+async def test_a_server_can_be_closed_while_it_backs_off(loop: Loop, errors: Errors) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0, backlog=50)
     with socket.socket() as client:
         with no_descriptor_left():
@@ -122,12 +119,11 @@ async def test_a_server_can_be_closed_while_it_backs_off(
 
 
 @pytest.mark.parametrize("another_loop", [False, True])
+@pytest.mark.goloop_only("asyncio sleeps")
 async def test_a_transport_that_closes_makes_room_at_once(
-    loop: Loop, loop_name: str, errors: Errors, another_loop: bool
+    loop: Loop, errors: Errors, another_loop: bool
 ) -> None:
     """asyncio sleeps a second for each of these; here that would be longer than the limit."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio sleeps")
     rounds = 30
     made: list[Recorder] = []
 

@@ -14,9 +14,8 @@ from protocols import until
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_a_socketpair_needs_no_address(loop: Loop, loop_name: str, tmp_path: Path) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's calls sendto(data, None), and ends with TypeError")
+@pytest.mark.goloop_only("asyncio's calls sendto(data, None), and ends with TypeError")
+async def test_a_socketpair_needs_no_address(loop: Loop, tmp_path: Path) -> None:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     near.setblocking(False)
     transport, protocol = await endpoint(loop, sock=near)
@@ -33,9 +32,8 @@ async def test_a_socketpair_needs_no_address(loop: Loop, loop_name: str, tmp_pat
     far.close()
 
 
-async def test_a_socketpair_that_is_full_is_waited_for(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's calls sendto(data, None), and ends with TypeError")
+@pytest.mark.goloop_only("asyncio's calls sendto(data, None), and ends with TypeError")
+async def test_a_socketpair_that_is_full_is_waited_for(loop: Loop) -> None:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     near.setblocking(False)
     transport, _ = await endpoint(loop, sock=near)
@@ -49,12 +47,11 @@ async def test_a_socketpair_that_is_full_is_waited_for(loop: Loop, loop_name: st
 
 
 @pytest.mark.parametrize("host", ["localhost", "name.invalid", b"localhost"])
+@pytest.mark.goloop_only("asyncio looks it up")
 async def test_a_host_name_is_refused(
-    loop: Loop, loop_name: str, host: Any, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncio looks it up, and the loop stands still meanwhile."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio looks it up")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far:
         far.bind(("127.0.0.1", 0))
         far.setblocking(False)
@@ -95,11 +92,8 @@ async def test_what_is_no_address_is_the_sockets_to_refuse(
     await protocol.lost
 
 
-async def test_a_transport_may_end_while_an_address_is_looked_at(
-    loop: Loop, loop_name: str
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("goloop's own check")
+@pytest.mark.goloop_only("goloop's own check")
+async def test_a_transport_may_end_while_an_address_is_looked_at(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
 
     def end(address: Any) -> None:

@@ -197,9 +197,8 @@ async def test_a_lost_one_is_garbage(loop: Loop) -> None:
     assert gone() is None
 
 
-def test_the_child_of_a_fork_is_refused(loop_name: str, loop: Loop, udp: socket.socket) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio lets the child use its parent's transports")
+@pytest.mark.goloop_only("asyncio lets the child use its parent's transports")
+def test_the_child_of_a_fork_is_refused(loop: Loop, udp: socket.socket) -> None:
     transport, protocol = loop.run_until_complete(endpoint(loop, remote_addr=udp.getsockname()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -279,11 +278,10 @@ async def test_types_extra_info_and_repr_are_asyncios(loop: Loop) -> None:
     assert f"closed fd={fd}>" in repr(serving)
 
 
+@pytest.mark.goloop_only("goloop's type")
 def test_the_native_type_refuses_wrong_arguments_and_a_second_construction(
-    loop_name: str, loop: Loop, udp: socket.socket
+    loop: Loop, udp: socket.socket
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("goloop's type")
     from goloop._internal.net.datagrams import DatagramTransport
 
     kind: Any = DatagramTransport

@@ -94,9 +94,8 @@ async def test_other_sockets_and_timers_come_in_between(loop: Loop) -> None:
     await close(slow, other)
 
 
-async def test_quick_callbacks_share_an_iteration(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio takes one datagram of a socket in an iteration")
+@pytest.mark.goloop_only("asyncio takes one datagram of a socket in an iteration")
+async def test_quick_callbacks_share_an_iteration(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     iterations = Iterations(loop)
     seen: list[int] = []

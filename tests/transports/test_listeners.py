@@ -43,11 +43,10 @@ async def test_a_factory_that_raises_closes_its_connection(
     await server.wait_closed()
 
 
+@pytest.mark.goloop_only("asyncio leaves the socket to the garbage collector")
 async def test_a_protocol_without_connection_made_is_reported_and_its_socket_closed(
-    loop_name: str, loop: Loop, errors: Errors
+    loop: Loop, errors: Errors
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio leaves the socket to the garbage collector")
     loop.set_debug(True)
 
     class NoProtocol:
@@ -63,11 +62,8 @@ async def test_a_protocol_without_connection_made_is_reported_and_its_socket_clo
     assert type(context["protocol"]) is NoProtocol
 
 
-def test_connections_that_nobody_took_are_closed_with_the_server(
-    loop_name: str, loop: Loop
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio leaves the sockets to the garbage collector")
+@pytest.mark.goloop_only("asyncio leaves the sockets to the garbage collector")
+def test_connections_that_nobody_took_are_closed_with_the_server(loop: Loop) -> None:
     made: list[Recorder] = []
 
     def factory() -> Recorder:
@@ -94,11 +90,10 @@ def test_connections_that_nobody_took_are_closed_with_the_server(
     loop.run_until_complete(run())
 
 
+@pytest.mark.goloop_only("goloop's type")
 async def test_a_listener_alone_gives_sockets_and_can_be_stopped(
-    loop_name: str, loop: Loop, listener: socket.socket
+    loop: Loop, listener: socket.socket
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("goloop's type")
     from goloop import _core
 
     taken: list[tuple[socket.socket, Any]] = []

@@ -75,9 +75,8 @@ class ByMethods:
         return getattr(self.inner, name)
 
 
-async def test_a_protocol_may_have_a_buffers_methods_alone(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("looks at the class (docs/compatibility.md)")
+@pytest.mark.goloop_only("looks at the class (docs/compatibility.md)")
+async def test_a_protocol_may_have_a_buffers_methods_alone(loop: Loop) -> None:
     near, far = pair()
     protocol: Any = ByMethods()
     await loop.create_connection(lambda: protocol, sock=near)

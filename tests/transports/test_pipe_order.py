@@ -14,6 +14,7 @@ import textwrap
 import tty
 from typing import Any
 
+import ended
 import pytest
 from protocols import Recorder, turns, until
 
@@ -110,11 +111,7 @@ def test_print_writes_behind_the_transport_of_stdout(loop_name: str) -> None:
             os._exit(0)
         {new}().run_until_complete(main())
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    assert done.stdout == "first\nsecond\nthird\n", done.stderr
+    assert ended.python("-c", textwrap.dedent(program)).stdout == "first\nsecond\nthird\n"
 
 
 @pytest.mark.usefixtures("_children")
@@ -131,10 +128,9 @@ async def test_who_asks_for_a_childs_stdin_writes_behind_its_transport(loop: Loo
     assert await child.communicate(b"") == (b"1 2 3 4", None)
 
 
-async def test_small_writes_to_a_childs_stdin_are_collected(loop: Loop, loop_name: str) -> None:
+@pytest.mark.goloop_only("asyncio writes each at once")
+async def test_small_writes_to_a_childs_stdin_are_collected(loop: Loop) -> None:
     """Nobody else has that pipe."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio writes each at once")
     child = await asyncio.create_subprocess_exec(
         "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -512,9 +512,8 @@ def pipe_size(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
 
 
-async def test_only_a_busy_pipe_is_enlarged(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio leaves a pipe's size alone")
+@pytest.mark.goloop_only("asyncio leaves a pipe's size alone")
+async def test_only_a_busy_pipe_is_enlarged(loop: Loop) -> None:
     reading, writing = os.pipe()
     usual = pipe_size(reading)
     _, reader = await read_end(loop, reading)

@@ -153,11 +153,8 @@ async def test_cancelled_sendfile_gives_the_transport_back(loop: Loop, file: IO[
 
 
 @pytest.mark.parametrize("how", ["abort", "close"])
-async def test_sendfile_ends_when_its_transport_does(
-    loop: Loop, loop_name: str, file: IO[bytes], how: str
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio goes on with a closed fd, or hangs")
+@pytest.mark.goloop_only("asyncio goes on with a closed fd, or hangs")
+async def test_sendfile_ends_when_its_transport_does(loop: Loop, file: IO[bytes], how: str) -> None:
     near, far, server = await connect(loop)
     far.transport.pause_reading()
     sending = asyncio.ensure_future(loop.sendfile(near.transport, file))

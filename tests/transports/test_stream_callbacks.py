@@ -359,11 +359,10 @@ def test_an_interrupt_leaves_the_loop_and_loses_no_byte(
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.goloop_only("asyncio's transport stays half closed for ever")
 def test_an_interrupt_when_the_last_byte_has_left_leaves_the_loop(
-    loop_name: str, loop: Loop, pair: Pair, kind: type[BaseException]
+    loop: Loop, pair: Pair, kind: type[BaseException]
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's transport stays half closed for ever")
     near, far = pair
     protocol = attached(loop, near)
 

@@ -271,11 +271,8 @@ def test_a_transport_without_a_socket_answers_as_a_closed_one(loop_factory: Loop
     gc.collect()
 
 
-def test_constructors_that_fail_leave_the_socket_alone(
-    loop_name: str, loop: Loop, pair: Pair
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("goloop's constructor; asyncio's has other arguments")
+@pytest.mark.goloop_only("goloop's constructor; asyncio's has other arguments")
+def test_constructors_that_fail_leave_the_socket_alone(loop: Loop, pair: Pair) -> None:
     from goloop import _core
 
     near, _far = pair
@@ -307,11 +304,8 @@ def test_constructors_that_fail_leave_the_socket_alone(
     assert near.fileno() == -1
 
 
-async def test_a_python_subclass_runs_its_own_finalizer(
-    loop_name: str, loop: Loop, pair: Pair
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("goloop's type")
+@pytest.mark.goloop_only("goloop's type")
+async def test_a_python_subclass_runs_its_own_finalizer(loop: Loop, pair: Pair) -> None:
     from goloop._internal.net.streams import StreamTransport
 
     deleted: list[str] = []
@@ -353,9 +347,8 @@ def test_a_loop_that_is_garbage_closes_its_transports(loop_factory: LoopFactory)
     far.close()
 
 
-def test_the_child_of_a_fork_is_refused(loop_name: str, loop: Loop, pair: Pair) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio lets the child use its parent's transports")
+@pytest.mark.goloop_only("asyncio lets the child use its parent's transports")
+def test_the_child_of_a_fork_is_refused(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = attached(loop, near)
     transport = protocol.transport

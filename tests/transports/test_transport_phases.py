@@ -113,11 +113,8 @@ async def test_an_end_within_connection_made_is_told_once(
 
 
 @every_kind
-async def test_connection_lost_that_is_called_twice_is_told_once(
-    loop: Loop, loop_name: str, make: Make
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's fails with AttributeError")
+@pytest.mark.goloop_only("asyncio's fails with AttributeError")
+async def test_connection_lost_that_is_called_twice_is_told_once(loop: Loop, make: Make) -> None:
     protocol = Log()
     transport, far = make(loop, protocol)
     await turns(3)
@@ -133,12 +130,10 @@ async def test_connection_lost_that_is_called_twice_is_told_once(
 
 
 @every_kind
+@pytest.mark.goloop_only("asyncio's recurses without end")
 async def test_connection_lost_from_within_connection_lost_ends_it_once(
-    loop: Loop, loop_name: str, make: Make
+    loop: Loop, make: Make
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's recurses without end")
-
     class Again(Log):
         def connection_lost(self, exc: BaseException | None) -> None:
             super().connection_lost(exc)

@@ -31,11 +31,10 @@ async def connect(loop: Loop, near: socket.socket) -> tuple[Any, Any]:
 @with_buffers
 @pytest.mark.parametrize("what", ["abort", "close", "write_eof", "_call_connection_lost"])
 @pytest.mark.parametrize("size", [10, 200_000])
+@pytest.mark.goloop_only("asyncio sends it, or fails with AttributeError")
 async def test_a_buffer_that_ends_its_transport_is_not_sent(
-    loop: Loop, loop_name: str, pair: Pair, what: str, size: int
+    loop: Loop, pair: Pair, what: str, size: int
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio sends it, or fails with AttributeError")
     near, _ = pair
     transport, protocol = await connect(loop, near)
 
@@ -71,9 +70,8 @@ async def test_a_buffer_that_is_empty_after_all_sends_nothing(loop: Loop, pair: 
 
 
 @with_buffers
-async def test_what_a_buffer_writes_goes_first(loop: Loop, loop_name: str, pair: Pair) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio asks for the buffer twice")
+@pytest.mark.goloop_only("asyncio asks for the buffer twice")
+async def test_what_a_buffer_writes_goes_first(loop: Loop, pair: Pair) -> None:
     near, far = pair
     transport, protocol = await connect(loop, near)
 
@@ -92,11 +90,8 @@ async def test_what_a_buffer_writes_goes_first(loop: Loop, loop_name: str, pair:
 
 
 @with_buffers
-async def test_pieces_that_end_their_transport_are_not_sent(
-    loop: Loop, loop_name: str, pair: Pair
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio sends what it has, or fails")
+@pytest.mark.goloop_only("asyncio sends what it has, or fails")
+async def test_pieces_that_end_their_transport_are_not_sent(loop: Loop, pair: Pair) -> None:
     near, far = pair
     transport, protocol = await connect(loop, near)
 
@@ -139,11 +134,10 @@ async def test_a_datagram_whose_buffer_sends_another_keeps_its_address(loop: Loo
 @with_buffers
 @pytest.mark.parametrize("what", ["abort", "_call_connection_lost"])
 @pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.goloop_only("asyncio fails with AttributeError")
 async def test_a_datagram_whose_buffer_ends_its_transport_is_no_crash(
-    loop: Loop, loop_name: str, what: str, connected: bool
+    loop: Loop, what: str, connected: bool
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio fails with AttributeError")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as target:
         target.bind(("127.0.0.1", 0))
         remote = target.getsockname()
@@ -184,11 +178,8 @@ async def test_a_key_that_replaces_the_extra_info_is_no_crash(loop: Loop, pair: 
     await protocol.lost
 
 
-async def test_extra_info_replaced_while_names_are_asked_for_is_no_crash(
-    loop: Loop, loop_name: str
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("goloop's constructor")
+@pytest.mark.goloop_only("goloop's constructor")
+async def test_extra_info_replaced_while_names_are_asked_for_is_no_crash(loop: Loop) -> None:
     from goloop._internal.net.streams import StreamTransport
 
     made: Any = StreamTransport.__new__(StreamTransport)
@@ -212,12 +203,9 @@ async def test_extra_info_replaced_while_names_are_asked_for_is_no_crash(
 # ---- a dying transport's number ------------------------------------------------------------------
 
 
-async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(
-    loop: Loop, loop_name: str
-) -> None:
+@pytest.mark.goloop_only("goloop's constructor")
+async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(loop: Loop) -> None:
     """Its weak reference's callback looks for who has the number."""
-    if loop_name == "asyncio":
-        pytest.skip("goloop's constructor")
     from goloop import _core
 
     near, far = tcp_pair()

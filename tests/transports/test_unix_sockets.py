@@ -100,11 +100,8 @@ async def test_a_path_without_a_server_is_an_error(loop: Loop, tmp_path: Path) -
             await loop.create_unix_connection(Recorder, str(tmp_path / "s"))
 
 
-async def test_connecting_waits_for_room_in_the_backlog(
-    loop: Loop, loop_name: str, tmp_path: Path
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio says that it is connected when it is not")
+@pytest.mark.goloop_only("asyncio says that it is connected when it is not")
+async def test_connecting_waits_for_room_in_the_backlog(loop: Loop, tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as late:
         listening.bind(path)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
-import sys
 import textwrap
 from typing import Any
 
+import ended
 import pytest
 from conftest import LoopFactory, tcp_pair
 from protocols import Recorder, turns
@@ -207,11 +206,8 @@ async def test_what_is_sent_by_a_number_taken_before_comes_after_the_bytes(
     ],
     ids=["setsockopt", "names", "repr"],
 )
-async def test_other_uses_of_the_socket_leave_writes_collected(
-    loop: Loop, loop_name: str, use: Any
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio sends each write at once")
+@pytest.mark.goloop_only("asyncio sends each write at once")
+async def test_other_uses_of_the_socket_leave_writes_collected(loop: Loop, use: Any) -> None:
     made = await accept(loop)
     use(made.transport.get_extra_info("socket"))
     assert made.transport._exposed is False
@@ -220,9 +216,8 @@ async def test_other_uses_of_the_socket_leave_writes_collected(
     await made.close()
 
 
-async def test_sendfile_leaves_writes_collected(loop: Loop, loop_name: str, tmp_path: Any) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio sends each write at once")
+@pytest.mark.goloop_only("asyncio sends each write at once")
+async def test_sendfile_leaves_writes_collected(loop: Loop, tmp_path: Any) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"from a file")
     made = await accept(loop)
@@ -328,11 +323,7 @@ def test_whatever_ends_the_run_has_the_bytes_sent(loop_name: str, end: str) -> N
         print(client.recv(100).decode(), flush=True)
         os._exit(0)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    assert done.stdout == "last words\n", done.stderr
+    assert ended.python("-c", textwrap.dedent(program)).stdout == "last words\n"
 
 
 @pytest.mark.forks
@@ -365,8 +356,5 @@ def test_a_loop_in_a_daemon_thread_has_its_bytes_sent_at_exit(loop_name: str) ->
         threading.Thread(target=lambda: loop.run_until_complete(main()), daemon=True).start()
         written.wait()
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
-        capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    assert done.stdout == "last words\n", done.stderr
+    done = ended.python("-W", "ignore", "-c", textwrap.dedent(program))
+    assert done.stdout == "last words\n"

@@ -162,10 +162,9 @@ async def test_a_cancelled_task_closes_at_once(loop: Loop) -> None:
         sock.close()
 
 
-async def test_one_waiter_that_runs_does_not_expose_the_other(loop: Loop, loop_name: str) -> None:
+@pytest.mark.goloop_only("asyncio has sent in the poll, or waits for ever")
+async def test_one_waiter_that_runs_does_not_expose_the_other(loop: Loop) -> None:
     """Two calls wait for one socket, and both turn ready; a close between their steps."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio has sent in the poll, or waits for ever")
     near, far = tcp_pair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
     filled = 0

@@ -173,12 +173,9 @@ async def test_the_last_files_end_ends_the_call(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("files", [0, 1])
-async def test_what_was_ready_is_received_though_it_is_closed_next(
-    loop: Loop, loop_name: str, files: int
-) -> None:
+@pytest.mark.goloop_only("asyncio has received in the poll, or waits for ever")
+async def test_what_was_ready_is_received_though_it_is_closed_next(loop: Loop, files: int) -> None:
     """The poll has found it ready, and another callback closes it before the task goes on."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio has received in the poll, or waits for ever")
     near, far = pair()
     other, others_peer = pair()
     loop.add_reader(other, lambda: (loop.remove_reader(other), near.close()))
@@ -197,11 +194,8 @@ async def test_what_was_ready_is_received_though_it_is_closed_next(
         each_socket.close()
 
 
-async def test_a_transport_over_a_socket_that_was_waited_for_keeps_it_open(
-    loop: Loop, loop_name: str
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's transports don't keep a closed socket")
+@pytest.mark.goloop_only("asyncio's transports don't keep a closed socket")
+async def test_a_transport_over_a_socket_that_was_waited_for_keeps_it_open(loop: Loop) -> None:
     near, far = pair()
     far.send(b"first")
     await turns(2)

@@ -131,9 +131,8 @@ def test_a_run_in_executor_of_the_programs_own_is_asked(loop_name: str, of_the_c
     assert seen[2][:2] == (None, socket.getnameinfo)
 
 
-async def test_names_do_not_wait_behind_a_full_executor(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio looks names up in the default executor")
+@pytest.mark.goloop_only("asyncio looks names up in the default executor")
+async def test_names_do_not_wait_behind_a_full_executor(loop: Loop) -> None:
     go_on = threading.Event()
     busy = [loop.run_in_executor(None, go_on.wait) for _ in range(100)]
     assert await loop.getaddrinfo("localhost", 80)

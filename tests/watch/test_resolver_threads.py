@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
+import ended
 import pytest
 
 TIME_LIMIT = 100  # seconds
@@ -170,16 +170,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def passes(program: str, library: Path) -> None:
     """Runs a program that must end well."""
     preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(library)]))
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + program],
-        env={**os.environ, "LD_PRELOAD": preload, "SLOW": str(library)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
-    )
+    environ = {"LD_PRELOAD": preload, "SLOW": str(library)}
+    done = ended.python("-c", PRELUDE + program, limit=TIME_LIMIT, **environ)
     assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}"
 
 

@@ -8,12 +8,10 @@ CPython's own tests' business (tests/conformance).
 from __future__ import annotations
 
 import inspect
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
+import ended
 import pytest
 from conftest import LOOP_NAMES
 
@@ -49,22 +47,8 @@ def scenario_names() -> list[str]:
 def run(name: str, loop: str) -> tuple[int, str]:
     """Runs a scenario; its exit code (negative: the signal it died of) and its output."""
     # GOGC=1: Go's collector runs at every chance it gets.
-    process = subprocess.Popen(
-        [sys.executable, str(SCENARIOS), name, loop],
-        env={**os.environ, "GOGC": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=TIME_LIMIT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        pytest.fail(f"{name} on {loop} hangs\n{output}")
-    return process.returncode, output
+    done = ended.python(SCENARIOS, name, loop, limit=TIME_LIMIT, GOGC="1")
+    return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize("loop", LOOP_NAMES)

@@ -167,11 +167,8 @@ async def wakeups(loop: Any, crowd: list[Pair], heard: list[socket.socket]) -> i
     return int(goloop.diagnostics(loop)["loop"]["polls"]) - before
 
 
-async def test_copies_of_closed_sockets_do_not_wake_the_loop(
-    loop: Loop, loop_name: str, crowd: list[Pair]
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("it counts goloop's polls")
+@pytest.mark.goloop_only("it counts goloop's polls")
+async def test_copies_of_closed_sockets_do_not_wake_the_loop(loop: Loop, crowd: list[Pair]) -> None:
     await exchange(loop, crowd)
     heard = [first.dup() for first, _ in crowd]
     for first, _ in crowd:
@@ -183,11 +180,10 @@ async def test_copies_of_closed_sockets_do_not_wake_the_loop(
             copy.close()
 
 
+@pytest.mark.goloop_only("it counts goloop's polls")
 async def test_sockets_that_nobody_waits_for_do_not_wake_the_loop_for_long(
-    loop: Loop, loop_name: str, crowd: list[Pair]
+    loop: Loop, crowd: list[Pair]
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("it counts goloop's polls")
     await exchange(loop, crowd)
     # 800 messages come; of each socket a few events are for nobody.
     assert await wakeups(loop, crowd, [first for first, _ in crowd]) < 20 * CROWD

@@ -253,11 +253,10 @@ def test_a_fileno_that_closes_the_loop_is_no_crash(
 
 
 @pytest.mark.parametrize("attribute", ["family", "getsockname", "fileno"])
+@pytest.mark.goloop_only("goloop's constructors")
 def test_a_socket_that_closes_the_loop_is_an_error(
-    loop_factory: LoopFactory, loop_name: str, attribute: str, errors: Errors
+    loop_factory: LoopFactory, attribute: str, errors: Errors
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("goloop's constructors")
     from goloop import _core
     from goloop._internal.net.datagrams import DatagramTransport
     from goloop._internal.net.streams import StreamTransport
