@@ -34,48 +34,7 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "sock_recv_into": (None, bytearray(10)),
     "sock_sendall": (None, b"x"),
 }
-PRIVATE: dict[str, tuple[Any, ...]] = {"_add_reader": (0, print), "_add_writer": (0, print)}
-NAMES = {
-    "call_soon": ("callback",),
-    "call_soon_threadsafe": ("callback",),
-    "call_later": ("delay", "callback"),
-    "call_at": ("when", "callback"),
-    "add_reader": ("fd", "callback"),
-    "add_writer": ("fd", "callback"),
-    "remove_reader": ("fd",),
-    "remove_writer": ("fd",),
-    "sock_recv": ("sock", "n"),
-    "sock_recv_into": ("sock", "buf"),
-    "sock_sendall": ("sock", "data"),
-}
-
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def wrong_calls(name: str) -> Iterator[tuple[str, Call]]:
-    """What can be wrong with a call, each in one way or in several."""
-    right, names = RIGHT[name], NAMES[name]
-    yield "nothing", ((), {})
-    yield "one-missing", (right[:-1], {})
-    yield "unknown", (right, {"unknown": 1})
-    yield "two-unknown", (right, {"unknown": 1, "other": 2})
-    yield "nearly", (right, {"contxt": 1, "socks": 1, "fds": 1})
-    yield "only-unknown", ((), {"unknown": 1})
-    for i, keyword in enumerate(names):
-        yield f"{keyword}-twice", (right, {keyword: right[i]})
-        yield f"only-{keyword}", ((), {keyword: right[i]} if len(names) > 1 else {"x": 1})
-    yield "self-twice", (right, {"self": 1})
-    if name.startswith(("remove", "sock")):
-        yield "one-more", ((*right, 1), {})
-        yield "two-more", ((*right, 1, 2), {})
-        yield "one-more-and-unknown", ((*right, 1), {"unknown": 1})
-
-
-WRONG = [
-    pytest.param(name, call, id=f"{name}-{form}")
-    for name in RIGHT
-    for form, call in wrong_calls(name)
-]
 
 
 def words(loop: asyncio.AbstractEventLoop, name: str, call: Call) -> str:
@@ -96,41 +55,10 @@ def both() -> Iterator[tuple[Any, Any]]:
 
 
 @needs_goloop
-@pytest.mark.parametrize(("name", "call"), WRONG)
-def test_a_wrong_call_is_told_in_the_words_of_cpython(
-    both: tuple[Any, Any], name: str, call: Call
-) -> None:
-    ours, theirs = both
-    expected = words(theirs, name, call)
-    assert name in expected
-    assert words(ours, name, call) == expected
-
-
-@needs_goloop
-@pytest.mark.parametrize("name", PRIVATE)
-@pytest.mark.parametrize("given", [0, 1])
-def test_a_private_method_tells_it_too(both: tuple[Any, Any], name: str, given: int) -> None:
-    ours, theirs = both
-    call: Call = (PRIVATE[name][:given], {})
-    assert words(ours, name, call) == words(theirs, name, call)
-
-
-@needs_goloop
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="CPython suggests names since 3.13")
 def test_a_name_is_suggested(both: tuple[Any, Any]) -> None:
     ours, _ = both
     assert "Did you mean 'context'?" in words(ours, "call_soon", ((print,), {"contxt": None}))
-
-
-@needs_goloop
-def test_arguments_are_looked_at_before_the_loop(both: tuple[Any, Any]) -> None:
-    import goloop
-
-    closed: list[Any] = [goloop.new_event_loop(), asyncio.SelectorEventLoop()]
-    for loop in closed:
-        loop.close()
-    ours, theirs = (words(loop, "call_soon", ((), {})) for loop in closed)
-    assert ours == theirs
 
 
 class Text(str):

@@ -144,32 +144,6 @@ def test_calls_from_another_thread_are_refused(loop: Loop, method: str) -> None:
     assert caught == []
 
 
-@pytest.mark.parametrize(
-    "method", ["call_soon", "call_soon_threadsafe", "call_later", "call_at", "run_in_executor"]
-)
-def test_callbacks_are_checked(loop: Loop, method: str) -> None:
-    async def coroutine() -> None: ...
-
-    first: dict[str, list[Any]] = {
-        "call_later": [1],
-        "call_at": [1],
-        "run_in_executor": [None],
-    }
-    schedule = getattr(loop, method)
-    before = first.get(method, [])
-    loop.set_debug(True)
-    # asyncio's call_later leaves the check to call_at.
-    name = "call_(at|later)" if method == "call_later" else method
-    with pytest.raises(TypeError, match=rf"coroutines cannot be used with {name}\(\)"):
-        schedule(*before, coroutine)
-    made = coroutine()
-    with pytest.raises(TypeError, match=rf"coroutines cannot be used with {name}\(\)"):
-        schedule(*before, made)
-    made.close()
-    with pytest.raises(TypeError, match=rf"a callable object was expected by {name}\(\), got 5"):
-        schedule(*before, 5)
-
-
 def test_futures_and_tasks_know_where_they_were_made(loop: Loop) -> None:
     loop.set_debug(True)
     future: Any = loop.create_future()

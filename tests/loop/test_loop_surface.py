@@ -80,36 +80,6 @@ def test_arguments_are_taken_by_name(loop: Loop, loop_name: str) -> None:
     second.close()
 
 
-WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-    ("call_soon", (), {}),
-    ("call_soon", (print,), {"callback": print}),
-    ("call_soon", (print,), {"nonsense": 1}),
-    ("call_later", (1,), {}),
-    ("call_later", (1, print), {"delay": 1}),
-    ("call_at", (), {"callback": print}),
-    ("add_reader", (0,), {}),
-    ("add_reader", (), {"callback": print}),
-    ("add_reader", (0, print), {"fd": 0}),
-    ("add_reader", (0, print), {"context": None}),
-    ("remove_reader", (), {}),
-    ("remove_reader", (0, 1), {}),
-    ("remove_writer", (0,), {"fd": 0}),
-    ("sock_recv", (), {}),
-    ("create_task", (), {}),
-    ("stop", (1,), {}),
-    ("time", (1,), {}),
-    ("is_running", (1,), {}),
-]
-
-
-@pytest.mark.parametrize(("name", "arguments", "keywords"), WRONG_CALLS)
-async def test_wrong_calls_are_type_errors(
-    loop: Loop, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> None:
-    with pytest.raises(TypeError):
-        await getattr(loop, name)(*arguments, **keywords)
-
-
 @needs_goloop
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_docstring(name: str) -> None:

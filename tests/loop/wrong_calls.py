@@ -433,6 +433,31 @@ SIGNALS = ("None", "'x'", "0", "-1", "1000", "2**40", "1.5", "signal.SIGKILL", "
 CONTEXTS = ("1", "'x'", "object()", "{}")
 TLS_CONTEXTS = ("1", "'x'", "object()")
 
+# Functions without arguments.
+BARE = {
+    "loop": (
+        "create_future get_exception_handler get_task_factory get_debug time is_running "
+        "is_closed stop close run_forever shutdown_asyncgens shutdown_default_executor"
+    ),
+    "transport": (
+        "write_eof can_write_eof close abort is_closing is_reading pause_reading "
+        "resume_reading get_protocol get_write_buffer_size get_write_buffer_limits "
+        "set_write_buffer_limits"
+    ),
+    "datagrams": "abort close is_closing get_write_buffer_size set_write_buffer_limits",
+    "reading": "pause_reading resume_reading is_reading close is_closing",
+    "writing": (
+        "write_eof can_write_eof close abort is_closing get_write_buffer_size "
+        "set_write_buffer_limits"
+    ),
+    "server": "close get_loop is_serving start_serving wait_closed",
+    "handle": "cancel cancelled get_context",
+    "timer": "cancel when",
+    "future": "result exception cancel cancelled done get_loop",
+    "task": (
+        "cancel cancelled cancelling uncancel get_name get_coro get_context get_stack print_stack"
+    ),
+}
 # Functions of fixed arguments: a right one for each, in text.
 SHAPES: dict[str, tuple[str, ...]] = {
     "loop.call_soon": ("function",),
@@ -459,7 +484,6 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "loop.getaddrinfo": ("'127.0.0.1'", "1"),
     "loop.getnameinfo": ("('127.0.0.1', 1)",),
     "loop.create_task": ("coroutine",),
-    "loop.create_future": (),
     "loop.create_connection": ("Protocol", "'127.0.0.1'", "1"),
     "loop.create_server": ("Protocol", "'127.0.0.1'", "0"),
     "loop.create_datagram_endpoint": ("DatagramProtocol",),
@@ -473,97 +497,57 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "loop.subprocess_exec": ("SubprocessProtocol", "'/bin/true'"),
     "loop.subprocess_shell": ("SubprocessProtocol", "'true'"),
     "loop.set_exception_handler": ("function",),
-    "loop.get_exception_handler": (),
     "loop.call_exception_handler": ("{'message': 'm'}",),
     "loop.default_exception_handler": ("{'message': 'm'}",),
     "loop.set_task_factory": ("function",),
-    "loop.get_task_factory": (),
     "loop.set_debug": ("False",),
-    "loop.get_debug": (),
-    "loop.time": (),
-    "loop.is_running": (),
-    "loop.is_closed": (),
-    "loop.stop": (),
-    "loop.close": (),
-    "loop.run_forever": (),
     "loop.run_until_complete": ("coroutine",),
-    "loop.shutdown_asyncgens": (),
-    "loop.shutdown_default_executor": (),
     "transport.write": ("b'x'",),
     "transport.writelines": ("[b'x']",),
-    "transport.write_eof": (),
-    "transport.can_write_eof": (),
-    "transport.close": (),
-    "transport.abort": (),
-    "transport.is_closing": (),
-    "transport.is_reading": (),
-    "transport.pause_reading": (),
-    "transport.resume_reading": (),
     "transport.get_extra_info": ("'peername'",),
-    "transport.get_protocol": (),
     "transport.set_protocol": ("Protocol()",),
-    "transport.get_write_buffer_size": (),
-    "transport.get_write_buffer_limits": (),
-    "transport.set_write_buffer_limits": (),
     "datagrams.sendto": ("b'x'", "('127.0.0.1', 9)"),
-    "datagrams.abort": (),
-    "datagrams.close": (),
-    "datagrams.is_closing": (),
     "datagrams.get_extra_info": ("'peername'",),
-    "datagrams.get_write_buffer_size": (),
-    "datagrams.set_write_buffer_limits": (),
     "datagrams.set_protocol": ("DatagramProtocol()",),
-    "reading.pause_reading": (),
-    "reading.resume_reading": (),
-    "reading.is_reading": (),
-    "reading.close": (),
-    "reading.is_closing": (),
     "reading.set_protocol": ("Protocol()",),
     "reading.get_extra_info": ("'pipe'",),
     "writing.write": ("b'x'",),
     "writing.writelines": ("[b'x']",),
-    "writing.write_eof": (),
-    "writing.can_write_eof": (),
-    "writing.close": (),
-    "writing.abort": (),
-    "writing.is_closing": (),
-    "writing.get_write_buffer_size": (),
-    "writing.set_write_buffer_limits": (),
     "writing.set_protocol": ("Protocol()",),
-    "server.close": (),
-    "server.get_loop": (),
-    "server.is_serving": (),
-    "server.start_serving": (),
-    "server.wait_closed": (),
-    "handle.cancel": (),
-    "handle.cancelled": (),
-    "handle.get_context": (),
-    "timer.cancel": (),
-    "timer.when": (),
     "future.set_result": ("1",),
     "future.set_exception": ("ValueError('v')",),
-    "future.result": (),
-    "future.exception": (),
-    "future.cancel": (),
-    "future.cancelled": (),
-    "future.done": (),
-    "future.get_loop": (),
     "future.add_done_callback": ("function",),
     "future.remove_done_callback": ("function",),
-    "task.cancel": (),
-    "task.cancelled": (),
-    "task.cancelling": (),
-    "task.uncancel": (),
-    "task.get_name": (),
     "task.set_name": ("'x'",),
-    "task.get_coro": (),
-    "task.get_context": (),
-    "task.get_stack": (),
-    "task.print_stack": (),
     "task.set_result": ("1",),
     "task.set_exception": ("ValueError('v')",),
     "task.add_done_callback": ("function",),
     "task.remove_done_callback": ("function",),
+    **{f"{of}.{name}": () for of, names in BARE.items() for name in names.split()},
+}
+
+# The arguments' names, of functions whose arguments C takes apart.
+NAMED = {
+    "loop.call_soon": "callback",
+    "loop.call_soon_threadsafe": "callback",
+    "loop.call_later": "delay callback",
+    "loop.call_at": "when callback",
+    "loop.add_reader": "fd callback",
+    "loop.add_writer": "fd callback",
+    "loop.remove_reader": "fd",
+    "loop.remove_writer": "fd",
+    "loop.sock_recv": "sock n",
+    "loop.sock_recv_into": "sock buf",
+    "loop.sock_sendall": "sock data",
+    "transport.write": "data",
+    "transport.writelines": "list_of_data",
+    "transport.set_protocol": "protocol",
+    "datagrams.sendto": "data addr",
+    "datagrams.set_protocol": "protocol",
+    "reading.set_protocol": "protocol",
+    "writing.write": "data",
+    "writing.writelines": "list_of_data",
+    "writing.set_protocol": "protocol",
 }
 
 # What is wrong with one argument: a function, where the argument stands or its name, and values.
@@ -670,162 +654,97 @@ WRONG: list[tuple[str, int | str, tuple[str, ...]]] = [
     ("task.print_stack", "file", ("1", "'x'", "closed_file")),
 ]  # fmt: skip
 
+# Of functions that take much at once: all arguments.
+COMBINED: dict[str, tuple[str, ...]] = {
+    "loop.create_connection": (
+        "Protocol", "Protocol, 'x', 1, sock=near", "Protocol, port=1, sock=near",
+        "Protocol, sock=udp", "Protocol, sock=1", "Protocol, sock='x'",
+        "Protocol, sock=closed_socket", "Protocol, sock=spare",
+        "Protocol, sock=listening", "Protocol, sock=transport_socket", "Protocol, sock=tls_socket",
+        "None, sock=near", "1, sock=near", "coroutine_function, sock=near", "object, sock=near",
+        "Partial, sock=near", "Protocol, sock=near, ssl='x', server_hostname=''",
+        "Protocol, sock=near, ssl=1, server_hostname=''", "Protocol, sock=near, ssl=context",
+        "Protocol, sock=near, ssl=context, server_hostname=1",
+        "Protocol, sock=near, ssl=context, server_hostname='.x'",
+        "Protocol, sock=near, ssl=context, server_hostname='x', ssl_handshake_timeout='x'",
+        "Protocol, sock=near, ssl=context, server_hostname='x', ssl_handshake_timeout=-1",
+        "Protocol, sock=near, ssl=context, server_hostname='x', ssl_shutdown_timeout=0",
+        "Protocol, sock=near, server_hostname='x'", "Protocol, sock=near, ssl_handshake_timeout=1",
+        "Protocol, sock=near, ssl_shutdown_timeout=1", "Protocol, '127.0.0.1', 'x'",
+        "Protocol, '127.0.0.1', -1", "Protocol, '127.0.0.1', 70000", "Protocol, '127.0.0.1', 1",
+        "Protocol, '127.0.0.1', 1, all_errors=True", "Protocol, '127.0.0.1', 1.5",
+        "Protocol, '127.0.0.1', object()", "Protocol, 1, 1", "Protocol, object(), 1",
+        "Protocol, '127.0.0.1', None", "Protocol, '127.0.0.1', 1, family='x'",
+        "Protocol, '127.0.0.1', 1, family=AF_UNIX", "Protocol, '127.0.0.1', 1, family=AF_INET6",
+        "Protocol, '127.0.0.1', 1, proto='x'", "Protocol, '127.0.0.1', 1, flags='x'",
+        "Protocol, '127.0.0.1', 1, local_addr='x'", "Protocol, '127.0.0.1', 1, local_addr=1",
+        "Protocol, '127.0.0.1', 1, local_addr=('127.0.0.1',)",
+        "Protocol, '127.0.0.1', 1, local_addr=('127.0.0.1', 'x')",
+        "Protocol, '127.0.0.1', 1, local_addr=('192.0.2.1', 0)",
+        "Protocol, '127.0.0.1', 1, happy_eyeballs_delay='x'",
+        "Protocol, '127.0.0.1', 1, interleave='x'", "Protocol, '127.0.0.1', 1, ssl='x'",
+    ),
+    "loop.create_server": (
+        "Protocol", "Protocol, 'x', 1, sock=spare", "Protocol, sock=udp", "Protocol, sock=1",
+        "Protocol, sock='x'", "Protocol, sock=closed_socket", "Protocol, sock=near",
+        "Protocol, sock=transport_socket", "Protocol, 1, 0", "Protocol, ('127.0.0.1', 1), 0",
+        "Protocol, object(), 0", "Protocol, [], 0", "Protocol, '192.0.2.1', 0",
+        "Protocol, '127.0.0.1', 'x'", "Protocol, '127.0.0.1', -1", "Protocol, '127.0.0.1', 70000",
+        "Protocol, '127.0.0.1', 1.5", "Protocol, '127.0.0.1', 0, backlog='x'",
+        "Protocol, '127.0.0.1', 0, backlog=None", "Protocol, '127.0.0.1', 0, backlog=-1",
+        "Protocol, '127.0.0.1', 0, backlog=2**40", "Protocol, '127.0.0.1', 0, backlog=1.5",
+        "Protocol, '127.0.0.1', 0, ssl=True", "Protocol, '127.0.0.1', 0, ssl='x'",
+        "Protocol, '127.0.0.1', 0, ssl_handshake_timeout=1",
+        "Protocol, '127.0.0.1', 0, ssl_shutdown_timeout=1",
+        "Protocol, '127.0.0.1', 0, ssl=context, ssl_handshake_timeout=-1",
+        "Protocol, '127.0.0.1', 0, family='x'", "Protocol, '127.0.0.1', 0, family=AF_UNIX",
+        "Protocol, '127.0.0.1', 0, family=AF_INET6", "Protocol, '127.0.0.1', 0, flags='x'",
+        "Protocol, '127.0.0.1', 0, start_serving='x'",
+        "Protocol, '127.0.0.1', 0, reuse_address='x'", "None, '127.0.0.1', 0", "1, '127.0.0.1', 0",
+    ),
+    "loop.create_unix_connection": (
+        "Protocol, 1", "Protocol, object()", "Protocol, '\\0' * 200", "Protocol, 'a\\0b'",
+        "Protocol, '/no/such'", "Protocol, folder", "Protocol, 'x' * 200",
+        "Protocol, '/no/such', sock=unix", "Protocol, sock=spare", "Protocol, sock=udp",
+        "Protocol, sock=1", "Protocol, sock=closed_socket", "Protocol, sock=unix",
+        "Protocol, '/no/such', ssl=context", "Protocol, '/no/such', ssl='x', server_hostname='x'",
+        "Protocol, '/no/such', server_hostname='x'",
+        "Protocol, '/no/such', ssl_handshake_timeout=1",
+        "Protocol, '/no/such', ssl_shutdown_timeout=1", "None, sock=near",
+    ),
+    "loop.create_unix_server": (
+        "Protocol, 1", "Protocol, object()", "Protocol, 'x' * 200", "Protocol, folder",
+        "Protocol, '/no/such/path'", "Protocol, '/dev/null'", "Protocol, '/no/such', sock=unix",
+        "Protocol, sock=spare", "Protocol, sock=udp", "Protocol, sock=1",
+        "Protocol, sock=closed_socket", "Protocol, sock=near", "Protocol, folder + '/x', ssl='x'",
+        "Protocol, folder + '/x', ssl=True", "Protocol, folder + '/x', ssl_handshake_timeout=1",
+        "Protocol, folder + '/x', ssl_shutdown_timeout=1", "Protocol, folder + '/x', backlog='x'",
+    ),
+    "loop.create_datagram_endpoint": (
+        "DatagramProtocol", "DatagramProtocol, '127.0.0.1'", "DatagramProtocol, 1",
+        "DatagramProtocol, ('127.0.0.1',)", "DatagramProtocol, ('127.0.0.1', 'x')",
+        "DatagramProtocol, ('127.0.0.1', -1)", "DatagramProtocol, ('127.0.0.1', 70000)",
+        "DatagramProtocol, ('127.0.0.1', 0), ('::1', 1)", "DatagramProtocol, remote_addr='x'",
+        "DatagramProtocol, remote_addr=('127.0.0.1', 'x')", "DatagramProtocol, family='x'",
+        "DatagramProtocol, family=1000", "DatagramProtocol, family=AF_UNIX, local_addr=1",
+        "DatagramProtocol, family=AF_UNIX, remote_addr='/no/such'",
+        "DatagramProtocol, ('127.0.0.1', 0), family=AF_UNIX",
+        "DatagramProtocol, ('127.0.0.1', 0), family=AF_INET6",
+        "DatagramProtocol, ('127.0.0.1', 0), proto='x'",
+        "DatagramProtocol, ('127.0.0.1', 0), flags='x'",
+        "DatagramProtocol, ('127.0.0.1', 0), reuse_address=True",
+        "DatagramProtocol, ('127.0.0.1', 0), no_such=1",
+        "DatagramProtocol, ('127.0.0.1', 0), sock=udp",
+        "DatagramProtocol, sock=udp, allow_broadcast=True", "DatagramProtocol, sock=near",
+        "DatagramProtocol, sock=1", "DatagramProtocol, sock='x'",
+        "DatagramProtocol, sock=closed_socket", "None, ('127.0.0.1', 0)", "1, ('127.0.0.1', 0)",
+        "coroutine_function, ('127.0.0.1', 0)", "object, ('127.0.0.1', 0)",
+        "Partial, ('127.0.0.1', 0)",
+    ),
+}  # fmt: skip
+
 # Those with whatever does not fit a table.
 OTHERS = """
-await loop.create_connection(Protocol)
-await loop.create_connection(Protocol, 'x', 1, sock=near)
-await loop.create_connection(Protocol, sock=udp)
-await loop.create_connection(Protocol, sock=1)
-await loop.create_connection(Protocol, sock='x')
-await loop.create_connection(Protocol, sock=closed_socket)
-await loop.create_connection(Protocol, sock=spare)
-await loop.create_connection(Protocol, sock=listening)
-await loop.create_connection(Protocol, sock=transport_socket)
-await loop.create_connection(Protocol, sock=tls_socket)
-await loop.create_connection(None, sock=near)
-await loop.create_connection(1, sock=near)
-await loop.create_connection(coroutine_function, sock=near)
-await loop.create_connection(object, sock=near)
-await loop.create_connection(Partial, sock=near)
-await loop.create_connection(Protocol, sock=near, ssl='x', server_hostname='')
-await loop.create_connection(Protocol, sock=near, ssl=1, server_hostname='')
-await loop.create_connection(Protocol, sock=near, ssl=context)
-await loop.create_connection(Protocol, sock=near, ssl=context, server_hostname=1)
-await loop.create_connection(Protocol, sock=near, ssl=context, server_hostname='.x')
-await loop.create_connection(Protocol, sock=near, ssl=context, server_hostname='x', \
-ssl_handshake_timeout='x')
-await loop.create_connection(Protocol, sock=near, ssl=context, server_hostname='x', \
-ssl_handshake_timeout=-1)
-await loop.create_connection(Protocol, sock=near, ssl=context, server_hostname='x', \
-ssl_shutdown_timeout=0)
-await loop.create_connection(Protocol, sock=near, server_hostname='x')
-await loop.create_connection(Protocol, sock=near, ssl_handshake_timeout=1)
-await loop.create_connection(Protocol, sock=near, ssl_shutdown_timeout=1)
-await loop.create_connection(Protocol, '127.0.0.1', 'x')
-await loop.create_connection(Protocol, '127.0.0.1', -1)
-await loop.create_connection(Protocol, '127.0.0.1', 70000)
-await loop.create_connection(Protocol, '127.0.0.1', 1)
-await loop.create_connection(Protocol, '127.0.0.1', 1, all_errors=True)
-await loop.create_connection(Protocol, '127.0.0.1', 1.5)
-await loop.create_connection(Protocol, '127.0.0.1', object())
-await loop.create_connection(Protocol, 1, 1)
-await loop.create_connection(Protocol, object(), 1)
-await loop.create_connection(Protocol, '127.0.0.1', None)
-await loop.create_connection(Protocol, '127.0.0.1', 1, family='x')
-await loop.create_connection(Protocol, '127.0.0.1', 1, family=AF_UNIX)
-await loop.create_connection(Protocol, '127.0.0.1', 1, family=AF_INET6)
-await loop.create_connection(Protocol, '127.0.0.1', 1, proto='x')
-await loop.create_connection(Protocol, '127.0.0.1', 1, flags='x')
-await loop.create_connection(Protocol, '127.0.0.1', 1, local_addr='x')
-await loop.create_connection(Protocol, '127.0.0.1', 1, local_addr=1)
-await loop.create_connection(Protocol, '127.0.0.1', 1, local_addr=('127.0.0.1',))
-await loop.create_connection(Protocol, '127.0.0.1', 1, local_addr=('127.0.0.1', 'x'))
-await loop.create_connection(Protocol, '127.0.0.1', 1, local_addr=('192.0.2.1', 0))
-await loop.create_connection(Protocol, '127.0.0.1', 1, happy_eyeballs_delay='x')
-await loop.create_connection(Protocol, '127.0.0.1', 1, interleave='x')
-await loop.create_connection(Protocol, '127.0.0.1', 1, ssl='x')
-await loop.create_server(Protocol)
-await loop.create_server(Protocol, 'x', 1, sock=spare)
-await loop.create_server(Protocol, sock=udp)
-await loop.create_server(Protocol, sock=1)
-await loop.create_server(Protocol, sock='x')
-await loop.create_server(Protocol, sock=closed_socket)
-await loop.create_server(Protocol, sock=near)
-await loop.create_server(Protocol, sock=transport_socket)
-await loop.create_server(Protocol, 1, 0)
-await loop.create_server(Protocol, ('127.0.0.1', 1), 0)
-await loop.create_server(Protocol, object(), 0)
-await loop.create_server(Protocol, [], 0)
-await loop.create_server(Protocol, '192.0.2.1', 0)
-await loop.create_server(Protocol, '127.0.0.1', 'x')
-await loop.create_server(Protocol, '127.0.0.1', -1)
-await loop.create_server(Protocol, '127.0.0.1', 70000)
-await loop.create_server(Protocol, '127.0.0.1', 1.5)
-await loop.create_server(Protocol, '127.0.0.1', 0, backlog='x')
-await loop.create_server(Protocol, '127.0.0.1', 0, backlog=None)
-await loop.create_server(Protocol, '127.0.0.1', 0, backlog=-1)
-await loop.create_server(Protocol, '127.0.0.1', 0, backlog=2**40)
-await loop.create_server(Protocol, '127.0.0.1', 0, backlog=1.5)
-await loop.create_server(Protocol, '127.0.0.1', 0, ssl=True)
-await loop.create_server(Protocol, '127.0.0.1', 0, ssl='x')
-await loop.create_server(Protocol, '127.0.0.1', 0, ssl_handshake_timeout=1)
-await loop.create_server(Protocol, '127.0.0.1', 0, ssl_shutdown_timeout=1)
-await loop.create_server(Protocol, '127.0.0.1', 0, ssl=context, ssl_handshake_timeout=-1)
-await loop.create_server(Protocol, '127.0.0.1', 0, family='x')
-await loop.create_server(Protocol, '127.0.0.1', 0, family=AF_UNIX)
-await loop.create_server(Protocol, '127.0.0.1', 0, family=AF_INET6)
-await loop.create_server(Protocol, '127.0.0.1', 0, flags='x')
-await loop.create_server(Protocol, '127.0.0.1', 0, start_serving='x')
-await loop.create_server(Protocol, '127.0.0.1', 0, reuse_address='x')
-await loop.create_server(None, '127.0.0.1', 0)
-await loop.create_server(1, '127.0.0.1', 0)
-await loop.create_unix_connection(Protocol, 1)
-await loop.create_unix_connection(Protocol, object())
-await loop.create_unix_connection(Protocol, '\\0' * 200)
-await loop.create_unix_connection(Protocol, 'a\\0b')
-await loop.create_unix_connection(Protocol, '/no/such')
-await loop.create_unix_connection(Protocol, folder)
-await loop.create_unix_connection(Protocol, 'x' * 200)
-await loop.create_unix_connection(Protocol, '/no/such', sock=unix)
-await loop.create_unix_connection(Protocol, sock=spare)
-await loop.create_unix_connection(Protocol, sock=udp)
-await loop.create_unix_connection(Protocol, sock=1)
-await loop.create_unix_connection(Protocol, sock=closed_socket)
-await loop.create_unix_connection(Protocol, sock=unix)
-await loop.create_unix_connection(Protocol, '/no/such', ssl=context)
-await loop.create_unix_connection(Protocol, '/no/such', ssl='x', server_hostname='x')
-await loop.create_unix_connection(Protocol, '/no/such', server_hostname='x')
-await loop.create_unix_connection(Protocol, '/no/such', ssl_handshake_timeout=1)
-await loop.create_unix_connection(Protocol, '/no/such', ssl_shutdown_timeout=1)
-await loop.create_unix_connection(None, sock=near)
-await loop.create_unix_server(Protocol, 1)
-await loop.create_unix_server(Protocol, object())
-await loop.create_unix_server(Protocol, 'x' * 200)
-await loop.create_unix_server(Protocol, folder)
-await loop.create_unix_server(Protocol, '/no/such/path')
-await loop.create_unix_server(Protocol, '/dev/null')
-await loop.create_unix_server(Protocol, '/no/such', sock=unix)
-await loop.create_unix_server(Protocol, sock=spare)
-await loop.create_unix_server(Protocol, sock=udp)
-await loop.create_unix_server(Protocol, sock=1)
-await loop.create_unix_server(Protocol, sock=closed_socket)
-await loop.create_unix_server(Protocol, sock=near)
-await loop.create_unix_server(Protocol, folder + '/x', ssl='x')
-await loop.create_unix_server(Protocol, folder + '/x', ssl=True)
-await loop.create_unix_server(Protocol, folder + '/x', ssl_handshake_timeout=1)
-await loop.create_unix_server(Protocol, folder + '/x', ssl_shutdown_timeout=1)
-await loop.create_unix_server(Protocol, folder + '/x', backlog='x')
-await loop.create_datagram_endpoint(DatagramProtocol)
-await loop.create_datagram_endpoint(DatagramProtocol, '127.0.0.1')
-await loop.create_datagram_endpoint(DatagramProtocol, 1)
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1',))
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 'x'))
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', -1))
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 70000))
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), ('::1', 1))
-await loop.create_datagram_endpoint(DatagramProtocol, remote_addr='x')
-await loop.create_datagram_endpoint(DatagramProtocol, remote_addr=('127.0.0.1', 'x'))
-await loop.create_datagram_endpoint(DatagramProtocol, family='x')
-await loop.create_datagram_endpoint(DatagramProtocol, family=1000)
-await loop.create_datagram_endpoint(DatagramProtocol, family=AF_UNIX, local_addr=1)
-await loop.create_datagram_endpoint(DatagramProtocol, family=AF_UNIX, remote_addr='/no/such')
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), family=AF_UNIX)
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), family=AF_INET6)
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), proto='x')
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), flags='x')
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), reuse_address=True)
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), no_such=1)
-await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), sock=udp)
-await loop.create_datagram_endpoint(DatagramProtocol, sock=udp, allow_broadcast=True)
-await loop.create_datagram_endpoint(DatagramProtocol, sock=near)
-await loop.create_datagram_endpoint(DatagramProtocol, sock=1)
-await loop.create_datagram_endpoint(DatagramProtocol, sock='x')
-await loop.create_datagram_endpoint(DatagramProtocol, sock=closed_socket)
-await loop.create_datagram_endpoint(None, ('127.0.0.1', 0))
-await loop.create_datagram_endpoint(1, ('127.0.0.1', 0))
-await loop.create_datagram_endpoint(coroutine_function, ('127.0.0.1', 0))
-await loop.create_datagram_endpoint(object, ('127.0.0.1', 0))
-await loop.create_datagram_endpoint(Partial, ('127.0.0.1', 0))
 await loop.connect_read_pipe(Protocol, sink)
 await loop.connect_read_pipe(object, source)
 await loop.connect_write_pipe(Protocol, source)
@@ -980,10 +899,14 @@ loop.create_task(coro=None)
 loop.create_task(coroutine, no_such=1)
 loop.create_task(coroutine, 'name')
 loop.set_debug(enabled=1, more=2)
+loop._add_reader()
+loop._add_reader(fd)
 loop._add_reader(None, function)
 loop._add_reader('x', function)
 loop._add_reader(-1, function)
 loop._add_reader(2**40, function)
+loop._add_writer()
+loop._add_writer(fd)
 loop._add_writer(None, function)
 """
 
@@ -1040,6 +963,17 @@ def _forms(function: str, right: tuple[str, ...]) -> Iterator[str]:
     yield _call(function, *right, "None", "None", "None", "None", "None", "None")
 
 
+def _named_forms(function: str, right: tuple[str, ...], names: str) -> Iterator[str]:
+    """Arguments given twice, alone or by names that are nearly right, and one too many."""
+    for name, value in zip(names.split(), right, strict=True):
+        yield _call(function, *right, f"{name}={value}")
+        yield _call(function, f"{name}={value}")
+    yield _call(function, *right, "None")
+    yield _call(function, *right, "None", "no_such=1")
+    yield _call(function, *right, "no_such=1", "other=2")
+    yield _call(function, *right, "contxt=1", "socks=1", "fds=1")
+
+
 def _placed(right: tuple[str, ...], where: int | str, value: str) -> tuple[str, ...]:
     if isinstance(where, str):
         return (*right, f"{where}={value}")
@@ -1055,6 +989,9 @@ def _calls() -> Iterator[Call]:
     for function_, right in SHAPES.items():
         for source in _forms(function_, right):
             yield Call(source)
+    for function_, names in NAMED.items():
+        for source in _named_forms(function_, SHAPES[function_], names):
+            yield Call(source)
     for function_, where, values in WRONG:
         for value in values:
             source = _call(function_, *_placed(shapes[function_], where, value))
@@ -1064,6 +1001,9 @@ def _calls() -> Iterator[Call]:
     for function_ in DEBUG:
         if function_.startswith("loop.sock_"):
             yield Call(_call(function_, "blocking", *SHAPES[function_][1:]), "debug")
+    for function_, forms in COMBINED.items():
+        for arguments in forms:
+            yield Call(_call(function_, arguments))
     for line in filter(None, OTHERS.splitlines()):
         yield Call(line)
     for line in filter(None, STOPPED.splitlines()):

@@ -201,15 +201,6 @@ def test_unrun_handles_with_a_cycle_are_collected(loop_factory: LoopFactory) -> 
     assert ref() is None
 
 
-@pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe"])
-def test_wrong_calls_of_handles_are_type_errors(loop: Loop, method: str) -> None:
-    schedule: Any = getattr(loop, method)
-    with pytest.raises(TypeError):
-        schedule()
-    with pytest.raises(TypeError):
-        schedule(callback, unknown=1)
-
-
 def test_callbacks_run_in_the_context_of_their_call(loop: Loop) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     seen: list[str] = []

@@ -159,16 +159,6 @@ async def test_only_a_far_timer_does_not_spin_or_overflow(loop: Loop) -> None:
         handle.cancel()
 
 
-@pytest.mark.parametrize("method", ["call_later", "call_at"])
-async def test_times_that_are_no_numbers_are_refused(loop: Loop, method: str) -> None:
-    schedule: Any = getattr(loop, method)
-    what = "delay must not be None" if method == "call_later" else "when cannot be None"
-    with pytest.raises(TypeError, match=what):
-        schedule(None, print)
-    with pytest.raises(TypeError):
-        loop.call_later("soon", print)  # type: ignore[arg-type]
-
-
 async def test_integers_and_fractions_are_times(loop: Loop) -> None:
     from fractions import Fraction
 

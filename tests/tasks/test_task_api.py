@@ -333,17 +333,6 @@ def test_default_names_count_up(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(asyncio.gather(*tasks))
 
 
-@pytest.mark.parametrize("cls", TASKS)
-@pytest.mark.parametrize("what", [None, 1, forever, "x"])
-def test_what_is_no_coroutine_is_refused(
-    loop: asyncio.AbstractEventLoop, cls: Any, what: object
-) -> None:
-    with pytest.raises(TypeError, match="a coroutine was expected, got "):
-        cls(what, loop=loop)
-    with pytest.raises(TypeError, match="a coroutine was expected, got "):
-        loop.create_task(what)  # type: ignore[arg-type]
-
-
 def test_a_suspended_tasks_stack_is_told(loop: asyncio.AbstractEventLoop, task_class: Any) -> None:
     task = task_class(forever(), loop=loop)
     loop.run_until_complete(asyncio.sleep(0))
@@ -434,7 +423,7 @@ def test_overridden_methods_of_subclasses_are_called(loop: asyncio.AbstractEvent
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-def test_eager_tasks_run_at_once_and_are_done_where_they_can_be(
+async def test_eager_tasks_run_at_once_and_are_done_where_they_can_be(
     loop: asyncio.AbstractEventLoop, task_class: Any
 ) -> None:
     seen: list[object] = []
@@ -450,91 +439,79 @@ def test_eager_tasks_run_at_once_and_are_done_where_they_can_be(
     async def fails() -> None:
         raise KeyError
 
-    async def main() -> None:
-        me = asyncio.current_task()
-        loop.set_task_factory(asyncio.create_eager_task_factory(task_class))
-        done = loop.create_task(at_once())
-        assert asyncio.current_task() is me
-        assert done.done()
-        if task_class is goloop.Task or sys.version_info >= (3, 13):
-            # asyncio's crashes in 3.12.1.
-            assert done.get_coro() is None
-        assert seen == [done]
-        assert await done == 5
-        waiting = asyncio.create_task(later())
-        assert not waiting.done()
-        assert waiting in asyncio.all_tasks()
-        assert await waiting == 6
-        failed = asyncio.create_task(fails())
-        assert isinstance(failed.exception(), KeyError)
-        async with asyncio.TaskGroup() as group:
-            both = [group.create_task(at_once()), group.create_task(later())]
-        assert [task.result() for task in both] == [5, 6]
-        assert asyncio.all_tasks() == {me}
-        loop.set_task_factory(None)
-
-    loop.run_until_complete(main())
+    me = asyncio.current_task()
+    loop.set_task_factory(asyncio.create_eager_task_factory(task_class))
+    done = loop.create_task(at_once())
+    assert asyncio.current_task() is me
+    assert done.done()
+    if task_class is goloop.Task or sys.version_info >= (3, 13):
+        # asyncio's crashes in 3.12.1.
+        assert done.get_coro() is None
+    assert seen == [done]
+    assert await done == 5
+    waiting = asyncio.create_task(later())
+    assert not waiting.done()
+    assert waiting in asyncio.all_tasks()
+    assert await waiting == 6
+    failed = asyncio.create_task(fails())
+    assert isinstance(failed.exception(), KeyError)
+    async with asyncio.TaskGroup() as group:
+        both = [group.create_task(at_once()), group.create_task(later())]
+    assert [task.result() for task in both] == [5, 6]
+    assert asyncio.all_tasks() == {me}
+    loop.set_task_factory(None)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start= came with Python 3.14")
-def test_eager_start_decides_when_a_task_starts(loop: asyncio.AbstractEventLoop) -> None:
-    async def main() -> None:
-        task = asyncio.create_task(nothing(), eager_start=True, name="early")
-        assert task.done()
-        assert task.get_name() == "early"
-        assert not asyncio.create_task(nothing(), eager_start=False).done()
-        await asyncio.sleep(0)
-
-    loop.run_until_complete(main())
+async def test_eager_start_decides_when_a_task_starts(loop: asyncio.AbstractEventLoop) -> None:
+    task = asyncio.create_task(nothing(), eager_start=True, name="early")
+    assert task.done()
+    assert task.get_name() == "early"
+    assert not asyncio.create_task(nothing(), eager_start=False).done()
+    await asyncio.sleep(0)
 
 
-def test_create_task_takes_asyncios_general_path(loop: asyncio.AbstractEventLoop) -> None:
-    async def main() -> None:
-        made: list[Any] = []
+async def test_create_task_takes_asyncios_general_path(loop: asyncio.AbstractEventLoop) -> None:
+    made: list[Any] = []
 
-        def factory(its_loop: Any, coroutine: Any, **kwargs: Any) -> Any:
-            task = asyncio.Task(coroutine, loop=its_loop, **kwargs)
-            made.append(task)
-            return task
+    def factory(its_loop: Any, coroutine: Any, **kwargs: Any) -> Any:
+        task = asyncio.Task(coroutine, loop=its_loop, **kwargs)
+        made.append(task)
+        return task
 
-        loop.set_task_factory(factory)
-        assert loop.get_task_factory() is factory
-        task = loop.create_task(nothing(), name="x")
-        assert made == [task]
-        assert task.get_name() == "x"
-        loop.set_task_factory(None)
-        other = loop.create_task(nothing(), name="y", context=contextvars.copy_context())
-        assert made == [task]
-        assert other.get_name() == "y"
-        coroutine = nothing()
-        for call in (
-            lambda: loop.create_task(),  # type: ignore[call-arg]
-            lambda: loop.create_task(coroutine, 1),  # type: ignore[misc]
-            lambda: loop.create_task(coroutine, wrong=1),  # type: ignore[call-arg]
-        ):
-            with pytest.raises(TypeError):
-                call()
-        coroutine.close()
-        await asyncio.sleep(0)
-
-    loop.run_until_complete(main())
+    loop.set_task_factory(factory)
+    assert loop.get_task_factory() is factory
+    task = loop.create_task(nothing(), name="x")
+    assert made == [task]
+    assert task.get_name() == "x"
+    loop.set_task_factory(None)
+    other = loop.create_task(nothing(), name="y", context=contextvars.copy_context())
+    assert made == [task]
+    assert other.get_name() == "y"
+    coroutine = nothing()
+    for call in (
+        lambda: loop.create_task(),  # type: ignore[call-arg]
+        lambda: loop.create_task(coroutine, 1),  # type: ignore[misc]
+        lambda: loop.create_task(coroutine, wrong=1),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(TypeError):
+            call()
+    coroutine.close()
+    await asyncio.sleep(0)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 15), reason="before 3.15 the first step fails")
 @pytest.mark.parametrize("options", [{}, {"name": "x"}, {"eager_start": True}])
-def test_a_context_that_is_none_is_refused(
+async def test_a_context_that_is_none_is_refused(
     loop: asyncio.AbstractEventLoop, task_class: Any, options: dict[str, Any]
 ) -> None:
-    async def main() -> None:
-        for make in (loop.create_task, functools.partial(task_class, loop=loop)):
-            coroutine = nothing()
-            with pytest.raises(TypeError, match=r"a contextvars\.Context was expected, got int"):
-                make(coroutine, context=1, **options)
-            coroutine.close()
-        gc.collect()
-        assert len(asyncio.all_tasks()) == 1
-
-    loop.run_until_complete(main())
+    for make in (loop.create_task, functools.partial(task_class, loop=loop)):
+        coroutine = nothing()
+        with pytest.raises(TypeError, match=r"a contextvars\.Context was expected, got int"):
+            make(coroutine, context=1, **options)
+        coroutine.close()
+    gc.collect()
+    assert len(asyncio.all_tasks()) == 1
 
 
 @pytest.mark.parametrize("how", ["class", "instance"])

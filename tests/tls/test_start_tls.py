@@ -6,7 +6,6 @@ import asyncio
 import random
 import socket
 import ssl
-from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
@@ -126,12 +125,9 @@ async def test_start_tls_upgrades_a_unix_socket(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 100, None])
-async def test_a_stream_server_upgrades_with_start_tls(
-    loop: Loop, loop_name: str, size: int | None
-) -> None:
+@pytest.mark.goloop_only("asyncio has left these bytes in the reader before 3.13.12 and 3.14.3")
+async def test_a_stream_server_upgrades_with_start_tls(loop: Loop, size: int | None) -> None:
     """Bytes of the ClientHello that the reader has got already belong to the handshake."""
-    if loop_name == "asyncio":
-        pytest.skip("asyncio has left these bytes in the reader before 3.13.12 and 3.14.3")
     handed: asyncio.Future[bytes] = loop.create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,9 +184,8 @@ async def test_a_stream_client_upgrades_with_start_tls(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "break"])
-async def test_tls_runs_within_tls(loop: Loop, loop_name: str, errors: Errors, end: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio 3.11 can't end such a connection, and later ones warn")
+@pytest.mark.goloop_only("asyncio 3.11 can't end such a connection, and later ones warn")
+async def test_tls_runs_within_tls(loop: Loop, errors: Errors, end: str) -> None:
     payload = random.Random(8).randbytes(500_000)
     protocols: list[Recorder] = []
     inner, outer = server_context("inner"), server_context()
@@ -270,31 +265,3 @@ async def test_start_tls_that_stalls_or_is_cancelled_leaves_nothing(loop: Loop) 
             with pytest.raises(asyncio.CancelledError if cancel else ConnectionAbortedError):
                 await starting
             await until(lambda near=near: near.fileno() == -1)
-
-
-async def test_start_tls_refuses_what_it_cannot_do(loop: Loop) -> None:
-    near, far = tcp_pair()
-    _, protocol = await loop.create_connection(Recorder, sock=near)
-    with far:
-        start: Any = loop.start_tls
-        with pytest.raises(TypeError, match=r"expected to be an instance of ssl\.SSLContext"):
-            await start(protocol.transport, protocol, True)
-        with pytest.raises(TypeError, match="is not supported by start_tls"):
-            await start(object(), protocol, client_context())
-        protocol.transport.close()
-        await protocol.lost
-
-
-async def test_arguments_of_tls_that_make_no_sense_are_refused(loop: Loop) -> None:
-    connect: Any = loop.create_connection
-    with pytest.raises(ValueError, match="server_hostname is only meaningful with ssl"):
-        await connect(Recorder, "127.0.0.1", 1, server_hostname="x")
-    with pytest.raises(ValueError, match="ssl_handshake_timeout is only meaningful with ssl"):
-        await connect(Recorder, "127.0.0.1", 1, ssl_handshake_timeout=1)
-    with pytest.raises(ValueError, match="ssl_shutdown_timeout is only meaningful with ssl"):
-        await connect(Recorder, "127.0.0.1", 1, ssl_shutdown_timeout=1)
-    near, far = tcp_pair()
-    with near, far, pytest.raises(ValueError, match="must set server_hostname"):
-        await connect(Recorder, sock=near, ssl=True)
-    with pytest.raises(TypeError):
-        await loop.create_server(Recorder, "127.0.0.1", 0, ssl=True)  # type: ignore[arg-type]

@@ -62,15 +62,6 @@ async def test_a_server_gives_up_stalled_handshakes(loop: Loop, errors: Errors) 
     assert made[0].calls == []
 
 
-@pytest.mark.parametrize("timeout", [0, -1])
-async def test_timeouts_must_be_positive(loop: Loop, timeout: float) -> None:
-    for name in ("ssl_handshake_timeout", "ssl_shutdown_timeout"):
-        near, far = tcp_pair()
-        options: Any = {name: timeout}
-        with near, far, pytest.raises(ValueError, match=f"{name} should be a positive number"):
-            await over(loop, Recorder, near, client_context(), "client", **options)
-
-
 def tls_objects() -> int:
     """How many TLS protocols and transports live."""
     gc.collect()
@@ -268,10 +259,9 @@ async def test_sni_switches_the_context(loop: Loop, version: ssl.TLSVersion) -> 
     await protocol.lost
 
 
-async def test_a_step_during_a_step_leaves_openssl_alone(loop: Loop, loop_name: str) -> None:
+@pytest.mark.goloop_only("it calls a method of goloop's")
+async def test_a_step_during_a_step_leaves_openssl_alone(loop: Loop) -> None:
     """Of a callback, or of another thread: OpenSSL's objects are for one at a time."""
-    if loop_name == "asyncio":
-        pytest.skip("it calls a method of goloop's")
 
     class Unwatched(ssl.SSLContext):
         """A context whose callback of SNI the engine, which would go the other way, can't see."""

@@ -244,49 +244,6 @@ async def test_create_connection_takes_over_a_unix_socket(loop: Loop) -> None:
     await hang_up(protocol)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "host and port was not specified and no sock specified"),
-        (
-            {"host": "127.0.0.1", "port": 1, "sock": "SOCK"},
-            "host/port and sock can not be specified at the same time",
-        ),
-        (
-            {"port": 1, "sock": "SOCK"},
-            "host/port and sock can not be specified at the same time",
-        ),
-        (
-            {"host": "h", "port": 1, "server_hostname": "n"},
-            "server_hostname is only meaningful with ssl",
-        ),
-        (
-            {"host": "h", "port": 1, "ssl_handshake_timeout": 1},
-            "ssl_handshake_timeout is only meaningful with ssl",
-        ),
-        (
-            {"host": "h", "port": 1, "ssl_shutdown_timeout": 1},
-            "ssl_shutdown_timeout is only meaningful with ssl",
-        ),
-        ({"sock": "SOCK", "ssl": True}, "You must set server_hostname when using ssl"),
-        ({"sock": "UDP"}, "A Stream Socket was expected, got "),
-    ],
-)
-async def test_impossible_arguments_of_create_connection_are_refused(
-    loop: Loop, arguments: dict[str, Any], message: str
-) -> None:
-    with (
-        socket.socket() as stream,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
-    ):
-        given = {
-            name: {"SOCK": stream, "UDP": datagram}.get(value, value)
-            for name, value in arguments.items()
-        }
-        with pytest.raises(ValueError, match=message):
-            await loop.create_connection(Recorder, **given)
-
-
 async def test_connect_accepted_socket_makes_a_transport_of_it(
     loop: Loop, listener: socket.socket
 ) -> None:
@@ -301,29 +258,6 @@ async def test_connect_accepted_socket_makes_a_transport_of_it(
     assert await loop.sock_recv(client, 1) == b"y"
     client.close()
     await protocol.lost
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"ssl_handshake_timeout": 1},
-            "ssl_handshake_timeout is only meaningful with ssl",
-        ),
-        (
-            {"ssl_shutdown_timeout": 1},
-            "ssl_shutdown_timeout is only meaningful with ssl",
-        ),
-        ({"datagram": True}, "A Stream Socket was expected, got "),
-    ],
-)
-async def test_connect_accepted_socket_refuses_other_sockets(
-    loop: Loop, arguments: dict[str, Any], message: str
-) -> None:
-    given = dict(arguments)  # the other loop's run gets the same dict
-    kind = socket.SOCK_DGRAM if given.pop("datagram", False) else socket.SOCK_STREAM
-    with socket.socket(socket.AF_INET, kind) as sock, pytest.raises(ValueError, match=message):
-        await loop.connect_accepted_socket(Recorder, sock, **given)
 
 
 async def test_many_connections_at_once_are_all_made(loop: Loop) -> None:

@@ -44,16 +44,6 @@ async def test_write_eof_sends_all_and_then_fin(loop: Loop) -> None:
     assert protocol.names() == ["made", "pause", "resume", "data", "eof", "lost"]
 
 
-async def test_write_after_write_eof_is_refused(loop: Loop) -> None:
-    protocol, far = await open_pair(loop)
-    protocol.transport.write_eof()
-    with pytest.raises(RuntimeError, match=r"Cannot call write\(\) after write_eof\(\)"):
-        protocol.transport.write(b"x")
-    protocol.transport.write_eof()  # twice is fine
-    far.close()
-    await protocol.lost
-
-
 async def test_eof_closes_the_transport_unless_the_protocol_says_true(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     far.shutdown(socket.SHUT_WR)

@@ -174,45 +174,6 @@ async def test_a_server_takes_over_a_socket(loop: Loop) -> None:
     assert sock.fileno() == -1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "Neither host/port nor sock were specified"),
-        (
-            {"host": "127.0.0.1", "port": 1, "sock": "SOCK"},
-            "host/port and sock can not be specified at the same time",
-        ),
-        ({"sock": "UDP"}, "A Stream Socket was expected, got "),
-        (
-            {"host": "h", "port": 1, "ssl_handshake_timeout": 1},
-            "ssl_handshake_timeout is only meaningful with ssl",
-        ),
-        (
-            {"host": "h", "port": 1, "ssl_shutdown_timeout": 1},
-            "ssl_shutdown_timeout is only meaningful with ssl",
-        ),
-    ],
-)
-async def test_impossible_arguments_of_create_server_are_refused(
-    loop: Loop, arguments: dict[str, Any], message: str
-) -> None:
-    with (
-        socket.socket() as stream,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
-    ):
-        given = {
-            name: {"SOCK": stream, "UDP": datagram}.get(value, value)
-            for name, value in arguments.items()
-        }
-        with pytest.raises(ValueError, match=message):
-            await loop.create_server(Recorder, **given)
-
-
-async def test_ssl_must_be_a_context(loop: Loop) -> None:
-    with pytest.raises(TypeError, match="ssl argument must be an SSLContext or None"):
-        await loop.create_server(Recorder, "127.0.0.1", 0, ssl=True)  # type: ignore[call-overload]
-
-
 async def test_unknown_hosts_are_an_error(loop: Loop) -> None:
     with pytest.raises(socket.gaierror):
         await loop.create_server(Recorder, "name.invalid", 0)

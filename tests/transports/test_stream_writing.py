@@ -89,6 +89,7 @@ async def test_write_refuses_what_is_not_bytes_like(loop: Loop, pair: Pair, data
         str(caught.value)
         == f"data argument must be {asyncios_words.DATA}, not {type(data).__name__!r}"
     )
+    assert not protocol.transport.is_closing()
     await hang_up(protocol)
 
 
@@ -305,11 +306,8 @@ async def test_what_the_kernel_does_not_take_of_much_is_sent_later(loop: Loop, p
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
-async def test_much_that_is_refused_is_sent_later(
-    loop: Loop, loop_name: str, pair: Pair, number: int
-) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's calls are Python's")
+@pytest.mark.goloop_only("asyncio's calls are Python's")
+async def test_much_that_is_refused_is_sent_later(loop: Loop, pair: Pair, number: int) -> None:
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     _core._fail_call("send", number)
@@ -320,11 +318,10 @@ async def test_much_that_is_refused_is_sent_later(
 
 
 @pytest.mark.parametrize("number", [errno.ECONNRESET, errno.ENOBUFS])
+@pytest.mark.goloop_only("asyncio's calls are Python's")
 async def test_an_error_of_a_large_write_is_told_at_once(
-    loop: Loop, loop_name: str, pair: Pair, number: int
+    loop: Loop, pair: Pair, number: int
 ) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's calls are Python's")
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     _core._fail_call("send", number)

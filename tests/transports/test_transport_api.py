@@ -6,16 +6,13 @@ import array
 import asyncio
 import gc
 import os
-import re
 import socket
 import warnings
-from asyncio import selector_events, trsock, unix_events
-from functools import partial
+from asyncio import trsock
 from typing import Any
 
-import asyncios_words
 import pytest
-from conftest import LOOP_NAMES, LoopFactory, tcp_pair
+from conftest import LoopFactory, tcp_pair
 from protocols import BufferedRecorder, Recorder, connect, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
@@ -130,45 +127,6 @@ async def test_write_of_wide_memoryviews_counts_bytes(loop: Loop) -> None:
     await hang_up(protocol)
 
 
-@pytest.mark.parametrize("thing", ["text", 5, None, [1], object()])
-async def test_write_refuses_other_types(loop: Loop, thing: Any) -> None:
-    transport, protocol, far = await open_pair(loop)
-    expected = f"data argument must be {asyncios_words.DATA}, not {type(thing).__name__!r}"
-    with pytest.raises(TypeError, match=f"^{re.escape(expected)}$"):
-        transport.write(thing)
-    assert not transport.is_closing()
-    far.close()
-    await hang_up(protocol)
-
-
-@pytest.mark.parametrize("thing", [5, None])
-async def test_writelines_refuses_other_types(loop: Loop, loop_name: str, thing: Any) -> None:
-    transport, protocol, far = await open_pair(loop)
-    if thing is None:
-        try:
-            transport.writelines([thing])
-        except TypeError:
-            pass
-        else:
-            # Newer patch releases of asyncio leave out whatever is false.
-            assert loop_name == "asyncio"
-            assert transport.get_write_buffer_size() == 0
-    else:
-        with pytest.raises(TypeError):
-            transport.writelines(thing)
-    far.close()
-    await hang_up(protocol)
-
-
-async def test_writelines_after_write_eof_is_refused(loop: Loop) -> None:
-    transport, protocol, far = await open_pair(loop)
-    transport.write_eof()
-    with pytest.raises(RuntimeError, match=r"^Cannot call write(lines)?\(\) after write_eof\(\)$"):
-        transport.writelines([b"x"])
-    far.close()
-    await protocol.lost
-
-
 async def test_write_on_a_closed_transport_is_ignored(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -183,70 +141,6 @@ async def test_write_on_a_closed_transport_is_ignored(
     assert "socket.send() raised exception." in {r.message for r in caplog.records}
     assert transport.get_write_buffer_size() == 0
     far.close()
-
-
-async def test_write_on_a_closing_transport_still_checks_types(loop: Loop) -> None:
-    transport, protocol, far = await open_pair(loop)
-    transport.abort()
-    with pytest.raises(TypeError):
-        transport.write("text")
-    await protocol.lost
-    far.close()
-
-
-ARGUMENTS = {
-    "write": ("data",),
-    "writelines": ("list_of_data",),
-    "set_protocol": ("protocol",),
-    "sendto": ("data", "addr"),
-}
-METHODS: dict[tuple[str, Any], list[str]] = {
-    ("StreamTransport", selector_events._SelectorSocketTransport): list(ARGUMENTS)[:3],
-    ("WritePipeTransport", unix_events._UnixWritePipeTransport): list(ARGUMENTS)[:3],
-    ("ReadPipeTransport", unix_events._UnixReadPipeTransport): ["set_protocol"],
-    ("DatagramTransport", selector_events._SelectorDatagramTransport): ["set_protocol", "sendto"],
-}
-Given = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def wrong_calls(names: tuple[str, ...]) -> dict[str, Given]:
-    right = (b"", ("127.0.0.1", 9))[: len(names)]
-    return {
-        "nothing": ((), {}),
-        "one-more": ((*right, 1), {}),
-        "unknown": (right, {"unknown": 1}),
-        "only-unknown": ((), {"unknown": 1}),
-        "twice": (right, {names[0]: b""}),
-        "last-alone": ((), {"addr" if "addr" in names else "date": 1}),
-    }
-
-
-def words_of(method: Any, given: Given) -> str:
-    """What is said of a wrong call, without the name of the method's class."""
-    with pytest.raises(TypeError) as caught:
-        method(*given[0], **given[1])
-    return str(caught.value).partition(".")[2]
-
-
-@pytest.mark.skipif("goloop" not in LOOP_NAMES, reason="compares goloop to asyncio")
-@pytest.mark.parametrize(
-    ("kind", "theirs", "name", "given"),
-    [
-        pytest.param(kind, theirs, name, given, id=f"{kind}-{name}-{form}")
-        for (kind, theirs), names in METHODS.items()
-        for name in names
-        for form, given in wrong_calls(ARGUMENTS[name]).items()
-    ],
-)
-def test_a_call_with_wrong_arguments_is_told_in_the_words_of_cpython(
-    kind: str, theirs: Any, name: str, given: Given
-) -> None:
-    from goloop import _core
-
-    made = getattr(_core, kind)
-    expected = words_of(partial(getattr(theirs, name), object()), given)
-    assert name in expected
-    assert words_of(getattr(made.__new__(made), name), given) == expected
 
 
 async def test_arguments_may_be_given_by_name(loop: Loop) -> None:

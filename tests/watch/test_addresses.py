@@ -199,9 +199,8 @@ async def test_scope_ids_are_the_interfaces_index(loop: Loop) -> None:
         assert info[4][3] == index  # type: ignore[misc]
 
 
-async def test_names_leave_the_default_executor_alone(loop: Loop, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio resolves names in the default executor")
+@pytest.mark.goloop_only("asyncio resolves names in the default executor")
+async def test_names_leave_the_default_executor_alone(loop: Loop) -> None:
     before = threading.active_count()
     assert await loop.getaddrinfo("localhost", 80)
     with pytest.raises(socket.gaierror):
@@ -233,15 +232,6 @@ def test_a_loop_may_be_closed_with_a_lookup_in_flight(loop: Loop) -> None:
     task.cancel()
     loop.call_soon(loop.stop)
     loop.run_forever()
-
-
-async def test_wrong_arguments_are_type_errors(loop: Loop) -> None:
-    with pytest.raises(TypeError):
-        await loop.getaddrinfo("127.0.0.1", 80, 0)  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        await loop.getaddrinfo("127.0.0.1", 80, nonsense=0)  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        await loop.getaddrinfo("127.0.0.1")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

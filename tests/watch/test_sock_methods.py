@@ -264,20 +264,6 @@ async def test_sockets_of_transports_are_refused(loop: Loop, name: str) -> None:
     far.close()
 
 
-async def test_wrong_arguments_of_sock_methods_are_refused(loop: Loop, pair: Pair) -> None:
-    first, _ = pair
-    with pytest.raises(TypeError):
-        await loop.sock_recv(first, "ten")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="negative"):
-        await loop.sock_recv(first, -1)
-    with pytest.raises((TypeError, BufferError)):
-        await loop.sock_recv_into(first, b"read-only")  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        await loop.sock_sendall(first, "text")  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        await loop.sock_recv(first)  # type: ignore[call-arg]
-
-
 async def test_a_read_and_a_write_of_one_socket_go_on_side_by_side(loop: Loop, pair: Pair) -> None:
     first, second = pair
     reading = asyncio.ensure_future(loop.sock_recv(first, 10))
