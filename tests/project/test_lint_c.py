@@ -250,176 +250,122 @@ void f(void) {
 # ---- convert, check, commit: all files together ------------------------------------------
 
 CHECKED = "static int gl_loop_check_usable(Loop *l) { return l->closed ? -1 : 0; }\n"
+CHECK = "if (gl_loop_check_usable(loop) < 0) { return NULL; }"
 
+
+def function(*lines: str, before: str = "") -> str:
+    """One that checks, does this, and returns None."""
+    head = f"{before}\nstatic PyObject *f(Loop *loop, PyObject *o) {{\n{CHECK}\n"
+    return CHECKED + head + "\n".join(lines) + "\nPy_RETURN_NONE;\n}"
+
+
+TWICE = """
+    static double number(PyObject *o) { return PyFloat_AsDouble(o); }
+    static double twice(PyObject *o) { return 2 * number(o); }"""
 COMMIT_BAD = {
-    "a conversion behind the check": """
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            double d = PyFloat_AsDouble(o);
-            gl_submit(loop, d);
-            Py_RETURN_NONE;
-        }""",
-    "by way of another function": """
-        static double number(PyObject *o) { return PyFloat_AsDouble(o); }
-        static double twice(PyObject *o) { return 2 * number(o); }
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            double d = twice(o);
-            loop->go->watch_set(loop->reactor, d);
-            Py_RETURN_NONE;
-        }""",
-    "in the function that commits": """
+    "a conversion behind the check": function(
+        "double d = PyFloat_AsDouble(o);", "gl_submit(loop, d);"
+    ),
+    "by way of another function": function(
+        "double d = twice(o);", "loop->go->watch_set(loop->reactor, d);", before=TWICE
+    ),
+    "in the function that commits": function(
+        "place(loop, o);",
+        before="""
         static void place(Loop *loop, PyObject *o) {
             PyObject_Repr(o);
             loop->shared->next_deadline = 1;
-        }
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            place(loop, o);
-            Py_RETURN_NONE;
         }""",
-    "a lock that lets other threads in": """
-        static PyObject *f(Loop *loop) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            Py_BEGIN_ALLOW_THREADS
-            Py_END_ALLOW_THREADS
-            gl_submit(loop, 1);
-            Py_RETURN_NONE;
-        }""",
-    "in one of two branches": """
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            if (o != NULL) { PyObject_IsTrue(o); }
-            gl_submit(loop, 1);
-            Py_RETURN_NONE;
-        }""",
-    "against its mark": """
-        static GL_NO_PYTHON int f(PyObject *o) { return PyObject_IsTrue(o); }""",
+    ),
+    "a lock that lets other threads in": function(
+        "Py_BEGIN_ALLOW_THREADS", "Py_END_ALLOW_THREADS", "gl_submit(loop, 1);"
+    ),
+    "in one of two branches": function(
+        "if (o != NULL) { PyObject_IsTrue(o); }", "gl_submit(loop, 1);"
+    ),
+    "against its mark": "static GL_NO_PYTHON int f(PyObject *o) { return PyObject_IsTrue(o); }",
 }
 COMMIT_GOOD = {
-    "converted, then checked": """
-        static PyObject *f(Loop *loop, PyObject *o) {
+    "converted, then checked": CHECKED
+    + f"""
+        static PyObject *f(Loop *loop, PyObject *o) {{
             double d = PyFloat_AsDouble(o);
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
+            {CHECK}
             gl_submit(loop, d);
             Py_RETURN_NONE;
-        }""",
-    "checked again": """
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            double d = PyFloat_AsDouble(o);
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            gl_submit(loop, d);
-            Py_RETURN_NONE;
-        }""",
-    "on a way that leaves": """
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            if (o == NULL) { Py_DECREF(loop); return NULL; }
-            if (o == (PyObject *)loop) { return PyObject_Repr(o); }
-            gl_submit(loop, 1);
-            Py_RETURN_NONE;
-        }""",
-    "in the other branch": """
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            if (o != NULL) { PyObject_IsTrue(o); }
-            else { gl_submit(loop, 1); }
-            Py_RETURN_NONE;
-        }""",
-    "behind the commit": """
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            gl_submit(loop, 1);
-            return PyObject_Repr(o);
-        }""",
-    "released by a callee that fails": """
+        }}""",
+    "checked again": function("double d = PyFloat_AsDouble(o);", CHECK, "gl_submit(loop, d);"),
+    "on a way that leaves": function(
+        "if (o == NULL) { Py_DECREF(loop); return NULL; }",
+        "if (o == (PyObject *)loop) { return PyObject_Repr(o); }",
+        "gl_submit(loop, 1);",
+    ),
+    "in the other branch": function(
+        "if (o != NULL) { PyObject_IsTrue(o); }", "else { gl_submit(loop, 1); }"
+    ),
+    "behind the commit": function("gl_submit(loop, 1);", "return PyObject_Repr(o);"),
+    "released by a callee that fails": function(
+        "if (make(o) == NULL) { return NULL; }",
+        "gl_submit(loop, 1);",
+        before="""
         static PyObject *make(PyObject *o) {
             if (o->bad) { Py_DECREF(o); return NULL; }
             return o;
-        }
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            if (make(o) == NULL) { return NULL; }
-            gl_submit(loop, 1);
-            Py_RETURN_NONE;
         }""",
-    "with a reason": """
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            /* lint: allow check-commit: o is exactly an int */
-            long n = PyLong_AsLong(o);
-            gl_submit(loop, n);
-            Py_RETURN_NONE;
-        }""",
-    "with a reason for the whole function": """
-        /* lint: allow check-commit: the loop runs */
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            PyObject_Repr(o);
-            gl_submit(loop, 1);
-            Py_RETURN_NONE;
-        }""",
-    "by a callee that has a reason": """
+    ),
+    "with a reason": function(
+        "/* lint: allow check-commit: o is exactly an int */",
+        "long n = PyLong_AsLong(o);",
+        "gl_submit(loop, n);",
+    ),
+    "with a reason for the whole function": function(
+        "PyObject_Repr(o);",
+        "gl_submit(loop, 1);",
+        before="/* lint: allow check-commit: the loop runs */",
+    ),
+    "by a callee that has a reason": function(
+        "drop(o);",
+        "gl_submit(loop, 1);",
+        before="""
         static void drop(PyObject *o) {
             Py_DECREF(o); /* lint: allow check-commit: exact bytes */
-        }
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            drop(o);
-            gl_submit(loop, 1);
-            Py_RETURN_NONE;
         }""",
-    "a function of Go's that has a namesake": """
-        static void watch_close(PyObject *o) { PyObject_Repr(o); }
-        static PyObject *f(Loop *loop) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            loop->go->watch_close(1);
-            gl_submit(loop, 1);
-            Py_RETURN_NONE;
-        }""",
-    "on the ready queue, which looks by itself": """
-        static PyObject *f(Loop *loop, PyObject *o) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            PyObject_Repr(o);
-            gl_ready_push(loop, o);
-            Py_RETURN_NONE;
-        }""",
+    ),
+    "a function of Go's that has a namesake": function(
+        "loop->go->watch_close(1);",
+        "gl_submit(loop, 1);",
+        before="static void watch_close(PyObject *o) { PyObject_Repr(o); }",
+    ),
+    "on the ready queue, which looks by itself": function(
+        "PyObject_Repr(o);", "gl_ready_push(loop, o);"
+    ),
     "as its mark says": "static GL_NO_PYTHON int f(Loop *l) { return l->closed; }",
 }
 
 
 @pytest.mark.parametrize("code", COMMIT_BAD.values(), ids=COMMIT_BAD)
 def test_python_between_check_and_commit_is_found(code: str) -> None:
-    findings = lint_c.lint_tree({"a.c": CHECKED + code})
+    findings = lint_c.lint_tree({"a.c": code})
     assert {finding.rule for finding in findings} == {"check-commit"}
 
 
 @pytest.mark.parametrize("code", COMMIT_GOOD.values(), ids=COMMIT_GOOD)
 def test_code_without_python_between_check_and_commit_passes(code: str) -> None:
-    assert lint_c.lint_tree({"a.c": CHECKED + code}) == []
+    assert lint_c.lint_tree({"a.c": code}) == []
 
 
 def test_callees_are_found_in_other_files() -> None:
-    caller = COMMIT_BAD["by way of another function"]
-    callees, caller = caller.split("static PyObject *f")
-    files = {"a.c": CHECKED + "static PyObject *f" + caller, "b.c": callees}
-    (finding,) = lint_c.lint_tree(files)
+    caller = COMMIT_BAD["by way of another function"].replace(TWICE, "")
+    (finding,) = lint_c.lint_tree({"a.c": caller, "b.c": TWICE})
     assert finding.path == "a.c"
     assert "f: twice > number > PyFloat_AsDouble runs Python" in finding.text
     assert "watch_set" in finding.text
 
 
 def test_allocations_count_when_asked_for() -> None:
-    code = """
-        static PyObject *f(Loop *loop) {
-            if (gl_loop_check_usable(loop) < 0) { return NULL; }
-            loop->made = PyTuple_New(1);
-            gl_submit(loop, 1);
-            Py_RETURN_NONE;
-        }"""
-    assert lint_c.lint_tree({"a.c": CHECKED + code}) == []
-    assert len(lint_c.lint_tree({"a.c": CHECKED + code}, collector=True)) == 1
+    code = function("loop->made = PyTuple_New(1);", "gl_submit(loop, 1);")
+    assert lint_c.lint_tree({"a.c": code}) == []
+    assert len(lint_c.lint_tree({"a.c": code}, collector=True)) == 1
 
 
 @pytest.mark.parametrize(
