@@ -11,49 +11,44 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import binding
 import expectations
 import pytest
+import task_binding
+from groups import Group
+
+import goloop._internal.tasks.tasks
 
 HERE = Path(__file__).parent
 LOOP = "asyncio" if os.environ.get("GOLOOP_TEST_LOOP") == "asyncio" else "goloop"
-MODULE_LIMIT = 240
-
-
-def run_module(module: str) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / "run.py"), "--loop", LOOP, "--module", module]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=MODULE_LIMIT, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    tests: dict[str, Any] = report["tests"]
-    return tests
-
+NO_TASKS = goloop._internal.tasks.tasks.reason
 
 # Modules that came with a later CPython than the first that we support.
 SINCE = {
     "test_eager_task_factory": (3, 12),
-    "test_staggered": (3, 13),
+    "test_free_threading": (3, 14),
+    "test_graph": (3, 14),
     "test_server_context": (3, 15),
+    "test_staggered": (3, 13),
 }
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        group.module
-        for group in binding.GROUPS
-        if sys.version_info[:2] >= SINCE.get(group.module, (3, 11))
-    ],
-)
-def test_cpythons_module_has_the_expected_outcomes(module: str) -> None:
-    tests = run_module(module)
+def modules(groups: Iterable[Group]) -> list[str]:
+    return [each.module for each in groups if sys.version_info >= SINCE.get(each.module, (3, 11))]
+
+
+def check(kind: str, module: str, limit: float) -> None:
+    """A module's tests have the outcomes that are expected of it on that kind of loop."""
+    command = [sys.executable, str(HERE / "run.py"), "--loop", kind, "--module", module]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    assert done.returncode == 0, done.stderr
+    tests: dict[str, Any] = json.loads(done.stdout)["tests"]
     assert tests, "the module has no test"
-    entries = expectations.active(LOOP)
+    entries = expectations.active(kind)
     outcomes = {test_id: answer["outcome"] for test_id, answer in tests.items()}
     problems = expectations.judge(outcomes, entries)
     details = [
@@ -65,6 +60,19 @@ def test_cpythons_module_has_the_expected_outcomes(module: str) -> None:
         f"{pattern}: matches no test" for pattern in expectations.unmatched(list(tests), entries)
     ]
     assert not problems, "\n".join(problems + details)
+
+
+@pytest.mark.parametrize("module", modules(binding.GROUPS))
+def test_cpythons_module_has_the_expected_outcomes(module: str) -> None:
+    check(LOOP, module, 240)
+
+
+@pytest.mark.skipif(NO_TASKS is not None, reason=f"no classes of our own: {NO_TASKS}")
+@pytest.mark.parametrize("kind", ["tasks", "tasks-goloop"])
+@pytest.mark.parametrize("module", modules(task_binding.TASK_GROUPS))
+def test_cpythons_module_of_tasks_has_the_expected_outcomes(module: str, kind: str) -> None:
+    """With goloop's Task and Future, on CPython's test loops and on goloop's."""
+    check(kind, module, 400)
 
 
 def test_judging_reports_what_was_not_expected() -> None:

@@ -7,7 +7,6 @@ GOLOOP_TEST_FORKS sets how many forks the stress makes (150 where it is unset).
 
 from __future__ import annotations
 
-import inspect
 import os
 from pathlib import Path
 
@@ -22,21 +21,6 @@ TIME_LIMIT = 100
 FORKS = int(os.environ.get("GOLOOP_TEST_FORKS", "150"))
 
 
-def scenario_names() -> list[str]:
-    """The functions of fork_scenarios.py that are documented and have no parameters."""
-    namespace: dict[str, object] = {"__name__": "fork_scenarios"}
-    exec(compile(SCENARIOS.read_text(encoding="utf-8"), str(SCENARIOS), "exec"), namespace)
-    return [
-        name
-        for name, function in namespace.items()
-        if inspect.isfunction(function)
-        and function.__code__.co_filename == str(SCENARIOS)
-        and not name.startswith("_")
-        and not inspect.signature(function).parameters
-        and name not in ("refused", "raw_clone", "stress")
-    ]
-
-
 def run(name: str, limit: float, **environ: str) -> None:
     """Runs a scenario; it must end well, and so must all that it forked."""
     # GOGC=1: Go's collector runs at every chance it gets, in every child.
@@ -48,7 +32,7 @@ def run(name: str, limit: float, **environ: str) -> None:
     assert "Warning" not in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("name", scenario_names())
+@pytest.mark.parametrize("name", ended.scenarios(SCENARIOS, "refused", "raw_clone", "stress"))
 def test_a_forked_child_lives(name: str) -> None:
     run(name, TIME_LIMIT)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -41,3 +42,19 @@ def python(
         said, errors = process.communicate()
         pytest.fail(f"hangs\n{said}{errors or ''}")
     return subprocess.CompletedProcess(process.args, process.returncode, said, errors)
+
+
+def scenarios(path: Path, *others: str) -> list[str]:
+    """The functions of a file without parameters, but for its tools and those of `others`."""
+    namespace: dict[str, object] = {"__name__": path.stem}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)
+    return [
+        name
+        for name, function in namespace.items()
+        if inspect.isfunction(function)
+        and function.__code__.co_filename == str(path)
+        and not inspect.iscoroutinefunction(function)
+        and not inspect.signature(function).parameters
+        and not name.startswith("_")
+        and name not in others
+    ]

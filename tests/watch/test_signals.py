@@ -7,7 +7,6 @@ CPython's own tests' business (tests/conformance).
 
 from __future__ import annotations
 
-import inspect
 import signal
 from pathlib import Path
 
@@ -28,22 +27,6 @@ CRASHES = [
 ]
 
 
-def scenario_names() -> list[str]:
-    """The functions of signal_scenarios.py that have no parameters and end well."""
-    namespace: dict[str, object] = {"__name__": "signal_scenarios"}
-    exec(compile(SCENARIOS.read_text(encoding="utf-8"), str(SCENARIOS), "exec"), namespace)
-    return [
-        name
-        for name, function in namespace.items()
-        if inspect.isfunction(function)
-        and function.__code__.co_filename == str(SCENARIOS)
-        and not inspect.iscoroutinefunction(function)
-        and not inspect.signature(function).parameters
-        and name not in TOOLS
-        and name not in CRASHES
-    ]
-
-
 def run(name: str, loop: str) -> tuple[int, str]:
     """Runs a scenario; its exit code (negative: the signal it died of) and its output."""
     # GOGC=1: Go's collector runs at every chance it gets.
@@ -52,7 +35,7 @@ def run(name: str, loop: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("loop", LOOP_NAMES)
-@pytest.mark.parametrize("name", scenario_names())
+@pytest.mark.parametrize("name", ended.scenarios(SCENARIOS, *TOOLS, *CRASHES))
 def test_a_signal_does_what_it_does_without_go(name: str, loop: str) -> None:
     code, output = run(name, loop)
     assert code == 0, f"{name} on {loop} ended with {code}\n{output}"
