@@ -9,6 +9,8 @@ The objects' symbols then show what the text hides:
 
     names            what another room uses begins with gl_ and stands in its room's public
                      header; what does not leave its room has no gl_ before it
+    circle           no more than two files call each other in a circle (lint_rooms.py lets no call
+                     go to a room below)
     mutable-static   no object changes at run time: what does belongs to a loop, to the module's
                      state or to a thread, where the comment of its field says who may touch it
 
@@ -167,13 +169,34 @@ class Units:
                 if not re.search(rf"\b{TABLES}[\s*]*{name}\b", sources[where].code):
                     what = f"{name} can change at run time"
                     findings.append((where, name, "mutable-static", what))
-        wrong = []
+        wrong = self._circles(objects)
         for where, name, rule, what in findings:
             place = re.search(rf"\b{name}\b", sources[where].code)
             line = sources[where].line(place.start()) if place else 1
             if what and not lint_c.allowed(sources[where].text, line, rule):
                 wrong.append(f"{where}:{line}: {rule}: {what}")
         return sorted(wrong)
+
+    def _circles(self, objects: dict[str, Symbols]) -> list[str]:
+        """The circles of more than two files that call each other."""
+        homes = {name: where for where, of in objects.items() for name in of.defined}
+        calls = {
+            where: {homes[name] for name in of.wanted & homes.keys()}
+            for where, of in objects.items()
+        }
+        for through in calls:
+            for where in calls:
+                if through in calls[where]:
+                    calls[where] |= calls[through]
+        circles = {
+            tuple(sorted(other for other in calls[where] if where in calls[other]))
+            for where in calls
+        }
+        return [
+            f"circle: {', '.join(circle)} call each other"
+            for circle in sorted(circles)
+            if len(circle) > 2
+        ]
 
     def _homes(
         self, objects: dict[str, Symbols], sources: dict[str, lint_c.Source]

@@ -8,6 +8,7 @@
 /* First: Python.h chooses what the C library declares, and each Python chooses otherwise. */
 #include "support/support.h"
 
+#include "runtime/process.c"
 #include "runtime/library.c"
 #include "runtime/signals.c"
 #include "runtime/stack.c"
@@ -51,6 +52,7 @@
 #include "queue/handle.c"
 #include "queue/handle_views.c"
 #include "queue/handle_run.c"
+#include "queue/handle_types.c"
 #include "queue/timers.c"
 #include "queue/scheduling.c"
 #include "queue/inbox.c"

@@ -3,6 +3,7 @@
  * tests reach it through ctypes without a loop.
  */
 #define GL_AMALGAMATION
+#include "runtime/process.c"
 #include "runtime/library.c"
 #include "runtime/signals.c"
 #include "runtime/stack.c"

@@ -152,6 +152,19 @@ def exported(name: str) -> dict[str, str]:
     }
 
 
+def test_files_that_call_each_other_in_a_circle(tmp_path: Path) -> None:
+    header = CLEAN["loop/loop.h"] + "GL_PRIVATE int begin(int n); GL_PRIVATE int go(int n);"
+    header += "GL_PRIVATE int end(int n);\n"
+    files = {"loop/loop.h": header}
+    for name, called in (("begin", "go"), ("go", "end"), ("end", "begin")):
+        text = f"GL_PRIVATE int {name}(int n) {{ return {called}(n); }}"
+        files[f"loop/{name}.c"] = f'#include "loop/loop.h"\n{text}'
+    (wrong,) = check(tmp_path, **files)
+    assert wrong == "circle: loop/begin.c, loop/end.c, loop/go.c call each other"
+    files["loop/go.c"] = files["loop/go.c"].replace("end(n)", "begin(n)")
+    assert check(tmp_path, **files) == []  # two may
+
+
 def test_a_function_that_leaves_its_room_without_its_prefix(tmp_path: Path) -> None:
     header = with_line("state/state.h", "GL_PRIVATE int check(int fd);")
     (wrong,) = check(tmp_path, state_h=header, **exported("check"))

@@ -30,29 +30,9 @@ typedef struct gl_reg {       /* registry.c: by id [loop; never during a turn] *
     int fd;                   /* watch: index in fds */
 } gl_reg;
 
-/* One direction of a watched fd (watch.c) [GIL]. */
-typedef struct gl_place {
-    PyObject *waiter;         /* owned: a Handle, or a Future that waits once; or NULL */
-    PyObject *sock;           /* owned: the socket that a Future's owner waits for, or NULL */
-    uint64_t turn;            /* in which it was taken: what that turn found is not for it */
-    bool once;
-    bool refused;             /* the kernel has just refused a call in this direction */
-} gl_place;
-
-enum { GL_READING, GL_WRITING };
-
-typedef struct gl_watch {
-    gl_place place[2];
-    PyObject *file;           /* owned: the object that add_reader/_writer got, or NULL [GIL] */
-    uint32_t id, gen;         /* of the registration, while `watched` [loop] */
-    int fd;                   /* [made] */
-    bool watched;             /* Go knows it [loop] */
-    bool late;                /* in the loop's late_watches [GIL] */
-} gl_watch;
-
 typedef struct gl_fd {        /* registry.c: what uses a number [GIL] */
     PyObject *transport;      /* borrowed: a gl_stream or gl_datagram, or NULL */
-    gl_watch *watch;          /* owned, kept until the loop closes; or NULL */
+    struct gl_watch *watch;   /* watch.c: owned, kept until the loop closes; or NULL */
     uint8_t kind;             /* gl_reg_kind of the transport */
 } gl_fd;
 
@@ -89,16 +69,15 @@ GL_PRIVATE int gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 GL_PRIVATE int gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind,
                                    PyObject *transport);
 GL_PRIVATE void gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport);
-/* Lets go of what gl_watch_release gave out. */
-GL_PRIVATE void gl_watch_drop(gl_watch *out);
 /* Ends the hold on the sockets that were ready in the last turn. */
 GL_PRIVATE void gl_held_release(gl_loop *loop);
 /* Calls `each` for every entry in the table, while it returns 0. */
-GL_PRIVATE int gl_fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visit,
-                           void *arg);
-GL_PRIVATE int gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg);
+typedef int gl_fd_call(gl_fd *f, visitproc visit, void *arg);
+GL_PRIVATE int gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg);
+/* `watch` visits what the watch of a number holds, and `drop` ends it. */
+GL_PRIVATE int gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *arg);
 /* At close: nobody is told any more; the fds themselves are left to their owners. */
-GL_PRIVATE void gl_registry_clear(gl_loop *loop);
+GL_PRIVATE void gl_registry_clear(gl_loop *loop, gl_fd_call *drop);
 
 /* ---- large.c ----------------------------------------------------------------- */
 

@@ -121,17 +121,7 @@ gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
     return -1;
 }
 
-/* ---- what watches hold -------------------------------------------------------------- */
-
-GL_PRIVATE void
-gl_watch_drop(gl_watch *out)
-{
-    for (int i = 0; i < 2; i++) {
-        Py_CLEAR(out->place[i].waiter);
-        Py_CLEAR(out->place[i].sock);
-    }
-    Py_CLEAR(out->file);
-}
+/* ---- sockets that turned ready ------------------------------------------------------- */
 
 GL_PRIVATE void
 gl_held_release(gl_loop *loop)
@@ -148,7 +138,7 @@ gl_held_release(gl_loop *loop)
 /* ---- the collector, and the end ---------------------------------------------------- */
 
 GL_PRIVATE int
-gl_fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visit, void *arg)
+gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
 {
     for (uint32_t b = 0; b < fds->branches; b++) {
         for (int i = 0; fds->branch[b] != NULL && i < GL_FD_BRANCH; i++) {
@@ -160,20 +150,6 @@ gl_fds_each(gl_fds *fds, int (*each)(gl_fd *, visitproc, void *), visitproc visi
             }
         }
     }
-    return 0;
-}
-
-static int
-fd_traverse(gl_fd *f, visitproc visit, void *arg)
-{
-    gl_watch *w = f->watch;
-    if (w == NULL)
-        return 0;
-    for (int i = 0; i < 2; i++) {
-        Py_VISIT(w->place[i].waiter);
-        Py_VISIT(w->place[i].sock);
-    }
-    Py_VISIT(w->file);
     return 0;
 }
 
@@ -189,7 +165,7 @@ gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
 }
 
 GL_PRIVATE int
-gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg)
+gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *arg)
 {
     for (uint32_t i = 0; i < loop->regs_cap; i++) {
         PyObject *owner = loop->regs[i].owner;
@@ -200,23 +176,11 @@ gl_registry_traverse(gl_loop *loop, visitproc visit, void *arg)
         Py_VISIT(loop->held[i].sock);
         Py_VISIT(loop->held[i].waiter);
     }
-    return gl_fds_each(&loop->fds, fd_traverse, visit, arg);
-}
-
-static int
-fd_drop(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
-{
-    gl_watch *w = f->watch;
-    f->watch = NULL;
-    if (w != NULL) {
-        gl_watch_drop(w);
-        PyMem_Free(w);
-    }
-    return 0;
+    return gl_fds_each(&loop->fds, watch, visit, arg);
 }
 
 GL_PRIVATE void
-gl_registry_clear(gl_loop *loop)
+gl_registry_clear(gl_loop *loop, gl_fd_call *drop)
 {
     gl_reg *regs = loop->regs;
     uint32_t regs_cap = loop->regs_cap;
@@ -231,7 +195,7 @@ gl_registry_clear(gl_loop *loop)
     PyMem_RawFree(loop->held);
     loop->held = NULL;
     loop->held_cap = 0;
-    (void)gl_fds_each(&fds, fd_drop, NULL, NULL);
+    (void)gl_fds_each(&fds, drop, NULL, NULL);
     for (uint32_t b = 0; b < fds.branches; b++) {
         for (int i = 0; fds.branch[b] != NULL && i < GL_FD_BRANCH; i++)
             PyMem_Free(fds.branch[b]->leaf[i]);

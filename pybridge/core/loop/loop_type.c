@@ -124,7 +124,7 @@ loop_release(gl_loop *self)
     GL_WRITE(self->shared, NULL);
     gl_ready_close(&self->ready);
     gl_timers_clear(&self->timers);
-    gl_registry_clear(self);
+    gl_registry_clear(self, gl_watch_end);
     Py_CLEAR(self->current_handle);
     const gl_table *go = self->go;
     GL_WRITE(self->go, NULL);
@@ -244,7 +244,7 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
     if (r == 0)
         r = gl_timers_traverse(&self->timers, visit, arg);
     if (r == 0)
-        r = gl_registry_traverse(self, visit, arg);
+        r = gl_registry_traverse(self, gl_watch_traverse, visit, arg);
     if (r)
         return r;
 #ifdef GL_FREE_THREADED

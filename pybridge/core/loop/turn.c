@@ -24,9 +24,6 @@
  */
 #include "loop/private.h"
 
-#include <time.h>
-#include <unistd.h>
-
 #define GL_POLL_EVERY 64
 #define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */
 
@@ -37,9 +34,7 @@ ticks(void)
 #if defined(__x86_64__) || defined(__i386__)
     return __builtin_ia32_rdtsc();
 #else
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ((uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec) * 2u;
+    return (uint64_t)gl_monotonic_ns() * 2u;
 #endif
 }
 

@@ -110,18 +110,6 @@ datagram_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
     return PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError);
 }
 
-GL_PRIVATE int
-datagram_tell_error(gl_datagram *d, PyObject *exc)
-{
-    PyObject *protocol = Py_XNewRef(d->protocol);
-    int rc = exc == NULL ? -1 : 0;
-    if (protocol != NULL && exc != NULL)
-        rc = gl_call_method(protocol, G.s_error_received, exc);
-    Py_XDECREF(protocol);
-    Py_XDECREF(exc);
-    return rc;
-}
-
 /* ---- the end ---------------------------------------------------------------------------- */
 
 static void

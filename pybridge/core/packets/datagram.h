@@ -70,15 +70,12 @@ typedef struct gl_datagram {
     int64_t until;                /* ... and when its share of that ends */
 } gl_datagram;
 
-/* ---- datagram.c ------------------------------------------------------------------ */
-
-/* Calls protocol.error_received; takes over exc. */
-GL_PRIVATE int datagram_tell_error(gl_datagram *d, PyObject *exc);
-
 /* ---- datagram_send.c --------------------------------------------------------------- */
 
 GL_PRIVATE PyObject *datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr);
 GL_PRIVATE void datagram_drop_queue(gl_datagram *d);
+/* Calls protocol.error_received; takes over exc. */
+GL_PRIVATE int datagram_tell_error(gl_datagram *d, PyObject *exc);
 /* The kernel has room again. */
 GL_PRIVATE int datagram_drain(gl_datagram *d);
 

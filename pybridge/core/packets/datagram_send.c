@@ -218,6 +218,18 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
     return what;
 }
 
+GL_PRIVATE int
+datagram_tell_error(gl_datagram *d, PyObject *exc)
+{
+    PyObject *protocol = Py_XNewRef(d->protocol);
+    int rc = exc == NULL ? -1 : 0;
+    if (protocol != NULL && exc != NULL)
+        rc = gl_call_method(protocol, G.s_error_received, exc);
+    Py_XDECREF(protocol);
+    Py_XDECREF(exc);
+    return rc;
+}
+
 /* What follows GL_TOLD and GL_BROKEN. */
 static int
 datagram_send_failed(gl_datagram *d, enum gl_sent what)

@@ -42,6 +42,43 @@ gl_handle_is_cancelled(PyObject *h)
     return ((gl_handle_head *)h)->cancelled == Py_True;
 }
 
+#ifdef GL_FREE_THREADED
+/* ---- the references to the loop ---------------------------------------------------- */
+
+/* Each Handle refers to its loop.  If it is made in one thread and freed in another, both would
+ * write the loop's count of references, one cache line, all the time.  So while the loop runs the
+ * references of the Handles that it has freed go to the next post. */
+GL_PRIVATE_INLINE bool
+gl_inbox_borrow(gl_loop *loop, int n)
+{
+    int64_t left = GL_READ(loop->inbox.credit);
+    while (left >= n)
+        if (__atomic_compare_exchange_n(&loop->inbox.credit, &left, left - n, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return true;
+    return false;
+}
+
+GL_PRIVATE void
+gl_inbox_return(gl_loop *loop)
+{
+    if (gl_loop_runs_here(loop))
+        loop->returned++;
+    else
+        gl_decref_shared((PyObject *)loop, 1);
+}
+
+GL_PRIVATE void
+gl_inbox_settle(gl_loop *loop)
+{
+    int64_t n = __atomic_exchange_n(&loop->inbox.credit, 0, __ATOMIC_RELAXED);
+    n += loop->returned;
+    loop->returned = 0;
+    gl_decref_shared((PyObject *)loop, n);
+}
+
+#endif
+
 /* ---- debug mode's stack ------------------------------------------------------------
  *
  * A handle of debug mode knows its scheduler's stack.  asyncio makes a StackSummary each time,
@@ -356,7 +393,7 @@ handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
         Py_DECREF(inline_args[i]);
 }
 
-static int
+GL_PRIVATE int
 handle_clear(PyObject *self)
 {
     gl_handle_head *h = (gl_handle_head *)self;
@@ -389,104 +426,9 @@ handle_free(PyObject *self)
     Py_DECREF(type);
 }
 
-static void
+GL_PRIVATE void
 handle_dealloc(PyObject *self) /* lint: allow dealloc-type: handle_free() releases it */
 {
     PyObject_GC_UnTrack(self);
     gl_dealloc_nested(self, handle_dealloc, handle_free);
-}
-
-/* ---- the types -------------------------------------------------------------------- */
-
-static int
-make_type(PyTypeObject **type, PyObject *module, const char *name, size_t size, const char *doc,
-          PyGetSetDef *getset, PyObject *base)
-{
-    PyType_Slot slots[] = {
-        {Py_tp_doc, (void *)doc},           {Py_tp_traverse, handle_traverse},
-        {Py_tp_clear, handle_clear},        {Py_tp_dealloc, handle_dealloc},
-        {Py_tp_methods, handle_methods},    {Py_tp_members, handle_members},
-        {Py_tp_getset, getset},             {0, NULL},
-    };
-    PyType_Spec spec = {
-        .name = name,
-        .basicsize = (int)size,
-        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-        .slots = slots,
-    };
-    return gl_type_make(type, module, &spec, base);
-}
-
-/* Where asyncio has no such class, or another than is known here, there is none. */
-static int
-threadsafe_handle_init_type(PyObject *module)
-{
-    PyObject *base = gl_import_attr("asyncio.events", "_ThreadSafeHandle");
-    if (base == NULL) {
-        PyErr_Clear();
-        return 0;
-    }
-    int rc = 0;
-    if (PyType_Check(base) &&
-        ((PyTypeObject *)base)->tp_basicsize == (Py_ssize_t)offsetof(gl_threadsafe_handle, inl) &&
-        gl_slot_offset(base, "_lock") == offsetof(gl_threadsafe_handle, lock))
-        rc = make_type(&G.threadsafe_handle_type, module, "goloop._core.ThreadSafeHandle",
-                       sizeof(gl_threadsafe_handle),
-                       "What call_soon_threadsafe returns; an asyncio.events._ThreadSafeHandle.",
-                       handle_getset, base) < 0
-                 ? -1
-                 : GL_GUARD_TYPE(G.threadsafe_handle_type, gl_threadsafe_handle, inl.home, NULL,
-                                 GL_GUARD_CALLS);
-    Py_DECREF(base);
-    return rc;
-}
-
-static int
-check_handle_layout(void)
-{
-    PyObject *handle = G.asyncio_Handle, *timer = G.asyncio_TimerHandle;
-    const struct {
-        PyObject *cls;
-        const char *name;
-        size_t offset;
-    } slots[] = {
-        {handle, "_args", offsetof(gl_handle_head, args)},
-        {handle, "_callback", offsetof(gl_handle_head, callback)},
-        {handle, "_cancelled", offsetof(gl_handle_head, cancelled)},
-        {handle, "_context", offsetof(gl_handle_head, context)},
-        {handle, "_loop", offsetof(gl_handle_head, loop)},
-        {handle, "_repr", offsetof(gl_handle_head, repr)},
-        {handle, "_source_traceback", offsetof(gl_handle_head, source_traceback)},
-        {timer, "_scheduled", offsetof(gl_timer_handle, scheduled)},
-        {timer, "_when", offsetof(gl_timer_handle, when)},
-    };
-    bool good = ((PyTypeObject *)handle)->tp_basicsize == (Py_ssize_t)sizeof(gl_handle_head) &&
-                ((PyTypeObject *)timer)->tp_basicsize ==
-                    (Py_ssize_t)offsetof(gl_timer_handle, inl);
-    for (size_t i = 0; good && i < Py_ARRAY_LENGTH(slots); i++)
-        good = gl_slot_offset(slots[i].cls, slots[i].name) == (Py_ssize_t)slots[i].offset;
-    if (good)
-        return 0;
-    PyErr_SetString(PyExc_ImportError,
-                    "goloop: asyncio.Handle of this Python has another layout than goloop was "
-                    "written for; use a released CPython 3.11 to 3.14, not a debug or "
-                    "free-threaded build");
-    return -1;
-}
-
-GL_PRIVATE int
-gl_handle_init_types(PyObject *module)
-{
-    if (check_handle_layout() < 0 ||
-        make_type(&G.handle_type, module, "goloop._core.Handle", sizeof(gl_handle),
-                  "What call_soon returns; an asyncio.Handle.", handle_getset,
-                  G.asyncio_Handle) < 0 ||
-        make_type(&G.timer_handle_type, module, "goloop._core.TimerHandle",
-                  sizeof(gl_timer_handle),
-                  "What call_later and call_at return; an asyncio.TimerHandle.",
-                  timer_handle_getset, G.asyncio_TimerHandle) < 0 ||
-        GL_GUARD_TYPE(G.handle_type, gl_handle, inl.home, NULL, GL_GUARD_CALLS) < 0 ||
-        GL_GUARD_TYPE(G.timer_handle_type, gl_timer_handle, inl.home, NULL, GL_GUARD_CALLS) < 0)
-        return -1;
-    return threadsafe_handle_init_type(module);
 }

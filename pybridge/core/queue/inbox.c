@@ -39,38 +39,6 @@ inbox_wake(gl_loop *loop)
     pthread_mutex_unlock(&loop->inbox.mutex);
 }
 
-/* Each Handle refers to its loop.  If it is made in one thread and freed in another, both would
- * write the loop's count of references, one cache line, all the time.  So while the loop runs the
- * references of the Handles that it has freed go to the next post. */
-GL_PRIVATE_INLINE bool
-gl_inbox_borrow(gl_loop *loop, int n)
-{
-    int64_t left = GL_READ(loop->inbox.credit);
-    while (left >= n)
-        if (__atomic_compare_exchange_n(&loop->inbox.credit, &left, left - n, false,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            return true;
-    return false;
-}
-
-GL_PRIVATE void
-gl_inbox_return(gl_loop *loop)
-{
-    if (gl_loop_runs_here(loop))
-        loop->returned++;
-    else
-        gl_decref_shared((PyObject *)loop, 1);
-}
-
-GL_PRIVATE void
-gl_inbox_settle(gl_loop *loop)
-{
-    int64_t n = __atomic_exchange_n(&loop->inbox.credit, 0, __ATOMIC_RELAXED);
-    n += loop->returned;
-    loop->returned = 0;
-    gl_decref_shared((PyObject *)loop, n);
-}
-
 GL_PRIVATE int
 gl_inbox_post(gl_loop *loop, PyObject *handle)
 {

@@ -17,6 +17,8 @@ handle_inline(PyObject *h)
 }
 
 GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
+GL_PRIVATE int handle_clear(PyObject *self);
+GL_PRIVATE void handle_dealloc(PyObject *self);
 GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
 /* Puts other objects (owned, or NULL) in the place of callback and arguments. */
 GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);

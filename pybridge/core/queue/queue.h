@@ -5,6 +5,7 @@
  *   handle.c       Handle, TimerHandle and ThreadSafeHandle: the objects
  *   handle_views.c their attributes
  *   handle_run.c   running and cancelling them
+ *   handle_types.c their types
  *   timers.c       timer ids and their handles
  *   scheduling.c   what puts work on the ready queue, wakes the loop, runs an entry
  *   inbox.c        what other threads put there, where there is no GIL
@@ -16,7 +17,7 @@
 /* ---- Handle and TimerHandle (handle.c) ------------------------------------ */
 
 /* The head of all is asyncio.Handle's own slots, so that asyncio's methods and anybody's
- * attribute access work on them; handle.c checks the offsets.  Python can write or delete
+ * attribute access work on them; handle_types.c checks the offsets.  Python can write or delete
  * them: C takes from them objects, of any kind or NULL, and never more (handle.c).  Only
  * the fields behind the slots are ours alone. */
 #if PY_VERSION_HEX < 0x030C0000
@@ -98,10 +99,10 @@ GL_PRIVATE void gl_ready_track_kept(gl_ready *q);
 /* Drops all entries and the memory: from now on a push is an error.  Idempotent. */
 GL_PRIVATE void gl_ready_close(gl_ready *q);
 
-/* ---- handle.c ---------------------------------------------------------------- */
+/* ---- handle.c and handle_types.c --------------------------------------------- */
 
 GL_PRIVATE int gl_handle_init_types(PyObject *module);
-/* True for the exact types that handle.c makes. */
+/* True for the exact types of handle_types.c. */
 GL_PRIVATE_INLINE bool gl_is_handle(PyObject *o);
 GL_PRIVATE_INLINE bool gl_handle_is_cancelled(PyObject *h);
 /* Makes a handle known to the garbage collector. */
@@ -115,6 +116,15 @@ GL_PRIVATE PyObject *gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback,
 GL_PRIVATE PyObject *gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline,
                                          PyObject *callback, PyObject *const *args,
                                          Py_ssize_t nargs, PyObject *context);
+
+#ifdef GL_FREE_THREADED
+/* Takes n references to the loop of those that are left over; false: there are too few.  Any
+ * thread.  And: gives one back, which another thread took. */
+GL_PRIVATE_INLINE bool gl_inbox_borrow(gl_loop *loop, int n);
+GL_PRIVATE void gl_inbox_return(gl_loop *loop);
+/* The loop has stopped: nothing is left over any more. */
+GL_PRIVATE void gl_inbox_settle(gl_loop *loop);
+#endif
 
 /* ---- handle_run.c ------------------------------------------------------------ */
 
@@ -165,12 +175,6 @@ GL_PRIVATE void gl_timers_clear(gl_timers *t);
  * where the loop is closed. */
 GL_PRIVATE int gl_inbox_post(gl_loop *loop, PyObject *handle);
 GL_PRIVATE void gl_inbox_wake(gl_loop *loop);
-/* Takes n references to the loop of those that are left over; false: there are too few.  Any
- * thread.  And: gives one back, which another thread took. */
-GL_PRIVATE_INLINE bool gl_inbox_borrow(gl_loop *loop, int n);
-GL_PRIVATE void gl_inbox_return(gl_loop *loop);
-/* The loop has stopped: nothing is left over any more. */
-GL_PRIVATE void gl_inbox_settle(gl_loop *loop);
 /* Puts what was posted on the ready queue. */
 GL_PRIVATE int gl_inbox_join(gl_loop *loop);
 static inline bool

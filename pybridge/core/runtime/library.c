@@ -33,17 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
-
-/* lint: allow mutable-static: the process's library; private.h says which threads touch it */
-GL_PRIVATE struct gl_library_state library;
-
-/* lint: allow mutable-static: written once, when the extension is loaded; any thread reads it */
-GL_PRIVATE gl_process *gl_here = &library.unmapped;
-
-/* lint: allow mutable-static: one for each thread, which alone uses it */
-GL_PRIVATE _Thread_local struct gl_library_thread thread_here;
 
 /* ---- once, when _core is loaded -------------------------------------------- */
 
@@ -106,24 +96,6 @@ library_in_child(void)
 
 /* ---- opening ------------------------------------------------------------------ */
 
-static int64_t
-library_clock(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-GL_PRIVATE const char *
-library_why(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(library.why, sizeof library.why, format, args);
-    va_end(args);
-    return library.why;
-}
-
 __attribute__((format(printf, 1, 2))) static const char *
 library_fail(const char *format, ...)
 {
@@ -132,19 +104,6 @@ library_fail(const char *format, ...)
     vsnprintf(library.message, sizeof library.message, format, args);
     va_end(args);
     return library.message;
-}
-
-/* A call that reaches Go and does nothing there: no reactor has the number -1.  Where a thread
- * has no signal stack Go installs one of its own at the thread's first call; this takes it
- * away again. */
-static void
-library_meet(const gl_table *table)
-{
-    stack_t before;
-    bool none = sigaltstack(NULL, &before) == 0 && (before.ss_flags & SS_DISABLE);
-    (void)table->describe(-1, NULL, 0);
-    if (none)
-        sigaltstack(&before, NULL);
 }
 
 #if defined(PTHREAD_KEYS_MAX)
@@ -263,7 +222,7 @@ library_open(void)
             return library_fail("pthread_atfork: %s.", strerror(err));
         library.forked_hook = true;
     }
-    int64_t start = library_clock();
+    int64_t start = gl_monotonic_ns();
     library_bury();
     exit_watch();
 
@@ -292,7 +251,7 @@ library_open(void)
     if (failed != NULL)
         return failed;
 
-    library.open_ns = library_clock() - start;
+    library.open_ns = gl_monotonic_ns() - start;
     uint64_t epoch = ++library.epoch;
     thread_here.epoch = epoch;
     atomic_store(&gl_here->epoch, epoch);
@@ -325,24 +284,6 @@ gl_library(const char **message)
         return NULL;
     }
     return &visits;
-}
-
-GL_PRIVATE void
-library_bind_thread(void)
-{
-    const gl_table *table = atomic_load_explicit(&gl_here->table, memory_order_acquire);
-    uint64_t epoch = gl_library_epoch();
-    if (thread_here.epoch == epoch || table == NULL)
-        return;
-    /* Go unblocks SIGCHLD, SIGPROF and the fault signals in a thread that it meets,
-     * for as long as the thread lives.  No other comes while Go's small signal stack
-     * may be in place. */
-    sigset_t all, mask;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &mask);
-    library_meet(table);
-    pthread_sigmask(SIG_SETMASK, &mask, NULL);
-    thread_here.epoch = epoch;
 }
 
 GL_PRIVATE const char *

@@ -118,14 +118,10 @@ struct gl_library_thread {
 };
 GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;
 
-/* ---- library.c ------------------------------------------------------------------------------- */
+/* ---- process.c ------------------------------------------------------------------------------- */
 
 /* Writes library.why, and returns it. */
 __attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_why(const char *format, ...);
-/* Makes the calling thread known to the Go runtime, under which Go changes the
- * thread's signal mask and its signal stack; this puts both back.  Only the first
- * call in a thread does anything. */
-GL_PRIVATE void library_bind_thread(void);
 
 /* ---- exit.c -------------------------------------------------------------------------- */
 
@@ -189,5 +185,13 @@ GL_PRIVATE bool stack_suffices(void);
 
 /* ---- visit.c ------------------------------------------------------------------------- */
 
+/* A call that reaches Go and does nothing there: no reactor has the number -1.  Where a thread
+ * has no signal stack Go installs one of its own at the thread's first call; this takes it
+ * away again. */
+GL_PRIVATE void library_meet(const gl_table *table);
+/* Makes the calling thread known to the Go runtime, under which Go changes the
+ * thread's signal mask and its signal stack; this puts both back.  Only the first
+ * call in a thread does anything. */
+GL_PRIVATE void library_bind_thread(void);
 /* What any thread may call, wrapped by a visit. */
 GL_PRIVATE_DATA const gl_table visits;

@@ -39,6 +39,9 @@ typedef struct gl_process {             /* any thread, by atomic operations */
 
 GL_PRIVATE_DATA gl_process *gl_here;              /* never NULL once _core is loaded */
 
+/* The loop's clock. */
+GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
+
 /* The table of this process's live Go runtime, of which any thread may call any
  * function but `turn`, which is for a thread that runs a loop.  The first call opens
  * the library, and so does the first call in a forked child.  NULL, with *message

@@ -11,6 +11,34 @@
 
 #include <errno.h>
 
+GL_PRIVATE void
+library_meet(const gl_table *table)
+{
+    stack_t before;
+    bool none = sigaltstack(NULL, &before) == 0 && (before.ss_flags & SS_DISABLE);
+    (void)table->describe(-1, NULL, 0);
+    if (none)
+        sigaltstack(&before, NULL);
+}
+
+GL_PRIVATE void
+library_bind_thread(void)
+{
+    const gl_table *table = atomic_load_explicit(&gl_here->table, memory_order_acquire);
+    uint64_t epoch = gl_library_epoch();
+    if (thread_here.epoch == epoch || table == NULL)
+        return;
+    /* Go unblocks SIGCHLD, SIGPROF and the fault signals in a thread that it meets,
+     * for as long as the thread lives.  No other comes while Go's small signal stack
+     * may be in place. */
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    library_meet(table);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    thread_here.epoch = epoch;
+}
+
 typedef struct gl_visit {
     bool stack;               /* else no memory for one: signals wait */
     sigset_t mask;

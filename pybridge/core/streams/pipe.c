@@ -8,8 +8,8 @@
  *
  *   - The pipe object is the caller's until the transport has been made, then the
  *     transport's; it is closed once, by its close(), behind connection_lost.
- *   - Reading: the end schedules eof_received and connection_lost, whatever eof_received
- *     answers.  What data_received raises is reported, and reading goes on.
+ *   - Reading: the end (stream_read.c) schedules eof_received and connection_lost, whatever
+ *     eof_received answers.  What data_received raises is reported, and reading goes on.
  *   - Writing: write_eof() and close() are one: no more is taken, and the pipe is closed
  *     when all is sent.  On FIFOs and sockets the reactor watches for the end:
  *     anything readable there means that the reader has gone.
@@ -73,51 +73,6 @@ pipe_quiet(gl_transport *t, PyObject *exc)
         return false;
     int overflow;
     return PyLong_AsLongAndOverflow(number, &overflow) == EIO;
-}
-
-static int
-pipe_log_closed(gl_stream *s)
-{
-    if (!s->loop->debug)
-        return 0;
-    return gl_done(
-        PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s));
-}
-
-static int
-read_pipe_ended(gl_stream *s)
-{
-    if (is_closing(s) || pipe_log_closed(s) < 0 || is_lost(s) || s->protocol == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    s->phase = GL_CLOSING;
-    gl_transport_leave(&s->base);
-    PyObject *method = PyObject_GetAttr(s->protocol, G.s_eof_received);
-    if (method == NULL)
-        return -1;
-    int rc = s->loop != NULL ? gl_call_soon(s->loop, method, NULL, s->context) : 0;
-    Py_DECREF(method);
-    return rc < 0 ? -1 : gl_transport_force_close(&s->base, Py_None);
-}
-
-static int
-write_pipe_ended(gl_stream *s)
-{
-    if (is_ending(s) || pipe_log_closed(s) < 0 || is_lost(s))
-        return PyErr_Occurred() ? -1 : 0;
-    if (stream_queued(s) == 0)
-        return gl_transport_force_close(&s->base, Py_None);
-    PyObject *exc = PyObject_CallNoArgs(PyExc_BrokenPipeError);
-    if (exc == NULL)
-        return -1;
-    int rc = gl_transport_force_close(&s->base, exc);
-    Py_DECREF(exc);
-    return rc;
-}
-
-GL_PRIVATE int
-pipe_ended(gl_stream *s)
-{
-    return s->kind == KIND_READ_PIPE ? read_pipe_ended(s) : write_pipe_ended(s);
 }
 
 /* As with asyncio's, `transport._pipe = None` lets go of the pipe, unclosed. */

@@ -7,14 +7,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 
-GL_PRIVATE_INLINE bool
-stream_go_ready(gl_stream *s)
-{
-    gl_loop *loop = s->loop;
-    return loop != NULL && loop->go != NULL && !gl_loop_is_elsewhere(loop) &&
-           !gl_loop_is_foreign(loop);
-}
-
 /* server._attach() or server._detach(), which take the transport since 3.13. */
 static int
 stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
@@ -349,20 +341,6 @@ stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
             return NULL;
     }
     Py_RETURN_NONE;
-}
-
-GL_PRIVATE int
-stream_settle_waiter(gl_stream *s, PyObject *exc)
-{
-    PyObject *waiter = Py_XNewRef(s->empty_waiter);
-    if (waiter == NULL)
-        return 0;
-    int done = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_done));
-    if (done == 0)
-        done = gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result,
-                              exc ? exc : Py_None);
-    Py_DECREF(waiter);
-    return done < 0 ? -1 : 0;
 }
 
 GL_PRIVATE int

@@ -105,13 +105,8 @@ GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
  * asked. */
 GL_PRIVATE PyObject *stream_name(gl_stream *s, bool peer);
 GL_PRIVATE int stream_set_protocol(gl_stream *s, PyObject *protocol);
-/* Whether Go may be called for this stream now. */
-GL_PRIVATE bool stream_go_ready(gl_stream *s);
 /* The second half of a close() that came before resume_writing. */
 GL_PRIVATE PyObject *stream_close_if_sent_method(gl_stream *s, PyObject *ignored);
-/* Whoever waits for the empty queue learns that it is, or with an exception that its bytes
- * will never leave. */
-GL_PRIVATE int stream_settle_waiter(gl_stream *s, PyObject *exc);
 GL_PRIVATE int stream_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int stream_clear(PyObject *self);
 /* transport_ops, of sockets and pipes. */
@@ -153,6 +148,9 @@ stream_blocked(const gl_stream *s)
 }
 
 GL_PRIVATE void stream_free_queue(gl_stream *s);
+/* Whether Go may be called for this stream now. */
+GL_PRIVATE bool stream_go_ready(gl_stream *s);
+GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
 /* Appends a piece that is not empty; takes over the reference, on failure too.  -1 with
  * MemoryError. */
 GL_PRIVATE int stream_append(gl_stream *s, gl_piece piece);
@@ -194,11 +192,13 @@ GL_PRIVATE PyObject *stream_maybe_resume_method(gl_stream *s, PyObject *ignored)
 GL_PRIVATE PyObject *stream_mark_getter(gl_stream *s, void *high);
 GL_PRIVATE int stream_mark_setter(gl_stream *s, PyObject *mark, void *high);
 GL_PRIVATE int stream_wrote(gl_stream *s);
+/* Whoever waits for the empty queue learns that it is, or with an exception that its bytes
+ * will never leave. */
+GL_PRIVATE int stream_settle_waiter(gl_stream *s, PyObject *exc);
 GL_PRIVATE int stream_write_failed(gl_stream *s, int err);
 
 /* ---- stream_read.c --------------------------------------------------------------- */
 
-GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
 GL_PRIVATE bool stream_holds(gl_transport *t);
 GL_PRIVATE int stream_deliver(gl_transport *t, PyObject *item);
 GL_PRIVATE int stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
@@ -208,8 +208,6 @@ GL_PRIVATE int stream_complete(gl_loop *loop, PyObject *owner, const gl_completi
 GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 GL_PRIVATE PyObject *write_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 GL_PRIVATE int pipe_init(PyObject *self, PyObject *args, PyObject *kwargs);
-/* The end of a pipe was read, or its reader has gone. */
-GL_PRIVATE int pipe_ended(gl_stream *s);
 GL_PRIVATE PyObject *write_pipe_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                                       PyObject *kwnames);
 GL_PRIVATE int pipe_setter(gl_stream *s, PyObject *value, void *ignored);

@@ -183,6 +183,22 @@ stream_append(gl_stream *s, gl_piece piece)
 
 /* ---- the way to Go -------------------------------------------------------------- */
 
+GL_PRIVATE_INLINE bool
+stream_go_ready(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    return loop != NULL && loop->go != NULL && !gl_loop_is_elsewhere(loop) &&
+           !gl_loop_is_foreign(loop);
+}
+
+GL_PRIVATE bool
+stream_reading_wanted(gl_stream *s)
+{
+    if (s->kind == KIND_WRITE_PIPE) /* until the last byte has left */
+        return s->watch_end && (s->phase == GL_OPEN || is_flushing(s)) && !s->rd_end;
+    return s->phase == GL_OPEN && !s->paused && !s->rd_end && s->held == NULL && !s->held_end;
+}
+
 GL_NO_PYTHON GL_PRIVATE uint32_t
 stream_wants(gl_stream *s)
 {

@@ -18,14 +18,6 @@
 
 /* ---- what is wanted of the reactor --------------------------------------------------- */
 
-GL_PRIVATE bool
-stream_reading_wanted(gl_stream *s)
-{
-    if (s->kind == KIND_WRITE_PIPE) /* until the last byte has left */
-        return s->watch_end && (s->phase == GL_OPEN || is_flushing(s)) && !s->rd_end;
-    return s->phase == GL_OPEN && !s->paused && !s->rd_end && s->held == NULL && !s->held_end;
-}
-
 /* ---- delivery: each returns -1 where an exception has to leave the loop ----------------- */
 
 static int
@@ -162,6 +154,51 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
         gl_restore_exception(exc);
     }
     return rc;
+}
+
+static int
+pipe_log_closed(gl_stream *s)
+{
+    if (!s->loop->debug)
+        return 0;
+    return gl_done(
+        PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s));
+}
+
+static int
+read_pipe_ended(gl_stream *s)
+{
+    if (is_closing(s) || pipe_log_closed(s) < 0 || is_lost(s) || s->protocol == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    s->phase = GL_CLOSING;
+    gl_transport_leave(&s->base);
+    PyObject *method = PyObject_GetAttr(s->protocol, G.s_eof_received);
+    if (method == NULL)
+        return -1;
+    int rc = s->loop != NULL ? gl_call_soon(s->loop, method, NULL, s->context) : 0;
+    Py_DECREF(method);
+    return rc < 0 ? -1 : gl_transport_force_close(&s->base, Py_None);
+}
+
+static int
+write_pipe_ended(gl_stream *s)
+{
+    if (is_ending(s) || pipe_log_closed(s) < 0 || is_lost(s))
+        return PyErr_Occurred() ? -1 : 0;
+    if (stream_queued(s) == 0)
+        return gl_transport_force_close(&s->base, Py_None);
+    PyObject *exc = PyObject_CallNoArgs(PyExc_BrokenPipeError);
+    if (exc == NULL)
+        return -1;
+    int rc = gl_transport_force_close(&s->base, exc);
+    Py_DECREF(exc);
+    return rc;
+}
+
+static int
+pipe_ended(gl_stream *s)
+{
+    return s->kind == KIND_READ_PIPE ? read_pipe_ended(s) : write_pipe_ended(s);
 }
 
 static int

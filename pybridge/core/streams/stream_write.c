@@ -413,6 +413,20 @@ stream_lost_later(gl_stream *s)
     return -1;
 }
 
+GL_PRIVATE int
+stream_settle_waiter(gl_stream *s, PyObject *exc)
+{
+    PyObject *waiter = Py_XNewRef(s->empty_waiter);
+    if (waiter == NULL)
+        return 0;
+    int done = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_done));
+    if (done == 0)
+        done = gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result,
+                              exc ? exc : Py_None);
+    Py_DECREF(waiter);
+    return done < 0 ? -1 : 0;
+}
+
 /* Bytes have left the queue: let their owners go; then, in asyncio's order, wake
  * the protocol and the empty waiter, and end a stream that only waited for this. */
 GL_PRIVATE int

@@ -3,8 +3,6 @@
  */
 #include "support/support.h"
 
-#include <time.h>
-
 GL_PRIVATE int
 gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods)
 {
@@ -48,12 +46,4 @@ gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t fir
     memcpy(array, &p, sizeof(p));
     *cap = (uint32_t)more;
     return true;
-}
-
-GL_PRIVATE_INLINE int64_t
-gl_monotonic_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }

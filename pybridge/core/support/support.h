@@ -2,7 +2,7 @@
  * support.h: what every room of the extension leans on.
  *
  *   names.c      interned strings, the objects imported from asyncio, the module's state
- *   objects.c    types and their methods, calls without a result, arrays that grow, the clock
+ *   objects.c    types and their methods, calls without a result, arrays that grow
  *   args.c       arguments by position or by name (args.h)
  *   report.c     exceptions: kept, made from an errno, told to those who handle them
  *   endpoints.c  raw socket addresses as Python values, and back
@@ -156,6 +156,7 @@ struct gl_globals {
     PyTypeObject *loop_type, *handle_type, *timer_handle_type;
     PyTypeObject *threadsafe_handle_type; /* of call_soon_threadsafe since 3.14; NULL before */
     PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
+    PyMethodDef *task_wakeup;     /* of the callable that wakes a task (tasks/wakeup.c) */
     PyTypeObject *future_iter_type, *step_type, *sockop_type, *signal_notes_type;
     PyTypeObject *listener_type;
     PyTypeObject *clients_type;
@@ -274,8 +275,6 @@ gl_truth(PyObject *answer)
 
 /* Calls o.name() or, where `arg` is not NULL, o.name(arg), and drops the result. */
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
-/* The loop's clock. */
-GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
 
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size,
                              uint32_t first);

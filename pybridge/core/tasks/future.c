@@ -63,6 +63,22 @@ ensure_pending(gl_future *f)
 
 /* ---- callbacks -------------------------------------------------------------------- */
 
+GL_PRIVATE PyObject *
+wakeup_callable(gl_task *task)
+{
+    return PyCFunction_New(G.task_wakeup, (PyObject *)task);
+}
+
+GL_PRIVATE PyObject *
+gl_wakeup_of(PyObject *task, PyObject **context)
+{
+    *context = Py_XNewRef(((gl_task *)task)->context);
+    PyObject *wakeup = wakeup_callable((gl_task *)task);
+    if (wakeup == NULL)
+        Py_CLEAR(*context);
+    return wakeup;
+}
+
 /* Schedules the first callback; takes over both references. */
 static int
 schedule_first(gl_future *f, PyObject *callback, PyObject *context)
@@ -536,6 +552,27 @@ GL_PRIVATE PyGetSetDef future_getset[2] = {
      PyDoc_STR("The callbacks as a list of (callback, context), or None."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
+
+GL_PRIVATE PyObject *
+future_iter_new(PyObject *fut)
+{
+    GUARD_FUTURE(fut);
+    if (future_ensure_alive((gl_future *)fut) < 0)
+        return NULL;
+    gl_future_iter *it;
+    if (ITER_POOL && G.iter_pool_len) {
+        it = G.iter_pool[--G.iter_pool_len];
+        Py_INCREF(G.future_iter_type);
+        _Py_NewReference((PyObject *)it);
+    } else {
+        it = PyObject_GC_New(gl_future_iter, G.future_iter_type);
+        if (it == NULL)
+            return NULL;
+    }
+    it->future = (gl_future *)Py_NewRef(fut);
+    PyObject_GC_Track((PyObject *)it);
+    return (PyObject *)it;
+}
 
 static PyType_Slot future_slots[] = {
     {Py_tp_doc, PyDoc_STR("Future(*, loop=None)\n--\n\n"

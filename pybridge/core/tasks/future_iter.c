@@ -10,38 +10,6 @@
  */
 #include "tasks/private.h"
 
-typedef struct gl_future_iter {
-    PyObject_HEAD
-    gl_future *future; /* NULL once exhausted */
-} gl_future_iter;
-
-#ifdef GL_FREE_THREADED
-#define ITER_POOL false /* the allocator has one for each thread */
-#else
-#define ITER_POOL true
-#endif
-
-GL_PRIVATE PyObject *
-future_iter_new(PyObject *fut)
-{
-    GUARD_FUTURE(fut);
-    if (future_ensure_alive((gl_future *)fut) < 0)
-        return NULL;
-    gl_future_iter *it;
-    if (ITER_POOL && G.iter_pool_len) {
-        it = G.iter_pool[--G.iter_pool_len];
-        Py_INCREF(G.future_iter_type);
-        _Py_NewReference((PyObject *)it);
-    } else {
-        it = PyObject_GC_New(gl_future_iter, G.future_iter_type);
-        if (it == NULL)
-            return NULL;
-    }
-    it->future = (gl_future *)Py_NewRef(fut);
-    PyObject_GC_Track((PyObject *)it);
-    return (PyObject *)it;
-}
-
 static PySendResult
 future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
 {

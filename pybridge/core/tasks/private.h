@@ -105,6 +105,10 @@ GL_PRIVATE_DATA PyGetSetDef future_getset[2];
      PyDoc_STR("remove_done_callback($self, fn, /)\n--\n\n"                                   \
                "Remove all instances of a callback; return how many there were.")}
 
+/* Future.__await__() */
+GL_PRIVATE PyObject *future_iter_new(PyObject *fut);
+/* A callable that wakes the task: what others see among a future's callbacks. */
+GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
 /* unbound(self, *args, **kwargs) */
 GL_PRIVATE PyObject *call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
                                   Py_ssize_t nargs, PyObject *kwnames);
@@ -115,13 +119,21 @@ GL_PRIVATE_INLINE PyObject *cancel_message(PyObject *self, PyObject *unbound,
 
 /* ---- future_iter.c --------------------------------------------------------------------------- */
 
-/* Future.__await__() */
-GL_PRIVATE PyObject *future_iter_new(PyObject *fut);
+typedef struct gl_future_iter {
+    PyObject_HEAD
+    gl_future *future; /* NULL once exhausted */
+} gl_future_iter;
+
+#ifdef GL_FREE_THREADED
+#define ITER_POOL false /* the allocator has one for each thread */
+#else
+#define ITER_POOL true
+#endif
 
 /* ---- wakeup.c -------------------------------------------------------------------------------- */
 
-/* A callable that wakes the task: what others see among a future's callbacks. */
-GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
+/* Of the callable that wakes a task. */
+GL_PRIVATE_DATA PyMethodDef wakeup_def;
 /* A callable that steps the task, throwing `exc` where not NULL. */
 GL_PRIVATE PyObject *step_callable(gl_task *task, PyObject *exc);
 /* Schedules a step. */

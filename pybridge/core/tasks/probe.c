@@ -261,6 +261,7 @@ GL_PRIVATE int
 gl_tasks_init(PyObject *module)
 {
     G.own_tasks.next = G.own_tasks.prev = &G.own_tasks;
+    G.task_wakeup = &wakeup_def;
     PyObject *future = gl_import_attr("_asyncio", "Future");
     PyObject *task = future ? gl_import_attr("_asyncio", "Task") : NULL;
     PyObject *base = task ? gl_import_attr("asyncio.base_events", "BaseEventLoop") : NULL;

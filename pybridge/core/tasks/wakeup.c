@@ -29,23 +29,7 @@ wakeup_call(PyObject *self, PyObject *fut)
     return none_or_null(r);
 }
 
-static PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
-
-GL_PRIVATE PyObject *
-wakeup_callable(gl_task *task)
-{
-    return PyCFunction_New(&wakeup_def, (PyObject *)task);
-}
-
-GL_PRIVATE PyObject *
-gl_wakeup_of(PyObject *task, PyObject **context)
-{
-    *context = Py_XNewRef(((gl_task *)task)->context);
-    PyObject *wakeup = wakeup_callable((gl_task *)task);
-    if (wakeup == NULL)
-        Py_CLEAR(*context);
-    return wakeup;
-}
+GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
 
 /* ---- the step callable ----------------------------------------------------------------- */
 

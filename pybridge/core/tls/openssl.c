@@ -132,3 +132,70 @@ openssl_ready(void)
     }
     return openssl.reason == NULL;
 }
+
+/* ---- one connection ----------------------------------------------------------------------- */
+
+GL_PRIVATE void
+tls_forget(gl_tls *t, bool look_again)
+{
+    t->looked_up = !look_again;
+    t->ssl = NULL;
+    t->in = t->out = NULL;
+    Py_CLEAR(t->inner);
+}
+
+GL_PRIVATE void
+tls_look_up(gl_tls *t)
+{
+    t->looked_up = 1;
+    if (!openssl_ready() || t->sslobj == NULL || t->incoming == NULL || t->outgoing == NULL)
+        return;
+    PyObject *sslobj = Py_NewRef(t->sslobj), *incoming = Py_NewRef(t->incoming),
+             *outgoing = Py_NewRef(t->outgoing);
+    SSL *ssl = NULL;
+    BIO *in = NULL, *out = NULL;
+    PyObject *inner = openssl_behind(sslobj, incoming, outgoing, &ssl, &in, &out);
+    /* Looking for it has run Python, which may have set other objects. */
+    if (inner != NULL && t->inner == NULL && t->sslobj == sslobj && t->incoming == incoming &&
+        t->outgoing == outgoing) {
+        t->inner = Py_NewRef(inner);
+        t->ssl = ssl;
+        t->in = in;
+        t->out = out;
+    }
+    Py_XDECREF(inner);
+    Py_DECREF(sslobj);
+    Py_DECREF(incoming);
+    Py_DECREF(outgoing);
+}
+
+GL_PRIVATE bool
+tls_stands_in(gl_tls *t)
+{
+    if (tls_native(t) && !openssl_is_behind(t->sslobj, t->inner))
+        tls_forget(t, false);
+    return tls_native(t);
+}
+
+GL_PRIVATE PyObject *
+tls_result(gl_tls *t, int r)
+{
+    if (r == 0)
+        return Py_NewRef(Py_None);
+    /* asyncio: any Exception on the way out is fatal for the connection. */
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return NULL;
+    PyObject *exc = gl_take_exception();
+    PyObject *told = PyObject_CallMethod((PyObject *)t, "_fatal_error", "Os", exc,
+                                         "Fatal error on SSL protocol");
+    Py_DECREF(exc);
+    return told;
+}
+
+GL_PRIVATE PyObject *
+tls_raise(gl_tls *t, const char *method, struct openssl_stop stop)
+{
+    return PyObject_CallMethod((PyObject *)t, "_raise_openssl", "siklzz", method, stop.why, stop.code,
+                               stop.verified, openssl.ERR_reason_error_string(stop.code),
+                               openssl.X509_verify_cert_error_string(stop.verified));
+}

@@ -60,7 +60,7 @@ GL_PRIVATE bool openssl_is_behind(PyObject *sslobj, PyObject *inner);
 /* The bytes in a BIO. */
 GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
 
-/* ---- tls.c ----------------------------------------------------------------------------------- */
+/* ---- one connection (openssl.c) -------------------------------------------------------------- */
 
 /* The attributes that both halves use. */
 #define GL_TLS_OBJECTS(X)                                                      \
@@ -92,6 +92,8 @@ typedef struct gl_tls {
     GL_HOME
 } gl_tls;
 
+/* Forgets what was found; whoever is inside of OpenSSL has a reference of its own. */
+GL_PRIVATE void tls_forget(gl_tls *t, bool look_again);
 /* Finds what is behind the SSL objects; ssl stays NULL where that can't be. */
 GL_PRIVATE void tls_look_up(gl_tls *t);
 

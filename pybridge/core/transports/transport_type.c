@@ -38,7 +38,7 @@ gl_transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 }
 
 GL_PRIVATE PyObject *
-transport_abort_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_abort_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return none_or_error(gl_transport_force_close(t, Py_None));
 }
@@ -67,19 +67,19 @@ gl_transport_fatal_error_method(gl_transport *t, PyObject *args, PyObject *kwarg
 }
 
 GL_PRIVATE PyObject *
-transport_is_closing_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_is_closing_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(is_closing(t));
 }
 
 GL_PRIVATE PyObject *
-transport_is_reading_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_is_reading_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(!is_closing(t) && !t->paused);
 }
 
 GL_PRIVATE PyObject *
-transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return Py_NewRef(t->protocol ? t->protocol : Py_None);
 }
@@ -114,7 +114,7 @@ transport_note(gl_transport *t, const char *format)
 }
 
 GL_PRIVATE PyObject *
-transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     if (is_closing(t) || t->paused)
         Py_RETURN_NONE;
@@ -127,7 +127,7 @@ transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 }
 
 GL_PRIVATE PyObject *
-transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
+gl_transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     if (is_closing(t) || !t->paused)
         Py_RETURN_NONE;

@@ -231,15 +231,15 @@ GL_PRIVATE void transport_leave_clients(gl_transport *t);
 /* ---- transport_type.c ------------------------------------------------------------------- */
 
 GL_PRIVATE PyObject *gl_transport_close_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *transport_abort_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *transport_is_closing_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *transport_is_reading_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *transport_pause_reading(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *transport_resume_reading(gl_transport *t, PyObject *ignored);
+GL_PRIVATE PyObject *gl_transport_abort_method(gl_transport *t, PyObject *ignored);
+GL_PRIVATE PyObject *gl_transport_is_closing_method(gl_transport *t, PyObject *ignored);
+GL_PRIVATE PyObject *gl_transport_is_reading_method(gl_transport *t, PyObject *ignored);
+GL_PRIVATE PyObject *gl_transport_pause_reading(gl_transport *t, PyObject *ignored);
+GL_PRIVATE PyObject *gl_transport_resume_reading(gl_transport *t, PyObject *ignored);
 GL_PRIVATE PyObject *gl_transport_deliver_held_method(gl_transport *t, PyObject *ignored);
 GL_PRIVATE PyObject *gl_transport_set_protocol_method(gl_transport *t, PyObject *const *args,
                                                       Py_ssize_t nargs, PyObject *kwnames);
-GL_PRIVATE PyObject *transport_get_protocol_method(gl_transport *t, PyObject *ignored);
+GL_PRIVATE PyObject *gl_transport_get_protocol_method(gl_transport *t, PyObject *ignored);
 GL_PRIVATE PyObject *gl_transport_force_close_method(gl_transport *t, PyObject *exc);
 GL_PRIVATE PyObject *gl_transport_fatal_error_method(gl_transport *t, PyObject *args,
                                                      PyObject *kwargs);
@@ -263,13 +263,13 @@ GL_PRIVATE int gl_late_write(uint32_t *count, const char *warning);
 GL_PRIVATE PyTypeObject *gl_transport_make_type(PyObject *module, PyType_Spec *spec,
                                                 const char *base, const char *second, long max_size);
 
-GL_TAKES_NONE(is_closing_checked, transport_is_closing_method, "is_closing")
-GL_TAKES_NONE(get_protocol_checked, transport_get_protocol_method, "get_protocol")
-GL_TAKES_NONE(is_reading_checked, transport_is_reading_method, "is_reading")
-GL_TAKES_NONE(pause_reading_checked, transport_pause_reading, "pause_reading")
-GL_TAKES_NONE(resume_reading_checked, transport_resume_reading, "resume_reading")
+GL_TAKES_NONE(is_closing_checked, gl_transport_is_closing_method, "is_closing")
+GL_TAKES_NONE(get_protocol_checked, gl_transport_get_protocol_method, "get_protocol")
+GL_TAKES_NONE(is_reading_checked, gl_transport_is_reading_method, "is_reading")
+GL_TAKES_NONE(pause_reading_checked, gl_transport_pause_reading, "pause_reading")
+GL_TAKES_NONE(resume_reading_checked, gl_transport_resume_reading, "resume_reading")
 GL_TAKES_NONE(close_checked, gl_transport_close_method, "close")
-GL_TAKES_NONE(abort_checked, transport_abort_method, "abort")
+GL_TAKES_NONE(abort_checked, gl_transport_abort_method, "abort")
 
 /* What every transport has. */
 #define TRANSPORT_METHODS                                                                     \

@@ -253,6 +253,42 @@ watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
     return true;
 }
 
+GL_PRIVATE void
+gl_watch_drop(gl_watch *out)
+{
+    for (int i = 0; i < 2; i++) {
+        Py_CLEAR(out->place[i].waiter);
+        Py_CLEAR(out->place[i].sock);
+    }
+    Py_CLEAR(out->file);
+}
+
+GL_PRIVATE int
+gl_watch_traverse(gl_fd *f, visitproc visit, void *arg)
+{
+    gl_watch *w = f->watch;
+    if (w == NULL)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        Py_VISIT(w->place[i].waiter);
+        Py_VISIT(w->place[i].sock);
+    }
+    Py_VISIT(w->file);
+    return 0;
+}
+
+GL_PRIVATE int
+gl_watch_end(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
+{
+    gl_watch *w = f->watch;
+    f->watch = NULL;
+    if (w != NULL) {
+        gl_watch_drop(w);
+        PyMem_Free(w);
+    }
+    return 0;
+}
+
 /* ---- sockets that turned ready --------------------------------------------------------- */
 
 /* Keeps a socket open until its waiter runs; takes over the reference. */

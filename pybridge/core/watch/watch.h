@@ -9,6 +9,26 @@
 
 #include "tasks/tasks.h"
 
+/* One direction of a watched fd [GIL]. */
+typedef struct gl_place {
+    PyObject *waiter;         /* owned: a Handle, or a Future that waits once; or NULL */
+    PyObject *sock;           /* owned: the socket that a Future's owner waits for, or NULL */
+    uint64_t turn;            /* in which it was taken: what that turn found is not for it */
+    bool once;
+    bool refused;             /* the kernel has just refused a call in this direction */
+} gl_place;
+
+enum { GL_READING, GL_WRITING };
+
+typedef struct gl_watch {
+    gl_place place[2];
+    PyObject *file;           /* owned: the object that add_reader/_writer got, or NULL [GIL] */
+    uint32_t id, gen;         /* of the registration, while `watched` [loop] */
+    int fd;                   /* [made] */
+    bool watched;             /* Go knows it [loop] */
+    bool late;                /* in the loop's late_watches [GIL] */
+} gl_watch;
+
 /* The methods of the Loop that each has. */
 GL_PRIVATE_DATA PyMethodDef *const gl_watch_methods;
 GL_PRIVATE_DATA PyMethodDef *const gl_sockop_methods;
@@ -23,3 +43,6 @@ GL_PRIVATE void gl_watches_join_late(gl_loop *loop);
 /* Takes the number away from its watch before a transport or listener is registered.  What
  * it held is put in `out`, to be given to gl_watch_drop once no state is half-way. */
 GL_PRIVATE void gl_watch_release(gl_loop *loop, int fd, gl_watch *out);
+GL_PRIVATE void gl_watch_drop(gl_watch *out);
+/* For the registry: the watch of a number, and its end. */
+GL_PRIVATE gl_fd_call gl_watch_traverse, gl_watch_end;

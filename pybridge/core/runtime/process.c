@@ -1,0 +1,35 @@
+/*
+ * process.c: what the process and its threads know of the library; private.h has the fields.
+ */
+#include "runtime/private.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+/* lint: allow mutable-static: the process's library; private.h says which threads touch it */
+GL_PRIVATE struct gl_library_state library;
+
+/* lint: allow mutable-static: written once, when the extension is loaded; any thread reads it */
+GL_PRIVATE gl_process *gl_here = &library.unmapped;
+
+/* lint: allow mutable-static: one for each thread, which alone uses it */
+GL_PRIVATE _Thread_local struct gl_library_thread thread_here;
+
+GL_PRIVATE const char *
+library_why(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(library.why, sizeof library.why, format, args);
+    va_end(args);
+    return library.why;
+}
+
+GL_PRIVATE_INLINE int64_t
+gl_monotonic_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
