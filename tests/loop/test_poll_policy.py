@@ -14,25 +14,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from protocols import turns
+from protocols import Iterations, turns
 
 Loop = asyncio.AbstractEventLoop
-
-
-class Iterations:
-    """Counts iterations, by a callback that is always ready."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.now = 0
-        self._loop = loop
-        self._handle = loop.call_soon(self._tick)
-
-    def _tick(self) -> None:
-        self.now += 1
-        self._handle = self._loop.call_soon(self._tick)
-
-    def stop(self) -> None:
-        self._handle.cancel()
 
 
 class Arrival(asyncio.Protocol, asyncio.DatagramProtocol):

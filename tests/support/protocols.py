@@ -28,6 +28,22 @@ async def turns(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
+class Iterations:
+    """Counts iterations, by a callback that is always ready."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.now = 0
+        self._loop = loop
+        self._handle = loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self.now += 1
+        self._handle = self._loop.call_soon(self._tick)
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
 class Recorder(asyncio.Protocol):
     """Notes every call of a protocol's methods, and joins adjacent data."""
 
@@ -104,19 +120,26 @@ class BufferedRecorder(asyncio.BufferedProtocol):
         self.lost.set_result(exc)
 
 
+class Made(list[Any]):
+    """The protocols that were made; it is their factory."""
+
+    def __init__(self, protocol: Callable[[], Any] = Recorder) -> None:
+        super().__init__()
+        self._protocol = protocol
+
+    def __call__(self) -> Any:
+        self.append(self._protocol())
+        return self[-1]
+
+
 async def connect(
     loop: asyncio.AbstractEventLoop,
     client: Callable[[], Any] = Recorder,
     server: Callable[[], Any] = Recorder,
 ) -> tuple[Any, Any, asyncio.AbstractServer]:
     """A connection through a real server: the client's and server's protocol, and the server."""
-    accepted: list[Any] = []
-
-    def factory() -> Any:
-        accepted.append(server())
-        return accepted[-1]
-
-    listening = await loop.create_server(factory, "127.0.0.1", 0)
+    accepted = Made(server)
+    listening = await loop.create_server(accepted, "127.0.0.1", 0)
     _, near = await loop.create_connection(client, *listening.sockets[0].getsockname())
     await until(lambda: accepted and accepted[0].transport is not None)
     return near, accepted[0], listening

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Recorder, turns, until
+from protocols import Made, Recorder, turns, until
 from tls_connections import ViewRecorder, by_role, by_version, contexts, hexdigest, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -46,14 +46,9 @@ async def test_a_client_and_a_server_exchange_a_megabyte(
     loop: Loop, version: ssl.TLSVersion, factory: Callable[[], Any]
 ) -> None:
     payload = random.Random(1).randbytes(1_000_000)
-    accepted: list[Any] = []
-
-    def made() -> Any:
-        accepted.append(factory())
-        return accepted[-1]
-
+    accepted = Made(factory)
     async with await loop.create_server(
-        made, "127.0.0.1", 0, ssl=server_context(version=version)
+        accepted, "127.0.0.1", 0, ssl=server_context(version=version)
     ) as server:
         _, client = await loop.create_connection(
             Recorder,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Recorder, turns, until
+from protocols import Made, Recorder, turns, until
 from tls_connections import by_role, by_version, contexts, over, with_peer
 from tls_tools import (
     PASSWORD,
@@ -44,15 +44,10 @@ async def test_a_client_gives_up_a_stalled_handshake(loop: Loop) -> None:
 
 
 async def test_a_server_gives_up_stalled_handshakes(loop: Loop, errors: Errors) -> None:
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
+    made = Made()
     loop.set_debug(True)
     async with await loop.create_server(
-        factory, "127.0.0.1", 0, ssl=server_context(), ssl_handshake_timeout=0.05
+        made, "127.0.0.1", 0, ssl=server_context(), ssl_handshake_timeout=0.05
     ) as server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         assert await reader.read() == b""

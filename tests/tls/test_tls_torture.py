@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import BufferedRecorder, Recorder, turns, until
+from protocols import BufferedRecorder, Made, Recorder, turns, until
 from tls_tools import VERSIONS, Peer, client_context, identity, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -536,11 +536,7 @@ async def test_all_arrives_when_both_sides_send_much_at_once(
             self.transport.pause_reading()
             loop.call_soon(self.transport.resume_reading)
 
-    talkers: list[Talker] = []
-
-    def factory() -> Talker:
-        talkers.append(Talker())
-        return talkers[-1]
+    talkers = Made(Talker)
 
     def talk(peer: Peer) -> bytes:
         digest = hashlib.sha256()
@@ -565,7 +561,7 @@ async def test_all_arrives_when_both_sides_send_much_at_once(
         peer.unwrap()
         return digest.digest()
 
-    digest, lost = await run(loop, "client", version, factory, talk)
+    digest, lost = await run(loop, "client", version, talkers, talk)
     assert lost is None
     assert digest == hashlib.sha256(down).digest()
     assert talkers[0].count == size

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from protocols import Recorder, turns, until
+from protocols import Iterations, Recorder, turns, until
 from tls_tools import Peer, client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -31,22 +31,6 @@ def _turns(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(handshakes, "LEAST", 0.0)
     monkeypatch.setattr(handshakes, "SHARE", 0.0)
-
-
-class Iterations:
-    """Counts iterations, by a callback that is always ready."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.now = 0
-        self._loop = loop
-        self._handle = loop.call_soon(self._tick)
-
-    def _tick(self) -> None:
-        self.now += 1
-        self._handle = self._loop.call_soon(self._tick)
-
-    def stop(self) -> None:
-        self._handle.cancel()
 
 
 def hello(peer: Peer) -> None:

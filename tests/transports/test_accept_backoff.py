@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, open_fds
-from protocols import Recorder, hang_up, until
+from protocols import Made, Recorder, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -58,13 +58,8 @@ def counter_of_waits(loop: Any, loop_name: str, patch: pytest.MonkeyPatch) -> Ca
 async def test_a_server_out_of_descriptors_reports_it_and_recovers(
     loop: Loop, loop_name: str, errors: Errors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0, backlog=50)
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0, backlog=50)
     address = server.sockets[0].getsockname()
     clients = [socket.socket() for _ in range(20)]
     # Whatever the loop opens for its first accept and its first timer is open by now.
@@ -125,13 +120,8 @@ async def test_a_transport_that_closes_makes_room_at_once(
 ) -> None:
     """asyncio sleeps a second for each of these; here that would be longer than the limit."""
     rounds = 30
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0, backlog=50)
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0, backlog=50)
     address = server.sockets[0].getsockname()
     clients = [socket.socket() for _ in range(2 * rounds)]
     for client in clients[:rounds]:
@@ -197,13 +187,8 @@ class LoopThread:
 
 
 async def test_the_others_go_on_meanwhile(loop: Loop, errors: Errors) -> None:
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0)
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
     _, near = await loop.create_connection(Recorder, *address)
     await until(lambda: made and made[0].transport)

@@ -68,6 +68,23 @@ async def test_a_memoryview_serves_as_buffer(loop: Loop) -> None:
     await hang_up(protocol)
 
 
+# After much at once goloop receives straight into the buffer.
+MUCH = 1 << 20
+by_much = pytest.mark.parametrize("after_much", [False, True])
+
+
+async def much(loop: Loop, protocol: BufferedRecorder, far: socket.socket) -> None:
+    """Has the protocol receive so much that it goes on so."""
+    protocol.buffer = bytearray(MUCH)
+    for _ in range(3):
+        before = len(protocol.data)
+        payload = os.urandom(MUCH)
+        await loop.sock_sendall(far, payload)
+        await until(lambda before=before: len(protocol.data) == before + MUCH)
+        assert protocol.data[before:] == payload
+    protocol.data.clear()
+
+
 @pytest.mark.parametrize(
     ("buffer", "kind"),
     [
@@ -94,11 +111,16 @@ async def test_impossible_buffers_are_fatal(
 
 
 @pytest.mark.parametrize("method", ["get_buffer", "buffer_updated", "eof_received"])
-async def test_failing_callbacks_are_fatal(loop: Loop, errors: Errors, method: str) -> None:
+@by_much
+async def test_failing_callbacks_are_fatal(
+    loop: Loop, errors: Errors, method: str, after_much: bool
+) -> None:
     def fail(*args: Any) -> Any:
         raise ZeroDivisionError(method)
 
     protocol, far = await open_pair(loop, BufferedRecorder)
+    if after_much:
+        await much(loop, protocol, far)
     setattr(protocol, method, fail)
     # A buffered protocol's methods may be looked up once, so set them anew.
     protocol.transport.set_protocol(protocol)
@@ -109,13 +131,21 @@ async def test_failing_callbacks_are_fatal(loop: Loop, errors: Errors, method: s
     far.close()
 
 
-async def test_pausing_in_buffer_updated_holds_the_rest_back(loop: Loop) -> None:
+@by_much
+async def test_pausing_in_buffer_updated_holds_the_rest_back(loop: Loop, after_much: bool) -> None:
     class Pausing(BufferedRecorder):
+        pausing = False
+
         def buffer_updated(self, nbytes: int) -> None:
             super().buffer_updated(nbytes)
-            self.transport.pause_reading()
+            if self.pausing:
+                self.transport.pause_reading()
 
-    protocol, far = await open_pair(loop, lambda: Pausing(4))
+    protocol, far = await open_pair(loop, Pausing)
+    if after_much:
+        await much(loop, protocol, far)
+    protocol.pausing = True
+    protocol.buffer = bytearray(4)
     far.send(b"abcdefgh")
     await until(lambda: protocol.data)
     for _ in range(10):
@@ -125,16 +155,26 @@ async def test_pausing_in_buffer_updated_holds_the_rest_back(loop: Loop) -> None
     await until(lambda: protocol.data == b"abcdefgh")
     far.close()
     protocol.transport.resume_reading()
-    await protocol.lost
+    assert await protocol.lost is None
 
 
-async def test_closing_in_get_buffer_ends_the_connection(loop: Loop) -> None:
-    class Closing(BufferedRecorder):
+@by_much
+@pytest.mark.parametrize("method", ["close", "abort"])
+async def test_ending_in_get_buffer_ends_the_connection(
+    loop: Loop, method: str, after_much: bool
+) -> None:
+    class Ending(BufferedRecorder):
+        ending = False
+
         def get_buffer(self, sizehint: int) -> bytearray:
-            self.transport.close()
+            if self.ending:
+                getattr(self.transport, method)()
             return super().get_buffer(sizehint)
 
-    protocol, far = await open_pair(loop, Closing)
+    protocol, far = await open_pair(loop, Ending)
+    if after_much:
+        await much(loop, protocol, far)
+    protocol.ending = True
     far.send(b"abc")
     assert await protocol.lost is None
     far.close()
@@ -169,21 +209,7 @@ async def test_a_server_of_buffered_protocols_echoes(loop: Loop) -> None:
     await server.wait_closed()
 
 
-# ---- after much at once: goloop receives such data straight into the buffer ------------------
-
-MUCH = 1 << 20
-
-
-async def much(loop: Loop, protocol: BufferedRecorder, far: socket.socket) -> None:
-    """Has the protocol receive so much that it goes on so."""
-    protocol.buffer = bytearray(MUCH)
-    for _ in range(3):
-        before = len(protocol.data)
-        payload = os.urandom(MUCH)
-        await loop.sock_sendall(far, payload)
-        await until(lambda before=before: len(protocol.data) == before + MUCH)
-        assert protocol.data[before:] == payload
-    protocol.data.clear()
+# ---- after much at once ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("last", [b"", b"last"])
@@ -235,67 +261,3 @@ async def test_protocols_take_turns_after_much(loop: Loop) -> None:
         await until(functools.partial(holds, got, payload))
     far.close()
     await hang_up(protocol)
-
-
-async def test_pausing_after_much_data_holds_the_rest_back(loop: Loop) -> None:
-    class Pausing(BufferedRecorder):
-        pausing = False
-
-        def buffer_updated(self, nbytes: int) -> None:
-            super().buffer_updated(nbytes)
-            if self.pausing:
-                self.transport.pause_reading()
-
-    protocol, far = await open_pair(loop, Pausing)
-    await much(loop, protocol, far)
-    protocol.pausing = True
-    protocol.buffer = bytearray(4)
-    far.send(b"abcdefgh")
-    await until(lambda: protocol.data)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert protocol.data == b"abcd"
-    protocol.transport.resume_reading()
-    await until(lambda: protocol.data == b"abcdefgh")
-    protocol.pausing = False
-    protocol.transport.resume_reading()
-    far.close()
-    assert await protocol.lost is None
-
-
-@pytest.mark.parametrize("method", ["close", "abort"])
-async def test_ending_in_get_buffer_after_much_data_ends_the_connection(
-    loop: Loop, method: str
-) -> None:
-    class Ending(BufferedRecorder):
-        ending = False
-
-        def get_buffer(self, sizehint: int) -> bytearray:
-            if self.ending:
-                getattr(self.transport, method)()
-            return super().get_buffer(sizehint)
-
-    protocol, far = await open_pair(loop, Ending)
-    await much(loop, protocol, far)
-    protocol.ending = True
-    far.send(b"abc")
-    assert await protocol.lost is None
-    far.close()
-
-
-@pytest.mark.parametrize("method", ["get_buffer", "buffer_updated", "eof_received"])
-async def test_failing_callbacks_after_much_data_are_fatal(
-    loop: Loop, errors: Errors, method: str
-) -> None:
-    def fail(*args: Any) -> Any:
-        raise ZeroDivisionError(method)
-
-    protocol, far = await open_pair(loop, BufferedRecorder)
-    await much(loop, protocol, far)
-    setattr(protocol, method, fail)
-    protocol.transport.set_protocol(protocol)
-    far.send(b"x")
-    far.shutdown(socket.SHUT_WR)
-    assert isinstance(await protocol.lost, ZeroDivisionError)
-    errors.expect(ZeroDivisionError, f"Fatal error: protocol.{method}() call failed.")
-    far.close()

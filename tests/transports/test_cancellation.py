@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, turns, until
+from protocols import Made, Recorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -75,13 +75,8 @@ leaves_a_socket_to_gc = pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_a_cancelled_create_connection_leaves_nothing(
     loop: Loop, host: str, extra: dict[str, Any]
 ) -> None:
-    served: list[Recorder] = []
-
-    def factory() -> Recorder:
-        served.append(Recorder())
-        return served[-1]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0)
+    served = Made()
+    server = await loop.create_server(served, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     await at_every_await(
         lambda: loop.create_connection(Recorder, host, port, **extra), close_connection

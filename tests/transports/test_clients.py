@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 import pytest
-from protocols import Recorder, hang_up, until
+from protocols import Made, Recorder, hang_up, until
 
 import goloop
 import goloop._core as _core
@@ -24,13 +24,8 @@ pytestmark = pytest.mark.skipif(
 
 @contextlib.asynccontextmanager
 async def serving(loop: Loop) -> Any:
-    accepted: list[Recorder] = []
-
-    def factory() -> Recorder:
-        accepted.append(Recorder())
-        return accepted[-1]
-
-    server: Any = await loop.create_server(factory, "127.0.0.1", 0)
+    accepted = Made()
+    server: Any = await loop.create_server(accepted, "127.0.0.1", 0)
     try:
         yield server, accepted
     finally:

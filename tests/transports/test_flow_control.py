@@ -31,6 +31,22 @@ async def against_a_mute_peer(loop: Loop) -> tuple[Recorder, socket.socket]:
     return protocol, far
 
 
+async def with_full_buffers(loop: Loop) -> tuple[Recorder, socket.socket]:
+    """The same once the kernel's buffers are full: each byte that is written stays here."""
+    protocol, far = await against_a_mute_peer(loop)
+    protocol.transport.set_write_buffer_limits(high=100 * MIB)
+    protocol.transport.write(b"x" * MUCH)
+    sizes = [0, 0]
+
+    def settled() -> bool:
+        """Whether the buffer is as large as it was at the last look, and not empty."""
+        sizes[:] = sizes[1], protocol.transport.get_write_buffer_size()
+        return sizes[0] == sizes[1] > 0
+
+    await until(settled)
+    return protocol, far
+
+
 async def read_exactly(loop: Loop, sock: socket.socket, count: int) -> bytes:
     data = bytearray()
     while len(data) < count:
@@ -56,12 +72,8 @@ async def test_pause_and_resume_come_in_turns_and_nothing_is_lost(loop: Loop) ->
 
 
 async def test_buffer_size_is_exact_after_each_write(loop: Loop) -> None:
-    protocol, far = await against_a_mute_peer(loop)
+    protocol, far = await with_full_buffers(loop)
     transport = protocol.transport
-    transport.set_write_buffer_limits(high=100 * MIB)
-    transport.write(b"x" * MUCH)
-    # Once the kernel's buffers are full, each byte that is written stays here.
-    await until(lambda: settled(transport))
     size = transport.get_write_buffer_size()
     for chunk in (b"a", b"", bytearray(100), memoryview(b"abcd"), b"z" * 70_000):
         transport.write(chunk)
@@ -72,12 +84,8 @@ async def test_buffer_size_is_exact_after_each_write(loop: Loop) -> None:
 
 
 async def test_buffer_size_is_exact_after_writelines(loop: Loop) -> None:
-    protocol, far = await against_a_mute_peer(loop)
-    transport = protocol.transport
-    transport.set_write_buffer_limits(high=100 * MIB)
-    transport.write(b"x" * MUCH)
-    written = MUCH
-    await until(lambda: settled(transport))
+    protocol, far = await with_full_buffers(loop)
+    transport, written = protocol.transport, MUCH
     # writelines tries to send, and the kernel takes more than it offers.
     for _ in range(100):
         size = transport.get_write_buffer_size()
@@ -94,23 +102,9 @@ async def test_buffer_size_is_exact_after_writelines(loop: Loop) -> None:
     await hang_up(protocol)
 
 
-_last: dict[int, int] = {}
-
-
-def settled(transport: Any) -> bool:
-    """Whether the buffer is as large as it was at the last look, and not empty."""
-    size: int = transport.get_write_buffer_size()
-    before = _last.get(id(transport))
-    _last[id(transport)] = size
-    return size > 0 and before == size
-
-
 async def test_pause_comes_only_above_the_high_mark(loop: Loop) -> None:
-    protocol, far = await against_a_mute_peer(loop)
+    protocol, far = await with_full_buffers(loop)
     transport = protocol.transport
-    transport.set_write_buffer_limits(high=100 * MIB)
-    transport.write(b"x" * MUCH)
-    await until(lambda: settled(transport))
     size = transport.get_write_buffer_size()
     transport.set_write_buffer_limits(high=size + 10, low=size)
     transport.write(b"y" * 10)

@@ -24,7 +24,7 @@ from typing import Any
 
 import ended
 import pytest
-from protocols import Recorder, turns
+from protocols import Made, Recorder, turns
 
 Loop = asyncio.AbstractEventLoop
 
@@ -183,13 +183,8 @@ async def test_so_does_tls(loop: Loop, tmp_path: Path) -> None:
 async def test_every_byte_arrives_once_and_in_order(loop: Loop, loop_name: str) -> None:
     """A callback writes, pauses, ends while the monitor sends, for some thousand times."""
     chance = random.Random(3)
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0)
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
     for _ in range(6):
         client = socket.create_connection(address)

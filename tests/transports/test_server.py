@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Recorder, hang_up, turns, until
+from protocols import Made, Recorder, hang_up, turns, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -157,15 +157,10 @@ async def test_a_server_accepts_only_once_it_serves(loop: Loop) -> None:
 
 
 async def test_a_server_takes_over_a_socket(loop: Loop) -> None:
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
+    made = Made()
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
-    server = await loop.create_server(factory, sock=sock)
+    server = await loop.create_server(made, sock=sock)
     assert server.sockets[0].fileno() == sock.fileno()
     _, near = await loop.create_connection(Recorder, *sock.getsockname())
     await until(lambda: made and made[0].names() == ["made"])
@@ -211,13 +206,8 @@ async def test_close_ends_serve_forever(loop: Loop) -> None:
 
 
 async def test_close_keeps_connections(loop: Loop) -> None:
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0)
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
     _, near = await loop.create_connection(Recorder, *address)
     await until(lambda: made and made[0].transport)
@@ -237,13 +227,8 @@ async def test_close_keeps_connections(loop: Loop) -> None:
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="new in 3.13")
 @pytest.mark.parametrize("method", ["close_clients", "abort_clients"])
 async def test_close_clients_flushes_and_abort_clients_does_not(loop: Loop, method: str) -> None:
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0)
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
     near = [(await loop.create_connection(Recorder, *address))[1] for _ in range(3)]
     await until(lambda: len(made) == 3 and all(protocol.transport for protocol in made))
@@ -269,15 +254,10 @@ async def test_close_clients_flushes_and_abort_clients_does_not(loop: Loop, meth
 
 
 async def test_connections_that_wait_in_the_backlog_are_all_accepted(loop: Loop) -> None:
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
+    made = Made()
     sock = socket.create_server(("127.0.0.1", 0), backlog=300)
     clients = [socket.create_connection(sock.getsockname()) for _ in range(250)]
-    server = await loop.create_server(factory, sock=sock, backlog=300)
+    server = await loop.create_server(made, sock=sock, backlog=300)
     await until(lambda: len(made) == 250 and all(protocol.transport for protocol in made))
     peers = {protocol.transport.get_extra_info("peername") for protocol in made}
     assert peers == {client.getsockname() for client in clients}
@@ -293,13 +273,8 @@ async def test_a_connection_that_is_reset_before_it_is_accepted_stops_no_other(l
     gone = socket.create_connection(sock.getsockname())
     gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     gone.close()
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
-    server = await loop.create_server(factory, sock=sock)
+    made = Made()
+    server = await loop.create_server(made, sock=sock)
     _, near = await loop.create_connection(Recorder, *sock.getsockname())
     await until(lambda: made and made[-1].transport)
     await hang_up(near)
@@ -318,13 +293,8 @@ async def test_a_connection_that_cannot_have_no_delay_is_dropped(
     listener.bind(path)
     tcp = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     pretender = socket.socket(*tcp, fileno=listener.detach())
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[-1]
-
-    server = await loop.create_server(factory, sock=pretender)
+    made = Made()
+    server = await loop.create_server(made, sock=pretender)
     # The protocol is made first, and asyncio is silent outside of debug mode.
     for debug in (False, True):
         loop.set_debug(debug)

@@ -277,27 +277,9 @@ async def test_a_failing_callback_is_fatal(
     assert context["protocol"] is protocol
 
 
+@pytest.mark.parametrize("last", [b"", b"x" * (16 << 20)], ids=["nothing", "much"])
 async def test_an_exception_of_connection_lost_is_reported_and_all_is_released(
-    loop: Loop, pair: Pair, errors: Errors
-) -> None:
-    near, _ = pair
-
-    class Bad(Recorder):
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            raise ZeroDivisionError
-
-    protocol = await attach(loop, near, Bad())
-    protocol.transport.close()
-    await protocol.lost
-    await turns()
-    errors.expect(ZeroDivisionError)
-    assert near.fileno() == -1
-    assert protocol.transport.get_protocol() is None
-
-
-async def test_an_exception_of_connection_lost_after_the_last_byte_is_reported(
-    loop: Loop, pair: Pair, errors: Errors
+    loop: Loop, pair: Pair, errors: Errors, last: bytes
 ) -> None:
     near, far = pair
 
@@ -307,13 +289,14 @@ async def test_an_exception_of_connection_lost_after_the_last_byte_is_reported(
             raise ZeroDivisionError
 
     protocol = await attach(loop, near, Bad())
-    protocol.transport.write(b"x" * (16 << 20))
+    protocol.transport.write(last)
     protocol.transport.close()
     await loop.run_in_executor(None, received, far)
     await protocol.lost
     await turns()
     errors.expect(ZeroDivisionError)
     assert near.fileno() == -1
+    assert protocol.transport.get_protocol() is None
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Recorder, hang_up, turns, until
+from protocols import Made, Recorder, hang_up, turns, until
 from stream_tools import attach, attached, received
 
 Loop = asyncio.AbstractEventLoop
@@ -422,20 +422,15 @@ async def test_a_transport_that_is_closed_at_once_still_has_its_socket(
             found.append(transport.get_extra_info("socket"))
             found.append(transport.get_extra_info("peername"))
 
-    protocols: list[Closing] = []
-
-    def factory() -> Closing:
-        protocols.append(Closing())
-        return protocols[-1]
-
+    protocols = Made(Closing)
     if role == "server":
-        server = await loop.create_server(factory, "127.0.0.1", 0)
+        server = await loop.create_server(protocols, "127.0.0.1", 0)
         client = socket.create_connection(server.sockets[0].getsockname())
         await until(lambda: protocols)
         peer = client.getsockname()
     else:
         client = socket.create_server(("127.0.0.1", 0))
-        await loop.create_connection(factory, *client.getsockname())
+        await loop.create_connection(protocols, *client.getsockname())
         peer = client.getsockname()
     await protocols[0].lost
     sock = found[0]

@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Recorder, until
+from protocols import Made, Recorder, until
 
 Loop = asyncio.AbstractEventLoop
 
 
 async def served(loop: Loop, path: Any) -> tuple[asyncio.AbstractServer, list[Recorder]]:
-    accepted: list[Recorder] = []
-
-    def factory() -> Recorder:
-        accepted.append(Recorder())
-        return accepted[-1]
-
-    return await loop.create_unix_server(factory, path), accepted
+    accepted = Made()
+    return await loop.create_unix_server(accepted, path), accepted
 
 
 @pytest.mark.parametrize("kind", ["path", "str", "abstract", "short"])

@@ -10,12 +10,13 @@ import asyncio
 import os
 import socket
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import ended
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Recorder, turns
+from protocols import Made, Recorder, turns
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -38,13 +39,8 @@ class Accepted:
 
 async def accept(loop: Loop) -> Accepted:
     """A connection whose socket nobody has seen yet."""
-    protocols: list[Recorder] = []
-
-    def factory() -> Recorder:
-        protocols.append(Recorder())
-        return protocols[0]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0)
+    protocols = Made()
+    server = await loop.create_server(protocols, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
     while not protocols:
         await asyncio.sleep(0)
@@ -60,53 +56,39 @@ def has(sock: socket.socket) -> bytes:
     return sock.recv(1000)
 
 
-async def test_a_shutdown_by_the_asked_for_socket_comes_after_the_bytes(loop: Loop) -> None:
+def asked_for(transport: Any) -> Any:
+    return transport.get_extra_info("socket")
+
+
+@pytest.mark.parametrize(
+    "socket_of", [asked_for, lambda transport: transport._sock], ids=["asked for", "own"]
+)
+@pytest.mark.parametrize("before", [False, True])
+async def test_a_shutdown_by_a_socket_comes_after_the_bytes(
+    loop: Loop, socket_of: Callable[[Any], Any], before: bool
+) -> None:
     made = await accept(loop)
+    sock = socket_of(made.transport) if before else None
     made.transport.write(b"last words")
-    made.transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+    (sock or socket_of(made.transport)).shutdown(socket.SHUT_WR)
     assert has(made.client) == b"last words"
     await made.close()
 
 
-async def test_a_shutdown_by_a_socket_asked_for_before_comes_after_the_bytes(loop: Loop) -> None:
+@pytest.mark.parametrize("by_number", [False, True])
+async def test_what_others_send_comes_behind_what_was_written(loop: Loop, by_number: bool) -> None:
     made = await accept(loop)
-    sock = made.transport.get_extra_info("socket")
-    made.transport.write(b"last words")
-    sock.shutdown(socket.SHUT_WR)
-    assert has(made.client) == b"last words"
-    await made.close()
-
-
-async def test_a_duplicate_sends_behind_what_was_written(loop: Loop) -> None:
-    made = await accept(loop)
-    sock = made.transport.get_extra_info("socket")
+    sock = None if by_number else asked_for(made.transport)
     made.transport.write(b"first ")
-    with sock.dup() as duplicate:
-        duplicate.send(b"second")
-        got = has(made.client)
-        while len(got) < 12:
-            got += has(made.client)
-    assert got == b"first second"
-    await made.close()
-
-
-async def test_a_write_by_number_comes_after_the_bytes(loop: Loop) -> None:
-    made = await accept(loop)
-    made.transport.write(b"first ")
-    os.write(made.transport.get_extra_info("socket").fileno(), b"second")
+    if sock is None:
+        os.write(asked_for(made.transport).fileno(), b"second")
+    else:
+        with sock.dup() as duplicate:
+            duplicate.send(b"second")
     got = has(made.client)
     while len(got) < 12:
         got += has(made.client)
     assert got == b"first second"
-    await made.close()
-
-
-async def test_a_shutdown_of_the_transports_own_socket_comes_after_the_bytes(loop: Loop) -> None:
-    made = await accept(loop)
-    raw = made.transport._sock
-    made.transport.write(b"last words")
-    raw.shutdown(socket.SHUT_WR)
-    assert has(made.client) == b"last words"
     await made.close()
 
 
@@ -135,13 +117,8 @@ async def test_a_blocking_peer_of_a_given_socket_has_the_bytes_at_once(
 async def test_a_shutdown_under_tls_comes_after_the_bytes(loop: Loop) -> None:
     from tls_tools import client_context, server_context
 
-    protocols: list[Recorder] = []
-
-    def factory() -> Recorder:
-        protocols.append(Recorder())
-        return protocols[-1]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0, ssl=server_context())
+    protocols = Made()
+    server = await loop.create_server(protocols, "127.0.0.1", 0, ssl=server_context())
     address = server.sockets[0].getsockname()
     transport, client = await loop.create_connection(
         Recorder, *address[:2], ssl=client_context(), server_hostname="localhost"
