@@ -85,6 +85,9 @@ func usualLoop(t testing.TB) *loop { return newLoop(t, usual, SystemCalls()) }
 
 // checkDescriptors fails a test that leaves descriptors open.
 func checkDescriptors(t testing.TB) {
+	if closesLate {
+		return
+	}
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

@@ -1,4 +1,4 @@
-//go:build darwin
+//go:build darwin || libkqueue
 
 package netloop
 
@@ -11,12 +11,8 @@ import (
 // PollCalls are the system calls of the kqueue backend.
 type PollCalls struct {
 	Create func() (int, error)
-	Kevent func(kq int, changes, events []unix.Kevent_t, ts *unix.Timespec) (int, error)
+	Kevent func(kq int, changes, events []kevent, ts *unix.Timespec) (int, error)
 	Close  func(fd int) error
-}
-
-func systemPollCalls() PollCalls {
-	return PollCalls{Create: unix.Kqueue, Kevent: unix.Kevent, Close: unix.Close}
 }
 
 const maxEvents = 512
@@ -27,8 +23,8 @@ const maxEvents = 512
 type poller struct {
 	calls   *PollCalls
 	kq      int
-	events  [maxEvents]unix.Kevent_t
-	changes [2]unix.Kevent_t
+	events  [maxEvents]kevent
+	changes [2]kevent
 	ts      unix.Timespec
 	tokens  map[uint64]token
 }
@@ -64,18 +60,18 @@ func (p *poller) apply(fd int32, set interest, setFlags int, end interest) sysca
 	n := 0
 	change := func(in, direction interest, filter, flags int) {
 		if in&direction != 0 {
-			unix.SetKevent(&p.changes[n], int(fd), filter, flags)
+			p.changes[n] = makeKevent(fd, filter, flags)
 			n++
 		}
 	}
-	change(set, readable, unix.EVFILT_READ, setFlags)
-	change(set, writable, unix.EVFILT_WRITE, setFlags)
-	change(end&^set, readable, unix.EVFILT_READ, unix.EV_DELETE)
-	change(end&^set, writable, unix.EVFILT_WRITE, unix.EV_DELETE)
+	change(set, readable, evfiltRead, setFlags)
+	change(set, writable, evfiltWrite, setFlags)
+	change(end&^set, readable, evfiltRead, evDelete)
+	change(end&^set, writable, evfiltWrite, evDelete)
 	for i := range n {
 		// One at a time: an error of the first must not hide the second.
 		if _, err := p.calls.Kevent(p.kq, p.changes[i:i+1], nil, nil); err != nil {
-			if errno := ErrnoOf(err); errno != syscall.ENOENT || p.changes[i].Flags&unix.EV_DELETE == 0 {
+			if errno := ErrnoOf(err); errno != syscall.ENOENT || p.changes[i].Flags&evDelete == 0 {
 				return errno
 			}
 		}
@@ -88,12 +84,12 @@ func (p *poller) add(fd int32, t token, in interest) syscall.Errno {
 }
 
 func (p *poller) modify(fd int32, t token, held, in interest) syscall.Errno {
-	flags := unix.EV_ADD | unix.EV_ENABLE
+	flags := evAdd | evEnable
 	if in&oneShot != 0 {
-		flags |= unix.EV_DISPATCH
+		flags |= evDispatch
 	}
 	if in&edge != 0 {
-		flags |= unix.EV_CLEAR
+		flags |= evClear
 	}
 	p.tokens[uint64(fd)] = t
 	errno := p.apply(fd, in, flags, held)
@@ -113,7 +109,7 @@ func (p *poller) knows(int32) bool { return true }
 
 func (p *poller) addWakeup(fd int, t token) error {
 	p.tokens[uint64(fd)] = t
-	return failed("kevent", p.apply(int32(fd), readable, unix.EV_ADD|unix.EV_CLEAR, 0))
+	return failed("kevent", p.apply(int32(fd), readable, evAdd|evClear, 0))
 }
 
 func (p *poller) wait(timeout int64) (int, syscall.Errno) {
@@ -133,10 +129,10 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 func (p *poller) event(i int) (token, interest) {
 	ev := &p.events[i]
 	in := readable
-	if ev.Filter == unix.EVFILT_WRITE {
+	if ev.Filter == evfiltWrite {
 		in = writable
 	}
-	if ev.Flags&unix.EV_ERROR != 0 {
+	if ev.Flags&evError != 0 {
 		in = directions
 	}
 	return p.tokens[uint64(ev.Ident)], in

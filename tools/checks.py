@@ -117,6 +117,18 @@ def vet_darwin() -> bool:
     return _passes("go", "vet", "./...", env=env)
 
 
+def kqueue() -> bool:
+    """The kqueue poller passes the reactor's tests on Linux, by way of libkqueue."""
+    asked = ["pkg-config", "--atleast-version=2.7", "libkqueue"]
+    if shutil.which(asked[0]) is None or subprocess.run(asked, check=False).returncode:
+        raise Skipped("there is no libkqueue 2.7: github.com/mheily/libkqueue")
+    flags = ["-tags", "libkqueue"]
+    env = environments.go_environment()
+    return _passes("go", "vet", *flags, "./netloop", env=env) and _passes(
+        "go", "test", *flags, "./netloop", env=env
+    )
+
+
 def staticcheck() -> bool:
     """staticcheck's default checks."""
     env = {**environments.go_environment(), "GOFLAGS": "-mod=mod"}
@@ -298,6 +310,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "gofmt": gofmt,
     "vet": vet,
     "vet-darwin": vet_darwin,
+    "kqueue": kqueue,
     "staticcheck": staticcheck,
     "workflows": workflows,
     "docs": docs.check,

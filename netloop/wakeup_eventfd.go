@@ -1,3 +1,5 @@
+//go:build linux && !libkqueue
+
 package netloop
 
 import (

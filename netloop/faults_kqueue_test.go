@@ -1,3 +1,5 @@
+//go:build darwin || libkqueue
+
 package netloop
 
 import "golang.org/x/sys/unix"
@@ -11,7 +13,7 @@ func (f *faults) poll(real *Calls) {
 		}
 		return real.Poll.Create()
 	}
-	c.Kevent = func(kq int, changes, events []unix.Kevent_t, ts *unix.Timespec) (int, error) {
+	c.Kevent = func(kq int, changes, events []kevent, ts *unix.Timespec) (int, error) {
 		name := "wait"
 		if len(changes) > 0 {
 			name = "ctl"

@@ -1,3 +1,5 @@
+//go:build darwin || libkqueue
+
 package netloop
 
 import (
