@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory
-from protocols import until
+from protocols import one_turn, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -89,8 +89,7 @@ def test_the_hooks_are_there_only_while_the_loop_runs(loop: Loop) -> None:
     before = sys.get_asyncgen_hooks()
     seen: list[Any] = []
     loop.call_soon(lambda: seen.append(sys.get_asyncgen_hooks()))
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert seen[0].firstiter is not None
     assert seen[0].finalizer is not None
     assert sys.get_asyncgen_hooks() == before
@@ -101,8 +100,7 @@ def test_the_users_hooks_are_restored(loop: Loop) -> None:
 
     sys.set_asyncgen_hooks(firstiter=mine, finalizer=mine)
     try:
-        loop.call_soon(loop.stop)
-        loop.run_forever()
+        one_turn(loop)
         assert sys.get_asyncgen_hooks() == (mine, mine)
 
         def leave() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory
+from protocols import one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -69,8 +70,7 @@ def test_slow_callbacks_are_logged(loop: Loop, caplog: pytest.LogCaptureFixture)
     loop.slow_callback_duration = 0.005  # type: ignore[attr-defined]
     loop.call_soon(busy, 0.01)
     loop.call_soon(busy, 0)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     (record,) = [r for r in caplog.records if r.message.startswith("Executing")]
     assert record.name == "asyncio"
     assert record.levelno == logging.WARNING
@@ -105,8 +105,7 @@ def test_slow_timers_are_logged(loop: Loop, caplog: pytest.LogCaptureFixture) ->
 def test_nothing_is_logged_outside_debug_mode(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     loop.slow_callback_duration = 0  # type: ignore[attr-defined]
     loop.call_soon(busy, 0.001)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert caplog.records == []
 
 
@@ -128,8 +127,7 @@ def test_calls_from_another_thread_are_refused(loop: Loop, method: str) -> None:
 
     loop.set_debug(True)
     loop.call_soon(from_a_thread)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert [str(error) for error in caught] == [
         "Non-thread-safe operation invoked on an event loop other than the current one"
     ]
@@ -139,8 +137,7 @@ def test_calls_from_another_thread_are_refused(loop: Loop, method: str) -> None:
     assert caught == []
     loop.set_debug(False)
     loop.call_soon(from_a_thread)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert caught == []
 
 
@@ -302,8 +299,7 @@ def test_an_error_tells_who_scheduled_the_callback(loop: Loop) -> None:
     loop.set_exception_handler(lambda _, context: told.append(context))
     loop.set_debug(True)
     loop.call_soon(int, "no number")
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     (context,) = told
     assert isinstance(context["exception"], ValueError)
     assert context["source_traceback"][-1].line == 'loop.call_soon(int, "no number")'

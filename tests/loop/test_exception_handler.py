@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory
+from protocols import one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -19,8 +20,7 @@ def boom() -> None:
 
 
 def run_once(loop: Loop) -> None:
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
 
 
 def test_an_exception_in_a_callback_is_reported_with_its_handle(loop: Loop, errors: Errors) -> None:
@@ -194,8 +194,7 @@ def test_a_pending_task_that_is_destroyed_is_reported(loop_factory: LoopFactory)
         await loop.create_future()
 
     task = loop.create_task(wait())
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     loop.close()
     del task
     gc.collect()

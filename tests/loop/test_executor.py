@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory
-from protocols import turns
+from protocols import one_turn, turns
 
 Loop = asyncio.AbstractEventLoop
 
@@ -143,8 +143,7 @@ def test_an_answer_that_comes_after_the_loop_was_closed_is_dropped(
     executor = concurrent.futures.ThreadPoolExecutor(1)
     release = threading.Event()
     future: Any = loop.run_in_executor(executor, release.wait)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     loop.close()
     release.set()
     executor.shutdown()

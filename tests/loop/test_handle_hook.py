@@ -9,6 +9,7 @@ from typing import Any
 
 import ended
 import pytest
+from protocols import one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -74,8 +75,7 @@ def test_it_is_seen_in_loops_made_before_and_later(
     for loop in (before, later):
         ran.clear()
         loop.call_soon(noted)
-        loop.call_soon(loop.stop)
-        loop.run_forever()
+        one_turn(loop)
         assert ran == ["noted", "stop"]
         loop.close()
 
@@ -92,8 +92,7 @@ def test_what_it_raises_and_what_it_lets_through_goes_where_it_does_on_asyncio(
         raise SystemExit(3)
 
     loop.call_soon(fails)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     [context] = errors.contexts
     errors.contexts.clear()
     assert isinstance(context["exception"], ZeroDivisionError)

@@ -15,6 +15,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import Errors, LoopFactory
+from protocols import close_all, one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -145,8 +146,7 @@ def test_a_running_loop_refuses_to_run_again(loop: Loop, method: str) -> None:
 
     future = loop.create_future()
     loop.call_soon(nested)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     future.cancel()
     assert caught == ["This event loop is already running"]
 
@@ -164,8 +164,7 @@ def test_another_loop_refuses_to_run_inside_a_running_one(
             caught.append(str(error))
 
     loop.call_soon(nested)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert caught == ["Cannot run the event loop while another loop is running"]
     assert not other.is_running()
     other.close()
@@ -271,8 +270,7 @@ def test_exits_leave_run_forever_at_once_and_the_loop_usable(
     assert ran == []
     assert not loop.is_running()
     assert asyncio._get_running_loop() is None
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert loop.run_until_complete(answer()) == 42
 
 
@@ -337,8 +335,7 @@ def test_other_base_exceptions_go_to_the_handler(loop: Loop, errors: Errors) -> 
         raise Odd
 
     loop.call_soon(fail)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     errors.expect(Odd, "Exception in callback")
 
 
@@ -364,17 +361,13 @@ def test_loops_in_several_threads_all_serve(loop_factory: LoopFactory) -> None:
     async def echo_once() -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await reader.readexactly(3))
-            writer.close()
-            await writer.wait_closed()
+            await close_all(writer)
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(b"abc")
         data = await reader.read()
-        writer.close()
-        await writer.wait_closed()
-        server.close()
-        await server.wait_closed()
+        await close_all(writer, server)
         return len(data)
 
     def work() -> None:
@@ -428,8 +421,7 @@ def test_create_task_passes_name_and_context_on(loop: Loop) -> None:
     assert named.get_name() == "5"
     assert loop.run_until_complete(named) == 0
     assert loop.create_task(read()).get_name().startswith("Task-")
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start is new in 3.14")

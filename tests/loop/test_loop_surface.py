@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import LOOP_NAMES, LoopFactory
-from protocols import until
+from protocols import close_all, one_turn, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -159,8 +159,7 @@ def test_an_overridden_exception_handler_gets_the_contexts(base: Any) -> None:
 
     loop = Noting()
     loop.call_soon(divmod, 1, 0)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     loop.close()
     assert isinstance(contexts[0]["exception"], ZeroDivisionError)
 
@@ -192,8 +191,7 @@ def test_methods_replaced_on_the_instance_are_called(
 
     async def main() -> None:
         server = await loop.create_server(asyncio.Protocol, "localhost", 0)
-        server.close()
-        await server.wait_closed()
+        await close_all(server)
 
     loop.run_until_complete(main())
     assert calls
@@ -208,8 +206,7 @@ def test_a_monkeypatched_call_soon_is_called(loop: Loop, monkeypatch: pytest.Mon
         return original(callback, *args, context=context)
 
     monkeypatch.setattr(loop, "call_soon", call_soon)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert seen == [loop.stop]
 
 

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from conftest import LoopFactory, tcp_pair
-from protocols import Recorder, hang_up, turns, until
+from protocols import Recorder, hang_up, one_turn, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -48,8 +48,7 @@ def test_exactly_the_callbacks_ready_at_the_start_of_a_turn_run_in_it(loop: Loop
     loop.call_soon(order.append, "same turn")
     loop.run_forever()
     assert order == ["first", "same turn"]
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert order == ["first", "same turn", "next turn"]
 
 

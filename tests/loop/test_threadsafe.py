@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory
-from protocols import until
+from protocols import one_turn, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -103,8 +103,7 @@ def test_calls_before_the_loop_runs_are_kept(loop: Loop) -> None:
     thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(seen.append, 1))
     thread.start()
     thread.join()
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert seen == [1]
 
 
@@ -127,8 +126,7 @@ def test_calls_while_the_loop_is_closed_are_taken_or_raise(loop_factory: LoopFac
         thread = threading.Thread(target=work)
         thread.start()
         ready.wait()
-        loop.call_soon(loop.stop)
-        loop.run_forever()
+        one_turn(loop)
         loop.close()
         thread.join()
         assert outcomes in ([], ["Event loop is closed"])

@@ -19,6 +19,7 @@ from typing import Any
 
 import ended
 import pytest
+from protocols import close_all
 from tls_tools import client_context, server_context
 
 import goloop
@@ -78,8 +79,7 @@ async def test_bytes_and_connections_of_streams(loop: Any) -> None:
             writer.write(b"x" * n)
             await reader.readexactly(n)
         assert loop.metrics().connections_open == 2
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
         while loop.metrics().connections_open:
             await asyncio.sleep(0)
     figures = counted()

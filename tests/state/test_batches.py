@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, until
+from protocols import Recorder, close_all, until
 
 import goloop
 
@@ -176,12 +176,10 @@ def test_loops_side_by_side_and_one_after_the_other_all_serve() -> None:
             for _ in range(10):
                 writer.write(b"x" * 100)
                 assert await reader.readexactly(100) == b"x" * 100
-            writer.close()
-            await writer.wait_closed()
+            await close_all(writer)
 
         await asyncio.gather(*(client() for _ in range(20)))
-        server.close()
-        await server.wait_closed()
+        await close_all(server)
         return served
 
     loop = goloop.new_event_loop()

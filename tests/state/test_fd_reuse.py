@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_all, turns, until
 
 Loop = asyncio.AbstractEventLoop
 ROUNDS = 400
@@ -209,6 +209,5 @@ async def test_connection_churn_through_a_server_mixes_no_bytes_up(loop: Loop) -
     for start in range(0, 600, 30):
         answered += sum(await asyncio.gather(*(ask(start + i) for i in range(30))))
     assert answered > 300
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await until(lambda: len(asyncio.all_tasks()) == 1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory, isolated
+from protocols import one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -203,8 +204,7 @@ def test_an_unclosed_loop_that_holds_a_kept_handle_is_collected(
             loop.run_forever()
         else:
             if when == "stopped":
-                loop.call_soon(loop.stop)
-                loop.run_forever()
+                one_turn(loop)
             schedule()
         if when == "weakly":
             made = weakref.ref(owner.handle)
@@ -271,8 +271,7 @@ def test_the_handle_of_a_failed_step_is_known_to_the_collector(loop: Loop) -> No
         await awkward  # type: ignore[misc]
 
     task: Any = loop.create_task(main())
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert len(kept) == 1
     assert gc.is_tracked(kept[0])
     task._log_destroy_pending = False

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory
+from protocols import one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -85,8 +86,7 @@ def test_a_cancelled_handle_does_not_run(loop: Loop) -> None:
     handle.cancel()
     handle.cancel()
     assert handle.cancelled()
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert ran == []
 
 
@@ -177,8 +177,7 @@ def test_callbacks_get_any_number_of_arguments(loop: Loop) -> None:
 
     for count in (0, 1, 2, 3, 4, 5, 8, 50):
         loop.call_soon(note, *range(count))
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     assert seen == [tuple(range(count)) for count in (0, 1, 2, 3, 4, 5, 8, 50)]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory, tcp_pair
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_all, turns, until
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -250,8 +250,7 @@ async def test_the_socket_of_an_accepted_connection_is_detached(loop: Loop, loop
     assert taken.recv(100) == b"for the new owner"
     taken.close()
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_the_number_of_a_cancelled_connection_is_free(loop: Loop) -> None:
@@ -392,8 +391,7 @@ async def test_a_listening_socket_is_closed_by_its_owner(loop: Loop) -> None:
     accepted, _ = await loop.sock_accept(other)
     accepted.close()
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     other.close()
 
 
@@ -491,8 +489,7 @@ def test_a_lingering_close_stops_no_other_thread(loop_factory: LoopFactory) -> N
         client.connect(listening.getsockname())
         await closed
         client.close()
-        server.close()
-        await server.wait_closed()
+        await close_all(server)
 
     loop = loop_factory()
     closed = loop.create_future()

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
+from protocols import close_all
 from tls_tools import client_context, identity, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -135,8 +136,7 @@ async def test_a_method_of_an_ssl_object(
     writer.write(b"again\n")
     assert await reader.readline() == b"AGAIN\n"
     assert replaced.calls or name == "do_handshake"
-    writer.close()
-    await writer.wait_closed()
+    await close_all(writer)
 
     transport, protocol = await loop.create_connection(
         BufferedEcho, *address, ssl=context, server_hostname="localhost"
@@ -146,8 +146,7 @@ async def test_a_method_of_an_ssl_object(
     assert await protocol.got == b"BY A BUFFER\n"
     assert replaced.calls or name == "do_handshake"
     transport.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @by_way
@@ -168,8 +167,7 @@ async def test_a_handshake_that_refuses_the_peer_ends_the_connection(
     address, context = server.sockets[0].getsockname(), replacing_context(replaced)
     with pytest.raises(ssl.SSLCertVerificationError, match="not the pinned one"):
         await asyncio.open_connection(*address, ssl=context, server_hostname="localhost")
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @pytest.mark.parametrize("where", ["class", "instance", "behind"])
@@ -220,10 +218,7 @@ async def test_a_method_of_an_ssl_object_that_is_replaced_later(
             calls = 0
         await ask()
         assert not calls
-    writer.close()
-    await writer.wait_closed()
-    server.close()
-    await server.wait_closed()
+    await close_all(writer, server)
 
 
 # ---- socket.socket, to the sock_ methods -----------------------------------------------
@@ -415,11 +410,9 @@ async def test_a_method_of_a_listening_socket(
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(b"ask\n")
         assert await reader.readline() == b"ASK\n"
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
     assert replaced.calls
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @pytest.mark.parametrize("way", ["class", "property"])
@@ -462,8 +455,7 @@ async def test_a_method_of_all_sockets_in_accepted_connections(
 
     assert await loop.run_in_executor(None, client) == b"ASK\n"
     assert replaced.calls
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await loop.shutdown_default_executor()
 
 
@@ -634,8 +626,7 @@ async def ask_over(over: Any, reader: asyncio.StreamReader, server: Any) -> None
     over.write(b"ask\n")
     assert await reader.readline() == b"ASK\n"
     over.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @pytest.mark.parametrize("way", ["class", "instance", "wrapper", "property"])

@@ -28,6 +28,19 @@ async def turns(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
+def one_turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the loop for one turn."""
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+
+async def close_all(*servers_and_writers: Any) -> None:
+    """Closes one after the other, and waits until it is closed."""
+    for each in servers_and_writers:
+        each.close()
+        await each.wait_closed()
+
+
 class Iterations:
     """Counts iterations, by a callback that is always ready."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import isolated
+from protocols import one_turn
 
 import goloop
 
@@ -184,8 +185,7 @@ def test_the_report_of_a_task_deep_in_a_chain_comes_once() -> None:
     last = None
     for _ in range(500):
         last = loop.create_task(fails(last))
-        loop.call_soon(loop.stop)
-        loop.run_forever()
+        one_turn(loop)
     del last
     gc.collect()
     loop.close()

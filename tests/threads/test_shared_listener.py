@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from protocols import close_all
 from serving import Client, Loop, Says, eventually
 from tls_tools import client_context, server_context
 
@@ -162,8 +163,7 @@ def test_streams_are_served(world: World) -> None:
         with pytest.raises(ValueError, match="limit"):
             await reader.readline()
         writer.write(await reader.readline())
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
 
     a.server = a.do(world.listener.start_server(connected, limit=1000))
     client = world.client()

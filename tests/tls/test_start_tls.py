@@ -9,7 +9,7 @@ import ssl
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_all, turns, until
 from tls_connections import TIME_LIMIT, by_role, by_version, contexts, hexdigest
 from tls_tools import Peer, client_context, server_context
 
@@ -136,8 +136,7 @@ async def test_a_stream_server_upgrades_with_start_tls(loop: Loop, size: int | N
         await writer.start_tls(server_context())
         handed.set_result(await reader.read(100))
         writer.write(b"answer")
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     far = socket.create_connection(server.sockets[0].getsockname())
@@ -158,8 +157,7 @@ async def test_a_stream_server_upgrades_with_start_tls(loop: Loop, size: int | N
     working = asyncio.ensure_future(asyncio.to_thread(run))
     assert await handed == b"hello"
     assert await working == b"answer"
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_a_stream_client_upgrades_with_start_tls(loop: Loop) -> None:
@@ -169,8 +167,7 @@ async def test_a_stream_client_upgrades_with_start_tls(loop: Loop) -> None:
         await writer.start_tls(server_context())
         assert writer.get_extra_info("ssl_object").version().startswith("TLS")
         writer.write(await reader.readline())
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -179,8 +176,7 @@ async def test_a_stream_client_upgrades_with_start_tls(loop: Loop) -> None:
         await writer.start_tls(client_context(), server_hostname="localhost")
         writer.write(b"secret\n")
         assert await reader.readline() == b"secret\n"
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "break"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Made, Recorder, turns, until
+from protocols import Made, Recorder, close_all, turns, until
 from tls_connections import ViewRecorder, by_role, by_version, contexts, hexdigest, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -73,8 +73,7 @@ async def test_streams_exchange_lines_over_tls(loop: Loop, version: ssl.TLSVersi
         while line := await reader.readline():
             writer.write(line.upper())
             await writer.drain()
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
 
     async with await asyncio.start_server(
         serve, "127.0.0.1", 0, ssl=server_context(version=version), limit=1 << 20
@@ -88,8 +87,7 @@ async def test_streams_exchange_lines_over_tls(loop: Loop, version: ssl.TLSVersi
         for line in (b"one\n", b"two" * 50_000 + b"\n", b"three\n"):
             writer.write(line)
             assert await reader.readline() == line.upper()
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
         assert await reader.read() == b""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Made, Recorder, turns, until
+from protocols import Made, Recorder, close_all, turns, until
 from tls_connections import by_role, by_version, contexts, over, with_peer
 from tls_tools import (
     PASSWORD,
@@ -51,8 +51,7 @@ async def test_a_server_gives_up_stalled_handshakes(loop: Loop, errors: Errors) 
     ) as server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         assert await reader.read() == b""
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
     errors.expect(ConnectionAbortedError, "Error on transport creation for incoming connection")
     assert made[0].calls == []
 

@@ -12,7 +12,7 @@ import ssl
 import threading
 from typing import Any
 
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_all, turns, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -58,11 +58,9 @@ async def test_data_that_waited_comes_in_the_context_of_who_resumes(loop: Loop) 
     assert await got.get() == "resumer"
     writer.write(b"3")
     assert await got.get() == "connection"
-    writer.close()
-    await writer.wait_closed()
+    await close_all(writer)
     await accepted[0].lost
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_the_end_waits_behind_data_while_reading_is_paused(loop: Loop) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import random
 import re
 import shutil
@@ -27,7 +28,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import BufferedRecorder, Made, Recorder, turns, until
+from protocols import BufferedRecorder, Made, Recorder, close_all, turns, until
 from tls_tools import VERSIONS, Peer, client_context, identity, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -46,14 +47,15 @@ def bytewise(data: bytes) -> Iterator[bytes]:
         yield data[i : i + 1]
 
 
-def in_two(data: bytes) -> Iterator[bytes]:
+def in_two() -> Callable[[bytes], Iterator[bytes]]:
     """Cut at one place, which moves by one with each call."""
-    at = in_two.calls % len(data)  # type: ignore[attr-defined]
-    in_two.calls += 1  # type: ignore[attr-defined]
-    yield from (piece for piece in (data[:at], data[at:]) if piece)
+    calls = itertools.count(1)
 
+    def cut(data: bytes) -> Iterator[bytes]:
+        at = next(calls) % len(data)
+        yield from (piece for piece in (data[:at], data[at:]) if piece)
 
-in_two.calls = 1  # type: ignore[attr-defined]
+    return cut
 
 
 def seeded(seed: int) -> Callable[[bytes], Iterator[bytes]]:
@@ -193,49 +195,35 @@ def conversation(payload: bytes, sizes: list[int]) -> Callable[[Peer], bytes]:
 # ---- tests --------------------------------------------------------------------------------
 
 
-@by_version
-@by_role
-@pytest.mark.parametrize("factory", ECHOES)
-async def test_all_arrives_when_every_byte_comes_alone(
-    loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
-) -> None:
-    """The handshake, the data and the close_notify."""
-    payload = random.Random(1).randbytes(600)
-    talk = conversation(payload, [1, 2, 97, 500])
-    digest, lost = await run(loop, role, version, factory, talk, cut=bytewise, paced=True)
-    assert lost is None
-    assert digest == hashlib.sha256(payload).digest()
-
-
-@by_version
-@by_role
-@pytest.mark.parametrize("factory", ECHOES)
-async def test_all_arrives_when_records_are_cut_at_every_byte(
-    loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
-) -> None:
-    """Message after message of one short record each, cut at the next place each time."""
-    in_two.calls = 1  # type: ignore[attr-defined]
-    payload = random.Random(2).randbytes(120 * 40)
-    talk = conversation(payload, [40] * 120)
-    digest, lost = await run(loop, role, version, factory, talk, cut=in_two, paced=True)
-    assert lost is None
-    assert digest == hashlib.sha256(payload).digest()
-
-
-@by_version
-@by_role
-@pytest.mark.parametrize("factory", ECHOES)
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_all_arrives_on_a_seeded_schedule_of_cuts_and_delays(
-    loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any], seed: int
-) -> None:
-    rng = random.Random(seed)
-    payload = rng.randbytes(400_000)
-    sizes = []
-    while sum(sizes) < len(payload):
+def of_many_sizes(rng: random.Random, total: int) -> list[int]:
+    sizes: list[int] = []
+    while sum(sizes) < total:
         sizes.append(rng.choice((1, 13, 1000, 16384, 16385, 60_000)))
+    return sizes
+
+
+# The sizes of the messages, how the peer cuts them, and whether it waits between two pieces.
+CUTS: dict[str, tuple[list[int], Callable[[], Callable[[bytes], Iterator[bytes]]], bool]] = {
+    # The handshake, the data and the close_notify.
+    "every byte alone": ([1, 2, 97, 500], lambda: bytewise, True),
+    # Message after message of one short record each, cut at the next place each time.
+    "at every byte": ([40] * 120, in_two, True),
+    "seeded 1": (of_many_sizes(random.Random(1), 400_000), lambda: seeded(1), False),
+    "seeded 2": (of_many_sizes(random.Random(2), 400_000), lambda: seeded(2), False),
+}
+
+
+@by_version
+@by_role
+@pytest.mark.parametrize("factory", ECHOES)
+@pytest.mark.parametrize("how", CUTS)
+async def test_all_arrives_however_records_are_cut(
+    loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any], how: str
+) -> None:
+    sizes, cut, paced = CUTS[how]
+    payload = random.Random(1).randbytes(sum(sizes))
     talk = conversation(payload, sizes)
-    digest, lost = await run(loop, role, version, factory, talk, cut=seeded(seed))
+    digest, lost = await run(loop, role, version, factory, talk, cut=cut(), paced=paced)
     assert lost is None
     assert digest == hashlib.sha256(payload).digest()
 
@@ -427,8 +415,7 @@ async def test_all_arrives_when_openssl_changes_the_keys(
             made.result().transport.abort()
             await made.result().lost
         if server is not None:
-            server.close()
-            await server.wait_closed()
+            await close_all(server)
 
 
 @by_version

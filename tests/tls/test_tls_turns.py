@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from protocols import Iterations, Recorder, turns, until
+from protocols import Iterations, Recorder, close_all, turns, until
 from tls_tools import Peer, client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -94,8 +94,7 @@ async def finish(loop: Loop, server: Any, peers: list[Peer], accepted: list[Reco
     for peer in peers:
         peer.sock.close()
     await until(lambda: all(not each.made.done() or each.lost.done() for each in accepted))
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await until(lambda: not asyncio.all_tasks() - {asyncio.current_task()})
 
 
@@ -255,8 +254,7 @@ async def test_accepting_takes_turns_too(loop: Loop) -> None:
     iterations.stop()
     for client in clients:
         client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await until(lambda: not asyncio.all_tasks() - {asyncio.current_task()})
 
 
@@ -280,8 +278,7 @@ async def test_a_lone_handshake_does_not_wait(loop: Loop) -> None:
     accepted.transport.write(b"answer")
     assert await working == b"answer"
     await accepted.lost
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 # ---- what waits for its turn ------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, open_fds
-from protocols import Made, Recorder, hang_up, until
+from protocols import Made, Recorder, close_all, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -94,8 +94,7 @@ async def test_a_server_out_of_descriptors_reports_it_and_recovers(
         client.close()
     for protocol in made:
         await protocol.lost
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @pytest.mark.goloop_only("asyncio's timer tries to listen on the closed socket, and fails")
@@ -106,8 +105,7 @@ async def test_a_server_can_be_closed_while_it_backs_off(loop: Loop, errors: Err
             client.connect(server.sockets[0].getsockname())
             await until(lambda: errors.contexts)
             errors.contexts.clear()
-            server.close()
-            await server.wait_closed()
+            await close_all(server)
         # Its timer of a second, if it left one, meets nobody.
         await asyncio.sleep(1.1)
     assert errors.contexts == []
@@ -153,8 +151,7 @@ async def test_a_transport_that_closes_makes_room_at_once(
         client.close()
     if thread is not None:
         thread.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 class LoopThread:

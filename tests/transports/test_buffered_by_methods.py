@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, until
+from protocols import Recorder, close_all, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -128,8 +128,7 @@ async def test_it_gets_what_tls_has_decrypted(loop: Loop, start: bool) -> None:
     sender.close()
     await protocol.lost
     await accepted.lost
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_data_received_comes_first(loop: Loop) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import BufferedRecorder, Recorder, hang_up, until
+from protocols import BufferedRecorder, Recorder, close_all, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -203,10 +203,7 @@ async def test_a_server_of_buffered_protocols_echoes(loop: Loop) -> None:
     payload = os.urandom(300_000)
     writer.write(payload)
     assert await reader.readexactly(len(payload)) == payload
-    writer.close()
-    await writer.wait_closed()
-    server.close()
-    await server.wait_closed()
+    await close_all(writer, server)
 
 
 # ---- after much at once ---------------------------------------------------------------------

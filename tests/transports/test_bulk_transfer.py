@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 import pytest
-from protocols import BufferedRecorder, Recorder, hang_up
+from protocols import BufferedRecorder, Recorder, close_all, hang_up
 
 Loop = asyncio.AbstractEventLoop
 SIZE = 64 << 20
@@ -151,8 +151,7 @@ async def test_every_byte_arrives_both_ways_at_once(loop: Loop) -> None:
         while data := await reader.read(50_000):
             writer.write(data)
             await writer.drain()
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -169,10 +168,7 @@ async def test_every_byte_arrives_both_ways_at_once(loop: Loop) -> None:
         assert await reader.readexactly(len(source)) == source
     assert await reader.read() == b""
     await sending
-    writer.close()
-    await writer.wait_closed()
-    server.close()
-    await server.wait_closed()
+    await close_all(writer, server)
 
 
 async def test_one_huge_write_arrives_whole(loop: Loop) -> None:

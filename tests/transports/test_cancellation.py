@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Made, Recorder, turns, until
+from protocols import Made, Recorder, close_all, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -88,8 +88,7 @@ async def test_a_cancelled_create_connection_leaves_nothing(
 
     # Each connection that was made is gone at the other end too.
     await until(all_lost)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
@@ -142,8 +141,7 @@ async def test_a_cancelled_open_connection_leaves_nothing(loop: Loop) -> None:
         await result[1].wait_closed()
 
     await at_every_await(lambda: asyncio.open_connection(*address), close)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
@@ -168,8 +166,7 @@ async def test_a_cancelled_create_server_leaves_nothing(loop: Loop) -> None:
             count, loop.create_server(Recorder, ["127.0.0.1", "127.0.0.2"], 0)
         )
         if not was_cancelled:
-            server.close()
-            await server.wait_closed()
+            await close_all(server)
         await turns(3)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Recorder, until
+from protocols import Recorder, close_all, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -112,8 +112,7 @@ class Server:
         return near, self.accepted[-1]
 
     async def close(self) -> None:
-        self.made.close()
-        await self.made.wait_closed()
+        await close_all(self.made)
         self.folder.cleanup()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, hang_up, until
+from protocols import Recorder, close_all, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 MIB = 1 << 20
@@ -356,8 +356,7 @@ async def test_streams_drain_waits_for_the_reader(loop: Loop) -> None:
     assert not drain.done()
     await read_exactly(loop, far, 16 * MIB)
     await drain
-    writer.close()
-    await writer.wait_closed()
+    await close_all(writer)
     far.close()
 
 

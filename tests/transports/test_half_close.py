@@ -9,7 +9,7 @@ import struct
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, connect, hang_up, until
+from protocols import Recorder, close_all, connect, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -93,8 +93,7 @@ async def test_both_halves_can_be_closed_by_eof(loop: Loop) -> None:
     far.transport.close()
     assert await near.lost is None
     assert await far.lost is None
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_close_flushes_what_was_written(loop: Loop) -> None:
@@ -198,18 +197,14 @@ async def test_streams_end_with_the_half_close(loop: Loop) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         data = await reader.read()
         writer.write(data[::-1])
-        writer.close()
-        await writer.wait_closed()
+        await close_all(writer)
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     writer.write(b"abc")
     writer.write_eof()
     assert await reader.read() == b"cba"
-    writer.close()
-    await writer.wait_closed()
-    server.close()
-    await server.wait_closed()
+    await close_all(writer, server)
 
 
 class Ending(Recorder):

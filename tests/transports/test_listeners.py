@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from protocols import Recorder, until
+from protocols import Recorder, close_all, until
 from stream_tools import received
 
 Loop = asyncio.AbstractEventLoop
@@ -39,8 +39,7 @@ async def test_a_factory_that_raises_closes_its_connection(
         assert set(context) == {"message", "exception"}
         del context
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @pytest.mark.goloop_only("asyncio leaves the socket to the garbage collector")
@@ -56,8 +55,7 @@ async def test_a_protocol_without_connection_made_is_reported_and_its_socket_clo
     client = socket.create_connection(server.sockets[0].getsockname())
     assert await loop.run_in_executor(None, received, client) == b""
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     context = errors.expect(AttributeError, "Error on transport creation")
     assert type(context["protocol"]) is NoProtocol
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import ended
 import pytest
-from protocols import Made, Recorder, turns
+from protocols import Made, Recorder, close_all, turns
 
 Loop = asyncio.AbstractEventLoop
 
@@ -112,8 +112,7 @@ async def test_what_was_written_arrives_while_a_callback_goes_on(
     assert client.recv(1000) == b"and what is written behind it"
     assert client.recv(1000) == b""
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -137,8 +136,7 @@ async def test_so_does_what_connection_made_writes(
     transport.abort()
     await turns(3)
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_so_does_what_a_datagram_and_a_pipe_are_given(loop: Loop) -> None:
@@ -176,8 +174,7 @@ async def test_so_does_tls(loop: Loop, tmp_path: Path) -> None:
     protocol.transport.abort()  # type: ignore[union-attr]
     await protocol.lost
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_every_byte_arrives_once_and_in_order(loop: Loop, loop_name: str) -> None:
@@ -234,8 +231,7 @@ async def test_every_byte_arrives_once_and_in_order(loop: Loop, loop_name: str) 
         assert sum(lengths) == total
         assert seen.digest() == sent.digest()
         client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 GOLOOP_ONLY = """
@@ -516,8 +512,7 @@ async def test_a_peer_that_is_gone_is_told_behind_the_callback(loop: Loop) -> No
         assert not protocol.lost.done()
     with pytest.raises(ConnectionError):
         raise await asyncio.wait_for(asyncio.shield(protocol.lost), PATIENCE) or OSError
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @linux_only

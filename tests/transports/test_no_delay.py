@@ -12,7 +12,7 @@ import socket
 from typing import Any
 
 import pytest
-from protocols import Recorder, hang_up, until
+from protocols import Recorder, close_all, hang_up, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -49,8 +49,7 @@ async def test_what_a_socket_of_protocol_0_accepts_has_it(
     assert no_delay(accepted) == (loop_name == "goloop")
     assert no_delay(near)
     await hang_up(near, accepted)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await until(lambda: not asyncio.all_tasks() - {asyncio.current_task()})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Recorder, connect, hang_up, until
+from protocols import Recorder, close_all, connect, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -82,8 +82,7 @@ async def test_a_server_goes_on_after_an_exception_of_connection_made(
     near.transport.write(b"x")
     await until(lambda: far.data == b"x")
     await hang_up(near, far)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_an_exception_of_a_clients_factory_is_raised(loop: Loop) -> None:
@@ -116,8 +115,7 @@ async def test_an_exception_of_a_servers_factory_closes_that_connection(
     again.setblocking(False)
     assert await loop.sock_recv(again, 1) == b""
     again.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     for context in errors.contexts:
         assert isinstance(context["exception"], ZeroDivisionError)
     errors.contexts.clear()
@@ -167,5 +165,4 @@ async def test_the_calls_of_a_whole_life_come_in_asyncios_order(loop: Loop) -> N
     assert await far.lost is None
     assert near.calls == [("made",), ("data", b"answer"), ("eof",), ("lost", None)]
     assert far.calls == [("made",), ("data", b"question"), ("lost", None)]
-    server.close()
-    await server.wait_closed()
+    await close_all(server)

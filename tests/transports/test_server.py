@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Made, Recorder, hang_up, turns, until
+from protocols import Made, Recorder, close_all, hang_up, turns, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -29,11 +29,6 @@ class Echo(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.transport.write(data)
-
-
-async def finish(server: Any) -> None:
-    server.close()
-    await server.wait_closed()
 
 
 def can_connect(address: Any) -> bool:
@@ -57,7 +52,7 @@ async def test_a_server_tells_its_loop_sockets_and_state(loop: Loop) -> None:
     assert view.getsockname()[0] == "127.0.0.1"
     assert view.gettimeout() == 0
     assert repr(server).startswith("<Server sockets=")
-    await finish(server)
+    await close_all(server)
     assert server.sockets == ()
     assert not server.is_serving()
     server.close()
@@ -68,7 +63,7 @@ async def test_a_server_listens_on_several_hosts(loop: Loop) -> None:
     addresses = [sock.getsockname() for sock in server.sockets]
     assert {address[0] for address in addresses} == {"127.0.0.1", "127.0.0.2", "::1"}
     assert all(can_connect(address) for address in addresses)
-    await finish(server)
+    await close_all(server)
     await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
@@ -83,17 +78,17 @@ async def test_a_server_without_host_listens_on_every_interface(loop: Loop) -> N
     for sock in server.sockets:
         if sock.family == socket.AF_INET6:
             assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 1
-    await finish(server)
+    await close_all(server)
     server = await loop.create_server(Recorder, "", port)
     assert {sock.getsockname()[0] for sock in server.sockets} == {"0.0.0.0", "::"}
-    await finish(server)
+    await close_all(server)
 
 
 async def test_a_family_chooses_the_addresses(loop: Loop) -> None:
     for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         server = await loop.create_server(Recorder, None, 0, family=family)
         assert {sock.getsockname()[0] for sock in server.sockets} == {host}
-        await finish(server)
+        await close_all(server)
     with pytest.raises(socket.gaierror):
         await loop.create_server(Recorder, "127.0.0.1", 0, family=socket.AF_INET6)
 
@@ -133,15 +128,15 @@ async def test_socket_options_are_set_as_asked(
 ) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0, **arguments)
     assert bool(server.sockets[0].getsockopt(socket.SOL_SOCKET, option)) is expected
-    await finish(server)
+    await close_all(server)
 
 
 async def test_reuse_port_shares_a_port(loop: Loop) -> None:
     first = await loop.create_server(Recorder, "127.0.0.1", 0, reuse_port=True)
     port = first.sockets[0].getsockname()[1]
     second = await loop.create_server(Recorder, "127.0.0.1", port, reuse_port=True)
-    await finish(first)
-    await finish(second)
+    await close_all(first)
+    await close_all(second)
 
 
 async def test_a_server_accepts_only_once_it_serves(loop: Loop) -> None:
@@ -153,7 +148,7 @@ async def test_a_server_accepts_only_once_it_serves(loop: Loop) -> None:
     assert server.is_serving()
     await server.start_serving()
     assert can_connect(address)
-    await finish(server)
+    await close_all(server)
 
 
 async def test_a_server_takes_over_a_socket(loop: Loop) -> None:
@@ -165,7 +160,7 @@ async def test_a_server_takes_over_a_socket(loop: Loop) -> None:
     _, near = await loop.create_connection(Recorder, *sock.getsockname())
     await until(lambda: made and made[0].names() == ["made"])
     await hang_up(near, made[0])
-    await finish(server)
+    await close_all(server)
     assert sock.fileno() == -1
 
 
@@ -265,7 +260,7 @@ async def test_connections_that_wait_in_the_backlog_are_all_accepted(loop: Loop)
         client.close()
     for protocol in made:
         await protocol.lost
-    await finish(server)
+    await close_all(server)
 
 
 async def test_a_connection_that_is_reset_before_it_is_accepted_stops_no_other(loop: Loop) -> None:
@@ -280,7 +275,7 @@ async def test_a_connection_that_is_reset_before_it_is_accepted_stops_no_other(l
     await hang_up(near)
     for protocol in made:
         await protocol.lost
-    await finish(server)
+    await close_all(server)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -363,8 +358,7 @@ async def test_a_connection_survives_a_server_that_closes_as_it_comes(
             assert client.data == b"hello"
             await hang_up(client)
             await first.wait_closed()
-            second.close()
-            await second.wait_closed()
+            await close_all(second)
 
 
 async def test_listening_socket_is_refused_to_others(loop: Loop) -> None:
@@ -374,6 +368,6 @@ async def test_listening_socket_is_refused_to_others(loop: Loop) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0)
     fd = server.sockets[0].fileno()
     assert fd >= 0
-    await finish(server)
+    await close_all(server)
     with pytest.raises(OSError, match="Bad file descriptor"):
         socket.socket(fileno=fd)

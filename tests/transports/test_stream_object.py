@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Made, Recorder, hang_up, turns, until
+from protocols import Made, Recorder, close_all, hang_up, turns, until
 from stream_tools import attach, attached, received
 
 Loop = asyncio.AbstractEventLoop
@@ -82,8 +82,7 @@ async def test_an_accepted_connection_tells_extra_info(loop: Loop) -> None:
     assert sock.fileno() == -1
     assert transport.get_extra_info("peername") == client.getsockname()
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_addresses_can_be_asked_for_after_the_end(loop: Loop) -> None:
@@ -99,8 +98,7 @@ async def test_addresses_can_be_asked_for_after_the_end(loop: Loop) -> None:
     sock = transport.get_extra_info("socket")
     assert (sock.fileno(), sock.family) == (-1, socket.AF_INET)
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET6, socket.AF_UNIX])
@@ -122,8 +120,7 @@ async def test_names_of_ipv6_and_unix_sockets_are_told(
     assert transport.get_extra_info("socket").family == family
     await hang_up(accepted)
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_callbacks_run_in_the_context_of_the_connection(loop: Loop, pair: Pair) -> None:
@@ -440,5 +437,4 @@ async def test_a_transport_that_is_closed_at_once_still_has_its_socket(
     assert protocols[0].transport.get_extra_info("socket").fileno() == -1
     client.close()
     if role == "server":
-        server.close()
-        await server.wait_closed()
+        await close_all(server)

@@ -16,7 +16,7 @@ from typing import Any
 import asyncios_words
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Recorder, connect, hang_up, until
+from protocols import Recorder, close_all, connect, hang_up, until
 from stream_tools import attach, received
 
 from goloop import _core
@@ -285,8 +285,7 @@ async def test_much_keeps_its_place_among_other_writes(loop: Loop) -> None:
     assert far.data == sent[0]
     assert near.data == sent[1]
     await hang_up(near, far)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_what_the_kernel_does_not_take_of_much_is_sent_later(loop: Loop, pair: Pair) -> None:

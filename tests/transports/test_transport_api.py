@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import BufferedRecorder, Recorder, connect, hang_up, until
+from protocols import BufferedRecorder, Recorder, close_all, connect, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -69,8 +69,7 @@ async def test_accepted_connections_tell_mirrored_addresses(loop: Loop) -> None:
     assert near.transport.get_extra_info("sockname") == far.transport.get_extra_info("peername")
     assert isinstance(far.transport.get_extra_info("socket"), trsock.TransportSocket)
     await hang_up(near, far)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_addresses_over_ipv6_have_four_parts(loop: Loop) -> None:
@@ -80,8 +79,7 @@ async def test_addresses_over_ipv6_have_four_parts(loop: Loop) -> None:
     assert transport.get_extra_info("peername") == address
     assert len(transport.get_extra_info("sockname")) == 4
     await hang_up(protocol)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await until(lambda: not asyncio.all_tasks() - {asyncio.current_task()})
 
 
@@ -92,8 +90,7 @@ async def test_no_delay_is_set(loop: Loop) -> None:
         assert view.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
         assert not os.get_inheritable(view.fileno())
     await hang_up(near, far)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_write_takes_bytes_like_objects(loop: Loop) -> None:
@@ -319,7 +316,4 @@ async def test_streams_work_over_the_transport(loop: Loop) -> None:
     assert await reader.readexactly(3) == b"AB\n"
     writer.write_eof()
     assert await reader.read() == b""
-    writer.close()
-    await writer.wait_closed()
-    server.close()
-    await server.wait_closed()
+    await close_all(writer, server)

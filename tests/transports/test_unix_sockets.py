@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Made, Recorder, until
+from protocols import Made, Recorder, close_all, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -45,8 +45,7 @@ async def test_data_goes_both_ways_by_every_kind_of_path(
     assert far.transport.get_extra_info("sockname") == own
     transport.close()
     assert await far.lost is None
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 async def test_create_unix_connection_takes_over_sockets(loop: Loop) -> None:
@@ -66,13 +65,11 @@ async def test_the_path_of_a_closed_server_is_removed_from_3_13_on(
     path = tmp_path / "s"
     server, _ = await served(loop, path)
     assert path.is_socket()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     assert path.exists() is (sys.version_info < (3, 13))
     # A stale socket is no hindrance.
     server, _ = await served(loop, path)
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="new in 3.13")
@@ -81,8 +78,7 @@ async def test_a_path_that_is_somebody_elses_by_now_stays(loop: Loop, tmp_path: 
     server, _ = await served(loop, path)
     path.unlink()
     path.write_text("mine", encoding="utf-8")
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     assert path.read_text(encoding="utf-8") == "mine"
 
 

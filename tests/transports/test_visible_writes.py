@@ -16,7 +16,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Made, Recorder, turns
+from protocols import Made, Recorder, close_all, turns
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -33,8 +33,7 @@ class Accepted:
         self.transport.abort()
         await self.protocol.lost
         self.client.close()
-        self.server.close()
-        await self.server.wait_closed()
+        await close_all(self.server)
 
 
 async def accept(loop: Loop) -> Accepted:
@@ -134,8 +133,7 @@ async def test_a_shutdown_under_tls_comes_after_the_bytes(loop: Loop) -> None:
     protocols[0].transport.abort()
     await client.lost
     await protocols[0].lost
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 # ---- who has got the number, a duplicate or the socket itself ------------------------------
@@ -168,10 +166,7 @@ async def test_what_is_sent_by_a_number_taken_before_comes_after_the_bytes(
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     writer.write(b"x")
     assert await reader.read() == b"headers body"
-    writer.close()
-    await writer.wait_closed()
-    server.close()
-    await server.wait_closed()
+    await close_all(writer, server)
 
 
 @pytest.mark.parametrize(
@@ -246,8 +241,7 @@ async def test_a_fork_within_connection_made_finds_the_bytes_sent(loop: Loop) ->
         await asyncio.sleep(0)
     assert statuses == [0]
     client.close()
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
     await asyncio.sleep(0.05)
 
 

@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import pytest
+from protocols import one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -227,11 +228,9 @@ async def test_a_cancelled_lookup_leaves_the_loop_usable(loop: Loop) -> None:
 
 def test_a_loop_may_be_closed_with_a_lookup_in_flight(loop: Loop) -> None:
     task = loop.create_task(loop.getaddrinfo("name.invalid", 80))
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     task.cancel()
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Recorder, hang_up, turns, until
+from protocols import Recorder, hang_up, one_turn, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -333,8 +333,7 @@ def test_watches_survive_between_runs(loop: Loop) -> None:
     first, second = tcp_pair()
     seen: list[int] = []
     loop.add_reader(first, seen.append, 1)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    one_turn(loop)
     second.send(b"x")
     loop.run_until_complete(until(lambda: seen))
     loop.remove_reader(first)
