@@ -20,7 +20,7 @@ import os
 import threading
 import time
 
-from ._internal.observe import looking
+from ._internal.tasks import looking
 
 # Each program on goloop imports this module, so nothing here makes its classes by exec(), as
 # dataclasses and typing.NamedTuple do: these took as long as a loop.

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import collections
 import contextlib
 import gc
+import graphlib
 import inspect
 import json
 import os
@@ -51,6 +53,25 @@ def program(source: str, *flags: str) -> str:
     return done.stdout
 
 
+def imports() -> dict[str, set[str]]:
+    """What of goloop each of its modules imports, for types alone left out."""
+    found = {}
+    for path in (ROOT / "goloop").rglob("*.py"):
+        *package, module = path.relative_to(ROOT).with_suffix("").parts
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = []
+        names = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")]
+                name = ".".join(filter(None, base))
+                names |= {name, *(f"{name}.{each.name}" for each in node.names)}
+        found[".".join([*package, module])] = names
+    return found
+
+
 # ---- import ---------------------------------------------------------------------
 
 
@@ -63,15 +84,16 @@ def test_what_the_extension_imports_by_name_is_loaded_with_the_package() -> None
     loaded = set(program("import goloop, sys; print(*sys.modules)").split())
     assert named <= loaded
     # A freezer sees what Python imports, not what the extension does.
-    imported = set[str]()
-    for path in (ROOT / "goloop").rglob("*.py"):
-        package = path.parent.relative_to(ROOT).parts
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                base = [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")]
-                name = ".".join(filter(None, base))
-                imported |= {name, *(f"{name}.{each.name}" for each in node.names)}
+    imported = set().union(*imports().values())
     assert {each for each in named if each.startswith("goloop.")} <= imported
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports within functions count too; in twelve files at most a reader finds the right one."""
+    modules = imports()
+    graphlib.TopologicalSorter(modules).prepare()  # raises CycleError, with the circle
+    rooms = collections.Counter(name.rpartition(".")[0] for name in modules)
+    assert {room: files for room, files in rooms.items() if files > 12} == {}
 
 
 def test_import_loads_no_go() -> None:

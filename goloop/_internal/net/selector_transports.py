@@ -10,7 +10,7 @@ import asyncio.selector_events
 from asyncio import BufferedProtocol
 from collections.abc import Callable
 
-from .protocols import has_buffer_methods
+from .transport_info import has_buffer_methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,9 +24,7 @@ from ... import _core
 from ..loop import naming
 from ..loop.base import CoreLoop
 from ..tls.tls import TLSProtocol
-from . import protocols as protocols  # for C, which imports nothing amid a call
-from . import transport_info
-from .transport_socket import TransportSocket
+from . import transport_info  # for C too, which imports nothing amid a call
 
 # What not every program needs is imported where it is used: selector_transports.py.
 TYPE_CHECKING = False
@@ -89,7 +87,7 @@ class StreamTransport(_core.StreamTransport):
         exposed: bool = False,
     ) -> None:
         loop._ensure_fd_no_transport(sock)
-        entries = transport_info.with_names(extra, TransportSocket(sock, self), sock)
+        entries = transport_info.with_names(extra, transport_info.TransportSocket(sock, self), sock)
         _set_nodelay(sock)
         super().__init__(loop, sock, protocol, waiter, entries, server, context, exposed)
 
@@ -122,7 +120,7 @@ class StreamTransport(_core.StreamTransport):
 
     def _entry(self, name: str) -> Any:
         if name == "socket":
-            return TransportSocket(self._unexposed(), self)
+            return transport_info.TransportSocket(self._unexposed(), self)
         found = self._raw_name(name == "peername")
         if found is None and (sock := self._socket()) is not None:
             # A family that only Python's socket module knows.

@@ -1,13 +1,32 @@
-"""What transports tell about themselves: the names of their sockets, and their repr."""
+"""What transports tell about themselves, names, repr and socket, and what they ask of a protocol.
+
+asyncio's transports send within write(), so that whoever looks at the socket
+afterwards finds the bytes gone; goloop's collect what one iteration writes.  What
+get_extra_info('socket') of a stream transport gives, `TransportSocket`, sends what waits
+before the socket is used for anything: shut down, given an option, asked for its names.
+A caller that gets the number from it, a duplicate or the socket itself may send by that at
+any time: from then on each write() sends at once.
+"""
 
 from __future__ import annotations
 
 import socket
+import sys
+import weakref
+from asyncio import trsock
 from collections.abc import Callable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from ... import _core
+
+# Where asyncio's class keeps the socket, which all of its methods ask for.
+_slot: Any = vars(trsock.TransportSocket)["_sock"]
+
+# The methods of asyncio's class that have done with the socket when they return are all but these.
+_HAND_OUT = frozenset({"fileno", "dup"})
 
 
 def asked(ask: Callable[[], Any]) -> Any:
@@ -44,3 +63,40 @@ def described(transport: Any) -> str:
         words += f" read={'polling' if reading else 'idle'}"
         words += f" write=<{'polling' if writing else 'idle'}, bufsize={size}>"
     return f"<{words}>"
+
+
+def has_buffer_methods(protocol: object) -> bool:
+    """Whether a protocol that is none of asyncio's BufferedProtocols gets its bytes as they do.
+
+    uvloop asks for the methods, and so do programs that come from it: a class with get_buffer() and
+    buffer_updated() alone gets its data by them here, where asyncio fails because there is no
+    data_received().
+    """
+    if hasattr(protocol, "data_received"):
+        return False
+    return hasattr(protocol, "get_buffer") and hasattr(protocol, "buffer_updated")
+
+
+class TransportSocket(trsock.TransportSocket):
+    """A socket whose transport sends what was written before each use of it."""
+
+    __slots__ = ("_transport",)
+
+    def __init__(self, sock: socket.socket, transport: _core.StreamTransport) -> None:
+        self._transport = weakref.ref(transport)
+        _slot.__set__(self, sock)
+
+    def __repr__(self) -> str:
+        # asyncio's words, whose fileno() would hand the number out.
+        return repr(trsock.TransportSocket(_slot.__get__(self)))
+
+    @property
+    def _sock(self) -> socket.socket:
+        transport = self._transport()
+        if transport is not None:
+            asking = sys._getframe(1)
+            if asking.f_globals is not vars(trsock) or asking.f_code.co_name in _HAND_OUT:
+                transport._exposed = True
+            transport._flush()
+        sock: socket.socket = _slot.__get__(self)
+        return sock

@@ -18,9 +18,9 @@ import time
 import weakref
 
 from .. import chosen
+from ..tasks.looking import attribute, await_stack, awaiters, ends_of, thread_stack, waiting_tasks
 from ..version import __version__
 from .catalogue import unpacked
-from .looking import attribute, await_stack, awaiters, ends_of, thread_stack, waiting_tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

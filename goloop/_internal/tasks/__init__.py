@@ -1,1 +1,1 @@
-"""goloop.Future and goloop.Task."""
+"""goloop.Future and goloop.Task, and what tasks wait for."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 
 from ... import _core
 from ..loop.base import CoreLoop
-from ..net.protocols import has_buffer_methods
+from ..net.transport_info import has_buffer_methods
 from . import tls_errors
 from .handshakes import ANSWERED, FRESH, SLOW
 from .records import HEAD, WHOLE, Records

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..observe.described import Row
-    from ..observe.looking import Frame
+    from ..tasks.looking import Frame
 
 # How long an answer may take.
 SECONDS = 10.0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..observe.described import Row
-    from ..observe.looking import Frame
+    from ..tasks.looking import Frame
     from .terminal import Line
 
 ORDERS = {"time": "time at the same line", "age": "age", "name": "name"}

@@ -72,7 +72,7 @@ protocol_is_buffered(PyObject *protocol)
     r = PyObject_IsInstance(protocol, G.asyncio_Protocol);
     if (r != 0)
         return r < 0 ? -1 : 0;
-    PyObject *ask = gl_import_attr("goloop._internal.net.protocols", "has_buffer_methods");
+    PyObject *ask = gl_import_attr("goloop._internal.net.transport_info", "has_buffer_methods");
     r = gl_truth(ask ? PyObject_CallOneArg(ask, protocol) : NULL);
     Py_XDECREF(ask);
     return r;
