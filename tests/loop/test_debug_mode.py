@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory
-from protocols import one_turn
+from protocols import in_thread, one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -121,9 +121,7 @@ def test_calls_from_another_thread_are_refused(loop: Loop, method: str) -> None:
             caught.append(error)
 
     def from_a_thread() -> None:
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
+        in_thread(elsewhere)
 
     loop.set_debug(True)
     loop.call_soon(from_a_thread)

@@ -15,7 +15,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import Errors, LoopFactory
-from protocols import close_all, one_turn
+from protocols import close_all, in_thread, one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -190,9 +190,7 @@ def test_a_running_loop_refuses_to_run_in_a_second_thread(loop: Loop) -> None:
             caught.append(error)
 
     async def main() -> None:
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
+        in_thread(elsewhere)
 
     loop.run_until_complete(main())
     assert [str(error) for error in caught] == ["This event loop is already running"]
@@ -388,9 +386,7 @@ def test_loops_in_several_threads_all_serve(loop_factory: LoopFactory) -> None:
 
 def test_a_loop_runs_in_another_thread_than_it_was_made_in(loop: Loop) -> None:
     results: list[int] = []
-    thread = threading.Thread(target=lambda: results.append(loop.run_until_complete(answer())))
-    thread.start()
-    thread.join()
+    in_thread(lambda: results.append(loop.run_until_complete(answer())))
     assert results == [42]
     assert loop.run_until_complete(answer()) == 42
 

@@ -143,8 +143,7 @@ async def test_connection_made_comes_before_data_and_create_connections_return(
     assert protocol.names()[0] == "made"
     await until(lambda: protocol.data)
     assert protocol.names() == ["made", "data"]
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_nothing_is_received_before_connection_made_returns(loop: Loop) -> None:
@@ -159,8 +158,7 @@ async def test_nothing_is_received_before_connection_made_returns(loop: Loop) ->
     _, protocol = await loop.create_connection(Busy, sock=near)
     await until(lambda: protocol.data)
     assert protocol.names() == ["made", "one turn later", "data"]
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_data_of_one_connection_stays_in_order(loop: Loop) -> None:
@@ -201,8 +199,7 @@ async def test_busy_callbacks_do_not_starve_io(loop: Loop) -> None:
         await asyncio.sleep(0)
     stopped = True
     await turns(2)
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_busy_callbacks_do_not_starve_timers(loop: Loop) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory
-from protocols import one_turn, until
+from protocols import in_thread, one_turn, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -100,9 +100,7 @@ async def test_the_handle_can_be_cancelled(loop: Loop) -> None:
 
 def test_calls_before_the_loop_runs_are_kept(loop: Loop) -> None:
     seen: list[int] = []
-    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(seen.append, 1))
-    thread.start()
-    thread.join()
+    in_thread(lambda: loop.call_soon_threadsafe(seen.append, 1))
     one_turn(loop)
     assert seen == [1]
 
@@ -170,9 +168,7 @@ def test_a_loop_in_a_thread_can_be_stopped_from_outside(loop_factory: LoopFactor
 @pytest.mark.parametrize("debug", [False, True])
 def test_it_needs_no_running_loop(loop: Loop, debug: bool) -> None:
     loop.set_debug(debug)
-    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(loop.stop))
-    thread.start()
-    thread.join()
+    in_thread(lambda: loop.call_soon_threadsafe(loop.stop))
     loop.run_forever()
 
 
@@ -227,9 +223,7 @@ async def test_a_callback_may_cancel_itself(loop: Loop) -> None:
 async def test_a_handle_cancelled_before_it_runs_never_runs(loop: Loop) -> None:
     seen: list[int] = []
     handle = loop.call_soon_threadsafe(seen.append, 1)
-    thread = threading.Thread(target=handle.cancel)
-    thread.start()
-    thread.join()
+    in_thread(handle.cancel)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not seen

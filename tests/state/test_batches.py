@@ -12,12 +12,11 @@ import platform
 import random
 import subprocess
 import sys
-import threading
 from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, until
+from protocols import Recorder, close_all, in_thread, until
 
 import goloop
 
@@ -195,9 +194,7 @@ def test_loops_side_by_side_and_one_after_the_other_all_serve() -> None:
         # The same loop in another thread.
         outcome: list[int] = []
 
-        thread = threading.Thread(target=lambda: outcome.append(loop.run_until_complete(talk())))
-        thread.start()
-        thread.join()
+        in_thread(lambda: outcome.append(loop.run_until_complete(talk())))
         assert outcome[0] >= 200
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:

@@ -12,11 +12,11 @@ import errno
 import os
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
 from conftest import isolated
+from protocols import in_thread
 
 import goloop
 
@@ -64,9 +64,7 @@ def test_a_loop_without_its_poller_says_so(
             loop.run_until_complete(main)
         assert caught.value.errno == errno.EBADF
         main.close()
-    thread = threading.Thread(target=loop.call_soon_threadsafe, args=(int,))
-    thread.start()
-    thread.join()
+    in_thread(loop.call_soon_threadsafe, int)
     loop.close()
     if again:
         os.fstat(number)

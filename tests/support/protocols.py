@@ -8,6 +8,8 @@ place of sleeping for "long enough".
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +28,13 @@ async def turns(count: int = 3) -> None:
     """Lets the loop make that many turns."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def in_thread(function: Callable[..., Any], *args: Any) -> None:
+    """Runs it in a thread of its own, to its end."""
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    thread.join()
 
 
 def one_turn(loop: asyncio.AbstractEventLoop) -> None:
@@ -158,8 +167,10 @@ async def connect(
     return near, accepted[0], listening
 
 
-async def hang_up(*protocols: Any) -> None:
-    """Closes the protocols' transports and waits until each is lost."""
+async def hang_up(*protocols: Any, far: socket.socket | None = None) -> None:
+    """Closes the protocols' transports, after the raw peer, and waits until each is lost."""
+    if far is not None:
+        far.close()
     for protocol in protocols:
         protocol.transport.abort()
     for protocol in protocols:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 
+import ended
 import pytest
+from asked_programs import running
 
 import goloop
 
@@ -35,20 +36,8 @@ goloop.run(main())
 
 @pytest.mark.parametrize("tool", ["ps", "pstree"])
 def test_tools_from_outside_show_what_waits_for_what(tool: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
-    ) as program:
-        try:
-            assert program.stdout is not None
-            assert program.stdout.readline() == "up\n"
-            shown = subprocess.run(
-                [sys.executable, "-m", "asyncio", tool, str(program.pid)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        finally:
-            program.kill()
+    with running(PROGRAM, "up\n") as program:
+        shown = ended.python("-m", "asyncio", tool, program.pid, apart=True)
     if "PermissionError" in shown.stderr or "Permission" in shown.stdout:
         pytest.skip("this machine does not let a process look into another")
     assert shown.returncode == 0, shown.stderr
@@ -66,19 +55,9 @@ def test_tools_from_outside_show_what_waits_for_what(tool: str) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 15), reason="the profiler came with Python 3.15")
 def test_the_sampling_profiler_follows_tasks() -> None:
-    command = [sys.executable, "-m", "profiling.sampling", "dump"]
-    command += ["--async-aware", "--async-mode", "all"]
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
-    ) as program:
-        try:
-            assert program.stdout is not None
-            assert program.stdout.readline() == "up\n"
-            shown = subprocess.run(
-                [*command, str(program.pid)], capture_output=True, text=True, check=False
-            )
-        finally:
-            program.kill()
+    command = ("-m", "profiling.sampling", "dump", "--async-aware", "--async-mode", "all")
+    with running(PROGRAM, "up\n") as program:
+        shown = ended.python(*command, program.pid, apart=True)
     if "ermission" in shown.stderr + shown.stdout:
         pytest.skip("this machine does not let a process look into another")
     assert shown.returncode == 0, shown.stderr

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from protocols import in_thread
 
 import goloop
 
@@ -73,9 +74,7 @@ async def test_goloops_and_asyncios_tasks_are_listed_together(
 def test_a_task_outlives_its_thread_and_is_still_listed(loop: asyncio.AbstractEventLoop) -> None:
     made: list[asyncio.Task[None]] = []
     coroutine = asyncio.sleep(0)
-    thread = threading.Thread(target=lambda: made.append(loop.create_task(coroutine)))
-    thread.start()
-    thread.join()
+    in_thread(lambda: made.append(loop.create_task(coroutine)))
     assert asyncio.all_tasks(loop) == set(made)
     loop.run_until_complete(made[0])
     assert asyncio.all_tasks(loop) == set()
@@ -133,9 +132,7 @@ async def test_the_current_task_of_a_loop_is_seen_from_another_thread(
 ) -> None:
     me = asyncio.current_task()
     seen: list[object] = []
-    thread = threading.Thread(target=lambda: seen.append(asyncio.current_task(loop)))
-    thread.start()
-    thread.join()
+    in_thread(lambda: seen.append(asyncio.current_task(loop)))
     assert seen == [me]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from protocols import in_thread
 
 import goloop
 
@@ -348,9 +349,7 @@ def test_another_thread_than_the_main_one_may_call(loop_factory: LoopFactory) ->
     def call() -> None:
         results.extend(goloop.run_threads(main, threads=2, loop_factory=loop_factory))
 
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
+    in_thread(call)
     assert results == [0, 1]
 
 

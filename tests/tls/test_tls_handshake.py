@@ -8,14 +8,13 @@ import hashlib
 import random
 import socket
 import ssl
-import threading
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Made, Recorder, close_all, turns, until
+from protocols import Made, Recorder, close_all, in_thread, turns, until
 from tls_connections import by_role, by_version, contexts, over, with_peer
 from tls_tools import (
     PASSWORD,
@@ -279,9 +278,7 @@ async def test_a_step_during_a_step_leaves_openssl_alone(loop: Loop) -> None:
     def stepping(*args: Any) -> None:
         engines = [each for each in engines_here() if not any(each is other for other in earlier)]
         step(engines)
-        thread = threading.Thread(target=step, args=(engines,))
-        thread.start()
-        thread.join()
+        in_thread(step, engines)
 
     hidden: Any = ssl.SSLContext.sni_callback
     hidden.__set__(context, stepping)

@@ -49,8 +49,7 @@ async def test_a_new_buffer_each_time_gets_every_byte(loop: Loop) -> None:
     await loop.sock_sendall(far, payload)
     await until(lambda: len(protocol.data) == len(payload))
     assert protocol.data == payload
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_a_memoryview_serves_as_buffer(loop: Loop) -> None:
@@ -64,8 +63,7 @@ async def test_a_memoryview_serves_as_buffer(loop: Loop) -> None:
     protocol, far = await open_pair(loop, Viewed)
     far.send(b"0123456789abcdef")
     await until(lambda: protocol.data == b"0123456789abcdef")
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 # After much at once goloop receives straight into the buffer.
@@ -189,8 +187,7 @@ async def test_a_buffer_that_is_shrunk_while_we_read_is_refused_by_python(loop: 
     protocol.buffer.extend(bytes(32))
     far.send(b"def")
     await until(lambda: protocol.data == b"abcdef")
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_a_server_of_buffered_protocols_echoes(loop: Loop) -> None:
@@ -256,5 +253,4 @@ async def test_protocols_take_turns_after_much(loop: Loop) -> None:
         got.clear()
         await loop.sock_sendall(far, payload)
         await until(functools.partial(holds, got, payload))
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)

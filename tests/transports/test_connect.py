@@ -230,8 +230,7 @@ async def test_create_connection_takes_over_a_socket(loop: Loop) -> None:
     # asyncio makes it non-blocking by itself.
     assert near.gettimeout() == 0
     assert transport.get_extra_info("socket").fileno() == near.fileno()
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
     assert near.fileno() == -1
 
 
@@ -240,8 +239,7 @@ async def test_create_connection_takes_over_a_unix_socket(loop: Loop) -> None:
     _, protocol = await loop.create_connection(Recorder, sock=near)
     far.send(b"x")
     await until(lambda: protocol.data == b"x")
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_connect_accepted_socket_makes_a_transport_of_it(

@@ -67,8 +67,7 @@ async def test_pause_and_resume_come_in_turns_and_nothing_is_lost(loop: Loop) ->
     await until(lambda: "resume" in protocol.names())
     assert protocol.names() == ["made", "pause", "resume"]
     assert protocol.transport.get_write_buffer_size() == 0
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_buffer_size_is_exact_after_each_write(loop: Loop) -> None:
@@ -79,8 +78,7 @@ async def test_buffer_size_is_exact_after_each_write(loop: Loop) -> None:
         transport.write(chunk)
         size += len(chunk)
         assert transport.get_write_buffer_size() == size
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_buffer_size_is_exact_after_writelines(loop: Loop) -> None:
@@ -98,8 +96,7 @@ async def test_buffer_size_is_exact_after_writelines(loop: Loop) -> None:
         raise AssertionError("the kernel's buffer was never full")
     assert len(await read_exactly(loop, far, written)) == written
     await until(lambda: transport.get_write_buffer_size() == 0)
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_pause_comes_only_above_the_high_mark(loop: Loop) -> None:
@@ -113,8 +110,7 @@ async def test_pause_comes_only_above_the_high_mark(loop: Loop) -> None:
     assert protocol.names()[-1] == "pause"
     transport.write(b"y" * 1000)
     assert protocol.names().count("pause") == 1
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_resume_comes_at_the_low_mark_and_not_before(loop: Loop) -> None:
@@ -138,8 +134,7 @@ async def test_resume_comes_at_the_low_mark_and_not_before(loop: Loop) -> None:
     assert sizes[0] <= low
     # All that has left is with the peer or in the kernel.
     assert received >= MUCH - low - 2 * MIB
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +156,7 @@ async def test_limits_that_are_not_given_follow_from_the_others(
     transport.set_write_buffer_limits(high=5, low=1)
     transport.set_write_buffer_limits(**given)
     assert transport.get_write_buffer_limits() == expected
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 @pytest.mark.parametrize("given", [{"high": 5, "low": 6}, {"high": -1}, {"high": 5, "low": -1}])
@@ -173,8 +167,7 @@ async def test_impossible_limits_are_refused_and_change_nothing(
     with pytest.raises(ValueError, match=r"high .* must be >= low .* must be >= 0"):
         protocol.transport.set_write_buffer_limits(**given)
     assert protocol.transport.get_write_buffer_limits() == (16384, 65536)
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_lowering_the_limits_pauses_at_once(loop: Loop) -> None:
@@ -185,8 +178,7 @@ async def test_lowering_the_limits_pauses_at_once(loop: Loop) -> None:
     assert "pause" not in protocol.names()
     transport.set_write_buffer_limits(high=10)
     assert protocol.names()[-1] == "pause"
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_zero_limits_pause_at_any_byte_left_over(loop: Loop) -> None:
@@ -197,8 +189,7 @@ async def test_zero_limits_pause_at_any_byte_left_over(loop: Loop) -> None:
     assert protocol.names() == ["made", "pause"]
     await read_exactly(loop, far, MUCH)
     await until(lambda: "resume" in protocol.names())
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 @pytest.mark.parametrize("mark", [float("nan"), float("-inf"), -1e300, -1])
@@ -216,8 +207,7 @@ async def test_a_mark_below_every_size_pauses_when_empty_and_never_resumes(
     transport.set_write_buffer_limits()
     transport._maybe_resume_protocol()
     assert protocol.names() == ["made", "pause", "resume"]
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_a_mutable_buffer_may_change_after_write(loop: Loop, loop_name: str) -> None:
@@ -231,8 +221,7 @@ async def test_a_mutable_buffer_may_change_after_write(loop: Loop, loop_name: st
     protocol.transport.write(memoryview(view))
     view[:] = b"d" * 1000
     assert await read_exactly(loop, far, MUCH + 1000) == b"a" * MUCH + b"c" * 1000
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_pause_reading_stops_data_and_resume_brings_it(loop: Loop) -> None:
@@ -274,8 +263,7 @@ async def test_pausing_in_data_received_stops_after_that_call(loop: Loop) -> Non
     assert received == [b"one"]
     protocol.transport.resume_reading()
     await until(lambda: len(received) == 2)
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_reading_can_be_paused_in_connection_made(loop: Loop) -> None:
@@ -293,8 +281,7 @@ async def test_reading_can_be_paused_in_connection_made(loop: Loop) -> None:
     assert protocol.data == b""
     protocol.transport.resume_reading()
     await until(lambda: protocol.data == b"early")
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_pause_and_resume_on_a_closing_transport_do_nothing(loop: Loop) -> None:
@@ -330,8 +317,7 @@ async def test_exceptions_of_pause_and_resume_go_to_the_handler(loop: Loop, erro
     await until(lambda: "resume" in protocol.names())
     context = errors.expect(ZeroDivisionError, "protocol.resume_writing() failed")
     assert context["transport"] is protocol.transport
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_a_writer_that_never_yields_is_paused_within_the_limits(loop: Loop) -> None:
@@ -342,8 +328,7 @@ async def test_a_writer_that_never_yields_is_paused_within_the_limits(loop: Loop
         written += 10_000
         assert written < 64 * MIB
     assert protocol.transport.get_write_buffer_size() <= 65536 + 10_000
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_streams_drain_waits_for_the_reader(loop: Loop) -> None:

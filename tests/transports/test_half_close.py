@@ -75,8 +75,7 @@ async def test_eof_is_told_once(loop: Loop) -> None:
     for _ in range(20):
         await asyncio.sleep(0)
     assert protocol.names() == ["made", "eof"]
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_both_halves_can_be_closed_by_eof(loop: Loop) -> None:

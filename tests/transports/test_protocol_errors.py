@@ -69,8 +69,7 @@ async def test_a_client_goes_on_after_an_exception_of_connection_made(
     # asyncio goes on as if nothing had happened.
     far.send(b"x")
     await until(lambda: protocol.data == b"x")
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_a_server_goes_on_after_an_exception_of_connection_made(

@@ -32,8 +32,7 @@ async def test_a_transport_has_asyncios_types(loop: Loop) -> None:
     assert isinstance(transport, asyncio.WriteTransport)
     assert transport is protocol.transport
     assert transport.get_protocol() is protocol
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_extra_info_tells_addresses_and_socket(loop: Loop) -> None:
@@ -56,8 +55,7 @@ async def test_extra_info_tells_addresses_and_socket(loop: Loop) -> None:
     for name in ("peercert", "cipher", "ssl_object", "nonsense"):
         assert transport.get_extra_info(name) is None
         assert transport.get_extra_info(name, "default") == "default"
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
     # Addresses outlive the connection.
     assert transport.get_extra_info("peername") == remote
     assert view.fileno() == -1
@@ -108,8 +106,7 @@ async def test_write_takes_bytes_like_objects(loop: Loop) -> None:
     while len(received) < len(expected):
         received += await loop.sock_recv(far, 1000)
     assert received == expected
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_write_of_wide_memoryviews_counts_bytes(loop: Loop) -> None:
@@ -120,8 +117,7 @@ async def test_write_of_wide_memoryviews_counts_bytes(loop: Loop) -> None:
     while len(received) < 4000:
         received += await loop.sock_recv(far, 8000)
     assert received == data.tobytes()
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_write_on_a_closed_transport_is_ignored(
@@ -149,8 +145,7 @@ async def test_arguments_may_be_given_by_name(loop: Loop) -> None:
         received += await loop.sock_recv(far, 4)
     assert received == b"abcd"
     transport.set_protocol(protocol=protocol)
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
 
 
 async def test_set_protocol_hands_the_data_to_the_new_protocol(loop: Loop) -> None:
@@ -228,8 +223,7 @@ async def test_transports_take_attributes_and_weak_references(loop: Loop) -> Non
     ref = weakref.ref(transport)
     assert hash(transport) == hash(ref())
     assert {transport: 1}[transport] == 1
-    far.close()
-    await hang_up(protocol)
+    await hang_up(protocol, far=far)
     protocol.transport = None
     del transport
     for _ in range(3):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory, tcp_pair
-from protocols import turns, until
+from protocols import in_thread, turns, until
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -59,9 +59,7 @@ def in_a_thread(function: Callable[[], Any]) -> Any:
         except BaseException as error:
             outcome.append(error)
 
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
+    in_thread(call)
     return outcome[0]
 
 
