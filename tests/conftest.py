@@ -30,6 +30,7 @@ import textwrap
 import threading
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -63,6 +64,22 @@ def pytest_collection_finish() -> None:
     """What is there before the first test is left alone by the collections of all tests."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of asyncio's loop, whose code does not change, GOLOOP_TEST_PART leaves every third test."""
+    if "GOLOOP_TEST_PART" not in os.environ or len(LOOP_NAMES) == 1:
+        return
+    left_out = [
+        item
+        for item in items
+        if getattr(item, "callspec", None) is not None
+        and "asyncio" in item.callspec.params.values()
+        and zlib.crc32(item.nodeid.encode()) % 3
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -71,9 +71,9 @@ NEWEST = [
 ]
 # What takes long and depends least on the interpreter: the default one has it (hostile programs
 # also under AddressSanitizer), the newest, and those without a GIL.
-TWICE = [
-    "fuzz",
-    "native",
+TWICE = ["fuzz", "native"]
+# The same, and nothing that threads without a GIL would find: the default one and the newest.
+LONG = [
     "tls/test_tls_stdlib.py",
     "tls/test_tls_torture.py",
     "transports/test_bulk_transfer.py",
@@ -83,10 +83,10 @@ TWICE = [
 def test_all() -> None:
     """The Python tests on every interpreter from 3.11, JOBS of them at a time.
 
-    Those of ONCE are for the default one, those of NEWEST for the newest too, and those of TWICE
-    for the newest and for free-threaded ones; of hostile arguments and the like only the default
-    one has all.  On asyncio's loop, which proves what the tests expect, all run on the default one
-    and the newest (in CI on the newest).
+    Those of ONCE are for the default one, those of NEWEST and LONG for the newest too, and those of
+    TWICE for the newest and for free-threaded ones; of hostile arguments and the like only the
+    default one has all (in CI none).  On asyncio's loop, which proves what the tests expect, all
+    run on the default one and the newest (in CI on the newest).
 
     JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
     two cores busy.  The real programs of `make test` are there on free-threaded interpreters,
@@ -110,7 +110,7 @@ def _test_one(base: Interpreter, *, newest: bool) -> bool:
     without: list[str] = []
     env: dict[str, str] = {}
     if base.tag != environments.default_interpreter().tag:
-        without = [*ONCE, *(() if newest else NEWEST)]
+        without = [*ONCE, *(() if newest else (*NEWEST, *LONG))]
         if not newest and not base.free_threaded:
             without += TWICE
         env = {"GOLOOP_TEST_PART": "1"}
