@@ -44,7 +44,7 @@ TESTS = (
     f"{FORK}[nested_forks]",  # copies
     f"{FORK}[parents_loop_is_refused]",
     "tests/state/test_timers.py",
-    "tests/tasks/test_sync_primitives.py",
+    "tests/random_programs/test_random_programs.py",
     "tests/tasks/test_task_api.py",
     "tests/tasks/test_task_layout.py",
     "tests/tls/test_start_tls.py",

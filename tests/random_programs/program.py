@@ -1,7 +1,7 @@
 """Random programs of tasks and futures, and what they do.
 
 A program is a pure function of its seed: a set of workers that each carry out a list
-of operations on shared futures, events, queues and each other.  Running it on a loop
+of operations on shared futures, primitives of asyncio's and each other.  Running it on a loop
 writes a trace: what every worker saw, in the order in which it happened.  Two loops
 agree if their traces are equal.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -30,6 +31,21 @@ class Failure(Exception):
     """What workers raise on purpose."""
 
 
+SIMPLE = [
+    "sleep0", "await_future", "set_result", "set_exception", "cancel_future", "cancel_worker",
+    "await_worker", "done_callback", "remove_callback", "call_soon", "uncancel", "event_wait",
+    "event_set", "put", "get", "join", "lock", "semaphore", "condition_wait", "notify", "raise",
+    "return", "yield_garbage", "context", "suppress_cancel",
+]  # fmt: skip
+# Of programs in which many want the same.
+CROWDED = [
+    [*words.split(), "sleep0", "cancel_worker"]
+    for words in ("event_wait event_set", "put get join", "lock", "semaphore",
+                  "condition_wait notify")
+]  # fmt: skip
+NESTED = ("gather", "shield", "timeout", "wait_for", "group", "wait", "child", "nested")
+
+
 class Program:
     """The operations of all workers, made from a seed."""
 
@@ -37,38 +53,17 @@ class Program:
         rng = random.Random(seed)
         self.seed = seed
         self.futures = rng.randint(1, 4)
+        crowded = rng.random() < 0.4
+        self.simple = rng.choice(CROWDED) if crowded else SIMPLE
         self.workers = [
             [self._operation(rng, depth=0) for _ in range(rng.randint(1, 6))]
-            for _ in range(rng.randint(1, 5))
+            for _ in range(rng.randint(1, 12 if crowded else 5))
         ]
 
     def _operation(self, rng: random.Random, depth: int) -> Operation:
-        simple = (
-            "sleep0",
-            "await_future",
-            "set_result",
-            "set_exception",
-            "cancel_future",
-            "cancel_worker",
-            "await_worker",
-            "done_callback",
-            "remove_callback",
-            "call_soon",
-            "uncancel",
-            "event_wait",
-            "event_set",
-            "put",
-            "get",
-            "raise",
-            "return",
-            "yield_garbage",
-            "context",
-            "suppress_cancel",
-        )
-        nested = ("gather", "shield", "timeout", "wait_for", "group", "wait", "child", "nested")
-        kind = rng.choice(simple if depth > 2 or rng.random() < 0.6 else nested)
+        kind = rng.choice(self.simple if depth > 2 or rng.random() < 0.6 else NESTED)
         number = rng.randrange(8)
-        if kind in nested:
+        if kind in NESTED:
             inner = [self._operation(rng, depth + 1) for _ in range(rng.randint(1, 3))]
             return (kind, number, inner, rng.random() < 0.5)
         return (kind, number)
@@ -84,6 +79,9 @@ class Run:
         self.futures = [self.loop.create_future() for _ in range(program.futures)]
         self.event = asyncio.Event()
         self.queue: asyncio.Queue[int] = asyncio.Queue(2)
+        self.lock = asyncio.Lock()
+        self.semaphore = asyncio.Semaphore(2)
+        self.condition = asyncio.Condition()
         self.workers: list[asyncio.Task[Any]] = []
         self.callbacks: list[Callable[[Any], None]] = []
         self.children = 0
@@ -201,7 +199,31 @@ class Run:
         await self.queue.put(number)
 
     async def do_get(self, number: int) -> int:
-        return await self.queue.get()
+        taken = await self.queue.get()
+        self.queue.task_done()
+        return taken
+
+    async def do_join(self, number: int) -> None:
+        await self.queue.join()
+
+    async def do_lock(self, number: int) -> None:
+        async with self.lock:
+            self.log(plain(self.lock))
+            await self.do_sleep0(number)
+
+    async def do_semaphore(self, number: int) -> None:
+        async with self.semaphore:
+            self.log(plain(self.semaphore))
+            await self.do_sleep0(number)
+
+    async def do_condition_wait(self, number: int) -> None:
+        async with self.condition:
+            await self.condition.wait()
+            self.log("notified", self.condition.locked())
+
+    async def do_notify(self, number: int) -> None:
+        async with self.condition:
+            self.condition.notify(1 + number % 3)
 
     async def do_raise(self, number: int) -> None:
         raise Failure(number)
@@ -297,6 +319,8 @@ class Run:
             self.trace.append(f"worker {number}: {outcome(worker)}")
         for number, future in enumerate(self.futures):
             self.trace.append(f"future {number}: {outcome(future)}")
+        for each in (self.event, self.queue, self.lock, self.semaphore, self.condition):
+            self.trace.append(plain(each))
         return self.trace
 
 
@@ -318,6 +342,11 @@ class Yields:
 
     def __await__(self) -> Any:
         return (yield self.what)
+
+
+def plain(primitive: object) -> str:
+    """Its state: the value, those that wait, whether it is locked."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(primitive))
 
 
 def describe(value: object) -> str:

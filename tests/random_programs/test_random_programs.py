@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent / "run.py"
-COUNT = 300
+COUNT = 1000
 
 
 @pytest.mark.parametrize(
