@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -40,7 +39,7 @@ from benchmarks import (  # noqa: E402
     threads,
 )
 from benchmarks.__main__ import main  # noqa: E402
-from benchmarks.loops import BY_NAME, CEILINGS, LOOPS, Loop  # noqa: E402
+from benchmarks.loops import BY_NAME, CEILINGS, LOOPS  # noqa: E402
 from benchmarks.stats import (  # noqa: E402
     Ratio,
     claim,
@@ -249,17 +248,6 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["runs.json"]
 
 
-def test_a_file_from_before_the_allocator_was_set_still_loads(tmp_path: Path) -> None:
-    results.save(tmp_path / "runs.json", [a_run()])
-    document = json.loads((tmp_path / "runs.json").read_text())
-    for name in ("allocator", "layouts", "until", "max_rounds", "gil"):
-        del document["runs"][0][name]
-    (tmp_path / "runs.json").write_text(json.dumps(document))
-    (run,) = results.load(tmp_path / "runs.json")
-    assert run == a_run()
-    assert (run.allocator, run.layouts, run.until, run.gil) == ({}, 0, 0, "")
-
-
 def test_a_counter_that_some_rounds_lack_is_left_out(tmp_path: Path) -> None:
     run = a_run()
     run.samples["protocol-1k-x10"]["goloop"][0]["instructions"] = 600_000.0
@@ -463,15 +451,6 @@ def test_the_page_has_each_figure_in_its_table(write: Write) -> None:
     assert "Protocol echo" not in part(page, "### Where goloop is behind")
 
 
-def test_the_page_has_no_table_of_what_was_not_measured(write: Write) -> None:
-    page = write(a_run())
-    assert row(part(page, NETWORK), "protocol-1k-x10")[:4] == ["100k", "120k", "1.20×", "0.96×"]
-    headings = {where for where, *_ in ROWS} | {"What was not measured", "no time left"}
-    assert {where for where in headings if where in page} == {
-        NETWORK, report.COSTS, "### Operations of the loop",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("changed", "sentence", "warns"),
     [
@@ -502,13 +481,6 @@ def test_a_ratio_of_loops_is_of_one_run(write: Write) -> None:
     newer.date = "2026-01-02 00:00:00"
     del newer.samples["loops-sleep-x1"]
     assert row(write(a_free_threaded_run(), newer), SLEEPS)[:3] == ["1.00M", "1.90M", "–"]
-
-
-def test_without_a_run_there_is_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "DOCS", tmp_path)
-    with pytest.raises(ValueError, match="nothing has been measured"):
-        report.write(tmp_path / "results")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_terminal_summary_has_every_loop_that_ran() -> None:
@@ -601,12 +573,6 @@ def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
     assert cases.BY_NAME["protocol-10k-x10"] not in usual
     with pytest.raises(ValueError, match="no case is called 'nothing'"):
         cases.select(["nothing"])
-
-
-def test_loops_take_part_only_in_cases_that_exist() -> None:
-    for loop in LOOPS:
-        assert cases.select(loop.cases)
-        assert loop.variant_of in ("", *BY_NAME)
 
 
 @pytest.fixture
@@ -769,14 +735,6 @@ def test_a_server_that_dies_is_a_failure_with_its_last_words(
     assert run.errors["protocol-1k-x1"]["asyncio"] == (
         "the server exited with status 1: out of luck"
     )
-
-
-@needs_compiler
-def test_a_loop_that_is_not_installed_says_so() -> None:
-    measuring = a_runner()
-    absent = Loop("absent", "no_such_loop:new_event_loop", ("no_such_loop",))
-    run = measuring.new_run([absent], "a test", ())
-    assert run.loops["absent"]["error"].startswith("no_such_loop is not installed")
 
 
 # ---- the load generators ---------------------------------------------------------------
@@ -1101,14 +1059,6 @@ def test_a_job_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) 
     assert threading.active_count() == before
 
 
-def test_a_loop_that_can_not_be_made_keeps_no_other_waiting() -> None:
-    def absent() -> NoReturn:
-        raise OSError("no more loops")
-
-    with pytest.raises(OSError, match="no more loops"):
-        threads.main(absent, "loops-sleep", 2, 0, 0.01)
-
-
 @needs_compiler
 def test_a_process_that_crashes_is_said_to_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
@@ -1173,13 +1123,3 @@ def test_measured_processes_get_no_tuning_from_outside(monkeypatch: pytest.Monke
 def test_paths_are_cut_from_what_is_reported() -> None:
     assert runner.without_paths("No file /home/x/lib/a.so, see a/b") == "No file a.so, see a/b"
     assert runner.without_paths("at 10 messages/s") == "at 10 messages/s"
-
-
-def test_the_command_line_lists_cases_and_refuses_unknown_ones(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["list"]) == 0
-    assert "call-soon-chain" in capsys.readouterr().out
-    assert main(["run", "--cases", "nothing", "--no-save"]) == 1
-    assert "no case is called 'nothing'" in capsys.readouterr().err
-    assert main(["run", "--rounds", "0", "--no-save"]) == 1
