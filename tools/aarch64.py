@@ -106,12 +106,7 @@ def _go_test(emulator: str, folder: Path, package: str) -> bool:
     cross = {"GOOS": "linux", "GOARCH": "arm64", "CGO_ENABLED": "0"}
     build = ["go", "test", "-c", "-o", str(program), f"./{package}"]
     run(build, env={**environments.go_environment(), **cross})
-    try:
-        run([emulator, program, "-test.timeout=120s"], cwd=ROOT / package)
-    except Failed as reason:
-        say(str(reason))
-        return False
-    return True
+    return environments.passes([emulator, program, "-test.timeout=120s"], cwd=ROOT / package)
 
 
 def _installed(folder: Path, base: Interpreter) -> Path:

@@ -20,7 +20,7 @@ import docs
 import environments
 import sanitizers
 import wheels
-from environments import BUILD, ROOT, Environment, Failed, Skipped, run, say
+from environments import BUILD, ROOT, Environment, Failed, Skipped, say
 
 # Runs without installing; its modules are pinned by this version's own go.mod.
 STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
@@ -42,14 +42,8 @@ def built() -> Environment:
     return made
 
 
-def _passes(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> bool:
-    made_env = env if env is not None else tooling().variables()
-    try:
-        run(command, env=made_env, cwd=cwd)
-    except Failed as reason:
-        say(str(reason))
-        return False
-    return True
+def _passes(*command: str | Path, env: dict[str, str] | None = None) -> bool:
+    return environments.passes(command, env=tooling().variables() if env is None else env)
 
 
 # ---- Python -------------------------------------------------------------------
@@ -226,7 +220,7 @@ def asan() -> bool:
     )
     tests = [*environments.workers(), *NOT_FORKING]
     tests += [f"--ignore=tests/{name}" for name in NOT_SANITIZED]
-    return _sanitized_tests(made, env, BUILD / "asan", tests)
+    return environments.pytest_passes(made, tests, env=env, cwd=BUILD / "asan")
 
 
 def tsan() -> bool:
@@ -245,7 +239,9 @@ def tsan() -> bool:
         GOLOOP_TEST_LOOPS_SECONDS=seconds,
     )
     tests = ["tests/threads", *environments.workers(), *NOT_FORKING]
-    passed = _sanitized_tests(made, env, BUILD / "tsan", tests, lambda: sanitizers.races(reports))
+    passed = environments.pytest_passes(
+        made, tests, env=env, cwd=BUILD / "tsan", hopeless=lambda: sanitizers.races(reports)
+    )
     races = sanitizers.races(reports)
     for race in races:
         print(race.text, flush=True)
@@ -254,24 +250,6 @@ def tsan() -> bool:
     for race in races:
         print(f"{race.seen:6}  {race.places}", flush=True)
     return passed and not races
-
-
-def _sanitized_tests(
-    made: Environment,
-    env: dict[str, str],
-    tree: Path,
-    tests: list[str],
-    hopeless: Callable[[], object] = bool,
-) -> bool:
-    cache = made.home / "pytest-cache"
-    pytest = ["-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
-    if _passes(made.python, *pytest, "--cache-clear", *tests, env=env, cwd=tree):
-        return True
-    # A few tests are of moments: few failures are tried once more, alone.
-    failed = environments.few_failures(cache)
-    if not failed or hopeless():
-        return False
-    return _passes(made.python, *pytest, *failed, env=env, cwd=tree)
 
 
 def forks() -> bool:

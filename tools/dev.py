@@ -14,7 +14,6 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import MappingProxyType
 
 import checks
@@ -126,10 +125,10 @@ def _test_one(base: Interpreter, *, newest: bool) -> bool:
         return False
 
 
-def go_tests(*flags: str) -> bool:
+def go_tests() -> bool:
     """`go test` on every Go package."""
-    say(" ".join(["go test", *flags, "./..."]))
-    return succeeded(["go", "test", *flags, "./..."], env=environments.go_environment())
+    say("go test ./...")
+    return environments.passes(["go", "test", "./..."], env=environments.go_environment())
 
 
 def python_tests(
@@ -138,36 +137,11 @@ def python_tests(
     without: Sequence[str] = (),
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> bool:
-    """pytest in an environment; no test collected counts as a failure, as pytest has it.
-
-    A few failures are tried once more, alone and one after the other: many tests are of
-    moments in real sockets and processes, and a busy machine misses some.  Where an
-    interpreter crashed nothing is tried again.
-    """
+    """pytest in an environment, with PYTEST_ARGS."""
     say(f"pytest on Python {made.interpreter.tag}")
-    cache = made.home / "pytest-cache"
-    pytest: list[str | Path] = [made.python, "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
-    asked = os.environ.get("PYTEST_ARGS", "").split()
-    env = made.test_variables(**more)
-    first = [*pytest, "--cache-clear", "--durations=10", *environments.workers(), *asked]
-    first += [f"--ignore=tests/{name}" for name in without]
-    if succeeded(first, env=env):
-        return True
-    failed = environments.few_failures(cache)
-    if not failed:
-        return False
-    say(f"Python {made.interpreter.tag}: once more, alone: {', '.join(failed)}")
-    return succeeded([*pytest, *failed], env=env)
-
-
-def succeeded(command: Sequence[str | Path], *, env: dict[str, str]) -> bool:
-    """Runs a program whose failure must not keep later ones from running."""
-    try:
-        run(command, env=env)
-    except Failed as reason:
-        say(str(reason))
-        return False
-    return True
+    asked = ["--durations=10", *environments.workers(), *os.environ.get("PYTEST_ARGS", "").split()]
+    asked += [f"--ignore=tests/{name}" for name in without]
+    return environments.pytest_passes(made, asked, env=made.test_variables(**more))
 
 
 def conclude(target: str, passed: bool) -> None:

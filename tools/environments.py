@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,18 @@ def run(
             print(f"{title}\n{log.read()}", flush=True)
     if status != 0:
         raise Failed(f"{words[0]} ended with {status}")
+
+
+def passes(
+    command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT
+) -> bool:
+    """Runs a program whose failure must not keep later ones from running."""
+    try:
+        run(command, env=env, cwd=cwd)
+    except Failed as reason:
+        say(str(reason))
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -477,6 +489,31 @@ def few_failures(cache: Path) -> list[str]:
 
     failed = sorted(kept("cache/lastfailed", {}))
     return [] if kept("goloop/crashed", "") or len(failed) > FEW else failed
+
+
+def pytest_passes(
+    made: Environment,
+    arguments: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path = ROOT,
+    hopeless: Callable[[], object] = bool,
+) -> bool:
+    """pytest in an environment; no test collected counts as a failure, as pytest has it.
+
+    A few failures are tried once more, alone and one after the other: many tests are of
+    moments in real sockets and processes, and a busy machine misses some.  Where an
+    interpreter crashed, or it is hopeless, nothing is tried again.
+    """
+    cache = made.home / "pytest-cache"
+    pytest = [str(made.python), "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
+    if passes([*pytest, "--cache-clear", *arguments], env=env, cwd=cwd):
+        return True
+    failed = few_failures(cache)
+    if not failed or hopeless():
+        return False
+    say(f"Python {made.interpreter.tag}: once more, alone: {', '.join(failed)}")
+    return passes([*pytest, *failed], env=env, cwd=cwd)
 
 
 def _read(path: Path) -> str | None:
