@@ -24,6 +24,7 @@ from tls_tools import client_context, server_context
 
 import goloop
 from goloop import _core
+from goloop._internal.loop import running
 from goloop._internal.observe import catalogue, metering
 from goloop._internal.observe.metering import Histogram, Metrics
 
@@ -34,15 +35,6 @@ pytestmark = [
 
 PATIENCE = 60.0
 PYBRIDGE = Path(__file__).parents[2] / "pybridge"
-
-
-def run(main: Any) -> Any:
-    """Runs main(loop)."""
-
-    async def body() -> Any:
-        return await main(asyncio.get_running_loop())
-
-    return goloop.run(body())
 
 
 class Counted:
@@ -672,25 +664,19 @@ def test_what_asks_often_leaves_nothing() -> None:
     loop.close()
 
 
-def test_observers_of_exceptions_are_told() -> None:
+def test_observers_of_exceptions_are_told(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
+    handled: list[Any] = []
 
     def observe(loop: Any, context: dict[str, Any]) -> None:
         seen.append((loop, context["message"]))
         raise RuntimeError("an observer must do no harm")
 
-    async def main(loop: Any) -> None:
-        handled: list[Any] = []
-        loop.set_exception_handler(lambda loop, context: handled.append(context))
-        loop.call_exception_handler({"message": "of a test"})
-        assert [context["message"] for context in handled] == ["of a test"]
-        assert seen == [(loop, "of a test")]
-
-    metering.on_exception.append(observe)
-    try:
-        run(main)
-    finally:
-        metering.on_exception.remove(observe)
+    monkeypatch.setattr(running, "on_exception", [observe])
+    loop.set_exception_handler(lambda loop, context: handled.append(context))
+    loop.call_exception_handler({"message": "of a test"})
+    assert [context["message"] for context in handled] == ["of a test"]
+    assert seen == [(loop, "of a test")]
 
 
 def test_the_collection_counter_is_installed_once() -> None:
@@ -705,7 +691,7 @@ def test_the_collection_counter_is_installed_once() -> None:
 
 
 def test_a_handler_that_somebody_put_in_asyncios_place_is_called(
-    monkeypatch: pytest.MonkeyPatch,
+    loop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[Any] = []
     base = asyncio.base_events.BaseEventLoop
@@ -714,8 +700,5 @@ def test_a_handler_that_somebody_put_in_asyncios_place_is_called(
     )
     assert goloop.Loop.call_exception_handler is base.call_exception_handler
 
-    async def main(loop: Any) -> None:
-        loop.call_exception_handler({"message": "of a test"})
-
-    run(main)
+    loop.call_exception_handler({"message": "of a test"})
     assert called == [{"message": "of a test"}]

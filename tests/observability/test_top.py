@@ -63,6 +63,12 @@ def program() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+def top(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """`python -m goloop top arguments`, which goes on."""
+    command = [sys.executable, "-m", "goloop", "top", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+
+
 def refreshes(*arguments: str, **environ: str) -> list[dict[str, Any]]:
     """What `top --json` prints, refresh by refresh."""
     done = goloop("top", "--json", *arguments, **environ)
@@ -238,11 +244,7 @@ goloop.run(main())
     with running(program) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        with subprocess.Popen(
-            [sys.executable, "-m", "goloop", "top", str(process.pid), "--json", "--interval", ".1"],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as watching:
+        with top(process.pid, "--json", "--interval", ".1") as watching:
             assert watching.stdout is not None
             try:
                 for _ in range(3):
@@ -372,12 +374,9 @@ goloop.run(main())
 
 
 def test_what_the_monitor_knows_is_shown_while_the_gil_is_held() -> None:
-    command = [sys.executable, "-m", "goloop", "top", "--json", "--interval", "0.3"]
     with running(HELD) as process:
         assert process.stdin is not None
-        with subprocess.Popen(
-            [*command, str(process.pid)], stdout=subprocess.PIPE, text=True
-        ) as watching:
+        with top("--json", "--interval", "0.3", process.pid) as watching:
             assert watching.stdout is not None
             try:
                 lines = iter(watching.stdout.readline, "")
@@ -476,24 +475,19 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
 
 
 def test_a_reader_that_goes_ends_it_quietly(program: subprocess.Popen[str]) -> None:
-    command = [sys.executable, "-m", "goloop", "top", str(program.pid), "--interval", "0.1"]
     env = {**os.environ, "PYTHONUNBUFFERED": ""}
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    words = (program.pid, "--interval", "0.1")
+    with top(*words, env=env, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == ""
         assert process.wait(60) == 0
 
 
 def test_a_program_that_ends_ends_it(program: subprocess.Popen[str]) -> None:
-    command = [sys.executable, "-m", "goloop", "top", str(program.pid), "--interval", "0.1"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with top(program.pid, "--interval", "0.1", stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         program.kill()
@@ -738,6 +732,11 @@ class Tmux:
         """The screen of top with the first answer."""
         self.until_shown(r"iterations/s(?s:.*)^q quit")
 
+    def quit(self, shown: str = "^status=0$") -> None:
+        """Ends top, whose status is shown then."""
+        self.keys("q")
+        self.until_shown(shown)
+
     def fact(self, name: str) -> str:
         return self.do("display-message", "-p", f"#{{{name}}}").strip()
 
@@ -778,8 +777,7 @@ def test_the_screen_shows_the_program_and_gives_the_terminal_back(
     assert screen.fact("wrap_flag") == "0"
     # Those that stand longest come first, and the one that moves last.
     screen.until(lambda: order(screen)[-2:].count("moves") == 1 and len(order(screen)) == 6)
-    screen.keys("q")
-    screen.until_shown("^status=0$")
+    screen.quit()
     assert screen.text().startswith(before.rstrip())
     assert screen.fact("alternate_on") == "0"
     assert screen.fact("cursor_flag") == "1"
@@ -814,8 +812,7 @@ def test_keys_change_the_order_and_pause(screen: Tmux, program: subprocess.Popen
     screen.keys("p")
     screen.until_shown("p pause   s order: time at the same line$")
     screen.until(lambda: screen.text().splitlines()[1:4] != paused.splitlines()[1:4])
-    screen.keys("q")
-    screen.until_shown("^status=0$")
+    screen.quit()
 
 
 def test_another_size_is_honoured_at_once(screen: Tmux, program: subprocess.Popen[str]) -> None:
@@ -833,8 +830,7 @@ def test_another_size_is_honoured_at_once(screen: Tmux, program: subprocess.Pope
             return whole and terminal.width(head) == columns and f"pid {program.pid}" in head
 
         screen.until(drawn)
-    screen.keys("q")
-    screen.until_shown("^status=0$")
+    screen.quit()
 
 
 @pytest.mark.parametrize(
@@ -938,8 +934,7 @@ def test_colours_are_left_out_where_they_are_not_wanted(
     screen.top(str(program.pid))
     screen.until_drawn()
     assert "\x1b[" in screen.text("-e")
-    screen.keys("q")
-    screen.until_shown("^status=0$")
+    screen.quit()
     screen.top(str(program.pid), environ="NO_COLOR=1", then="echo second=$?")
     screen.until_drawn()
     assert "\x1b[" not in screen.text("-e")
@@ -966,8 +961,7 @@ def test_silence_is_shown_and_ends_when_the_program_goes_on(
     screen.until_shown("s order: age$")
     program.send_signal(signal.SIGCONT)
     screen.until(lambda: "no answer" not in screen.text())
-    screen.keys("q")
-    screen.until_shown("^status=0$")
+    screen.quit()
 
 
 @linux_only
@@ -985,8 +979,7 @@ def test_the_screen_of_all_follows_those_that_come_and_go(
             screen.until_shown(rf"^{pid} +\S+( m?s)? +Task-1 +worker <string>:7")
     screen.until(lambda: not any(re.search(rf"\b{pid}\b", screen.text()) for pid in pids))
     assert f"pid {program.pid}" in screen.text()
-    screen.keys("q")
-    screen.until_shown("^status=0$")
+    screen.quit()
 
 
 def test_without_a_keyboard_it_is_ended_by_signals(

@@ -35,7 +35,7 @@ class Replaced:
         self.arguments: list[tuple[Any, ...]] = []
         self.way, self.cls, self.name = way, cls, name
         self.original: Any = getattr(cls, name)
-        self._patch = monkeypatch
+        self._in_class(monkeypatch)
 
     def method(self, bound: Any) -> Callable[..., Any]:
         def replacement(*args: Any, **kwargs: Any) -> Any:
@@ -45,15 +45,15 @@ class Replaced:
 
         return replacement
 
-    def in_class(self) -> None:
+    def _in_class(self, patch: pytest.MonkeyPatch) -> None:
         """What is put into the class itself."""
         method = self.method
         if self.way == "class":
-            self._patch.setattr(
+            patch.setattr(
                 self.cls, self.name, lambda o, *args, **kwargs: method(o)(*args, **kwargs)
             )
         elif self.way == "property":
-            self._patch.setattr(self.cls, self.name, property(method))
+            patch.setattr(self.cls, self.name, property(method))
 
     def subclass(self) -> Any:
         """The class that objects are made of: its own, or one derived from it."""
@@ -124,7 +124,6 @@ async def test_a_method_of_an_ssl_object(
     server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=server_context())
     address = server.sockets[0].getsockname()
     replaced = Replaced(monkeypatch, way, ssl.SSLObject, name)
-    replaced.in_class()
     context = replacing_context(replaced)
     reader, writer = await asyncio.open_connection(
         *address, ssl=context, server_hostname="localhost"
@@ -163,7 +162,6 @@ async def test_a_handshake_that_refuses_the_peer_ends_the_connection(
         raise ssl.SSLCertVerificationError("not the pinned one")
 
     replaced.original = refuse
-    replaced.in_class()
     address, context = server.sockets[0].getsockname(), replacing_context(replaced)
     with pytest.raises(ssl.SSLCertVerificationError, match="not the pinned one"):
         await asyncio.open_connection(*address, ssl=context, server_hostname="localhost")
@@ -253,7 +251,6 @@ async def test_a_method_of_a_socket_in_sock_methods(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str, way: str
 ) -> None:
     replaced = Replaced(monkeypatch, way, socket.socket, name)
-    replaced.in_class()
     a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     b.setblocking(False)
     with contextlib.closing(as_replaced(replaced, a)) as a, b:  # type: ignore[assignment]
@@ -293,7 +290,6 @@ async def test_a_method_of_a_socket_that_connects(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, listener: socket.socket, name: str, way: str
 ) -> None:
     replaced = Replaced(monkeypatch, way, socket.socket, name)
-    replaced.in_class()
     address = listener.getsockname()
     server = as_replaced(replaced, listener.dup())
     client = as_replaced(replaced, socket.socket())
@@ -345,7 +341,6 @@ async def test_a_method_of_a_socket_in_a_stream(
     if name == "sendmsg" and sys.version_info < (3, 12):
         pytest.skip("before Python 3.12 asyncio's writelines() calls send()")
     replaced = Replaced(monkeypatch, way, socket.socket, name)
-    replaced.in_class()
     a, b = tcp_pair()
     factory = BufferedLines if name == "recv_into" else Lines
     transport, protocol = await loop.create_connection(factory, sock=as_replaced(replaced, a))
@@ -379,7 +374,6 @@ async def test_a_method_of_a_socket_in_a_datagram_endpoint(
             self.got.set_result(data)
 
     replaced = Replaced(monkeypatch, way, socket.socket, name)
-    replaced.in_class()
     with socket.socket(type=socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
         sock = socket.socket(type=socket.SOCK_DGRAM)
@@ -403,7 +397,6 @@ async def test_a_method_of_a_listening_socket(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, listener: socket.socket, name: str, way: str
 ) -> None:
     replaced = Replaced(monkeypatch, way, socket.socket, name)
-    replaced.in_class()
     sock = as_replaced(replaced, listener.dup())
     server = await asyncio.start_server(echo, sock=sock)
     for _ in range(2):
@@ -436,7 +429,6 @@ async def test_a_method_of_all_sockets_in_accepted_connections(
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
     address = server.sockets[0].getsockname()
     replaced = Replaced(monkeypatch, way, socket.socket, name)
-    replaced.in_class()  # while it listens
 
     def client() -> bytes:
         with contextlib.closing(_socket.socket()) as raw:
@@ -477,7 +469,6 @@ def test_a_method_of_the_loop(
     probe = loop_factory()
     probe.close()
     replaced = Replaced(monkeypatch, way, type(probe), name)
-    replaced.in_class()
     loop = replaced.instance(replaced.subclass()())
     try:
         loop.run_until_complete(exercise_loop(loop, replaced, name))
@@ -588,7 +579,6 @@ async def test_a_method_of_handles(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, cls: type, name: str, way: str
 ) -> None:
     replaced = Replaced(monkeypatch, way, cls, name)
-    replaced.in_class()
     ran: list[int] = []
     done = loop.create_future()
     for number in range(2):
@@ -639,7 +629,6 @@ async def test_the_write_of_a_transport_below_tls(
     def change(transport: Any) -> Any:
         nonlocal replaced
         replaced = Replaced(monkeypatch, way, type(transport), "write")
-        replaced.in_class()
         return replaced.instance(transport)
 
     over, reader, server = await start_tls(loop, listener, change)
@@ -655,7 +644,6 @@ async def test_the_write_of_a_transport_of_tls(
 ) -> None:
     """No subclass and no wrapper: the protocol of TLS makes it, and calls none of it."""
     replaced = Replaced(monkeypatch, way, sslproto._SSLProtocolTransport, "write")
-    replaced.in_class()
     over, reader, server = await start_tls(loop, listener, lambda transport: transport)
     replaced.instance(over)
     await ask_over(over, reader, server)
