@@ -2,8 +2,8 @@
 
 A handshake computes for a few hundred microseconds. Where two hundred clients come at once, doing
 all that there is to do in one iteration makes every timer and every other connection wait for all
-of them. So the handshakes of an iteration get a share of time: LEAST, and while one waits as much
-as the iteration before took outside of them (SHARE), where that is more. While none waits nothing
+of them. So the handshakes of an iteration get a share of time: LEAST, and while one waits twice
+what the iteration before took outside of them (SHARE), where that is more. While none waits nothing
 is scheduled, so a few clients cost a loop no callback. A loop whose iterations are long thus gives
 them more, and they wait for no more iterations than elsewhere. One is always done.
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Of the time that an iteration takes otherwise, and in seconds.
-SHARE = 1.0
+SHARE = 2.0
 LEAST = 0.0005
 
 ANSWERED, FRESH, SLOW = range(3)
