@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import ended
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -711,13 +712,7 @@ def test_the_installed_goloop_is_measured(tmp_path: Path) -> None:
     installed.write_text("from asyncio import new_event_loop")
     program = FINDER.format(file=str(installed)) + child.LAUNCH
     asked = ["describe", "goloop=goloop:new_event_loop="]
-    done = subprocess.run(
-        [sys.executable, "-S", "-P", "-c", program, str(ROOT), *asked],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    done = ended.python("-S", "-P", "-c", program, ROOT, *asked, cwd=ROOT, apart=True)
     described = json.loads(done.stdout)["loops"]["goloop"]
     assert described["class"].startswith("asyncio."), described
 

@@ -12,7 +12,6 @@ import importlib.util
 import os
 import re
 import shlex
-import subprocess
 import sys
 import sysconfig
 import unicodedata
@@ -20,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import ended
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,24 +92,12 @@ def test_the_documented_program_runs(program: str, tmp_path: Path) -> None:
         assert name.partition(".")[0] not in ("goloop", *sys.stdlib_module_names), name
         pytest.skip(f"{name} is not installed")
     (tmp_path / "program.py").write_text(program)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-W", "error::ResourceWarning"),
-            # From 3.12 on, of every fork beside threads; docs/troubleshooting.md says so.
-            *("-W", "ignore:This process:DeprecationWarning"),
-            "program.py",
-        ],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "Traceback" not in said
-    assert "Warning" not in said, said
+    # From 3.12 on, of every fork beside threads; docs/troubleshooting.md says so.
+    options = ["-W", "error::ResourceWarning", "-W", "ignore:This process:DeprecationWarning"]
+    done = ended.python(*options, "program.py", cwd=tmp_path, limit=60)
+    assert done.returncode == 0, done.stdout
+    assert "Traceback" not in done.stdout
+    assert "Warning" not in done.stdout, done.stdout
 
 
 def test_a_missing_package_is_noticed() -> None:
@@ -224,15 +212,9 @@ def commands(block: str) -> Iterator[list[str]]:
 
 
 def run(*arguments: str) -> str:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout
+    done = ended.python(*arguments, cwd=ROOT, limit=60, apart=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def make_targets() -> set[str]:
@@ -282,15 +264,8 @@ def test_start_shows_what_one_sees(tmp_path: Path) -> None:
     ]
     assert [words[-1] for words, _ in shown] == ["hello.py", "plain.py", "plain.py"]
     for words, output in shown:
-        done = subprocess.run(
-            [sys.executable, *words[1:]],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert done.stdout == output
+        done = ended.python(*words[1:], cwd=tmp_path, limit=60, apart=True)
+        assert (done.returncode, done.stdout) == (0, output), done.stderr
 
 
 # ---- the table of methods ---------------------------------------------------------------

@@ -20,6 +20,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import ended
 import pytest
 
 import goloop
@@ -48,17 +49,8 @@ def toolchain(monkeypatch):
 
 def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs this interpreter; what it prints on both streams is in stdout."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(BACKEND), **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    environment.setdefault("PYTHONPATH", str(BACKEND))
+    return ended.python(*arguments, cwd=cwd, limit=600, **environment)
 
 
 def succeeds(*arguments: str, cwd: Path, **environment: str) -> None:
