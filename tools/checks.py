@@ -160,13 +160,16 @@ def rooms() -> bool:
 
 
 def units() -> bool:
-    """Each file of the extension compiles alone, with and without a GIL, and all of them link."""
+    """Each file of the extension compiles alone, for the newest and no GIL too, and all link."""
     units: list[str | Path] = [tooling().python, "tools/units.py"]
     question = "import sysconfig; print(sysconfig.get_paths()['include'])"
     passed = _passes(*units)
-    for base in [each for each in environments.all_interpreters() if each.free_threaded][-1:]:
-        include = subprocess.check_output([base.program, "-c", question], text=True).strip()
-        passed = _passes(*units, "pybridge/core", include) and passed
+    found = environments.all_interpreters()
+    others = [each for each in found if each.free_threaded][-1:] + found[-1:]
+    for base in others:
+        if base != environments.default_interpreter():
+            include = subprocess.check_output([base.program, "-c", question], text=True).strip()
+            passed = _passes(*units, "pybridge/core", include) and passed
     return passed
 
 
