@@ -16,13 +16,12 @@ from tls_tools import Peer, client_context, server_context
 Loop = asyncio.AbstractEventLoop
 
 
-@pytest.fixture
-def goloops(loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio ends with APPLICATION_DATA_AFTER_CLOSE_NOTIFY, or loses data")
+goloops = pytest.mark.goloop_only(
+    "asyncio ends with APPLICATION_DATA_AFTER_CLOSE_NOTIFY, or loses data"
+)
 
 
-@pytest.mark.usefixtures("goloops")
+@goloops
 @by_role
 async def test_what_the_peer_sends_after_our_end_is_discarded(loop: Loop, role: str) -> None:
     def peer_does(peer: Peer) -> bytes:
@@ -40,7 +39,7 @@ async def test_what_the_peer_sends_after_our_end_is_discarded(loop: Loop, role: 
     assert not protocol.data
 
 
-@pytest.mark.usefixtures("goloops")
+@goloops
 @by_role
 async def test_a_peer_that_never_stops_sending_is_cut_off(loop: Loop, role: str) -> None:
     """Long before the time for the end of TLS is over: each record costs its decryption."""
@@ -60,7 +59,7 @@ async def test_a_peer_that_never_stops_sending_is_cut_off(loop: Loop, role: str)
     assert sent < 100 << 20
 
 
-@pytest.mark.usefixtures("goloops")
+@goloops
 @by_role
 @pytest.mark.parametrize("unread", [100, 1_000_000])
 async def test_close_ends_though_reading_is_paused_and_data_waits(
@@ -87,7 +86,7 @@ async def test_close_ends_though_reading_is_paused_and_data_waits(
     assert await working == b"last"
 
 
-@pytest.mark.usefixtures("goloops")
+@goloops
 @by_role
 async def test_all_is_sent_though_the_peer_has_ended_its_side(loop: Loop, role: str) -> None:
     """More than the high-water mark of the connection below: it has to be waited for."""

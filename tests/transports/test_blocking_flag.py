@@ -27,10 +27,7 @@ WRITES: dict[str, Callable[[Any], None]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _goloop_only(loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio's send() and recv() wait")
+pytestmark = pytest.mark.goloop_only("asyncio's send() and recv() wait")
 
 
 @pytest.mark.parametrize("write", WRITES)

@@ -17,10 +17,7 @@ from tls_tools import client_context, server_context
 Loop = asyncio.AbstractEventLoop
 
 
-@pytest.fixture
-def goloops(loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio serves subclasses of BufferedProtocol alone")
+goloops = pytest.mark.goloop_only("asyncio serves subclasses of BufferedProtocol alone")
 
 
 class Methods:
@@ -60,7 +57,7 @@ class Based(Methods, asyncio.BaseProtocol):
 PAYLOAD = os.urandom(50_000)
 
 
-@pytest.mark.usefixtures("goloops")
+@goloops
 @pytest.mark.parametrize("kind", [Methods, Based])
 async def test_it_gets_a_streams_bytes(loop: Loop, kind: type[Methods]) -> None:
     near, far = tcp_pair()
@@ -73,7 +70,7 @@ async def test_it_gets_a_streams_bytes(loop: Loop, kind: type[Methods]) -> None:
     assert protocol.data == PAYLOAD
 
 
-@pytest.mark.usefixtures("goloops")
+@goloops
 async def test_it_is_served_after_set_protocol(loop: Loop) -> None:
     near, far = tcp_pair()
     first = Recorder()
@@ -92,7 +89,7 @@ async def test_it_is_served_after_set_protocol(loop: Loop) -> None:
     await third.lost
 
 
-@pytest.mark.usefixtures("goloops")
+@goloops
 @pytest.mark.parametrize("start", [False, True], ids=["ssl", "start_tls"])
 async def test_it_gets_what_tls_has_decrypted(loop: Loop, start: bool) -> None:
     accepted = Recorder()
@@ -148,7 +145,7 @@ async def test_data_received_comes_first(loop: Loop) -> None:
     assert protocol.data == b"received both"
 
 
-@pytest.mark.usefixtures("goloops")
+@goloops
 async def test_what_its_class_raises_when_it_is_asked_is_the_constructors(loop: Loop) -> None:
     class Odd(Methods):
         @property

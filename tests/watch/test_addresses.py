@@ -144,39 +144,39 @@ async def compare(loop: Loop, host: Any, port: Any, **kwargs: Any) -> str | None
     return f"getaddrinfo({host!r}, {port!r}, {kwargs}): {got!r} instead of {wanted!r}"
 
 
-@pytest.fixture
-def grid(loop: Loop, loop_name: str) -> Loop:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio asks the socket module itself, in a thread")
-    return loop
+compared = pytest.mark.goloop_only("asyncio asks the socket module itself, in a thread")
 
 
-async def test_every_host_gives_the_socket_modules_answer(grid: Loop) -> None:
-    differences = [await compare(grid, host, 80, type=socket.SOCK_STREAM) for host in HOSTS]
+@compared
+async def test_every_host_gives_the_socket_modules_answer(loop: Loop) -> None:
+    differences = [await compare(loop, host, 80, type=socket.SOCK_STREAM) for host in HOSTS]
     assert [text for text in differences if text] == []
 
 
-async def test_every_port_gives_the_socket_modules_answer(grid: Loop) -> None:
+@compared
+async def test_every_port_gives_the_socket_modules_answer(loop: Loop) -> None:
     differences = [
-        await compare(grid, host, port, type=socket.SOCK_STREAM)
+        await compare(loop, host, port, type=socket.SOCK_STREAM)
         for host, port in itertools.product(LITERALS, PORTS)
     ]
     assert [text for text in differences if text] == []
 
 
-async def test_families_types_and_flags_give_the_socket_modules_answer(grid: Loop) -> None:
+@compared
+async def test_families_types_and_flags_give_the_socket_modules_answer(loop: Loop) -> None:
     differences = [
-        await compare(grid, host, 80, family=family, type=kind, flags=flags)
+        await compare(loop, host, 80, family=family, type=kind, flags=flags)
         for family, kind, flags in itertools.product(FAMILIES, TYPES, FLAGS)
         for host in hosts_for(flags)
     ]
     assert [text for text in differences if text] == []
 
 
-async def test_ports_types_protos_and_flags_give_the_socket_modules_answer(grid: Loop) -> None:
+@compared
+async def test_ports_types_protos_and_flags_give_the_socket_modules_answer(loop: Loop) -> None:
     hosts = ["127.0.0.1", "::1", None, f"fe80::1%{INTERFACE}"]
     differences = [
-        await compare(grid, host, port, type=kind, proto=proto, flags=flags)
+        await compare(loop, host, port, type=kind, proto=proto, flags=flags)
         for host, port, kind, proto, flags in itertools.product(hosts, PORTS, TYPES, PROTOS, FLAGS)
     ]
     assert [text for text in differences if text] == []

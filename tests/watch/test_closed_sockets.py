@@ -22,10 +22,7 @@ from protocols import Recorder, turns, until
 Loop = asyncio.AbstractEventLoop
 
 
-@pytest.fixture
-def ends(loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip("asyncio waits for ever")
+ends = pytest.mark.goloop_only("asyncio waits for ever")
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -62,7 +59,7 @@ async def closed(waiting: asyncio.Task[Any]) -> None:
     assert caught.value.errno == errno.EBADF
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_call_ends_when_its_socket_is_closed(loop: Loop, call: str, debug: bool) -> None:
@@ -77,7 +74,7 @@ async def test_a_call_ends_when_its_socket_is_closed(loop: Loop, call: str, debu
     far.close()
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 async def test_sock_accept_ends_when_its_socket_is_closed(loop: Loop) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
@@ -87,7 +84,7 @@ async def test_sock_accept_ends_when_its_socket_is_closed(loop: Loop) -> None:
     await closed(waiting)
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 async def test_sock_connect_ends_when_its_socket_is_closed(loop: Loop) -> None:
     listening, clients = full_listener()
     sock = socket.socket()
@@ -101,7 +98,7 @@ async def test_sock_connect_ends_when_its_socket_is_closed(loop: Loop) -> None:
         each.close()
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 async def test_both_directions_end(loop: Loop) -> None:
     near, far = pair()
     sending = asyncio.ensure_future(loop.sock_sendall(near, bytes(10_000_000)))
@@ -113,7 +110,7 @@ async def test_both_directions_end(loop: Loop) -> None:
     far.close()
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 async def test_a_close_in_another_thread_ends_the_call(loop: Loop) -> None:
     near, far = pair()
     waiting = asyncio.ensure_future(loop.sock_recv(near, 10))
@@ -125,7 +122,7 @@ async def test_a_close_in_another_thread_ends_the_call(loop: Loop) -> None:
     far.close()
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 async def test_the_numbers_next_owner_has_nothing_of_it(loop: Loop) -> None:
     near, far = pair()
     waiting = asyncio.ensure_future(loop.sock_recv(near, 10))
@@ -157,7 +154,7 @@ async def test_a_file_over_the_socket_keeps_it_open(loop: Loop) -> None:
     far.close()
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 async def test_the_last_files_end_ends_the_call(loop: Loop) -> None:
     near, far = pair()
     waiting = asyncio.ensure_future(loop.sock_recv(near, 10))
@@ -218,7 +215,7 @@ async def test_a_transport_over_a_socket_that_was_waited_for_keeps_it_open(loop:
     assert near.fileno() == -1
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 async def test_the_count_of_users_is_an_int(loop: Loop) -> None:
     near, far = pair()
     waiting = asyncio.ensure_future(loop.sock_recv(near, 10))
@@ -236,7 +233,7 @@ async def test_the_count_of_users_is_an_int(loop: Loop) -> None:
     far.close()
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 def test_a_loop_that_was_closed_is_left_alone(loop_factory: Any) -> None:
     loop = loop_factory()
     near, far = pair()
@@ -254,7 +251,7 @@ def test_a_loop_that_was_closed_is_left_alone(loop_factory: Any) -> None:
     del waiting
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
     """Told by a weak reference to the loop, which nobody has any more."""
     loop = loop_factory()
@@ -282,7 +279,7 @@ def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
     far.close()
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loop: Loop) -> None:
     """Another thread closes it between the call that was refused and the wait."""
     from goloop._internal.loop.closing import Users
@@ -296,7 +293,7 @@ async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loo
     far.close()
 
 
-@pytest.mark.usefixtures("ends")
+@ends
 def test_a_user_that_another_thread_counts_meanwhile_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
