@@ -297,56 +297,65 @@ iterate(gl_loop *loop)
     return 0;
 }
 
-static PyObject *
-loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
+/* The loop is this thread's now, and the first iteration polls. */
+static void
+run_begins(gl_loop *self)
 {
-    if (gl_loop_check_usable(self) < 0)
-        return NULL;
-    if (self->running) {
-        PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
-        return NULL;
-    }
-    const char *message = gl_library_run_begins();
-    if (message != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, message);
-        return NULL;
-    }
     GL_WRITE(self->running, PyThread_get_thread_ident());
-    /* Python's set-up has noted the thread already; a bare _run() has not. */
-    unsigned long outer = self->thread_id;
     GL_WRITE(self->thread_id, self->running);
-    self->since_poll = GL_POLL_EVERY; /* the first iteration polls */
+    self->since_poll = GL_POLL_EVERY;
     GL_WRITE(self->shared->now, gl_monotonic_ns());
     self->shared->flags |= GL_LOOK;
     self->ready.probed_at = GL_PROBE_NONE; /* nothing waited because time was short */
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);
     gl_awake(self);
-    int r;
-    do {
-        r = iterate(self);
-    } while (r == 0 && !GL_READ(self->stopping));
+}
+
+/* It is nobody's.  -1 where telling of a blocked iteration has raised. */
+static int
+run_ends(gl_loop *self, unsigned long thread_before)
+{
     if (self->lingering)
         gl_current_flush(self);
     gl_ready_track_kept(&self->ready);
-    GL_WRITE(self->thread_id, outer);
+    GL_WRITE(self->thread_id, thread_before);
     GL_WRITE(self->running, 0);
 #ifdef GL_FREE_THREADED
     gl_inbox_settle(self);
 #endif
     GL_WRITE(self->stopping, 0);
     gl_asleep(self);
-    if (self->shared->blocked_since != self->blocked_seen && gl_watchdog_ended(self) < 0)
-        r = -1;
+    int r = self->shared->blocked_since != self->blocked_seen ? gl_watchdog_ended(self) : 0;
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
         self->dirty = 0;
         self->go->flush(self->reactor);
     }
-    gl_library_run_ends();
-    if (r < 0)
+    return r;
+}
+
+static PyObject *
+loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    if (gl_loop_check_usable(self) < 0)
         return NULL;
-    Py_RETURN_NONE;
+    const char *message = self->running ? "This event loop is already running"
+                                        : gl_library_run_begins();
+    if (message != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, message);
+        return NULL;
+    }
+    /* Python's set-up has noted the thread already; a bare _run() has not. */
+    unsigned long thread_before = self->thread_id;
+    run_begins(self);
+    int r;
+    do {
+        r = iterate(self);
+    } while (r == 0 && !GL_READ(self->stopping));
+    r |= run_ends(self, thread_before);
+    gl_library_run_ends();
+    return gl_none_or_null(r);
 }
 
 static PyMethodDef turn_table[] = {

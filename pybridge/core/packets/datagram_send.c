@@ -337,9 +337,7 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
     if (rc == 0)
         rc = datagram_send_or_queue(d, data, addr);
     Py_DECREF(addr);
-    if (rc < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return gl_none_or_null(rc);
 }
 
 /* ---- the kernel has room ------------------------------------------------------------------ */

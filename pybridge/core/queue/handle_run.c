@@ -273,9 +273,7 @@ handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_XINCREF(loop);
     int r = odd ? handle_call_odd(self) : handle_run(loop, self);
     Py_XDECREF(loop);
-    if (r < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return gl_none_or_null(r);
 }
 
 GL_TAKES_NONE(cancel_checked, gl_handle_cancel, "cancel")

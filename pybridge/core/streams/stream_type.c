@@ -34,9 +34,7 @@ stream_set_protocol_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs
                            PyObject *kwnames)
 {
     PyObject *protocol = gl_arg(&stream_set_protocol_params, s, args, nargs, kwnames);
-    if (protocol == NULL || stream_set_protocol(s, protocol) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return protocol ? gl_none_or_null(stream_set_protocol(s, protocol)) : NULL;
 }
 
 /* For whoever has the socket and is about to use it. */

@@ -61,17 +61,13 @@ stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (stream_queued(s) > s->high && !stream_blocked(s) && !is_ending(s) &&
         stream_flush_now(s) < 0 && gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
         return NULL;
-    if (stream_maybe_pause(s) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return gl_none_or_null(stream_maybe_pause(s));
 }
 
 GL_PRIVATE PyObject *
 stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (stream_maybe_resume(s) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return gl_none_or_null(stream_maybe_resume(s));
 }
 
 /* Something was appended: have the reactor look at it, try it now where that is due, and
@@ -267,9 +263,7 @@ stream_write(gl_stream *s, PyObject *data)
             return NULL;
         Py_RETURN_NONE;
     }
-    if (stream_take_piece(s, c) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return gl_none_or_null(stream_take_piece(s, c));
 }
 
 #if PY_VERSION_HEX < 0x030C0000

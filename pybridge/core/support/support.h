@@ -264,6 +264,13 @@ gl_done(PyObject *result)
     return result ? 0 : -1;
 }
 
+/* A method's result: None, or NULL where r is -1. */
+static inline PyObject *
+gl_none_or_null(int r)
+{
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
 /* The same, for an answer: whether it is true, or -1. */
 static inline int
 gl_truth(PyObject *answer)

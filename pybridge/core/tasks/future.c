@@ -197,7 +197,7 @@ future_method_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObj
         return NULL;
     int r = future_add_callback((gl_future *)self, args[0], context);
     Py_DECREF(context);
-    return none_or_null(r);
+    return gl_none_or_null(r);
 }
 
 /* The first callback as asyncio would have stored it, and its context or NULL; owned. */
@@ -422,13 +422,13 @@ future_outcome(gl_future *f, PyObject **exc)
 static PyObject *
 future_set_result(PyObject *self, PyObject *result)
 {
-    return none_or_null(future_settle((gl_future *)self, result));
+    return gl_none_or_null(future_settle((gl_future *)self, result));
 }
 
 static PyObject *
 future_set_exception(PyObject *self, PyObject *exc)
 {
-    return none_or_null(future_fail((gl_future *)self, exc));
+    return gl_none_or_null(future_fail((gl_future *)self, exc));
 }
 
 GL_PRIVATE_INLINE PyObject *

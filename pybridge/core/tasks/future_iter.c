@@ -159,7 +159,7 @@ future_iter_clear(PyObject *self)
 static PyObject *
 future_iter_method_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    return none_or_null(future_iter_clear(self));
+    return gl_none_or_null(future_iter_clear(self));
 }
 
 static void

@@ -40,13 +40,6 @@ has_layout(PyObject *o)
 #define GUARD_FUTURE(f) ((void)0)
 #endif
 
-/* A method's result: None, or NULL where r is -1. */
-static inline PyObject *
-none_or_null(int r)
-{
-    return r < 0 ? NULL : Py_NewRef(Py_None);
-}
-
 /* ---- current_task.c -------------------------------------------------------------------------- */
 
 /* A task begins and ends a step; RuntimeError where another one runs.  `ts` is the thread

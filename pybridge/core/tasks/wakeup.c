@@ -26,7 +26,7 @@ wakeup_call(PyObject *self, PyObject *fut)
         return NULL;
     int r = task_step((gl_task *)self, exc);
     Py_XDECREF(exc);
-    return none_or_null(r);
+    return gl_none_or_null(r);
 }
 
 GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
@@ -84,7 +84,7 @@ step_call(PyObject *self, PyObject *args, PyObject *kwds)
     int r = task_step(task, exc);
     Py_XDECREF(exc);
     Py_DECREF(task);
-    return none_or_null(r);
+    return gl_none_or_null(r);
 }
 
 static PyObject *

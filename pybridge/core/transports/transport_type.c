@@ -25,34 +25,28 @@ gl_late_write(uint32_t *count, const char *warning)
 
 /* ---- methods ----------------------------------------------------------------------------- */
 
-static PyObject *
-none_or_error(int rc)
-{
-    return rc < 0 ? NULL : Py_NewRef(Py_None);
-}
-
 GL_PRIVATE PyObject *
 gl_transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
-    return none_or_error(transport_close(t));
+    return gl_none_or_null(transport_close(t));
 }
 
 GL_PRIVATE PyObject *
 gl_transport_abort_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
-    return none_or_error(gl_transport_force_close(t, Py_None));
+    return gl_none_or_null(gl_transport_force_close(t, Py_None));
 }
 
 GL_PRIVATE PyObject *
 gl_transport_force_close_method(gl_transport *t, PyObject *exc)
 {
-    return none_or_error(gl_transport_force_close(t, exc));
+    return gl_none_or_null(gl_transport_force_close(t, exc));
 }
 
 GL_PRIVATE PyObject *
 gl_transport_lost_method(gl_transport *t, PyObject *exc)
 {
-    return none_or_error(gl_transport_lost(t, exc));
+    return gl_none_or_null(gl_transport_lost(t, exc));
 }
 
 GL_PRIVATE PyObject *
@@ -63,7 +57,7 @@ gl_transport_fatal_error_method(gl_transport *t, PyObject *args, PyObject *kwarg
     const char *message = "Fatal error on transport";
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|s:_fatal_error", names, &exc, &message))
         return NULL;
-    return none_or_error(gl_transport_fatal_error(t, exc, message));
+    return gl_none_or_null(gl_transport_fatal_error(t, exc, message));
 }
 
 GL_PRIVATE PyObject *
@@ -100,7 +94,7 @@ gl_transport_sync_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     t->sync_scheduled = false;
     if (gl_transport_sync(t) < 0)
-        return none_or_error(gl_transport_fatal_current(t, "Fatal error on transport"));
+        return gl_none_or_null(gl_transport_fatal_current(t, "Fatal error on transport"));
     Py_RETURN_NONE;
 }
 
@@ -119,7 +113,7 @@ gl_transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if (is_closing(t) || t->paused)
         Py_RETURN_NONE;
     if (gl_loop_is_foreign(t->loop))
-        return none_or_error(gl_loop_check_usable(t->loop));
+        return gl_none_or_null(gl_loop_check_usable(t->loop));
     t->paused = true;
     if (!t->loop->closed && gl_transport_sync(t) < 0)
         return NULL;
@@ -213,7 +207,7 @@ gl_transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
     else if (!t->paused)
         rc = t->held != NULL || t->held_end ? gl_transport_schedule_delivery(t) : gl_transport_sync(t);
     gl_restore_exception(exc);
-    return none_or_error(exc != NULL ? -1 : rc);
+    return gl_none_or_null(exc != NULL ? -1 : rc);
 }
 
 /* ---- attributes that other code reads ------------------------------------------------------ */

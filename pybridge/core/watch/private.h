@@ -12,4 +12,4 @@ GL_PRIVATE bool watch_unplace(gl_loop *loop, int fd, int which, PyObject *only);
 /* A Future that is done when the fd is ready once; `sock` is the socket whose number it is,
  * or NULL.  `refused`: the kernel has just refused a call in that direction, and the loop has not
  * turned since. */
-GL_PRIVATE PyObject *wait_fd(gl_loop *loop, int fd, int which, PyObject *sock, bool refused);
+GL_PRIVATE PyObject *wait_fd(gl_loop *loop, int fd, int which, gl_place place);

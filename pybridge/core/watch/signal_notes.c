@@ -169,9 +169,7 @@ notes_drain(gl_signal_notes *self, PyObject *arg)
     int rc = PyErr_CheckSignals();
     self->kinds &= ~self->read;
     self->read = 0;
-    if (rc < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return gl_none_or_null(rc);
 }
 
 /* handle(loop, callback, *args): a Handle as call_soon makes it, scheduled by nobody. */

@@ -148,7 +148,8 @@ sockop_wait(sockop *op)
         return gl_set_oserror(EBADF);
     if (gl_fd_ensure_no_transport(op->loop, op->fd, NULL) < 0)
         return -1;
-    PyObject *fut = wait_fd(op->loop, op->fd, sockop_direction(op), op->sock, true);
+    gl_place place = {.sock = op->sock, .refused = true};
+    PyObject *fut = wait_fd(op->loop, op->fd, sockop_direction(op), place);
     if (fut == NULL)
         return -1;
     /* What Future.__await__ does before it yields itself. */

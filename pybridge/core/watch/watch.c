@@ -423,9 +423,9 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 }
 
 GL_PRIVATE PyObject *
-wait_fd(gl_loop *loop, int fd, int which, PyObject *sock, bool refused)
+wait_fd(gl_loop *loop, int fd, int which, gl_place place)
 {
-    if (sock != NULL && gl_socket_notice_close(sock) < 0)
+    if (place.sock != NULL && gl_socket_notice_close(place.sock) < 0)
         return NULL;
     if (gl_loop_check_usable(loop) < 0)
         return NULL;
@@ -438,9 +438,10 @@ wait_fd(gl_loop *loop, int fd, int which, PyObject *sock, bool refused)
         Py_DECREF(fut);
         return NULL;
     }
-    gl_place made = {
-        .waiter = Py_NewRef(fut), .sock = Py_XNewRef(sock), .once = true, .refused = refused};
-    if (watch_place(loop, fd, which, made, NULL) < 0)
+    place.waiter = Py_NewRef(fut);
+    Py_XINCREF(place.sock);
+    place.once = true;
+    if (watch_place(loop, fd, which, place, NULL) < 0)
         Py_CLEAR(fut);
     return fut;
 }
@@ -449,7 +450,7 @@ static PyObject *
 wait_for(gl_loop *self, PyObject *arg, int which)
 {
     int fd = gl_fd_from_object(arg);
-    return fd < 0 ? NULL : wait_fd(self, fd, which, PyLong_Check(arg) ? NULL : arg, false);
+    return fd < 0 ? NULL : wait_fd(self, fd, which, (gl_place){.sock = PyLong_Check(arg) ? NULL : arg});
 }
 
 #define WATCH_METHODS(dir, which)                                                             \
@@ -551,9 +552,7 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
             rc = watch_call(self, waiter);
         Py_DECREF(waiter);
     }
-    if (rc < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return gl_none_or_null(rc);
 }
 
 #define WATCH_ENTRIES(dir, adjective, doing)                                                  \
