@@ -31,7 +31,7 @@ func (r *Reactor) ListenerClose(id, gen, flags uint32) error {
 	return r.closeSlot(id, s, flags)
 }
 
-// Listeners have a share of time in a turn, as handshakes have (goloop/_internal/tls/handshakes.py):
+// Listeners have a share of time in a turn, as handshakes have (goloop/_internal/net/handshakes.py):
 // of what was done since the last poll, but for accepting itself, an acceptShare-th, and
 // acceptLeast where that is more. C measures what it takes to begin with a connection, which
 // is far more with TLS. All listeners together have that time, each of them accepts one in any

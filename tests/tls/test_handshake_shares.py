@@ -1,6 +1,6 @@
 """The shares of time that handshakes get, with a clock that the test turns.
 
-Who has its turn when is decided by goloop._internal.tls.handshakes alone, so no loop runs here: the
+Who has its turn when is decided by goloop._internal.net.handshakes alone, so no loop runs here: the
 test is the loop, and says how long each iteration takes otherwise.
 """
 
@@ -11,9 +11,17 @@ from typing import Any
 
 import pytest
 
-from goloop._internal.tls import handshakes
-from goloop._internal.tls.handshakes import ANSWERED, FRESH, SLOW, Handshakes
-from goloop._internal.tls.records import HEAD, NOTHING, WHOLE, Records
+from goloop._internal.net import handshakes
+from goloop._internal.net.handshakes import (
+    ANSWERED,
+    FRESH,
+    HEAD,
+    NOTHING,
+    SLOW,
+    WHOLE,
+    Handshakes,
+    Records,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from protocols import BufferedRecorder, Recorder, until
 from tls_connections import Loop, by_role, over, with_peer
 from tls_tools import Peer, client_context, server_context
 
-from goloop._internal.tls import tls_errors
-from goloop._internal.tls.tls_errors import Stop
+from goloop._internal.net import tls_errors
+from goloop._internal.net.tls_errors import Stop
 
 # What is sent to a port of TLS by those that speak something else, and broken records.
 JUNK = {

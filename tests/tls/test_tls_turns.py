@@ -27,7 +27,7 @@ def _turns(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No time at all for handshakes: one in each iteration."""
     if loop_name == "asyncio":
         pytest.skip("asyncio does all that there is to do")
-    from goloop._internal.tls import handshakes
+    from goloop._internal.net import handshakes
 
     monkeypatch.setattr(handshakes, "LEAST", 0.0)
     monkeypatch.setattr(handshakes, "SHARE", 0.0)
@@ -63,7 +63,7 @@ async def in_threads(loop: Loop, do: Callable[[Peer], Any], peers: list[Peer]) -
 
 def each_step(monkeypatch: pytest.MonkeyPatch, note: Callable[[Any], Any]) -> list[Any]:
     """What `note` gives of each step of a handshake, from now on."""
-    from goloop._internal.tls.tls import TLSProtocol
+    from goloop._internal.net.tls import TLSProtocol
 
     steps: list[Any] = []
     original = TLSProtocol._step_handshake
@@ -121,7 +121,7 @@ async def test_each_iteration_does_one_handshake(
 async def test_they_take_turns_in_the_order_in_which_they_came(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from goloop._internal.tls import handshakes
+    from goloop._internal.net import handshakes
 
     order: list[Any] = []
     came: list[Any] = []
@@ -288,7 +288,7 @@ class Held:
     """No handshake has its turn before the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from goloop._internal.tls.handshakes import Handshakes
+        from goloop._internal.net.handshakes import Handshakes
 
         self.waiting: list[Any] = []
         self._patch = monkeypatch
@@ -302,7 +302,7 @@ class Held:
 
     def release(self) -> None:
         """Those that wait have their turns, and so has who comes."""
-        from goloop._internal.tls.handshakes import Handshakes
+        from goloop._internal.net.handshakes import Handshakes
 
         self._patch.setattr(Handshakes, "step", self._step)
         waiting, self.waiting = self.waiting, []
@@ -315,8 +315,8 @@ async def test_what_comes_byte_by_byte_takes_no_turn_for_each(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OpenSSL is asked where a record's head is there, and where it is whole."""
-    from goloop._internal.tls.handshakes import FRESH
-    from goloop._internal.tls.tls import TLSProtocol
+    from goloop._internal.net.handshakes import FRESH
+    from goloop._internal.net.tls import TLSProtocol
 
     steps = each_step(monkeypatch, lambda tls: tls._handshake_line)
     accepted: list[Recorder] = []
@@ -347,7 +347,7 @@ async def test_while_it_waits_its_connection_is_not_read_without_limit(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And it is read on when the turn has come: nothing is lost."""
-    from goloop._internal.tls.tls import READ_AHEAD, TLSProtocol
+    from goloop._internal.net.tls import READ_AHEAD, TLSProtocol
 
     held = Held(monkeypatch)
     accepted: list[Recorder] = []
@@ -381,7 +381,7 @@ async def test_a_message_of_many_records_is_read_on_after_each_turn(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading stops above the limit and goes on though the handshake wants more."""
-    from goloop._internal.tls import tls as module
+    from goloop._internal.net import tls as module
 
     monkeypatch.setattr(module, "READ_AHEAD", 256)
     held = Held(monkeypatch)
@@ -436,7 +436,7 @@ async def test_an_end_behind_a_hello_goes_round_no_turn(
 async def test_for_a_peer_that_is_gone_without_an_answer_nothing_is_computed(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from goloop._internal.tls.tls import TLSProtocol
+    from goloop._internal.net.tls import TLSProtocol
 
     held = Held(monkeypatch)
     accepted: list[Recorder] = []
@@ -463,7 +463,7 @@ def test_an_interrupt_in_a_turn_strands_no_handshake(
     loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """connection_made() is left by KeyboardInterrupt; the next run goes on with all others."""
-    from goloop._internal.tls import handshakes
+    from goloop._internal.net import handshakes
 
     if loop_name != "asyncio":
         monkeypatch.setattr(handshakes, "LEAST", 0.0)

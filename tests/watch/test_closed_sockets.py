@@ -282,7 +282,7 @@ def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
 @ends
 async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loop: Loop) -> None:
     """Another thread closes it between the call that was refused and the wait."""
-    from goloop._internal.loop.closing import Users
+    from goloop._internal.loop.descriptors import Users
 
     near, far = pair()
     near.close()
@@ -297,19 +297,19 @@ async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loo
 def test_a_user_that_another_thread_counts_meanwhile_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from goloop._internal.loop import closing
+    from goloop._internal.loop import descriptors
 
     near, far = pair()
     files: list[Any] = []
-    users = closing.users
+    users = descriptors.users
 
     def interrupted(count: int, fd: int) -> Any:
         if not files:
             files.append(near.makefile("rb", buffering=0))
         return users(count, fd)
 
-    monkeypatch.setattr(closing, "users", interrupted)
-    closing.Users.notice(near)
+    monkeypatch.setattr(descriptors, "users", interrupted)
+    descriptors.Users.notice(near)
     assert near._io_refs == 1  # type: ignore[attr-defined]
     near.close()
     assert near.fileno() >= 0

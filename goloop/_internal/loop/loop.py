@@ -14,14 +14,13 @@ import warnings
 
 from ... import _core
 from ..net.datagrams import Datagrams
+from ..net.handshakes import Handshakes
 from ..net.pipes import Pipes
 from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
-from ..net.unix_sockets import UnixSockets
+from ..net.streams import UnixSockets
+from ..net.tls import StartTLS
 from ..process.processes import Processes
-from ..tls.handshakes import Handshakes
-from ..tls.tls import StartTLS
-from . import closing as closing  # for C, which imports nothing amid a call
 from . import debugging as debugging  # for C, when it is imported
 from . import naming
 from .running import Running, retired

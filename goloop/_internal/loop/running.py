@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..tls.handshakes import Handshakes
+    from ..net.handshakes import Handshakes
 
 # Called with the loop and the context of each call of its exception handler.
 on_exception: list[Callable[[Any, dict[str, Any]], object]] = []

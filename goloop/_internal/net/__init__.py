@@ -1,1 +1,1 @@
-"""Connections, pipes, datagrams, sockets and names."""
+"""Connections, TLS, pipes, datagrams, sockets and names."""

@@ -60,7 +60,7 @@ slot_value(PyObject *sock, Py_ssize_t offset)
     return value;
 }
 
-/* A count that tells of the socket's close(), goloop/_internal/loop/closing.py's. */
+/* A count that tells of the socket's close(), goloop/_internal/loop/descriptors.py's. */
 static inline bool
 is_users(PyObject *count)
 {
@@ -149,7 +149,7 @@ gl_socket_notice_close(PyObject *sock)
         return 0;
     PyObject *users = __atomic_load_n(&G.lease.users, __ATOMIC_ACQUIRE);
     if (users == NULL) {
-        PyObject *made = gl_import_attr("goloop._internal.loop.closing", "Users");
+        PyObject *made = gl_import_attr("goloop._internal.loop.descriptors", "Users");
         if (made == NULL)
             return -1;
         if (__atomic_compare_exchange_n(&G.lease.users, &users, made, false, __ATOMIC_ACQ_REL,

@@ -148,7 +148,7 @@ struct gl_globals {
         PyTypeObject *file;         /* io.FileIO; likewise */
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
         Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
-        PyObject *users;            /* goloop._internal.loop.closing.Users; NULL until wanted [GIL] */
+        PyObject *users;            /* goloop._internal.loop.descriptors.Users; NULL until wanted [GIL] */
     } lease;                        /* whose instances hold a number (fds/lease.c) */
     PyObject *high_default, *low_default; /* of write buffers (transports) */
 

@@ -14,7 +14,7 @@
  *
  * Where OpenSSL can't be called directly (openssl.c tells why), and for whatever is
  * not plain data flow, SSLProtocol's own methods are called.  An error is taken from the call
- * that failed, and goloop._internal.tls.tls_errors words it as _ssl would have.
+ * that failed, and goloop._internal.net.tls_errors words it as _ssl would have.
  *
  * Any of the protocol's callbacks may close or abort the connection, or take the SSL
  * objects away, and so may Python that OpenSSL calls (a key log, a message callback): own
@@ -30,7 +30,7 @@ tls_import_once(void)
         return 0;
     PyObject *cls = gl_import_attr("asyncio.sslproto", "SSLProtocol");
     PyObject *states = cls ? gl_import_attr("asyncio.sslproto", "SSLProtocolState") : NULL;
-    PyObject *ours = states ? gl_import_attr("goloop._internal.tls.tls", "TLSProtocol") : NULL;
+    PyObject *ours = states ? gl_import_attr("goloop._internal.net.tls", "TLSProtocol") : NULL;
     const struct {
         PyObject **at, *of; /* of NULL: the name itself */
         const char *name;
@@ -46,7 +46,7 @@ tls_import_once(void)
         {&G.tls.s_append, NULL, "append"}, /* last: all are there */
     };
     PyObject *object = ours ? gl_import_attr("ssl", "SSLObject") : NULL;
-    PyObject *transport = object ? gl_import_attr("goloop._internal.tls.tls", "SSLTransport") : NULL;
+    PyObject *transport = object ? gl_import_attr("goloop._internal.net.tls", "SSLTransport") : NULL;
     int r = transport == NULL || gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
                     gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0
                 ? -1
@@ -215,7 +215,7 @@ static PyMethodDef tls_methods[] = {
 };
 
 static PyType_Slot tls_slots[] = {
-    {Py_tp_doc, PyDoc_STR("The native half of goloop._internal.tls.tls.TLSProtocol.")},
+    {Py_tp_doc, PyDoc_STR("The native half of goloop._internal.net.tls.TLSProtocol.")},
     {Py_tp_new, tls_new},
     {Py_tp_traverse, tls_traverse},
     {Py_tp_clear, tls_clear},

@@ -14,12 +14,25 @@ Those for which no time is left wait for the next iterations, in three lines:
     SLOW       its last step has brought nothing to send: a message that comes in many records
 
 A line gets what the one before it leaves, the last one at least a step of each iteration. Within
-a line they are served as they came. What is less than a whole record waits in no line (records.py).
+a line they are served as they came. What is less than a whole record waits in no line (below).
 
     a step's turn:   line[0] ── step ── its flag is cleared ── out of the line
 
 An interrupt (KeyboardInterrupt) may come between any two of these: what has not left the line is
 looked at again, and a second step finds nothing to do. begin() goes on where a run was left so.
+
+`Records` follows the records of TLS in what a peer sends, without looking into them.
+
+OpenSSL can do something where the head of a record has come (it may refuse it), and where a whole
+record has. Between the two it would copy bytes and ask for more. So whoever sends a byte at a time
+costs a loop no handshake's step for each of them.
+
+     type   version   length      body
+    +-----+---------+-----------+--------...--------+
+    |  1  |    2    |     2     |  `length` bytes   |
+    +-----+---------+-----------+--------...--------+
+                                ^                   ^
+                               HEAD               WHOLE
 """
 
 from __future__ import annotations
@@ -121,3 +134,41 @@ class Handshakes:
             if over and line and line[0] is tls:
                 tls._handshake_waits = False
                 line.popleft()
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+_HEAD_SIZE = 5
+
+# What has become complete; the greatest of a piece's counts.
+NOTHING, HEAD, WHOLE = range(3)
+
+
+class Records:
+    """Where in its records one direction of a connection is."""
+
+    _head = b""  # less than a whole one
+    _left = 0  # of the body
+    _strange = False
+
+    def feed(self, data: Any) -> int:
+        """Takes the next piece, and tells what has become complete by it."""
+        if self._strange:
+            return WHOLE
+        if self._head:
+            data = self._head + data
+        size, end = len(data), self._left
+        found = WHOLE if 0 < end <= size else NOTHING
+        while (at := end) + _HEAD_SIZE <= size:
+            if data[at + 1] != 3 or not 20 <= data[at] <= 23:
+                # What is not of TLS 1 may be another protocol's, whose lengths are elsewhere.
+                self._strange = True
+                return WHOLE
+            end = at + _HEAD_SIZE + (data[at + 3] << 8 | data[at + 4])
+            if end <= size:
+                found = WHOLE
+            elif not found:
+                found = HEAD
+        self._left = end - size if end > size else 0
+        self._head = bytes(data[end:])
+        return found

@@ -14,10 +14,9 @@ from collections.abc import Callable, Coroutine
 
 from ... import _core
 from ..loop.base import CoreLoop
-from ..net.transport_info import has_buffer_methods
 from . import tls_errors
-from .handshakes import ANSWERED, FRESH, SLOW
-from .records import HEAD, WHOLE, Records
+from .handshakes import ANSWERED, FRESH, HEAD, SLOW, WHOLE, Records
+from .transport_info import has_buffer_methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""TLS over the native data path."""
