@@ -100,7 +100,8 @@ class Peers(threading.Thread):
                 due += pause
                 if self.over.wait(max(due - time.monotonic(), 0)):
                     return
-                connection.send(self.message[at : at + 1])
+                with contextlib.suppress(OSError):  # the server may have closed it
+                    connection.send(self.message[at : at + 1])
 
     def end(self) -> None:
         """Close them."""
