@@ -16,6 +16,7 @@ These rules keep a counter from going back:
 * The files of ended processes are added up in one file, which names them.  Only then are they
   removed.  If a crash leaves a file that is named there, it no longer counts.
 * A lock of the directory makes answers exclude each other, so none reads in the middle of this.
+* Times are written and added as whole nanoseconds: a sum of floats depends on their order.
 """
 
 from __future__ import annotations
@@ -197,13 +198,23 @@ class _Share:
             figures = metrics()
             # A master that runs no loop leaves no file.
             if figures != Metrics():
-                self._store(self._name, dataclasses.asdict(figures))
+                self._store(self._name, _to_json(_in_nanoseconds(figures)))
             return figures
 
     def of_all_processes(self) -> Metrics:
-        """The figures of all processes that have written here, the ended ones too."""
+        """The figures of all processes that have written here, the ended ones too.
+
+        Where the directory can't be used any more, or not by this process's user, its own.
+        """
+        try:
+            return self._of_all_processes()
+        except OSError as error:
+            self._warn(error)
+            return metrics()
+
+    def _of_all_processes(self) -> Metrics:
         with self._alone():
-            own = self.write()
+            own = _in_nanoseconds(self.write())
             kept = self._load(_ENDED)
             names = set(os.listdir(self._directory))
             # Those that were added up, and that a crash or a failure has kept from being removed.
@@ -223,11 +234,11 @@ class _Share:
                 last = [self._load(name) for name in ended if name.endswith(".json")]
                 past = _all([past, *(_without_states(_from_json(each)) for each in last)])
                 added.update(ended)
-                if self._store(_ENDED, {**dataclasses.asdict(past), "files": sorted(added)}):
+                if self._store(_ENDED, {**_to_json(past), "files": sorted(added)}):
                     for name in added:
                         with contextlib.suppress(OSError):
                             os.unlink(self._directory / name)
-            return _all([own, past, *living])
+            return _in_seconds(_all([own, past, *living]))
 
     def _open_lock(self) -> int:
         return os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -260,13 +271,16 @@ class _Share:
             new.write_text(json.dumps(content))
             os.replace(new, path)
         except OSError as error:
-            # Figures must not keep a program from running.
-            if not self._failing:
-                _logger.warning("goloop's figures can't be left for other processes: %s", error)
-            self._failing = True
+            self._warn(error)
             return False
         self._failing = False
         return True
+
+    def _warn(self, error: OSError) -> None:
+        # Once: figures must not keep a program from running.
+        if not self._failing:
+            _logger.warning("goloop's figures can't be left for other processes: %s", error)
+        self._failing = True
 
     def _load(self, name: str) -> dict[str, Any]:
         try:
@@ -291,8 +305,34 @@ def _without_states(figures: Metrics) -> Metrics:
     return dataclasses.replace(figures, **none)
 
 
+def _with_times(figures: Metrics, convert: Callable[[float], float]) -> Metrics:
+    """The figures with other times, which are what Metrics has as floats."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(figures):
+        value = getattr(figures, field.name)
+        if isinstance(value, Histogram):
+            most = convert(value.max)
+            values[field.name] = dataclasses.replace(value, sum=convert(value.sum), max=most)
+        elif field.type == "float":
+            values[field.name] = convert(value)
+    return dataclasses.replace(figures, **values)
+
+
+def _in_nanoseconds(figures: Metrics) -> Metrics:
+    return _with_times(figures, lambda seconds: round(seconds * 1e9))
+
+
+def _in_seconds(figures: Metrics) -> Metrics:
+    return _with_times(figures, lambda nanoseconds: nanoseconds / 1e9)
+
+
+def _to_json(figures: Metrics) -> dict[str, Any]:
+    """Figures in nanoseconds, for a file."""
+    return {**dataclasses.asdict(figures), "times": "ns"}
+
+
 def _from_json(content: dict[str, Any]) -> Metrics:
-    """What dataclasses.asdict() has made, perhaps of another version's Metrics."""
+    """The same, in nanoseconds, perhaps of another version's Metrics, and in its seconds."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Metrics):
         value = content.get(field.name)
@@ -303,7 +343,8 @@ def _from_json(content: dict[str, Any]) -> Metrics:
             values[field.name] = Histogram(**parts)
         elif value is not None:
             values[field.name] = value
-    return Metrics(**values)
+    figures = Metrics(**values)
+    return _with_times(figures, round) if content.get("times") else _in_nanoseconds(figures)
 
 
 def _name_of_this_process() -> str:

@@ -502,6 +502,56 @@ def test_files_of_other_versions_count_as_far_as_they_are_understood(tmp_path: P
 
 
 @pytest.mark.forks
+def test_no_order_in_which_processes_end_takes_a_bit_from_a_sum(tmp_path: Path) -> None:
+    source = """
+import subprocess, sys, warnings
+import goloop.prometheus
+from goloop.prometheus import Metrics, _facts_of, _in_nanoseconds, _Share, _to_json
+warnings.simplefilter("ignore")
+share, sleepers = _Share(goloop.prometheus.Path(sys.argv[1]), 3600), []
+def idle():
+    return share.of_all_processes().time_idle
+for seconds in (100000.1, 100000.2, 100000.3):
+    sleepers.append(subprocess.Popen(["sleep", "1000"]))
+    pid = sleepers[-1].pid
+    figures = _in_nanoseconds(Metrics(time_idle=seconds, iterations=5))
+    share._store(f"goloop_{pid}_{_facts_of(pid)[1]}.json", _to_json(figures))
+found = [idle()]
+for sleeper in sleepers[::-1]:
+    sleeper.kill()
+    sleeper.wait()
+    found.append(idle())
+print(set(found))
+"""
+    assert ended.python("-c", source, tmp_path).stdout == "{300000.6}\n"
+
+
+@pytest.mark.parametrize("how", ["removed", "another user's"])
+def test_a_directory_that_is_of_use_no_more_leaves_the_own_figures(
+    how: str, tmp_path: Path
+) -> None:
+    source = """
+import asyncio, os, shutil, sys
+import goloop.prometheus
+where, how = sys.argv[1:]
+collector = goloop.prometheus.Collector(where, 3600)
+if how == "removed":
+    shutil.rmtree(where)
+else:  # root may open what is another user's, but no folder
+    os.unlink(where + "/goloop.lock")
+    os.mkdir(where + "/goloop.lock")
+goloop.run(asyncio.sleep(0.01))
+for _ in range(2):
+    (found,) = (each for each in collector.collect() if each.name == "goloop_iterations")
+    print(found.samples[0].value > 0)
+"""
+    (tmp_path / "shared").mkdir()
+    done = ended.python("-c", source, tmp_path / "shared", how, apart=True)
+    assert done.stdout == "True\nTrue\n"
+    assert done.stderr.count("figures can't be left for other processes") == 1
+
+
+@pytest.mark.forks
 def test_files_that_mean_nothing_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "goloop_1_1.json").write_text("{")
     (tmp_path / "goloop_1_2.json").write_text("[]")
