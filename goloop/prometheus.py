@@ -28,6 +28,7 @@ import fcntl
 import json
 import logging
 import os
+import platform
 import re
 import threading
 import time
@@ -41,6 +42,7 @@ try:
         CounterMetricFamily,
         GaugeMetricFamily,
         HistogramMetricFamily,
+        InfoMetricFamily,
         Metric,
     )
 except ImportError as error:
@@ -50,6 +52,7 @@ except ImportError as error:
 
 from ._internal.observe.catalogue import FIGURES, Figure
 from ._internal.observe.metering import _OF_THE_PROCESS, _STATES, Histogram, Metrics, metrics, total
+from ._internal.version import __version__
 
 __all__ = ("Collector", "register")
 
@@ -99,8 +102,9 @@ class Collector:
         """The metric families, with their samples; prometheus_client calls this.
 
         Yields:
-            A family for each figure.
+            `goloop_info`, and a family for each figure.
         """
+        yield _info()
         figures = self._figures()
         for figure in FIGURES:
             family = _family(figure)
@@ -114,10 +118,11 @@ class Collector:
     def describe(self) -> Iterator[Metric]:
         """The metric families without samples: registering a collector asks for no figures.
 
-        Returns:
-            A family for each figure.
+        Yields:
+            What collect() has.
         """
-        return map(_family, FIGURES)
+        yield InfoMetricFamily(*_INFO)
+        yield from map(_family, FIGURES)
 
 
 def register(registry: CollectorRegistry = REGISTRY) -> Collector:
@@ -138,6 +143,14 @@ def register(registry: CollectorRegistry = REGISTRY) -> Collector:
     collector = Collector()
     registry.register(collector)
     return collector
+
+
+_INFO = ("goloop", "The releases of goloop and of Python.")
+
+
+def _info() -> InfoMetricFamily:
+    releases = {"version": __version__, "python": platform.python_version()}
+    return InfoMetricFamily(*_INFO, value=releases)
 
 
 def _family(figure: Figure) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:

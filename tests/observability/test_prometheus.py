@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -71,6 +72,9 @@ def exported(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> dict[str, Met
         for family in parse(prometheus_client.generate_latest(registry).decode())
         for sample in family.samples
     }
+
+
+PYTHON = platform.python_version()
 
 
 def value_of(family: Metric, name: str, **labels: str) -> float:
@@ -157,12 +161,17 @@ def test_a_value_is_in_the_buckets_of_all_bounds_above_it(
     assert found == {"0": 1, "1": 1, "3": 3, "7": 4, "+Inf": 4}
 
 
+def test_the_releases_are_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = exported(Metrics(), monkeypatch)["goloop_info"]
+    assert value_of(family, "goloop_info", version=goloop.__version__, python=PYTHON) == 1
+
+
 def test_openmetrics_parser_which_is_strict_takes_it() -> None:
     registry = CollectorRegistry()
     goloop.prometheus.register(registry)
     asyncio.new_event_loop().close()
     families = parse_openmetrics(openmetrics.generate_latest(registry).decode())
-    assert len(list(families)) == len(FIGURES)
+    assert len(list(families)) == 1 + len(FIGURES)
 
 
 def test_a_registry_takes_one_collector_and_lets_it_go() -> None:
