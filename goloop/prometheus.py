@@ -51,8 +51,17 @@ except ImportError as error:
     ) from error
 
 from ._internal.observe.catalogue import FIGURES, Figure
-from ._internal.observe.metering import _OF_THE_PROCESS, _STATES, Histogram, Metrics, metrics, total
-from ._internal.version import __version__
+from ._internal.version import __version__, native
+
+if native:
+    from ._internal.observe.metering import (
+        _OF_THE_PROCESS,
+        _STATES,
+        Histogram,
+        Metrics,
+        metrics,
+        total,
+    )
 
 __all__ = ("Collector", "register")
 
@@ -71,6 +80,8 @@ _NUMBERS = (0, *(2**power - 1 for power in range(1, 13)))
 
 class Collector:
     """A collector for prometheus_client's registries: all figures of `goloop.metrics()`.
+
+    Where `goloop.native` is False there are none, and `goloop_info` alone says so.
 
     With a directory a thread writes this process's figures there, also in children that are forked
     later, and whichever process is asked answers for all.  All collectors of a process with the
@@ -94,8 +105,8 @@ class Collector:
             raise ValueError(f"an interval is more than 0 seconds, not {interval!r}")
         if directory is None:
             directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR") or None
-        self._figures: Callable[[], Metrics] = metrics
-        if directory is not None:
+        self._figures: Callable[[], Metrics] | None = metrics if native else None
+        if directory is not None and native:
             self._figures = _share_of(Path(directory).absolute(), interval).of_all_processes
 
     def collect(self) -> Iterator[Metric]:
@@ -105,6 +116,8 @@ class Collector:
             `goloop_info`, and a family for each figure.
         """
         yield _info()
+        if self._figures is None:
+            return
         figures = self._figures()
         for figure in FIGURES:
             family = _family(figure)
@@ -122,7 +135,8 @@ class Collector:
             What collect() has.
         """
         yield InfoMetricFamily(*_INFO)
-        yield from map(_family, FIGURES)
+        if native:
+            yield from map(_family, FIGURES)
 
 
 def register(registry: CollectorRegistry = REGISTRY) -> Collector:
@@ -145,12 +159,16 @@ def register(registry: CollectorRegistry = REGISTRY) -> Collector:
     return collector
 
 
-_INFO = ("goloop", "The releases of goloop and of Python.")
+_INFO = ("goloop", "The releases of goloop and of Python, and whether the loop is goloop's.")
 
 
 def _info() -> InfoMetricFamily:
-    releases = {"version": __version__, "python": platform.python_version()}
-    return InfoMetricFamily(*_INFO, value=releases)
+    labels = {
+        "version": __version__,
+        "python": platform.python_version(),
+        "native": str(native).lower(),
+    }
+    return InfoMetricFamily(*_INFO, value=labels)
 
 
 def _family(figure: Figure) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
