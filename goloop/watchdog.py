@@ -302,11 +302,29 @@ def _publish(*several: Blocked) -> None:
         _deliver(blocked)
 
 
+def _extra(blocked: Blocked) -> dict[str, Any]:
+    """What a record of the log has as attributes, for formatters and services that read those."""
+    at = blocked.stack[-1] if blocked.stack else Frame("", "", 0)
+    return {
+        "goloop_block": blocked.serial,
+        "goloop_loop": hex(id(blocked.loop)),
+        "goloop_thread": blocked.thread_id,
+        "goloop_task": blocked.task,
+        "goloop_function": at.function,
+        "goloop_file": at.file,
+        "goloop_line": at.line,
+        "goloop_seconds": blocked.duration,
+        "goloop_gc": blocked.gc,
+        "goloop_ended": blocked.ended,
+    }
+
+
 def _deliver(blocked: Blocked) -> None:
+    extra = _extra(blocked)
     if blocked.ended:
-        logger.warning("%s", blocked)
+        logger.warning("%s", blocked, extra=extra)
     else:
-        logger.warning("%s:\n%s", blocked, blocked.format_stack())
+        logger.warning("%s:\n%s", blocked, blocked.format_stack(), extra=extra)
     for callback in tuple(_subscribers.values()):
         try:
             callback(blocked)

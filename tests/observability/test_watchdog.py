@@ -142,6 +142,15 @@ def test_a_block_is_reported_with_its_line_and_task(
     assert f'File "{HERE}", line {where.line}, in {what.__name__}' in logged[0].getMessage()
     assert "'inner', awaited by 'outer'" in logged[0].getMessage()
     assert "was blocked for" in logged[1].getMessage()
+    for record, block in zip(logged, (begin, end), strict=True):
+        at = block.stack[-1]
+        more = {name: each for name, each in vars(record).items() if name.startswith("goloop_")}
+        assert more == {
+            **{"goloop_function": at.function, "goloop_file": at.file, "goloop_line": at.line},
+            **{"goloop_block": 1, "goloop_task": "inner", "goloop_loop": hex(id(block.loop))},
+            **{"goloop_seconds": block.duration, "goloop_gc": block.gc},
+            **{"goloop_thread": block.thread_id, "goloop_ended": block.ended},
+        }
 
 
 def test_awaiters_are_named_through_what_asyncio_puts_between(reports: Reports) -> None:
