@@ -138,13 +138,23 @@ class Blocked:
     def format_stack(self) -> str:
         """The stack in the words of a traceback, or a sentence that there is none.
 
+        It begins below the call that runs the loop, where the stack has that.
+
         Returns:
             Several lines, without a line feed at the end.
         """
-        text = _format(self.stack) or "  (its Python stack can't be told)"
+        text = _format(_below_the_loop(self.stack)) or "  (its Python stack can't be told)"
         if self.gil_holder:
             text += "\nanother thread keeps the GIL:\n" + _format(self.gil_holder)
         return text
+
+
+def _below_the_loop(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Without the frames of the program's start, which are the same in each report."""
+    for index in range(len(stack) - 1, 0, -1):
+        if stack[index - 1].function.endswith("run_forever"):
+            return stack[index:]
+    return stack
 
 
 def _format(stack: tuple[Frame, ...]) -> str:

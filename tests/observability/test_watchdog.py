@@ -141,15 +141,24 @@ def test_a_block_is_reported_with_its_line_and_task(
     assert "has been blocked for" in logged[0].getMessage()
     assert f'File "{HERE}", line {where.line}, in {what.__name__}' in logged[0].getMessage()
     assert "'inner', awaited by 'outer'" in logged[0].getMessage()
+    # Below what runs the loop: the coroutine is the first of a task's step.
+    assert [frame.function for frame in begin.stack].count("Running.run_forever") == 1
+    assert logged[0].getMessage().split("\n")[1].endswith(".blocks")
     assert "was blocked for" in logged[1].getMessage()
     for record, block in zip(logged, (begin, end), strict=True):
         at = block.stack[-1]
         more = {name: each for name, each in vars(record).items() if name.startswith("goloop_")}
         assert more == {
-            **{"goloop_function": at.function, "goloop_file": at.file, "goloop_line": at.line},
-            **{"goloop_block": 1, "goloop_task": "inner", "goloop_loop": hex(id(block.loop))},
-            **{"goloop_seconds": block.duration, "goloop_gc": block.gc},
-            **{"goloop_thread": block.thread_id, "goloop_ended": block.ended},
+            "goloop_function": at.function,
+            "goloop_file": at.file,
+            "goloop_line": at.line,
+            "goloop_block": 1,
+            "goloop_task": "inner",
+            "goloop_loop": hex(id(block.loop)),
+            "goloop_seconds": block.duration,
+            "goloop_gc": block.gc,
+            "goloop_thread": block.thread_id,
+            "goloop_ended": block.ended,
         }
 
 
