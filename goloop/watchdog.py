@@ -39,6 +39,10 @@ logger = logging.getLogger("goloop")
 _TASKS_MAX = 20_000
 _AWAITERS_MAX = 16
 
+# A block in a function whose stack was shown in so many seconds before has one line.
+_REPEATS_SECONDS = 10.0
+_PLACES_MAX = 100
+
 
 if TYPE_CHECKING:
 
@@ -167,6 +171,9 @@ _lock = threading.Lock()
 _subscribers: dict[object, Subscriber] = {}
 _unpublished: collections.deque[Blocked] = collections.deque()
 _publishing = False
+# When the stack of a block in this function and file was shown, and how often it came since; for
+# the thread that publishes.
+_shown: dict[tuple[Any, ...], tuple[float, int]] = {}
 
 
 def _in_child() -> None:
@@ -312,6 +319,20 @@ def _publish(*several: Blocked) -> None:
         _deliver(blocked)
 
 
+def _times_shown(blocked: Blocked) -> int:
+    """How often a block in this function was shown since its stack was; 1: it is to be shown."""
+    if not blocked.stack:
+        return 1
+    place, now = blocked.stack[-1][:2], time.monotonic()
+    since, times = _shown.get(place, (now, 0))
+    if now - since > _REPEATS_SECONDS:
+        since, times = now, 0
+    if len(_shown) >= _PLACES_MAX:
+        _shown.clear()
+    _shown[place] = since, times + 1
+    return times + 1
+
+
 def _extra(blocked: Blocked) -> dict[str, Any]:
     """What a record of the log has as attributes, for formatters and services that read those."""
     at = blocked.stack[-1] if blocked.stack else Frame("", "", 0)
@@ -333,6 +354,9 @@ def _deliver(blocked: Blocked) -> None:
     extra = _extra(blocked)
     if blocked.ended:
         logger.warning("%s", blocked, extra=extra)
+    elif (times := _times_shown(blocked)) > 1:
+        again = f"in {blocked.stack[-1].function} again: {times} times in {_REPEATS_SECONDS:.0f} s"
+        logger.warning("%s, %s", blocked, again, extra=extra)
     else:
         logger.warning("%s:\n%s", blocked, blocked.format_stack(), extra=extra)
     for callback in tuple(_subscribers.values()):

@@ -65,6 +65,7 @@ class Reports(list[watchdog.Blocked]):
 def reports(caplog: pytest.LogCaptureFixture) -> Iterator[Reports]:
     caplog.set_level(logging.WARNING, "goloop")
     made = Reports()
+    watchdog._shown.clear()
     unsubscribe = watchdog.subscribe(made)
     yield made
     unsubscribe()
@@ -160,6 +161,31 @@ def test_a_block_is_reported_with_its_line_and_task(
             "goloop_thread": block.thread_id,
             "goloop_ended": block.ended,
         }
+
+
+def test_the_stack_of_a_place_is_shown_once_in_a_while(
+    reports: Reports, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        for _ in range(3):
+            waits_in_c(reports)
+            os.read(reports.reader, 1)
+            await asyncio.sleep(0)
+
+    def told() -> list[str]:
+        lines = [each.getMessage() for each in caplog.records if "has been" in each.getMessage()]
+        caplog.clear()
+        return lines
+
+    monkeypatch.setattr(watchdog, "_REPEATS_SECONDS", 1000.0)
+    run(main)
+    first, second, third = told()
+    assert "File" in first
+    assert second.endswith("in waits_in_c again: 2 times in 1000 s")
+    assert third.endswith("in waits_in_c again: 3 times in 1000 s")
+    monkeypatch.setattr(watchdog, "_REPEATS_SECONDS", 0.0)
+    run(main)
+    assert all("File" in each for each in told())
 
 
 def test_awaiters_are_named_through_what_asyncio_puts_between(reports: Reports) -> None:
