@@ -102,3 +102,31 @@ func (r *Reactor) setHeld(id uint32, s *slot, want interest) syscall.Errno {
 	r.registry.setOwner(id, s.fd)
 	return 0
 }
+
+// poll waits for events. Before it blocks, and after trustedMost turns, the poller is told anew of
+// each watch that is trusted (watches.go).
+func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
+	if len(r.trusted) == 0 {
+		return r.poller.wait(timeout)
+	}
+	if r.trustedTurns++; r.trustedTurns < trustedMost {
+		if events, errno := r.poller.wait(0); timeout == 0 || events != 0 || errno != 0 {
+			return events, errno
+		}
+	}
+	for _, t := range r.trusted {
+		s := r.registry.find(t.id(), t.gen())
+		if s == nil {
+			continue
+		}
+		s.trusted = false
+		if s.watch.once != 0 {
+			r.hold(t, s)
+		}
+	}
+	r.trusted, r.trustedTurns = r.trusted[:0], 0
+	if r.ready.n > 0 {
+		timeout = 0 // the registration of one has failed
+	}
+	return r.poller.wait(timeout)
+}

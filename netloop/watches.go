@@ -122,33 +122,6 @@ func (r *Reactor) hold(t token, s *slot) {
 	}
 }
 
-// poll waits for events, but lets nobody wait on trust alone.
-func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
-	if len(r.trusted) == 0 {
-		return r.poller.wait(timeout)
-	}
-	if r.trustedTurns++; r.trustedTurns < trustedMost {
-		if events, errno := r.poller.wait(0); timeout == 0 || events != 0 || errno != 0 {
-			return events, errno
-		}
-	}
-	for _, t := range r.trusted {
-		s := r.registry.find(t.id(), t.gen())
-		if s == nil {
-			continue
-		}
-		s.trusted = false
-		if s.watch.once != 0 {
-			r.hold(t, s)
-		}
-	}
-	r.trusted, r.trustedTurns = r.trusted[:0], 0
-	if r.ready.n > 0 {
-		timeout = 0 // the registration of one has failed
-	}
-	return r.poller.wait(timeout)
-}
-
 // serveWatch reports the directions that are ready and asked for.
 func (r *Reactor) serveWatch(t token, s *slot) {
 	w := &s.watch
