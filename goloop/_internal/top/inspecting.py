@@ -265,18 +265,21 @@ def main(command: str, arguments: list[str]) -> int:
     if not is_alive(pid):
         print(f"there is no process {pid}", file=sys.stderr)
         return 1
-    refused = ""
-    if sys.version_info >= (3, 14):
+    reasons = []
+    answer: Row = {"partial": True}
+    try:
+        answer = ask(pid, "tasks")
+    except NoAnswer as reason:
+        reasons.append(str(reason))
+    # CPython reads any program's memory, also while its GIL is held; but not all names.
+    if answer.get("partial") and sys.version_info >= (3, 14):
         done, text = _read_remotely(command, pid)
         if done:
             _show(text)
             return 0
-        refused = text
-    try:
-        answer = ask(pid, "tasks")
-    except NoAnswer as reason:
-        for text in filter(None, (refused, str(reason))):
-            print(text, file=sys.stderr)
+        reasons.append(text)
+    if "tasks" not in answer and "loops" not in answer:
+        print(*filter(None, reasons), sep="\n", file=sys.stderr)
         return 1
     if answer.get("partial"):
         print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
