@@ -19,7 +19,7 @@ from ..observe.introspection import is_alive
 from .inspecting import HINT, Question, answering, process_id
 from .terminal import Screen, Terminal
 from .top_view import ORDERS, View
-from .watched import Watched
+from .watched import Watched, for_scripts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -282,7 +282,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _print_json(reports: list[Row]) -> None:
-    print(json.dumps({"time": time.time(), "processes": reports}), flush=True)
+    processes = [for_scripts(report) for report in reports]
+    print(json.dumps({"time": time.time(), "processes": processes}), flush=True)
 
 
 def _print_text(terminal: Terminal, reports: list[Row]) -> None:

@@ -128,6 +128,7 @@ class Watched:
             "running": loop.get("running", True),
             "blocked_for": blocked_for,
             **(metrics or {"metrics": None}),
+            "known": set(loop.get("metrics") or ()),
             "stack": loop.get("stack") or [],
             "task_count": loop.get("task_count", 0),
             "tasks": [self._task(row, loop, key, now) for row in loop.get("tasks") or ()],
@@ -153,6 +154,27 @@ class Watched:
             "stack": stack,
             "awaiters": [awaiter["name"] for awaiter in row["awaiters"]],
         }
+
+
+# What the monitor does not know of a loop.
+_UNKNOWN = ("thread", "native_id", "running", "task_count", "tasks", "connections")
+
+
+def for_scripts(report: Row) -> Row:
+    """A report without what a partial answer has not told, for which the view has zeros."""
+    if "loops" not in report:
+        return report
+    loops = []
+    for each in report["loops"]:
+        loop = {name: value for name, value in each.items() if name != "known"}
+        if report["partial"]:
+            for name in _UNKNOWN:
+                del loop[name]
+            for name in ("interval", "metrics"):
+                figures = loop.get(name) or {}
+                loop[name] = {key: figures[key] for key in figures if key in each["known"]} or None
+        loops.append(loop)
+    return {**report, "loops": loops}
 
 
 _FACTS = ("program", "python", "goloop", "uptime")
