@@ -39,7 +39,7 @@ logger = logging.getLogger("goloop")
 _TASKS_MAX = 20_000
 _AWAITERS_MAX = 16
 
-# A block in a function whose stack was shown in so many seconds before has one line.
+# A block in the same calls, of which the stack was shown in so many seconds before, has one line.
 _REPEATS_SECONDS = 10.0
 _PLACES_MAX = 100
 
@@ -156,7 +156,7 @@ class Blocked:
 def _below_the_loop(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """Without the frames of the program's start, which are the same in each report."""
     for index in range(len(stack) - 1, 0, -1):
-        if stack[index - 1].function.endswith("run_forever"):
+        if stack[index - 1].function == "Running.run_forever":
             return stack[index:]
     return stack
 
@@ -171,8 +171,8 @@ _lock = threading.Lock()
 _subscribers: dict[object, Subscriber] = {}
 _unpublished: collections.deque[Blocked] = collections.deque()
 _publishing = False
-# When the stack of a block in this function and file was shown, and how often it came since; for
-# the thread that publishes.
+# When the stack of a block in these calls was shown, and how often it came since; for the thread
+# that publishes.
 _shown: dict[tuple[Any, ...], tuple[float, int]] = {}
 
 
@@ -320,16 +320,16 @@ def _publish(*several: Blocked) -> None:
 
 
 def _times_shown(blocked: Blocked) -> int:
-    """How often a block in this function was shown since its stack was; 1: it is to be shown."""
+    """How often a block in these calls was shown since its stack was; 1: it is to be shown."""
     if not blocked.stack:
         return 1
-    place, now = blocked.stack[-1][:2], time.monotonic()
-    since, times = _shown.get(place, (now, 0))
+    calls, now = tuple(frame[:2] for frame in blocked.stack), time.monotonic()
+    since, times = _shown.get(calls, (now, 0))
     if now - since > _REPEATS_SECONDS:
         since, times = now, 0
-    if len(_shown) >= _PLACES_MAX:
+    if len(_shown) >= _PLACES_MAX and calls not in _shown:
         _shown.clear()
-    _shown[place] = since, times + 1
+    _shown[calls] = since, times + 1
     return times + 1
 
 
