@@ -209,7 +209,8 @@ class _Share:
     def __init__(self, directory: Path, interval: float) -> None:
         self._directory = directory
         self._interval = interval
-        self._failing = False
+        # What fails just now, and was warned of.
+        self._failing: set[str] = set()
         os.close(self._open_lock())  # an unusable directory is told at once
         self.begin()
 
@@ -238,10 +239,12 @@ class _Share:
         Where the directory can't be used any more, or not by this process's user, its own.
         """
         try:
-            return self._of_all_processes()
+            figures = self._of_all_processes()
         except OSError as error:
-            self._warn(error)
+            self._warn("others", error)
             return metrics()
+        self._failing.discard("others")
+        return figures
 
     def _of_all_processes(self) -> Metrics:
         with self._alone():
@@ -302,16 +305,16 @@ class _Share:
             new.write_text(json.dumps(content))
             os.replace(new, path)
         except OSError as error:
-            self._warn(error)
+            self._warn("own", error)
             return False
-        self._failing = False
+        self._failing.discard("own")
         return True
 
-    def _warn(self, error: OSError) -> None:
+    def _warn(self, what: str, error: OSError) -> None:
         # Once: figures must not keep a program from running.
-        if not self._failing:
-            _logger.warning("goloop's figures can't be left for other processes: %s", error)
-        self._failing = True
+        if what not in self._failing:
+            _logger.warning("goloop's figures can't be shared with other processes: %s", error)
+        self._failing.add(what)
 
     def _load(self, name: str) -> dict[str, Any]:
         try:
