@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -142,6 +143,28 @@ async def test_the_sock_methods_are_counted(loop: Any) -> None:
     figures = counted()
     assert (figures.bytes_sent, figures.bytes_received) == (500, 500)
     assert (figures.writes, figures.reads) == (1, 2)
+    with tempfile.TemporaryFile() as file:
+        file.write(b"f" * 70)
+        file.flush()
+        assert await loop.sock_sendfile(a, file) == 70
+        figures = counted()
+        assert (figures.bytes_sent, figures.bytes_received) == (570, 500)
+    a.close()
+    b.close()
+
+
+async def test_datagrams_of_the_sock_methods_are_counted(loop: Any) -> None:
+    a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    for each in (a, b):
+        each.setblocking(False)
+        each.bind(("127.0.0.1", 0))
+    counted = Counted(loop)
+    await loop.sock_sendto(a, b"d" * 30, b.getsockname())
+    await loop.sock_sendto(a, b"d" * 40, b.getsockname())
+    assert len((await loop.sock_recvfrom(b, 100))[0]) == 30
+    assert (await loop.sock_recvfrom_into(b, bytearray(100)))[0] == 40
+    figures = counted()
+    assert (figures.bytes_sent, figures.bytes_received) == (70, 70)
     a.close()
     b.close()
 

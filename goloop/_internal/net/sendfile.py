@@ -140,7 +140,9 @@ class Sendfile(Sockets):
                     raise
                 if n == 0:
                     break
-                sent += max(n, 0)
+                if n > 0:
+                    sent += n
+                    self._count("bytes_sent", n)
                 # Also after a success: a fast peer must not keep everybody else waiting.
                 await until_writable(sock)
         finally:

@@ -152,9 +152,12 @@ class Sockets(CoreLoop):
         self._check_sock(sock)
         while True:
             try:
-                return sock.recvfrom(bufsize)
+                data, address = sock.recvfrom(bufsize)
             except (BlockingIOError, InterruptedError):
                 await self._until_readable(sock)
+            else:
+                self._count("bytes_received", len(data))
+                return data, address
 
     async def sock_recvfrom_into(
         self, sock: socket.socket, buf: Any, nbytes: int = 0
@@ -165,15 +168,21 @@ class Sockets(CoreLoop):
             nbytes = len(buf)
         while True:
             try:
-                return sock.recvfrom_into(buf, nbytes)
+                length, address = sock.recvfrom_into(buf, nbytes)
             except (BlockingIOError, InterruptedError):
                 await self._until_readable(sock)
+            else:
+                self._count("bytes_received", length)
+                return length, address
 
     async def sock_sendto(self, sock: socket.socket, data: Any, address: Any) -> int:
         """Send a datagram; returns the number of bytes sent."""
         self._check_sock(sock)
         while True:
             try:
-                return sock.sendto(data, address)
+                sent = sock.sendto(data, address)
             except (BlockingIOError, InterruptedError):
                 await self._until_writable(sock)
+            else:
+                self._count("bytes_sent", sent)
+                return sent

@@ -261,7 +261,10 @@ def unpacked(raw: dict[str, Any]) -> dict[str, Any]:
         return {}
     figures = {**raw, "loops": 1}
     values = _COUNTED_LAYOUT.unpack(figures.pop("counted"))
-    figures.update(zip((figure.field for figure in _COUNTED), values, strict=True))
+    counted = dict(zip((figure.field for figure in _COUNTED), values, strict=True))
+    for name in counted.keys() & raw.keys():  # what Python sends and receives itself
+        counted[name] += raw[name]
+    figures.update(counted)
     for name, (histogram, place) in _PARTS.items():
         figures[name] = HISTOGRAM.unpack(figures[histogram])[place]
     for figure in _COUNTED:
