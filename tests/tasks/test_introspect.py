@@ -125,6 +125,21 @@ def test_the_memory_of_a_program_that_does_not_answer_is_read() -> None:
         assert name in tree.stdout
 
 
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="CPython reads no memory before 3.14")
+def test_a_line_feed_in_a_name_that_is_read_breaks_no_table() -> None:
+    source = PROGRAM.replace("goloop.introspect()\n", "").replace('"grouped"', '"two\\nlines"')
+    with running(source, asked=False) as process:
+        done = goloop("ps", str(process.pid))
+        tree = goloop("pstree", str(process.pid))
+    if "ermission" in done.stderr + done.stdout:
+        pytest.skip("this machine does not let a process look into another")
+    assert done.returncode == tree.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2 + 4
+    for shown in done.stdout, tree.stdout:
+        [line] = [line for line in shown.splitlines() if "two" in line]
+        assert r"two\nlines" in line
+
+
 def test_no_name_reaches_the_terminal_as_a_command() -> None:
     name = r"\x1b]0;owned\x07\x9b2J\u202ey"
     ascii_name = r"\x1b]0;seized\x07"

@@ -293,6 +293,8 @@ def main(command: str, arguments: list[str]) -> int:
 def _read_remotely(command: str, pid: int) -> tuple[bool, str]:
     """Whether CPython's own reading has succeeded, and what it says."""
     tools: Any = __import__("asyncio.tools").tools
+    read = tools.get_all_awaited_by
+    tools.get_all_awaited_by = lambda *args, **options: _escaped(read(*args, **options))
     show: Any = (
         tools.display_awaited_by_tasks_table
         if command == "ps"
@@ -308,4 +310,18 @@ def _read_remotely(command: str, pid: int) -> tuple[bool, str]:
         except Exception as error:
             print(f"{type(error).__name__}: {error}")
             done = False
+        finally:
+            tools.get_all_awaited_by = read
     return done, "\n".join(map(printable, said.getvalue().rstrip().split("\n")))
+
+
+def _escaped(found: Any) -> Any:
+    """What CPython has read, with the texts as they may be printed: a line feed breaks no table."""
+    if isinstance(found, str):
+        return printable(found)
+    if not isinstance(found, (list, tuple)):
+        return found
+    several = [_escaped(each) for each in found]
+    # A named tuple takes its fields, and a sequence of C's (PyStructSequence) all of them in one.
+    make: Any = getattr(type(found), "_make", type(found))
+    return make(several)
