@@ -32,7 +32,7 @@ import platform
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ __all__ = ("Collector", "register")
 _logger = logging.getLogger(__name__)
 
 # Bucket bounds of times, from 1 us to 60 s.  They are round, unlike those that goloop counts by:
-# a value may be counted one bucket too high if it is less than a fifth below the bound.
+# a value may be counted one bucket too high if it is less than a ninth below the bound.
 _SECONDS = (
     1e-06, 2.5e-06, 5e-06, 1e-05, 2.5e-05, 5e-05, 0.0001, 0.00025, 0.0005,
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -373,12 +373,19 @@ def _from_json(content: dict[str, Any]) -> Metrics:
         if isinstance(value, dict):
             known = {part.name for part in dataclasses.fields(Histogram)} & value.keys()
             parts = {name: value[name] for name in known}
-            parts["buckets"] = tuple(parts.get("buckets", ()))
+            parts["buckets"] = _buckets_of_now(parts.get("buckets", ()))
             values[field.name] = Histogram(**parts)
         elif value is not None:
             values[field.name] = value
     figures = Metrics(**values)
     return _with_times(figures, round) if content.get("times") else _in_nanoseconds(figures)
+
+
+def _buckets_of_now(buckets: Sequence[int]) -> tuple[int, ...]:
+    """Those of 0.2.0, four for each power of two, in those that end where they do."""
+    if len(buckets) != 164:
+        return tuple(buckets)
+    return (*buckets[:8], *(n for each in buckets[8:] for n in (0, each)))
 
 
 def _name_of_this_process() -> str:

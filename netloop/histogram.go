@@ -15,11 +15,11 @@ func (h *Histogram) add(value int64) {
 }
 
 func bucketOf(v uint64) int {
-	if v < 4 {
+	if v < 8 {
 		return int(v)
 	}
 	e := bits.Len64(v) - 1
-	return min((e-1)<<2|int(v>>(e-2)&3), Buckets-1)
+	return min((e-2)<<3|int(v>>(e-3)&7), Buckets-1)
 }
 
 func (r *Reactor) countReceived(n int) {

@@ -30,7 +30,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 13
+#define GL_ABI_VERSION 14
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -178,10 +178,10 @@ typedef struct gl_packet {
 
 /* ---- metrics -------------------------------------------------------------- */
 
-/* How many values (ns, or numbers) of which size there were.  Bucket i < 4 has the values
- * i; behind, four buckets share each power of two: floor(log2 v) = i / 4 + 1, and i % 4 are the
- * two bits that follow.  The last one has all that is greater. */
-#define GL_BUCKETS 164
+/* How many values (ns, or numbers) of which size there were.  Bucket i < 8 has the values
+ * i; behind, eight buckets share each power of two: floor(log2 v) = i / 8 + 2, and i % 8 are the
+ * three bits that follow.  The last one has all that is greater. */
+#define GL_BUCKETS 320
 typedef struct gl_histogram {
     uint64_t count, sum, most;
     uint64_t bucket[GL_BUCKETS];

@@ -536,6 +536,18 @@ print(set(found))
     assert ended.python("-c", source, tmp_path).stdout == "{300000.6}\n"
 
 
+def test_buckets_of_a_file_that_an_older_goloop_has_left_stay_below_the_same_bounds() -> None:
+    def upper(index: int) -> int:  # that of 0.2.0, with four buckets for each power of two
+        return index + 1 if index < 4 else (index % 4 + 5) << (index // 4 - 1)
+
+    old = tuple(range(1, 165))
+    figures = goloop.prometheus._from_json({"dns_time": {"count": sum(old), "buckets": list(old)}})
+    for bound in range(0, 164, 7):
+        [(_, told)] = figures.dns_time.cumulative([upper(bound) * 1e-9])
+        assert told == sum(old[: bound + 1])
+    assert len((figures.dns_time + histogram(1)).buckets) == len(metering._BOUNDS)
+
+
 @pytest.mark.parametrize("how", ["removed", "another user's"])
 def test_a_directory_that_is_of_use_no_more_leaves_the_own_figures(
     how: str, tmp_path: Path

@@ -160,7 +160,7 @@ def test_the_greatest_value_is_that_of_the_interval() -> None:
     later = metering.Metrics(iteration_time=histogram(1.0, 0, 3, 1))
     told = watched._spread((later - earlier).iteration_time)
     assert told["count"] == 3
-    assert told["p50"] == told["p99"] == told["max"] == metering._BOUNDS[8] * 1e-9
+    assert told["p50"] == told["p99"] == told["max"] == metering._MIDDLES[8] * 1e-9
     told = watched._spread((later - later).iteration_time)
     assert told["count"] == told["p50"] == told["p99"] == told["max"] == 0
 

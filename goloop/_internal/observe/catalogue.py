@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Kind = Literal["counter", "state", "most", "histogram"]
 
 # As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
-BUCKETS = 164
+BUCKETS = 320
 HISTOGRAM = struct.Struct(f"={3 + BUCKETS}Q")
 
 

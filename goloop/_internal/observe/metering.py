@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
 import operator
 import os
@@ -34,18 +35,20 @@ if TYPE_CHECKING:
 
 
 def _upper(index: int) -> int:
-    """The first value beyond a bucket: four buckets for each power of two."""
-    if index < 4:
+    """The first value beyond a bucket: eight buckets for each power of two."""
+    if index < 8:
         return index + 1
-    return (index % 4 + 5) << (index // 4 - 1)
+    return (index % 8 + 9) << (index // 8 - 1)
 
 
 _BOUNDS = tuple(_upper(index) for index in range(BUCKETS))
+# Of the whole numbers in each bucket.
+_MIDDLES = tuple((low + high - 1) / 2 for low, high in itertools.pairwise((0, *_BOUNDS)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
-    """A distribution: how many values of each size, in four buckets for each power of two.
+    """A distribution: how many values of each size, in eight buckets for each power of two.
 
     The values are seconds, but for `Metrics.events_per_turn`, which has numbers.  Histograms can be
     added.  They come with `Metrics`; a program makes none itself.  Since 0.2.0.
@@ -70,8 +73,8 @@ class Histogram:
     def percentile(self, percent: float) -> float:
         """The value that `percent` percent of the values do not exceed, 0.0 without values.
 
-        It is at most a quarter too high, since a bucket's upper bound is told, and never higher
-        than `max`.
+        It is the middle of a bucket, and so at most a sixteenth too high or too low; and never
+        higher than `max`.
 
         Args:
             percent: From 0 to 100; 50 is the median.
@@ -91,7 +94,7 @@ class Histogram:
         for index, count in enumerate(self.buckets):
             seen += count
             if count and seen >= wanted:
-                return min(_BOUNDS[index] * self.scale, self.max)
+                return min(_MIDDLES[index] * self.scale, self.max)
         return self.max
 
     def cumulative(self, bounds: Iterable[float]) -> Iterator[tuple[float, int]]:

@@ -18,9 +18,9 @@ gl_histogram_add(gl_histogram *h, int64_t value)
 #ifndef GL_NO_METRICS
     uint64_t v = value > 0 ? (uint64_t)value : 0;
     unsigned i = (unsigned)v;
-    if (v >= 4) {
+    if (v >= 8) {
         unsigned e = 63u - (unsigned)__builtin_clzll(v);
-        i = ((e - 1) << 2) | (unsigned)((v >> (e - 2)) & 3);
+        i = ((e - 2) << 3) | (unsigned)((v >> (e - 3)) & 7);
         i = i < GL_BUCKETS ? i : GL_BUCKETS - 1;
     }
     h->count++;
