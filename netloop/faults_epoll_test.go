@@ -3,6 +3,8 @@
 package netloop
 
 import (
+	"math"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -41,11 +43,11 @@ func (f *faults) poll(real *Calls) {
 		}
 		return real.Poll.WaitExact(epfd, evs, ts)
 	}
-	c.WaitForever = func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno) {
+	c.Wait = func(epfd int, evs []unix.EpollEvent, ms int) (int, syscall.Errno) {
 		if e := f.take("wait"); e != 0 {
 			return -1, e
 		}
-		return real.Poll.WaitForever(epfd, evs)
+		return real.Poll.Wait(epfd, evs, ms)
 	}
 	c.TimerCreate = func() (int, syscall.Errno) {
 		if e := f.take("timerfd"); e != 0 {
@@ -264,6 +266,46 @@ func TestTimerfdWaits(t *testing.T) {
 	block := *usualLoop(t).sh
 	if _, err := NewWithCalls(&block, f.calls); ErrnoOf(err) != syscall.EMFILE {
 		t.Errorf("without a timerfd: %v", err)
+	}
+}
+
+// A sandbox may forbid the timerfd, too: waits are whole milliseconds then, as asyncio's.
+func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		f := newFaults()
+		var waits []int
+		wait := f.calls.Poll.Wait
+		f.calls.Poll.Wait = func(epfd int, evs []unix.EpollEvent, ms int) (int, syscall.Errno) {
+			waits = append(waits, ms)
+			return wait(epfd, evs, ms)
+		}
+		if !late {
+			f.fail("pwait2", syscall.EPERM)
+			f.fail("timerfd", syscall.EPERM)
+		}
+		l := newLoop(t, usual, f.calls)
+		if late {
+			if l.r.poller.timerfd >= 0 {
+				continue // no epoll_pwait2 here that could be forbidden
+			}
+			f.fail("pwait2", syscall.EPERM)
+			f.fail("timerfd", syscall.EPERM)
+		}
+		for _, timeout := range []int64{1, 1_000_000, 1_000_001} {
+			expectKinds(t, l.turn(timeout))
+		}
+		if !slices.Equal(waits, []int{1, 1, 2}) {
+			t.Errorf("the waits were %v ms", waits)
+		}
+		if got := l.r.Facts().Poller; got != "epoll, milliseconds" {
+			t.Errorf("the poller is %q", got)
+		}
+		s := l.stream(0)
+		say(t, s.peer, []byte("x"))
+		expectKinds(t, l.turn(math.MaxInt64), CmpData)
+		if last := waits[len(waits)-1]; last != math.MaxInt32 {
+			t.Errorf("the longest wait was %d ms", last)
+		}
 	}
 }
 

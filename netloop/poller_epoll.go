@@ -4,9 +4,11 @@ package netloop
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,10 +19,10 @@ type PollCalls struct {
 	Create func() (int, syscall.Errno)
 	Ctl    func(epfd, op int, fd int32, ev *unix.EpollEvent) syscall.Errno
 	// Poll is a wait of no length, WaitExact one with a timeout in ns
-	// (epoll_pwait2), WaitForever one without.
-	Poll        func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno)
-	WaitExact   func(epfd int, evs []unix.EpollEvent, ts *unix.Timespec) (int, syscall.Errno)
-	WaitForever func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno)
+	// (epoll_pwait2), Wait one in ms, or without a timeout (-1).
+	Poll      func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno)
+	WaitExact func(epfd int, evs []unix.EpollEvent, ts *unix.Timespec) (int, syscall.Errno)
+	Wait      func(epfd int, evs []unix.EpollEvent, ms int) (int, syscall.Errno)
 	// TimerCreate and TimerSet are for kernels without epoll_pwait2.
 	TimerCreate func() (int, syscall.Errno)
 	TimerSet    func(fd int, spec *unix.ItimerSpec) syscall.Errno
@@ -50,9 +52,9 @@ func systemPollCalls() PollCalls {
 				uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), uintptr(unsafe.Pointer(ts)), 0, 0)
 			return int(n), e
 		},
-		WaitForever: func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno) {
+		Wait: func(epfd int, evs []unix.EpollEvent, ms int) (int, syscall.Errno) {
 			n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd),
-				uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), ^uintptr(0), 0, 0)
+				uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), uintptr(ms), 0, 0)
 			return int(n), e
 		},
 		TimerCreate: func() (int, syscall.Errno) {
@@ -102,7 +104,8 @@ const maxEvents = 512
 const timerToken token = 1
 
 // poller polls with epoll. Waits are timed by epoll_pwait2 (Linux 5.11), or where that is
-// missing or forbidden (a sandbox may answer EPERM, and may come late) by a timerfd.
+// missing or forbidden (a sandbox may answer EPERM, and may come late) by a timerfd. Where
+// both are, a wait lasts whole milliseconds, rounded up: never too short.
 type poller struct {
 	calls *PollCalls
 	epfd  int
@@ -117,8 +120,9 @@ type poller struct {
 	ts     unix.Timespec
 	spec   unix.ItimerSpec
 
-	timerfd    int // -1: epoll_pwait2 is there
+	timerfd    int // -1: epoll_pwait2 is there, or neither is (coarse)
 	timerArmed bool
+	coarse     bool // for good, once set
 }
 
 func (p *poller) open(c *PollCalls) error {
@@ -139,8 +143,17 @@ func (p *poller) open(c *PollCalls) error {
 	return nil
 }
 
+func isForbidden(errno syscall.Errno) bool {
+	return errno == syscall.ENOSYS || errno == syscall.EPERM
+}
+
+// openTimer sees to it that waits are timed without epoll_pwait2.
 func (p *poller) openTimer() error {
 	timerfd, errno := p.calls.TimerCreate()
+	if isForbidden(errno) {
+		p.coarse = true
+		return nil
+	}
 	if errno != 0 {
 		return failed("timerfd_create", errno)
 	}
@@ -270,13 +283,16 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 		if errno := p.setTimer(timeout); errno != 0 {
 			return 0, errno
 		}
-		return p.calls.WaitForever(p.epfd, p.events[:])
+		return p.calls.Wait(p.epfd, p.events[:], -1)
 	case timeout < 0:
-		return p.calls.WaitForever(p.epfd, p.events[:])
+		return p.calls.Wait(p.epfd, p.events[:], -1)
+	case p.coarse:
+		const ms = int64(time.Millisecond)
+		return p.calls.Wait(p.epfd, p.events[:], int(min((timeout-1)/ms+1, math.MaxInt32)))
 	default:
 		p.ts = unix.NsecToTimespec(timeout)
 		n, errno := p.calls.WaitExact(p.epfd, p.events[:], &p.ts)
-		if (errno == syscall.ENOSYS || errno == syscall.EPERM) && p.openTimer() == nil {
+		if isForbidden(errno) && p.openTimer() == nil {
 			return p.wait(timeout) // a sandbox that came later than the loop
 		}
 		return n, errno
@@ -308,6 +324,9 @@ func (p *poller) event(i int) (token, interest) {
 func (p *poller) describe() string {
 	if p.timerfd >= 0 {
 		return "epoll, timerfd"
+	}
+	if p.coarse {
+		return "epoll, milliseconds"
 	}
 	return "epoll, epoll_pwait2"
 }
