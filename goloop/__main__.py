@@ -5,9 +5,11 @@
     python -m goloop -m module ARG...    runs a module
     python -m goloop -c command ARG...   runs a command
     python -m goloop - ARG...            runs what standard input has
+    python -m goloop doctor [PROGRAM]    examines the machine, and which loops a program runs on
     python -m goloop ps PID              lists the tasks of a running program
     python -m goloop pstree PID          shows what awaits what in it
     python -m goloop top PID             shows what its loops do, second by second
+    python -m goloop help [COMMAND]      shows how to use all that
 
 The program is run as Python itself would run it, with Python's own options before it, but
 for its event loops: see switching.py.  A program that names its loop itself
@@ -25,11 +27,33 @@ usage: python -m goloop                      show diagnostics
        python -m goloop [option] -m module [arg...]
        python -m goloop [option] -c command [arg...]
                                              run a program on goloop; the options are Python's
+       python -m goloop doctor [program...]  examine this machine, and which loops a program runs on
        python -m goloop ps PID               list the tasks of a running program
        python -m goloop pstree PID           show what awaits what in it
        python -m goloop top PID|--all        show what its loops do, second by second
+       python -m goloop help [command]       show more
        python -m goloop --version
 """
+HELP = """
+The command `goloop` does the same as `python -m goloop`.
+
+A program runs as Python runs it; where it leaves the choice of its event loop to asyncio or to
+a server (uvicorn, gunicorn, hypercorn, granian), the loop is goloop's. Children that
+multiprocessing starts are switched, too.
+
+  goloop program.py --its-own-option
+  goloop -m uvicorn app:app --workers 2
+  goloop -X dev -m pytest tests
+
+Which loop ran, and why?
+
+  goloop doctor -m uvicorn app:app
+
+What does a running program do? Start it with GOLOOP_INTROSPECT=1, then
+
+  goloop top 4711
+"""
+COMMANDS = ("doctor", "help", "ps", "pstree", "top")
 
 
 def show_diagnostics() -> None:
@@ -50,20 +74,17 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         show_diagnostics()
     elif arguments[0] in ("-h", "--help"):
-        print(USAGE, end="")
+        print(USAGE, HELP, sep="", end="")
     elif arguments[0] in ("-V", "--version"):
         from . import __version__
 
         print(f"goloop {__version__}")
-    elif arguments[0] in ("ps", "pstree") and not os.path.exists(arguments[0]):
-        from ._internal.top import inspecting
-
-        return inspecting.main(arguments[0], arguments[1:])
-    elif arguments[0] == "top" and not os.path.exists(arguments[0]):
-        from ._internal.top import top
-
-        return top.main(arguments[1:])
+    elif not os.path.exists(arguments[0]) and arguments[0] in COMMANDS:
+        return _run_command(arguments[0], arguments[1:])
     else:
+        if meant := _meant(arguments[0]):
+            print(f"goloop: {meant}", file=sys.stderr)
+            return 2
         from ._internal.process import program
 
         usage = USAGE
@@ -73,6 +94,44 @@ def main(arguments: list[str]) -> int:
             print(f"goloop: {error}\n{usage}", end="", file=sys.stderr)
             return 2
     return 0
+
+
+def _run_command(name: str, arguments: list[str]) -> int:
+    if name == "help":
+        if not arguments or arguments[0] == "help":
+            return main(["--help"])
+        if arguments[0] not in COMMANDS:
+            print(f"goloop: there is no command {arguments[0]!r}\n{USAGE}", end="", file=sys.stderr)
+            return 2
+        name, arguments = arguments[0], ["--help"]
+    if name == "doctor":
+        from ._internal.process import doctor
+
+        return doctor.main(arguments)
+    if name == "top":
+        from ._internal.top import top
+
+        return top.main(arguments)
+    from ._internal.top import inspecting
+
+    return inspecting.main(name, arguments)
+
+
+def _meant(word: str) -> str | None:
+    """A sentence about a first word that is neither an option, nor a command, nor a file."""
+    if word.startswith("-") or not word.replace(".", "").isidentifier() or os.path.exists(word):
+        return None
+    if os.path.exists(f"{word}.py"):
+        return f"there is no file {word!r}; did you mean {word}.py?"
+    import difflib
+    import importlib.util
+
+    if close := difflib.get_close_matches(word, COMMANDS, n=1):
+        return f"there is no file and no command {word!r}; did you mean {close[0]!r}?"
+    top = word.partition(".")[0]
+    if top and importlib.util.find_spec(top) is not None:
+        return f"there is no file {word!r}; to run the module: goloop -m {word}"
+    return None
 
 
 def command() -> int:

@@ -299,7 +299,9 @@ def test_a_refused_system_call_is_survived_or_an_exception(
     first, second = output.splitlines()
     assert first == second, output
     unharmed = {"epoll_pwait2", "io_uring_setup", "timerfd_create"}
-    if unharmed.issuperset(call.split("+")) or (call == "clone3" and (errno == 38 or when == "later")):
+    if unharmed.issuperset(call.split("+")) or (
+        call == "clone3" and (errno == 38 or when == "later")
+    ):
         assert first == "fine"
     else:
         assert first.startswith(("ImportError", "OSError", "RuntimeError", "PermissionError"))

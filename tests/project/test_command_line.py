@@ -316,3 +316,53 @@ def test_classes_of_the_program_can_be_pickled(folder: Path) -> None:
 def test_without_arguments_it_tells_about_itself() -> None:
     done = run("-m", "goloop")
     assert f'"goloop": "{goloop.__version__}"' in done.stdout
+
+
+# ---- commands and what was meant ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["ps", "pstree", "top", "doctor"])
+def test_each_command_has_help(command: str, tmp_path: Path) -> None:
+    for arguments in ((command, "-h"), (command, "--help"), ("help", command)):
+        told = run("-m", "goloop", *arguments, cwd=tmp_path)
+        assert told.returncode == 0, told.stderr
+        assert told.stdout.startswith(f"usage: python -m goloop {command} ")
+        assert told.stderr == ""
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    told = run("-m", "goloop", "help", cwd=tmp_path)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == run("-m", "goloop", "--help", cwd=tmp_path).stdout
+    for command in ("ps", "pstree", "top", "doctor", "help"):
+        assert f"python -m goloop {command} " in told.stdout
+    unknown = run("-m", "goloop", "help", "nothing", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "there is no command 'nothing'" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("tpo", "there is no file and no command 'tpo'; did you mean 'top'?"),
+        ("docter", "there is no file and no command 'docter'; did you mean 'doctor'?"),
+        ("tell", "there is no file 'tell'; did you mean tell.py?"),
+        ("json.tool", "there is no file 'json.tool'; to run the module: goloop -m json.tool"),
+    ],
+)
+def test_a_word_that_is_no_program_is_answered_by_what_was_meant(
+    folder: Path, word: str, meant: str
+) -> None:
+    told = run("-m", "goloop", word, cwd=folder)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == f"goloop: {meant}\n"
+
+
+def test_a_word_that_is_like_nothing_is_answered_as_by_python(folder: Path) -> None:
+    assert same("no_such_word", cwd=folder).returncode == 2
+
+
+@pytest.mark.parametrize("name", ["tpo", "help", "doctor"])
+def test_a_file_with_the_name_of_a_command_is_run(folder: Path, name: str) -> None:
+    (folder / name).write_text("print('the file')\n")
+    assert run("-m", "goloop", name, cwd=folder).stdout == "the file\n"

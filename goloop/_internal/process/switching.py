@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import mmap
+import os
 import signal
 import sys
 
@@ -218,14 +219,22 @@ def _django_restart(module: ModuleType) -> None:
 
 
 def _watch_loops() -> None:
-    """Notes what loop other than goloop's runs: each says so to asyncio, by this function."""
+    """Notes what loop other than goloop's runs: each says so to asyncio, by this function.
+
+    `goloop doctor` wants to know all of them (witness.py).
+    """
     original = asyncio.events._set_running_loop
+    doctor = bool(os.environ.get("GOLOOP_DOCTOR"))
 
     def _set_running_loop(loop: asyncio.AbstractEventLoop | None) -> None:
         global _other
         if loop is not None and _other is None and not isinstance(loop, chosen.Loop):
             kind = type(loop)
             _other = f"{kind.__module__}.{kind.__qualname__}"
+        if doctor and loop is not None:
+            from . import witness
+
+            witness.note(loop, isinstance(loop, chosen.Loop), _hint())
         original(loop)
 
     asyncio.events._set_running_loop = _set_running_loop
@@ -258,14 +267,18 @@ def _warn_at_exit() -> None:
         return
     import warnings
 
-    hints = [hint for name, hint in _OPTIONS.items() if name in sys.modules]
-    more = f"; {hints[0]}" if hints else ""
     warnings.warn(
         f"no goloop loop ran in this process: the program chose {_other} itself. "
-        f"Give it goloop.new_event_loop where it takes a loop factory{more}",
+        f"Give it goloop.new_event_loop where it takes a loop factory{_hint()}",
         RuntimeWarning,
         stacklevel=2,
     )
+
+
+def _hint() -> str:
+    """How the loop is named to the program that runs, if its option is known."""
+    hints = [hint for name, hint in _OPTIONS.items() if name in sys.modules]
+    return f"; {hints[0]}" if hints else ""
 
 
 def _goloop_ran() -> bool:

@@ -246,6 +246,14 @@ def _threads(answer: Row) -> str:
     return "\n".join(lines)
 
 
+_ABOUT = {
+    "ps": "List the tasks of a running program: where each one waits, and which tasks await it.",
+    "pstree": "Show which tasks of a running program await which others, with files and lines.",
+}
+_ASKED = """\
+The program has to answer: start it with GOLOOP_INTROSPECT=1, or have it call
+goloop.introspect(). It answers its own user and root. From Python 3.14 on no such
+agreement is needed for a program that you may trace."""
 GIL_HELD = "the GIL is held; what follows is what the monitor knows"
 
 
@@ -256,6 +264,9 @@ def _show(text: str) -> None:
 
 def main(command: str, arguments: list[str]) -> int:
     """`ps PID` or `pstree PID`; returns the exit status."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(f"usage: python -m goloop {command} PID\n\n{_ABOUT[command]}\n\n{_ASKED}")
+        return 0
     try:
         [argument] = arguments
         pid = process_id(argument)

@@ -1,0 +1,184 @@
+"""goloop doctor: what it says of the machine, and of the loops of a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ended
+import pytest
+
+import goloop
+from goloop._internal.process import doctor
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.goloop_only("asyncio has no such command")
+
+
+def report(*arguments: str | Path, cwd: Path, status: int = 0, **environ: str) -> dict[str, Any]:
+    variables = {**{key: value for key, value in os.environ.items() if "GOLOOP_" not in key}}
+    done = subprocess.run(
+        [sys.executable, "-m", "goloop", "doctor", "--json", *map(str, arguments)],
+        cwd=cwd, env={**variables, "PYTHONPATH": str(ROOT), **environ},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert isinstance(told, dict)
+    return {**told, "stderr": done.stderr}
+
+
+def test_the_machine_is_examined(tmp_path: Path) -> None:
+    told = report(cwd=tmp_path)
+    facts = goloop.diagnostics()
+    for key in ("goloop", "native", "python", "platform", "executable", "tls", "tasks"):
+        assert told[key] == facts[key]
+    assert told["loop"]["kind"] == "goloop.Loop"
+    assert told["loop"]["poller"].startswith("epoll")
+    assert told["openssl"].startswith("OpenSSL")
+    assert len(told["limits"]["open_files"]) == 2
+    assert told["problems"] == []
+    assert "program" not in told
+
+
+def test_io_uring_is_told_from_its_absence(tmp_path: Path) -> None:
+    off = report(cwd=tmp_path, GOLOOP_IO_URING="0")
+    assert "io_uring" not in off["loop"]["poller"]
+    assert off["variables"] == {"GOLOOP_IO_URING": "0"}
+    assert any("GOLOOP_IO_URING=0" in each for each in off["notes"])
+    # Whether there is one depends on the machine; what is said of it must fit.
+    on = report(cwd=tmp_path)
+    refused = any("refuses io_uring" in each for each in on["notes"])
+    assert refused != ("io_uring" in on["loop"]["poller"])
+
+
+def test_a_loop_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
+    program = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+    program += "import sys\nfrom goloop._internal.process import doctor\nsys.exit(doctor.main([]))"
+    done = ended.python("-c", program, limit=60)
+    assert done.returncode == 1
+    assert "no loop can be made or run: ImportError: The Go library can't be" in done.stdout
+
+
+def test_a_misspelt_variable_is_a_problem(tmp_path: Path) -> None:
+    told = report(cwd=tmp_path, status=1, GOLOOP_WATCHDOGS="3", GOLOOP_TEST_LOOP="goloop")
+    assert told["problems"] == ["nothing reads GOLOOP_WATCHDOGS; did you mean GOLOOP_WATCHDOG?"]
+
+
+def test_doctor_knows_the_variables_of_the_page() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    running = page.split("\n## Running\n")[1].split("\n## ")[0]
+    assert sorted(set(re.findall(r"^\| `(GOLOOP_\w+)", running, re.M))) == sorted(doctor.VARIABLES)
+
+
+def test_the_loops_of_a_program_are_told_with_their_reasons(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import asyncio, sys\n"
+        "async def main():\n"
+        "    print('printed by', *sys.argv[1:])\n"
+        "def ours():\n"
+        "    asyncio.run(main())\n"
+        "def theirs():\n"
+        "    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:\n"
+        "        runner.run(main())\n"
+        "def by_hand():\n"
+        "    loop = asyncio.new_event_loop()\n"
+        "    loop.run_until_complete(main())\n"
+        "    loop.close()\n"
+        "ours(); theirs(); by_hand(); sys.exit(3)\n"
+    )
+    told = report("program.py", "an", "argument", cwd=tmp_path, status=1)
+    assert told["stderr"].count("printed by an argument") == 3
+    program = told["program"]
+    assert program["arguments"] == ["program.py", "an", "argument"]
+    assert program["status"] == 3
+    ours, theirs, by_hand = program["loops"]
+    assert ours["loop"] == by_hand["loop"] == "goloop.Loop"
+    assert ours["place"] == f"{tmp_path / 'program.py'}:5 in ours"
+    assert ours["why"] == "asyncio chose the loop, by its policy, which is goloop's"
+    assert theirs["place"] == f"{tmp_path / 'program.py'}:8 in theirs"
+    assert theirs["why"] == "loop_factory=asyncio.unix_events._UnixSelectorEventLoop"
+    assert not theirs["is_goloop"]
+    assert by_hand["place"] == f"{tmp_path / 'program.py'}:11 in by_hand"
+    assert by_hand["why"] == "the program made the loop and runs it"
+    wrong, status = told["problems"]
+    assert "ran at" in wrong
+    assert "not goloop's: give it goloop.new_event_loop" in wrong
+    assert status == "the program ended with status 3"
+
+
+@pytest.mark.forks
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_loops_of_children_are_told_too(tmp_path: Path, method: str) -> None:
+    (tmp_path / "program.py").write_text(
+        "import asyncio, multiprocessing\n"
+        "def work():\n"
+        "    asyncio.run(asyncio.sleep(0))\n"
+        "if __name__ == '__main__':\n"
+        "    work()\n"
+        f"    child = multiprocessing.get_context({method!r}).Process(target=work)\n"
+        "    child.start(); child.join(); raise SystemExit(child.exitcode)\n"
+    )
+    told = report("program.py", cwd=tmp_path)
+    loops = told["program"]["loops"]
+    assert [each["loop"] for each in loops] == ["goloop.Loop"] * 2
+    assert len({each["pid"] for each in loops}) == 2
+
+
+def test_a_program_without_a_loop_is_a_problem(tmp_path: Path) -> None:
+    told = report("-c", "print(1)", cwd=tmp_path, status=1)
+    assert told["problems"] == ["no event loop ran in the program"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_is_ended_by_a_signal_and_then_reported(tmp_path: Path, number: int) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "async def main():\n"
+        "    print('serving', file=sys.stderr, flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "goloop", "doctor", "-c", program],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as started:  # fmt: skip
+        assert started.stderr is not None
+        assert "serving" in started.stderr.readline()
+        if number == signal.SIGINT:  # as a terminal does, to both
+            os.killpg(started.pid, number)
+        else:
+            started.send_signal(number)
+        out, err = started.communicate(timeout=60)
+    assert started.returncode == 0, out + err
+    assert f"status {-number}" in out
+    assert "goloop.Loop in process" in out
+    assert out.endswith("no problems\n")
+
+
+def test_a_wrong_option_is_refused_and_help_is_given() -> None:
+    wrong = ended.python("-m", "goloop", "doctor", "--jsn", limit=60, apart=True)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "unknown option --jsn" in wrong.stderr
+    for option in ("-h", "--help"):
+        told = ended.python("-m", "goloop", "doctor", option, limit=60, apart=True)
+        assert (told.returncode, told.stdout, told.stderr) == (0, doctor.USAGE, "")
+
+
+def test_asyncios_loop_under_goloops_names_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, types\nsys.modules['goloop._pure'] = types.ModuleType('goloop._pure')\n"
+    )
+    told = report(cwd=tmp_path, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert told["loop"]["kind"].startswith("asyncio.")
+    assert told["problems"] == [
+        f"this is asyncio's own loop under goloop's names: {told['reason']}"
+    ]
