@@ -27,7 +27,7 @@ STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.9"
 
 # What mypy reads: the package, and every program of the tree.
-TYPED = ["goloop", "build_backend", "tools", "examples"]
+TYPED = ["goloop", "pytest_goloop", "build_backend", "tools", "examples"]
 
 
 def tooling() -> Environment:

@@ -131,7 +131,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    sources = {name for name in tracked() if name.startswith("goloop/")}
+    sources = {name for name in tracked() if name.startswith(("goloop/", "pytest_goloop/"))}
     assert {name for name in sources if name.endswith((".py", ".pyi"))} <= names
     assert {"goloop/py.typed", "goloop/_core.pyi"} <= names
     assert names - sources == {f"goloop/_core{suffix}", "goloop/libgoloop.so.1"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import goloop
 from real_programs.programs import Programs, needs
 
 needs("pytest_asyncio", "pytest_aiohttp", "anyio")
@@ -182,7 +183,13 @@ def loop():
 
 
 def passed(
-    programs: Programs, folder: Path, tests: str, conftest: str, *options: str, ini: str = ""
+    programs: Programs,
+    folder: Path,
+    tests: str,
+    conftest: str,
+    *options: str,
+    ini: str = "",
+    **environ: str,
 ) -> tuple[int, str]:
     """How many tests of such a project passed, which must be all; and what pytest said."""
     (folder / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
@@ -191,6 +198,7 @@ def passed(
     said = programs.ends_well(
         *("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-v", *options),
         *("--rootdir", folder, folder),
+        **environ,
     )
     found = re.search(r"=+ (\d+) passed(?:, \d+ warnings?)? in", said)
     assert found is not None, said
@@ -235,3 +243,84 @@ def test_the_plugin_within_aiohttp_takes_the_fixture_loop(
         *("-p", "no:asyncio", "-p", "no:aiohttp", "-p", "aiohttp.pytest_plugin"),
     )
     assert count == 2
+
+
+# ---- the option ----------------------------------------------------------------------------------
+
+# Not through any plugin: asyncio's own ways to run a coroutine in a test.
+STDLIB = """
+import unittest
+
+async def is_on_goloop():
+    assert is_goloop()
+    await works()
+
+def test_run():
+    asyncio.run(is_on_goloop())
+
+def test_runner():
+    with asyncio.Runner() as runner:
+        runner.run(is_on_goloop())
+
+class Case(unittest.IsolatedAsyncioTestCase):
+    async def test_loop(self):
+        await is_on_goloop()
+"""
+
+
+@pytest.mark.parametrize(
+    ("tests", "count", "options"),
+    [
+        pytest.param(PYTEST_ASYNCIO, 3, (), id="pytest-asyncio"),
+        pytest.param(ANYIO, 2, ("-k", "asyncio"), id="anyio"),
+        pytest.param(AIOHTTP, 2, ("-o", "asyncio_mode=auto"), id="pytest-aiohttp"),
+        pytest.param(STDLIB, 3, ("-p", "no:asyncio", "-p", "no:aiohttp"), id="stdlib"),
+    ],
+)
+def test_the_option_loop_puts_tests_of_every_plugin_on_goloop(
+    programs: Programs, tmp_path: Path, tests: str, count: int, options: tuple[str, ...]
+) -> None:
+    found, said = passed(programs, tmp_path, tests, "", "--loop=goloop", *options)
+    assert found == count
+    assert f"loop: goloop {goloop.__version__}\n" in said
+    assert "DeprecationWarning" not in said
+
+
+def test_without_the_option_tests_run_on_asyncio(programs: Programs, tmp_path: Path) -> None:
+    tests = STDLIB.replace("assert is_goloop()", "assert not is_goloop()")
+    for options in ((), ("--loop=asyncio",)):
+        found, said = passed(programs, tmp_path, tests, "", *options)
+        assert found == 3
+        assert "loop: goloop" not in said
+
+
+def test_without_the_option_the_plugin_imports_nothing(programs: Programs, tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_project.py").write_text(
+        "import sys\ndef test_modules():\n"
+        "    assert 'pytest_goloop' in sys.modules and 'goloop' not in sys.modules\n"
+    )
+    programs.ends_well("-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path)
+
+
+def test_a_loop_that_a_test_names_is_not_replaced_by_the_option(
+    programs: Programs, tmp_path: Path
+) -> None:
+    found, _ = passed(programs, tmp_path, BOTH, BOTH_FACTORIES, "--loop=goloop")
+    assert found == 3
+
+
+def test_another_plugin_s_option_of_that_name_is_left_alone(
+    programs: Programs, tmp_path: Path
+) -> None:
+    (tmp_path / "other.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--loop', type=int)\n"
+    )
+    tests = "\ndef test_number(request):\n    assert request.config.getoption('--loop') == 7\n"
+    found, _ = passed(
+        *(programs, tmp_path, tests, ""),
+        # -p is read before entry points are.
+        *("-p", "other", "--loop=7"),
+        PYTHONPATH=str(tmp_path),
+    )
+    assert found == 1
