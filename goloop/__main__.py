@@ -105,7 +105,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
             return 2
         name, arguments = arguments[0], ["--help"]
     if name == "doctor":
-        from ._internal.process import doctor
+        from ._internal.observe import doctor
 
         return doctor.main(arguments)
     if name == "top":

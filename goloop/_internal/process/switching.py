@@ -232,7 +232,7 @@ def _watch_loops() -> None:
             kind = type(loop)
             _other = f"{kind.__module__}.{kind.__qualname__}"
         if doctor and loop is not None:
-            from . import witness
+            from ..observe import witness
 
             witness.note(loop, isinstance(loop, chosen.Loop), _hint())
         original(loop)

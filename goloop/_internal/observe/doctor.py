@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
 
 def examine() -> dict[str, Any]:
     """What goloop.diagnostics() has, and what the process may use."""
-    from ..observe.diagnostics import diagnostics
+    from .diagnostics import diagnostics
 
     facts = diagnostics()
     report: dict[str, Any] = {
@@ -134,7 +134,7 @@ def _loop() -> dict[str, Any]:
 
 
 async def _be_busy() -> dict[str, Any]:
-    from ..observe.diagnostics import diagnostics
+    from .diagnostics import diagnostics
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(100):
