@@ -28,6 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._internal.observe.diagnostics import diagnostics
     from ._internal.observe.metering import Histogram, Metrics
+    from ._internal.observe.profiling import Profile, ProfileEntry, ProfileStack
     from ._internal.process.shared_listener import SharedListener
     from ._internal.process.threads import run_threads
     from .watchdog import Blocked
@@ -47,6 +48,9 @@ _LATER = {
     "Blocked": "goloop.watchdog",
     "Histogram": "goloop._internal.observe.metering",
     "Metrics": "goloop._internal.observe.metering",
+    "Profile": "goloop._internal.observe.profiling",
+    "ProfileEntry": "goloop._internal.observe.profiling",
+    "ProfileStack": "goloop._internal.observe.profiling",
 }
 
 
@@ -85,6 +89,28 @@ def metrics() -> Metrics:
     return ask()
 
 
+def profile() -> Profile:
+    """Who has had the time of this process's loops, by task, function and line.
+
+    goloop looks at each loop that is at work some 25 times a second (`GOLOOP_PROFILE`), without
+    the GIL, and counts what it sees; this tells the sums.  May be called from any thread.  A forked
+    child begins at nothing.  Since 0.3.0.
+
+    Returns:
+        A snapshot.  The difference of two is what has happened between them.
+
+    Raises:
+        RuntimeError: goloop's own loop can't be had here (`goloop.native` is False).
+    """
+    if not native:
+        raise RuntimeError(
+            "asyncio's loop has no profile; goloop.diagnostics() tells why it is used"
+        )
+    from ._internal.observe.profiling import profile as ask
+
+    return ask()
+
+
 def introspect() -> None:
     """Let `goloop top PID`, `ps PID` and `pstree PID` look at this process.
 
@@ -118,6 +144,9 @@ __all__: tuple[str, ...] = (
     "Histogram",
     "Loop",
     "Metrics",
+    "Profile",
+    "ProfileEntry",
+    "ProfileStack",
     "SharedListener",
     "Task",
     "__version__",
@@ -127,6 +156,7 @@ __all__: tuple[str, ...] = (
     "metrics",
     "native",
     "new_event_loop",
+    "profile",
     "run",
     "run_threads",
 )

@@ -14,6 +14,8 @@ const SockaddrMax = 128
 const PacketMax = 256 * 1024
 const ArenaSlack = PacketMax + 256
 const Buckets = 320
+const SampleFrames = 64
+const SamplesMost = 32
 const DeadlineNone = math.MaxInt64
 const LargeMax = 16
 const NoRing = 1
@@ -98,6 +100,63 @@ type Metrics struct {
 	BlockedSpells       uint64
 }
 
+// Python is gl_python, see there.
+type Python struct {
+	CodeType    uint64
+	NoneType    uint64
+	StrType     uint64
+	BytesType   uint64
+	StrKind     uint64
+	StrCompact  uint64
+	StrAscii    uint64
+	ObjectType  uint32
+	Qualname    uint32
+	Filename    uint32
+	Linetable   uint32
+	Firstlineno uint32
+	CodeSize    uint32
+	StrLength   uint32
+	StrHash     uint32
+	StrState    uint32
+	AsciiData   uint32
+	Data        uint32
+	BytesLength uint32
+	BytesData   uint32
+	_           uint32
+}
+
+// RawFrame is gl_raw_frame, see there.
+type RawFrame struct {
+	Code        uint64
+	Instruction uint64
+}
+
+// Frame is gl_frame, see there.
+type Frame struct {
+	Function [192]byte
+	File     [256]byte
+	Line     int32
+}
+
+// Sample is gl_sample, see there.
+type Sample struct {
+	At        int64
+	Since     int64
+	Cpu       int64
+	Polled    uint64
+	Coroutine uint64
+	Reactor   int32
+	Frames    uint32
+	Frame     [SampleFrames]RawFrame
+}
+
+// Samples is gl_samples, see there.
+type Samples struct {
+	Written uint32
+	Counted uint32
+	Sample  [SamplesMost]Sample
+}
+
 // Shared is gl_shared, see there.
 type Shared struct {
 	Sub             *Submission
@@ -139,4 +198,10 @@ type Shared struct {
 	BlockedTold     uint32
 	BlockedInsisted uint32
 	Asker           uintptr
+	Python          uintptr
+	Thread          uintptr
+	Base            uint64
+	SampleEvery     int64
+	Clock           int32
+	_               uint32
 }

@@ -30,7 +30,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 14
+#define GL_ABI_VERSION 15
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -208,6 +208,47 @@ typedef struct gl_metrics {
     uint64_t blocked_spells;      /* the monitor: how many iterations were reported */
 } gl_metrics;
 
+/* ---- stacks of Python ---------------------------------------------------- */
+
+/* Where CPython keeps what tells of a code object: types by address, offsets in bytes, and the
+ * bits of a str's state.  C's, constant. */
+typedef struct gl_python {
+    uint64_t code_type, none_type, str_type, bytes_type;
+    uint64_t str_kind, str_compact, str_ascii;
+    uint32_t object_type, qualname, filename, linetable, firstlineno, code_size;
+    uint32_t str_length, str_hash, str_state, ascii_data, data, bytes_length, bytes_data, unused;
+} gl_python;
+
+/* A frame as it was found without the GIL: a code object's address and that of the instruction,
+ * neither of them sure to be one. */
+typedef struct gl_raw_frame {
+    uint64_t code, instruction;
+} gl_raw_frame;
+
+typedef struct gl_frame {
+    char function[192], file[256];  /* UTF-8, without control characters; end with 0 */
+    int32_t line;                     /* 0: not known */
+} gl_frame;
+
+/* What a loop's thread did at one moment, and the time that it stands for. */
+#define GL_SAMPLE_FRAMES 64
+typedef struct gl_sample {
+    int64_t at, since;        /* ns; the moments of this sample and the one before */
+    int64_t cpu;              /* ns of the thread's processor time, in all; 0: not known */
+    uint64_t polled;          /* ns in the poller, in all */
+    uint64_t coroutine;       /* the outermost one's address, 0: a callback runs, or nothing */
+    int32_t reactor;
+    uint32_t frames;          /* the outermost, in the last place, is the callback or the task's */
+    gl_raw_frame frame[GL_SAMPLE_FRAMES]; /* innermost first */
+} gl_sample;
+
+/* Samples that Go has not counted yet.  The monitor writes, Go reads with its lock. */
+#define GL_SAMPLES_MOST 32
+typedef struct gl_samples {
+    uint32_t written, counted; /* atomic: how many */
+    gl_sample sample[GL_SAMPLES_MOST];
+} gl_samples;
+
 /* ---- the block of one loop ---------------------------------------------- */
 
 struct gl_shared;
@@ -225,9 +266,8 @@ typedef struct gl_watchdog {
      * Python has ended.  As `seen`. */
     size_t (*insist)(struct gl_shared *shared, int64_t ns, uint32_t gives_up, char *out,
                      size_t room);
-    /* Writes what the thread does as a JSON array of [function, file, line], innermost last, of
-     * less than `room` bytes; returns how many.  As `seen`. */
-    size_t (*describe)(struct gl_shared *shared, char *out, size_t room);
+    /* Notes in a sample what the thread does; 0 where that can't be told.  As `seen`. */
+    uint32_t (*sample)(struct gl_shared *shared, gl_sample *to);
 } gl_watchdog;
 
 /* A client that asks about this process: Python answers, or the monitor where Python doesn't. */
@@ -299,6 +339,12 @@ typedef struct gl_shared {
                               * clears it */
     uint32_t blocked_insisted; /* the monitor's */
     gl_asker *asker;         /* set by C before reactor_new; of the process */
+    const gl_python *python; /* likewise */
+    void *thread;            /* atomic, C: the PyThreadState that runs the loop */
+    uint64_t base;           /* C: the frame that runs it; what is called from there is the loop's */
+    int64_t sample_every;    /* atomic, C: ns; 0: never */
+    int32_t clock;           /* C: the thread's processor time, a clockid_t */
+    uint32_t unused2;
 } gl_shared;
 
 /*
@@ -426,12 +472,17 @@ typedef struct gl_table {
     int32_t (*wake)(int32_t reactor);
 
     /* Facts about the Go runtime, as a JSON object in UTF-8; returns its length,
-     * at most `cap` bytes are written. */
+     * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process. */
     int32_t (*describe)(int32_t reactor, char *out, int32_t cap);
+
+    /* Names frames, without the GIL; leaves out those that are none of Python's.  How many, or -1
+     * where one is nonsense.  Any thread. */
+    int32_t (*name_frames)(gl_python *python, gl_raw_frame *raw, int32_t n, gl_frame *out);
 } gl_table;
 
 /* The one function that the Go library exports. */
 typedef const gl_table *(*gl_table_fn)(void);
+#define GL_PROFILE (-2)
 #define GL_TABLE_SYMBOL "goloop_table"
 
 /* What Linux calls the library's threads of C. */

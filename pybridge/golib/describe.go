@@ -14,12 +14,17 @@ import (
 
 //export goloop_describe
 func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
+	if size < 0 || out == nil && size > 0 {
+		return -C.int32_t(syscall.EINVAL)
+	}
+	if reactor == C.GL_PROFILE {
+		text := profiled.text()
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(size)), text)
+		return C.int32_t(len(text))
+	}
 	r := find(reactor)
 	if r == nil {
 		return badReactor
-	}
-	if size < 0 || out == nil && size > 0 {
-		return -C.int32_t(syscall.EINVAL)
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)

@@ -9,15 +9,14 @@ void goloop_add_reactor(gl_shared *shared, void *unused);
 
 static inline void each_reactor_adds(void) { monitor_each(goloop_add_reactor, NULL); }
 
-static inline size_t describe_stack(gl_shared *sh, char *out, size_t room) {
-    return sh->watchdog->describe(sh, out, room);
-}
+static inline uint32_t sample(gl_shared *sh, gl_sample *to) { return sh->watchdog->sample(sh, to); }
 */
 import "C"
 
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -33,15 +32,14 @@ const (
 	questionTime = time.Second
 	answerTime   = 10 * time.Second
 	questionMost = 4096
-	stackMost    = 32768
 )
 
 // partial is an answer that is being written. There is one for the process: the writer holds
 // the mutex, and the monitor's while it looks at a reactor.
 var partial struct {
 	sync.Mutex
-	text []byte
-	room [stackMost]byte
+	text   []byte
+	sample netloop.Sample
 }
 
 // goloop_answer answers a question, whatever it is, with what is known without Python, and
@@ -83,7 +81,8 @@ func partialAnswer() []byte {
 	partial.text = append([]byte(`{"protocol":1,"partial":true,"pid":`), strconv.Itoa(unix.Getpid())...)
 	partial.text = append(partial.text, `,"loops":[`...)
 	C.each_reactor_adds()
-	return append(bytes.TrimSuffix(partial.text, []byte(",")), "]}"...)
+	partial.text = append(bytes.TrimSuffix(partial.text, []byte(",")), `],"profile":`...)
+	return append(append(partial.text, profiled.text()...), '}')
 }
 
 // goloop_add_reactor is called for each reactor in turn, with the monitor's mutex.
@@ -92,23 +91,19 @@ func partialAnswer() []byte {
 func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 	sh := (*netloop.Shared)(unsafe.Pointer(shared))
 	now, blocked := int64(C.monitor_now()), int64(0)
-	stack := C.size_t(0)
 	running := atomic.LoadUint32(&sh.Awake) != 0
 	if running {
 		blocked = max(now-atomic.LoadInt64(&sh.Now), 0)
-		stack = C.describe_stack(shared, (*C.char)(unsafe.Pointer(&partial.room)), stackMost)
 	}
 	t := append(partial.text, `{"running":`...)
 	t = strconv.AppendBool(t, running)
 	t = addSeconds(t, "blocked_for", blocked)
 	t = addSeconds(t, "clock", now)
-	t = append(t, `,"stack":`...)
-	if running {
-		t = append(t, partial.room[:stack]...)
-	} else {
-		t = append(t, "[]"...)
+	t = append(t, `,"stack":[`...)
+	if running && C.sample(shared, (*C.gl_sample)(unsafe.Pointer(&partial.sample))) != 0 {
+		t = addStack(t, (*netloop.Python)(unsafe.Pointer(shared.python)), &partial.sample)
 	}
-	t = append(t, `,"metrics":{"loops":1`...)
+	t = append(t, `],"metrics":{"loops":1`...)
 	m := &sh.Metrics
 	for _, each := range []struct {
 		name string
@@ -144,4 +139,19 @@ func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 func addSeconds(t []byte, name string, ns int64) []byte {
 	t = append(t, `,"`+name+`":`...)
 	return strconv.AppendFloat(t, float64(ns)/1e9, 'f', 6, 64)
+}
+
+// addStack adds frames as JSON, innermost last.
+func addStack(t []byte, py *netloop.Python, s *netloop.Sample) []byte {
+	before := ""
+	for i := int(s.Frames) - 1; i >= 0; i-- {
+		f := s.Frame[i]
+		c, state := readCode(py, f.Code, nameRoom, 2*nameRoom)
+		if state != isCode {
+			continue
+		}
+		frame, _ := json.Marshal([]any{c.function, c.file, readLine(py, &c, f.Code, f.Instruction)})
+		t, before = append(append(t, before...), frame...), ","
+	}
+	return t
 }

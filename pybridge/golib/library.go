@@ -158,6 +158,7 @@ func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 		return badReactor
 	}
 	r.pace.turn(r.Now())
+	countSamples()
 	n, err := r.Turn(int64(timeout))
 	if err != nil {
 		return result(err)

@@ -12,7 +12,7 @@
  *
  * The thread is C's.  A goroutine that sleeps in a system call, or by Go's timers, keeps Go's
  * own monitor thread awake, by 16,000 wake-ups in 3 s and 4 to 8 % of a core.  This one enters
- * Go only to send.
+ * Go only to send, and to count samples that no turn has counted.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -56,7 +56,11 @@ typedef struct watched {
     int32_t reactor;
     gl_shared *shared;
     uint64_t turns, polled; /* at the last tick: how many, and ns in the poller */
+    int64_t sampled, sample_due; /* ns, while the monitor was not parked; see monitor_sample */
 } watched;
+
+/* lint: allow mutable-static: of the process; the monitor writes it, with its lock */
+static gl_samples samples;
 
 /* lint: allow mutable-static: of the process, as the thread is; guarded by `mutex` */
 static struct {
@@ -68,6 +72,8 @@ static struct {
     watched *all;
     int64_t looked_at;        /* ns */
     int steady;               /* see STEADY_TICKS */
+    int64_t due;              /* ns: when the next sample is */
+    uint64_t random;
 } monitor = {.mutex = PTHREAD_MUTEX_INITIALIZER, .unparked = PTHREAD_COND_INITIALIZER};
 
 /* ---- membarrier(2) --------------------------------------------------------------------- */
@@ -215,18 +221,61 @@ monitor_sees_busy(watched *w, int64_t ns)
     return turns != 0 && sum != 0 && polled < (uint64_t)ns / 4;
 }
 
+gl_samples *
+monitor_samples(void)
+{
+    return &samples;
+}
+
+/* Takes a sample of a loop, if one is due.  The moments have nothing to do with what the loop does:
+ * they are spread evenly over the time in which the monitor was not parked.  Go counts them in the
+ * loop's next turn (golib/profile.go): the monitor enters Go only where none comes.  Returns when
+ * the next one is due. */
+static int64_t
+monitor_sample(watched *w, int64_t now)
+{
+    gl_shared *sh = w->shared;
+    int64_t every = __atomic_load_n(&sh->sample_every, __ATOMIC_RELAXED);
+    struct timespec cpu = {0};
+    if (every <= 0 || sh->watchdog == NULL) {
+        w->sampled = 0;
+        return INT64_MAX;
+    }
+    if (w->sampled == 0 || w->sample_due > now + 2 * every)
+        w->sampled = w->sample_due = now;
+    if (now < w->sample_due)
+        return w->sample_due;
+    if (samples.written - __atomic_load_n(&samples.counted, __ATOMIC_ACQUIRE) == GL_SAMPLES_MOST)
+        goloop_count_samples();
+    gl_sample *s = &samples.sample[samples.written % GL_SAMPLES_MOST];
+    if (w->sampled < now && __atomic_load_n(&sh->awake, __ATOMIC_RELAXED) &&
+        sh->watchdog->sample(sh, s)) {
+        s->at = now, s->since = w->sampled, s->reactor = w->reactor;
+        s->cpu = clock_gettime(sh->clock, &cpu) < 0 ? 0 : (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
+        s->polled = __atomic_load_n(&sh->metrics.poll_time.sum, __ATOMIC_RELAXED);
+        __atomic_store_n(&samples.written, samples.written + 1, __ATOMIC_RELEASE);
+    }
+    w->sampled = now;
+    monitor.random = monitor.random * 6364136223846793005u + 1442695040888963407u;
+    w->sample_due = now + every / 2 + (int64_t)((monitor.random >> 32) * (uint64_t)every >> 32);
+    return w->sample_due;
+}
+
 /* Sends what is late, and looks for what blocks; true if some loop was awake.  With the mutex. */
 static bool
 monitor_look(void)
 {
     bool awake = false, busy = false;
     int64_t now = monitor_now(), since = now - monitor.looked_at;
+    monitor.due = INT64_MAX;
     if (since > STARVED_NS)
         watchdog_wakes(now);
     monitor.looked_at = now;
     for (watched *w = monitor.all; w != NULL; w = w->next) {
         gl_shared *sh = w->shared;
         busy |= monitor_sees_busy(w, since);
+        int64_t due = monitor_sample(w, now);
+        monitor.due = due < monitor.due ? due : monitor.due;
         if (!__atomic_load_n(&sh->awake, __ATOMIC_RELAXED))
             continue;
         awake = true;
@@ -265,9 +314,12 @@ monitor_park(void)
             monitor_set_parked(false);
             return;
         }
+    int64_t began = monitor_now();
     while (monitor.parked)
         pthread_cond_wait(&monitor.unparked, &monitor.mutex);
     monitor.looked_at = monitor_now();
+    for (watched *w = monitor.all; w != NULL; w = w->next)
+        w->sampled += monitor.looked_at - began, w->sample_due += monitor.looked_at - began;
 }
 
 static void *
@@ -275,7 +327,6 @@ monitor_thread(void *unused)
 {
     thread_set_name(MONITOR_THREAD_NAME);
     monitor.thread = thread_id();
-    const struct timespec tick = {0, TICK_NS}, seldom = {0, SELDOM_NS};
     int idle = 0;
     for (;;) {
         pthread_mutex_lock(&monitor.mutex);
@@ -284,9 +335,11 @@ monitor_thread(void *unused)
             monitor_park();
             idle = 0;
         }
-        bool steady = monitor.steady == STEADY_TICKS;
+        int64_t ns = monitor.steady == STEADY_TICKS ? SELDOM_NS : TICK_NS;
+        int64_t left = monitor.due - monitor.looked_at;
+        struct timespec tick = {0, left > 0 && left < ns ? left : ns};
         pthread_mutex_unlock(&monitor.mutex);
-        nanosleep(steady ? &seldom : &tick, NULL);
+        nanosleep(&tick, NULL);
     }
     return unused;
 }
@@ -316,7 +369,7 @@ monitor_reactor_opened(int32_t reactor, gl_shared *shared)
     pthread_mutex_lock(&monitor.mutex);
     int err = monitor.started ? 0 : monitor_start();
     if (err == 0) {
-        *w = (watched){monitor.all, reactor, shared, 0, 0};
+        *w = (watched){.next = monitor.all, .reactor = reactor, .shared = shared};
         monitor.all = w;
         shared->fenced = monitor.fenced ? 2 : 0; /* C is here, and knows */
         __atomic_store_n(&shared->parked, monitor.parked, __ATOMIC_RELAXED);

@@ -9,6 +9,9 @@ int32_t monitor_reactor_opened(int32_t reactor, gl_shared *shared);
 /* It does no longer, and touches the reactor and its shared block no more. */
 void monitor_reactor_closes(int32_t reactor);
 
+/* Those that Go has not counted yet. */
+gl_samples *monitor_samples(void);
+
 /* gl_table.watch and give_way */
 int32_t monitor_watch(int32_t reactor);
 int32_t monitor_give_way(gl_shared *shared);

@@ -16,10 +16,12 @@ from .base import CoreLoop
 
 # Seconds.
 DEFAULT_LIMIT = 1.0
+# Samples a second, for goloop.profile().
+DEFAULT_RATE = 25.0
 
 
-def _setting(name: str, default: float) -> float:
-    """A number of seconds of the environment."""
+def _setting(name: str, default: float, what: str = "seconds") -> float:
+    """A number of the environment, of seconds or a rate."""
     text = os.environ.get(name)
     if text is None:
         return default
@@ -29,7 +31,7 @@ def _setting(name: str, default: float) -> float:
             raise ValueError
     except ValueError:
         warnings.warn(
-            f"{name}={text!r} is not a number of seconds; {default:g} is used",
+            f"{name}={text!r} is not a number of {what}; {default:g} is used",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -43,12 +45,15 @@ class Watching(CoreLoop):
     # The last block that was told of, and the one whose end was not told yet.
     _told_block = 0
     _last_block: watchdog.Blocked | None = None
+    _sample_every = 0.0
 
     def _init_watchdog(self) -> None:
         if _core._note_collection not in gc.callbacks:
             gc.callbacks.append(_core._note_collection)
         limit = _setting("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
-        self._set_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0))
+        rate = _setting("GOLOOP_PROFILE", DEFAULT_RATE, "samples a second")
+        self._sample_every = 1 / min(rate, 1000.0) if rate else 0.0
+        self._set_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0), self._sample_every)
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
         """Report iterations of this loop that last longer than a limit.
@@ -69,7 +74,7 @@ class Watching(CoreLoop):
         for name, value in (("limit", limit), ("abort_after", abort_after)):
             if not (math.isfinite(value) and 0 <= value < 1e9):
                 raise ValueError(f"{name} is a number of seconds, not {value!r}")
-        self._set_watchdog(float(limit), float(abort_after))
+        self._set_watchdog(float(limit), float(abort_after), self._sample_every)
 
     # ---- called by C -------------------------------------------------------------
 

@@ -14,6 +14,7 @@ The protocol, version 1.  A client sends one line of JSON, and reads one JSON do
     {"ask": "tasks"}    all unfinished tasks: "tasks" is a list of rows
     {"ask": "top"}      the process, its loops, their figures, tasks and connections; "tasks" and
                         "connections" in the question say of how many at most each loop tells
+    {"ask": "profile"}  who has had the loops' time: "profile" is what profiling.from_raw() reads
 
 A row has the task's id, name and stack (innermost first; each frame is [function, file, line]),
 and the tasks that await it.  Each answer has "protocol" and "pid", and where the question was not
@@ -26,7 +27,7 @@ again.
 While something holds the GIL, no Python thread can answer.  Then the monitor does
 (pybridge/golib/introspect.c), at the same socket and whatever it is asked: it says
 {"partial": true}, and tells of each loop what is known without the GIL: its "metrics",
-"blocked_for" (seconds) and the "stack" of its thread, innermost last.
+"blocked_for" (seconds) and the "stack" of its thread, innermost last; and the "profile".
 """
 
 from __future__ import annotations
@@ -291,6 +292,10 @@ def respond(question: bytes) -> Row:
         elif what == "top":
             limits = asked.get("tasks", TASKS), asked.get("connections", CONNECTIONS)
             answer.update(describe_process(*(max(0, int(limit)) for limit in limits)))
+        elif what == "profile":
+            from . import profiling
+
+            answer["profile"] = profiling.snapshot()
         else:
             answer["error"] = f"goloop {__version__} does not know the question {what!r}"
     except Exception as error:

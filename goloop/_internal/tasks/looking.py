@@ -16,7 +16,7 @@ from ..version import native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     # A function, its file and line.
@@ -28,13 +28,13 @@ FUTURES = 16
 
 # Only there.
 _await_frames: Any = None
-_thread_frames: Any = None
+_read_stack: Callable[[int], list[Frame]] | None = None
 _guarded_attribute: Any = None
 if native:
     from ... import _core
 
     _await_frames = getattr(_core, "_await_frames", None)
-    _thread_frames = getattr(_core, "_thread_frames", None)
+    _read_stack = _core._thread_stack if _await_frames is not None else None
     _guarded_attribute = getattr(_core, "_guarded_attribute", None)
 
 
@@ -91,10 +91,16 @@ def _generator_of(step: Any) -> Any:
 
 def thread_stack(ident: int, coroutine: Any = None) -> tuple[list[Frame], bool]:
     """What a thread is doing, innermost first, up to a coroutine's frame; whether that was met."""
-    if _thread_frames is not None:
-        seen: tuple[list[Frame], bool] = _thread_frames(ident, coroutine)
-        return seen
-    frames: list[Frame] = []
+    if _read_stack is not None:
+        frames = _read_stack(ident)[::-1]
+        code = getattr(coroutine, "cr_code", None) or getattr(coroutine, "gi_code", None)
+        outermost = len(frames) - 1
+        while code is not None and outermost >= 0:
+            if frames[outermost][:2] == (code.co_qualname, code.co_filename):
+                return frames[: outermost + 1], True
+            outermost -= 1
+        return frames, False
+    frames = []
     last = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
     frame = sys._current_frames().get(ident)
     while frame is not None and len(frames) < FRAMES:

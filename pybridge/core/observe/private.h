@@ -7,13 +7,17 @@
 
 /* ---- python_stack.c --------------------------------------------------------------------------- */
 
-typedef struct python_frame {
-    char function[192], file[256]; /* UTF-8 */
-    int line;                     /* 0: not known */
-} python_frame;
+typedef gl_frame python_frame;
 
 /* The frames of a thread, innermost first, without the GIL: it may run on, or end.  How many; 0
  * where they can't be told. */
 GL_PRIVATE int python_stack(PyThreadState *ts, python_frame *to, int room);
+/* The same without names, up to a frame that is not told, 0: none; where there is no room, the last
+ * place is the outermost's.  Of that the coroutine, if it is one's.  -1 where the chain breaks. */
+GL_PRIVATE int python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room,
+                           uint64_t *coroutine);
+/* The frame in which a thread is; false where that can't be told. */
+GL_PRIVATE bool python_innermost(PyThreadState *ts, uint64_t *frame);
+GL_PRIVATE void python_layout(gl_python *to);
 /* The thread that has the GIL, or NULL where that can't be told.  Without the GIL. */
 GL_PRIVATE PyThreadState *python_gil_holder(void);

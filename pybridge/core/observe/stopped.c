@@ -1,6 +1,5 @@
 /*
- * stopped.c: what a thread or a coroutine is doing, for another thread, in CPython 3.13 without the
- * GIL.
+ * stopped.c: what a coroutine is doing, for another thread, in CPython 3.13 without the GIL.
  *
  * There the attributes of a coroutine and of a frame (cr_await, f_back, ...) read what the thread
  * that runs it changes and frees meanwhile, and a program that looks often enough crashes.  So
@@ -27,7 +26,6 @@
 #if READS_STOPPED
 
 #define SEEN_MAX 64
-#define OWNED_BY_C 3 /* FRAME_OWNED_BY_CSTACK: a frame of the interpreter's own */
 
 /* gi_frame_state of a generator that waits for another; and the least of one without a frame. */
 #define STATE_AWAITING (-1)
@@ -51,9 +49,7 @@ typedef struct {
 } seen_frame;
 
 typedef struct {
-    unsigned long thread; /* whose stack is wanted, or 0 */
-    PyObject *coroutine;  /* whose chain is wanted, or where the thread's stack ends, or None */
-    bool met;             /* the thread's stack has come to that coroutine's frame */
+    PyObject *coroutine;  /* whose chain is wanted */
     PyObject *rest;       /* owned: an awaitable of another kind, at which the chain ends */
     int n;
     seen_frame frame[SEEN_MAX];
@@ -93,25 +89,6 @@ see_frame(seen *all, PyObject *name, interpreter_frame *frame)
         return;
     to->code = PyUnstable_InterpreterFrame_GetCode((struct _PyInterpreterFrame *)frame);
     to->line = PyUnstable_InterpreterFrame_GetLine((struct _PyInterpreterFrame *)frame);
-}
-
-/* The lock of the list of threads is held. */
-static void
-see_thread(seen *all)
-{
-    PyThreadState *t = PyThreadState_GetUnchecked();
-    while (t->prev != NULL)
-        t = t->prev;
-    while (t != NULL && t->thread_id != all->thread)
-        t = t->next;
-    interpreter_frame *end = is_generator(all->coroutine) ? frame_of(all->coroutine) : NULL;
-    interpreter_frame *f = t ? (interpreter_frame *)t->current_frame : NULL;
-    for (; f != NULL && all->n < SEEN_MAX && !all->met; f = f->previous) {
-        if (f->owner == OWNED_BY_C)
-            continue;
-        see_frame(all, NULL, f);
-        all->met = f == end;
-    }
 }
 
 static bool
@@ -169,11 +146,7 @@ see_chain(seen *all)
 static int
 see(PyObject *Py_UNUSED(first), void *arg)
 {
-    seen *all = arg;
-    if (all->thread != 0)
-        see_thread(all);
-    else
-        see_chain(all);
+    see_chain(arg);
     return 0;
 }
 
@@ -208,39 +181,16 @@ frame_list(seen *all)
     return list;
 }
 
-/* Looks, and gives (frames, outcome); takes over the reference to the outcome. */
-static PyObject *
-seen_frames(seen *all)
-{
-    PyUnstable_GC_VisitObjects(see, all);
-    PyObject *list = frame_list(all);
-    PyObject *outcome = all->thread != 0 ? PyBool_FromLong(all->met)
-                        : all->rest      ? all->rest
-                                         : Py_NewRef(Py_None);
-    PyObject *both = list ? PyTuple_Pack(2, list, outcome) : NULL;
-    Py_XDECREF(list);
-    Py_DECREF(outcome);
-    return both;
-}
-
 static PyObject *
 await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {
     seen all = {.coroutine = coroutine};
-    return seen_frames(&all);
-}
-
-static PyObject *
-thread_frames(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 2)
-        return PyErr_Format(PyExc_TypeError, "_thread_frames() takes a thread and a coroutine");
-    seen all = {.thread = PyLong_AsUnsignedLong(args[0]), .coroutine = args[1]};
-    if (all.thread == (unsigned long)-1 && PyErr_Occurred())
-        return NULL;
-    if (all.thread == 0)
-        return Py_BuildValue("[]O", Py_False);
-    return seen_frames(&all);
+    PyUnstable_GC_VisitObjects(see, &all);
+    PyObject *list = frame_list(&all);
+    PyObject *both = list ? PyTuple_Pack(2, list, all.rest ? all.rest : Py_None) : NULL;
+    Py_XDECREF(list);
+    Py_XDECREF(all.rest);
+    return both;
 }
 
 /* Those of asyncio's own futures and tasks have no lock.  No Python runs, so the loop's is held
@@ -260,9 +210,6 @@ static PyMethodDef stopped_functions[] = {
     {"_await_frames", await_frames, METH_O,
      PyDoc_STR("What a coroutine awaits, innermost last, and the awaitable that is none of "
                "Python's own, where the chain comes to one.")},
-    {"_thread_frames", GL_FAST(thread_frames),
-     PyDoc_STR("A thread's stack, innermost first, up to the frame of a coroutine; and whether "
-               "that was met.")},
     {NULL, NULL, 0, NULL},
 };
 

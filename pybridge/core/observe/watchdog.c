@@ -23,7 +23,6 @@ typedef struct {
 
 typedef struct gl_block {
     pthread_mutex_t mutex;
-    PyThreadState *thread;    /* that runs the loop */
     int64_t gc_before;        /* G.gc_ns when the iteration began [loop] */
     uint64_t serial;
     block_stack own;          /* what the loop's thread does */
@@ -52,6 +51,22 @@ collected_ns(void)
 
 /* ---- the monitor's thread: no GIL ---------------------------------------------------- */
 
+static PyThreadState *
+loop_thread(gl_shared *sh)
+{
+    return __atomic_load_n(&sh->thread, __ATOMIC_ACQUIRE);
+}
+
+static uint32_t
+watchdog_sample(gl_shared *sh, gl_sample *to)
+{
+    int n = -1;
+    for (int i = 0; loop_thread(sh) != NULL && i < TRIES && n < 0; i++)
+        n = python_walk(loop_thread(sh), sh->base, to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
+    to->frames = (uint32_t)(n < 0 ? 0 : n);
+    return n >= 0;
+}
+
 static uint32_t
 watchdog_seen(gl_shared *sh, uint64_t serial)
 {
@@ -61,7 +76,8 @@ watchdog_seen(gl_shared *sh, uint64_t serial)
     pthread_mutex_lock(&b->mutex);
     b->serial = serial;
     b->holder.frames = 0;
-    b->own.frames = python_stack(GL_READ(b->thread), b->own.frame, FRAMES_MAX);
+    /* lint: allow python-under-mutex: the library that calls is open */
+    b->own.frames = python_stack(loop_thread(sh), b->own.frame, FRAMES_MAX);
     pthread_mutex_unlock(&b->mutex);
     gl_door_leave(NULL);
     return 1;
@@ -96,7 +112,8 @@ watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up, char *text, size_t
         return 0;
     PyThreadState *holder = python_gil_holder();
     pthread_mutex_lock(&b->mutex);
-    if (holder != NULL && holder != GL_READ(b->thread))
+    if (holder != NULL && holder != loop_thread(sh))
+        /* lint: allow python-under-mutex: the library that calls is open */
         b->holder.frames = python_stack(holder, b->holder.frame, FRAMES_MAX);
     at = add_text(text, at, room,
                   "goloop: the event loop of process %ld has been blocked for %.3f s%s\n",
@@ -111,42 +128,6 @@ watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up, char *text, size_t
     pthread_mutex_unlock(&b->mutex);
     gl_door_leave(NULL);
     return at;
-}
-
-/* Adds a string as JSON has it; control characters were replaced when it was read. */
-static size_t
-add_string(char *text, size_t at, size_t room, const char *string)
-{
-    at = add_text(text, at, room, "\"");
-    for (; *string && at + 2 < room; string++) {
-        if (*string == '"' || *string == '\\')
-            text[at++] = '\\';
-        text[at++] = *string;
-    }
-    text[at] = 0;
-    return add_text(text, at, room, "\"");
-}
-
-static size_t
-watchdog_describe(gl_shared *sh, char *out, size_t room)
-{
-    gl_block *b = sh->block;
-    block_stack *s = calloc(1, sizeof *s);
-    size_t at = add_text(out, 0, room, "[");
-    if (s != NULL && gl_door_enter(NULL)) {
-        s->frames = python_stack(GL_READ(b->thread), s->frame, FRAMES_MAX);
-        gl_door_leave(NULL);
-    }
-    /* Each takes at most twice what a frame has room for. */
-    for (int i = s ? s->frames : 0; i-- > 0 && at + 2 * sizeof(python_frame) + 32 < room;) {
-        at = add_text(out, at, room, at > 1 ? ",[" : "[");
-        at = add_string(out, at, room, s->frame[i].function);
-        at = add_text(out, at, room, ",");
-        at = add_string(out, at, room, s->frame[i].file);
-        at = add_text(out, at, room, ",%d]", s->frame[i].line);
-    }
-    free(s);
-    return add_text(out, at, room, "]");
 }
 
 /* ---- with the GIL ---------------------------------------------------------------------- */
@@ -190,7 +171,7 @@ watchdog_tell(int32_t reactor)
 }
 
 static const gl_watchdog watchdog = {watchdog_seen, watchdog_tell, watchdog_insist,
-                                     watchdog_describe};
+                                     watchdog_sample};
 
 GL_PRIVATE int
 gl_watchdog_open(gl_shared *sh)
@@ -200,11 +181,12 @@ gl_watchdog_open(gl_shared *sh)
     if (b == NULL)
         return -1;
     pthread_mutex_init(&b->mutex, NULL);
-    b->thread = NULL, b->gc_before = 0, b->serial = 0;
+    b->gc_before = 0, b->serial = 0;
     b->own.frames = b->holder.frames = 0;
     sh->block = b;
     sh->watchdog = &watchdog;
     sh->asker = &G.asker;
+    sh->python = &G.python;
     return 0;
 }
 
@@ -217,8 +199,16 @@ gl_watchdog_close(gl_shared *sh)
 GL_PRIVATE void
 gl_watchdog_runs(gl_loop *loop)
 {
-    gl_block *b = loop->shared->block;
-    GL_WRITE(b->thread, PyThreadState_Get());
+    gl_shared *sh = loop->shared;
+    PyThreadState *ts = PyThreadState_Get();
+    clockid_t clock = 0;
+    if (!python_innermost(ts, &sh->base))
+        sh->base = 0;
+#if defined(__linux__)
+    (void)pthread_getcpuclockid(pthread_self(), &clock);
+#endif
+    sh->clock = (int32_t)clock;
+    __atomic_store_n(&sh->thread, ts, __ATOMIC_RELEASE);
 }
 
 GL_PRIVATE_INLINE void
@@ -287,16 +277,17 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
     return result;
 }
 
-/* _set_watchdog(limit, end): seconds; 0: none. */
+/* _set_watchdog(limit, end, every): seconds; 0: none. */
 static PyObject *
 loop__set_watchdog(gl_loop *self, PyObject *args)
 {
-    double limit, end;
-    if (!PyArg_ParseTuple(args, "dd:_set_watchdog", &limit, &end) ||
+    double limit, end, every;
+    if (!PyArg_ParseTuple(args, "ddd:_set_watchdog", &limit, &end, &every) ||
         gl_loop_check_usable(self) < 0)
         return NULL;
     __atomic_store_n(&self->shared->blocked_limit, (int64_t)(limit * 1e9), __ATOMIC_RELAXED);
     __atomic_store_n(&self->shared->blocked_end, (int64_t)(end * 1e9), __ATOMIC_RELAXED);
+    __atomic_store_n(&self->shared->sample_every, (int64_t)(every * 1e9), __ATOMIC_RELAXED);
     Py_RETURN_NONE;
 }
 
@@ -345,6 +336,26 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     return list;
 }
 
+#define PROFILE_MAX (1 << 20)
+
+/* _profile(): what was sampled in this process, as JSON; opens the Go library. */
+static PyObject *
+profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    const char *message;
+    const gl_table *go = gl_library(&message);
+    char *text = go ? PyMem_RawMalloc(PROFILE_MAX) : NULL;
+    if (text == NULL)
+        return go ? PyErr_NoMemory() : PyErr_Format(PyExc_ImportError, "%s", message);
+    int32_t n;
+    Py_BEGIN_ALLOW_THREADS
+    n = go->describe(GL_PROFILE, text, PROFILE_MAX);
+    Py_END_ALLOW_THREADS
+    PyObject *told = PyUnicode_DecodeUTF8(text, n < 0 || n > PROFILE_MAX ? 0 : n, "replace");
+    PyMem_RawFree(text);
+    return told;
+}
+
 static PyMethodDef watchdog_table[] = {
     {"_block", GL_NOARGS(loop__block), NULL},
     {"_set_watchdog", (PyCFunction)loop__set_watchdog, METH_VARARGS, NULL},
@@ -356,6 +367,7 @@ static PyMethodDef watchdog_functions[] = {
     {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
     {"_thread_stack", GL_ONEARG(thread_stack),
      PyDoc_STR("The Python stack of a thread, read without the GIL; for tests.")},
+    {"_profile", GL_NOARGS(profile), PyDoc_STR("What was sampled in this process, as JSON.")},
     {"_collected", GL_NOARGS(collected),
      PyDoc_STR("Seconds that Python's collector has taken since _note_collection is called.")},
     {NULL, NULL, 0, NULL},
@@ -364,5 +376,6 @@ static PyMethodDef watchdog_functions[] = {
 GL_PRIVATE int
 gl_watchdog_init(PyObject *module)
 {
+    python_layout(&G.python);
     return PyModule_AddFunctions(module, watchdog_functions);
 }

@@ -1,0 +1,223 @@
+"""A profile as text, folded stacks, pprof's protobuf and a flame graph."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...watchdog import Frame
+    from .profiling import Profile, ProfileStack
+
+# ---- text ------------------------------------------------------------------------------------
+
+
+def table(profile: Profile, most: int = 20) -> str:
+    """The entries with the most time, a line each."""
+    whole = profile.seconds or 1.0
+    lines = [f"{profile.samples} samples in {profile.seconds:.1f} s, busy {profile.busy:.2f} s"]
+    lines.append(f"{'%LOOP':>6} {'%CPU':>6} {'SECONDS':>8}  {'TASK':<28}  FUNCTION")
+    for each in profile.entries[:most]:
+        where = f"{each.function} {each.file}:{each.line}" if each.file else each.function
+        lines.append(
+            f"{each.seconds / whole:6.1%} {each.cpu / whole:6.1%} {each.seconds:8.2f}  "
+            f"{each.task:<28}  {where}"
+        )
+    return "\n".join(lines)
+
+
+def _place(frame: Frame) -> str:
+    if not frame.file:
+        return frame.function
+    return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+
+
+def _calls(stack: ProfileStack) -> list[str]:
+    """The task, and the calls, outermost first."""
+    return [_root(stack), *map(_place, stack.frames)]
+
+
+def _root(stack: ProfileStack) -> str:
+    callback = stack.task.startswith("callback ") or not stack.frames
+    return stack.task if callback else f"task {stack.task}"
+
+
+def folded(profile: Profile) -> str:
+    """A line for each stack: its calls, and microseconds."""
+    lines = []
+    for stack in profile.stacks:
+        calls = [call.replace(";", ",") for call in _calls(stack)]
+        lines.append(f"{';'.join(calls)} {stack.seconds * 1e6:.0f}\n")
+    return "".join(lines)
+
+
+# ---- pprof --------------------------------------------------------------------------------------
+# profile.proto of github.com/google/pprof; the numbers below are those of its fields.
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    value &= (1 << 64) - 1
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _packed(field: int, values: Iterable[int]) -> bytes:
+    return _bytes(field, b"".join(map(_varint, values)))
+
+
+class _Numbers(dict[object, int]):
+    """A number for each thing, in the order in which they come, from `first` on."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def of(self, thing: object) -> int:
+        return self.setdefault(thing, self._first + len(self))
+
+
+def pprof(profile: Profile) -> bytes:
+    """The profile in pprof's format, compressed."""
+    strings, functions, locations = _Numbers(0), _Numbers(1), _Numbers(1)
+    strings.of("")
+    out = bytearray()
+    for name, unit in (("samples", "count"), ("loop", "nanoseconds"), ("cpu", "nanoseconds")):
+        out += _bytes(1, _number(1, strings.of(name)) + _number(2, strings.of(unit)))
+    for stack in profile.stacks:
+        frames: list[tuple[str, str, int]] = [(_root(stack), "", 0), *stack.frames]
+        ids = [locations.of(tuple(frame)) for frame in reversed(frames)]
+        sample = _packed(1, ids)
+        sample += _packed(2, (stack.samples, int(stack.seconds * 1e9), int(stack.cpu * 1e9)))
+        label = _number(1, strings.of("task")) + _number(2, strings.of(stack.task))
+        sample += _bytes(3, label)
+        label = _number(1, strings.of("event loop")) + _number(3, stack.loop)
+        out += _bytes(2, sample + _bytes(3, label))
+    for place, number in locations.items():
+        assert isinstance(place, tuple)
+        at = _number(1, functions.of(place[:2])) + _number(2, place[2])
+        out += _bytes(4, _number(1, number) + _bytes(4, at))
+    for named, number in functions.items():
+        assert isinstance(named, tuple)
+        function = strings.of(named[0])
+        fields = _number(1, number) + _number(2, function) + _number(3, function)
+        out += _bytes(5, fields + _number(4, strings.of(named[1])))
+    period = _number(1, strings.of("loop")) + _number(2, strings.of("nanoseconds"))
+    default = strings.of("loop")
+    for text in strings:
+        out += _bytes(6, str(text).encode())
+    out += _number(9, int((profile.ended - profile.seconds) * 1e9))
+    out += _number(10, int(profile.seconds * 1e9))
+    out += _bytes(11, period)
+    out += _number(12, int(profile.busy / (profile.samples or 1) * 1e9))
+    out += _number(14, default)
+    return gzip.compress(bytes(out), mtime=0)
+
+
+# ---- flame graph -------------------------------------------------------------------------
+
+_WIDE, _HIGH, _LEAST = 1200, 17, 0.1
+
+_SCRIPT = """
+var all = Array.from(document.querySelectorAll("g.call"));
+function show(zoomed) {
+  var from = +zoomed.dataset.x, wide = +zoomed.dataset.w, to = from + wide;
+  all.forEach(function (g) {
+    var x = +g.dataset.x, w = +g.dataset.w;
+    var seen = x < to - 1e-6 && x + w > from + 1e-6;
+    g.style.display = seen ? "" : "none";
+    if (!seen) return;
+    var left = Math.max(0, (x - from) / wide * WIDE);
+    var right = Math.min(WIDE, (x + w - from) / wide * WIDE);
+    var rect = g.querySelector("rect"), text = g.querySelector("text");
+    rect.setAttribute("x", left);
+    rect.setAttribute("width", Math.max(0, right - left));
+    text.setAttribute("x", left + 3);
+    var room = Math.floor((right - left - 6) / 6.6), name = g.dataset.name;
+    text.textContent = room < 3 ? "" : name.length <= room ? name : name.slice(0, room - 1) + "…";
+  });
+}
+all.forEach(function (g) { g.addEventListener("click", function () { show(g); }); });
+"""
+
+
+class _Box:
+    """A call with all that it calls."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seconds = self.cpu = 0.0
+        self.below: dict[str, _Box] = {}
+
+    def depth(self) -> int:
+        return 1 + max((each.depth() for each in self.below.values()), default=0)
+
+
+def flame_graph(profile: Profile, title: str) -> str:
+    """One SVG file; the width of a call is its time."""
+    root = _Box("all")
+    for stack in profile.stacks:
+        path = [root]
+        for name in _calls(stack):
+            path.append(path[-1].below.setdefault(name, _Box(name)))
+        for box in path:
+            box.seconds += stack.seconds
+            box.cpu += stack.cpu
+    high = (root.depth() + 2) * _HIGH + 20
+    scale = _WIDE / root.seconds if root.seconds else 0.0
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDE}" height="{high}" '
+        f'viewBox="0 0 {_WIDE} {high}" font-family="monospace" font-size="11">',
+        "<style>g.call{cursor:pointer} g.call:hover rect{stroke:#000} "
+        "text{pointer-events:none}</style>",
+        f'<rect width="{_WIDE}" height="{high}" fill="#fcfcfa"/>',
+        f'<text x="{_WIDE / 2}" y="18" text-anchor="middle" font-size="14">{html.escape(title)}: '
+        f"{profile.samples} samples in {profile.seconds:.1f} s, busy {profile.busy:.2f} s</text>",
+    ]
+
+    def draw(box: _Box, left: float, row: int) -> None:
+        wide = box.seconds * scale
+        if wide < _LEAST:
+            return
+        name = html.escape(box.name, quote=True)
+        share = box.seconds / (profile.seconds or 1.0)
+        top = 28 + row * _HIGH
+        room = int((wide - 6) / 6.6)
+        shown = box.name if len(box.name) <= room else box.name[: room - 1] + "…"
+        lines.append(
+            f'<g class="call" data-x="{left:.3f}" data-w="{wide:.3f}" data-name="{name}">'
+            f"<title>{name}\n{box.seconds:.3f} s of the loop ({share:.1%}), {box.cpu:.3f} s on a "
+            f'processor</title><rect x="{left:.2f}" y="{top}" width="{wide:.2f}" '
+            f'height="{_HIGH - 1}" fill="{_colour(box.name, row)}" rx="1"/>'
+            f'<text x="{left + 3:.2f}" y="{top + 12}">'
+            f"{html.escape(shown) if room >= 3 else ''}</text></g>"
+        )
+        for each in sorted(box.below.values(), key=lambda each: -each.seconds):
+            draw(each, left, row + 1)
+            left += each.seconds * scale
+
+    draw(root, 0.0, 0)
+    script = _SCRIPT.replace("WIDE", str(_WIDE))
+    lines.append(f"<script><![CDATA[{script}]]></script>\n</svg>\n")
+    return "\n".join(lines)
+
+
+def _colour(name: str, row: int) -> str:
+    if row < 2:
+        return "#c8d8e8"
+    spread = zlib.crc32(name.partition(" (")[0].encode())
+    return f"hsl({10 + spread % 45},{70 + spread // 45 % 20}%,{62 + spread // 900 % 14}%)"

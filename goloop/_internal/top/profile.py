@@ -1,0 +1,109 @@
+"""`python -m goloop profile PID`: who has the time of a running program's loops.
+
+The program samples itself all the time; this asks for its sums twice, and tells the difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+
+from ..observe import profiling
+from .inspecting import GIL_HELD, NoAnswer, ask, process_id
+from .terminal import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..observe.profiling import Profile
+
+_ENDINGS = (".pb.gz", ".svg", ".folded")
+
+
+def _pid(text: str) -> int:
+    try:
+        return process_id(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= (value := float(text)) <= 86400:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
+
+
+def _file(text: str) -> str:
+    if not text.endswith(_ENDINGS):
+        raise argparse.ArgumentTypeError(f"{text!r} ends with none of {', '.join(_ENDINGS)}")
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m goloop profile",
+        description="Tell who has the time of a running program's loops, by task and line.",
+        epilog="An interrupt ends the time early.",
+    )
+    add = parser.add_argument
+    add("pid", type=_pid, metavar="PID", help="a process that answers")
+    help_text = "how long to look (default: 30); 0: all since the program's first sample"
+    add("--seconds", type=_seconds, default=30.0, metavar="S", help=help_text)
+    help_text = "write a file, of the kind that its ending tells: .pb.gz for pprof, .svg for a "
+    help_text += "flame graph, .folded for folded stacks; may be repeated"
+    add("-o", "--output", type=_file, action="append", default=[], metavar="FILE", help=help_text)
+    return parser
+
+
+def _snapshot(pid: int) -> Profile:
+    answer = ask(pid, "profile")
+    if "profile" not in answer:
+        raise NoAnswer(f"process {pid} runs a goloop that has no profile: its version is too old")
+    if answer.get("partial"):
+        print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
+    try:
+        return profiling.from_raw(answer["profile"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise NoAnswer(f"process {pid} answers what is not understood here ({error!r})") from None
+
+
+def write(profile: Profile, path: str, title: str) -> None:
+    """A file of the kind that its ending tells."""
+    if path.endswith(".pb.gz"):
+        content = profile.pprof()
+    elif path.endswith(".svg"):
+        content = profile.flame_graph(title).encode()
+    else:
+        content = profile.folded().encode()
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def main(arguments: list[str]) -> int:
+    """`profile PID`; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        profile = _snapshot(options.pid)
+        if options.seconds:
+            with contextlib.suppress(KeyboardInterrupt):
+                time.sleep(options.seconds)
+            profile = _snapshot(options.pid) - profile
+    except NoAnswer as reason:
+        print(reason, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    try:
+        for path in options.output:
+            write(profile, path, f"process {options.pid}")
+    except OSError as error:
+        print(f"{error.filename}: {os.strerror(error.errno or 0)}", file=sys.stderr)
+        return 1
+    encoding = sys.stdout.encoding or "utf-8"
+    for line in str(profile).split("\n"):
+        print(printable(line).encode(encoding, "backslashreplace").decode(encoding))
+    return 0

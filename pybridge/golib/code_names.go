@@ -1,0 +1,225 @@
+package main
+
+/*
+#include "abi.h"
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"strings"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/goloop/goloop/netloop"
+)
+
+// What a code object of Python's says, read without the GIL. The object may be gone, and what an
+// address names may never have been one, so nothing is dereferenced: see python_stack.c in core.
+
+const (
+	codeUnit   = 2 // bytes, as since Python 3.6
+	linesMost  = 65536
+	headMost   = 512
+	longestStr = 1000 // characters
+)
+
+// code is what was read of one.
+type code struct {
+	head           [4]uint64 // by which it is known again: its strings, its table, its first line
+	function, file string
+}
+
+// codeState tells what an address names.
+type codeState int
+
+const (
+	isCode codeState = iota
+	isNoCode
+	isNonsense
+)
+
+func readHead(py *netloop.Python, address uint64, head *[4]uint64) codeState {
+	var raw [headMost]byte
+	size := int(py.CodeSize)
+	if size > headMost || !readMemory(address, raw[:size]) {
+		return isNonsense
+	}
+	word := func(at uint32) uint64 { return binary.NativeEndian.Uint64(raw[at:]) }
+	switch word(py.ObjectType) {
+	case py.CodeType:
+	case py.NoneType:
+		return isNoCode
+	default:
+		return isNonsense
+	}
+	*head = [4]uint64{word(py.Qualname), word(py.Filename), word(py.Linetable),
+		uint64(binary.NativeEndian.Uint32(raw[py.Firstlineno:]))}
+	return isCode
+}
+
+// readCode reads the names; what was read counts only if the object is still the same afterwards.
+func readCode(py *netloop.Python, address uint64, functionRoom, fileRoom int) (c code, state codeState) {
+	if state = readHead(py, address, &c.head); state != isCode {
+		return c, state
+	}
+	var ok bool
+	if c.function, ok = readText(py, c.head[0], functionRoom); !ok {
+		return c, isNonsense
+	}
+	if c.file, ok = readText(py, c.head[1], fileRoom); !ok {
+		return c, isNonsense
+	}
+	var after [4]uint64
+	if readHead(py, address, &after) != isCode || after != c.head {
+		return c, isNonsense
+	}
+	if strings.HasPrefix(c.file, "<shim>") {
+		return c, isNoCode
+	}
+	return c, isCode
+}
+
+// text is the head of a str.
+type text struct {
+	length, hash, state uint64
+}
+
+func readTextHead(py *netloop.Python, address uint64) (t text, ok bool) {
+	var raw [128]byte
+	if int(py.AsciiData) > len(raw) || !readMemory(address, raw[:py.AsciiData]) {
+		return t, false
+	}
+	word := func(at uint32) uint64 { return binary.NativeEndian.Uint64(raw[at:]) }
+	t = text{word(py.StrLength), word(py.StrHash), word(py.StrState)}
+	return t, word(py.ObjectType) == py.StrType && t.state&py.StrCompact != 0 && int64(t.length) >= 0
+}
+
+// readText reads a str as UTF-8, without control characters, cut to less than room bytes.
+func readText(py *netloop.Python, address uint64, room int) (string, bool) {
+	t, ok := readTextHead(py, address)
+	if !ok {
+		return "", false
+	}
+	kind := int(t.state & py.StrKind / (py.StrKind / 7))
+	data := address + uint64(py.Data)
+	if t.state&py.StrAscii != 0 {
+		data = address + uint64(py.AsciiData)
+	}
+	if kind != 1 && kind != 2 && kind != 4 {
+		return "", false
+	}
+	var raw [4 * longestStr]byte
+	n := int(min(t.length, uint64(room), longestStr))
+	if n > 0 && !readMemory(data, raw[:n*kind]) {
+		return "", false
+	}
+	if after, ok := readTextHead(py, address); !ok || after.length != t.length || after.hash != t.hash {
+		return "", false
+	}
+	out := make([]byte, 0, min(room, 4*n))
+	for i := range n {
+		var c rune
+		switch kind {
+		case 1:
+			c = rune(raw[i])
+		case 2:
+			c = rune(binary.NativeEndian.Uint16(raw[2*i:]))
+		default:
+			c = rune(binary.NativeEndian.Uint32(raw[4*i:]))
+		}
+		if c < 0x20 || c == 0x7f {
+			c = '?'
+		}
+		if len(out)+utf8.UTFMax >= room {
+			break
+		}
+		out = utf8.AppendRune(out, c) // half a pair is U+FFFD
+	}
+	return string(out), true
+}
+
+// readLine tells the line of an instruction, or 0.
+func readLine(py *netloop.Python, c *code, address, instruction uint64) int32 {
+	var head [64]byte
+	table := c.head[2]
+	if !readMemory(table, head[:py.BytesData]) ||
+		binary.NativeEndian.Uint64(head[py.ObjectType:]) != py.BytesType {
+		return 0
+	}
+	n := int64(binary.NativeEndian.Uint64(head[py.BytesLength:]))
+	if n < 0 || n > linesMost {
+		return 0
+	}
+	lines := make([]byte, n)
+	if n > 0 && !readMemory(table+uint64(py.BytesData), lines) {
+		return 0
+	}
+	offset := int64(instruction - address - uint64(py.CodeSize))
+	return lineOf(lines, int32(c.head[3]), max(offset, 0))
+}
+
+// lineOf reads CPython's table of places (InternalDocs/code_objects.md).
+func lineOf(table []byte, line int32, offset int64) int32 {
+	at := int64(0)
+	for p := 0; p < len(table); {
+		head := table[p]
+		p++
+		kind := head >> 3 & 15
+		switch {
+		case kind == 13 || kind == 14:
+			value, shift := uint32(0), 0
+			for p < len(table) && shift < 30 {
+				b := table[p]
+				p++
+				value |= uint32(b&63) << shift
+				shift += 6
+				if b&64 == 0 {
+					break
+				}
+			}
+			if value&1 != 0 {
+				line -= int32(value >> 1)
+			} else {
+				line += int32(value >> 1)
+			}
+		case kind >= 10 && kind <= 12:
+			line += int32(kind) - 10
+		}
+		at += int64(head&7+1) * codeUnit
+		if offset < at {
+			if kind == 15 {
+				return 0
+			}
+			return line
+		}
+		for p < len(table) && table[p]&128 == 0 {
+			p++
+		}
+	}
+	return 0
+}
+
+// goloop_name_frames is gl_table.name_frames.
+//
+//export goloop_name_frames
+func goloop_name_frames(python *C.gl_python, raw *C.gl_raw_frame, frames C.int32_t, out *C.gl_frame) C.int32_t {
+	py := (*netloop.Python)(unsafe.Pointer(python))
+	found := C.int32_t(0)
+	to := unsafe.Slice((*netloop.Frame)(unsafe.Pointer(out)), int(frames))
+	for _, f := range unsafe.Slice((*netloop.RawFrame)(unsafe.Pointer(raw)), int(frames)) {
+		frame := &to[found]
+		c, state := readCode(py, f.Code, len(frame.Function), len(frame.File))
+		switch state {
+		case isNonsense:
+			return -1
+		case isNoCode:
+			continue
+		}
+		frame.Function[copy(frame.Function[:], c.function)] = 0
+		frame.File[copy(frame.File[:], c.file)] = 0
+		frame.Line = readLine(py, &c, f.Code, f.Instruction)
+		found++
+	}
+	return found
+}

@@ -1,0 +1,370 @@
+package main
+
+/*
+#include "monitor.h"
+*/
+import "C"
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goloop/goloop/netloop"
+)
+
+// The profile: what the loops of this process do, counted by the samples that the monitor takes
+// (monitor.c). It is a tree of calls:
+//
+//	the process -> a loop -> a task, a callback, or the loop itself -> the outermost frame -> ...
+//
+// A loop's thread counts what was sampled when it takes its next turn; where none comes, the
+// monitor calls. Names are read at that moment, from code objects that may have died meanwhile:
+// then a frame is left out, or has the name of the object that has taken its place.
+//
+// All of it has bounds. A tree that is full loses half of its calls, those with the least time,
+// whose time goes to their callers: so the sums stay right.
+
+const (
+	nodesMost  = 1024
+	edgesMost  = 3 * nodesMost
+	codesMost  = 512
+	namesMost  = 48 << 10 // bytes of all names
+	tasksMost  = 256
+	loopsMost  = 64
+	nameRoom   = 128
+	checkAfter = 1_000_000_000 // ns: then a code object is looked at again
+)
+
+// What a call is in the place of a code object.
+const (
+	codeProcess = iota
+	codeLoop    // its line is the reactor's number
+	codeTask
+	codeCallback
+	codeItself // the loop's own work, and its wait for the GIL
+	codeUnknown
+	codesFixed
+
+	// An edge whose `at` is a line: several instructions lead to one call.
+	byLine = 1 << 31
+)
+
+// call is a node of the tree: a frame in the place in which it was seen, or one of the above.
+type call struct {
+	parent, code uint32
+	line         int32
+	samples      uint32
+	wall, cpu    int64 // ns, of itself
+}
+
+// edge is how a call is found: `at` is where in the code object, or a number.
+type edge struct {
+	parent, code, at uint32
+}
+
+type knownCode struct {
+	code
+	address uint64
+	checked int64
+}
+
+// share is the time that a coroutine, or a loop, had.
+type share struct {
+	wall, cpu, at int64
+}
+
+// seen is what the last sample of a loop has told.
+type seen struct {
+	at, cpu int64
+	polled  uint64
+}
+
+type profile struct {
+	sync.Mutex
+	calls   []call
+	edges   map[edge]uint32
+	codes   []knownCode
+	byCode  map[uint64]uint32
+	names   int // bytes
+	tasks   map[uint64]share
+	loops   map[int32]seen
+	began   int64
+	last    int64
+	samples uint64
+	python  *netloop.Python
+}
+
+var profiled = newProfile()
+
+func newProfile() *profile {
+	return &profile{
+		calls:  make([]call, 1, 64),
+		edges:  map[edge]uint32{},
+		codes:  make([]knownCode, codesFixed, 64),
+		byCode: map[uint64]uint32{},
+		tasks:  map[uint64]share{},
+		loops:  map[int32]seen{},
+	}
+}
+
+var samples = (*netloop.Samples)(unsafe.Pointer(C.monitor_samples()))
+
+// countSamples is called in each turn; mostly there is nothing to do.
+func countSamples() {
+	if atomic.LoadUint32(&samples.Written) != atomic.LoadUint32(&samples.Counted) && profiled.TryLock() {
+		profiled.count()
+		profiled.Unlock()
+	}
+}
+
+// goloop_count_samples makes room for more, for the monitor; with its lock.
+//
+//export goloop_count_samples
+func goloop_count_samples() {
+	profiled.Lock()
+	profiled.count()
+	profiled.Unlock()
+}
+
+func (p *profile) count() {
+	for n := atomic.LoadUint32(&samples.Counted); n != atomic.LoadUint32(&samples.Written); n++ {
+		p.add(&samples.Sample[n%netloop.SamplesMost])
+		atomic.StoreUint32(&samples.Counted, n+1)
+	}
+}
+
+func (p *profile) add(s *netloop.Sample) {
+	if p.python == nil {
+		l := find(C.int32_t(s.Reactor))
+		if l == nil {
+			return
+		}
+		p.python = (*netloop.Python)(unsafe.Pointer((*C.gl_shared)(unsafe.Pointer(l.shared)).python))
+	}
+	if p.began == 0 {
+		p.began = s.Since
+	}
+	p.last = s.At
+	p.samples++
+	wall := s.At - s.Since
+	cpu := p.onProcessor(s, wall)
+	if len(p.calls)+int(s.Frames)+3 > nodesMost || len(p.codes)+int(s.Frames) > codesMost ||
+		len(p.edges) > edgesMost || p.names > namesMost {
+		p.prune()
+	}
+	at := p.find(0, codeLoop, uint32(s.Reactor), s.Reactor)
+	switch {
+	case s.Frames == 0:
+		at = p.find(at, codeItself, 0, 0)
+	case s.Coroutine != 0:
+		at = p.find(at, codeTask, 0, 0)
+		p.addTask(s, wall, cpu)
+	default:
+		at = p.find(at, codeCallback, 0, 0)
+	}
+	for i := int(s.Frames) - 1; i >= 0; i-- {
+		f := s.Frame[i]
+		index := p.codeAt(f.Code, s.At)
+		if index == codeProcess {
+			continue
+		}
+		offset := uint32(f.Instruction - f.Code)
+		if index == codeUnknown {
+			offset = 0
+		}
+		next, ok := p.edges[edge{at, index, offset}]
+		if !ok {
+			line := int32(0)
+			if index != codeUnknown {
+				line = readLine(p.python, &p.codes[index].code, f.Code, f.Instruction)
+			}
+			next = p.find(at, index|byLine, uint32(line), line)
+			p.edges[edge{at, index, offset}] = next
+		}
+		at = next
+	}
+	c := &p.calls[at]
+	c.samples++
+	c.wall += wall
+	c.cpu += cpu
+}
+
+// onProcessor is what the sample stands for in processor time: as much as its thread had of the
+// time, since the sample before, in which its loop did not poll.
+func (p *profile) onProcessor(s *netloop.Sample, wall int64) int64 {
+	before, ok := p.loops[s.Reactor]
+	if !ok && len(p.loops) == loopsMost {
+		clear(p.loops)
+	}
+	p.loops[s.Reactor] = seen{s.At, s.Cpu, s.Polled}
+	busy := s.At - before.at - int64(s.Polled-before.polled)
+	if !ok || busy <= 0 || s.Cpu <= before.cpu {
+		return 0
+	}
+	return int64(float64(wall) * min(1, float64(s.Cpu-before.cpu)/float64(busy)))
+}
+
+func (p *profile) addTask(s *netloop.Sample, wall, cpu int64) {
+	had, ok := p.tasks[s.Coroutine]
+	if !ok && len(p.tasks) == tasksMost {
+		oldest, at := uint64(0), int64(0)
+		for address, each := range p.tasks {
+			if at == 0 || each.at < at {
+				oldest, at = address, each.at
+			}
+		}
+		delete(p.tasks, oldest)
+	}
+	p.tasks[s.Coroutine] = share{had.wall + wall, had.cpu + cpu, s.At}
+}
+
+func (p *profile) find(parent, code, at uint32, line int32) uint32 {
+	key := edge{parent, code, at}
+	index, ok := p.edges[key]
+	if !ok {
+		index = uint32(len(p.calls))
+		p.calls = append(p.calls, call{parent: parent, code: code &^ byLine, line: line})
+		p.edges[key] = index
+	}
+	return index
+}
+
+// codeAt is the code object at an address; codeProcess: a frame of none.
+func (p *profile) codeAt(address uint64, now int64) uint32 {
+	index, ok := p.byCode[address]
+	if ok {
+		c := &p.codes[index]
+		if now-c.checked < checkAfter {
+			return index
+		}
+		var head [4]uint64
+		if state := readHead(p.python, address, &head); state == isCode && head == c.head {
+			c.checked = now
+			return index
+		}
+		delete(p.byCode, address)
+	}
+	c, state := readCode(p.python, address, nameRoom, nameRoom*2)
+	switch state {
+	case isNonsense:
+		return codeUnknown
+	case isNoCode:
+		return codeProcess
+	}
+	// A function may have been made again: it is the same to who reads.
+	index = uint32(len(p.codes))
+	p.codes = append(p.codes, knownCode{c, address, now})
+	p.byCode[address] = index
+	p.names += len(c.function) + len(c.file)
+	return index
+}
+
+// prune leaves half of the room. A call stays only with its caller, which has at least its time.
+func (p *profile) prune() {
+	total := make([]int64, len(p.calls))
+	for i := len(p.calls) - 1; i > 0; i-- { // callers come before what they call
+		total[i] += p.calls[i].wall
+		total[p.calls[i].parent] += total[i]
+	}
+	order := slices.Clone(total[1:])
+	slices.SortFunc(order, func(a, b int64) int { return cmp.Compare(b, a) })
+	least := int64(0)
+	if len(order) > nodesMost/2 {
+		least = order[nodesMost/2]
+	}
+	moved := make([]uint32, len(p.calls))
+	codes := make([]uint32, len(p.codes))
+	calls, kept := p.calls[:1], p.codes[:codesFixed]
+	known := make([]bool, len(p.codes))
+	uses := 0
+	for i := 1; i < len(total); i++ {
+		c := p.calls[i]
+		into := moved[c.parent]
+		if total[i] <= least || uses >= codesMost/2 && c.code >= codesFixed && !known[c.code] ||
+			total[c.parent] < 0 {
+			calls[into].wall += c.wall
+			calls[into].cpu += c.cpu
+			calls[into].samples += c.samples
+			moved[i] = into
+			total[i] = -1
+			continue
+		}
+		if c.code >= codesFixed && !known[c.code] {
+			known[c.code] = true
+			uses++
+		}
+		moved[i] = uint32(len(calls))
+		c.parent = into
+		calls = append(calls, c)
+	}
+	p.names = 0
+	clear(p.byCode)
+	for i := codesFixed; i < len(p.codes); i++ {
+		if known[i] {
+			codes[i] = uint32(len(kept))
+			p.names += len(p.codes[i].function) + len(p.codes[i].file)
+			p.byCode[p.codes[i].address] = codes[i]
+			kept = append(kept, p.codes[i])
+		}
+	}
+	edges := make(map[edge]uint32, len(calls))
+	for key, index := range p.edges {
+		if total[index] < 0 {
+			continue
+		}
+		if key.code&^byLine >= codesFixed {
+			key.code = codes[key.code&^byLine] | key.code&byLine
+		}
+		key.parent = moved[key.parent]
+		edges[key] = moved[index]
+	}
+	for i := range calls {
+		if calls[i].code >= codesFixed {
+			calls[i].code = codes[calls[i].code]
+		}
+	}
+	clear(p.codes[len(kept):])
+	p.calls, p.codes, p.edges = calls, kept, edges
+}
+
+// text is all of it as JSON; goloop/_internal/observe/profiling.py reads it.
+func (p *profile) text() []byte {
+	p.Lock()
+	defer p.Unlock()
+	p.count()
+	number := func(t []byte, name string, value int64) []byte {
+		return strconv.AppendInt(append(t, name...), value, 10)
+	}
+	t := number(nil, `{"began":`, p.began)
+	t = number(t, `,"last":`, p.last)
+	t = number(t, `,"samples":`, int64(p.samples))
+	t = append(t, `,"codes":[`...)
+	for i := range p.codes {
+		c := &p.codes[i]
+		names, _ := json.Marshal([]any{c.function, c.file, c.head[3]})
+		t = append(append(t, names...), ',')
+	}
+	t = append(t[:len(t)-1], `],"calls":[`...)
+	for _, c := range p.calls {
+		for i, value := range []int64{int64(c.parent), int64(c.code), int64(c.line), int64(c.samples), c.wall, c.cpu} {
+			t = append(t, "[,,,,,"[i])
+			t = strconv.AppendInt(t, value, 10)
+		}
+		t = append(t, "],"...)
+	}
+	t = append(t[:len(t)-1], `],"tasks":{`...)
+	for address, each := range p.tasks {
+		t = strconv.AppendUint(append(t, '"'), address, 10)
+		t = number(t, `":[`, each.wall)
+		t = append(number(t, ",", each.cpu), "],"...)
+	}
+	if len(p.tasks) > 0 {
+		t = t[:len(t)-1]
+	}
+	return append(t, "}}"...)
+}

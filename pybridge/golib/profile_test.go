@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/goloop/goloop/netloop"
+)
+
+// made is memory that looks like Python's objects; nothing of it moves.
+type made struct {
+	layout netloop.Python
+	types  [4]uint64
+	keep   [][]byte
+}
+
+func newMade() *made {
+	m := &made{}
+	at := func(i int) uint64 { return uint64(uintptr(unsafe.Pointer(&m.types[i]))) }
+	m.layout = netloop.Python{
+		CodeType: at(0), NoneType: at(1), StrType: at(2), BytesType: at(3),
+		StrKind: 7 << 2, StrCompact: 1 << 5, StrAscii: 1 << 6,
+		ObjectType: 8, Qualname: 16, Filename: 24, Linetable: 32, Firstlineno: 40, CodeSize: 64,
+		StrLength: 16, StrHash: 24, StrState: 32, AsciiData: 40, Data: 56,
+		BytesLength: 16, BytesData: 24,
+	}
+	return m
+}
+
+func (m *made) object(size int, words map[uint32]uint64, tail string) uint64 {
+	raw := make([]byte, size, size+len(tail))
+	for at, word := range words {
+		binary.NativeEndian.PutUint64(raw[at:], word)
+	}
+	raw = append(raw, tail...)
+	m.keep = append(m.keep, raw)
+	return uint64(uintptr(unsafe.Pointer(&raw[0])))
+}
+
+func (m *made) text(text string) uint64 {
+	return m.object(40, map[uint32]uint64{8: m.layout.StrType, 16: uint64(len(text)), 32: 1<<2 | 1<<5 | 1<<6}, text)
+}
+
+func (m *made) code(function, file string, line int) uint64 {
+	// Two places, of one unit each, with a line more for the second.
+	table := m.object(24, map[uint32]uint64{8: m.layout.BytesType, 16: 2}, "\xd0\xd8")
+	return m.object(64, map[uint32]uint64{8: m.layout.CodeType, 16: m.text(function), 24: m.text(file),
+		32: table, 40: uint64(line)}, "")
+}
+
+func (m *made) profile() *profile {
+	p := newProfile()
+	p.python = &m.layout
+	return p
+}
+
+func sampleOf(at int64, codes ...uint64) *netloop.Sample {
+	s := &netloop.Sample{At: at, Since: at - 10, Coroutine: 1, Frames: uint32(len(codes))}
+	for i, each := range codes {
+		s.Frame[len(codes)-1-i] = netloop.RawFrame{Code: each, Instruction: each + 64}
+	}
+	return s
+}
+
+func (p *profile) sum() (wall int64) {
+	for _, c := range p.calls {
+		wall += c.wall
+	}
+	return wall
+}
+
+func TestAFullProfileKeepsItsSumsAndItsBounds(t *testing.T) {
+	m := newMade()
+	p := m.profile()
+	often := m.code("often", "app.py", 1)
+	var outer [20]uint64
+	for i := range outer {
+		outer[i] = m.code(fmt.Sprintf("outer%d", i), "app.py", 10*i)
+	}
+	added := int64(0)
+	for i := range 20_000 {
+		rare := m.code(fmt.Sprintf("rare%d", i), "made.py", i)
+		p.add(sampleOf(added+10, outer[i%len(outer)], rare, rare))
+		p.add(sampleOf(added+20, outer[i%len(outer)], often))
+		added += 20
+		if len(p.calls) > nodesMost || len(p.codes) > codesMost+netloop.SampleFrames || len(p.edges) > edgesMost+netloop.SampleFrames ||
+			p.names > namesMost+netloop.SampleFrames*3*nameRoom {
+			t.Fatal("out of bounds: ", len(p.calls), len(p.codes), len(p.edges), p.names)
+		}
+	}
+	if p.sum() != added {
+		t.Errorf("%d ns were added, and %d are there", added, p.sum())
+	}
+	oftens := int64(0)
+	for _, c := range p.calls {
+		if p.codes[c.code].function == "often" {
+			oftens += c.wall
+		}
+	}
+	if oftens < added*4/10 || oftens > added/2 {
+		t.Errorf("what has half of the time has %d of %d", oftens, added)
+	}
+	runtime.KeepAlive(m)
+}
+
+func TestWhatIsNoCodeIsUnknown(t *testing.T) {
+	m := newMade()
+	p := m.profile()
+	none := m.object(64, map[uint32]uint64{8: m.layout.NoneType}, "")
+	p.add(sampleOf(10, m.code("f", "f.py", 5), none, 16, m.text("no code")))
+	names := ""
+	for _, c := range p.calls {
+		names += fmt.Sprint(c.code, p.codes[c.code].function, c.line, " ")
+	}
+	// The process, the loop, the task, f, and two frames of which nothing is known.
+	if want := "00 10 20 6f5 50 50 "; names != want {
+		t.Errorf("%q, not %q", names, want)
+	}
+	runtime.KeepAlive(m)
+}
+
+func TestACodeObjectInTheOthersPlaceIsAnother(t *testing.T) {
+	m := newMade()
+	p := m.profile()
+	address := m.code("first", "f.py", 5)
+	p.add(sampleOf(10, address))
+	raw := m.keep[len(m.keep)-1]
+	binary.NativeEndian.PutUint64(raw[16:], m.text("second"))
+	p.add(sampleOf(10+checkAfter, address))
+	last := p.codes[len(p.codes)-1].function
+	if last != "second" {
+		t.Errorf("%q is known there", last)
+	}
+	runtime.KeepAlive(m)
+}
+
+func TestTheTextIsJSON(t *testing.T) {
+	m := newMade()
+	p := m.profile()
+	p.add(sampleOf(10, m.code(`a"\b`, "<x>&", 5)))
+	var told struct {
+		Codes [][]any
+		Calls [][]int64
+		Tasks map[string][]int64
+	}
+	if err := json.Unmarshal(p.text(), &told); err != nil {
+		t.Fatal(err)
+	}
+	if got := told.Codes[codesFixed][0]; got != `a"\b` {
+		t.Errorf("%q", got)
+	}
+	if got := told.Tasks["1"][0]; got != 10 {
+		t.Errorf("%d ns of the task", got)
+	}
+	if last := told.Calls[len(told.Calls)-1]; last[2] != 5 || last[3] != 1 || last[4] != 10 {
+		t.Error(last)
+	}
+	runtime.KeepAlive(m)
+}

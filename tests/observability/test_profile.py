@@ -1,0 +1,443 @@
+"""The profile: who has the loops' time, against what the programs have measured themselves."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from asked_programs import goloop, running
+
+from goloop import Profile
+from goloop._internal.observe import profiling
+
+pytestmark = [
+    pytest.mark.goloop_only("asyncio's loop has no profile"),
+    pytest.mark.skipif(sys.platform != "linux", reason="memory is read by a call of Linux"),
+]
+
+# What each of them prints: what its culprits have measured, and the entries of the profile.
+BEGIN = """
+import asyncio, json, sys, threading, time
+import goloop
+
+truth = {}
+
+def measured(function):
+    def call(*arguments):
+        began = time.perf_counter(), time.thread_time()
+        function(*arguments)
+        spent = truth.setdefault(function.__qualname__, [0.0, 0.0])
+        spent[0] += time.perf_counter() - began[0]
+        spent[1] += time.thread_time() - began[1]
+    return call
+
+def told():
+    entries = [[e.task, e.function, e.line, e.seconds, e.cpu] for e in goloop.profile().entries]
+    print(json.dumps({"truth": truth, "entries": entries, "busy": goloop.profile().busy}))
+"""
+
+
+def spins(name: str, seconds: float) -> str:
+    """A culprit, whose own frame is the innermost."""
+    return f"""
+@measured
+def {name}():
+    until = time.perf_counter() + {seconds}
+    while time.perf_counter() < until:
+        pass
+"""
+
+
+TASKS = f"""
+{spins("small", 0.02)}
+{spins("middle", 0.04)}
+{spins("large", 0.06)}
+async def worker(function):
+    for _ in range(25):
+        function()
+        await asyncio.sleep(0)
+
+async def main():
+    await asyncio.gather(worker(small), worker(middle), worker(large))
+"""
+
+CALLBACKS = f"""
+{spins("computes", 0.03)}
+@measured
+def waits(): time.sleep(0.05)
+
+def again(function, left, done):
+    function()
+    if left:
+        asyncio.get_running_loop().call_later(0.001, again, function, left - 1, done)
+    else:
+        done.set_result(None)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in range(2)]
+    loop.call_soon(again, computes, 30, futures[0])
+    loop.call_soon(again, waits, 30, futures[1])
+    await asyncio.gather(*futures)
+"""
+
+SERVER = f"""
+{spins("answers", 0.02)}
+@measured
+def parses(): sorted(range(300_000), key=lambda each: -each)
+
+async def handle(reader, writer):
+    while line := await reader.readline():
+        parses() if line == b"p\\n" else answers()
+        writer.write(line)
+
+async def client(address, line):
+    reader, writer = await asyncio.open_connection(*address)
+    for _ in range(30):
+        writer.write(line)
+        await reader.readline()
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()[:2]
+    await asyncio.gather(client(address, b"p\\n"), client(address, b"a\\n"))
+    server.close()
+"""
+
+
+def ran(program: str, **environ: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + program],
+        env={**os.environ, "GOLOOP_PROFILE": "400", **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def sums(entries: list[Any], function: str) -> tuple[float, float]:
+    """What the profile says of a function, and of the calls that it has made."""
+    found = [each for each in entries if each[1].partition(".<locals>")[0] == function]
+    return sum(each[3] for each in found), sum(each[4] for each in found)
+
+
+@pytest.mark.parametrize(
+    "program", [TASKS, CALLBACKS, SERVER], ids=["tasks", "callbacks", "server"]
+)
+def test_the_sums_agree_with_what_the_program_has_measured(program: str) -> None:
+    found = ran(program + "\ngoloop.run(main())\ntold()\n")
+    whole = sum(wall for wall, _ in found["truth"].values())
+    for culprit, (wall, cpu) in found["truth"].items():
+        seconds, processor = sums(found["entries"], culprit)
+        assert abs(seconds - wall) < 0.05 * whole, (culprit, found)
+        assert abs(processor - cpu) < 0.1 * whole, (culprit, found)
+    assert abs(found["busy"] - whole) < 0.1 * whole
+
+
+def test_an_entry_names_task_and_line() -> None:
+    found = ran(TASKS + "goloop.run(main())\ntold()\n")
+    task, function, line, _, _ = found["entries"][0]
+    assert (task, function) == ("worker", "large")
+    text = (BEGIN + TASKS).splitlines()[line - 1]
+    assert "time.perf_counter() < until" in text or text.strip() == "pass"
+
+
+def test_at_a_rate_of_0_nothing_is_sampled() -> None:
+    program = f"{spins('computes', 0.3)}\nasync def main(): computes()\n"
+    program += "goloop.run(main())\nprint(goloop.profile().samples)\n"
+    assert ran(program, GOLOOP_PROFILE="0") == 0
+    assert ran(program) > 0
+
+
+def test_a_rate_that_is_no_number_is_told_of() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import goloop; goloop.new_event_loop().close()"],
+        env={**os.environ, "GOLOOP_PROFILE": "often"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "GOLOOP_PROFILE='often' is not a number of samples a second; 25 is used" in done.stderr
+
+
+def test_before_the_first_loop_there_is_nothing_and_no_library_is_opened() -> None:
+    program = "print(json.dumps([goloop.profile().stacks, goloop._core.library_info()['mode']]))\n"
+    assert ran(program) == [[], "unopened"]
+
+
+@pytest.mark.forks
+def test_a_forked_child_tells_its_own() -> None:
+    found = ran(
+        spins("of_the_parent", 0.3)
+        + spins("of_the_child", 0.3)
+        + """
+import os
+async def run(function): function()
+goloop.run(run(of_the_parent))
+if os.fork() == 0:
+    truth.clear()
+    goloop.run(run(of_the_child))
+    told()
+    sys.stdout.flush()
+    os._exit(0)
+os.wait()
+"""
+    )
+    names = {entry[1] for entry in found["entries"]}
+    assert "of_the_child" in names
+    assert "of_the_parent" not in names
+
+
+def test_loops_in_several_threads_are_told_apart() -> None:
+    found = ran(
+        spins("first", 0.3)
+        + spins("second", 0.3)
+        + """
+async def main(index): [first, second][index]()
+goloop.run_threads(main, threads=2)
+stacks = goloop.profile().stacks
+print(json.dumps([[each.loop, goloop.profile().own_frame(each).function] for each in stacks]))
+"""
+    )
+    loops = {name: {loop for loop, each in found if each == name} for name in ("first", "second")}
+    assert all(len(each) == 1 for each in loops.values()), found
+    assert loops["first"] != loops["second"]
+
+
+def test_code_that_comes_and_goes_while_it_is_sampled_does_no_harm() -> None:
+    found = ran(
+        """
+async def main():
+    until = time.monotonic() + 3
+    n = 0
+    while time.monotonic() < until:
+        n += 1
+        space = {}
+        text = f"def made{n}(f):\\n    return [f() for _ in range(20)]"
+        exec(compile(text, f"{n}.py", "exec"), space)
+        space[f"made{n}"](lambda: sum(i for i in range(100)))
+        if n % 8 == 0:
+            await asyncio.sleep(0)
+goloop.run(main())
+told()
+""",
+        GOLOOP_PROFILE="1000",
+    )
+    assert found["entries"]
+    for _, function, _, _, _ in found["entries"]:
+        assert function.isprintable()
+
+
+# ---- what is made of it ----------------------------------------------------------------------
+
+
+def made() -> Profile:
+    """A profile that comes from no program."""
+    codes: list[Any] = [["", "", 0]] * 6
+    codes += [["serve", "/app/server.py", 10], ["loads", "/lib/python3.13/json.py", 300]]
+    codes += [["<lambda>;x", "/app/größe.py", 1]]
+    calls = [
+        [0, 0, 0, 0, 0, 0],
+        [0, 1, 3, 0, 0, 0],
+        [1, 2, 0, 0, 0, 0],  # a task
+        [2, 6, 12, 10, 1_000_000_000, 900_000_000],
+        [3, 7, 310, 20, 2_000_000_000, 2_000_000_000],
+        [1, 3, 0, 0, 0, 0],  # a callback
+        [5, 8, 1, 5, 500_000_000, 0],
+        [1, 4, 0, 1, 100_000_000, 0],  # the loop itself
+    ]
+    raw = {"began": 1_000_000_000, "clock": 11.0, "time": 1e9, "samples": 36, "calls": calls}
+    return profiling.from_raw({**raw, "codes": codes, "library": ["/lib/python3.13/"]})
+
+
+def test_entries_are_of_the_innermost_function_of_the_programs_own() -> None:
+    told = [(e.task, e.function, e.line, e.seconds, e.cpu, e.samples) for e in made().entries]
+    assert told == [
+        ("serve", "serve", 12, 3.0, 2.9, 30),
+        ("callback <lambda>;x", "<lambda>;x", 1, 0.5, 0.0, 5),
+        ("(the loop)", "(the loop)", 0, 0.1, 0.0, 1),
+    ]
+    assert made().seconds == 10.0
+    assert made().busy == pytest.approx(3.6)
+
+
+def test_the_difference_of_two() -> None:
+    earlier = made()
+    raw_time = earlier.ended
+    later = profiling.Profile(
+        seconds=20.0,
+        samples=46,
+        stacks=tuple(
+            type(each)(
+                each.loop, each.task, each.frames, each.seconds + 1, each.cpu, 10 + each.samples
+            )
+            if each.task == "serve" and len(each.frames) == 1
+            else each
+            for each in earlier.stacks
+        ),
+        ended=raw_time + 10,
+        library=earlier.library,
+    )
+    between = later - earlier
+    assert [(e.function, e.seconds, e.samples) for e in between.entries] == [("serve", 1.0, 10)]
+    assert (between.seconds, between.samples) == (10.0, 10)
+
+
+def test_folded_stacks() -> None:
+    assert made().folded().splitlines() == [
+        "task serve;serve (server.py:12);loads (json.py:310) 2000000",
+        "task serve;serve (server.py:12) 1000000",
+        "callback <lambda>,x;<lambda>,x (größe.py:1) 500000",
+        "(the loop) 100000",
+    ]
+
+
+def test_the_flame_graph_is_one_picture_that_needs_nothing_else() -> None:
+    text = made().flame_graph("a <title>")
+    root = ElementTree.fromstring(text)
+    spaces = {"s": "http://www.w3.org/2000/svg"}
+    boxes = {each.get("data-name"): each for each in root.findall(".//s:g", spaces)}
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    wide = float(boxes["all"].get("data-w") or 0)
+    assert float(boxes["task serve"].get("data-w") or 0) == pytest.approx(wide * 3 / 3.6, abs=0.01)
+    told = boxes["loads (json.py:310)"].find("s:title", spaces)
+    assert told is not None
+    assert "2.000 s of the loop (20.0%), 2.000 s on a processor" in str(told.text)
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            return value, at
+
+
+def fields(data: bytes) -> list[tuple[int, Any]]:
+    """A message of protobuf: the numbers of its fields, and numbers or bytes."""
+    found: list[tuple[int, Any]] = []
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        value, at = varint(data, at)
+        if key & 7 == 2:
+            found.append((key >> 3, data[at : at + value]))
+            at += value
+        else:
+            assert key & 7 == 0
+            found.append((key >> 3, value))
+    return found
+
+
+def test_pprof_has_each_stack_with_its_names() -> None:
+    message = fields(gzip.decompress(made().pprof()))
+    strings = [value.decode() for number, value in message if number == 6]
+    functions = {dict(f)[1]: dict(f) for f in (fields(v) for n, v in message if n == 5)}
+    locations = {
+        dict(f)[1]: dict(fields(dict(f)[4])) for f in (fields(v) for n, v in message if n == 4)
+    }
+    told = []
+    for sample in [fields(value) for number, value in message if number == 2]:
+        ids, values = ([], [])
+        for into, packed in ((ids, dict(sample)[1]), (values, dict(sample)[2])):
+            at = 0
+            while at < len(packed):
+                value, at = varint(packed, at)
+                into.append(value)
+        names = [(strings[functions[locations[i][1]][2]], locations[i].get(2, 0)) for i in ids]
+        told.append((names, values))
+    assert strings[0] == ""
+    assert told[0] == (
+        [("loads", 310), ("serve", 12), ("task serve", 0)],
+        [20, 2_000_000_000, 2_000_000_000],
+    )
+    assert len(told) == 4
+
+
+def test_gos_own_tool_reads_it(tmp_path: Path) -> None:
+    go = shutil.which("go") or "/usr/local/go/bin/go"
+    if not os.path.exists(go):
+        pytest.skip("no Go here that has pprof")
+    path = tmp_path / "profile.pb.gz"
+    path.write_bytes(made().pprof())
+    done = subprocess.run(
+        [go, "tool", "pprof", "-raw", str(path)],
+        env={**os.environ, "PPROF_TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert "loop/nanoseconds[dflt]" in done.stdout
+    assert "serve /app/server.py:12" in done.stdout
+    assert "task:[serve]" in done.stdout
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+SERVICE = """
+import asyncio, ctypes, sys, threading, time
+import goloop
+def culprit():
+    until = time.perf_counter() + 0.02
+    while time.perf_counter() < until: pass
+async def main():
+    threading.Thread(target=sys.stdin.readline, daemon=True).start()
+    print("ready", flush=True)
+    while True:
+        culprit()
+        await asyncio.sleep(0.001)
+goloop.run(main())
+"""
+
+
+def test_the_command_writes_each_kind_of_file(tmp_path: Path) -> None:
+    paths = [tmp_path / f"profile{ending}" for ending in (".pb.gz", ".svg", ".folded")]
+    with running(SERVICE, GOLOOP_PROFILE="200") as process:
+        arguments = [part for path in paths for part in ("-o", str(path))]
+        done = goloop("profile", str(process.pid), "--seconds", "1", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "culprit <string>:" in done.stdout
+    assert gzip.decompress(paths[0].read_bytes())
+    assert "culprit" in paths[1].read_text()
+    assert "task main;main (<string>:11);culprit" in paths[2].read_text()
+
+
+def test_a_process_whose_gil_is_held_is_told_of_too() -> None:
+    program = SERVICE.replace("time.perf_counter() + 0.02", "0").replace(
+        "culprit()\n        await", "ctypes.PyDLL(None).sleep(60)\n        await"
+    )
+    with running(program, GOLOOP_PROFILE="200") as process:
+        done = goloop("profile", str(process.pid), "--seconds", "2")
+    assert done.returncode == 0, done.stderr
+    assert "the GIL is held" in done.stderr
+    assert "main <string>:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["profile", "0"], 2, "is no process id"),
+        (["profile", "1", "-o", "x.png"], 2, "ends with none of"),
+        (["profile", "1", "--seconds", "-1"], 2, "is not a number of seconds"),
+        (["profile", str(2**22 - 1)], 1, "there is no process"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], status: int, words: str) -> None:
+    done = goloop(*arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert words in done.stderr
