@@ -21,6 +21,7 @@
 #ifndef GOLOOP_ABI_H
 #define GOLOOP_ABI_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #if defined(__linux__)
@@ -93,7 +94,7 @@ typedef struct gl_vector {
  * "C" is whatever thread has the GIL, while no turn is on; "Go" is the thread that
  * is in a call of the table.  The two never overlap, so nothing here is atomic.  But
  * another thread may have the GIL during a turn: it reads `sent` and `state`, whose
- * values may be a moment old, and writes nothing.
+ * values may be a moment old, and writes nothing before the turn is over (state/hold.c).
  */
 typedef struct gl_stream_io {
     gl_vector *iov;          /* C, which moves and grows it.  The bytes of a piece stay alive
@@ -367,24 +368,27 @@ typedef struct gl_shared {
  * on (a seccomp filter, a restored process): the monitor sends nothing, sets fenced to 1, and
  * goes on once C, which has then seen it with the GIL, has made a 2 of it.  A turn holds from its
  * beginning to its end; holds nest; C never runs Python and never gives up the GIL under one,
- * but for the turn, in which what others submit waits anyway (submissions.c).
+ * but for the turn, whose end other threads wait for (state/hold.c).
  *
  * `awake` and `parked` are kept by the same rule: the monitor sets parked, has a membarrier,
  * and looks whether somebody is awake; a loop sets awake, and looks whether it is parked.
  */
 
 /* Ends the reactor's wait, or its next one; whoever has set wake_pending calls it.  epoll knows what
- * it polls by number and file, so whatever has either number by now is left alone. */
-static inline void
+ * it polls by number and file, so whatever has either number by now is left alone.  False where
+ * somebody has closed what would wake it. */
+static inline bool
 gl_wake_up(const gl_shared *shared)
 {
 #if defined(__linux__)
     struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.u64 = shared->wake_token};
-    (void)epoll_ctl(shared->poll_fd, EPOLL_CTL_MOD, shared->wake_fd, &e);
+    return epoll_ctl(shared->poll_fd, EPOLL_CTL_MOD, shared->wake_fd, &e) == 0;
 #else
     const uint64_t one = 1;
-    while (write(shared->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+    ssize_t n;
+    while ((n = write(shared->wake_fd, &one, sizeof one)) < 0 && errno == EINTR)
         ;
+    return n > 0 || errno == EAGAIN;
 #endif
 }
 

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import errno
 import os
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -112,3 +114,35 @@ loop.close()
 for fd in pipe:
     os.fstat(fd)
 """
+
+
+CLOSED_WHILE_IT_SLEEPS = """
+import asyncio, goloop, os, threading, time
+
+def numbers():
+    return {n for n in range(3, 100) if os.path.exists(f"/proc/self/fd/{n}")}
+
+goloop.new_event_loop().close()  # Go's runtime has two that stay
+before = numbers()
+
+async def main():
+    loop = asyncio.get_running_loop()
+    def close_and_call():
+        time.sleep(0.5)  # the loop sleeps by then
+        for number in numbers() - before:
+            os.close(number)
+        loop.call_later(1, print)
+    threading.Thread(target=close_and_call).start()
+    await asyncio.sleep(3600)
+
+goloop.run(main())
+"""
+
+
+def test_a_sleeping_loop_without_them_ends_the_process_for_another_threads_call() -> None:
+    """The call would wait for ever for the turn's end, and with the GIL."""
+    ended = subprocess.run(
+        [sys.executable, "-c", CLOSED_WHILE_IT_SLEEPS], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == -signal.SIGABRT
+    assert "can't be woken for a call of another thread" in ended.stderr

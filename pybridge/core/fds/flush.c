@@ -37,10 +37,10 @@ loop_flush(gl_loop *loop)
 {
     GL_GUARD(loop);
     transport_list unopened = {NULL, 0, 0};
-    if (loop->go == NULL || loop->in_turn)
-        return; /* it is in Go, and does so itself */
+    if (loop->go == NULL)
+        return;
     if (loop->dirty)
-        loop->go->flush(loop->reactor);
+        gl_enter(loop)->flush(loop->reactor);
     (void)gl_fds_each(&loop->fds, note_unopened, NULL, &unopened);
     for (uint32_t i = 0; i < unopened.len; i++) {
         G.reg_ops[unopened.item[i].kind]->flush(unopened.item[i].transport);

@@ -188,9 +188,6 @@ gl_registry_clear(gl_loop *loop, gl_fd_call *drop)
     loop->regs = NULL;
     loop->regs_cap = 0;
     loop->fds = (gl_fds){NULL, 0};
-    PyMem_RawFree(loop->late_watches);
-    loop->late_watches = NULL;
-    loop->late_watches_len = loop->late_watches_cap = 0;
     gl_held_release(loop);
     PyMem_RawFree(loop->held);
     loop->held = NULL;

@@ -131,9 +131,6 @@ loop_release(gl_loop *self)
     if (go && !foreign)
         go->reactor_close(self->reactor);
     shared_free(sh);
-    PyMem_RawFree(self->late);
-    self->late = NULL;
-    self->late_len = self->late_cap = 0;
     PyMem_RawFree(self->scratch);
     self->scratch = NULL;
     self->releasing = 0;
@@ -159,7 +156,7 @@ loop__diagnostics(gl_loop *self, PyObject *Py_UNUSED(ignored))
         return PyDict_New();
     char text[2048] = "{}";
     if (self->go && !gl_loop_is_foreign(self)) {
-        int32_t n = self->go->describe(self->reactor, text, (int32_t)sizeof text - 1);
+        int32_t n = gl_enter(self)->describe(self->reactor, text, (int32_t)sizeof text - 1);
         if (n < 0 || n >= (int32_t)sizeof text)
             n = 0;
         text[n] = 0;

@@ -176,12 +176,9 @@ turn(gl_loop *loop, int64_t timeout)
     }
     if (loop->large_wanted)
         gl_large_refill(loop);
-    if (loop->late_watches_len)
-        gl_watches_join_late(loop);
     int32_t n;
     uint32_t retired = loop->timers.retired_len;
     loop->turns++;
-    loop->in_turn = 1;
 #ifdef GL_FREE_THREADED
     if (timeout != 0 && !gl_inbox_sleep(loop))
         timeout = 0;
@@ -194,10 +191,12 @@ turn(gl_loop *loop, int64_t timeout)
     gl_hold(loop);
     if (timeout != 0)
         gl_asleep(loop);
+    GL_WRITE(loop->in_turn, 1);
     Py_BEGIN_ALLOW_THREADS
     n = loop->go->turn(loop->reactor, timeout);
     if (timeout != 0)
         gl_awake(loop); /* a thread that keeps the GIL now blocks the loop */
+    __atomic_store_n(&loop->in_turn, 0, __ATOMIC_RELEASE);
     Py_END_ALLOW_THREADS
 #ifdef GL_FREE_THREADED
     if (timeout != 0)
@@ -205,7 +204,6 @@ turn(gl_loop *loop, int64_t timeout)
 #endif
     gl_let_go(loop);
     GL_WRITE(loop->sleeping, 0);
-    loop->in_turn = 0;
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
     loop->timers_at = loop->share = 0;
@@ -215,10 +213,6 @@ turn(gl_loop *loop, int64_t timeout)
         loop->ready.probed_at = GL_PROBE_NEXT;
 #endif
     gl_timers_turned(&loop->timers, retired);
-    if (loop->late_watches_len)
-        gl_watches_join_late(loop);
-    if (loop->late_len && gl_submissions_join_late(loop) < 0)
-        return -1;
     if (n < 0)
         return n == -EBADF ? descriptors_lost(loop) : gl_set_oserror(-n);
     gl_submissions_trim(loop);
@@ -330,7 +324,7 @@ run_ends(gl_loop *self, unsigned long thread_before)
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
         self->dirty = 0;
-        self->go->flush(self->reactor);
+        gl_enter(self)->flush(self->reactor);
     }
     return r;
 }

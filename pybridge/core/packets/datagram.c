@@ -27,14 +27,14 @@ datagram_enter(gl_transport *t, int fd)
     gl_datagram *d = (gl_datagram *)t;
     d->want = datagram_wants(d);
     d->loop->dirty = 1;
-    return d->loop->go->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease), d->want,
+    return gl_enter(d->loop)->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease), d->want,
                                       &d->id, &d->gen);
 }
 
 GL_NO_PYTHON static void
 datagram_leave(gl_transport *t)
 {
-    t->loop->go->datagram_close(t->loop->reactor, t->id, t->gen, 0);
+    gl_enter(t->loop)->datagram_close(t->loop->reactor, t->id, t->gen, 0);
 }
 
 static int
@@ -48,7 +48,7 @@ datagram_tell(gl_transport *t)
         return gl_transport_open(t);
     if (gl_loop_check_usable(d->loop) < 0)
         return -1;
-    int32_t rc = d->loop->go->datagram_set(d->loop->reactor, d->id, d->gen, want);
+    int32_t rc = gl_enter(d->loop)->datagram_set(d->loop->reactor, d->id, d->gen, want);
     if (rc < 0)
         return gl_set_oserror(-rc);
     d->want = want;

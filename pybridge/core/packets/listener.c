@@ -60,14 +60,14 @@ listener_register(gl_listener *l, gl_loop *loop, int backlog, bool tcp)
     int fd = gl_lease_fd(&l->lease);
     if (fd < 0)
         return EBADF;
-    int32_t rc = loop->go->listener_open(loop->reactor, fd, gl_lease_word(&l->lease),
+    int32_t rc = gl_enter(loop)->listener_open(loop->reactor, fd, gl_lease_word(&l->lease),
                                          accepts_per_turn(backlog),
                                          tcp ? GL_LISTEN_NODELAY : 0, &l->id, &l->gen);
     if (rc < 0)
         return -rc;
     if (gl_reg_set(loop, l->id, l->gen, GL_REG_LISTENER, (PyObject *)l, fd) < 0) {
         PyErr_Clear();
-        loop->go->listener_close(loop->reactor, l->id, l->gen, 0);
+        gl_enter(loop)->listener_close(loop->reactor, l->id, l->gen, 0);
         return ENOMEM;
     }
     l->open = true;
@@ -83,7 +83,7 @@ listener_check(gl_listener *l, gl_loop *loop, const gl_lease *lease)
         PyErr_SetString(PyExc_RuntimeError, "the listener has a socket already");
         return -1;
     }
-    return gl_loop_check_usable(loop) < 0 || gl_loop_check_own_thread(loop) < 0 ||
+    return gl_loop_check_usable(loop) < 0 ||
                    gl_fd_ensure_no_transport(loop, lease->number, NULL) < 0 ||
                    gl_lease_nonblocking(lease) < 0
                ? -1
@@ -137,7 +137,7 @@ listener_leave(gl_listener *l)
     l->open = false;
     gl_loop *loop = l->loop;
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        loop->go->listener_close(loop->reactor, l->id, l->gen, 0);
+        gl_enter(loop)->listener_close(loop->reactor, l->id, l->gen, 0);
 }
 
 static void
@@ -151,7 +151,7 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 {
     if (!l->open)
         Py_RETURN_NONE;
-    if (gl_loop_check_usable(l->loop) < 0 || gl_loop_check_own_thread(l->loop) < 0)
+    if (gl_loop_check_usable(l->loop) < 0)
         return NULL;
     uint32_t id = l->id, gen = l->gen;
     listener_leave(l);

@@ -87,7 +87,7 @@ gl_wake(gl_loop *loop)
     if (!__atomic_compare_exchange_n(&sh->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED))
         return;
-    gl_wake_up(sh);
+    (void)gl_wake_up(sh);
 }
 
 /* ---- running entries, with debug mode's stopwatch ---------------------------- */

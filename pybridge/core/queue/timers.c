@@ -91,12 +91,12 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     }
     h->timer = id;
     h->armed_by = loop;
-    h->submission = loop->in_turn ? UINT32_MAX : loop->shared->sub_len - 1;
+    h->submission = loop->shared->sub_len - 1;
     *timers_owner(&loop->timers, id) = Py_NewRef((PyObject *)h);
     loop->timers.armed++;
     if (loop->timers.armed > loop->timers.armed_max)
         loop->timers.armed_max = loop->timers.armed;
-    if (!loop->in_turn && h->deadline < loop->shared->next_deadline)
+    if (h->deadline < loop->shared->next_deadline)
         loop->shared->next_deadline = h->deadline;
     gl_let_go(loop);
     return 0;
@@ -120,7 +120,7 @@ timers_cancel(gl_timer_handle *h)
     gl_shared *sh = loop->shared;
     uint32_t i = h->submission;
     gl_hold(loop);
-    if (!loop->in_turn && i < sh->sub_len && sh->sub[i].op == GL_SUB_TIMER_ARM && sh->sub[i].id == id) {
+    if (i < sh->sub_len && sh->sub[i].op == GL_SUB_TIMER_ARM && sh->sub[i].id == id) {
         /* Go has not seen it: take it back. */
         sh->sub[i].op = GL_SUB_NOP;
         while (sh->sub_len && sh->sub[sh->sub_len - 1].op == GL_SUB_NOP)

@@ -267,6 +267,10 @@ guard_entries(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
     for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(dict, &i, &name, &descr);) {
         if (Py_IS_TYPE(descr, &PyMethodDescr_Type) || Py_IS_TYPE(descr, &PyGetSetDescr_Type))
             make_immortal(descr);
+        /* A class in Python over the type has what the type's own __del__ wraps, and not the slot. */
+        if (Py_IS_TYPE(descr, &PyWrapperDescr_Type) && type->tp_finalize != NULL &&
+            ((PyWrapperDescrObject *)descr)->d_wrapped == (void *)type->tp_finalize)
+            ((PyWrapperDescrObject *)descr)->d_wrapped = (void *)slot_finalize;
         if (!is_free(free_names, name))
             rc = guard_entry(type, name, descr, home);
     }

@@ -4,10 +4,15 @@
  * The lock is biased: the GIL's holder takes it by a store and a look, in each write and each
  * turn, while the monitor, which wants it when a callback goes on for a millisecond, makes all
  * processors agree first.  abi.h draws both sides.
+ *
+ * A turn holds the lock too, without the GIL.  A call of another thread, which asyncio forbids,
+ * then waits here until Go has returned: all that C writes for Go to read, and each call of Go's
+ * but the turn, comes after gl_hold or gl_enter.
  */
 #include "state/state.h"
 
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* At import, when there is one thread: the kernel answers at once.  The monitor asks again, which
@@ -45,6 +50,23 @@ hold_cross(gl_shared *sh)
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
+/* With the GIL, so that what the caller has read stays true.  No deadlock: a turn takes nothing of
+ * Python's, and the thread that makes it says that it is over before it wants the GIL. */
+GL_NO_PYTHON static void
+hold_wait_for_turn(gl_loop *loop)
+{
+    if (gl_loop_is_foreign(loop)) /* the thread has stayed in the parent */
+        return;
+    if (GL_READ(loop->sleeping) && !gl_wake_up(loop->shared))
+        Py_FatalError("goloop: the thread of an event loop can't be woken for a call of another "
+                      "thread: its epoll or eventfd descriptor was closed; use "
+                      "loop.call_soon_threadsafe() from other threads");
+    /* Not sched_yield: this thread may have a priority for real time on the only processor. */
+    const struct timespec pause = {0, 20 * 1000};
+    while (__atomic_load_n(&loop->in_turn, __ATOMIC_ACQUIRE))
+        nanosleep(&pause, NULL);
+}
+
 GL_PRIVATE_INLINE void
 gl_hold(gl_loop *loop)
 {
@@ -52,6 +74,10 @@ gl_hold(gl_loop *loop)
     if (sh == NULL)
         return;
     uint32_t before = __atomic_load_n(&sh->holds, __ATOMIC_RELAXED);
+    if (before > 0 && GL_READ(loop->in_turn)) {
+        hold_wait_for_turn(loop);
+        before = __atomic_load_n(&sh->holds, __ATOMIC_RELAXED);
+    }
     __atomic_store_n(&sh->holds, before + 1, __ATOMIC_RELAXED);
     if (before > 0)
         return;
@@ -66,6 +92,14 @@ gl_let_go(gl_loop *loop)
     gl_shared *sh = loop ? loop->shared : NULL;
     if (sh != NULL)
         __atomic_store_n(&sh->holds, sh->holds - 1, __ATOMIC_RELEASE);
+}
+
+GL_PRIVATE_INLINE const gl_table *
+gl_enter(gl_loop *loop)
+{
+    if (GL_READ(loop->in_turn))
+        hold_wait_for_turn(loop);
+    return loop->go;
 }
 
 GL_PRIVATE_INLINE void

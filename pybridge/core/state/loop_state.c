@@ -1,8 +1,8 @@
 /*
  * loop_state.c: may this loop be used, here and now?
  *
- * A loop is closed once and for all; foreign in a process that was forked from the one
- * that made it; and elsewhere while another thread runs it.  Every entry point asks.
+ * A loop is closed once and for all, and foreign in a process that was forked from the one
+ * that made it.  Every entry point asks.
  */
 #include "state/state.h"
 
@@ -32,22 +32,4 @@ gl_loop_check_usable(gl_loop *self)
         return -1;
     }
     return 0;
-}
-
-GL_PRIVATE int
-gl_loop_check_own_thread(gl_loop *self)
-{
-    if (!self->in_turn)
-        return 0;
-    PyErr_SetString(PyExc_RuntimeError,
-                    "Non-thread-safe operation invoked on an event loop other than the "
-                    "current one; use loop.call_soon_threadsafe() from another thread");
-    return -1;
-}
-
-GL_PRIVATE_INLINE bool
-gl_loop_is_elsewhere(gl_loop *loop)
-{
-    return loop->in_turn ||
-           (loop->thread_id != 0 && loop->thread_id != PyThread_get_thread_ident());
 }

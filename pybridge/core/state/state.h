@@ -24,7 +24,7 @@
  *   made   written when the loop is made and when it is closed, read by any thread with the GIL
  *
  * "loop" is what asyncio asks of its users.  Nothing breaks where they do not keep to it: the GIL
- * keeps each field whole, and what Go works on during a turn is left alone (`in_turn`). */
+ * keeps each field whole, and a call that needs what Go works on waits for the turn's end (hold.c). */
 
 typedef struct gl_ready {     /* ready.c: a FIFO of owned references [GIL] */
     PyObject **slot;          /* NULL once closed */
@@ -74,7 +74,8 @@ struct gl_loop {
     unsigned long thread_id;  /* 0 while not running; Python may write it [GIL] */
     unsigned long running;    /* the thread that is in _run(), or 0 [written by loop] */
     char closed, stopping, debug; /* [GIL] */
-    char in_turn;             /* Go is running, and the GIL is released [written by loop] */
+    char in_turn;             /* Go is at work in a turn [written by loop: set with the GIL, cleared
+                               * without; atomic] */
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
     char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
     char ended;               /* so many polls are due: the peer of what was closed or shut down may
@@ -83,8 +84,6 @@ struct gl_loop {
     uint8_t replaced;         /* methods that somebody has set on the instance (native.c) [GIL] */
     char lingering;           /* current_task.c: an entry without a task is left [loop] */
     PyObject *task_factory;   /* or NULL, or None [GIL] */
-    gl_submission *late;      /* made by another thread while Go was running [GIL] */
-    uint32_t late_len, late_cap;
     gl_ready ready;
     uint32_t cmp_pos;         /* completions already handled [loop] */
     uint64_t accepts_seen;    /* metrics.connections_accepted, when all had been
@@ -93,8 +92,6 @@ struct gl_loop {
     struct gl_reg *regs;
     uint32_t regs_cap;
     gl_fds fds;
-    struct gl_watch **late_watches; /* Go is told of these in the loop's own thread [GIL] */
-    uint32_t late_watches_len, late_watches_cap;
     struct gl_held *held;     /* sockets kept open until their waiters have run [loop] */
     uint32_t held_len, held_cap;
     uint32_t held_first;      /* the waiters of those before it have run */
@@ -142,12 +139,8 @@ gl_as_loop(PyObject *o)
 
 /* Raises RuntimeError for a closed loop, or one that belongs to a parent process. */
 GL_PRIVATE int gl_loop_check_usable(gl_loop *self);
-/* RuntimeError for a call that would use the reactor while another thread is in it. */
-GL_PRIVATE int gl_loop_check_own_thread(gl_loop *self);
 /* True in a process that the loop does not belong to: Go must not be called. */
 GL_PRIVATE_INLINE bool gl_loop_is_foreign(gl_loop *self);
-/* True where the caller must not enter Go: another thread runs the loop. */
-GL_PRIVATE_INLINE bool gl_loop_is_elsewhere(gl_loop *loop);
 /* True in the thread that runs the loop: a reference to it is on this stack. */
 static inline bool
 gl_loop_runs_here(const gl_loop *loop)
@@ -161,9 +154,12 @@ gl_loop_runs_here(const gl_loop *loop)
 GL_PRIVATE int gl_hold_init(PyObject *module);
 /* The reactor, the submissions and the records of streams are the caller's from here to
  * gl_let_go(): the monitor, a thread of C, keeps away, see abi.h.  With the GIL; nests.  No
- * Python runs in between.  Nothing for a closed loop, or NULL. */
+ * Python runs in between.  Nothing for a closed loop, or NULL.  Waits while another thread is in
+ * a turn. */
 GL_PRIVATE_INLINE void gl_hold(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_let_go(gl_loop *loop);
+/* Go's functions, for a call of one at once, which holds by itself; NULL once closed. */
+GL_PRIVATE_INLINE const gl_table *gl_enter(gl_loop *loop);
 /* The loop runs on after a poll, or begins to run; and: it waits in one, or has stopped. */
 GL_PRIVATE_INLINE void gl_awake(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_asleep(gl_loop *loop);
@@ -210,7 +206,6 @@ GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssi
 GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen,
                          int64_t arg);
 /* After a turn: what was put aside joins the queue. */
-GL_PRIVATE int gl_submissions_join_late(gl_loop *loop);
 GL_PRIVATE void gl_submissions_trim(gl_loop *loop);
 
 /* ---- native.c ---------------------------------------------------------------- */

@@ -85,8 +85,6 @@ pipe_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
     }
     if (s->loop != NULL && gl_loop_is_foreign(s->loop))
         return gl_loop_check_usable(s->loop);
-    if (s->registered && gl_loop_check_own_thread(s->loop) < 0)
-        return -1;
     if (!is_closing(s))
         s->phase = GL_CLOSING;
     if (s->loop != NULL) {

@@ -36,13 +36,13 @@ stream_enter(gl_transport *t, int fd)
     s->io.owner = gl_lease_word(&s->lease);
     s->io.listed = 0;
     s->loop->dirty = 1;
-    return s->loop->go->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id, &s->gen);
+    return gl_enter(s->loop)->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id, &s->gen);
 }
 
 GL_NO_PYTHON GL_PRIVATE void
 stream_leave(gl_transport *t)
 {
-    t->loop->go->stream_close(t->loop->reactor, t->id, t->gen, 0);
+    gl_enter(t->loop)->stream_close(t->loop->reactor, t->id, t->gen, 0);
 }
 
 GL_PRIVATE int

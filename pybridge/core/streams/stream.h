@@ -31,12 +31,6 @@ typedef struct gl_piece {
     Py_ssize_t len;
 } gl_piece;
 
-/* What other threads wrote during a turn: FIFO. */
-typedef struct gl_late_pieces {
-    struct gl_late_piece *first, *last;
-    Py_ssize_t size;              /* bytes */
-} gl_late_pieces;
-
 /* An IPv4 address without its padding. */
 #define SHORT_NAME 8
 
@@ -79,7 +73,6 @@ typedef struct gl_stream {
     /* Writing (stream_io.c, stream_write.c). */
     gl_stream_io io;              /* Go has its address while registered */
     PyObject **owners;            /* of the pieces in io.iov, owned from `released` on */
-    gl_late_pieces *late;         /* not empty only while registered; NULL: never was */
     Py_ssize_t high, low;         /* the marks as numbers */
 
     /* The raw names of an accepted connection: the peer's, then its own. */
@@ -135,8 +128,7 @@ GL_PRIVATE Py_ssize_t stream_size(gl_transport *t);
 static inline Py_ssize_t
 stream_queued(const gl_stream *s)
 {
-    return (Py_ssize_t)(s->io.appended - __atomic_load_n(&s->io.sent, __ATOMIC_RELAXED)) +
-           (s->late ? s->late->size : 0);
+    return (Py_ssize_t)(s->io.appended - __atomic_load_n(&s->io.sent, __ATOMIC_RELAXED));
 }
 
 /* Whether it is of no use to try: Go does when there is room, or a send has failed. */

@@ -9,9 +9,8 @@
  * Go reads the pieces in place, so a piece is let go of when Go has sent it, and never
  * before.  C alone moves the arrays; a connection that has nothing to send has none.
  *
- * The record is only written while Go is outside (!loop->in_turn), and under a hold, which
- * keeps the monitor away (state/hold.c).  What another thread writes during a turn waits in
- * `late`, and is appended before anything newer.
+ * The record is only written under a hold, which keeps the monitor away, and a turn of another
+ * thread's (state/hold.c).
  */
 #include "streams/stream.h"
 
@@ -20,30 +19,16 @@
 #define PIECES_FIRST 4u  /* room of the first arrays; an empty queue gives them back */
 #define PIECES_KEEP 256u /* the most room that an empty queue keeps otherwise */
 
-typedef struct gl_late_piece {
-    struct gl_late_piece *next;
-    gl_piece piece;
-} gl_late_piece;
-
 /* ---- the queue --------------------------------------------------------------- */
 
-/* Lets go of the arrays. */
-GL_NO_PYTHON static void
-queue_free(gl_stream *s)
+/* Lets go of the arrays of an empty queue. */
+GL_NO_PYTHON GL_PRIVATE void
+stream_free_queue(gl_stream *s)
 {
     PyMem_Free(s->io.iov);
     s->io.iov = NULL;
     s->owners = NULL;
     s->io.cap = 0;
-}
-
-/* The queue is empty. */
-GL_PRIVATE void
-stream_free_queue(gl_stream *s)
-{
-    queue_free(s);
-    PyMem_Free(s->late);
-    s->late = NULL;
 }
 
 GL_NO_PYTHON GL_PRIVATE void
@@ -56,7 +41,7 @@ stream_release_sent(gl_stream *s)
     if (io->head == io->tail) {
         io->head = io->tail = s->released = 0;
         if (io->cap == PIECES_FIRST || io->cap > PIECES_KEEP)
-            queue_free(s);
+            stream_free_queue(s);
     }
     gl_let_go(s->loop);
 }
@@ -69,13 +54,6 @@ stream_drop_queue(gl_stream *s)
     s->io.appended = s->io.sent;
     stream_release_sent(s);
     gl_let_go(s->loop);
-    gl_late_pieces *late = s->late;
-    for (gl_late_piece *each; late != NULL && (each = late->first) != NULL;) {
-        late->first = each->next;
-        late->size -= each->piece.len;
-        Py_CLEAR(each->piece.owner); /* lint: allow check-commit: exact bytes */
-        PyMem_Free(each);
-    }
 }
 
 /* Room for one more piece: at the front if half is free there, so that a queue which is
@@ -105,7 +83,7 @@ queue_make_room(gl_stream *s)
         memmove(owners, s->owners + io->head, n * sizeof(*owners));
     }
     if (iov != io->iov)
-        queue_free(s);
+        stream_free_queue(s);
     io->iov = iov;
     io->cap = cap;
     io->tail = n;
@@ -114,9 +92,8 @@ queue_make_room(gl_stream *s)
     return 0;
 }
 
-/* Takes over the reference where it succeeds. */
-static int
-queue_append(gl_stream *s, gl_piece piece)
+GL_PRIVATE int
+stream_append(gl_stream *s, gl_piece piece)
 {
     gl_stream_io *io = &s->io;
     gl_hold(s->loop);
@@ -128,54 +105,6 @@ queue_append(gl_stream *s, gl_piece piece)
         io->appended += (uint64_t)piece.len;
     }
     gl_let_go(s->loop);
-    return rc;
-}
-
-/* ---- what another thread writes during a turn ---------------------------------- */
-
-static int
-late_append(gl_stream *s, gl_piece piece)
-{
-    if (s->late == NULL)
-        s->late = PyMem_Calloc(1, sizeof(*s->late));
-    gl_late_pieces *late = s->late;
-    gl_late_piece *made = late ? PyMem_Malloc(sizeof(*made)) : NULL;
-    if (made == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    *made = (gl_late_piece){NULL, piece};
-    if (late->first == NULL)
-        late->first = made;
-    else
-        late->last->next = made;
-    late->last = made;
-    late->size += piece.len;
-    return 0;
-}
-
-static int
-late_join(gl_stream *s)
-{
-    gl_late_pieces *late = s->late;
-    for (gl_late_piece *each; (each = late->first) != NULL;) {
-        if (queue_append(s, each->piece) < 0)
-            return -1;
-        late->first = each->next;
-        late->size -= each->piece.len;
-        PyMem_Free(each);
-    }
-    return 0;
-}
-
-GL_PRIVATE int
-stream_append(gl_stream *s, gl_piece piece)
-{
-    int rc;
-    if (s->registered && s->loop->in_turn)
-        rc = late_append(s, piece);
-    else
-        rc = s->late != NULL && late_join(s) < 0 ? -1 : queue_append(s, piece);
     if (rc < 0)
         Py_DECREF(piece.owner); /* lint: allow check-commit: exact bytes */
     return rc;
@@ -187,8 +116,7 @@ GL_PRIVATE_INLINE bool
 stream_go_ready(gl_stream *s)
 {
     gl_loop *loop = s->loop;
-    return loop != NULL && loop->go != NULL && !gl_loop_is_elsewhere(loop) &&
-           !gl_loop_is_foreign(loop);
+    return loop != NULL && loop->go != NULL && !gl_loop_is_foreign(loop);
 }
 
 GL_PRIVATE bool
@@ -211,8 +139,6 @@ GL_PRIVATE int
 stream_submit(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
-    if (s->late != NULL && late_join(s) < 0)
-        return -1;
     uint32_t want = stream_wants(s);
     const int32_t *owner = gl_lease_word(&s->lease);
     int rc = 0;
@@ -241,7 +167,7 @@ stream_flush_now(gl_stream *s)
     /* What stream_open() has taken from a watch of the number may have run Python. */
     if (!stream_go_ready(s) || !s->registered)
         return 0;
-    int32_t rc = loop->go->flush_stream(loop->reactor, s->id, s->gen);
+    int32_t rc = gl_enter(loop)->flush_stream(loop->reactor, s->id, s->gen);
     if (rc < 0)
         return gl_set_oserror(-rc);
     stream_release_sent(s);
@@ -269,7 +195,7 @@ stream_dormant(PyObject *transport)
 {
     gl_stream *s = (gl_stream *)transport;
     return s->phase == GL_OPEN && !stream_reading_wanted(s) && s->io.tail == 0 &&
-           (s->late == NULL || s->late->first == NULL) && s->empty_waiter == NULL;
+           s->empty_waiter == NULL;
 }
 
 GL_PRIVATE void

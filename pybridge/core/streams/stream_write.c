@@ -76,12 +76,8 @@ static int
 stream_appended(gl_stream *s)
 {
     gl_loop *loop = s->loop;
-    if (loop->in_turn || !s->registered) {
-        if (gl_transport_sync(&s->base) < 0)
-            return -1;
-    } else if (stream_submit(s) < 0) {
+    if ((s->registered ? stream_submit(s) : gl_transport_sync(&s->base)) < 0)
         return -1;
-    }
     Py_ssize_t queued = stream_queued(s);
     /* What Go does not know the monitor can't send. */
     bool seen = !s->registered || s->exposed || queued > s->high ||
@@ -104,8 +100,7 @@ stream_send_large(gl_stream *s, gl_piece *c)
     ssize_t n = 0;
     int err = 0;
     gl_hold(s->loop); /* the monitor may be sending */
-    if (s->io.head == s->io.tail && s->io.state == 0 && s->late == NULL && s->registered &&
-        !s->loop->in_turn && s->kind == 0) {
+    if (s->io.head == s->io.tail && s->io.state == 0 && s->registered && s->kind == 0) {
         n = gl_call_send(&s->lease, c->ptr, (size_t)c->len, MSG_DONTWAIT | MSG_NOSIGNAL);
         err = n < 0 ? errno : 0;
         s->loop->shared->sends++;

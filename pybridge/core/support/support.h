@@ -38,7 +38,7 @@ typedef struct gl_loop gl_loop;
     X(protocol) X(resume_writing) X(result) X(set_exception) X(set_result) X(socket)          \
     X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(name) X(_loop)      \
     X(throw) X(_check_thread) X(debug) X(recv_into) X(callback) X(family) X(type) X(proto)    \
-    X(setblocking) X(join) X(_sync) X(_deliver_held) X(_maybe_resume_protocol)                \
+    X(setblocking) X(join) X(_deliver_held) X(_maybe_resume_protocol)                \
     X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received)        \
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
     X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \

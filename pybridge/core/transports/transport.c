@@ -89,8 +89,6 @@ gl_transport_leave(gl_transport *t)
     if (t->registered) {
         gl_loop *loop = t->loop;
         bool foreign = gl_loop_is_foreign(loop);
-        if (loop->in_turn && !foreign)
-            return; /* another thread's call; gl_transport_lost comes here again */
         t->registered = false;
         if (!foreign && loop->go != NULL)
             t->ops->leave(t);
@@ -103,20 +101,7 @@ gl_transport_leave(gl_transport *t)
 GL_PRIVATE int
 gl_transport_sync(gl_transport *t)
 {
-    if (is_ending(t))
-        return 0;
-    if (!t->loop->in_turn)
-        return t->ops->tell(t);
-    if (t->sync_scheduled)
-        return 0;
-    t->sync_scheduled = true;
-    if (gl_transport_call_soon(t, G.s__sync, NULL) < 0) {
-        t->sync_scheduled = false;
-        return -1;
-    }
-    if (t->loop != NULL)
-        gl_wake(t->loop);
-    return 0;
+    return is_ending(t) ? 0 : t->ops->tell(t);
 }
 
 /* Loop.close(): the queue is kept, as asyncio's transports would still show its size. */
@@ -434,10 +419,7 @@ gl_transport_lost(gl_transport *t, PyObject *exc)
     note_failure(transport_tell_lost(t, exc), &error);
     if (!is_lost(t)) /* else the protocol called _call_connection_lost again */
         gl_transport_leave(t);
-    if (!is_lost(t) && t->registered) { /* another thread's call: Go is at work on it */
-        Py_CLEAR(t->protocol);
-        note_failure(gl_transport_call_soon(t, G.s__call_connection_lost, Py_None), &error);
-    } else if (!is_lost(t)) {
+    if (!is_lost(t)) {
         transport_drop_held(t);
         note_failure(transport_close_descriptor(t), &error);
         transport_let_go(t);
@@ -449,18 +431,6 @@ gl_transport_lost(gl_transport *t, PyObject *exc)
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
-
-/* Go is at work on a transport that another thread's collector has found: the loop ends it,
- * and the Handle keeps it until then.  No callback of the protocol's is called for garbage. */
-static void
-transport_end_later(gl_transport *t)
-{
-    Py_CLEAR(t->protocol);
-    if (t->loop == NULL || gl_transport_call_soon(t, G.s__call_connection_lost, Py_None) < 0)
-        PyErr_WriteUnraisable((PyObject *)t);
-    else
-        gl_wake(t->loop);
-}
 
 /* __del__: the last reference goes while the descriptor is open.  This one never started, or
  * its loop was closed or is garbage itself, or the reactor has nothing to tell it
@@ -476,11 +446,6 @@ gl_transport_finalize(PyObject *self)
         t->warned = true;
         if (PyErr_ResourceWarning(self, 1, "unclosed transport %R", self) < 0)
             PyErr_WriteUnraisable(self);
-    }
-    if (t->registered && t->loop != NULL && t->loop->in_turn && !gl_loop_is_foreign(t->loop)) {
-        transport_end_later(t);
-        gl_restore_exception(saved);
-        return;
     }
     transport_set_ending(t);
     if (t->loop != NULL)

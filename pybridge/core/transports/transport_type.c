@@ -89,15 +89,6 @@ gl_transport_set_protocol_method(gl_transport *t, PyObject *const *args, Py_ssiz
     Py_RETURN_NONE;
 }
 
-GL_PRIVATE PyObject *
-gl_transport_sync_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
-{
-    t->sync_scheduled = false;
-    if (gl_transport_sync(t) < 0)
-        return gl_none_or_null(gl_transport_fatal_current(t, "Fatal error on transport"));
-    Py_RETURN_NONE;
-}
-
 /* A line of the debug mode; the loop may have gone by now. */
 static PyObject *
 transport_note(gl_transport *t, const char *format)

@@ -29,13 +29,10 @@
  *
  * "registered" is a fact of its own: the reactor knows the descriptor as (id, gen), and the
  * registry holds a reference to the transport.  A transport leaves the reactor when it
- * comes to GL_ENDING; from then on no completion of it is live.  Only where another thread
- * ends it during a turn does it stay until connection_lost, for Go is at work on it.
+ * comes to GL_ENDING; from then on no completion of it is live.
  *
  * Everything here runs with the GIL.  asyncio's transports are not thread-safe, and neither
- * are these; still, a call from another thread while Go works on the shared block
- * (loop->in_turn) must not write to that block: such a change is remembered, and the loop
- * itself tells the reactor (gl_transport_sync).
+ * are these; still, a call from another thread breaks nothing (state/hold.c).
  */
 #pragma once
 
@@ -120,7 +117,6 @@ typedef struct transport_ops {
     bool registered;              /* the reactor knows it */                                  \
     bool paused;                  /* by pause_reading */                                      \
     bool warned;                  /* the finalizer has given its warning */                   \
-    bool sync_scheduled;          /* _sync is */                                              \
     bool delivering;              /* _deliver_held runs or is scheduled */                    \
     GL_HOME
 
@@ -245,7 +241,6 @@ GL_PRIVATE PyObject *gl_transport_fatal_error_method(gl_transport *t, PyObject *
                                                      PyObject *kwargs);
 GL_PRIVATE PyObject *gl_transport_lost_method(gl_transport *t, PyObject *exc);
 GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
-GL_PRIVATE PyObject *gl_transport_sync_method(gl_transport *t, PyObject *ignored);
 GL_PRIVATE PyObject *gl_transport_flag_getter(gl_transport *t, void *offset);
 GL_PRIVATE PyObject *gl_transport_object_getter(gl_transport *t, void *offset);
 GL_PRIVATE PyObject *gl_transport_extra_getter(gl_transport *t, void *ignored);
@@ -280,8 +275,7 @@ GL_TAKES_NONE(abort_checked, gl_transport_abort_method, "abort")
      PyDoc_STR("get_protocol($self)\n--\n\nReturn the current protocol.")},                   \
     {"_fatal_error", GL_KEYWORDS(gl_transport_fatal_error_method), NULL},                     \
     {"_call_connection_lost", GL_ONEARG(gl_transport_lost_method), NULL},                     \
-    {"_start", GL_ONEARG(gl_transport_start_method), NULL},                                   \
-    {"_sync", GL_NOARGS(gl_transport_sync_method), NULL}
+    {"_start", GL_ONEARG(gl_transport_start_method), NULL}
 /* What all have that are no write ends of pipes. */
 #define TRANSPORT_READING_METHODS                                                             \
     {"is_reading", GL_FASTKW(is_reading_checked),                                             \

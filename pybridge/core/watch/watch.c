@@ -19,35 +19,10 @@
  * A socket that turned ready for a Future is kept open until its task runs, one iteration
  * later (`held`): what closes it in between, and what gets its number then, must not come
  * between the readiness and the call that it was for.  The task itself closes it at once.
- *
- * Another thread may call all of this while the loop polls.  It then notes what it wants,
- * and the loop's own thread tells Go before or after its turn.
  */
 #include "watch/private.h"
 
-#include <sys/stat.h>
-
 /* ---- what Go is told ------------------------------------------------------------- */
-
-/* From another thread: later.  0 or an errno. */
-static int
-watch_sync_later(gl_loop *loop, gl_watch *w)
-{
-    struct stat st;
-    if (!w->watched && G.calls->fstat(w->fd, &st) == 0 &&
-        (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
-        return EPERM; /* what the poller would say */
-    if (!w->late) {
-        if (!gl_grow(&loop->late_watches, &loop->late_watches_cap, loop->late_watches_len,
-                     sizeof(gl_watch *), 16))
-            return ENOMEM;
-        loop->late_watches[loop->late_watches_len++] = w;
-        w->late = true;
-    }
-    loop->dirty = 1;
-    gl_wake(loop);
-    return 0;
-}
 
 /* Forgets the registration. */
 GL_NO_PYTHON static void
@@ -58,7 +33,7 @@ watch_leave(gl_loop *loop, gl_watch *w)
     w->watched = false;
     (void)gl_reg_take(loop, w->id, w->gen); /* a watch has no owner */
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        loop->go->watch_close(loop->reactor, w->id, w->gen);
+        gl_enter(loop)->watch_close(loop->reactor, w->id, w->gen);
 }
 
 /* A wait behind a refused call needs no call of Go's: the submission tells it before the poll.
@@ -86,8 +61,6 @@ watch_sync(gl_loop *loop, gl_watch *w, bool leave)
     for (int i = 0; i < 2; i++)
         if (w->place[i].waiter != NULL)
             *(w->place[i].once ? &once : &want) |= bits[i];
-    if (gl_loop_is_elsewhere(loop))
-        return watch_sync_later(loop, w);
     if (leave && (want | once) == 0) {
         watch_leave(loop, w);
         return 0;
@@ -96,9 +69,9 @@ watch_sync(gl_loop *loop, gl_watch *w, bool leave)
         loop->dirty = 1;
     int32_t r = 0;
     if (w->watched) {
-        r = loop->go->watch_set(loop->reactor, w->id, w->gen, want, once);
+        r = gl_enter(loop)->watch_set(loop->reactor, w->id, w->gen, want, once);
     } else if (want | once) {
-        r = loop->go->watch_open(loop->reactor, w->fd, want, once, &w->id, &w->gen);
+        r = gl_enter(loop)->watch_open(loop->reactor, w->fd, want, once, &w->id, &w->gen);
         if (r >= 0) {
             w->watched = true;
             if (gl_reg_set(loop, w->id, w->gen, GL_REG_WATCH, NULL, w->fd) < 0) {
@@ -109,20 +82,6 @@ watch_sync(gl_loop *loop, gl_watch *w, bool leave)
         }
     }
     return r < 0 ? -r : 0;
-}
-
-/* What fails here was closed meanwhile: there is nothing to watch, as asyncio's selector
- * finds nothing. */
-GL_PRIVATE void
-gl_watches_join_late(gl_loop *loop)
-{
-    uint32_t n = loop->late_watches_len;
-    loop->late_watches_len = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        gl_watch *w = loop->late_watches[i];
-        w->late = false;
-        (void)watch_sync(loop, w, true);
-    }
 }
 
 /* ---- the places --------------------------------------------------------------------- */
@@ -209,7 +168,7 @@ watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
         out = w->place[which];
         made.turn = loop->turns;
         w->place[which] = made;
-        if (!made.refused || gl_loop_is_elsewhere(loop) || !watch_submit(loop, w, which))
+        if (!made.refused || !watch_submit(loop, w, which))
             err = watch_sync(loop, w, false);
         if (err != 0) {
             w->place[which] = out;
@@ -528,7 +487,7 @@ loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     if (w == NULL)
         Py_RETURN_FALSE;
     /* What a copy of the descriptor hears, in a child perhaps, would wake the loop. */
-    if (w->place[0].waiter == NULL && w->place[1].waiter == NULL && !gl_loop_is_elsewhere(self))
+    if (w->place[0].waiter == NULL && w->place[1].waiter == NULL)
         watch_leave(self, w);
     return PyBool_FromLong(place_waits(&w->place[0], args[0]) ||
                            place_waits(&w->place[1], args[0]));

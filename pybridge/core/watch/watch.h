@@ -26,7 +26,6 @@ typedef struct gl_watch {
     uint32_t id, gen;         /* of the registration, while `watched` [loop] */
     int fd;                   /* [made] */
     bool watched;             /* Go knows it [loop] */
-    bool late;                /* in the loop's late_watches [GIL] */
 } gl_watch;
 
 /* The methods of the Loop that each has. */
@@ -39,7 +38,6 @@ GL_PRIVATE int gl_sockop_init_type(PyObject *module);
 /* One completion of a watch. */
 GL_PRIVATE int gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c);
 /* Tells Go what other threads have asked for. */
-GL_PRIVATE void gl_watches_join_late(gl_loop *loop);
 /* Takes the number away from its watch before a transport or listener is registered.  What
  * it held is put in `out`, to be given to gl_watch_drop once no state is half-way. */
 GL_PRIVATE void gl_watch_release(gl_loop *loop, int fd, gl_watch *out);

@@ -184,7 +184,7 @@ wake_by_hand(void *arg)
     loop *l = arg;
     uint32_t expected = 0;
     if (atomic_compare_exchange_strong((_Atomic uint32_t *)&l->shared.wake_pending, &expected, 1))
-        gl_wake_up(&l->shared);
+        (void)gl_wake_up(&l->shared);
     return NULL;
 }
 
