@@ -1,0 +1,115 @@
+//go:build linux
+
+package simulated
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// address is a struct sockaddr. The zero value is of a Unix socket without a name.
+type address struct {
+	family int
+	ip     [16]byte // of IPv4 the first four
+	port   uint16
+	name   string        // a path, or after a zero byte a name of the abstract kind
+	bad    syscall.Errno // what is wrong with it, where a call looks at that late
+}
+
+const pathMost = 108
+
+// decode reads what a program gives.
+func decode(raw []byte, family int) (address, syscall.Errno) {
+	var a address
+	if len(raw) < 2 {
+		return a, syscall.EINVAL
+	}
+	a.family = int(binary.NativeEndian.Uint16(raw))
+	switch family {
+	case unix.AF_INET, unix.AF_INET6:
+		if a.family == unix.AF_UNSPEC {
+			return a, 0
+		}
+		at, size, least := 4, 4, 16
+		if family == unix.AF_INET6 {
+			at, size, least = 8, 16, 24
+		}
+		if len(raw) < least {
+			return a, syscall.EINVAL
+		}
+		if a.family != family {
+			return a, syscall.EAFNOSUPPORT
+		}
+		a.port = binary.BigEndian.Uint16(raw[2:])
+		copy(a.ip[:size], raw[at:])
+	default:
+		if a.family == unix.AF_UNSPEC {
+			return a, 0
+		}
+		if len(raw) > 2+pathMost || a.family != unix.AF_UNIX {
+			return a, syscall.EINVAL
+		}
+		if len(raw) == 2 {
+			return a, 0
+		}
+		if a.name = string(raw[2:]); raw[2] != 0 {
+			path, _, _ := bytes.Cut(raw[2:], []byte{0})
+			a.name = string(path)
+		}
+	}
+	return a, 0
+}
+
+// encode writes what a program gets.
+func (a *address) encode() []byte {
+	raw := binary.NativeEndian.AppendUint16(nil, uint16(a.family))
+	switch a.family {
+	case unix.AF_INET:
+		raw = binary.BigEndian.AppendUint16(raw, a.port)
+		return append(append(raw, a.ip[:4]...), make([]byte, 8)...)
+	case unix.AF_INET6:
+		raw = append(binary.BigEndian.AppendUint16(raw, a.port), 0, 0, 0, 0)
+		return append(append(raw, a.ip[:]...), 0, 0, 0, 0)
+	}
+	if raw = append(raw, a.name...); a.name != "" && a.name[0] != 0 {
+		raw = append(raw, 0)
+	}
+	return raw
+}
+
+func (a *address) String() string {
+	switch a.family {
+	case unix.AF_INET:
+		return fmt.Sprintf("%d.%d.%d.%d:%d", a.ip[0], a.ip[1], a.ip[2], a.ip[3], a.port)
+	case unix.AF_INET6:
+		return fmt.Sprintf("[%x]:%d", a.ip, a.port)
+	}
+	return fmt.Sprintf("%q", a.name)
+}
+
+// isAny tells whether it names every address of the host.
+func (a *address) isAny() bool { return a.ip == [16]byte{} }
+
+// isLocal tells whether a socket of this host can have the address.
+func (a *address) isLocal() bool {
+	loopback := [16]byte{15: 1}
+	if a.family == unix.AF_INET6 {
+		return a.isAny() || a.ip == loopback
+	}
+	return a.isAny() || a.ip[0] == 127
+}
+
+// loopback fills in the host's own address where none is named.
+func (a *address) loopback() {
+	switch {
+	case !a.isAny():
+	case a.family == unix.AF_INET6:
+		a.ip[15] = 1
+	default:
+		a.ip = [16]byte{127, 0, 0, 1}
+	}
+}

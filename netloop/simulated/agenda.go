@@ -1,0 +1,93 @@
+//go:build linux
+
+package simulated
+
+import (
+	"container/heap"
+	"syscall"
+)
+
+// forever is the deadline of a wait without an end.
+const forever = int64(1<<63 - 1)
+
+// entry is something that happens by itself, at a time.
+type entry struct {
+	at   int64
+	seq  uint64 // of two at the same time the older one is first
+	name string
+	run  func() // nil: cancelled
+}
+
+func (e *entry) cancel() {
+	if e != nil {
+		e.run = nil
+	}
+}
+
+type agenda []*entry
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].seq < a[j].seq
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(*entry)) }
+func (a *agenda) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+// at enters something into the agenda.
+func (k *Kernel) at(when int64, name string, run func()) *entry {
+	k.seq++
+	e := &entry{at: max(when, k.now), seq: k.seq, name: name, run: run}
+	heap.Push(&k.agenda, e)
+	return e
+}
+
+// next is the first entry that was not cancelled, or nil.
+func (k *Kernel) next() *entry {
+	for len(k.agenda) > 0 {
+		if k.agenda[0].run != nil {
+			return k.agenda[0]
+		}
+		heap.Pop(&k.agenda)
+	}
+	return nil
+}
+
+// runNext moves the clock to the first entry, which happens.
+func (k *Kernel) runNext() {
+	e := heap.Pop(&k.agenda).(*entry)
+	k.now = max(k.now, e.at)
+	k.trace.entry(k.now, e.name)
+	run := e.run
+	e.run = nil
+	run()
+}
+
+// runDue has happen what is due.
+func (k *Kernel) runDue() {
+	for e := k.next(); e != nil && e.at <= k.now; e = k.next() {
+		k.runNext()
+	}
+}
+
+// idle lets time pass until something happened, or to the deadline.
+func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
+	e := k.next()
+	switch {
+	case e != nil && e.at <= deadline:
+		k.runNext()
+		k.runDue() // what happens at the same time
+	case deadline != forever:
+		k.now = max(k.now, deadline)
+		return true, 0
+	case k.options.Sealed:
+		return false, syscall.EDEADLK
+	default:
+		k.changed.Wait()
+	}
+	return false, 0
+}

@@ -1,0 +1,184 @@
+//go:build linux
+
+package simulated
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// descriptor is what a number names: an open file, which other numbers may name too.
+type descriptor struct {
+	file        *file
+	closeOnExec bool
+}
+
+type file struct {
+	node        node
+	nonblocking bool
+	refs        int
+}
+
+// file is what a number names, or nil.
+func (k *Kernel) file(fd int) *file {
+	if fd < 0 || fd >= len(k.table) {
+		return nil
+	}
+	return k.table[fd].file
+}
+
+// install gives a node the lowest free number. Of the flags O_NONBLOCK and O_CLOEXEC count, which
+// have the same values under all their names (SOCK_, EFD_, EPOLL_).
+func (k *Kernel) install(n node, flags int) (int, syscall.Errno) {
+	fd, errno := k.installFile(&file{node: n, nonblocking: flags&unix.O_NONBLOCK != 0}, 0)
+	if errno == 0 {
+		k.table[fd].closeOnExec = flags&unix.O_CLOEXEC != 0
+	}
+	return fd, errno
+}
+
+func (k *Kernel) installFile(f *file, least int) (int, syscall.Errno) {
+	for fd := least; fd < k.options.Descriptors; fd++ {
+		if k.file(fd) == nil {
+			k.put(fd, f)
+			return fd, 0
+		}
+	}
+	return -1, syscall.EMFILE
+}
+
+func (k *Kernel) put(fd int, f *file) {
+	for fd >= len(k.table) {
+		k.table = append(k.table, descriptor{})
+	}
+	f.refs++
+	f.node.watched().k = k
+	k.table[fd] = descriptor{file: f}
+	k.open++
+}
+
+// drop frees a number.
+func (k *Kernel) drop(fd int) syscall.Errno {
+	f := k.file(fd)
+	if f == nil {
+		return syscall.EBADF
+	}
+	k.table[fd] = descriptor{}
+	k.open--
+	if f.refs--; f.refs == 0 {
+		w := f.node.watched()
+		for len(w.items) > 0 {
+			w.items[0].remove()
+		}
+		f.node.release()
+	}
+	return 0
+}
+
+// Close is close(2).
+func (k *Kernel) Close(fd int) syscall.Errno {
+	c, fault := k.begin("close", fd)
+	// Whatever it answers, the number is free.
+	if errno := k.drop(fd); errno != 0 {
+		fault = errno
+	}
+	return c.done(fault)
+}
+
+// Dup is dup(2), and fcntl(2) with F_DUPFD from a least number on.
+func (k *Kernel) Dup(fd, least int, closeOnExec bool) (int, syscall.Errno) {
+	c, errno := k.begin("dup", fd)
+	f := k.file(fd)
+	if f == nil {
+		errno = syscall.EBADF
+	}
+	if errno != 0 {
+		return c.end(-1, errno)
+	}
+	n, errno := k.installFile(f, least)
+	if errno == 0 {
+		k.table[n].closeOnExec = closeOnExec
+	}
+	return c.end(n, errno)
+}
+
+// Dup3 is dup3(2), and dup2(2) where both numbers may be the same.
+func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
+	c, errno := k.begin("dup3", from)
+	f := k.file(from)
+	switch {
+	case errno != 0:
+	case f == nil || to < 0 || to >= k.options.Descriptors:
+		errno = syscall.EBADF
+	case from != to:
+		_ = k.drop(to)
+		k.put(to, f)
+		k.table[to].closeOnExec = closeOnExec
+	}
+	return c.done(errno, to)
+}
+
+// Fcntl is fcntl(2) for flags, and for the size of a pipe.
+func (k *Kernel) Fcntl(fd, command, arg int) (int, syscall.Errno) {
+	c, errno := k.begin("fcntl", fd)
+	f := k.file(fd)
+	if f == nil {
+		errno = syscall.EBADF
+	}
+	if errno != 0 {
+		return c.end(-1, errno, command, arg)
+	}
+	d, n := &k.table[fd], 0
+	switch command {
+	case unix.F_GETFD:
+		if d.closeOnExec {
+			n = unix.FD_CLOEXEC
+		}
+	case unix.F_SETFD:
+		d.closeOnExec = arg&unix.FD_CLOEXEC != 0
+	case unix.F_GETFL:
+		n = unix.O_RDWR
+		if end, ok := f.node.(*pipeEnd); ok {
+			n = unix.O_RDONLY
+			if end.writes {
+				n = unix.O_WRONLY
+			}
+		}
+		if f.nonblocking {
+			n |= unix.O_NONBLOCK
+		}
+	case unix.F_SETFL:
+		f.nonblocking = arg&unix.O_NONBLOCK != 0
+	case unix.F_GETPIPE_SZ, unix.F_SETPIPE_SZ:
+		end, ok := f.node.(*pipeEnd)
+		if !ok {
+			return c.end(-1, syscall.EBADF, command, arg)
+		}
+		if command == unix.F_SETPIPE_SZ {
+			errno = end.pipe.resize(arg)
+		}
+		n = end.pipe.slots * page
+	default:
+		errno = syscall.EINVAL
+	}
+	return c.end(n, errno, command, arg)
+}
+
+// null is a file that is no socket and cannot be polled, as /dev/null.
+type null struct{ watchers }
+
+func (n *null) poll() uint32 { return inEvents | outEvents }
+func (n *null) release()     {}
+
+func (n *null) read([]byte) (int, syscall.Errno)    { return 0, 0 }
+func (n *null) write(b []byte) (int, syscall.Errno) { return len(b), 0 }
+
+// OpenNull opens a file that cannot be polled.
+func (k *Kernel) OpenNull(flags int) (int, syscall.Errno) {
+	c, errno := k.begin("open", -1)
+	if errno != 0 {
+		return c.end(-1, errno)
+	}
+	return c.end(k.install(&null{}, flags))
+}

@@ -1,0 +1,941 @@
+//go:build linux
+
+package simulated
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// step makes one random call.
+func (d *differential) step() {
+	const most = 24
+	total := 0
+	for _, c := range acts {
+		total += c.weight
+	}
+	for range 50 {
+		n := d.rand.IntN(total)
+		for _, c := range acts {
+			if n -= c.weight; n < 0 {
+				if !(c.makes && len(d.handles) >= most) && c.act(d) {
+					return
+				}
+				break
+			}
+		}
+	}
+}
+
+// acts are what a step may do; each returns false where it found nothing to do it on.
+var acts = []struct {
+	weight int
+	makes  bool
+	act    func(d *differential) bool
+}{
+	{5, true, (*differential).makeSocket},
+	{3, true, (*differential).makePair},
+	{2, true, (*differential).makePipe},
+	{2, true, (*differential).makeOther},
+	{8, true, (*differential).makeConnection},
+	{3, true, (*differential).makeListener},
+	{3, false, (*differential).bind},
+	{2, false, (*differential).listen},
+	{6, false, (*differential).connect},
+	{6, true, (*differential).accept},
+	{14, false, (*differential).write},
+	{14, false, (*differential).read},
+	{3, false, (*differential).fill},
+	{4, false, (*differential).drain},
+	{6, false, (*differential).shutdown},
+	{6, false, (*differential).close},
+	{2, false, (*differential).reset},
+	{3, true, (*differential).dup},
+	{14, false, (*differential).epollCtl},
+	{12, false, (*differential).epollWait},
+	{6, false, (*differential).sendTo},
+	{5, false, (*differential).receiveFrom},
+	{1, false, (*differential).burst},
+	{5, false, (*differential).option},
+	{4, false, (*differential).setOption},
+	{4, false, (*differential).sockname},
+	{3, false, (*differential).control},
+	{4, false, (*differential).counter},
+	{3, false, (*differential).timer},
+	{1, false, (*differential).unlink},
+}
+
+var families = map[kind][2]int{
+	kindTCP: {unix.AF_INET, unix.SOCK_STREAM}, kindUDP: {unix.AF_INET, unix.SOCK_DGRAM},
+	kindUnix: {unix.AF_UNIX, unix.SOCK_STREAM}, kindUnixDatagram: {unix.AF_UNIX, unix.SOCK_DGRAM},
+}
+
+var sockets = []kind{kindTCP, kindTCP, kindUnix, kindUDP, kindUnixDatagram}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func (d *differential) socket(k kind) *handle {
+	var fd [2]int
+	f := families[k]
+	err := d.both(fmt.Sprintf("socket(%d, %d)", f[0], f[1]), func(world int, s System) (err error) {
+		fd[world], err = s.Socket(f[0], f[1]|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	h := d.add(fd, &opened{kind: k})
+	d.note("    #%d", h.id)
+	return h
+}
+
+func (d *differential) makeSocket() bool {
+	if d.rand.IntN(20) == 0 {
+		_ = d.both("socket(1000, 1)", func(_ int, s System) error { _, err := s.Socket(1000, 1, 0); return err })
+		return true
+	}
+	return d.socket(pick(d.rand, sockets...)) != nil
+}
+
+func (d *differential) makePair() bool {
+	k := pick(d.rand, kindUnix, kindUnix, kindUnixDatagram)
+	var ends [2][2]int
+	err := d.both(fmt.Sprintf("socketpair(%d)", k), func(world int, s System) (err error) {
+		ends[world], err = s.Socketpair(unix.AF_UNIX, families[k][1]|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return true
+	}
+	a := d.add([2]int{ends[0][0], ends[1][0]}, &opened{kind: k})
+	b := d.add([2]int{ends[0][1], ends[1][1]}, &opened{kind: k})
+	if k == kindUnix {
+		d.join(a.open, b.open)
+	}
+	d.note("    #%d, #%d", a.id, b.id)
+	return true
+}
+
+func (d *differential) join(a, b *opened) {
+	d.serial += 2
+	a.out, b.out = &flow{id: d.serial}, &flow{id: d.serial + 1}
+	a.in, b.in = b.out, a.out
+}
+
+func (d *differential) makePipe() bool {
+	var ends [2][2]int
+	err := d.both("pipe", func(world int, s System) error {
+		return s.Pipe2(ends[world][:], unix.O_NONBLOCK|unix.O_CLOEXEC)
+	})
+	if err != nil {
+		return true
+	}
+	d.serial++
+	f := &flow{id: d.serial}
+	r := d.add([2]int{ends[0][0], ends[1][0]}, &opened{kind: kindPipe, in: f})
+	w := d.add([2]int{ends[0][1], ends[1][1]}, &opened{kind: kindPipe, out: f})
+	d.note("    #%d <- #%d", r.id, w.id)
+	return true
+}
+
+func (d *differential) makeOther() bool {
+	k := pick(d.rand, kindEvent, kindTimer, kindEpoll, kindEdge, kindNull)
+	var fd [2]int
+	err := d.both(fmt.Sprintf("make(%d)", k), func(world int, s System) (err error) {
+		switch k {
+		case kindEvent:
+			fd[world], err = s.Eventfd(3, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+		case kindTimer:
+			fd[world], err = s.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+		case kindEpoll, kindEdge:
+			fd[world], err = s.EpollCreate1(unix.EPOLL_CLOEXEC)
+		default:
+			fd[world], err = s.Open("/dev/null", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		}
+		return err
+	})
+	if err == nil {
+		d.note("    #%d", d.add(fd, &opened{kind: k, told: map[registration]uint32{}}).id)
+	}
+	return true
+}
+
+// makeListener makes one that listens, and makeConnection a connection through one.
+func (d *differential) makeListener() bool {
+	h := d.socket(pick(d.rand, kindTCP, kindTCP, kindUnix))
+	if h == nil {
+		return true
+	}
+	d.bindOne(h, 0)
+	d.listenOne(h, pick(d.rand, 0, 1, 2, 5))
+	return true
+}
+
+func (d *differential) makeConnection() bool {
+	l := d.where(func(h *handle) bool { return h.open.listens && h.open.name[0] != nil })
+	if l == nil {
+		return d.makeListener()
+	}
+	if h := d.socket(l.open.kind); h != nil {
+		d.connectOne(h, l)
+		d.acceptOne(l)
+	}
+	return true
+}
+
+func (d *differential) bind() bool {
+	h := d.any(sockets...)
+	if h == nil {
+		return false
+	}
+	d.bindOne(h, d.rand.IntN(8))
+	return true
+}
+
+func (d *differential) bindOne(h *handle, how int) {
+	d.serial++
+	var names [2]unix.Sockaddr
+	for world := range names {
+		switch {
+		case how == 1: // that of another one
+			if o := d.where(d.surelyTaken); o != nil {
+				names = o.open.name
+				break
+			}
+			fallthrough
+		case how == 2:
+			names[world] = &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}}
+		case h.open.kind == kindUnix || h.open.kind == kindUnixDatagram:
+			name := fmt.Sprintf("%s/%d", d.dir, d.serial)
+			if how == 3 {
+				name = "@" + name
+			}
+			names[world] = &unix.SockaddrUnix{Name: name}
+		case how == 3:
+			names[world] = &unix.SockaddrInet4{}
+		default:
+			names[world] = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
+		}
+		if how == 1 && names[1] != nil {
+			break
+		}
+	}
+	err := d.both(fmt.Sprintf("bind(#%d, %s)", h.id, nameText(names[0])), func(world int, s System) error {
+		return s.Bind(h.fd[world], names[world])
+	})
+	if err == nil {
+		d.nameOf(h)
+	}
+}
+
+// surelyTaken tells whether a handle has a name that nobody else can have: Linux keeps that of a
+// connection for some time (TIME_WAIT), the simulated kernel does not.
+func (d *differential) surelyTaken(h *handle) bool {
+	t, ok := d.kernel.file(h.fd[1]).node.(*tcp)
+	return h.open.name[0] != nil && (!ok || t.bound && (t.listening || t.state == closed && t.stage == unconnected))
+}
+
+// nameOf notes the name of a socket.
+func (d *differential) nameOf(h *handle) {
+	var names [2]unix.Sockaddr
+	what := fmt.Sprintf("getsockname(#%d)", h.id)
+	err := d.both(what, func(world int, s System) (err error) {
+		names[world], err = s.Getsockname(h.fd[world])
+		return err
+	})
+	if err != nil {
+		return
+	}
+	d.sameName(what, names)
+	switch name := names[0].(type) {
+	case *unix.SockaddrInet4:
+		if name.Port != 0 {
+			h.open.name = names
+		}
+	case *unix.SockaddrUnix:
+		if name.Name != "@" {
+			h.open.name = names
+		}
+	}
+}
+
+func (d *differential) listen() bool {
+	h := d.any(sockets...)
+	if h == nil {
+		return false
+	}
+	d.listenOne(h, pick(d.rand, 0, 1, 2, 5, 4097, -1))
+	return true
+}
+
+func (d *differential) listenOne(h *handle, backlog int) {
+	if t, ok := d.kernel.file(h.fd[1]).node.(*tcp); ok && t.shut != 0 {
+		return // whether an accepted connection is shut then differs between releases of Linux
+	}
+	err := d.both(fmt.Sprintf("listen(#%d, %d)", h.id, backlog), func(world int, s System) error {
+		return s.Listen(h.fd[world], backlog)
+	})
+	if err == nil {
+		h.open.listens = true
+		d.nameOf(h)
+	}
+}
+
+func (d *differential) connect() bool {
+	h := d.any(sockets...)
+	to := d.where(func(o *handle) bool { return o.open.name[0] != nil && o != h })
+	if h == nil || to == nil {
+		return false
+	}
+	if l := d.where(func(o *handle) bool { return o.open.listens && o.open.name[0] != nil }); l != nil && d.rand.IntN(2) == 0 {
+		to = l
+	}
+	d.connectOne(h, to)
+	return true
+}
+
+func (d *differential) connectOne(h, to *handle) {
+	if h.open.kind == kindTCP && (h.open == to.open || nameText(h.open.name[0]) == nameText(to.open.name[0])) {
+		return // the two ends of a connection would be one
+	}
+	err := d.both(fmt.Sprintf("connect(#%d, #%d)", h.id, to.id), func(world int, s System) error {
+		return s.Connect(h.fd[world], to.open.name[world])
+	})
+	if h.open.kind == kindTCP && err != unix.EINPROGRESS || h.open.kind != kindTCP && err != nil {
+		return // no new connection; with ok, one of TCP is told to be there
+	}
+	var child node
+	switch n := d.kernel.file(h.fd[1]).node.(type) {
+	case *tcp:
+		if n.peer != nil {
+			child = n.peer
+		}
+	case *unixStream:
+		child = n.peer
+	}
+	if h.open.in, h.open.out = nil, nil; child != nil {
+		var other opened
+		d.join(h.open, &other)
+		d.children[child] = [2]*flow{other.in, other.out}
+	}
+}
+
+func (d *differential) accept() bool {
+	h := d.where(func(h *handle) bool { return h.open.listens })
+	if h == nil || d.rand.IntN(20) == 0 {
+		h = d.any(sockets...)
+	}
+	if h == nil {
+		return false
+	}
+	d.acceptOne(h)
+	return true
+}
+
+func (d *differential) acceptOne(h *handle) {
+	var fd [2]int
+	var names [2]unix.Sockaddr
+	d.settle() // a packet of Linux may be on its way
+	what := fmt.Sprintf("accept(#%d)", h.id)
+	err := d.both(what, func(world int, s System) (err error) {
+		fd[world], names[world], err = s.Accept4(h.fd[world], unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		return err
+	})
+	if err != nil {
+		return
+	}
+	d.sameName(what, names)
+	child := d.add(fd, &opened{kind: h.open.kind})
+	d.note("    #%d", child.id)
+	flows := d.children[d.kernel.file(fd[1]).node]
+	child.open.in, child.open.out = flows[0], flows[1]
+}
+
+var streams = []kind{kindTCP, kindTCP, kindUnix, kindPipe}
+
+// write sends a little: so much that no buffer is full.
+func (d *differential) write() bool {
+	h := d.any(streams...)
+	if h == nil || h.open.out != nil && (h.open.out.filled || h.open.out.pieces >= 20 && h.open.kind != kindPipe) {
+		return false
+	}
+	size := pick(d.rand, 1, 1, 10, 100, 1000, 5000)
+	if d.rand.IntN(20) == 0 {
+		size = 0
+	}
+	d.writeOne(h, size, d.rand.IntN(2) == 0)
+	return true
+}
+
+func (d *differential) writeOne(h *handle, size int, plain bool) {
+	f := h.open.out
+	if f == nil {
+		f = &flow{}
+	}
+	if h.open.kind == kindEvent || h.open.kind == kindUDP || h.open.kind == kindUnixDatagram {
+		return
+	}
+	var n [2]int
+	what := fmt.Sprintf("send(#%d, %d)", h.id, size)
+	if plain {
+		what = fmt.Sprintf("write(#%d, %d)", h.id, size)
+	}
+	err := d.both(what, func(world int, s System) (err error) {
+		if plain {
+			n[world], err = s.Write(h.fd[world], f.bytes(world, size))
+		} else {
+			n[world], err = s.SendmsgN(h.fd[world], f.bytes(world, size), nil, nil, unix.MSG_NOSIGNAL)
+		}
+		return err
+	})
+	if err != nil {
+		return
+	}
+	if n[0] != n[1] {
+		d.differ("%s: %d on Linux, simulated %d", what, n[0], n[1])
+	}
+	f.sent[0] += n[0]
+	f.sent[1] += n[1]
+	f.pieces++
+}
+
+func (d *differential) read() bool {
+	h := d.any(streams...)
+	if h == nil {
+		return false
+	}
+	size := pick(d.rand, 1, 10, 100, 100, 1000, 10000)
+	if h.open.in != nil && h.open.in.filled {
+		size = min(size, 100)
+	}
+	if d.rand.IntN(20) == 0 {
+		size = 0
+	}
+	d.readOne(h, size, d.rand.IntN(2) == 0)
+	return true
+}
+
+func (d *differential) readOne(h *handle, size int, plain bool) {
+	f := h.open.in
+	var n [2]int
+	what := fmt.Sprintf("recv(#%d, %d)", h.id, size)
+	if plain {
+		what = fmt.Sprintf("read(#%d, %d)", h.id, size)
+	}
+	var got [2][]byte
+	err := d.both(what, func(world int, s System) (err error) {
+		b := make([]byte, size)
+		if plain {
+			n[world], err = s.Read(h.fd[world], b)
+		} else {
+			n[world], _, err = s.Recvfrom(h.fd[world], b, 0)
+		}
+		got[world] = b[:max(n[world], 0)]
+		return err
+	})
+	if err != nil {
+		return
+	}
+	if n[0] != n[1] {
+		d.differ("%s: %d on Linux, simulated %d", what, n[0], n[1])
+	}
+	if f == nil {
+		if !bytes.Equal(got[0], got[1]) && h.open.kind != kindTimer {
+			d.differ("%s: %x on Linux, simulated %x", what, got[0], got[1])
+		}
+		return
+	}
+	for world := range got {
+		d.check(what, f, world, got[world])
+	}
+	if f.got[0] == f.sent[0] {
+		f.pieces = 0
+	}
+}
+
+// check compares what came on a kernel with what was sent there.
+func (d *differential) check(what string, f *flow, world int, got []byte) {
+	for _, b := range got {
+		if f.got[world] >= f.sent[world] || b != f.at(f.got[world]) {
+			d.differ("%s: byte %d of the stream in world %d is wrong", what, f.got[world], world)
+			return
+		}
+		f.got[world]++
+	}
+}
+
+// fill writes until there is no room.
+func (d *differential) fill() bool {
+	h := d.where(func(h *handle) bool { return h.open.out != nil && !h.open.out.filled && !h.open.out.deaf })
+	if h == nil {
+		return false
+	}
+	f := h.open.out
+	size := pick(d.rand, 100_000, 30_000, 4096)
+	err := d.both(fmt.Sprintf("fill(#%d, %d)", h.id, size), func(world int, s System) error {
+		for {
+			n, err := s.Write(h.fd[world], f.bytes(world, size))
+			if err != nil {
+				return err
+			}
+			f.sent[world] += n
+		}
+	})
+	switch {
+	case h.open.kind == kindPipe: // has a size that programs know
+		if f.sent[0] != f.sent[1] {
+			d.differ("#%d has taken %d bytes on Linux, simulated %d", h.id, f.sent[0], f.sent[1])
+		}
+	case err == unix.EAGAIN:
+		f.filled = true
+	}
+	return true
+}
+
+// drain reads all that is there.
+func (d *differential) drain() bool {
+	h := d.where(func(h *handle) bool { return h.open.in != nil })
+	if h == nil {
+		return false
+	}
+	f := h.open.in
+	if f.filled && d.rand.IntN(2) == 0 {
+		return false
+	}
+	what := fmt.Sprintf("drain(#%d)", h.id)
+	size := pick(d.rand, 100_000, 5000)
+	err := d.both(what, func(world int, s System) error {
+		b := make([]byte, size)
+		begun := time.Now()
+		for {
+			n, err := s.Read(h.fd[world], b)
+			if err == unix.EAGAIN && f.filled && f.got[world] < f.sent[world] && time.Since(begun) < d.settleMost {
+				time.Sleep(time.Duration(1-world) * 100 * time.Microsecond)
+				continue // the rest is on its way
+			}
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				return fmt.Errorf("end")
+			}
+			d.check(what, f, world, b[:n])
+		}
+	})
+	if err == unix.EAGAIN {
+		for world, sent := range f.sent {
+			if f.got[world] != sent {
+				d.differ("%s: %d of %d bytes came in world %d", what, f.got[world], sent, world)
+			}
+		}
+	}
+	// After SHUT_RD an end may come before the last byte.
+	f.filled, f.pieces = f.filled && (f.got[0] != f.sent[0] || f.got[1] != f.sent[1]), 0
+	return true
+}
+
+func (d *differential) shutdown() bool {
+	h := d.any(sockets...)
+	if h == nil {
+		return false
+	}
+	if h.open.kind == kindTCP && h.open.in != nil && h.open.in.filled {
+		return false // a reset would come when Linux tells the sender of room
+	}
+	how := pick(d.rand, unix.SHUT_RD, unix.SHUT_WR, unix.SHUT_WR, unix.SHUT_RDWR, 3)
+	err := d.both(fmt.Sprintf("shutdown(#%d, %d)", h.id, how), func(world int, s System) error {
+		return s.Shutdown(h.fd[world], how)
+	})
+	if err == nil && how != unix.SHUT_WR && h.open.in != nil {
+		h.open.in.deaf = true
+	}
+	return true
+}
+
+func (d *differential) close() bool {
+	if len(d.handles) == 0 {
+		return false
+	}
+	h := d.where(func(*handle) bool { return true })
+	_ = d.both(fmt.Sprintf("close(#%d)", h.id), func(world int, s System) error {
+		return s.Close(h.fd[world])
+	})
+	d.forget(h)
+	return true
+}
+
+// reset closes a stream whose peer then gets a RST.
+func (d *differential) reset() bool {
+	h := d.exactly(kindTCP)
+	if h == nil {
+		return false
+	}
+	seconds := pick(d.rand, 0, 0, 1)
+	if h.open.out != nil && h.open.out.filled {
+		seconds = 0 // else close waits
+	}
+	_ = d.both(fmt.Sprintf("linger(#%d, %d)", h.id, seconds), func(world int, s System) error {
+		return s.SetsockoptLinger(h.fd[world], unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: int32(seconds)})
+	})
+	_ = d.both(fmt.Sprintf("close(#%d)", h.id), func(world int, s System) error {
+		return s.Close(h.fd[world])
+	})
+	d.forget(h)
+	return true
+}
+
+func (d *differential) dup() bool {
+	if len(d.handles) == 0 {
+		return false
+	}
+	h := d.where(func(*handle) bool { return true })
+	if d.rand.IntN(3) == 0 {
+		to := d.where(func(*handle) bool { return true })
+		if to == h {
+			return false // dup2(2) and dup3(2) differ, and x/sys/unix takes either
+		}
+		err := d.both(fmt.Sprintf("dup2(#%d, #%d)", h.id, to.id), func(world int, s System) error {
+			return s.Dup2(h.fd[world], to.fd[world])
+		})
+		if err == nil {
+			to.open.refs--
+			h.open.refs++
+			to.open = h.open
+			d.serial++
+			to.id = d.serial
+			d.note("    #%d", to.id)
+		}
+		return true
+	}
+	var fd [2]int
+	err := d.both(fmt.Sprintf("dup(#%d)", h.id), func(world int, s System) (err error) {
+		fd[world], err = s.Dup(h.fd[world])
+		return err
+	})
+	if err == nil {
+		d.note("    #%d", d.add(fd, h.open).id)
+	}
+	return true
+}
+
+func (d *differential) epollCtl() bool {
+	ep := d.exactly(kindEpoll, kindEdge)
+	if ep == nil {
+		return d.makeOther()
+	}
+	h := d.where(func(h *handle) bool { return h.open.kind != kindEdge || h == ep })
+	if h == nil {
+		return false
+	}
+	op := pick(d.rand, unix.EPOLL_CTL_ADD, unix.EPOLL_CTL_ADD, unix.EPOLL_CTL_MOD, unix.EPOLL_CTL_MOD, unix.EPOLL_CTL_DEL)
+	if d.rand.IntN(50) == 0 {
+		op = 17
+		if ep = d.any(kindEpoll); ep == nil {
+			return false
+		}
+	}
+	var events uint32
+	for _, bit := range []uint32{unix.EPOLLIN, unix.EPOLLIN, unix.EPOLLOUT, unix.EPOLLRDHUP} {
+		if d.rand.IntN(2) == 0 {
+			events |= bit
+		}
+	}
+	switch {
+	case ep.open.kind == kindEdge:
+		events |= unix.EPOLLET
+	case d.rand.IntN(2) == 0:
+		events |= unix.EPOLLONESHOT
+	}
+	what := fmt.Sprintf("epoll_ctl(#%d, %d, #%d, %#x)", ep.id, op, h.id, events)
+	err := d.both(what, func(world int, s System) error {
+		return s.EpollCtl(ep.fd[world], op, h.fd[world], &unix.EpollEvent{Events: events, Fd: int32(h.id), Pad: int32(h.open.id)})
+	})
+	if err == nil {
+		delete(ep.open.told, registration{h.id, h.open.id})
+	}
+	return true
+}
+
+func (d *differential) epollWait() bool {
+	h := d.any(kindEpoll, kindEdge)
+	if h == nil {
+		return false
+	}
+	d.settle()
+	var got [2]map[registration]uint32
+	what := fmt.Sprintf("epoll_wait(#%d)", h.id)
+	_ = d.both(what, func(world int, s System) error {
+		events := make([]unix.EpollEvent, 100)
+		n, err := s.EpollWait(h.fd[world], events, 0)
+		got[world] = map[registration]uint32{}
+		for _, ev := range events[:max(n, 0)] {
+			got[world][registration{int(ev.Fd), int(ev.Pad)}] |= ev.Events
+		}
+		return err
+	})
+	for world := range got {
+		for item, events := range got[world] {
+			other, known := got[1-world][item], h.open.told[item]
+			if world == 0 {
+				d.note("    #%d: %s", item.handle, eventNames(events))
+			}
+			if events != other && !(h.open.kind == kindEdge && events&^known == 0) {
+				d.differ("%s tells in world %d of #%d: %s, in the other one: %s", what, world, item.handle,
+					eventNames(events), eventNames(other))
+			}
+		}
+	}
+	if h.open.kind == kindEdge {
+		if n, _ := d.worlds[1].EpollWait(h.fd[1], make([]unix.EpollEvent, 100), 0); n > 0 {
+			d.differ("%s tells what it has just told", what)
+		}
+		for item, events := range got[0] {
+			h.open.told[item] |= events
+		}
+		for item, events := range got[1] {
+			h.open.told[item] |= events
+		}
+	}
+	return true
+}
+
+// sendTo sends a datagram, to the peer or to a name.
+func (d *differential) sendTo() bool {
+	h := d.exactly(kindUDP, kindUnixDatagram)
+	if h == nil || d.crowded() {
+		return false
+	}
+	to := d.where(func(o *handle) bool { return o.open.name[0] != nil && o.open.kind == h.open.kind })
+	if d.rand.IntN(20) == 0 {
+		to = d.where(func(o *handle) bool { return o.open.name[0] != nil })
+	}
+	size := pick(d.rand, 0, 1, 100, 2000)
+	if d.rand.IntN(20) == 0 {
+		size = 66000
+	}
+	d.serial++
+	b := bytes.Repeat([]byte{byte(d.serial)}, size)
+	if to == nil || d.rand.IntN(2) == 0 {
+		_ = d.both(fmt.Sprintf("send(#%d, %d)", h.id, size), func(world int, s System) error {
+			_, err := s.SendmsgN(h.fd[world], b, nil, nil, unix.MSG_NOSIGNAL)
+			return err
+		})
+		return true
+	}
+	_ = d.both(fmt.Sprintf("sendto(#%d, %d, #%d)", h.id, size, to.id), func(world int, s System) error {
+		return s.Sendto(h.fd[world], b, unix.MSG_NOSIGNAL, to.open.name[world])
+	})
+	return true
+}
+
+// crowded tells whether so many datagrams wait that a buffer may be full with some more.
+func (d *differential) crowded() bool {
+	for _, h := range d.handles {
+		switch n := d.kernel.file(h.fd[1]).node.(type) {
+		case *unixDatagram:
+			if n.queued > bufferUsual/12 {
+				return true
+			}
+		case *udp:
+			if n.held > bufferUsual/2 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// burst sends datagrams to one that has not chosen the sender as its peer, until there is no room.
+func (d *differential) burst() bool {
+	if most, err := os.ReadFile("/proc/sys/net/unix/max_dgram_qlen"); err != nil || string(most) != fmt.Sprintln(waitMost) {
+		return false
+	}
+	h := d.exactly(kindUnixDatagram)
+	to := d.where(func(o *handle) bool { return o.open.name[0] != nil && o.open.kind == kindUnixDatagram })
+	if h == nil || to == nil || d.crowded() {
+		return false
+	}
+	var n [2]int
+	what := fmt.Sprintf("burst(#%d, #%d)", h.id, to.id)
+	_ = d.both(what, func(world int, s System) error {
+		for ; n[world] < 2*waitMost; n[world]++ {
+			if err := s.Sendto(h.fd[world], []byte("burst"), unix.MSG_NOSIGNAL, to.open.name[world]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if n[0] != n[1] {
+		d.differ("%s: %d on Linux, simulated %d", what, n[0], n[1])
+	}
+	return true
+}
+
+func (d *differential) receiveFrom() bool {
+	h := d.exactly(kindUDP, kindUnixDatagram)
+	if h == nil {
+		return false
+	}
+	var n [2]int
+	var got [2][]byte
+	var names [2]unix.Sockaddr
+	what := fmt.Sprintf("recvfrom(#%d)", h.id)
+	size := pick(d.rand, 3000, 3000, 1)
+	err := d.both(what, func(world int, s System) (err error) {
+		b := make([]byte, size)
+		n[world], names[world], err = s.Recvfrom(h.fd[world], b, 0)
+		got[world] = b[:max(n[world], 0)]
+		return err
+	})
+	if err != nil {
+		return true
+	}
+	if !bytes.Equal(got[0], got[1]) {
+		d.differ("%s: %d bytes on Linux, simulated %d", what, n[0], n[1])
+	}
+	d.sameName(what, names)
+	return true
+}
+
+func (d *differential) option() bool {
+	h := d.any(sockets...)
+	if h == nil {
+		return false
+	}
+	name := pick(d.rand, unix.SO_ERROR, unix.SO_ERROR, unix.SO_ERROR, unix.SO_TYPE, unix.SO_ACCEPTCONN, unix.SO_REUSEADDR,
+		unix.SO_KEEPALIVE, unix.SO_DOMAIN, unix.SO_BROADCAST, 1000)
+	d.getOption(h, unix.SOL_SOCKET, name)
+	return true
+}
+
+func (d *differential) getOption(h *handle, level, name int) {
+	var n [2]int
+	what := fmt.Sprintf("getsockopt(#%d, %d, %d)", h.id, level, name)
+	err := d.both(what, func(world int, s System) (err error) {
+		n[world], err = s.GetsockoptInt(h.fd[world], level, name)
+		return err
+	})
+	if err == nil && n[0] != n[1] {
+		d.differ("%s: %d on Linux, simulated %d", what, n[0], n[1])
+	}
+}
+
+func (d *differential) setOption() bool {
+	h := d.any(sockets...)
+	if h == nil {
+		return false
+	}
+	o := pick(d.rand, [2]int{unix.SOL_SOCKET, unix.SO_REUSEADDR}, [2]int{unix.SOL_SOCKET, unix.SO_KEEPALIVE},
+		[2]int{unix.IPPROTO_TCP, unix.TCP_NODELAY}, [2]int{unix.SOL_SOCKET, unix.SO_BROADCAST},
+		[2]int{unix.SOL_SOCKET, unix.SO_ERROR}, [2]int{unix.SOL_SOCKET, 1000}, [2]int{unix.IPPROTO_TCP, 1000})
+	value := d.rand.IntN(2)
+	err := d.both(fmt.Sprintf("setsockopt(#%d, %d, %d, %d)", h.id, o[0], o[1], value), func(world int, s System) error {
+		return s.SetsockoptInt(h.fd[world], o[0], o[1], value)
+	})
+	if err == nil {
+		d.getOption(h, o[0], o[1])
+	}
+	return true
+}
+
+func (d *differential) sockname() bool {
+	h := d.any(sockets...)
+	if h == nil {
+		return false
+	}
+	if d.rand.IntN(2) == 0 {
+		d.nameOf(h)
+		return true
+	}
+	var names [2]unix.Sockaddr
+	what := fmt.Sprintf("getpeername(#%d)", h.id)
+	err := d.both(what, func(world int, s System) (err error) {
+		names[world], err = s.Getpeername(h.fd[world])
+		return err
+	})
+	if err == nil {
+		d.sameName(what, names)
+	}
+	return true
+}
+
+// control is fcntl.
+func (d *differential) control() bool {
+	if len(d.handles) == 0 {
+		return false
+	}
+	h := d.where(func(*handle) bool { return true })
+	command, arg := pick(d.rand, unix.F_GETFD, unix.F_GETPIPE_SZ, unix.F_SETPIPE_SZ), 0
+	if command == unix.F_SETPIPE_SZ {
+		arg = pick(d.rand, 1, 4096, 5000, 16384, 65536)
+	}
+	var n [2]int
+	what := fmt.Sprintf("fcntl(#%d, %d, %d)", h.id, command, arg)
+	err := d.both(what, func(world int, s System) (err error) {
+		n[world], err = s.FcntlInt(uintptr(h.fd[world]), command, arg)
+		return err
+	})
+	if err == nil && n[0] != n[1] {
+		d.differ("%s: %d on Linux, simulated %d", what, n[0], n[1])
+	}
+	return true
+}
+
+// counter writes or reads an eventfd.
+func (d *differential) counter() bool {
+	h := d.exactly(kindEvent)
+	if h == nil {
+		return false
+	}
+	if d.rand.IntN(2) == 0 {
+		d.readOne(h, pick(d.rand, 8, 8, 7, 100), true)
+		return true
+	}
+	value := pick[uint64](d.rand, 0, 1, 5, 1<<63, ^uint64(0)-1, ^uint64(0))
+	b := make([]byte, 8)
+	for i := range b {
+		b[i] = byte(value >> (8 * i))
+	}
+	_ = d.both(fmt.Sprintf("write(#%d, counter %d)", h.id, value), func(world int, s System) error {
+		_, err := s.Write(h.fd[world], b)
+		return err
+	})
+	return true
+}
+
+// timer sets one, and lets it end.
+func (d *differential) timer() bool {
+	h := d.any(kindTimer)
+	if h == nil {
+		return false
+	}
+	if d.rand.IntN(2) == 0 && h.open.kind == kindTimer {
+		d.readOne(h, 8, true)
+		return true
+	}
+	ns := pick[int64](d.rand, 0, 1000, 1000, 3600e9)
+	_ = d.both(fmt.Sprintf("timerfd_settime(#%d, %d)", h.id, ns), func(world int, s System) error {
+		spec := unix.ItimerSpec{Value: unix.NsecToTimespec(ns)}
+		return s.TimerfdSettime(h.fd[world], 0, &spec, nil)
+	})
+	d.kernel.Sleep(1000)
+	return true
+}
+
+func (d *differential) unlink() bool {
+	h := d.where(func(h *handle) bool {
+		name, ok := h.open.name[0].(*unix.SockaddrUnix)
+		return ok && name.Name[0] == '/'
+	})
+	if h == nil {
+		return false
+	}
+	path := h.open.name[0].(*unix.SockaddrUnix).Name
+	_ = d.both("unlink("+path+")", func(_ int, s System) error { return s.Unlink(path) })
+	return true
+}

@@ -1,0 +1,258 @@
+//go:build linux
+
+package simulated
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// epoll is Linux's: a registration is of a number and of what it named then. What may be ready
+// stands in a list, in the order in which it became so, and is asked for when somebody waits.
+type epoll struct {
+	watchers
+	items map[itemKey]*item
+	ready []*item
+}
+
+type itemKey struct {
+	fd   int
+	file *file
+}
+
+type item struct {
+	ep       *epoll
+	key      itemKey
+	events   uint32
+	fd, pad  int32
+	listed   bool
+	spurious uint32
+}
+
+// private are the bits that are no events; an item with no others is silent after EPOLLONESHOT.
+const private = unix.EPOLLONESHOT | unix.EPOLLET | unix.EPOLLWAKEUP | unix.EPOLLEXCLUSIVE
+
+func (it *item) armed() bool { return it.events&^private != 0 }
+
+// list enters the item into what may be ready.
+func (it *item) list() {
+	if !it.listed {
+		it.listed = true
+		it.ep.ready = append(it.ep.ready, it)
+	}
+	it.ep.wakeNow(inEvents)
+}
+
+func (it *item) set(ev *unix.EpollEvent) {
+	it.events = ev.Events | unix.EPOLLERR | unix.EPOLLHUP
+	it.fd, it.pad, it.spurious = ev.Fd, ev.Pad, 0
+	if it.key.file.node.poll()&it.events != 0 {
+		it.list()
+	}
+}
+
+func (it *item) remove() {
+	delete(it.ep.items, it.key)
+	w := it.key.file.node.watched()
+	w.items = slices.Delete(w.items, slices.Index(w.items, it), slices.Index(w.items, it)+1)
+	if it.listed {
+		i := slices.Index(it.ep.ready, it)
+		it.ep.ready = slices.Delete(it.ep.ready, i, i+1)
+	}
+}
+
+// poll tells whether something is ready, for an epoll that watches this one.
+func (ep *epoll) poll() uint32 {
+	for _, it := range ep.ready {
+		if it.key.file.node.poll()&it.events != 0 {
+			return inEvents
+		}
+	}
+	return 0
+}
+
+func (ep *epoll) release() {
+	for _, it := range ep.sorted() {
+		it.remove()
+	}
+}
+
+func (ep *epoll) sorted() []*item {
+	all := make([]*item, 0, len(ep.items))
+	for _, it := range ep.items {
+		all = append(all, it)
+	}
+	slices.SortFunc(all, func(a, b *item) int { return a.key.fd - b.key.fd })
+	return all
+}
+
+// collect takes events from the list. Level-triggered items go back to its end, and what did not
+// fit stays at its front.
+func (ep *epoll) collect(events []unix.EpollEvent) int {
+	n, back := 0, []*item(nil)
+	for len(ep.ready) > 0 && n < len(events) {
+		it := ep.ready[0]
+		ep.ready = ep.ready[1:]
+		it.listed = false
+		found := it.key.file.node.poll()&it.events | it.spurious
+		it.spurious = 0
+		if found == 0 {
+			continue
+		}
+		events[n] = unix.EpollEvent{Events: found, Fd: it.fd, Pad: it.pad}
+		n++
+		switch {
+		case it.events&unix.EPOLLONESHOT != 0:
+			it.events &= private
+		case it.events&unix.EPOLLET == 0:
+			it.listed = true
+			back = append(back, it)
+		}
+	}
+	ep.ready = append(ep.ready, back...)
+	return n
+}
+
+// invent has a socket be told as ready that perhaps is not.
+func (ep *epoll) invent() {
+	if len(ep.items) == 0 || !ep.k.random.chance(ep.k.options.Faults.Spurious) {
+		return
+	}
+	all := ep.sorted()
+	it := all[ep.k.random.between(0, int64(len(all)-1))]
+	if _, ok := it.key.file.node.(endpoint); ok && it.armed() {
+		it.spurious = it.events & (unix.EPOLLIN | unix.EPOLLOUT)
+		it.list()
+	}
+}
+
+// EpollCreate is epoll_create1(2).
+func (k *Kernel) EpollCreate(flags int) (int, syscall.Errno) {
+	c, errno := k.begin("epoll_create", -1)
+	if errno != 0 {
+		return c.end(-1, errno)
+	}
+	return c.end(k.install(&epoll{items: map[itemKey]*item{}}, flags))
+}
+
+// EpollCtl is epoll_ctl(2).
+func (k *Kernel) EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
+	c, errno := k.begin("epoll_ctl", epfd)
+	if errno == 0 {
+		errno = k.epollCtl(epfd, op, fd, ev)
+	}
+	if ev == nil {
+		return c.done(errno, op, fd)
+	}
+	return c.done(errno, op, fd, int(ev.Events))
+}
+
+func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
+	poller, f := k.file(epfd), k.file(fd)
+	if poller == nil || f == nil {
+		return syscall.EBADF
+	}
+	if _, ok := f.node.(*null); ok {
+		return syscall.EPERM
+	}
+	ep, ok := poller.node.(*epoll)
+	if !ok || poller == f {
+		return syscall.EINVAL
+	}
+	key := itemKey{fd, f}
+	it := ep.items[key]
+	switch {
+	case op == unix.EPOLL_CTL_ADD && it != nil:
+		return syscall.EEXIST
+	case op == unix.EPOLL_CTL_ADD:
+		if inner, ok := f.node.(*epoll); ok && inner.reaches(ep) {
+			return syscall.ELOOP
+		}
+		it = &item{ep: ep, key: key}
+		ep.items[key] = it
+		w := f.node.watched()
+		w.items = append(w.items, it)
+		it.set(ev)
+	case it == nil && (op == unix.EPOLL_CTL_MOD || op == unix.EPOLL_CTL_DEL):
+		return syscall.ENOENT
+	case op == unix.EPOLL_CTL_MOD:
+		it.set(ev)
+	case op == unix.EPOLL_CTL_DEL:
+		it.remove()
+	default:
+		return syscall.EINVAL
+	}
+	return 0
+}
+
+// reaches tells whether this epoll watches another one, by itself or by way of others.
+func (ep *epoll) reaches(other *epoll) bool {
+	for key := range ep.items {
+		if inner, ok := key.file.node.(*epoll); ok && (inner == other || inner.reaches(other)) {
+			return true
+		}
+	}
+	return false
+}
+
+// EpollWait is epoll_pwait2(2); a timeout < 0 ns is for ever.
+func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (int, syscall.Errno) {
+	name := "epoll_wait"
+	if timeout > 0 {
+		name = "epoll_pwait2"
+	}
+	c, errno := k.begin(name, epfd)
+	f := k.file(epfd)
+	if errno == 0 && f == nil {
+		errno = syscall.EBADF
+	}
+	if errno != 0 {
+		return c.end(-1, errno, int(timeout))
+	}
+	ep, ok := f.node.(*epoll)
+	if !ok || len(events) == 0 {
+		return c.end(-1, syscall.EINVAL, int(timeout))
+	}
+	deadline := k.now + timeout
+	if timeout < 0 || deadline < k.now {
+		deadline = forever
+	}
+	ep.invent()
+	for {
+		n := ep.collect(events)
+		if n > 0 || timeout == 0 {
+			return c.end(n, 0, int(timeout))
+		}
+		if ended, errno := k.idle(deadline); errno != 0 {
+			return c.end(-1, errno, int(timeout))
+		} else if ended {
+			timeout = 0 // once more
+		}
+	}
+}
+
+// Facts is what the kernel tells of a descriptor in /proc/self/fdinfo.
+func (k *Kernel) Facts(fd int) ([]byte, syscall.Errno) {
+	c, errno := k.begin("fdinfo", fd)
+	f := k.file(fd)
+	if f == nil {
+		errno = syscall.ENOENT
+	}
+	if errno != 0 {
+		return nil, c.done(errno)
+	}
+	text := []byte("pos:\t0\nflags:\t02\n")
+	switch n := f.node.(type) {
+	case *eventFD:
+		text = fmt.Appendf(text, "eventfd-count: %16x\n", n.count)
+	case *epoll:
+		for _, it := range n.sorted() {
+			data := uint64(uint32(it.fd)) | uint64(uint32(it.pad))<<32
+			text = fmt.Appendf(text, "tfd: %8d events: %8x data: %16x\n", it.key.fd, it.events, data)
+		}
+	}
+	return text, c.done(0)
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package simulated
+
+import (
+	"encoding/binary"
+	"syscall"
+)
+
+// eventFD is an eventfd(2), a counter.
+type eventFD struct {
+	watchers
+	count uint64
+}
+
+const eventMost = ^uint64(0) - 1
+
+func (e *eventFD) release() {}
+
+func (e *eventFD) poll() uint32 {
+	var events uint32
+	if e.count > 0 {
+		events |= inEvents
+	}
+	if e.count < eventMost {
+		events |= outEvents
+	}
+	return events
+}
+
+func (e *eventFD) read(b []byte) (int, syscall.Errno) {
+	switch {
+	case len(b) < 8:
+		return -1, syscall.EINVAL
+	case e.count == 0:
+		return -1, syscall.EAGAIN
+	}
+	binary.NativeEndian.PutUint64(b, e.count)
+	e.count = 0
+	e.wake(outEvents)
+	return 8, 0
+}
+
+func (e *eventFD) write(b []byte) (int, syscall.Errno) {
+	if len(b) < 8 {
+		return -1, syscall.EINVAL
+	}
+	add := binary.NativeEndian.Uint64(b)
+	switch {
+	case add > eventMost:
+		return -1, syscall.EINVAL
+	case add > eventMost-e.count:
+		return -1, syscall.EAGAIN
+	}
+	e.count += add
+	e.wake(inEvents)
+	return 8, 0
+}
+
+// Eventfd is eventfd(2).
+func (k *Kernel) Eventfd(count uint32, flags int) (int, syscall.Errno) {
+	c, errno := k.begin("eventfd", -1)
+	if errno != 0 {
+		return c.end(-1, errno)
+	}
+	return c.end(k.install(&eventFD{count: uint64(count)}, flags))
+}

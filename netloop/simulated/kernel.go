@@ -1,0 +1,102 @@
+//go:build linux
+
+package simulated
+
+import (
+	"sync"
+	"syscall"
+)
+
+// Kernel is one simulated kernel. Any thread may call; one call is on at a time.
+type Kernel struct {
+	mu      sync.Mutex
+	changed sync.Cond // something may have become possible for one that waits
+	options Options
+	random  random
+	trace   trace
+	now     int64
+	seq     uint64
+	agenda  agenda
+
+	table []descriptor // by number
+	open  int
+
+	names   map[nameKey]*socket // Unix sockets that have a name
+	ports   [2]ports            // of TCP and UDP
+	passing int64               // when the last datagram arrives
+}
+
+// New makes a kernel. Its process has the descriptors 0 to 2, which name no socket.
+func New(options Options) *Kernel {
+	if options.Descriptors == 0 {
+		options.Descriptors = 1024
+	}
+	k := &Kernel{
+		options: options,
+		random:  newRandom(options.Seed),
+		trace:   trace{to: options.Trace},
+		now:     options.Start,
+		names:   map[nameKey]*socket{},
+	}
+	k.changed.L = &k.mu
+	for range 3 {
+		_, _ = k.install(&null{}, 0)
+	}
+	return k
+}
+
+// Now is the time, in ns.
+func (k *Kernel) Now() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.now
+}
+
+// Sleep lets so much time pass, and whatever happens in it.
+func (k *Kernel) Sleep(ns int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for deadline := k.now + ns; ; {
+		if ended, _ := k.idle(deadline); ended {
+			return
+		}
+	}
+}
+
+// Descriptors is how many descriptors are open.
+func (k *Kernel) Descriptors() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.open
+}
+
+// call is one call of a program, from begin to its end.
+type call struct {
+	k    *Kernel
+	name string
+	fd   int
+}
+
+// begin begins a call, and tells the errno that a fault gives it.
+func (k *Kernel) begin(name string, fd int) (call, syscall.Errno) {
+	k.mu.Lock()
+	k.now += k.options.CallTime
+	k.runDue()
+	return call{k, name, fd}, k.fault(name, fd)
+}
+
+// end ends it.
+func (c call) end(n int, errno syscall.Errno, args ...int) (int, syscall.Errno) {
+	if errno != 0 {
+		n = -1
+	}
+	c.k.trace.call(c.k.now, c.name, c.fd, args, n, errno)
+	c.k.mu.Unlock()
+	return n, errno
+}
+
+// done ends a call that returns nothing but an errno.
+func (c call) done(errno syscall.Errno, args ...int) syscall.Errno {
+	_, errno = c.end(0, errno, args...)
+	return errno
+}

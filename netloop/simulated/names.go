@@ -1,0 +1,180 @@
+//go:build linux
+
+package simulated
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ports that a kernel gives by itself.
+const ephemeralLeast, ephemeralMost = 32768, 60999
+
+// ports are those of TCP or of UDP.
+type ports struct {
+	taken map[uint16][]*socket
+	last  uint16
+}
+
+func (k *Kernel) portsOf(s *socket) *ports { return &k.ports[truth(s.kind == unix.SOCK_DGRAM)] }
+
+// bindPort gives an internet socket its address; with port 0 one that nobody has.
+func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
+	p := k.portsOf(s)
+	if p.taken == nil {
+		p.taken, p.last = map[uint16][]*socket{}, uint16(k.random.between(ephemeralLeast, ephemeralMost))
+	}
+	for tries := 0; a.port == 0; tries++ {
+		if tries > ephemeralMost-ephemeralLeast {
+			return syscall.EADDRINUSE
+		}
+		if p.last++; p.last > ephemeralMost {
+			p.last = ephemeralLeast
+		}
+		if len(p.taken[p.last]) == 0 {
+			a.port = p.last
+		}
+	}
+	for _, other := range p.taken[a.port] {
+		if other.family != a.family || other.local.ip != a.ip && !other.local.isAny() && !a.isAny() {
+			continue
+		}
+		if !s.reuse || !other.reuse || other.listening {
+			s.local.ip = [16]byte{}
+			return syscall.EADDRINUSE
+		}
+	}
+	s.local, s.bound = a, true
+	p.taken[a.port] = append(p.taken[a.port], s)
+	return 0
+}
+
+// mayBind tells why an internet socket can't have an address.
+func (s *socket) mayBind(a *address) syscall.Errno {
+	if a.family == unix.AF_UNSPEC && s.family == unix.AF_INET && a.isAny() {
+		a.family = unix.AF_INET
+	}
+	switch {
+	case a.family != s.family:
+		return syscall.EAFNOSUPPORT
+	case !a.isLocal():
+		return syscall.EADDRNOTAVAIL
+	case s.bound:
+		return syscall.EINVAL
+	}
+	return 0
+}
+
+func (k *Kernel) leavePort(s *socket) {
+	p := k.portsOf(s)
+	s.bound = false
+	all := p.taken[s.local.port]
+	if i := slices.Index(all, s); i >= 0 {
+		p.taken[s.local.port] = slices.Delete(all, i, i+1)
+	}
+}
+
+// at is the socket to which something for an address goes. A connected one hears its peer alone.
+func (p *ports) at(a, from address) *socket {
+	var found *socket
+	best := 0
+	for _, s := range p.taken[a.port] {
+		score := 1
+		switch {
+		case s.family != a.family || !s.local.isAny() && s.local.ip != a.ip:
+			continue
+		case s.kind == unix.SOCK_STREAM && !s.listening:
+			continue
+		case s.kind == unix.SOCK_DGRAM && s.self.(*udp).connected:
+			if s.self.(*udp).remote != from {
+				continue
+			}
+			score += 2
+		}
+		if !s.local.isAny() {
+			score++
+		}
+		if score > best {
+			found, best = s, score
+		}
+	}
+	return found
+}
+
+// nameKey is what a Unix socket is found by. Abstract names are of a kind of sockets, paths of all.
+type nameKey struct {
+	name string
+	kind int
+}
+
+func (a *address) key(kind int) nameKey {
+	if a.name != "" && a.name[0] != 0 {
+		kind = 0
+	}
+	return nameKey{a.name, kind}
+}
+
+// bindName gives a Unix socket its name; without one, one that nobody has.
+func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
+	_, taken := k.names[a.key(s.kind)]
+	switch {
+	case a.family != unix.AF_UNIX:
+		return syscall.EINVAL
+	case a.name == "" && s.local.name != "":
+		return 0
+	case a.name == "":
+		for taken = true; taken; _, taken = k.names[a.key(s.kind)] {
+			a.name = fmt.Sprintf("\x00%05x", k.random.between(0, 0xfffff))
+		}
+	case taken && a.name[0] != 0: // the path is looked at first
+		return syscall.EADDRINUSE
+	case s.local.name != "":
+		return syscall.EINVAL
+	case taken:
+		return syscall.EADDRINUSE
+	}
+	s.local = a
+	k.names[a.key(s.kind)] = s
+	return 0
+}
+
+// named is the socket of a name, that may be closed: then its path alone is left.
+func (k *Kernel) named(a address, kind int) (*socket, syscall.Errno) {
+	s, ok := k.names[a.key(kind)]
+	switch {
+	case a.family != unix.AF_UNIX || a.name == "":
+		return nil, syscall.EINVAL
+	case !ok && a.name[0] != 0:
+		return nil, syscall.ENOENT
+	case !ok || s == nil:
+		return nil, syscall.ECONNREFUSED
+	case s.kind != kind:
+		return nil, syscall.EPROTOTYPE
+	}
+	return s, 0
+}
+
+// leaveName is called when a Unix socket is closed. A path stays, as a file does.
+func (k *Kernel) leaveName(s *socket) {
+	if key := s.local.key(s.kind); key.name != "" && k.names[key] == s {
+		if k.names[key] = nil; key.kind != 0 {
+			delete(k.names, key)
+		}
+	}
+}
+
+// Unlink is unlink(2) of the path of a Unix socket.
+func (k *Kernel) Unlink(path string) syscall.Errno {
+	c, errno := k.begin("unlink", -1)
+	key := nameKey{name: path}
+	if _, ok := k.names[key]; !ok && errno == 0 {
+		errno = syscall.ENOENT
+	}
+	if errno == 0 {
+		delete(k.names, key)
+	}
+	return c.done(errno)
+}

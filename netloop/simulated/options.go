@@ -1,0 +1,89 @@
+//go:build linux
+
+package simulated
+
+import (
+	"io"
+	"syscall"
+)
+
+// Options say how a kernel behaves. The zero value is a kernel without faults, whose network takes
+// no time.
+type Options struct {
+	Seed uint64
+	// Start is what the clock says first, in ns, and CallTime how long each call takes.
+	Start, CallTime int64
+	// Descriptors is how many a process may have open; 0 means 1024.
+	Descriptors int
+	// Sealed tells that no other thread calls: a wait that nothing can end fails with EDEADLK.
+	Sealed bool
+	// Trace gets a line for each call and for each entry of the agenda; nil: no trace.
+	Trace io.Writer
+
+	Network Network
+	Faults  Faults
+}
+
+// Network is how TCP and UDP travel.
+type Network struct {
+	// A packet takes between LatencyLeast and LatencyMost ns. TCP stays in order.
+	LatencyLeast, LatencyMost int64
+	// Fragment is the chance that a piece of a TCP stream is cut in two, which travel on their own,
+	// and Coalesce the chance that it waits for the one behind it.
+	Fragment, Coalesce float64
+	// SlowReader is the chance that the sender hears up to SlowMost ns late that its peer has read.
+	SlowReader float64
+	SlowMost   int64
+	// Storm is the chance that a connection comes to its listener with the others that wait for
+	// that, at the next multiple of StormEvery ns.
+	Storm      float64
+	StormEvery int64
+	// Loss, Duplicate and Reorder are chances of a UDP datagram.
+	Loss, Duplicate, Reorder float64
+}
+
+// Faults are what goes wrong, by chance and by place.
+type Faults struct {
+	// Errors fail calls. The first that hits counts.
+	Errors []Fault
+	// Short is the chance that a call on a stream moves a part of what it could, OneByte that it
+	// moves one byte.
+	Short, OneByte float64
+	// Late is the chance that readiness is told up to LateMost ns after it came.
+	Late     float64
+	LateMost int64
+	// Spurious is the chance that a poll tells of a socket that is not ready.
+	Spurious float64
+}
+
+// Fault makes a call fail.
+//
+// ECONNRESET, EPIPE and ETIMEDOUT of a connected stream break the connection, as an error of the
+// network does: the call and all that follow answer by that, and the peer gets a reset. EAGAIN is
+// followed by an event, for what is polled for edges. Any other errno is the answer of that one call.
+type Fault struct {
+	Call   string // as the trace names it; "" is each call
+	FD     int    // of this descriptor; 0 is each
+	Errno  syscall.Errno
+	Chance float64
+}
+
+// Usual are the faults that a program has to live with, each with the same chance.
+func Usual(chance float64) Faults {
+	f := Faults{Short: chance, OneByte: chance, Late: chance, LateMost: 50_000_000, Spurious: chance}
+	add := func(errno syscall.Errno, calls ...string) {
+		for _, call := range calls {
+			f.Errors = append(f.Errors, Fault{Call: call, Errno: errno, Chance: chance})
+		}
+	}
+	moving := []string{"recv", "recvfrom", "recvmmsg", "read", "send", "sendto", "sendmsg", "write", "writev"}
+	add(syscall.EINTR, append(moving, "accept", "epoll_wait", "epoll_pwait2")...)
+	add(syscall.EAGAIN, append(moving, "accept")...)
+	add(syscall.ENOBUFS, "sendto", "accept", "setsockopt", "getsockname")
+	add(syscall.ENOMEM, "accept", "epoll_ctl", "socket", "recvfrom", "recvmmsg")
+	add(syscall.EMFILE, "accept", "socket", "socketpair", "pipe", "dup", "epoll_create", "eventfd")
+	add(syscall.ECONNRESET, "recv", "send", "sendmsg", "read", "write", "writev")
+	add(syscall.ETIMEDOUT, "recv", "read")
+	add(syscall.EPIPE, "send", "sendmsg", "write", "writev")
+	return f
+}

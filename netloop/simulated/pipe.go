@@ -1,0 +1,183 @@
+//go:build linux
+
+package simulated
+
+import (
+	"math/bits"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// page is how many bytes a slot of a pipe holds, and pipeSlots how many slots it has first.
+const (
+	page      = 4096
+	pipeSlots = 16
+	slotsMost = 256 // /proc/sys/fs/pipe-max-size
+)
+
+// pipe is a ring of slots, as Linux has it: a write fills the last slot only where the odd bytes
+// of it fit there in one piece, so a pipe of small writes may be full with few bytes.
+type pipe struct {
+	slots int
+	full  []slot
+	ends  [2]*pipeEnd // reads, writes; nil: closed
+}
+
+type slot struct {
+	data []byte
+	end  int // where data ends in the page
+}
+
+type pipeEnd struct {
+	watchers
+	pipe   *pipe
+	writes bool
+}
+
+func (e *pipeEnd) release() {
+	p := e.pipe
+	p.ends[0], p.ends[1] = without(p.ends[0], e), without(p.ends[1], e)
+	for _, end := range p.ends {
+		if end != nil {
+			end.wake(0)
+		}
+	}
+}
+
+func without(end, gone *pipeEnd) *pipeEnd {
+	if end == gone {
+		return nil
+	}
+	return end
+}
+
+func (e *pipeEnd) poll() uint32 {
+	p, events := e.pipe, uint32(0)
+	if e.writes {
+		if len(p.full) < p.slots {
+			events |= outEvents
+		}
+		if p.ends[0] == nil {
+			events |= unix.EPOLLERR
+		}
+		return events
+	}
+	if len(p.full) > 0 {
+		events |= inEvents
+	}
+	if p.ends[1] == nil {
+		events |= unix.EPOLLHUP
+	}
+	return events
+}
+
+func (e *pipeEnd) read(b []byte) (int, syscall.Errno) {
+	p, n := e.pipe, 0
+	switch {
+	case e.writes:
+		return -1, syscall.EBADF
+	case len(b) == 0:
+		return 0, 0
+	case len(p.full) == 0 && p.ends[1] == nil:
+		return 0, 0
+	case len(p.full) == 0:
+		return -1, syscall.EAGAIN
+	}
+	b = b[:e.k.part(len(b))]
+	wasFull := len(p.full) >= p.slots
+	for n < len(b) && len(p.full) > 0 {
+		first := &p.full[0]
+		copied := copy(b[n:], first.data)
+		n += copied
+		if first.data = first.data[copied:]; len(first.data) == 0 {
+			p.full = p.full[1:]
+		}
+	}
+	if wasFull && p.ends[1] != nil {
+		p.ends[1].wake(outEvents)
+	}
+	return n, 0
+}
+
+func (e *pipeEnd) write(b []byte) (int, syscall.Errno) {
+	p := e.pipe
+	switch {
+	case !e.writes:
+		return -1, syscall.EBADF
+	case len(b) == 0:
+		return 0, 0
+	case p.ends[0] == nil:
+		return -1, syscall.EPIPE
+	}
+	// What is at most PIPE_BUF goes whole or not at all.
+	if len(b) > page {
+		b = b[:max(e.k.part(len(b)), page)]
+	}
+	n := 0
+	if odd := len(b) % page; odd > 0 && len(p.full) > 0 {
+		if last := &p.full[len(p.full)-1]; last.end+odd <= page {
+			last.data = append(last.data, b[:odd]...)
+			last.end += odd
+			n = odd
+		}
+	}
+	for n < len(b) && len(p.full) < p.slots {
+		piece := append([]byte(nil), b[n:min(n+page, len(b))]...)
+		p.full = append(p.full, slot{piece, len(piece)})
+		n += len(piece)
+	}
+	if n == 0 {
+		return -1, syscall.EAGAIN
+	}
+	p.ends[0].wake(inEvents)
+	return n, 0
+}
+
+// resize makes room for so many bytes at least.
+func (p *pipe) resize(size int) syscall.Errno {
+	if size < 0 || size > 1<<31 {
+		return syscall.EINVAL
+	}
+	pages := max((size+page-1)/page, 1)
+	slots := 1 << bits.Len(uint(pages-1))
+	switch {
+	case slots > p.slots && slots > slotsMost:
+		return syscall.EPERM
+	case slots < len(p.full):
+		return syscall.EBUSY
+	}
+	wasFull := len(p.full) >= p.slots
+	p.slots = slots
+	if wasFull && p.ends[1] != nil {
+		p.ends[1].wake(outEvents)
+	}
+	return 0
+}
+
+// Pipe is pipe2(2).
+func (k *Kernel) Pipe(flags int) (reads, writes int, errno syscall.Errno) {
+	c, errno := k.begin("pipe", -1)
+	if errno != 0 {
+		return -1, -1, c.done(errno)
+	}
+	p := &pipe{slots: pipeSlots}
+	p.ends = [2]*pipeEnd{{pipe: p}, {pipe: p, writes: true}}
+	reads, writes, errno = k.installPair(p.ends[0], p.ends[1], flags)
+	_, errno = c.end(reads, errno)
+	return reads, writes, errno
+}
+
+// installPair gives two nodes a number, or neither.
+func (k *Kernel) installPair(a, b node, flags int) (int, int, syscall.Errno) {
+	first, errno := k.install(a, flags)
+	if errno != 0 {
+		return -1, -1, errno
+	}
+	second, errno := k.install(b, flags)
+	if errno != 0 {
+		_ = k.drop(first)
+		return -1, -1, errno
+	}
+	return first, second, 0
+}

@@ -1,0 +1,185 @@
+//go:build linux
+
+package simulated
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The halves of a connection that are shut: SHUT_RD and SHUT_WR are these minus one.
+const (
+	shutRead = 1 << iota
+	shutWrite
+	shutBoth = shutRead | shutWrite
+)
+
+// The sizes of buffers in bytes: what sockets have first, and the bounds of what programs set.
+const (
+	bufferUsual     = 212992 // net.core.rmem_default, rmem_max, and wmem alike
+	sendLeast       = 4608
+	receiveLeast    = 2304
+	tcpSendUsual    = 2626560
+	tcpReceiveUsual = 131072
+)
+
+// endpoint is a socket of any kind.
+type endpoint interface {
+	node
+	base() *socket
+	bind(a address) syscall.Errno
+	// connect begins a connection: EINPROGRESS, and EALREADY when it is called again. bad is what
+	// is wrong with the address.
+	connect(a address, bad syscall.Errno) syscall.Errno
+	listen(backlog int) syscall.Errno
+	accept() (endpoint, syscall.Errno)
+	send(b []byte, to *address) (int, syscall.Errno)
+	receive(b []byte) (int, *address, syscall.Errno)
+	shutdown(how uint8) syscall.Errno
+	peerName() (address, syscall.Errno)
+}
+
+// socket is what all kinds have.
+type socket struct {
+	watchers
+	self        endpoint
+	family      int
+	kind        int
+	err         syscall.Errno // SO_ERROR, told once
+	shut        uint8
+	listening   bool
+	bound       bool // has a port (inet_num); local keeps it after that
+	local       address
+	sndbuf      int
+	rcvbuf      int
+	reuse       bool
+	options     []option
+	lingers     bool
+	linger      int64 // ns
+	backlog     int
+	queued      int // bytes that were sent and not received yet, with what they cost
+	unsupported     // of the calls those that the kind does not have
+}
+
+type option struct{ level, name, value int }
+
+func (s *socket) base() *socket { return s }
+
+// takeError is the pending error, which is gone then.
+func (s *socket) takeError() syscall.Errno {
+	errno := s.err
+	s.err = 0
+	return errno
+}
+
+// unsupported answers for what a kind of socket has not.
+type unsupported struct{}
+
+func (unsupported) listen(int) syscall.Errno          { return syscall.EOPNOTSUPP }
+func (unsupported) accept() (endpoint, syscall.Errno) { return nil, syscall.EOPNOTSUPP }
+
+func (s *socket) isInternet() bool { return s.family != unix.AF_UNIX }
+
+// cost is about what n bytes in one piece take of a buffer (skb->truesize).
+func cost(n int) int {
+	linear := min(n, page-320)
+	head := 704
+	for size := 1024; head < linear+320; size *= 2 {
+		head = size
+	}
+	return head + 256 + (n-linear+page-1)/page*page
+}
+
+// setOption is setsockopt(2) of an int.
+func (s *socket) setOption(level, name, value int) syscall.Errno {
+	if level == unix.SOL_SOCKET {
+		switch name {
+		case unix.SO_SNDBUF:
+			s.sndbuf = max(2*int(min(uint(value), bufferUsual)), sendLeast)
+			s.wake(outEvents)
+			return 0
+		case unix.SO_RCVBUF:
+			s.rcvbuf = max(2*int(min(uint(value), bufferUsual)), receiveLeast)
+			return 0
+		case unix.SO_REUSEADDR:
+			s.reuse = value != 0
+			return 0
+		case unix.SO_KEEPALIVE, unix.SO_BROADCAST, unix.SO_REUSEPORT, unix.SO_OOBINLINE:
+			value = min(value&0x7fffffff, 1)
+		case unix.SO_ERROR, unix.SO_TYPE, unix.SO_ACCEPTCONN, unix.SO_DOMAIN, unix.SO_PROTOCOL:
+			return syscall.ENOPROTOOPT
+		default:
+			return syscall.ENOPROTOOPT
+		}
+	} else if errno := s.mayHave(level, name); errno != 0 {
+		return errno
+	} else if name == unix.TCP_NODELAY && level == unix.IPPROTO_TCP && value != 0 {
+		value = 1
+	}
+	for i := range s.options {
+		if o := &s.options[i]; o.level == level && o.name == name {
+			o.value = value
+			return 0
+		}
+	}
+	s.options = append(s.options, option{level, name, value})
+	return 0
+}
+
+// mayHave tells whether a socket of this kind has options of a level.
+func (s *socket) mayHave(level, name int) syscall.Errno {
+	switch {
+	case !s.isInternet():
+		return syscall.EOPNOTSUPP
+	case level == unix.IPPROTO_TCP && s.kind == unix.SOCK_STREAM:
+		switch name {
+		case unix.TCP_NODELAY, unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT, unix.TCP_USER_TIMEOUT,
+			unix.TCP_QUICKACK, unix.TCP_CORK:
+			return 0
+		}
+	case level == unix.IPPROTO_IP && s.family == unix.AF_INET, level == unix.IPPROTO_IPV6 && s.family == unix.AF_INET6:
+		return 0
+	}
+	return syscall.ENOPROTOOPT
+}
+
+// getOption is getsockopt(2) of an int.
+func (s *socket) getOption(level, name int) (int, syscall.Errno) {
+	if level == unix.SOL_SOCKET {
+		switch name {
+		case unix.SO_ERROR:
+			return int(s.takeError()), 0
+		case unix.SO_TYPE:
+			return s.kind, 0
+		case unix.SO_DOMAIN:
+			return s.family, 0
+		case unix.SO_SNDBUF:
+			return s.sndbuf, 0
+		case unix.SO_RCVBUF:
+			return s.rcvbuf, 0
+		case unix.SO_REUSEADDR:
+			return truth(s.reuse), 0
+		case unix.SO_ACCEPTCONN:
+			return truth(s.listening), 0
+		case unix.SO_KEEPALIVE, unix.SO_BROADCAST, unix.SO_REUSEPORT, unix.SO_OOBINLINE:
+		default:
+			return -1, syscall.ENOPROTOOPT
+		}
+	} else if errno := s.mayHave(level, name); errno != 0 {
+		return -1, errno
+	}
+	for _, o := range s.options {
+		if o.level == level && o.name == name {
+			return o.value, 0
+		}
+	}
+	return 0, 0
+}
+
+func truth(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

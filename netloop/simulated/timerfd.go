@@ -1,0 +1,70 @@
+//go:build linux
+
+package simulated
+
+import (
+	"encoding/binary"
+	"syscall"
+)
+
+// timerFD is a timerfd(2) that ends once.
+type timerFD struct {
+	watchers
+	armed *entry
+	count uint64
+}
+
+func (t *timerFD) release() { t.armed.cancel() }
+
+func (t *timerFD) poll() uint32 {
+	if t.count > 0 {
+		return inEvents
+	}
+	return 0
+}
+
+func (t *timerFD) read(b []byte) (int, syscall.Errno) {
+	switch {
+	case len(b) < 8:
+		return -1, syscall.EINVAL
+	case t.count == 0:
+		return -1, syscall.EAGAIN
+	}
+	binary.NativeEndian.PutUint64(b, t.count)
+	t.count = 0
+	return 8, 0
+}
+
+// TimerfdCreate is timerfd_create(2).
+func (k *Kernel) TimerfdCreate(flags int) (int, syscall.Errno) {
+	c, errno := k.begin("timerfd_create", -1)
+	if errno != 0 {
+		return c.end(-1, errno)
+	}
+	return c.end(k.install(&timerFD{}, flags))
+}
+
+// TimerfdSet is timerfd_settime(2) of so many ns from now; 0 disarms.
+func (k *Kernel) TimerfdSet(fd int, ns int64) syscall.Errno {
+	c, errno := k.begin("timerfd_settime", fd)
+	f := k.file(fd)
+	if errno == 0 && f == nil {
+		errno = syscall.EBADF
+	}
+	if errno != 0 {
+		return c.done(errno, int(ns))
+	}
+	t, ok := f.node.(*timerFD)
+	if !ok || ns < 0 {
+		return c.done(syscall.EINVAL, int(ns))
+	}
+	t.armed.cancel()
+	t.armed, t.count = nil, 0
+	if ns > 0 {
+		t.armed = k.at(k.now+ns, "timerfd", func() {
+			t.count++
+			t.wake(inEvents)
+		})
+	}
+	return c.done(0, int(ns))
+}

@@ -1,0 +1,55 @@
+//go:build linux
+
+package simulated
+
+import (
+	"io"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// trace writes what happens, a line each:
+//
+//	1000 socket(2, 1) = 3
+//	2000 recv(3, 100) = EAGAIN
+//	2500 * syn 127.0.0.1:9
+//
+// the time in ns, then a call with its descriptor, its numbers and its result, or behind a star an
+// entry of the agenda.
+type trace struct {
+	to   io.Writer
+	line []byte
+}
+
+func (t *trace) call(now int64, name string, fd int, args []int, result int, errno syscall.Errno) {
+	if t.to == nil {
+		return
+	}
+	b := strconv.AppendInt(t.line[:0], now, 10)
+	b = append(append(append(b, ' '), name...), '(')
+	b = strconv.AppendInt(b, int64(fd), 10)
+	for _, arg := range args {
+		b = strconv.AppendInt(append(b, ", "...), int64(arg), 10)
+	}
+	b = append(b, ") = "...)
+	if errno != 0 {
+		b = append(b, unix.ErrnoName(errno)...)
+	} else {
+		b = strconv.AppendInt(b, int64(result), 10)
+	}
+	t.write(b)
+}
+
+func (t *trace) entry(now int64, name string) {
+	if t.to == nil {
+		return
+	}
+	t.write(append(append(strconv.AppendInt(t.line[:0], now, 10), " * "...), name...))
+}
+
+func (t *trace) write(b []byte) {
+	t.line = append(b, '\n')
+	_, _ = t.to.Write(t.line)
+}

@@ -1,0 +1,198 @@
+//go:build linux
+
+package simulated
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// udp is a datagram socket of the internet. Whom no socket listens for answers with a message that
+// becomes an error of the sender, where that is connected.
+type udp struct {
+	socket
+	connected bool
+	remote    address
+	inbox     []piece
+	held      int // what the inbox costs
+}
+
+const udpMost = 65507
+
+func newUDP(k *Kernel, family int) *udp {
+	u := &udp{socket: socket{
+		family: family, kind: unix.SOCK_DGRAM, sndbuf: bufferUsual, rcvbuf: bufferUsual,
+		local: address{family: family},
+	}}
+	u.k, u.self = k, u
+	return u
+}
+
+func (u *udp) poll() uint32 {
+	events := uint32(outEvents)
+	if u.err != 0 {
+		events |= unix.EPOLLERR
+	}
+	if u.shut&shutRead != 0 {
+		events |= inEvents | unix.EPOLLRDHUP
+	}
+	if u.shut == shutBoth {
+		events |= unix.EPOLLHUP
+	}
+	if len(u.inbox) > 0 {
+		events |= inEvents
+	}
+	return events
+}
+
+func (u *udp) bind(a address) syscall.Errno {
+	if errno := u.mayBind(&a); errno != 0 {
+		return errno
+	}
+	return u.k.bindPort(&u.socket, a)
+}
+
+// withPort sees to it that the socket has a port.
+func (u *udp) withPort() syscall.Errno {
+	if u.socket.bound {
+		return 0
+	}
+	return u.k.bindPort(&u.socket, u.local)
+}
+
+func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
+	if bad == 0 && a.family == unix.AF_UNSPEC {
+		u.connected = false
+		return 0
+	}
+	if errno := u.withPort(); errno != 0 {
+		return errno
+	}
+	if bad != 0 {
+		return bad
+	}
+	a.loopback()
+	if !a.isLocal() {
+		return syscall.ENETUNREACH
+	}
+	if u.local.isAny() {
+		u.local.ip = address{}.ip
+		u.local.loopback()
+	}
+	u.connected, u.remote = true, a
+	return 0
+}
+
+func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
+	if errno := u.withPort(); errno != 0 {
+		return -1, errno
+	}
+	target := u.remote
+	switch {
+	case len(b) > 0xffff:
+		return -1, syscall.EMSGSIZE
+	case to != nil && to.bad != 0:
+		return -1, to.bad
+	case to != nil && to.family != u.family:
+		return -1, syscall.EAFNOSUPPORT
+	case to != nil && to.port == 0:
+		return -1, syscall.EINVAL
+	case to != nil:
+		target = *to
+		target.loopback()
+	case !u.connected:
+		return -1, syscall.EDESTADDRREQ
+	}
+	if !target.isLocal() {
+		return -1, syscall.ENETUNREACH
+	}
+	if len(b) > udpMost {
+		return -1, syscall.EMSGSIZE
+	}
+	if errno := u.takeError(); errno != 0 {
+		return -1, errno
+	}
+	if u.shut&shutWrite != 0 {
+		return -1, syscall.EPIPE
+	}
+	from := u.local
+	from.loopback()
+	p := piece{data: append([]byte(nil), b...), cost: cost(len(b)), from: &u.socket, name: &from}
+	u.k.travel(&p, target)
+	u.wake(outEvents)
+	return len(b), 0
+}
+
+// travel brings a datagram to its target, once, twice or not at all.
+func (k *Kernel) travel(p *piece, target address) {
+	net := &k.options.Network
+	if k.random.chance(net.Loss) {
+		k.trace.entry(k.now, "lost")
+		return
+	}
+	times := 1 + truth(k.random.chance(net.Duplicate))
+	for range times {
+		at := k.now + k.random.between(net.LatencyLeast, net.LatencyMost)
+		if !k.random.chance(net.Reorder) {
+			at = max(at, k.passing)
+			k.passing = at
+		}
+		if at == k.now {
+			k.land(p, target)
+			continue
+		}
+		k.at(at, "datagram to "+target.String(), func() { k.land(p, target) })
+	}
+}
+
+// land puts a datagram into the inbox of whoever has its target.
+func (k *Kernel) land(p *piece, target address) {
+	s := k.ports[1].at(target, *p.name)
+	if s == nil {
+		if u := p.from.self.(*udp); u.connected && u.remote == target {
+			u.err = syscall.ECONNREFUSED
+			u.wake(unix.EPOLLERR)
+		}
+		return
+	}
+	u := s.self.(*udp)
+	if u.held+p.cost > u.rcvbuf {
+		k.trace.entry(k.now, "dropped")
+		return
+	}
+	u.held += p.cost
+	u.inbox = append(u.inbox, *p)
+	u.wake(inEvents)
+}
+
+func (u *udp) receive(b []byte) (int, *address, syscall.Errno) {
+	if errno := u.takeError(); errno != 0 {
+		return -1, nil, errno
+	}
+	if len(u.inbox) == 0 {
+		return -1, nil, syscall.EAGAIN
+	}
+	p := u.inbox[0]
+	u.inbox = u.inbox[1:]
+	u.held -= p.cost
+	return copy(b, p.data), p.name, 0
+}
+
+func (u *udp) shutdown(how uint8) syscall.Errno {
+	u.shut |= how
+	u.wake(0)
+	if !u.connected {
+		return syscall.ENOTCONN
+	}
+	return 0
+}
+
+func (u *udp) release() { u.k.leavePort(&u.socket) }
+
+func (u *udp) peerName() (address, syscall.Errno) {
+	if !u.connected {
+		return address{}, syscall.ENOTCONN
+	}
+	return u.remote, 0
+}

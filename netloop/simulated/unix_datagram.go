@@ -1,0 +1,187 @@
+//go:build linux
+
+package simulated
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// unixDatagram is a Unix socket of type SOCK_DGRAM.
+type unixDatagram struct {
+	socket
+	peer     *unixDatagram
+	inbox    []piece
+	released bool
+}
+
+// waitMost is how many datagrams wait for one that has not chosen the sender as its peer
+// (net.unix.max_dgram_qlen).
+const waitMost = 10
+
+func newUnixDatagram(k *Kernel) *unixDatagram {
+	u := &unixDatagram{socket: socket{
+		family: unix.AF_UNIX, kind: unix.SOCK_DGRAM, sndbuf: bufferUsual, rcvbuf: bufferUsual,
+		local: address{family: unix.AF_UNIX},
+	}}
+	u.k, u.self = k, u
+	return u
+}
+
+func (u *unixDatagram) poll() uint32 {
+	var events uint32
+	if u.err != 0 {
+		events |= unix.EPOLLERR
+	}
+	if u.shut&shutRead != 0 {
+		events |= inEvents | unix.EPOLLRDHUP
+	}
+	if u.shut == shutBoth {
+		events |= unix.EPOLLHUP
+	}
+	if len(u.inbox) > 0 {
+		events |= inEvents
+	}
+	if u.roomy() && (u.peer == nil || u.peer.peer == u || len(u.peer.inbox) <= waitMost) {
+		events |= outEvents
+	}
+	return events
+}
+
+func (u *unixDatagram) bind(a address) syscall.Errno { return u.k.bindName(&u.socket, a) }
+
+func (u *unixDatagram) connect(a address, bad syscall.Errno) syscall.Errno {
+	if bad != 0 {
+		return bad
+	}
+	if a.family == unix.AF_UNSPEC {
+		u.choose(nil)
+		return 0
+	}
+	other, errno := u.find(a)
+	if errno != 0 {
+		return errno
+	}
+	if other.peer != nil && other.peer != u {
+		return syscall.EPERM
+	}
+	u.choose(other)
+	return 0
+}
+
+// choose makes another socket the peer. What the last one has sent is gone then.
+func (u *unixDatagram) choose(other *unixDatagram) {
+	last := u.peer
+	u.peer = other
+	if last == nil || last == other || len(u.inbox) == 0 {
+		return
+	}
+	u.drain()
+	if last.peer == u && !last.released {
+		last.err = syscall.ECONNRESET
+		last.wake(unix.EPOLLERR)
+	}
+}
+
+func (u *unixDatagram) find(a address) (*unixDatagram, syscall.Errno) {
+	s, errno := u.k.named(a, unix.SOCK_DGRAM)
+	if errno != 0 {
+		return nil, errno
+	}
+	return s.self.(*unixDatagram), 0
+}
+
+func (u *unixDatagram) send(b []byte, to *address) (int, syscall.Errno) {
+	other := u.peer
+	if to != nil && to.bad != 0 {
+		return -1, to.bad
+	}
+	if len(b) > u.sndbuf-32 {
+		return -1, syscall.EMSGSIZE
+	}
+	if errno := u.takeError(); errno != 0 {
+		return -1, errno
+	}
+	switch {
+	case u.shut&shutWrite != 0:
+		return -1, syscall.EPIPE
+	case u.queued >= u.sndbuf:
+		return -1, syscall.EAGAIN
+	}
+	if to != nil {
+		var errno syscall.Errno
+		if other, errno = u.find(*to); errno != 0 {
+			return -1, errno
+		}
+	}
+	switch {
+	case other == nil:
+		return -1, syscall.ENOTCONN
+	case other.released:
+		if other == u.peer {
+			u.choose(nil)
+		}
+		return -1, syscall.ECONNREFUSED
+	case other.peer != nil && other.peer != u:
+		return -1, syscall.EPERM
+	case other.shut&shutRead != 0:
+		return -1, syscall.EPIPE
+	case other != u && other.peer != u && len(other.inbox) > waitMost:
+		return -1, syscall.EAGAIN
+	}
+	p := piece{data: append([]byte(nil), b...), cost: cost(len(b)), from: &u.socket}
+	u.queued += p.cost
+	other.inbox = append(other.inbox, p)
+	other.wake(inEvents)
+	return len(b), 0
+}
+
+func (u *unixDatagram) receive(b []byte) (int, *address, syscall.Errno) {
+	if errno := u.takeError(); errno != 0 {
+		return -1, nil, errno
+	}
+	if len(u.inbox) == 0 {
+		return -1, nil, syscall.EAGAIN
+	}
+	p := u.inbox[0]
+	u.inbox = u.inbox[1:]
+	u.paid(&p)
+	if p.from.local.name != "" { // which it may have got after it sent
+		p.name = &p.from.local
+	}
+	return copy(b, p.data), p.name, 0
+}
+
+func (u *unixDatagram) shutdown(how uint8) syscall.Errno {
+	u.shut |= how
+	u.wake(0)
+	return 0
+}
+
+func (u *unixDatagram) release() {
+	u.released = true
+	u.k.leaveName(&u.socket)
+	if other := u.peer; other != nil {
+		u.peer = nil
+		if other.peer == u {
+			other.wake(outEvents)
+		}
+	}
+	u.drain()
+}
+
+func (u *unixDatagram) drain() {
+	inbox := u.inbox
+	u.inbox = nil
+	for i := range inbox {
+		u.paid(&inbox[i])
+	}
+}
+
+func (u *unixDatagram) peerName() (address, syscall.Errno) {
+	if u.peer == nil {
+		return address{}, syscall.ENOTCONN
+	}
+	return u.peer.local, 0
+}

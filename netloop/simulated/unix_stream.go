@@ -1,0 +1,260 @@
+//go:build linux
+
+package simulated
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// unixStream is a Unix socket of type SOCK_STREAM. Pieces wait in the receiver's queue, and count
+// against the sender's buffer until they were read.
+//
+//	closed --connect--> connected --the other one is closed--> connected, both halves shut
+//	   '----listen----> listening
+type unixStream struct {
+	socket
+	peer      *unixStream // nil once it is closed
+	met       *unixStream // the peer, also then
+	connected bool
+	inbox     []piece
+	waiting   []*unixStream // connections to accept
+	host      *unixStream   // where this one waits to be accepted
+}
+
+// piece is what one send has put into a queue.
+type piece struct {
+	data []byte
+	cost int
+	from *socket
+	name *address // of the sender of a datagram
+}
+
+// pieceMost is how much one piece of a stream holds.
+const pieceMost = 48832
+
+func newUnixStream(k *Kernel) *unixStream {
+	u := &unixStream{socket: socket{
+		family: unix.AF_UNIX, kind: unix.SOCK_STREAM, sndbuf: bufferUsual, rcvbuf: bufferUsual,
+		local: address{family: unix.AF_UNIX},
+	}}
+	u.k, u.self = k, u
+	return u
+}
+
+func (u *unixStream) join(other *unixStream) {
+	u.peer, other.peer = other, u
+	u.met, other.met = other, u
+	u.connected, other.connected = true, true
+}
+
+func (u *unixStream) poll() uint32 {
+	var events uint32
+	if u.err != 0 {
+		events |= unix.EPOLLERR
+	}
+	if u.shut == shutBoth {
+		events |= unix.EPOLLHUP
+	}
+	if u.shut&shutRead != 0 {
+		events |= inEvents | unix.EPOLLRDHUP
+	}
+	if len(u.inbox) > 0 || len(u.waiting) > 0 {
+		events |= inEvents
+	}
+	if !u.connected && !u.listening {
+		events |= unix.EPOLLHUP
+	}
+	if !u.listening && u.roomy() {
+		events |= outEvents
+	}
+	return events
+}
+
+// roomy tells whether a Unix socket is writable: a quarter of its buffer is in use at most.
+func (s *socket) roomy() bool { return 4*s.queued <= s.sndbuf }
+
+// paid gives the sender of a piece its room back.
+func (s *socket) paid(p *piece) {
+	if p.from.queued -= p.cost; p.from.roomy() {
+		p.from.wake(outEvents)
+	}
+}
+
+func (u *unixStream) bind(a address) syscall.Errno { return u.k.bindName(&u.socket, a) }
+
+func (u *unixStream) listen(backlog int) syscall.Errno {
+	if u.local.name == "" || u.connected {
+		return syscall.EINVAL
+	}
+	u.listening, u.backlog = true, backlog
+	return 0
+}
+
+func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
+	if bad != 0 {
+		return bad
+	}
+	if a.family != unix.AF_UNIX {
+		return syscall.EINVAL
+	}
+	s, errno := u.k.named(a, unix.SOCK_STREAM)
+	if errno != 0 {
+		return errno
+	}
+	host := s.self.(*unixStream)
+	switch {
+	case !host.listening || host.shut&shutRead != 0:
+		return syscall.ECONNREFUSED
+	case len(host.waiting) > host.backlog:
+		return syscall.EAGAIN
+	case u.listening:
+		return syscall.EINVAL
+	case u.connected:
+		return syscall.EISCONN
+	}
+	child := newUnixStream(u.k)
+	child.local = host.local
+	child.host = host
+	child.join(u)
+	host.waiting = append(host.waiting, child)
+	host.wake(inEvents)
+	return 0
+}
+
+func (u *unixStream) accept() (endpoint, syscall.Errno) {
+	switch {
+	case !u.listening:
+		return nil, syscall.EINVAL
+	case len(u.waiting) == 0:
+		return nil, syscall.EAGAIN
+	}
+	child := u.waiting[0]
+	u.waiting, child.host = u.waiting[1:], nil
+	u.wake(outEvents)
+	return child, 0
+}
+
+func (u *unixStream) send(b []byte, to *address) (int, syscall.Errno) {
+	switch {
+	case to != nil && u.connected:
+		return -1, syscall.EISCONN
+	case to != nil:
+		return -1, syscall.EOPNOTSUPP
+	case !u.connected:
+		return -1, syscall.ENOTCONN
+	case u.shut&shutWrite != 0:
+		return -1, syscall.EPIPE
+	}
+	b = b[:u.k.part(len(b))]
+	n := 0
+	for n < len(b) {
+		if errno := u.takeError(); errno != 0 {
+			return -1, errno
+		}
+		if u.queued >= u.sndbuf {
+			break
+		}
+		if u.peer == nil || u.peer.shut&shutRead != 0 {
+			return -1, syscall.EPIPE
+		}
+		size := min(len(b)-n, u.sndbuf/2-64, pieceMost)
+		p := piece{data: append([]byte(nil), b[n:n+size]...), cost: cost(size), from: &u.socket}
+		u.queued += p.cost
+		u.peer.inbox = append(u.peer.inbox, p)
+		u.peer.wake(inEvents)
+		n += size
+	}
+	if n == 0 && len(b) > 0 {
+		return -1, syscall.EAGAIN
+	}
+	return n, 0
+}
+
+func (u *unixStream) receive(b []byte) (int, *address, syscall.Errno) {
+	if !u.connected {
+		return -1, nil, syscall.EINVAL
+	}
+	if len(u.inbox) == 0 {
+		if errno := u.takeError(); errno != 0 {
+			return -1, nil, errno
+		}
+		if u.shut&shutRead != 0 {
+			return 0, nil, 0
+		}
+		return -1, nil, syscall.EAGAIN
+	}
+	b = b[:u.k.part(len(b))]
+	n := 0
+	for n < len(b) && len(u.inbox) > 0 {
+		first := &u.inbox[0]
+		copied := copy(b[n:], first.data)
+		n += copied
+		if first.data = first.data[copied:]; len(first.data) == 0 {
+			p := u.inbox[0]
+			u.inbox = u.inbox[1:]
+			u.paid(&p)
+		}
+	}
+	return n, nil, 0
+}
+
+func (u *unixStream) shutdown(how uint8) syscall.Errno {
+	u.shut |= how
+	if u.peer != nil {
+		u.peer.shut |= how>>1 | how<<1&shutBoth
+		u.peer.wake(0)
+	}
+	u.wake(0)
+	return 0
+}
+
+// release ends the connection; bytes that nobody read are an error at the other end.
+func (u *unixStream) release() {
+	u.k.leaveName(&u.socket)
+	u.leave(syscall.ECONNRESET)
+	for _, child := range u.waiting {
+		child.leave(syscall.ECONNRESET)
+		child.drain()
+	}
+	u.waiting = nil
+	u.drain()
+}
+
+func (u *unixStream) leave(errno syscall.Errno) {
+	other := u.peer
+	if other == nil {
+		return
+	}
+	u.peer, other.peer = nil, nil
+	other.shut = shutBoth
+	if len(u.inbox) > 0 || u.host != nil {
+		other.err = errno
+	}
+	other.wake(0)
+}
+
+func (u *unixStream) drain() {
+	inbox := u.inbox
+	u.inbox = nil
+	for i := range inbox {
+		u.paid(&inbox[i])
+	}
+}
+
+func (u *unixStream) breakOff(errno syscall.Errno) {
+	if u.peer != nil {
+		u.host = nil
+		u.err, u.shut = errno, shutBoth
+		u.leave(syscall.ECONNRESET)
+		u.wake(0)
+	}
+}
+
+func (u *unixStream) peerName() (address, syscall.Errno) {
+	if !u.connected {
+		return address{}, syscall.ENOTCONN
+	}
+	return u.met.local, 0
+}
