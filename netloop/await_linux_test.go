@@ -4,8 +4,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // crowd is several watches, of which the reactor has just seen events for all.
@@ -116,12 +114,12 @@ func TestAWaitOfFewIsToldToThePoller(t *testing.T) {
 // another puts another file under the number of one that waits, unknown to the reactor.
 func (c *crowd) another(i int) {
 	a, b := pair(c.l.t)
-	if err := unix.Dup2(a, c.ours[i]); err != nil {
+	if err := sys.Dup2(a, c.ours[i]); err != nil {
 		c.l.t.Fatal(err)
 	}
-	_ = unix.Close(a)
+	_ = sys.Close(a)
 	say(c.l.t, b, []byte("of another"))
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 }
 
 func (c *crowd) trusted(t *testing.T) {

@@ -1,13 +1,16 @@
 package netloop
 
 import (
+	"runtime/debug"
 	"syscall"
 
 	"github.com/goloop/goloop/transports"
 	"golang.org/x/sys/unix"
 )
 
-// Calls are all the system calls of a reactor, so that a test can make each fail.
+// Calls are what a reactor has of a kernel: all its system calls, so that a test can make each fail,
+// the clock, and what the kernel's descriptors have in common. A reactor on the calls of
+// SimulatedCalls touches nothing else.
 type Calls struct {
 	transports.Calls
 	Poll PollCalls
@@ -20,6 +23,13 @@ type Calls struct {
 	WakeOpen  func(t uint64) (readFD, writeFD int, errno syscall.Errno)
 	WakeWrite func(poller, fd int, t uint64) syscall.Errno
 	WakeDrain func(fd int)
+
+	// Clock is CLOCK_MONOTONIC in ns. nil: the host's, see clock.go.
+	Clock func() int64
+	// FreeMemory gives what Go's collector finds back to the host, and does not wait for that.
+	FreeMemory func()
+
+	closes *closeCounter // of those that can run out of the same descriptors
 }
 
 // SystemCalls returns the calls as the kernel has them.
@@ -35,5 +45,9 @@ func SystemCalls() Calls {
 		WakeOpen:  openWakeup,
 		WakeWrite: writeWakeup,
 		WakeDrain: drainWakeup,
+
+		FreeMemory: func() { go debug.FreeOSMemory() },
+
+		closes: &processCloses,
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// A listener that backs off because descriptors ran out goes on when one comes free. The
-// descriptors are the process's, so this is the one thing that reactors share: a
-// count of what was closed, and the wakers to call when it grows.
-var closes closeCounter
+// processCloses is of the reactors on the host's kernel.
+var processCloses closeCounter
 
+// closeCounter has a listener that backs off because descriptors ran out go on when one comes
+// free. The descriptors are the process's, so this is the one thing that its reactors share: a
+// count of what was closed, and the wakers to call when it grows. A simulated kernel is a process
+// of its own, and has its own.
 type closeCounter struct {
 	count   atomic.Uint64
 	waiting atomic.Int32 // the length of reactors

@@ -20,22 +20,22 @@ type endpoint struct {
 // datagrams opens an endpoint over one end of a pair of Unix datagram sockets.
 func (l *loop) datagrams(want interest) endpoint {
 	l.t.Helper()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	ends, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		l.t.Fatal("socketpair: ", err)
 	}
 	for _, fd := range ends {
 		private(l.t, fd)
 	}
-	l.t.Cleanup(func() { _ = unix.Close(ends[1]) })
+	l.t.Cleanup(func() { _ = sys.Close(ends[1]) })
 	return l.datagramsOver(ends[0], ends[1], want)
 }
 
 // private makes a descriptor non-blocking and close-on-exec.
 func private(t testing.TB, fd int) {
 	t.Helper()
-	unix.CloseOnExec(fd)
-	if err := unix.SetNonblock(fd, true); err != nil {
+	sys.CloseOnExec(fd)
+	if err := sys.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -43,15 +43,15 @@ func private(t testing.TB, fd int) {
 // bound makes a UDP socket with a port of its own.
 func bound(t testing.TB) (fd int, name *unix.SockaddrInet4) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	fd, err := sys.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	private(t, fd)
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := sys.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	addr, err := unix.Getsockname(fd)
+	addr, err := sys.Getsockname(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +63,8 @@ func (l *loop) udp(want interest) (e endpoint, peerPort int) {
 	l.t.Helper()
 	fd, name := bound(l.t)
 	peer, peerName := bound(l.t)
-	l.t.Cleanup(func() { _ = unix.Close(peer) })
-	if err := unix.Connect(peer, name); err != nil {
+	l.t.Cleanup(func() { _ = sys.Close(peer) })
+	if err := sys.Connect(peer, name); err != nil {
 		l.t.Fatal(err)
 	}
 	return l.datagramsOver(fd, peer, want), peerName.Port
@@ -152,15 +152,15 @@ func TestDatagramsAreBoundedPerTurn(t *testing.T) {
 func TestLongDatagramsAreNotCutOff(t *testing.T) {
 	for _, arena := range []uint64{minArena, 128 << 10} {
 		t.Run(fmt.Sprint(arena), func(t *testing.T) {
-			l := newLoop(t, sizes{256, arena}, SystemCalls())
+			l := newLoop(t, sizes{256, arena}, kernelCalls())
 			e := l.datagrams(readable)
 			// A longer one than asyncio takes is cut off where asyncio cuts it.
 			for i, size := range []int{1, 1000, 60_000, 150_000, PacketMax, PacketMax + 9} {
-				if err := unix.SetsockoptInt(e.peer, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20); err != nil {
+				if err := sys.SetsockoptInt(e.peer, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20); err != nil {
 					t.Fatal(err)
 				}
 				message := bytes.Repeat([]byte{byte('a' + i)}, size)
-				if n, err := unix.Write(e.peer, message); err == unix.EMSGSIZE && size >= PacketMax {
+				if n, err := sys.Write(e.peer, message); err == unix.EMSGSIZE && size >= PacketMax {
 					continue // this system's limit is lower
 				} else if n != size || err != nil {
 					t.Fatal(n, err)
@@ -186,7 +186,7 @@ func TestLongDatagramsAreNotCutOff(t *testing.T) {
 
 // A socket that fills the arena in each turn does not stand first in each turn.
 func TestAFloodLeavesRoomForOthers(t *testing.T) {
-	l := newLoop(t, sizes{256, minArena}, SystemCalls())
+	l := newLoop(t, sizes{256, minArena}, kernelCalls())
 	e := l.datagrams(readable)
 	other := l.stream(0)
 	flood := make([]byte, 2*minArena)
@@ -211,7 +211,7 @@ func TestAFloodLeavesRoomForOthers(t *testing.T) {
 
 // Who found no room comes first in the next turn.
 func TestFloodsTakeTurns(t *testing.T) {
-	l := newLoop(t, sizes{256, minArena}, SystemCalls())
+	l := newLoop(t, sizes{256, minArena}, kernelCalls())
 	flood := make([]byte, 2*minArena)
 	var floods [3]endpoint
 	for i := range floods {
@@ -220,7 +220,7 @@ func TestFloodsTakeTurns(t *testing.T) {
 	heard := map[uint32]int{}
 	for range 3 * len(floods) {
 		for _, e := range floods {
-			if _, err := unix.Write(e.peer, flood); err != nil && err != unix.EAGAIN && err != unix.ENOBUFS {
+			if _, err := sys.Write(e.peer, flood); err != nil && err != unix.EAGAIN && err != unix.ENOBUFS {
 				t.Fatal(err)
 			}
 		}
@@ -237,7 +237,7 @@ func TestFloodsTakeTurns(t *testing.T) {
 }
 
 func TestDatagramsWaitForRoomInTheQueue(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	e := l.datagrams(readable)
 	for i := range 9 {
 		say(t, e.peer, []byte{byte(i)})
@@ -260,7 +260,7 @@ func TestDatagramsWaitForRoomInTheQueue(t *testing.T) {
 // of the loop with which they do.
 func receiveWays() map[string]uint32 {
 	ways := map[string]uint32{"recvfrom": NoRing}
-	if SystemCalls().RecvMany != nil {
+	if kernelCalls().RecvMany != nil {
 		ways["recvmmsg"] = 0
 	}
 	return ways
@@ -292,8 +292,8 @@ func TestDatagramToNobody(t *testing.T) {
 	l := usualLoop(t)
 	e, _ := l.udp(readable)
 	gone, name := bound(t)
-	_ = unix.Close(gone)
-	if err := unix.Connect(e.fd, name); err != nil {
+	_ = sys.Close(gone)
+	if err := sys.Connect(e.fd, name); err != nil {
 		t.Fatal(err)
 	}
 	say(t, e.fd, []byte("x"))
@@ -351,7 +351,7 @@ func TestRoomForDatagramsIsTold(t *testing.T) {
 	// Full: silence until the peer reads.
 	n := 0
 	for {
-		if _, err := unix.Write(e.fd, []byte("x")); err == unix.EAGAIN {
+		if _, err := sys.Write(e.fd, []byte("x")); err == unix.EAGAIN {
 			break
 		} else if err != nil {
 			t.Fatal(err)
@@ -367,7 +367,7 @@ func TestRoomForDatagramsIsTold(t *testing.T) {
 
 // What is not wanted any more is not reported, though the poller has told of it.
 func TestWantIsLookedAtWhenItIsServed(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	first, _ := l.udp(readable)
 	for range minCompletions {
 		say(t, first.peer, []byte("x"))
@@ -437,7 +437,7 @@ func TestAWatchDoesNotTakeAnEndpointsPlace(t *testing.T) {
 
 func datagramStep(tb testing.TB, l *loop, e endpoint, message []byte) {
 	for range 3 {
-		if n, err := unix.Write(e.peer, message); n != len(message) || err != nil {
+		if n, err := sys.Write(e.peer, message); n != len(message) || err != nil {
 			tb.Fatal(n, err)
 		}
 	}

@@ -45,4 +45,10 @@
 // A reactor is used by one thread at a time and has no lock; only Wake may be
 // called by any. There is no state outside of a reactor but a count of closed
 // descriptors (closes.go), so any number of them may run side by side.
+//
+// # Kernels
+//
+// A reactor reaches its kernel by its Calls alone, the clock included: the host's
+// (SystemCalls), one that fails where a test says so, or a simulated one in the same
+// process (SimulatedCalls, package simulated).
 package netloop

@@ -124,8 +124,8 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 		if _, _, err := l.r.WatchOpen(int32(a), 1, 0); ErrnoOf(err) != errno {
 			t.Errorf("open: %v", err)
 		}
-		_ = unix.Close(a)
-		_ = unix.Close(b)
+		_ = sys.Close(a)
+		_ = sys.Close(b)
 	}
 }
 
@@ -138,10 +138,10 @@ func TestBusyPipeIsEnlarged(t *testing.T) {
 			f.fail("setpipe", errno)
 			l := newLoop(t, usual, f.calls)
 			var ends [2]int
-			if err := unix.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+			if err := sys.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = unix.Close(ends[0]) })
+			t.Cleanup(func() { _ = sys.Close(ends[0]) })
 			before, _ := f.calls.PipeSize(ends[0])
 			w := l.open(ends[1], OpenWatchEnd)
 			const size = 4 << 20
@@ -335,7 +335,7 @@ func TestAddAndModifyStandInForEachOther(t *testing.T) {
 	say(t, b, []byte("x"))
 	l.ready(w, readable)
 	// And the other way round.
-	if err := unix.EpollCtl(l.r.poller.epfd, unix.EPOLL_CTL_DEL, a, nil); err != nil {
+	if err := sys.EpollCtl(l.r.poller.epfd, unix.EPOLL_CTL_DEL, a, nil); err != nil {
 		t.Fatal(err)
 	}
 	l.ready(w, 0)

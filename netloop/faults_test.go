@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/goloop/goloop/transports"
-	"golang.org/x/sys/unix"
 )
 
 // faults are the kernel's calls with errors in between: each call looks for an
@@ -53,8 +52,8 @@ func (f *faults) take(name string) syscall.Errno {
 }
 
 func newFaults() *faults {
-	f := &faults{calls: SystemCalls(), next: map[string][]syscall.Errno{}, made: map[string]int{}}
-	c, real := &f.calls, SystemCalls()
+	f := &faults{calls: kernelCalls(), next: map[string][]syscall.Errno{}, made: map[string]int{}}
+	c, real := &f.calls, kernelCalls()
 	moving := func(name string, call func(int, uintptr, uintptr) (int, syscall.Errno)) func(int, uintptr, uintptr) (int, syscall.Errno) {
 		return func(fd int, a, b uintptr) (int, syscall.Errno) {
 			if e := f.take(name); e != 0 {
@@ -244,11 +243,11 @@ func TestPipeErrors(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, usual, f.calls)
 	var ends [2]int
-	if err := unix.Pipe(ends[:]); err != nil {
+	if err := sys.Pipe(ends[:]); err != nil {
 		t.Fatal(err)
 	}
 	for _, fd := range ends {
-		if err := unix.SetNonblock(fd, true); err != nil {
+		if err := sys.SetNonblock(fd, true); err != nil {
 			t.Fatal(err)
 		}
 	}

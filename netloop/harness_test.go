@@ -3,7 +3,6 @@ package netloop
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"testing"
 	"unsafe"
 
@@ -81,23 +80,16 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	return l
 }
 
-func usualLoop(t testing.TB) *loop { return newLoop(t, usual, SystemCalls()) }
+func usualLoop(t testing.TB) *loop { return newLoop(t, usual, kernelCalls()) }
 
 // checkDescriptors fails a test that leaves descriptors open.
 func checkDescriptors(t testing.TB) {
 	if closesLate {
 		return
 	}
-	count := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			return 0 // no such directory here: nothing to compare
-		}
-		return len(entries)
-	}
-	before := count()
+	before := on.descriptors()
 	t.Cleanup(func() {
-		if after := count(); after != before && !t.Failed() {
+		if after := on.descriptors(); after != before && !t.Failed() {
 			t.Errorf("%d descriptors were open before the test, %d are after it", before, after)
 		}
 	})
@@ -246,13 +238,13 @@ const openPaused = 1 << 31
 // pair makes connected sockets; both are non-blocking.
 func pair(t testing.TB) (a, b int) {
 	t.Helper()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	ends, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal("socketpair: ", err)
 	}
 	for _, fd := range ends {
-		unix.CloseOnExec(fd)
-		if err := unix.SetNonblock(fd, true); err != nil {
+		sys.CloseOnExec(fd)
+		if err := sys.SetNonblock(fd, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -265,7 +257,7 @@ func (l *loop) stream(flags uint32) stream {
 	a, b := pair(l.t)
 	s := l.open(a, flags)
 	s.peer = b
-	l.t.Cleanup(func() { _ = unix.Close(b) })
+	l.t.Cleanup(func() { _ = sys.Close(b) })
 	return s
 }
 
@@ -299,7 +291,7 @@ func (l *loop) close(s stream) {
 // say writes to the peer's descriptor all of b.
 func say(t testing.TB, fd int, b []byte) {
 	t.Helper()
-	if n, err := unix.Write(fd, b); n != len(b) || err != nil {
+	if n, err := sys.Write(fd, b); n != len(b) || err != nil {
 		t.Fatalf("write to the peer: %d, %v", n, err)
 	}
 }
@@ -310,7 +302,7 @@ func hear(t testing.TB, fd int) []byte {
 	var all []byte
 	buf := make([]byte, 1<<16)
 	for {
-		n, err := unix.Read(fd, buf)
+		n, err := sys.Read(fd, buf)
 		if err == unix.EAGAIN || n == 0 {
 			return all
 		}
@@ -364,7 +356,7 @@ func (l *loop) events() int {
 func small(t testing.TB, fd int) {
 	t.Helper()
 	for _, option := range []int{unix.SO_SNDBUF, unix.SO_RCVBUF} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1); err != nil {
+		if err := sys.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,8 +23,8 @@ func (l *loop) owned() (stream, *int32) {
 	}
 	l.t.Cleanup(func() {
 		_ = l.r.StreamClose(id, gen, 0)
-		_ = unix.Close(a)
-		_ = unix.Close(b)
+		_ = sys.Close(a)
+		_ = sys.Close(b)
 	})
 	return stream{id: id, gen: gen, fd: int32(a), peer: b, io: io}, word
 }
@@ -112,7 +112,7 @@ func TestAWatchOfANumberThatWasUsedAgain(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
 	s := l.open(a, 0)
-	_ = unix.Close(a)
+	_ = sys.Close(a)
 	c, d := pair(t)
 	if c != a {
 		t.Fatalf("the kernel gave %d, not %d", c, a)
@@ -130,7 +130,7 @@ func TestAWatchOfANumberThatWasUsedAgain(t *testing.T) {
 		t.Error(err)
 	}
 	for _, fd := range []int{b, c, d} {
-		_ = unix.Close(fd)
+		_ = sys.Close(fd)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	l := usualLoop(t)
 	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0]))
 	a, b, err := func() (int, int, error) {
-		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
+		ends, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
 		return ends[0], ends[1], err
 	}()
 	if err != nil {
@@ -158,18 +158,18 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	if left := hear(t, a); string(left) != "the new owner's" {
 		t.Errorf("left to read: %q", left)
 	}
-	_ = unix.Close(a)
-	_ = unix.Close(b)
+	_ = sys.Close(a)
+	_ = sys.Close(b)
 
-	listening, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	listening, err := sys.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := &unix.SockaddrUnix{Name: t.TempDir() + "/s"}
-	if err := unix.Bind(listening, address); err != nil {
+	if err := sys.Bind(listening, address); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Listen(listening, 5); err != nil {
+	if err := sys.Listen(listening, 5); err != nil {
 		t.Fatal(err)
 	}
 	*word = int32(listening)
@@ -178,22 +178,22 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	*word = -1
-	client, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	client, err := sys.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Connect(client, address); err != nil {
+	if err := sys.Connect(client, address); err != nil {
 		t.Fatal(err)
 	}
 	expectKinds(t, l.turn(0), CmpAcceptError) // and nothing was accepted
-	if fd, _, err := unix.Accept(listening); err != nil {
+	if fd, _, err := sys.Accept(listening); err != nil {
 		t.Errorf("the connection is not the new owner's: %v", err)
 	} else {
-		_ = unix.Close(fd)
+		_ = sys.Close(fd)
 	}
 	if err := l.r.ListenerClose(id, gen, 0); err != nil {
 		t.Error(err)
 	}
-	_ = unix.Close(client)
-	_ = unix.Close(listening)
+	_ = sys.Close(client)
+	_ = sys.Close(listening)
 }

@@ -17,21 +17,21 @@ func (l *loop) listen(backlog int32) listening { return l.listenWith(backlog, 0)
 
 func (l *loop) listenWith(backlog int32, flags uint32) listening {
 	l.t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	fd, err := sys.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	unix.CloseOnExec(fd)
-	if err = unix.SetNonblock(fd, true); err != nil {
+	sys.CloseOnExec(fd)
+	if err = sys.SetNonblock(fd, true); err != nil {
 		l.t.Fatal(err)
 	}
-	if err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err = sys.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		l.t.Fatal(err)
 	}
-	if err = unix.Listen(fd, 128); err != nil {
+	if err = sys.Listen(fd, 128); err != nil {
 		l.t.Fatal(err)
 	}
-	addr, err := unix.Getsockname(fd)
+	addr, err := sys.Getsockname(fd)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -53,12 +53,12 @@ func (l *loop) listenWith(backlog int32, flags uint32) listening {
 func (ln listening) dial(t testing.TB, n int) {
 	t.Helper()
 	for range n {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		fd, err := sys.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = unix.Close(fd) })
-		if err := unix.Connect(fd, ln.addr); err != nil {
+		t.Cleanup(func() { _ = sys.Close(fd) })
+		if err := sys.Connect(fd, ln.addr); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,7 +71,7 @@ func accepted(t testing.TB, all []done) int {
 	for _, d := range all {
 		if d.Kind == CmpAccept {
 			n++
-			if err := unix.Close(int(d.Res)); err != nil {
+			if err := sys.Close(int(d.Res)); err != nil {
 				t.Error("close: ", err)
 			}
 		}
@@ -85,15 +85,15 @@ func TestAcceptGivesDescriptorAndAddresses(t *testing.T) {
 	ln.dial(t, 1)
 	d, _ := l.until(CmpAccept)
 	fd := int(d.Res)
-	defer unix.Close(fd)
+	defer sys.Close(fd)
 	if d.ID != ln.id || d.Gen != ln.gen {
 		t.Errorf("%+v", d)
 	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	flags, err := sys.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_NONBLOCK == 0 {
 		t.Errorf("flags %x, %v: not non-blocking", flags, err)
 	}
-	flags, err = unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	flags, err = sys.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	if err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("flags %x, %v: not close-on-exec", flags, err)
 	}
@@ -111,7 +111,7 @@ func TestAcceptedConnectionsGetNoDelay(t *testing.T) {
 		ln := l.listenWith(100, uint32(flags))
 		ln.dial(t, 1)
 		d, all := l.until(CmpAccept)
-		got, err := unix.GetsockoptInt(int(d.Res), unix.IPPROTO_TCP, unix.TCP_NODELAY)
+		got, err := sys.GetsockoptInt(int(d.Res), unix.IPPROTO_TCP, unix.TCP_NODELAY)
 		if err != nil || got != want || d.Arg != 0 {
 			t.Errorf("flags %d: TCP_NODELAY is %d, %v; reported %+v", flags, got, err, d)
 		}
@@ -221,7 +221,7 @@ func TestListenersShareTheTimeOfATurn(t *testing.T) {
 }
 
 func TestAcceptsBeyondTheRoomAreKept(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	ln := l.listen(100)
 	ln.dial(t, 60)
 	for total := 0; total < 60; {
@@ -316,7 +316,7 @@ func TestDelayEndsWhenADescriptorIsClosed(t *testing.T) {
 		if l.sh.Now >= until+900_000_000 {
 			t.Error("the delay was slept through")
 		}
-		if l.sh.NextDeadline != DeadlineNone || closes.waiting.Load() != 0 {
+		if l.sh.NextDeadline != DeadlineNone || l.r.calls.closes.waiting.Load() != 0 {
 			t.Error("the reactor still waits for descriptors")
 		}
 	}

@@ -121,7 +121,7 @@ func (r *Reactor) putAcceptError(t token, errno syscall.Errno, goesOn int64) {
 // backOff enters a listener into the list of those that back off.
 func (r *Reactor) backOff(t token, l *transports.Listener) {
 	if len(r.backingOff) == 0 {
-		seen := closes.enter(r)
+		seen := r.calls.closes.enter(r)
 		if !l.Early() {
 			// What has just ended here has yet to be closed.
 			past := r.shared.Metrics.Turns - r.closedAt
@@ -138,7 +138,7 @@ const earlyTries = 3
 // tryEarly lets the listeners that back off go on where a descriptor has come free.
 func (r *Reactor) tryEarly() {
 	now := r.clock.now()
-	if n := closes.count.Load(); n != r.closesSeen {
+	if n := r.calls.closes.count.Load(); n != r.closesSeen {
 		r.closesSeen, r.earlyTries = n, earlyTries
 		for _, t := range r.backingOff {
 			if s := r.registry.find(t.id(), t.gen()); s != nil {
@@ -180,7 +180,7 @@ func (r *Reactor) resume(now int64, early bool) {
 	}
 	r.backingOff = left
 	if len(left) == 0 {
-		closes.leave(r)
+		r.calls.closes.leave(r)
 	}
 }
 

@@ -11,16 +11,16 @@ import (
 // lose closes a number, as other code of the process may, and lets it name something else.
 func lose(t *testing.T, fd int) {
 	t.Helper()
-	other, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	other, err := sys.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Dup3(other, fd, unix.O_CLOEXEC); err != nil {
+	if err := sys.Dup3(other, fd, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
-	_ = unix.Close(other)
+	_ = sys.Close(other)
 	t.Cleanup(func() {
-		if err := unix.Close(fd); err != nil {
+		if err := sys.Close(fd); err != nil {
 			t.Errorf("descriptor %d was closed though somebody else's", fd)
 		}
 	})
@@ -29,7 +29,7 @@ func lose(t *testing.T, fd int) {
 // reactorAlone makes a reactor that no test harness closes.
 func reactorAlone(t *testing.T, l *loop) *Reactor {
 	t.Helper()
-	r, err := New(l.sh)
+	r, err := NewWithCalls(l.sh, kernelCalls())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func left(r *Reactor, fds ...int) {
 		fds = append(fds, r.poller.timerfd)
 	}
 	for _, fd := range fds {
-		_ = unix.Close(fd)
+		_ = sys.Close(fd)
 	}
 }
 
@@ -83,14 +83,14 @@ func TestCloseLeavesDescriptorsOfOthersAlone(t *testing.T) {
 		for from, to := range map[int]int{
 			other.poller.epfd: r.poller.epfd, other.wakeup.readFD: r.wakeup.readFD,
 		} {
-			if err := unix.Dup3(from, to, unix.O_CLOEXEC); err != nil {
+			if err := sys.Dup3(from, to, unix.O_CLOEXEC); err != nil {
 				t.Fatal(err)
 			}
 		}
 		ours := []int{r.poller.epfd, r.wakeup.readFD}
 		r.Close()
 		for _, fd := range ours {
-			if err := unix.Close(fd); err != nil {
+			if err := sys.Close(fd); err != nil {
 				t.Errorf("descriptor %d was closed though another reactor's", fd)
 			}
 		}
@@ -102,17 +102,17 @@ func TestCloseLeavesDescriptorsOfOthersAlone(t *testing.T) {
 // stranger puts another eventfd under a number; said tells what was written to it.
 func stranger(t *testing.T, fd int) (said func() uint64) {
 	t.Helper()
-	other, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	other, err := sys.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Dup3(other, fd, unix.O_CLOEXEC); err != nil {
+	if err := sys.Dup3(other, fd, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = unix.Close(other), unix.Close(fd) })
+	t.Cleanup(func() { _, _ = sys.Close(other), sys.Close(fd) })
 	return func() uint64 {
 		count := make([]byte, 8)
-		if _, err := unix.Read(other, count); err == unix.EAGAIN {
+		if _, err := sys.Read(other, count); err == unix.EAGAIN {
 			return 0
 		}
 		return 1
@@ -152,18 +152,18 @@ func TestAWakeWritesNothingIntoWhatHasTheNumberNow(t *testing.T) {
 func TestAnotherPollerUnderTheNumberIsNoticed(t *testing.T) {
 	for _, begins := range []bool{true, false} {
 		r := reactorAlone(t, usualLoop(t))
-		other, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		other, err := sys.EpollCreate1(unix.EPOLL_CLOEXEC)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a, b := pair(t)
 		say(t, b, []byte("x"))
 		event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: 77, Pad: 77}
-		if err := unix.EpollCtl(other, unix.EPOLL_CTL_ADD, a, &event); err != nil {
+		if err := sys.EpollCtl(other, unix.EPOLL_CTL_ADD, a, &event); err != nil {
 			t.Fatal(err)
 		}
 		ours, wakeup := r.poller.epfd, r.wakeup.readFD
-		if err := unix.Dup3(other, ours, unix.O_CLOEXEC); err != nil {
+		if err := sys.Dup3(other, ours, unix.O_CLOEXEC); err != nil {
 			t.Fatal(err)
 		}
 		if begins {
@@ -175,11 +175,11 @@ func TestAnotherPollerUnderTheNumberIsNoticed(t *testing.T) {
 			t.Errorf("the turn said %v", err)
 		}
 		r.Close()
-		if err := unix.EpollCtl(other, unix.EPOLL_CTL_MOD, a, &event); err != nil {
+		if err := sys.EpollCtl(other, unix.EPOLL_CTL_MOD, a, &event); err != nil {
 			t.Errorf("the registration is gone: %v", err)
 		}
 		left(r, ours, wakeup, other)
-		_, _ = unix.Close(a), unix.Close(b)
+		_, _ = sys.Close(a), sys.Close(b)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestAWaitThatIsForbiddenLaterIsTimedOtherwise(t *testing.T) {
 			t.Error(err)
 		}
 		f.fail("timerfd", unix.EMFILE)
-		_ = unix.Close(l.r.poller.timerfd)
+		_ = sys.Close(l.r.poller.timerfd)
 		l.r.poller.timerfd = -1
 		f.fail("pwait2", errno)
 		if _, err := l.r.Turn(1000); ErrnoOf(err) != errno {

@@ -1,7 +1,6 @@
 package netloop
 
 import (
-	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 
@@ -34,7 +33,7 @@ type Reactor struct {
 	accepting accepting
 
 	backingOff     []token // listeners
-	closesSeen     uint64  // of closes.count, while a listener backs off
+	closesSeen     uint64  // of calls.closes.count, while a listener backs off
 	closedAt       uint64  // the turn before which a registration last ended
 	earlyTries     int     // turns in which they are tried before their time
 	listenerErrors []token // listeners that could not go on
@@ -46,8 +45,6 @@ type Reactor struct {
 	due   [256]uint32 // timers on their way into the completions
 	fired int         // of the last turn
 	armed int64       // the earliest deadline that was armed since
-
-	freeMemory func() // gives what the collector finds back to the system
 
 	ignored uint64 // submissions that made no sense
 	stale   uint64 // events of registrations that are gone
@@ -64,9 +61,9 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 		shared.CmpCap < minCompletions || shared.ArenaCap < minArena {
 		return nil, failed("reactor_new", syscall.EINVAL)
 	}
-	r := &Reactor{shared: shared, calls: calls, freeMemory: debug.FreeOSMemory}
+	r := &Reactor{shared: shared, calls: calls}
 	var err error
-	if r.clock, err = newClock(); err != nil {
+	if r.clock, err = newClock(calls.Clock); err != nil {
 		return nil, err
 	}
 	if err = r.poller.open(&r.calls.Poll); err != nil {
@@ -96,7 +93,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 // Close gives the reactor's own descriptors back. Those that were registered are
 // left alone.
 func (r *Reactor) Close() {
-	closes.leave(r)
+	r.calls.closes.leave(r)
 	r.wakeup.shut()
 	r.shared.WakeFD, r.shared.PollFD = -1, -1
 	r.closeFDs()
@@ -204,7 +201,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.out.limit = whole
 	r.expire()
 	if r.wheel.Emptied() {
-		go r.freeMemory()
+		r.calls.FreeMemory()
 	}
 
 	sh.NextDeadline = r.nextDeadline()

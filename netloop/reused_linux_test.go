@@ -13,12 +13,12 @@ func (l *loop) reused() (old stream, peer int) {
 	l.t.Helper()
 	old, word := l.owned()
 	*word = -1
-	_ = unix.Close(int(old.fd))
+	_ = sys.Close(int(old.fd))
 	a, b := pair(l.t)
 	if int32(a) != old.fd {
 		l.t.Fatalf("the kernel gave %d, not %d", a, old.fd)
 	}
-	l.t.Cleanup(func() { _ = unix.Close(b) }) // a is closed by owned, under its number
+	l.t.Cleanup(func() { _ = sys.Close(b) }) // a is closed by owned, under its number
 	return old, b
 }
 
@@ -63,13 +63,13 @@ func TestAWatchThatOutlivesItsDescriptorLeavesTheRingAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = unix.Close(a)
+	_ = sys.Close(a)
 	for _, s := range streams {
 		l.write(s, inC(t, []byte("x")))
 	}
 	l.turn(0)
 	if l.r.batch.state != ringOpen {
-		_, _ = l.r.WatchClose(id, gen), unix.Close(b)
+		_, _ = l.r.WatchClose(id, gen), sys.Close(b)
 		t.Skip("the kernel has no ring for us")
 	}
 	if l.r.ring.number() != a {
@@ -79,9 +79,9 @@ func TestAWatchThatOutlivesItsDescriptorLeavesTheRingAlone(t *testing.T) {
 		t.Error(err)
 	}
 	l.r.Close()
-	if _, err := unix.FcntlInt(uintptr(a), unix.F_GETFD, 0); err != syscall.EBADF {
+	if _, err := sys.FcntlInt(uintptr(a), unix.F_GETFD, 0); err != syscall.EBADF {
 		t.Error("the ring was left open")
-		_ = unix.Close(a)
+		_ = sys.Close(a)
 	}
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 }

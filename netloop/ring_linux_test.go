@@ -76,7 +76,7 @@ func TestBatchesCarryWhatCallsWould(t *testing.T) {
 	needsRing(t)
 	for _, size := range []sizes{usual, {minCompletions, minArena}, {64, 16 << 10}} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			l := newLoop(t, size, SystemCalls())
+			l := newLoop(t, size, kernelCalls())
 			streams := manyStreams(l, 300)
 			rng := rand.New(rand.NewPCG(5, 6))
 			for range 20 {
@@ -177,7 +177,7 @@ func TestPiecesThatLeaveInPart(t *testing.T) {
 	for i := range streams {
 		a, b := pair(t)
 		small(t, a)
-		t.Cleanup(func() { _ = unix.Close(b) })
+		t.Cleanup(func() { _ = sys.Close(b) })
 		streams[i] = l.open(a, 0)
 		streams[i].peer = b
 	}
@@ -225,7 +225,7 @@ func TestProgressIsToldBeforeAnEnd(t *testing.T) {
 	needsRing(t)
 	// Half of the queue is for reports: they are of the streams that wrote first, and
 	// those that the poller tells of first are others.
-	l := newLoop(t, sizes{10 * ringLeast, 1 << 16}, SystemCalls())
+	l := newLoop(t, sizes{10 * ringLeast, 1 << 16}, kernelCalls())
 	streams := manyStreams(l, 15*ringLeast)
 	exchange(t, l, streams, func(int) int { return 5 })
 	batches := l.r.Facts().Batches
@@ -233,7 +233,7 @@ func TestProgressIsToldBeforeAnEnd(t *testing.T) {
 		l.write(s, inC(t, []byte("more")))
 	}
 	for _, s := range streams {
-		if err := unix.Shutdown(s.peer, unix.SHUT_WR); err != nil {
+		if err := sys.Shutdown(s.peer, unix.SHUT_WR); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -260,7 +260,7 @@ func TestProgressIsToldBeforeAnEnd(t *testing.T) {
 // A stream that is paused while it waits for its turn keeps what has come.
 func TestAPauseBeforeTheTurn(t *testing.T) {
 	needsRing(t)
-	l := newLoop(t, sizes{ringLeast * stepRoom, 1 << 16}, SystemCalls())
+	l := newLoop(t, sizes{ringLeast * stepRoom, 1 << 16}, kernelCalls())
 	streams := manyStreams(l, 8*ringLeast)
 	exchange(t, l, streams, func(int) int { return 5 })
 	for _, s := range streams {
@@ -301,7 +301,7 @@ func TestBatchOfShortSends(t *testing.T) {
 	for i := range streams {
 		a, b := pair(t)
 		small(t, a)
-		t.Cleanup(func() { _ = unix.Close(b) })
+		t.Cleanup(func() { _ = sys.Close(b) })
 		streams[i] = l.open(a, 0)
 		streams[i].peer = b
 		first := bytes.Repeat([]byte{byte(i), 1, 2, 3, 4}, ringSendMax/5)
@@ -359,7 +359,7 @@ func TestEndsAndErrorsInABatch(t *testing.T) {
 	ends := func(i int) bool { return i%3 == 0 }
 	for i, s := range streams {
 		if ends(i) {
-			if err := unix.Shutdown(s.peer, unix.SHUT_RDWR); err != nil {
+			if err := sys.Shutdown(s.peer, unix.SHUT_RDWR); err != nil {
 				t.Fatal(err)
 			}
 		} else {
@@ -399,7 +399,7 @@ func TestEndsInABatch(t *testing.T) {
 	exchange(t, l, streams, func(int) int { return 5 })
 	batches := l.r.Facts().Batches
 	for _, s := range streams {
-		if err := unix.Shutdown(s.peer, unix.SHUT_WR); err != nil {
+		if err := sys.Shutdown(s.peer, unix.SHUT_WR); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -420,10 +420,10 @@ func TestPipesInABatch(t *testing.T) {
 	l := usualLoop(t)
 	for i := range 6 {
 		var ends [2]int
-		if err := unix.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		if err := sys.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = unix.Close(ends[0]) })
+		t.Cleanup(func() { _ = sys.Close(ends[0]) })
 		s := l.open(ends[1], OpenWatchEnd)
 		s.peer = ends[0]
 		piece := bytes.Repeat([]byte{byte(i)}, 10)
@@ -452,10 +452,10 @@ func TestAShutdownFollowsTheBatch(t *testing.T) {
 	l.turn(0)
 	for _, s := range streams {
 		buf := make([]byte, 10)
-		if n, err := unix.Read(s.peer, buf); n != 4 || err != nil {
+		if n, err := sys.Read(s.peer, buf); n != 4 || err != nil {
 			t.Fatal(n, err)
 		}
-		if n, err := unix.Read(s.peer, buf); n != 0 || err != nil {
+		if n, err := sys.Read(s.peer, buf); n != 0 || err != nil {
 			t.Errorf("after the last bytes: %d, %v", n, err)
 		}
 	}
@@ -477,7 +477,7 @@ func (f *ringFaults) take(name string) error {
 }
 
 func (f *ringFaults) calls() Calls {
-	calls, real := SystemCalls(), systemRingCalls()
+	calls, real := kernelCalls(), systemRingCalls()
 	f.asked = map[string]int{}
 	errno := func(err error) syscall.Errno {
 		if err == nil {
@@ -586,7 +586,7 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 // batchStep is an echo of each stream, as C drives it: what came is sent by the next turn.
 func batchStep(tb testing.TB, l *loop, streams []stream, message, back []byte) {
 	for _, s := range streams {
-		if n, err := unix.Write(s.peer, message); n != len(message) || err != nil {
+		if n, err := sys.Write(s.peer, message); n != len(message) || err != nil {
 			tb.Fatal(n, err)
 		}
 	}
@@ -598,7 +598,7 @@ func batchStep(tb testing.TB, l *loop, streams []stream, message, back []byte) {
 	}
 	l.r.Flush()
 	for _, s := range streams {
-		if n, err := unix.Read(s.peer, back); n != len(message) || err != nil {
+		if n, err := sys.Read(s.peer, back); n != len(message) || err != nil {
 			tb.Fatal(n, err)
 		}
 	}

@@ -93,7 +93,7 @@ func TestMoreLargeStreamsThanBuffers(t *testing.T) {
 }
 
 func TestWritesOfOneTurnGoInOneCall(t *testing.T) {
-	calls := SystemCalls()
+	calls := kernelCalls()
 	l := newLoop(t, usual, calls)
 	s := l.stream(0)
 	var want []byte
@@ -136,7 +136,7 @@ func TestMorePiecesThanOneCallTakes(t *testing.T) {
 // A transfer through buffers of the least size, with a reader that stops and goes,
 // arrives whole, and every byte is reported once.
 func TestLongTransferThroughSmallBuffers(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	a, b := pair(t)
 	small(t, a)
 	small(t, b)
@@ -194,7 +194,7 @@ func TestLongTransferThroughSmallBuffers(t *testing.T) {
 func TestEndOfStreamAndHalfClose(t *testing.T) {
 	l := usualLoop(t)
 	s := l.stream(0)
-	if err := unix.Shutdown(s.peer, unix.SHUT_WR); err != nil {
+	if err := sys.Shutdown(s.peer, unix.SHUT_WR); err != nil {
 		t.Fatal(err)
 	}
 	d, _ := l.until(CmpEOF)
@@ -212,7 +212,7 @@ func TestEndOfStreamAndHalfClose(t *testing.T) {
 	if got := hear(t, s.peer); string(got) != "last words" {
 		t.Errorf("the peer heard %q", got)
 	}
-	if n, err := unix.Read(s.peer, make([]byte, 1)); n != 0 || err != nil {
+	if n, err := sys.Read(s.peer, make([]byte, 1)); n != 0 || err != nil {
 		t.Errorf("the peer reads %d, %v instead of the end", n, err)
 	}
 	// Both directions are shut: the kernel reports a hang-up that can't be masked.
@@ -240,7 +240,7 @@ func TestShutdownWaitsForTheQueue(t *testing.T) {
 		heard += len(hear(t, s.peer))
 	}
 	heard += len(hear(t, s.peer))
-	if n, err := unix.Read(s.peer, make([]byte, 1)); n != 0 || err != nil {
+	if n, err := sys.Read(s.peer, make([]byte, 1)); n != 0 || err != nil {
 		t.Errorf("the peer reads %d, %v instead of the end", n, err)
 	}
 	if heard != len(data) {
@@ -252,11 +252,11 @@ func TestPausedStreamIsSilentEvenWhenThePeerIsGone(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
 	s := l.open(a, openPaused)
-	if _, err := unix.Write(b, []byte("early")); err != nil {
+	if _, err := sys.Write(b, []byte("early")); err != nil {
 		t.Fatal(err)
 	}
 	l.quiet()
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 	l.quiet()
 	if n := l.events(); n != 0 {
 		t.Errorf("%d events of a paused stream", n)
@@ -296,7 +296,7 @@ func TestProgressBeforeEnd(t *testing.T) {
 	s := l.open(a, 0)
 	l.writeQuietly(s, inC(t, []byte("xyz")))
 	l.r.Flush()
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 	var kinds []CompletionKind
 	for len(kinds) < 2 {
 		for _, d := range l.turn(-1) {
@@ -312,7 +312,7 @@ func TestWriteErrorDropsTheQueue(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
 	s := l.open(a, openPaused)
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 	l.write(s, inC(t, []byte("abc")))
 	d, _ := l.until(CmpWriteError)
 	if d.ID != s.id || syscall.Errno(d.Res) != syscall.EPIPE || d.Arg != 0 {
@@ -333,7 +333,7 @@ func TestPartBeforeWriteErrorIsReportedWithIt(t *testing.T) {
 	l.writeQuietly(s, memory(t, 500_000))
 	l.r.Flush()
 	sent := l.r.registry.find(s.id, s.gen).stream.Progress()
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 	_, all := l.until(CmpWriteError)
 	total := int64(0)
 	for _, d := range all {
@@ -372,7 +372,7 @@ func TestFlushStreamErrorComesWithTheNextTurn(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
 	s := l.open(a, openPaused)
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 	l.write(s, inC(t, []byte("12345")))
 	if err := l.r.FlushStream(s.id, s.gen); s.io.Sent != 0 || err != nil {
 		t.Errorf("FlushStream sent %d: %v", s.io.Sent, err)
@@ -427,7 +427,7 @@ func TestProgressOfABlockedStreamIsReportedAtOnce(t *testing.T) {
 	for total < n {
 		hear(t, s.peer)
 		if total > n/2 {
-			_ = unix.Shutdown(s.peer, unix.SHUT_WR)
+			_ = sys.Shutdown(s.peer, unix.SHUT_WR)
 		}
 		all := l.turn(-1)
 		if len(all) == 0 || all[0].Kind != CmpWrote {
@@ -448,17 +448,17 @@ func TestProgressOfABlockedStreamIsReportedAtOnce(t *testing.T) {
 func TestFullPipeWithoutReader(t *testing.T) {
 	l := usualLoop(t)
 	var ends [2]int
-	if err := unix.Pipe(ends[:]); err != nil {
+	if err := sys.Pipe(ends[:]); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetNonblock(ends[1], true); err != nil {
+	if err := sys.SetNonblock(ends[1], true); err != nil {
 		t.Fatal(err)
 	}
 	w := l.open(ends[1], openPaused)
 	l.write(w, memory(t, 1<<20))
 	l.until(CmpWrote)
 	l.quiet()
-	_ = unix.Close(ends[0])
+	_ = sys.Close(ends[0])
 	if d, _ := l.until(CmpWriteError); syscall.Errno(d.Res) != syscall.EPIPE {
 		t.Errorf("%+v", d)
 	}
@@ -483,7 +483,7 @@ func TestClosedStreamLeavesNoReport(t *testing.T) {
 }
 
 func TestNothingOfAClosedStreamIsDelivered(t *testing.T) {
-	calls := SystemCalls()
+	calls := kernelCalls()
 	l := newLoop(t, sizes{minCompletions, minArena}, calls)
 	var streams []stream
 	for range 40 {
@@ -515,7 +515,7 @@ func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
 	old := l.open(a, 0)
 	l.write(old, inC(t, []byte("for nobody")))
 	l.close(old)
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 	s := l.stream(0)
 	if s.id != old.id || s.gen == old.gen {
 		t.Fatalf("id %d, generation %d follow %d, %d", s.id, s.gen, old.id, old.gen)
@@ -539,11 +539,11 @@ func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
 func TestPipesAreStreamsToo(t *testing.T) {
 	l := usualLoop(t)
 	var ends [2]int
-	if err := unix.Pipe(ends[:]); err != nil {
+	if err := sys.Pipe(ends[:]); err != nil {
 		t.Fatal(err)
 	}
 	for _, fd := range ends {
-		if err := unix.SetNonblock(fd, true); err != nil {
+		if err := sys.SetNonblock(fd, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -560,11 +560,11 @@ func TestPipesAreStreamsToo(t *testing.T) {
 
 func TestOpenRefusesWhatCannotBePolled(t *testing.T) {
 	l := usualLoop(t)
-	fd, err := unix.Open("stream_test.go", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := sys.Open("stream_test.go", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
+	defer sys.Close(fd)
 	if _, _, err := l.r.StreamOpen(int32(fd), reading(), 0); ErrnoOf(err) != syscall.EPERM {
 		t.Errorf("a regular file: %v", err)
 	}
@@ -579,17 +579,17 @@ func TestOpenRefusesWhatCannotBePolled(t *testing.T) {
 func TestWatchedEnd(t *testing.T) {
 	l := usualLoop(t)
 	ends := make([]int, 2)
-	if err := unix.Pipe(ends); err != nil {
+	if err := sys.Pipe(ends); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetNonblock(ends[1], true); err != nil {
+	if err := sys.SetNonblock(ends[1], true); err != nil {
 		t.Fatal(err)
 	}
 	w := l.open(ends[1], OpenWatchEnd)
 	full := inC(t, make([]byte, 1<<20))
 	l.write(w, full)
 	_ = l.turn(0)
-	_ = unix.Close(ends[0])
+	_ = sys.Close(ends[0])
 	d := l.turn(-1)
 	if last := d[len(d)-1]; last.Kind != CmpEOF || last.ID != w.id {
 		t.Fatalf("%+v", d)
@@ -619,15 +619,15 @@ func TestWatchedEndReadsNothing(t *testing.T) {
 func TestBusyPipeIsReadTwice(t *testing.T) {
 	l := usualLoop(t)
 	ends := make([]int, 2)
-	if err := unix.Pipe(ends); err != nil {
+	if err := sys.Pipe(ends); err != nil {
 		t.Fatal(err)
 	}
 	for _, end := range ends {
-		if err := unix.SetNonblock(end, true); err != nil {
+		if err := sys.SetNonblock(end, true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { _ = unix.Close(ends[1]) })
+	t.Cleanup(func() { _ = sys.Close(ends[1]) })
 	s := l.open(ends[0], 0)
 	full := make([]byte, largeReceive)
 	say(t, ends[1], full)

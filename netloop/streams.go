@@ -55,7 +55,7 @@ func (r *Reactor) closeSlot(id uint32, s *slot, flags uint32) error {
 		}
 	}
 	r.closedAt = r.shared.Metrics.Turns
-	closes.note(r)
+	r.calls.closes.note(r)
 	return nil
 }
 

@@ -27,7 +27,7 @@ func waitsAreExact(t *testing.T, l *loop) {
 			d = l.turn(-1)
 		}
 		expectKinds(t, d, CmpTimer)
-		after, err := monotonic()
+		after, err := on.now()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,17 +129,17 @@ func TestTimeoutEndsTheWait(t *testing.T) {
 }
 
 func TestClockIsTheKernelsAndNeverAhead(t *testing.T) {
-	c, err := newClock()
+	c, err := newClock(kernelCalls().Clock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 1000 {
-		before, err := monotonic()
+		before, err := on.now()
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := c.now()
-		after, err := monotonic()
+		after, err := on.now()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestClockIsTheKernelsAndNeverAhead(t *testing.T) {
 
 // More timers than completions: none is lost, and the turn says that more is left.
 func TestTimersBeyondTheRoomAreKept(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	now := l.r.clock.now()
 	for i := range uint32(100) {
 		l.arm(i, now-1000+int64(i))
@@ -172,9 +172,10 @@ func TestTimersBeyondTheRoomAreKept(t *testing.T) {
 
 // A program that armed many timers gets their memory back, once, outside of the turn.
 func TestMemoryOfManyTimersIsFreedOnce(t *testing.T) {
-	l := usualLoop(t)
+	calls := kernelCalls()
 	freed := make(chan struct{}, 2)
-	l.r.freeMemory = func() { freed <- struct{}{} }
+	calls.FreeMemory = func() { freed <- struct{}{} }
+	l := newLoop(t, usual, calls)
 	const timers = 80_000
 	far := l.r.clock.now() + 1e15
 	for _, op := range []SubmissionOp{SubTimerArm, SubTimerCancel} {
@@ -196,7 +197,7 @@ func TestMemoryOfManyTimersIsFreedOnce(t *testing.T) {
 }
 
 func TestReportsBeyondTheRoomAreKept(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	left := map[uint32]bool{}
 	for range 50 {
 		s := l.stream(0)
@@ -217,7 +218,7 @@ func TestReportsBeyondTheRoomAreKept(t *testing.T) {
 // With streams that always have data, in an arena for few of them, each is served
 // as often as any other, give or take one; and timers come through.
 func TestNobodyStarves(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	const n = 60
 	served := map[uint32]int{}
 	peers := map[uint32]int{}
@@ -289,7 +290,7 @@ func TestNobodyStarvesBeyondOneWait(t *testing.T) {
 
 // Descriptors that are always ready leave room for timers.
 func TestTimersComeThroughABusyQueue(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	for range 3 * minCompletions {
 		a, _ := watchedPair(t)
 		l.watch(a, writable, 0)
@@ -308,7 +309,7 @@ func TestTimersComeThroughABusyQueue(t *testing.T) {
 
 // And reports leave room for what is received.
 func TestReceivesComeThroughManyReports(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	for range 3 * minCompletions {
 		l.write(l.stream(0), inC(t, []byte("x")))
 	}
@@ -326,7 +327,7 @@ func TestReceivesComeThroughManyReports(t *testing.T) {
 // A receive that would have to be content with the last bytes of the arena waits
 // for a turn of its own.
 func TestNoReceiveIntoTheRestOfTheArena(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	for range 3 {
 		s := l.stream(0)
 		say(t, s.peer, make([]byte, minArena-600))
@@ -510,7 +511,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 1, 2, 0, 0, 0, 3, 0, 1, 200, 4, 0, 1, 0, 5, 0, 1, 0, 6, 0, 1, 0})
 	f.Add([]byte("\x03\x00\x01\xff\x03\x00\x01\x00\x03\x09\x01\x05\xf0\x00\x01\x05\x04\x00\x01\x05\x03\x00\x01\x05"))
 	f.Fuzz(func(t *testing.T, program []byte) {
-		l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+		l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 		s := l.stream(0)
 		w := l.watch(int(s.peer), readable, 0)
 		data := memory(t, 1<<16)
@@ -561,7 +562,7 @@ func TestDecoderIgnoresAndCounts(t *testing.T) {
 
 // echoStep is one turn of an echo of 1 KiB, as C drives it.
 func echoStep(tb testing.TB, l *loop, s stream, message, back []byte) {
-	if n, err := unix.Write(s.peer, message); n != len(message) || err != nil {
+	if n, err := sys.Write(s.peer, message); n != len(message) || err != nil {
 		tb.Fatal(n, err)
 	}
 	n, err := l.r.Turn(-1)
@@ -575,7 +576,7 @@ func echoStep(tb testing.TB, l *loop, s stream, message, back []byte) {
 		}
 	}
 	l.r.Flush()
-	if n, err := unix.Read(s.peer, back); n != len(message) || err != nil {
+	if n, err := sys.Read(s.peer, back); n != len(message) || err != nil {
 		tb.Fatal(n, err)
 	}
 }

@@ -52,8 +52,8 @@ func (l *loop) ready(w watched, want interest) {
 func watchedPair(t *testing.T) (a, b int) {
 	a, b = pair(t)
 	t.Cleanup(func() {
-		_ = unix.Close(a)
-		_ = unix.Close(b)
+		_ = sys.Close(a)
+		_ = sys.Close(b)
 	})
 	return a, b
 }
@@ -138,9 +138,9 @@ func TestCancelledOnceIsNotReported(t *testing.T) {
 func TestHangUpIsBothDirections(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
-	defer unix.Close(a)
+	defer sys.Close(a)
 	w := l.watch(a, readable, 0)
-	_ = unix.Close(b)
+	_ = sys.Close(b)
 	l.ready(w, readable) // only what was asked for
 	l.set(w, writable, 0)
 	l.ready(w, writable)
@@ -152,14 +152,14 @@ func TestHangUpIsBothDirections(t *testing.T) {
 func TestDescriptorClosedByItsOwner(t *testing.T) {
 	l := usualLoop(t)
 	a, b := watchedPair(t)
-	fd, err := unix.Dup(a)
+	fd, err := sys.Dup(a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The kernel's registration lives on with the copy a, under a number that
 	// can no longer be named; a watch that fires once ends it all the same.
 	w := l.watch(fd, 0, readable)
-	_ = unix.Close(fd)
+	_ = sys.Close(fd)
 	say(t, b, []byte("x"))
 	l.turn(0)
 	if n := l.events(); n != 0 {
@@ -177,8 +177,8 @@ func TestWatchSetRegistersANumberAfresh(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
 	w := l.watch(a, readable, 0)
-	_ = unix.Close(a)
-	_ = unix.Close(b)
+	_ = sys.Close(a)
+	_ = sys.Close(b)
 	c, d := watchedPair(t)
 	if c != a {
 		t.Fatalf("the number %d was not used again", a)
@@ -187,7 +187,7 @@ func TestWatchSetRegistersANumberAfresh(t *testing.T) {
 	l.ready(w, 0)
 	l.set(w, readable, 0)
 	l.ready(w, readable)
-	_ = unix.Dup2(d, c) // another file under the number again
+	_ = sys.Dup2(d, c) // another file under the number again
 	l.set(w, 0, writable)
 	l.ready(w, writable)
 }
@@ -198,8 +198,8 @@ func TestForgottenWatchLeavesItsSuccessorAlone(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
 	w := l.watch(a, readable, 0)
-	_ = unix.Close(a)
-	_ = unix.Close(b)
+	_ = sys.Close(a)
+	_ = sys.Close(b)
 	s := l.stream(0)
 	if int(s.fd) != a {
 		t.Fatalf("the number %d was not used again", a)
@@ -218,7 +218,7 @@ func TestForgottenWatchLeavesItsSuccessorAlone(t *testing.T) {
 func TestStreamTakesOverAWatchedDescriptor(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)
-	defer unix.Close(b)
+	defer sys.Close(b)
 	w := l.watch(a, directions, 0)
 	say(t, b, []byte("x"))
 	s := l.open(a, 0)
@@ -235,11 +235,11 @@ func TestStreamTakesOverAWatchedDescriptor(t *testing.T) {
 
 func TestWatchRefusesWhatCannotBePolled(t *testing.T) {
 	l := usualLoop(t)
-	fd, err := unix.Open("watch_test.go", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := sys.Open("watch_test.go", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
+	defer sys.Close(fd)
 	if _, _, err := l.r.WatchOpen(int32(fd), uint32(readable), 0); ErrnoOf(err) != syscall.EPERM {
 		t.Errorf("a regular file: %v", err)
 	}
@@ -290,7 +290,7 @@ func manyReady(t *testing.T, l *loop) (left map[uint32]watched, fds map[uint32]i
 // The kernel tells of a once-watch one time only: those that were left out must
 // come by themselves.
 func TestWatchesBeyondTheRoomAreKept(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	left, _ := manyReady(t, l)
 	for len(left) > 0 {
 		for _, d := range l.turn(-1) {
@@ -301,12 +301,12 @@ func TestWatchesBeyondTheRoomAreKept(t *testing.T) {
 }
 
 func TestWatchSetForgetsReadinessThatWasNotReported(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	left, fds := manyReady(t, l)
 	for id, w := range left {
 		// Full: no longer writable when it is asked for again.
 		for {
-			if _, err := unix.Write(fds[id], make([]byte, 1<<16)); err != nil {
+			if _, err := sys.Write(fds[id], make([]byte, 1<<16)); err != nil {
 				break
 			}
 		}
@@ -316,17 +316,17 @@ func TestWatchSetForgetsReadinessThatWasNotReported(t *testing.T) {
 }
 
 func TestReadinessOfANumberThatIsAnothersNow(t *testing.T) {
-	l := newLoop(t, sizes{minCompletions, minArena}, SystemCalls())
+	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	left, fds := manyReady(t, l)
 	for id := range left {
 		a, b := pair(t)
-		if err := unix.Dup2(a, fds[id]); err != nil {
+		if err := sys.Dup2(a, fds[id]); err != nil {
 			t.Fatal(err)
 		}
-		_ = unix.Close(a)
+		_ = sys.Close(a)
 		s := l.open(fds[id], 0)
 		say(t, b, []byte("heard"))
-		_ = unix.Close(b)
+		_ = sys.Close(b)
 		for range 2 * minCompletions {
 			for _, d := range l.turn(0) {
 				if d.ID == id {
@@ -335,7 +335,7 @@ func TestReadinessOfANumberThatIsAnothersNow(t *testing.T) {
 				if d.ID == s.id && d.Kind == CmpData {
 					l.close(s)
 					// The cleanup of watchedPair closes the number again.
-					if err := unix.Dup2(0, fds[id]); err != nil {
+					if err := sys.Dup2(0, fds[id]); err != nil {
 						t.Fatal(err)
 					}
 					return

@@ -44,6 +44,18 @@ func (m *Many) Result(i int) (n int, addrLen uint32) {
 	return int(m.headers[i].length), m.headers[i].header.nameLen
 }
 
+// Room is where the datagram of this number goes, and Came notes one that a kernel in this process
+// has put there.
+func (m *Many) Room(i int) []Vector { return m.pieces[i][:] }
+
+// Came is told of a datagram's length and of its sender's name; see Room.
+func (m *Many) Came(i, n int, from []byte) {
+	h := &m.headers[i]
+	to := Vector{Base: h.header.name, Len: uintptr(h.header.nameLen)}
+	copy(to.Bytes(), from)
+	h.length, h.header.nameLen = uint32(n), uint32(len(from))
+}
+
 // ReceiveMany receives up to n datagrams to the first places, and returns how many; fewer
 // mean that no more are there. There has to be a RecvMany. Nothing and Told are as of
 // Receive. Failed means that the system refuses the call: Receive is to be used.

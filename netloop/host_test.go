@@ -1,0 +1,51 @@
+//go:build !linux
+
+package netloop
+
+import "golang.org/x/sys/unix"
+
+// sys makes the calls of the tests themselves; simulated_kernel_test.go has more to choose from.
+var sys host
+
+// on is the kernel that the tests run on.
+var on = struct {
+	now         func() (int64, error)
+	descriptors func() int
+}{monotonic, func() int { return -1 }} // which cannot be told here
+
+func kernelCalls() Calls { return SystemCalls() }
+
+type host struct{}
+
+func (host) Accept(fd int) (int, unix.Sockaddr, error) { return unix.Accept(fd) }
+func (host) Bind(fd int, sa unix.Sockaddr) error       { return unix.Bind(fd, sa) }
+func (host) Close(fd int) error                        { return unix.Close(fd) }
+func (host) CloseOnExec(fd int)                        { unix.CloseOnExec(fd) }
+func (host) Connect(fd int, sa unix.Sockaddr) error    { return unix.Connect(fd, sa) }
+func (host) Dup(fd int) (int, error)                   { return unix.Dup(fd) }
+func (host) Dup2(from, to int) error                   { return unix.Dup2(from, to) }
+func (host) FcntlInt(fd uintptr, command, arg int) (int, error) {
+	return unix.FcntlInt(fd, command, arg)
+}
+func (host) Getsockname(fd int) (unix.Sockaddr, error) { return unix.Getsockname(fd) }
+func (host) GetsockoptInt(fd, level, name int) (int, error) {
+	return unix.GetsockoptInt(fd, level, name)
+}
+func (host) Listen(fd, backlog int) error { return unix.Listen(fd, backlog) }
+func (host) Open(path string, flags int, mode uint32) (int, error) {
+	return unix.Open(path, flags, mode)
+}
+func (host) Pipe(ends []int) error               { return unix.Pipe(ends) }
+func (host) Read(fd int, b []byte) (int, error)  { return unix.Read(fd, b) }
+func (host) SetNonblock(fd int, on bool) error   { return unix.SetNonblock(fd, on) }
+func (host) Shutdown(fd, how int) error          { return unix.Shutdown(fd, how) }
+func (host) Write(fd int, b []byte) (int, error) { return unix.Write(fd, b) }
+func (host) Socket(domain, kind, protocol int) (int, error) {
+	return unix.Socket(domain, kind, protocol)
+}
+func (host) Socketpair(domain, kind, protocol int) ([2]int, error) {
+	return unix.Socketpair(domain, kind, protocol)
+}
+func (host) SetsockoptInt(fd, level, name, value int) error {
+	return unix.SetsockoptInt(fd, level, name, value)
+}
