@@ -171,6 +171,11 @@ func (l *loop) turn(timeout int64) []done {
 	if l.sh.SubLen != 0 {
 		l.t.Fatal("submissions were left")
 	}
+	return l.completed(n)
+}
+
+// completed are copies of the last turn's completions.
+func (l *loop) completed(n int) []done {
 	var all []done
 	for _, c := range unsafe.Slice(l.sh.Cmp, l.sh.CmpCap)[:n] {
 		d := done{Completion: c}

@@ -52,6 +52,20 @@ func (k *Kernel) Now() int64 {
 	return k.now
 }
 
+// SetFaults replaces the faults from now on, and SetNetwork what packets meet that are sent from now on.
+func (k *Kernel) SetFaults(f Faults) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.options.Faults = f
+}
+
+// SetNetwork replaces the network, see SetFaults.
+func (k *Kernel) SetNetwork(n Network) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.options.Network = n
+}
+
 // Sleep lets so much time pass, and whatever happens in it.
 func (k *Kernel) Sleep(ns int64) {
 	k.mu.Lock()
