@@ -125,6 +125,9 @@ func live(t *testing.T, seed uint64) []byte {
 			continue
 		}
 		lifeEnds.whole.Add(1)
+		if c.io.Sent != uint64(c.total) || c.pending() != 0 {
+			t.Errorf("seed %d: %s has sent %d of %d bytes", seed, c.name, c.io.Sent, c.total)
+		}
 		if len(c.heard) != c.total {
 			t.Errorf("seed %d: %s heard %d of %d bytes, and neither end was told an error", seed, c.name, len(c.heard), c.total)
 		}
