@@ -89,6 +89,7 @@ type Metrics struct {
 	PollTime            Histogram
 	ReadyWait           Histogram
 	TimerLateness       Histogram
+	GILWait             Histogram
 	EventsPerTurn       Histogram
 	BytesReceived       uint64
 	BytesSent           uint64
@@ -96,7 +97,6 @@ type Metrics struct {
 	Writes              uint64
 	LateWrites          uint64
 	ConnectionsAccepted uint64
-	DNSTime             Histogram
 	BlockedSpells       uint64
 }
 
@@ -175,7 +175,7 @@ type Shared struct {
 	Flags           uint32
 	WakeToken       uint64
 	PollFD          int32
-	_               uint32
+	Events          uint32
 	Polls           uint64
 	Recvs           uint64
 	Sends           uint64

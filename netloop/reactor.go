@@ -144,7 +144,7 @@ func (r *Reactor) look() error {
 func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh := r.shared
 	sh.Metrics.Turns++
-	sh.CmpLen = 0
+	sh.CmpLen, sh.Events = 0, 0
 	r.out.begin(sh)
 
 	if sh.Flags&Look != 0 {
@@ -198,6 +198,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	if len(r.listenerErrors) > 0 {
 		r.reportListeners()
 	}
+	sh.Events = uint32(r.out.n)
 	r.out.limit = whole
 	r.expire()
 	if r.wheel.Emptied() {
@@ -287,6 +288,11 @@ type Facts struct {
 	Ignored       uint64
 	Stale         uint64
 	Batches       uint64
+	Polls         uint64
+	Recvs         uint64
+	Sends         uint64
+	Wakeups       uint64
+	Fences        uint32
 }
 
 // Facts tells the figures. It is called by the thread that uses the reactor.
@@ -295,5 +301,9 @@ func (r *Reactor) Facts() Facts {
 	if r.batch.state == ringOpen {
 		poller += ", io_uring"
 	}
-	return Facts{poller, r.registry.live, r.wheel.Len(), r.ignored, r.stale, r.batch.runs}
+	sh := r.shared
+	return Facts{
+		poller, r.registry.live, r.wheel.Len(), r.ignored, r.stale, r.batch.runs,
+		sh.Polls, sh.Recvs, sh.Sends, sh.Wakeups, atomic.LoadUint32(&sh.Fenced),
+	}
 }

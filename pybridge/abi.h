@@ -31,7 +31,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 15
+#define GL_ABI_VERSION 16
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -196,8 +196,9 @@ typedef struct gl_metrics {
     uint64_t turns;               /* Go */
     gl_histogram iteration_time;  /* Go: from the end of a poll to the beginning of the next */
     gl_histogram poll_time;       /* Go: in the poll */
-    gl_histogram ready_wait;      /* C: of one entry of the ready queue in a turn */
+    gl_histogram ready_wait;      /* C: of a sample, see queue/ready.c */
     gl_histogram timer_lateness;  /* C */
+    gl_histogram gil_wait;        /* C: to have the GIL back after a poll */
     gl_histogram events_per_turn; /* Go: completions */
     uint64_t bytes_received;      /* both: what the kernel gave and took */
     uint64_t bytes_sent;
@@ -205,7 +206,6 @@ typedef struct gl_metrics {
     uint64_t writes;              /* something */
     uint64_t late_writes;         /* the monitor: how often it has sent something */
     uint64_t connections_accepted; /* Go */
-    gl_histogram dns_time;        /* C */
     uint64_t blocked_spells;      /* the monitor: how many iterations were reported */
 } gl_metrics;
 
@@ -308,7 +308,7 @@ typedef struct gl_shared {
     uint32_t flags;          /* GL_NO_RING, set by C before reactor_new; GL_LOOK */
     uint64_t wake_token;
     int32_t poll_fd;
-    uint32_t unused;
+    uint32_t events;         /* set by Go in each turn: completions that are no timers */
     /* counters, for goloop.diagnostics() */
     uint64_t polls, recvs, sends, wakeups;
     int64_t accepting;       /* C: ns that it took to begin with those accepted, in all */

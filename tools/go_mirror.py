@@ -20,7 +20,7 @@ ONLY_C_CONSTANTS = {"GL_ABI_VERSION", "GL_NO_TIMER", "GL_TABLE_SYMBOL", "GL_PROF
 IN_TRANSPORTS = {"gl_vector": "Vector", "gl_stream_io": "StreamIO"}
 _TRANSPORTS_CONSTANTS = ("GL_READABLE", "GL_WRITABLE", "GL_WANT_", "GL_STATE_")
 _SPELLED = {
-    "id": "ID", "fd": "FD", "dns": "DNS", "iov": "IOV", "io": "IO", "eof": "EOF",
+    "id": "ID", "fd": "FD", "dns": "DNS", "gil": "GIL", "iov": "IOV", "io": "IO", "eof": "EOF",
     "nodelay": "NoDelay",
 }  # fmt: skip
 _TYPES = {

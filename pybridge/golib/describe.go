@@ -59,6 +59,11 @@ func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
 	number("ignored_submissions", facts.Ignored)
 	number("stale_events", facts.Stale)
 	number("batches", facts.Batches)
+	number("polls", facts.Polls)
+	number("recvs", facts.Recvs)
+	number("sends", facts.Sends)
+	number("wakeups", facts.Wakeups)
+	number("fences", uint64(facts.Fences))
 	b[len(b)-1] = '}'
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(size)), b)
 	return C.int32_t(len(b))

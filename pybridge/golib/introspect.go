@@ -111,7 +111,7 @@ func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 	}{
 		{"iteration_time", &m.IterationTime}, {"poll_time", &m.PollTime},
 		{"events_per_turn", &m.EventsPerTurn}, {"ready_wait", &m.ReadyWait},
-		{"timer_lateness", &m.TimerLateness}, {"dns_time", &m.DNSTime},
+		{"timer_lateness", &m.TimerLateness}, {"gil_wait", &m.GILWait},
 	} {
 		t = append(t, `,"`+each.name+`":"`...)
 		if each.h.Count != 0 {

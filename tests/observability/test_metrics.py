@@ -448,6 +448,13 @@ def test_percentiles_are_those_of_the_record() -> None:
             histogram.percentile(percent)
 
 
+def test_a_bucket_has_what_lies_below_its_bound() -> None:
+    for value in (*range(3000), 2**41, 2**42 - 1, 2**42, 2**63):
+        found = min(bisect.bisect_right(metering._BOUNDS, value), catalogue.BUCKETS - 1)
+        assert catalogue.bucket_of(value) == found
+    assert catalogue.bucket_of(-5) == 0
+
+
 def test_an_empty_histogram() -> None:
     empty = Histogram()
     assert (empty.mean, empty.percentile(50), empty.max) == (0.0, 0.0, 0.0)

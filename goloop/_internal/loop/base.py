@@ -12,6 +12,7 @@ checker only, because they are not part of asyncio's published types.
 
 from __future__ import annotations
 
+import array
 import asyncio.base_events
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -22,6 +23,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+# What goloop.diagnostics() tells of a loop.
+_COUNTERS = (
+    "iterations", "turns", "polls", "recvs", "sends", "accepts", "wakeups", "late_writes",
+    "ready", "timers", "fences",
+)  # fmt: skip
+
 
 class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     """The native loop over the inherited one; not usable by itself."""
@@ -31,6 +38,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     # The figures of catalogue.py that are counted in Python.
     _tally: dict[str, int]
+    _dns_time: array.array[int] | None = None
 
     slow_callback_duration: float
     _default_executor: Executor | None
@@ -50,4 +58,33 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     def _metrics(self) -> dict[str, Any]:
         """The figures as they are counted; catalogue.unpacked() gives them names."""
-        return {"counted": self._counted(), **self._tally}
+        figures: dict[str, Any] = {"counted": self._counted(), **self._tally}
+        if self._dns_time is not None:
+            figures["dns_time"] = self._dns_time.tobytes()
+        return figures
+
+    def _note_lookup(self, ns: int) -> None:
+        """A name was looked up, which took so long."""
+        from ..observe.catalogue import BUCKETS, bucket_of
+
+        if self._dns_time is None:
+            self._dns_time = array.array("Q", bytes(8 * (3 + BUCKETS)))
+        noted = self._dns_time
+        noted[0] += 1
+        noted[1] += ns
+        noted[2] = max(noted[2], ns)
+        noted[3 + bucket_of(ns)] += 1
+
+    def _diagnostics(self) -> dict[str, Any]:
+        """Counters, and what Go tells as JSON; nothing of a closed loop."""
+        # Not needed by programs that only run.
+        import json
+
+        from ..observe.catalogue import unpacked
+
+        told = unpacked(self._metrics())
+        if not told:
+            return {}
+        runtime = self._describe()
+        told = {**json.loads(runtime or "{}"), **told, "accepts": told["connections_accepted"]}
+        return {**{name: told.get(name, 0) for name in _COUNTERS}, "runtime": runtime}

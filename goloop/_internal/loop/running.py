@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio.base_events
 import asyncio.format_helpers
+import errno
 import functools
 import sys
 import threading
@@ -153,6 +154,13 @@ class Running(_Surroundings):
         if handle._source_traceback:
             context["source_traceback"] = handle._source_traceback
         self.call_exception_handler(context)
+
+    def _descriptors_lost(self, poller: int, wakeup: int) -> None:
+        raise OSError(
+            errno.EBADF,
+            f"descriptor {poller} or {wakeup} of the event loop, its poller and wakeup, was closed "
+            "by somebody else",
+        )
 
     def _log_slow(self, what: object, seconds: float) -> None:
         """Debug mode: a callback, a task's step or a transport's event took this long."""

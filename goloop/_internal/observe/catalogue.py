@@ -84,12 +84,17 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "ready_wait", "histogram", "gl_metrics", "s",
         "goloop_ready_wait_seconds", "goloop.ready.delay",
-        "How long a callback was ready before it ran, of one in each turn",
+        "How long what was ready waited until it ran, of a sample",
     ),
     Figure(
         "timer_lateness", "histogram", "gl_metrics", "s",
         "goloop_timer_lateness_seconds", "goloop.timer.delay",
         "How much later than it was due a timer's callback began",
+    ),
+    Figure(
+        "gil_wait", "histogram", "gl_metrics", "s",
+        "goloop_gil_wait_seconds", "goloop.gil.delay",
+        "How long the loop's thread waited for the GIL after a poll",
     ),
     Figure(
         "events_per_turn", "histogram", "gl_metrics", "{event}",
@@ -197,7 +202,7 @@ FIGURES: tuple[Figure, ...] = (
         "Look-ups of names that are not answered yet",
     ),
     Figure(
-        "dns_time", "histogram", "gl_metrics", "s",
+        "dns_time", "histogram", "python", "s",
         "goloop_dns_lookup_seconds", "goloop.dns.lookup.duration",
         "Time of a look-up of a name",
     ),
@@ -239,6 +244,15 @@ FIGURES: tuple[Figure, ...] = (
     ),
 )  # fmt: skip
 
+
+def bucket_of(value: int) -> int:
+    """As abi.h says: eight buckets share each power of two."""
+    if value < 8:
+        return max(value, 0)
+    power = value.bit_length() - 1
+    return min((power - 2) << 3 | value >> (power - 3) & 7, BUCKETS - 1)
+
+
 BLOCKS = ("gl_metrics", "gl_counts")
 _COUNTED = [figure for block in BLOCKS for figure in FIGURES if figure.source == block]
 _COUNTED_LAYOUT = struct.Struct(
@@ -266,7 +280,7 @@ def unpacked(raw: dict[str, Any]) -> dict[str, Any]:
         counted[name] += raw[name]
     figures.update(counted)
     for name, (histogram, place) in _PARTS.items():
-        figures[name] = HISTOGRAM.unpack(figures[histogram])[place]
+        figures[name] = HISTOGRAM.unpack(figures.get(histogram) or bytes(HISTOGRAM.size))[place]
     for figure in _COUNTED:
         if figure.kind == "histogram" and not any(figures[figure.field][:8]):
             figures[figure.field] = b""

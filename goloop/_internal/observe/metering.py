@@ -168,9 +168,13 @@ class Metrics:
     poll_time: Histogram = _EMPTY
     """The duration of each poll."""
     ready_wait: Histogram = _EMPTY
-    """How long a callback was ready before it ran; one in each turn is measured."""
+    """How long callbacks, steps of tasks and due timers waited until they ran; and events, where
+    they waited for the GIL.  A sample is measured, and counts for all."""
     timer_lateness: Histogram = _EMPTY
     """How much later than it was due a timer's callback began."""
+    gil_wait: Histogram = _EMPTY
+    """How long the loop's thread waited for the GIL after each poll; without a GIL for the loop's
+    lock, and for a stopped world."""
     events_per_turn: Histogram = _EMPTY_SIZES
     """Events, received messages and due timers that a turn brought (no seconds)."""
     ready: int = 0
@@ -366,7 +370,7 @@ def add_retired() -> Metrics:
 
 
 def _of_the_process(loop: Any) -> dict[str, Any]:
-    runtime = json.loads(loop._diagnostics().get("runtime") or "{}")
+    runtime = json.loads(loop._describe() or "{}")
     return {
         "gc_time": _core._collected(),
         "go_heap_bytes": runtime.get("heap_bytes", 0),

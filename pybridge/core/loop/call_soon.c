@@ -37,7 +37,7 @@ push_handle(gl_loop *self, PyObject *h)
 {
     if (!self->running)
         gl_ready_untrack_last(&self->ready);
-    if (gl_ready_push(&self->ready, h) < 0) {
+    if (gl_ready_push(&self->ready, h, 0) < 0) {
         Py_DECREF(h);
         return NULL;
     }

@@ -148,28 +148,16 @@ loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* _describe(): what Go tells of the reactor and of itself, as JSON. */
 static PyObject *
-loop__diagnostics(gl_loop *self, PyObject *Py_UNUSED(ignored))
+loop__describe(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    gl_shared *sh = self->shared;
-    if (sh == NULL)
-        return PyDict_New();
     char text[2048] = "{}";
     if (self->go && !gl_loop_is_foreign(self)) {
         int32_t n = gl_enter(self)->describe(self->reactor, text, (int32_t)sizeof text - 1);
-        if (n < 0 || n >= (int32_t)sizeof text)
-            n = 0;
-        text[n] = 0;
+        text[n < 0 || n >= (int32_t)sizeof text ? 0 : n] = 0;
     }
-    return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsksksIsIss}", "iterations", (unsigned long long)self->counts.iterations, "turns",
-        (unsigned long long)sh->metrics.turns, "polls", (unsigned long long)sh->polls, "recvs",
-        (unsigned long long)sh->recvs, "sends", (unsigned long long)sh->sends, "accepts",
-        (unsigned long long)sh->metrics.connections_accepted, "wakeups", (unsigned long long)sh->wakeups,
-        "late_writes", (unsigned long long)sh->metrics.late_writes, "ready",
-        (unsigned long)self->ready.count, "ready_capacity", (unsigned long)self->ready.capacity,
-        "timers", self->timers.armed, "fences",
-        __atomic_load_n(&sh->fenced, __ATOMIC_RELAXED), "runtime", text);
+    return PyUnicode_FromString(text);
 }
 
 /* ---- construction and destruction ----------------------------------------------- */
@@ -364,7 +352,7 @@ static PyMethodDef loop_methods[] = {
     {"_check_closed", GL_NOARGS(loop_check_closed), NULL},
     {"_wake", GL_NOARGS(loop__wake), NULL},
     {"_close_core", GL_NOARGS(loop__close_core), NULL},
-    {"_diagnostics", GL_NOARGS(loop__diagnostics), NULL},
+    {"_describe", GL_NOARGS(loop__describe), NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -65,15 +65,29 @@ complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t 
 
 /* ---- completions --------------------------------------------------------------- */
 
-/* A timer's callback begins.  The clock is read once in a turn. */
+/* A timer's callback begins; the clock is read for the first, and for the sample. */
 static inline void
 note_lateness(gl_loop *loop, int64_t deadline)
 {
-#ifndef GL_NO_METRICS
-    if (loop->timers_at == 0)
+    gl_shared *sh = loop->shared;
+    uint32_t n = gl_ready_arrives(&loop->ready);
+    if (n || loop->timers_at == 0)
         loop->timers_at = gl_monotonic_ns();
-#endif
-    gl_histogram_add(&loop->shared->metrics.timer_lateness, loop->timers_at - deadline);
+    gl_histogram_add(&sh->metrics.timer_lateness, loop->timers_at - deadline, 1);
+    int64_t due = Py_MAX(deadline, loop->polled_before); /* else it was armed too late */
+    gl_histogram_add(&sh->metrics.ready_wait, loop->timers_at - due, n);
+}
+
+/* The GIL is back.  Events of the poll run next, and count if they have waited for it, a millisecond. */
+static inline void
+note_polled(gl_loop *loop, int64_t polled)
+{
+    gl_shared *sh = loop->shared;
+    int64_t now = gl_monotonic_ns();
+    gl_histogram_add(&sh->metrics.gil_wait, now - polled, 1);
+    if (now - polled > 1000000)
+        gl_histogram_add(&sh->metrics.ready_wait, now - sh->now, sh->events);
+    gl_ready_polled(&loop->ready, now);
 }
 
 static int
@@ -151,21 +165,6 @@ dispatch_drop(gl_loop *loop)
 
 /* ---- the turn --------------------------------------------------------------------- */
 
-/* Somebody has closed what the reactor polls by. */
-static int
-descriptors_lost(gl_loop *loop)
-{
-    char text[128];
-    snprintf(text, sizeof text,
-             "descriptor %d or %d of the event loop, its poller and wakeup, was closed by somebody else",
-             loop->shared->poll_fd, loop->shared->wake_fd);
-    PyObject *args = Py_BuildValue("(is)", EBADF, text);
-    if (args != NULL)
-        PyErr_SetObject(PyExc_OSError, args);
-    Py_XDECREF(args);
-    return -1;
-}
-
 /* lint: allow check-commit: a loop that runs can't be closed */
 static int
 turn(gl_loop *loop, int64_t timeout)
@@ -177,6 +176,7 @@ turn(gl_loop *loop, int64_t timeout)
     if (loop->large_wanted)
         gl_large_refill(loop);
     int32_t n;
+    int64_t polled;
     uint32_t retired = loop->timers.retired_len;
     loop->turns++;
 #ifdef GL_FREE_THREADED
@@ -188,6 +188,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->ended -= loop->ended > 0;
     /* Both: if a thread forks before Go has begun, the child's dispatch_drop looks at them. */
     loop->cmp_pos = loop->shared->cmp_len = 0;
+    loop->polled_before = loop->shared->now;
     gl_hold(loop);
     if (timeout != 0)
         gl_asleep(loop);
@@ -197,6 +198,7 @@ turn(gl_loop *loop, int64_t timeout)
     if (timeout != 0)
         gl_awake(loop); /* a thread that keeps the GIL now blocks the loop */
     __atomic_store_n(&loop->in_turn, 0, __ATOMIC_RELEASE);
+    polled = gl_monotonic_ns();
     Py_END_ALLOW_THREADS
 #ifdef GL_FREE_THREADED
     if (timeout != 0)
@@ -208,13 +210,12 @@ turn(gl_loop *loop, int64_t timeout)
     loop->last_poll_ticks = ticks();
     loop->timers_at = loop->share = 0;
     gl_watchdog_polled(loop);
-#ifndef GL_NO_METRICS
-    if (loop->ready.probed_at == GL_PROBE_NONE)
-        loop->ready.probed_at = GL_PROBE_NEXT;
-#endif
+    note_polled(loop, polled);
     gl_timers_turned(&loop->timers, retired);
     if (n < 0)
-        return n == -EBADF ? descriptors_lost(loop) : gl_set_oserror(-n);
+        return n != -EBADF ? gl_set_oserror(-n)
+                           : gl_done(PyObject_CallMethod((PyObject *)loop, "_descriptors_lost", "ii",
+                                                         loop->shared->poll_fd, loop->shared->wake_fd));
     gl_submissions_trim(loop);
     return PyErr_CheckSignals();
 }
@@ -258,16 +259,16 @@ iterate(gl_loop *loop)
 #endif
     if (loop->ready.count > loop->counts.ready_max)
         loop->counts.ready_max = loop->ready.count;
-    /* 1: the next entry is the one whose wait is measured. */
-    uint64_t probe = loop->ready.probed_at > 0 ? loop->ready.probed - loop->ready.popped : 0;
     size_t todo = loop->ready.count;
     if (loop->shared->metrics.connections_accepted != loop->accepts_seen && dispatch_accepted(loop) < 0)
         return -1;
     for (; todo && loop->ready.count; todo--) {
-        if (probe-- == 1)
-            gl_ready_probe_runs(loop);
-        PyObject *entry = gl_ready_pop(&loop->ready);
+        gl_entry next = gl_ready_pop(&loop->ready);
+        PyObject *entry = next.object;
         int r;
+        if (next.sample)
+            gl_histogram_add(&loop->shared->metrics.ready_wait,
+                             gl_monotonic_ns() - (int64_t)(next.sample >> 5), 1u << (next.sample & 31));
         if (gl_is_task(entry)) {
             r = run_task(loop, entry);
         } else {
@@ -300,7 +301,9 @@ run_begins(gl_loop *self)
     self->since_poll = GL_POLL_EVERY;
     GL_WRITE(self->shared->now, gl_monotonic_ns());
     self->shared->flags |= GL_LOOK;
-    self->ready.probed_at = GL_PROBE_NONE; /* nothing waited because time was short */
+    gl_ready *q = &self->ready;
+    for (size_t i = 0; i < q->count; i++) /* nothing waited because time was short */
+        q->slot[(q->head + i) & (q->capacity - 1)].sample = 0;
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);
     gl_awake(self);

@@ -7,13 +7,13 @@
  * goloop/_internal/observe/metering.py makes a Metrics of the two blocks, whose bytes are all that a
  * snapshot takes.  A new figure is a field of either, and a row in catalogue.py.
  *
- * Compiled with GL_NO_METRICS, as Go's half with the tag `nometrics`, nothing is timed; the
+ * Compiled with GL_NO_METRICS, as Go's half with the tag `nometrics`, no time is noted; the
  * benchmark of what that costs compares the two.
  */
 #include "observe/observe.h"
 
 GL_PRIVATE_INLINE void
-gl_histogram_add(gl_histogram *h, int64_t value)
+gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
 {
 #ifndef GL_NO_METRICS
     uint64_t v = value > 0 ? (uint64_t)value : 0;
@@ -23,13 +23,12 @@ gl_histogram_add(gl_histogram *h, int64_t value)
         i = ((e - 2) << 3) | (unsigned)((v >> (e - 3)) & 7);
         i = i < GL_BUCKETS ? i : GL_BUCKETS - 1;
     }
-    h->count++;
-    h->sum += v;
-    h->most = v > h->most ? v : h->most;
-    h->bucket[i]++;
+    h->count += times;
+    h->sum += v * times;
+    h->most = times && v > h->most ? v : h->most;
+    h->bucket[i] += times;
 #else
-    (void)h;
-    (void)value;
+    (void)h, (void)value, (void)times;
 #endif
 }
 
@@ -115,21 +114,8 @@ loop__registered(gl_loop *self, PyObject *Py_UNUSED(ignored))
     return found;
 }
 
-/* _note_lookup(ns): a name was looked up, which took so long. */
-static PyObject *
-loop__note_lookup(gl_loop *self, PyObject *ns)
-{
-    long long took = PyLong_AsLongLong(ns);
-    if (took == -1 && PyErr_Occurred())
-        return NULL;
-    if (self->shared)
-        gl_histogram_add(&self->shared->metrics.dns_time, took);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef metrics_table[] = {
     {"_counted", GL_NOARGS(loop__counted), NULL},
-    {"_note_lookup", GL_ONEARG(loop__note_lookup), NULL},
     {"_registered", GL_NOARGS(loop__registered), NULL},
     {NULL, NULL, 0, NULL},
 };

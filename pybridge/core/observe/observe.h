@@ -13,8 +13,8 @@
 
 /* ---- metrics.c ------------------------------------------------------------------ */
 
-/* Notes a value: ns, or a number. */
-GL_PRIVATE_INLINE void gl_histogram_add(gl_histogram *h, int64_t value);
+/* Notes a value, ns or a number, so many times. */
+GL_PRIVATE_INLINE void gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times);
 /* Note what a call has received or sent: bytes, or < 0. */
 GL_PRIVATE_INLINE void gl_count_received(gl_loop *loop, ssize_t n);
 GL_PRIVATE_INLINE void gl_count_sent(gl_loop *loop, ssize_t n);

@@ -46,6 +46,7 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
     pthread_mutex_lock(&inbox->mutex);
     bool shut = inbox->shut;
     if (!shut) {
+        handle_inline(handle)->posted_at = gl_monotonic_ns();
         gl_newref_shared(handle); /* the loop's thread drops it, which ends most of them */
         if (inbox->last != NULL)
             *posted_next(inbox->last) = handle;
@@ -79,7 +80,7 @@ gl_inbox_join(gl_loop *loop)
     for (PyObject *h = inbox_take(&loop->inbox), *next; h != NULL; h = next) {
         next = *posted_next(h);
         *posted_next(h) = NULL;
-        if (rc == 0 && gl_ready_push(&loop->ready, h) < 0)
+        if (rc == 0 && gl_ready_push(&loop->ready, h, handle_inline(h)->posted_at) < 0)
             rc = -1;
         if (rc < 0)
             Py_DECREF(h); /* without memory: the loop ends with MemoryError */

@@ -47,6 +47,7 @@ typedef struct {
     bool context_ours;        /* it was; so nobody may have it but the handle */
 #ifdef GL_FREE_THREADED
     bool posted;              /* by another thread, whose the references to the loop are */
+    int64_t posted_at;        /* ns, while it is in the inbox */
 #endif
     PyObject *arg[GL_INLINE_ARGS];
     GL_HOME
@@ -82,14 +83,16 @@ typedef struct {
 /* ---- ready.c ----------------------------------------------------------------- */
 
 GL_PRIVATE int gl_ready_init(gl_ready *q);
-/* Appends; takes over the reference in case of success. */
-GL_PRIVATE_INLINE int gl_ready_push(gl_ready *q, PyObject *entry);
+/* Appends; takes over the reference in case of success.  `since`: ns; 0: it is ready from now on. */
+GL_PRIVATE_INLINE int gl_ready_push(gl_ready *q, PyObject *entry, int64_t since);
 /* Takes the oldest entry; the caller owns the reference.  count must not be 0. */
-GL_PRIVATE_INLINE PyObject *gl_ready_pop(gl_ready *q);
+GL_PRIVATE_INLINE gl_entry gl_ready_pop(gl_ready *q);
 /* Gives back the memory of a burst once the queue is empty. */
 GL_PRIVATE_INLINE void gl_ready_trim(gl_ready *q);
-/* The probed entry is about to run. */
-GL_PRIVATE void gl_ready_probe_runs(gl_loop *loop);
+/* One thing more is ready.  Its wait is measured, for so many; 0: it is not. */
+GL_PRIVATE_INLINE uint32_t gl_ready_arrives(gl_ready *q);
+/* A poll has ended. */
+GL_PRIVATE void gl_ready_polled(gl_ready *q, int64_t now);
 GL_PRIVATE int gl_ready_traverse(gl_ready *q, visitproc visit, void *arg);
 /* The collector need not know the newest entry if by now nobody but the queue has it. */
 GL_PRIVATE_INLINE void gl_ready_untrack_last(gl_ready *q);

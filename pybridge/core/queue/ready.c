@@ -10,24 +10,11 @@
 
 #define GL_READY_INITIAL 256
 
-GL_PRIVATE int
-gl_ready_init(gl_ready *q)
-{
-    q->slot = PyMem_Calloc(GL_READY_INITIAL, sizeof(PyObject *));
-    if (q->slot == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    q->capacity = GL_READY_INITIAL;
-    q->head = q->count = 0;
-    return 0;
-}
-
 /* Moves the entries into a buffer of `capacity` (a power of two, large enough). */
 static int
 ready_resize(gl_ready *q, size_t capacity)
 {
-    PyObject **slot = PyMem_Calloc(capacity, sizeof(PyObject *));
+    gl_entry *slot = PyMem_Calloc(capacity, sizeof(*slot));
     if (slot == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -39,6 +26,13 @@ ready_resize(gl_ready *q, size_t capacity)
     q->capacity = capacity;
     q->head = 0;
     return 0;
+}
+
+GL_PRIVATE int
+gl_ready_init(gl_ready *q)
+{
+    q->until = q->block = 1;
+    return ready_resize(q, GL_READY_INITIAL);
 }
 
 /* The queue is full, or it is closed: whoever pushes has checked the loop, and then
@@ -53,46 +47,65 @@ ready_grow(gl_ready *q)
     return ready_resize(q, q->capacity * 2);
 }
 
-/* ---- the ready queue's probe ------------------------------------------------------- */
+/* ---- the sample -------------------------------------------------------------------------
+ *
+ * Arrivals, which are entries that are pushed and due timers, are counted off in blocks.  One of
+ * each block, drawn by lot, is measured and stands for all of it: so each arrival is measured with
+ * a chance of 1 / block, whatever the loop does, and the histogram of the waits is unbiased.  A
+ * block is one arrival while there is a budget, a measurement for each 32 us and GL_SAMPLES at
+ * most; as that runs out blocks double. */
 
-/* The entry was pushed whose wait is measured. */
-static void
-ready_probe_pushed(gl_ready *q)
+#define GL_SAMPLES 128
+
+/* This arrival is the block's, and the next one's is drawn.  How many it stands for. */
+static uint32_t
+ready_draw(gl_ready *q)
 {
-    q->probed_at = gl_monotonic_ns();
-    q->probed = q->popped + q->count;
+    uint32_t stands_for = q->block;
+    q->budget -= q->budget > 0;
+    q->block = 1u << (q->budget < GL_SAMPLES / 2 ? (GL_SAMPLES / 2 - q->budget) / 4 : 0);
+    q->lot = q->lot * 6364136223846793005u + 1442695040888963407u;
+    uint32_t place = (uint32_t)(q->lot >> 40) & (q->block - 1);
+    q->until = q->behind + place + 1;
+    q->behind = q->block - place - 1;
+    return stands_for;
+}
+
+GL_PRIVATE_INLINE uint32_t
+gl_ready_arrives(gl_ready *q)
+{
+    return --q->until ? 0 : ready_draw(q);
 }
 
 GL_PRIVATE void
-gl_ready_probe_runs(gl_loop *loop)
+gl_ready_polled(gl_ready *q, int64_t now)
 {
-    gl_histogram_add(&loop->shared->metrics.ready_wait,
-                     gl_monotonic_ns() - loop->ready.probed_at);
-    loop->ready.probed_at = GL_PROBE_NONE;
+    int64_t more = (now - q->refilled) >> 15;
+    q->refilled += more << 15;
+    q->budget = Py_MIN(q->budget + more, GL_SAMPLES);
+    if (q->block > 1 && q->budget >= GL_SAMPLES / 2)
+        q->until = q->block = 1, q->behind = 0; /* what has come of it had its chance of 1 / block */
 }
 
 /* ---- the queue ----------------------------------------------------------------------- */
 
 GL_PRIVATE_INLINE int
-gl_ready_push(gl_ready *q, PyObject *entry)
+gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 {
     if (q->count == q->capacity && ready_grow(q) < 0)
         return -1;
-    q->slot[(q->head + q->count) & (q->capacity - 1)] = entry;
-    q->count++;
-    if (q->probed_at == GL_PROBE_NEXT)
-        ready_probe_pushed(q);
+    uint32_t n = gl_ready_arrives(q);
+    uint64_t sample = n ? (uint64_t)(since ? since : gl_monotonic_ns()) << 5 | __builtin_ctz(n) : 0;
+    q->slot[(q->head + q->count++) & (q->capacity - 1)] = (gl_entry){entry, sample};
     return 0;
 }
 
-GL_PRIVATE_INLINE PyObject *
+GL_PRIVATE_INLINE gl_entry
 gl_ready_pop(gl_ready *q)
 {
-    PyObject *entry = q->slot[q->head];
-    q->slot[q->head] = NULL;
+    gl_entry entry = q->slot[q->head];
     q->head = (q->head + 1) & (q->capacity - 1);
     q->count--;
-    q->popped++;
     return entry;
 }
 
@@ -109,7 +122,7 @@ GL_PRIVATE int
 gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
 {
     for (size_t i = 0; i < q->count; i++) {
-        PyObject *entry = q->slot[(q->head + i) & (q->capacity - 1)];
+        PyObject *entry = q->slot[(q->head + i) & (q->capacity - 1)].object;
         if (gl_is_handle(entry) && Py_REFCNT(entry) == 1 && !PyObject_GC_IsTracked(entry)) {
             /* Nobody else has it: what it refers to is as good as ours. */
             int r = handle_traverse(entry, visit, arg);
@@ -130,7 +143,7 @@ gl_ready_untrack_last(gl_ready *q)
 #endif
     if (q->count == 0)
         return;
-    PyObject *entry = q->slot[(q->head + q->count - 1) & (q->capacity - 1)];
+    PyObject *entry = q->slot[(q->head + q->count - 1) & (q->capacity - 1)].object;
     if (Py_REFCNT(entry) == 1 && gl_is_handle(entry) && !handle_has_weakrefs(entry))
         PyObject_GC_UnTrack(entry);
 }
@@ -139,7 +152,7 @@ GL_PRIVATE void
 gl_ready_track_kept(gl_ready *q)
 {
     for (size_t i = 0; i < q->count; i++) {
-        PyObject *entry = q->slot[(q->head + i) & (q->capacity - 1)];
+        PyObject *entry = q->slot[(q->head + i) & (q->capacity - 1)].object;
         if (gl_is_handle(entry) && (Py_REFCNT(entry) > 1 || handle_has_weakrefs(entry)))
             gl_handle_track(entry);
     }
@@ -151,7 +164,7 @@ gl_ready_close(gl_ready *q)
     gl_ready old = *q;
     memset(q, 0, sizeof(*q));
     while (old.count) {
-        PyObject *entry = gl_ready_pop(&old);
+        PyObject *entry = gl_ready_pop(&old).object;
         if (gl_is_handle(entry) && Py_REFCNT(entry) > 1)
             gl_handle_track(entry); /* somebody keeps it, perhaps in a cycle */
         Py_DECREF(entry);

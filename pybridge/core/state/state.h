@@ -26,16 +26,20 @@
  * "loop" is what asyncio asks of its users.  Nothing breaks where they do not keep to it: the GIL
  * keeps each field whole, and a call that needs what Go works on waits for the turn's end (hold.c). */
 
-typedef struct gl_ready {     /* ready.c: a FIFO of owned references [GIL] */
-    PyObject **slot;          /* NULL once closed */
+typedef struct gl_entry {
+    PyObject *object;         /* owned */
+    uint64_t sample;          /* 0, or it is measured: 32 * ns when pushed + log2 of what it stands for */
+} gl_entry;
+
+typedef struct gl_ready {     /* ready.c: a FIFO [GIL] */
+    gl_entry *slot;           /* NULL once closed */
     size_t capacity;          /* a power of two; 0 once closed */
     size_t head, count;
-    uint64_t popped;          /* since it was made */
-    uint64_t probed;          /* `popped` once the entry runs whose wait is measured */
-    int64_t probed_at;        /* when that was pushed, ns; or one of the two below */
+    uint32_t until;           /* so many arrivals, and the last of them is measured */
+    uint32_t block, behind;   /* it stands for so many, of which so many come behind it */
+    int64_t budget, refilled; /* measurements left; until when they were granted, ns */
+    uint64_t lot;             /* pseudo-random */
 } gl_ready;
-#define GL_PROBE_NONE 0
-#define GL_PROBE_NEXT (-1)    /* the next entry is measured */
 
 typedef struct gl_fds {       /* [GIL] */
     struct gl_fd_branch **branch;
@@ -103,7 +107,8 @@ struct gl_loop {
     PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */
     uint32_t since_poll;      /* iterations since the last turn [loop] */
     uint64_t last_poll_ticks; /* [loop] */
-    int64_t timers_at;        /* when the turn's first due timer was handed out, or 0 [loop] */
+    int64_t timers_at;        /* when a due timer of this turn was handed out, or 0 [loop] */
+    int64_t polled_before;    /* the end of the poll before the last [loop] */
     int64_t share;            /* ns of datagram_received() for a socket in this turn; 0: not known yet [loop] */
     gl_counts counts;
     int64_t blocked_seen;     /* gl_shared.blocked_since whose end was told [loop] */

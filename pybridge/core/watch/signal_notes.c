@@ -93,7 +93,7 @@ notes_deliver(const drain_arguments *d, unsigned int number)
         rc = gl_call_soon(d->loop, d->remove, key, NULL);
     } else {
         rc = gl_loop_check_usable(d->loop);
-        if (rc == 0 && (rc = gl_ready_push(&d->loop->ready, Py_NewRef(handle))) < 0)
+        if (rc == 0 && (rc = gl_ready_push(&d->loop->ready, Py_NewRef(handle), 0)) < 0)
             Py_DECREF(handle);
     }
     Py_DECREF(key);
