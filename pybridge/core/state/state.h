@@ -207,7 +207,7 @@ GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssi
 
 /* ---- submissions.c ----------------------------------------------------------- */
 
-/* Appends a submission; amortised O(1). */
+/* Appends a submission, under a hold; amortised O(1). */
 GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen,
                          int64_t arg);
 /* After a turn: what was put aside joins the queue. */

@@ -3,7 +3,7 @@
  *
  *     gl_submit --> queue --the next turn--> decoded, empty
  *
- * The queue lies in the block that Go uses too, so whoever touches it holds the loop (hold.c).
+ * The queue lies in the block that Go uses too, so a caller holds the loop (hold.c).
  */
 #include "state/state.h"
 
@@ -29,9 +29,7 @@ GL_PRIVATE_INLINE int
 gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {
     gl_shared *sh = loop->shared;
-    gl_hold(loop);
     if (!gl_grow(&sh->sub, &sh->sub_cap, sh->sub_len, sizeof(*sh->sub), GL_SUB_INITIAL)) {
-        gl_let_go(loop);
         PyErr_NoMemory();
         return -1;
     }
@@ -40,6 +38,5 @@ gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
         loop->dirty = 1;
         __atomic_store_n(&sh->unsent, 1u, __ATOMIC_RELAXED);
     }
-    gl_let_go(loop);
     return 0;
 }

@@ -143,9 +143,9 @@ GL_PRIVATE void stream_free_queue(gl_stream *s);
 /* Whether Go may be called for this stream now. */
 GL_PRIVATE bool stream_go_ready(gl_stream *s);
 GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
-/* Appends a piece that is not empty; takes over the reference, on failure too.  -1 with
- * MemoryError. */
-GL_PRIVATE int stream_append(gl_stream *s, gl_piece piece);
+/* Appends pieces, and submits where the reactor knows the stream; takes over the references, on
+ * failure too.  -1 with MemoryError. */
+GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n);
 /* Lets go of what Go has sent, and of everything. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
 GL_PRIVATE void stream_drop_queue(gl_stream *s);

@@ -10,7 +10,7 @@
  * before.  C alone moves the arrays; a connection that has nothing to send has none.
  *
  * The record is only written under a hold, which keeps the monitor away, and a turn of another
- * thread's (state/hold.c).
+ * thread's (state/hold.c).  The static functions here expect it.
  */
 #include "streams/stream.h"
 
@@ -31,11 +31,10 @@ stream_free_queue(gl_stream *s)
     s->io.cap = 0;
 }
 
-GL_NO_PYTHON GL_PRIVATE void
-stream_release_sent(gl_stream *s)
+GL_NO_PYTHON static void
+queue_release_sent(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
-    gl_hold(s->loop);
     while (s->released < io->head)
         Py_DECREF(s->owners[s->released++]); /* lint: allow check-commit: exact bytes */
     if (io->head == io->tail) {
@@ -43,6 +42,13 @@ stream_release_sent(gl_stream *s)
         if (io->cap == PIECES_FIRST || io->cap > PIECES_KEEP)
             stream_free_queue(s);
     }
+}
+
+GL_NO_PYTHON GL_PRIVATE void
+stream_release_sent(gl_stream *s)
+{
+    gl_hold(s->loop);
+    queue_release_sent(s);
     gl_let_go(s->loop);
 }
 
@@ -52,7 +58,7 @@ stream_drop_queue(gl_stream *s)
     gl_hold(s->loop);
     s->io.head = s->io.tail;
     s->io.appended = s->io.sent;
-    stream_release_sent(s);
+    queue_release_sent(s);
     gl_let_go(s->loop);
 }
 
@@ -62,7 +68,7 @@ static int
 queue_make_room(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
-    stream_release_sent(s);
+    queue_release_sent(s);
     if (io->tail < io->cap)
         return 0;
     uint32_t cap = io->head < io->cap / 2 ? io->cap * 2 : io->cap, n = io->tail - io->head;
@@ -92,22 +98,18 @@ queue_make_room(gl_stream *s)
     return 0;
 }
 
-GL_PRIVATE int
-stream_append(gl_stream *s, gl_piece piece)
+/* Takes over the reference where it succeeds. */
+static int
+queue_append(gl_stream *s, gl_piece piece)
 {
     gl_stream_io *io = &s->io;
-    gl_hold(s->loop);
-    int rc = io->tail == io->cap ? queue_make_room(s) : 0;
-    if (rc == 0) {
-        io->iov[io->tail] = (gl_vector){piece.ptr, (size_t)piece.len};
-        s->owners[io->tail] = piece.owner;
-        io->tail++;
-        io->appended += (uint64_t)piece.len;
-    }
-    gl_let_go(s->loop);
-    if (rc < 0)
-        Py_DECREF(piece.owner); /* lint: allow check-commit: exact bytes */
-    return rc;
+    if (io->tail == io->cap && queue_make_room(s) < 0)
+        return -1;
+    io->iov[io->tail] = (gl_vector){piece.ptr, (size_t)piece.len};
+    s->owners[io->tail] = piece.owner;
+    io->tail++;
+    io->appended += (uint64_t)piece.len;
+    return 0;
 }
 
 /* ---- the way to Go -------------------------------------------------------------- */
@@ -135,23 +137,44 @@ stream_wants(gl_stream *s)
            (s->protocol_paused || is_closing(s) || s->empty_waiter ? GL_WANT_REPORT : 0);
 }
 
-GL_PRIVATE int
-stream_submit(gl_stream *s)
+/* Asks the reactor to look at the record, if that is of use. */
+static int
+submit(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
     uint32_t want = stream_wants(s);
     const int32_t *owner = gl_lease_word(&s->lease);
+    bool untried = io->head < io->tail && !stream_blocked(s);
+    if (!untried && want == io->want && owner == io->owner)
+        return 0;
+    if (!io->listed && gl_submit(s->loop, GL_SUB_STREAM, s->id, s->gen, 0) < 0)
+        return -1;
+    io->listed = 1;
+    io->want = want;
+    io->owner = owner;
+    return 0;
+}
+
+GL_PRIVATE int
+stream_submit(gl_stream *s)
+{
+    gl_hold(s->loop);
+    int rc = submit(s);
+    gl_let_go(s->loop);
+    return rc;
+}
+
+GL_PRIVATE int
+stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
+{
     int rc = 0;
     gl_hold(s->loop);
-    bool untried = io->head < io->tail && !stream_blocked(s);
-    if (untried || want != io->want || owner != io->owner) {
-        if (!io->listed && (rc = gl_submit(s->loop, GL_SUB_STREAM, s->id, s->gen, 0)) == 0)
-            io->listed = 1;
-        if (rc == 0) {
-            io->want = want;
-            io->owner = owner;
-        }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (rc < 0 || pieces[i].len == 0 || (rc = queue_append(s, pieces[i])) < 0)
+            Py_DECREF(pieces[i].owner); /* lint: allow check-commit: exact bytes */
     }
+    if (rc == 0 && s->registered)
+        rc = submit(s);
     gl_let_go(s->loop);
     return rc;
 }

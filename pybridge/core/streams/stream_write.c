@@ -70,13 +70,13 @@ stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(stream_maybe_resume(s));
 }
 
-/* Something was appended: have the reactor look at it, try it now where that is due, and
- * pause the protocol if too much is left. */
+/* Something was appended: try it now where that is due, and pause the protocol if too much is
+ * left. */
 static int
 stream_appended(gl_stream *s)
 {
     gl_loop *loop = s->loop;
-    if ((s->registered ? stream_submit(s) : gl_transport_sync(&s->base)) < 0)
+    if (!s->registered && gl_transport_sync(&s->base) < 0)
         return -1;
     Py_ssize_t queued = stream_queued(s);
     /* What Go does not know the monitor can't send. */
@@ -86,7 +86,7 @@ stream_appended(gl_stream *s)
         if (stream_flush_now(s) < 0)
             return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
     }
-    return stream_maybe_pause(s);
+    return queued > s->high ? stream_maybe_pause(s) : 0;
 }
 
 /* Sends past the record what would leave at once anyway, if nothing is before it: that spares a
@@ -164,15 +164,6 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 
 /* ---- write -------------------------------------------------------------------------- */
 
-/* The state in which bytes are not taken: 1 ignored, 0 they are, -1 exception. */
-static int
-stream_refuse(gl_stream *s)
-{
-    if (is_ending(s))
-        return gl_late_write(&s->conn_lost, LATE_SEND) < 0 ? -1 : 1;
-    return gl_transport_check_usable(&s->base);
-}
-
 GL_PRIVATE int
 piece_from_object(PyObject *data, gl_piece *c)
 {
@@ -205,7 +196,7 @@ stream_take_piece(gl_stream *s, gl_piece c)
         Py_DECREF(c.owner);
         return 0;
     }
-    if (gl_transport_check_usable(&s->base) < 0) {
+    if (s->loop != NULL && gl_loop_check_usable(s->loop) < 0) {
         Py_DECREF(c.owner);
         return -1;
     }
@@ -218,7 +209,7 @@ stream_take_piece(gl_stream *s, gl_piece c)
     }
     if (c.len == 0)
         return 0;
-    return stream_append(s, c) < 0 ? -1 : stream_appended(s);
+    return stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s);
 }
 
 GL_PRIVATE PyObject *
@@ -244,12 +235,8 @@ stream_write(gl_stream *s, PyObject *data)
                                                 : PyMemoryView_GET_BUFFER(data)->len;
     if (size == 0)
         Py_RETURN_NONE;
-    int refused = stream_refuse(s);
-    if (refused != 0) {
-        if (refused < 0)
-            return NULL;
-        Py_RETURN_NONE;
-    }
+    if (is_ending(s))
+        return gl_none_or_null(gl_late_write(&s->conn_lost, LATE_SEND));
     gl_piece c;
     if (piece_from_object(data, &c) < 0) {
         /* asyncio learns of a view in pieces when it sends it. */
@@ -258,7 +245,9 @@ stream_write(gl_stream *s, PyObject *data)
             return NULL;
         Py_RETURN_NONE;
     }
-    return gl_none_or_null(stream_take_piece(s, c));
+    if (stream_take_piece(s, c) < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 #if PY_VERSION_HEX < 0x030C0000
@@ -295,20 +284,6 @@ pieces_from_items(PyObject *items, gl_piece *pieces)
     return taken;
 }
 
-/* Queues pieces, or where `drop` lets go of them. */
-static int
-stream_append_all(gl_stream *s, const gl_piece *pieces, Py_ssize_t n, bool drop)
-{
-    int rc = 0;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (drop || rc < 0 || pieces[i].len == 0)
-            Py_DECREF(pieces[i].owner); /* lint: allow check-commit: exact bytes */
-        else
-            rc = stream_append(s, pieces[i]);
-    }
-    return rc;
-}
-
 /* Nothing is queued unless all are good. */
 static int
 stream_write_items(gl_stream *s, PyObject *items)
@@ -321,10 +296,14 @@ stream_write_items(gl_stream *s, PyObject *items)
     }
     Py_ssize_t taken = pieces_from_items(items, pieces);
     /* Python code ran (__buffer__, an iterator): is the stream still there? */
-    bool drop = taken < n || is_ending(s) || s->eof;
-    int rc = stream_append_all(s, pieces, taken, drop);
+    int rc = taken < n || gl_transport_check_usable(&s->base) < 0 ? -1 : 0;
+    if (rc == 0 && !is_ending(s) && !s->eof)
+        rc = stream_append(s, pieces, n);
+    else
+        while (taken > 0)
+            Py_DECREF(pieces[--taken].owner); /* lint: allow check-commit: exact bytes */
     PyMem_Free(pieces);
-    return taken < n ? -1 : rc;
+    return rc;
 }
 
 GL_PRIVATE PyObject *
@@ -338,11 +317,11 @@ stream_writelines(gl_stream *s, PyObject *list)
         PyErr_SetString(PyExc_RuntimeError, "unable to writelines; sendfile is in progress");
         return NULL;
     }
-    int some = PyObject_IsTrue(list), refused = some > 0 ? stream_refuse(s) : 0;
-    if (some < 0 || refused < 0)
-        return NULL;
-    if (some == 0 || refused > 0)
-        Py_RETURN_NONE;
+    int some = PyObject_IsTrue(list);
+    if (some <= 0)
+        return gl_none_or_null(some);
+    if (is_ending(s))
+        return gl_none_or_null(gl_late_write(&s->conn_lost, LATE_SEND));
     /* A private copy: iterating a list in place would follow changes made by the
      * __buffer__ methods of its items. */
     PyObject *items = PySequence_Tuple(list);

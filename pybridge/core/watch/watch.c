@@ -45,8 +45,10 @@ watch_submit(gl_loop *loop, const gl_watch *w, int which)
     if (!w->watched || (other->waiter != NULL && !other->once))
         return false;
     loop->dirty = 1;
+    gl_hold(loop);
     int rc = gl_submit(loop, GL_SUB_WATCH_WAIT, w->id, w->gen,
                        which == GL_WRITING ? GL_WRITABLE : GL_READABLE);
+    gl_let_go(loop);
     if (rc < 0)
         PyErr_Clear();
     return rc == 0;
