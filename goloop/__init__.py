@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ._internal.observe.diagnostics import diagnostics
     from ._internal.observe.metering import Histogram, Metrics
     from ._internal.observe.profiling import Profile, ProfileEntry, ProfileStack
+    from ._internal.observe.slow import SlowIteration, SlowStack
     from ._internal.process.shared_listener import SharedListener
     from ._internal.process.threads import run_threads
     from .watchdog import Blocked
@@ -51,6 +52,8 @@ _LATER = {
     "Profile": "goloop._internal.observe.profiling",
     "ProfileEntry": "goloop._internal.observe.profiling",
     "ProfileStack": "goloop._internal.observe.profiling",
+    "SlowIteration": "goloop._internal.observe.slow",
+    "SlowStack": "goloop._internal.observe.slow",
 }
 
 
@@ -111,6 +114,17 @@ def profile() -> Profile:
     return ask()
 
 
+def dump() -> None:
+    """Write the profile and the slow iterations of this process to stderr.
+
+    For a handler of signals: `signal.signal(signal.SIGUSR2, lambda *args: goloop.dump())`.  A
+    process that `GOLOOP_WATCHDOG_ABORT` ends writes the most of it.  Since 0.3.0.
+    """
+    from ._internal.observe.slow import dump as write
+
+    write()
+
+
 def introspect() -> None:
     """Let `goloop top PID`, `ps PID` and `pstree PID` look at this process.
 
@@ -148,9 +162,12 @@ __all__: tuple[str, ...] = (
     "ProfileEntry",
     "ProfileStack",
     "SharedListener",
+    "SlowIteration",
+    "SlowStack",
     "Task",
     "__version__",
     "diagnostics",
+    "dump",
     "install",
     "introspect",
     "metrics",

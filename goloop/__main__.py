@@ -10,6 +10,7 @@
     python -m goloop pstree PID          shows what awaits what in it
     python -m goloop top PID             shows what its loops do, second by second
     python -m goloop profile PID         tells who has its loops' time, by task and line
+    python -m goloop slow PID            tells its last slow iterations
     python -m goloop help [COMMAND]      shows how to use all that
 
 The program is run as Python itself would run it, with Python's own options before it, but
@@ -33,6 +34,7 @@ usage: python -m goloop                      show diagnostics
        python -m goloop pstree PID           show what awaits what in it
        python -m goloop top PID|--all        show what its loops do, second by second
        python -m goloop profile PID          tell who has its loops' time, by task and line
+       python -m goloop slow PID             tell its last slow iterations
        python -m goloop help [command]       show more
        python -m goloop --version
 """
@@ -56,7 +58,7 @@ What does a running program do? Start it with GOLOOP_INTROSPECT=1, then
   goloop top 4711
   goloop profile 4711
 """
-COMMANDS = ("doctor", "help", "profile", "ps", "pstree", "top")
+COMMANDS = ("doctor", "help", "profile", "ps", "pstree", "slow", "top")
 
 
 def show_diagnostics() -> None:
@@ -119,6 +121,10 @@ def _run_command(name: str, arguments: list[str]) -> int:
         from ._internal.top import profile
 
         return profile.main(arguments)
+    if name == "slow":
+        from ._internal.top import profile
+
+        return profile.slow_main(arguments)
     from ._internal.top import inspecting
 
     return inspecting.main(name, arguments)

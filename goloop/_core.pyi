@@ -162,7 +162,8 @@ class Loop:
     def _block(
         self,
     ) -> tuple[int, float, float, list[tuple[str, str, int]], list[tuple[str, str, int]]]: ...
-    def _set_watchdog(self, limit: float, end: float, every: float, /) -> None: ...
+    def _set_watchdog(self, limit: float, end: float, every: float, slow: float, /) -> None: ...
+    _reactor: int
     _iterations: int
 
 # What the base of transports has. No class of its own: each has asyncio's bases.

@@ -145,6 +145,8 @@ type Sample struct {
 	Cpu       int64
 	Polled    uint64
 	Coroutine uint64
+	Iteration int64
+	Serial    uint64
 	Reactor   int32
 	Frames    uint32
 	Frame     [SampleFrames]RawFrame
@@ -176,6 +178,7 @@ type Shared struct {
 	WakeToken       uint64
 	PollFD          int32
 	Events          uint32
+	Clock           int32
 	Polls           uint64
 	Recvs           uint64
 	Sends           uint64
@@ -202,6 +205,9 @@ type Shared struct {
 	Thread          uintptr
 	Base            uint64
 	SampleEvery     int64
-	Clock           int32
-	_               uint32
+	SlowLimit       int64
+	Gc              uintptr
+	GcBefore        int64
+	Popped          uintptr
+	Handed          uintptr
 }

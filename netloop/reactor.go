@@ -11,6 +11,9 @@ import (
 // Reactor serves one event loop. It is used by one thread at a time; Wake may be
 // called by any.
 type Reactor struct {
+	// Slow is called for each iteration that took Shared.SlowLimit or longer, at its end; or nil.
+	Slow func(began, length int64)
+
 	shared   *Shared
 	calls    Calls
 	clock    clock
@@ -165,6 +168,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.accepting.begin(sh, before-sh.Now)
 	if countMetrics {
 		sh.Metrics.IterationTime.add(before - sh.Now)
+	}
+	if limit := atomic.LoadInt64(&sh.SlowLimit); limit > 0 && before-sh.Now >= limit && r.Slow != nil {
+		r.Slow(sh.Now, before-sh.Now)
 	}
 	events, errno := r.poll(r.timeout(timeout, before))
 	sh.Now = r.clock.now()

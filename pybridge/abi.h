@@ -31,7 +31,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 16
+#define GL_ABI_VERSION 17
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -234,10 +234,12 @@ typedef struct gl_frame {
 /* What a loop's thread did at one moment, and the time that it stands for. */
 #define GL_SAMPLE_FRAMES 64
 typedef struct gl_sample {
-    int64_t at, since;        /* ns; the moments of this sample and the one before */
+    int64_t at, since;        /* ns; the time that it stands for, which may be none (slow_limit) */
     int64_t cpu;              /* ns of the thread's processor time, in all; 0: not known */
     uint64_t polled;          /* ns in the poller, in all */
     uint64_t coroutine;       /* the outermost one's address, 0: a callback runs, or nothing */
+    int64_t iteration;        /* gl_shared.now */
+    uint64_t serial;          /* another one: another callback */
     int32_t reactor;
     uint32_t frames;          /* the outermost, in the last place, is the callback or the task's */
     gl_raw_frame frame[GL_SAMPLE_FRAMES]; /* innermost first */
@@ -309,6 +311,7 @@ typedef struct gl_shared {
     uint64_t wake_token;
     int32_t poll_fd;
     uint32_t events;         /* set by Go in each turn: completions that are no timers */
+    int32_t clock;           /* C: the processor time of the thread that runs the loop, a clockid_t */
     /* counters, for goloop.diagnostics() */
     uint64_t polls, recvs, sends, wakeups;
     int64_t accepting;       /* C: ns that it took to begin with those accepted, in all */
@@ -344,8 +347,11 @@ typedef struct gl_shared {
     void *thread;            /* atomic, C: the PyThreadState that runs the loop */
     uint64_t base;           /* C: the frame that runs it; what is called from there is the loop's */
     int64_t sample_every;    /* atomic, C: ns; 0: never */
-    int32_t clock;           /* C: the thread's processor time, a clockid_t */
-    uint32_t unused2;
+    int64_t slow_limit;      /* atomic, C: ns; a longer iteration is recorded; 0: none */
+    const int64_t *gc;       /* C's: ns that Python's collector took in this process */
+    int64_t gc_before;       /* C: when the iteration began */
+    const uint64_t *popped;  /* C's: entries of the ready queue that were run, in all */
+    const uint32_t *handed;  /* C's: completions of the turn that were */
 } gl_shared;
 
 /*

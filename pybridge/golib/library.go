@@ -45,6 +45,7 @@ type loop struct {
 	*netloop.Reactor
 	shared *netloop.Shared
 	pace   pace
+	ran    ran
 }
 
 const (
@@ -75,6 +76,7 @@ func find(number C.int32_t) *loop {
 // enter gives a reactor a number, or -EMFILE where all places are taken.
 func enter(r *netloop.Reactor, shared *netloop.Shared) C.int32_t {
 	l := &loop{Reactor: r, shared: shared}
+	r.Slow = l.slow
 	placesMu.Lock()
 	defer placesMu.Unlock()
 	var all []place
@@ -160,6 +162,7 @@ func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 	r.pace.turn(r.Now())
 	countSamples()
 	n, err := r.Turn(int64(timeout))
+	r.ran.turned(r.shared, n)
 	if err != nil {
 		return result(err)
 	}

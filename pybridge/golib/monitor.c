@@ -57,10 +57,11 @@ typedef struct watched {
     gl_shared *shared;
     uint64_t turns, polled; /* at the last tick: how many, and ns in the poller */
     int64_t sampled, sample_due; /* ns, while the monitor was not parked; see monitor_sample */
+    int64_t began, look_at;      /* of the iteration: and how old it is when it is looked at next */
 } watched;
 
 /* lint: allow mutable-static: of the process; the monitor writes it, with its lock */
-static gl_samples samples;
+gl_samples monitor_samples;
 
 /* lint: allow mutable-static: of the process, as the thread is; guarded by `mutex` */
 static struct {
@@ -221,40 +222,50 @@ monitor_sees_busy(watched *w, int64_t ns)
     return turns != 0 && sum != 0 && polled < (uint64_t)ns / 4;
 }
 
-gl_samples *
-monitor_samples(void)
+/* Takes a sample of a loop that is at work. */
+static void
+monitor_take(watched *w, int64_t now, int64_t since)
 {
-    return &samples;
+    gl_shared *sh = w->shared;
+    struct timespec cpu = {0};
+    if (!__atomic_load_n(&sh->awake, __ATOMIC_RELAXED) || sh->watchdog == NULL)
+        return;
+    if (monitor_samples.written - __atomic_load_n(&monitor_samples.counted, __ATOMIC_ACQUIRE) == GL_SAMPLES_MOST)
+        goloop_count_samples();
+    gl_sample *s = &monitor_samples.sample[monitor_samples.written % GL_SAMPLES_MOST];
+    s->at = now, s->since = since, s->reactor = w->reactor, s->iteration = w->began;
+    s->serial = __atomic_load_n(sh->popped, __ATOMIC_RELAXED) +
+                __atomic_load_n(sh->handed, __ATOMIC_RELAXED);
+    s->polled = __atomic_load_n(&sh->metrics.poll_time.sum, __ATOMIC_RELAXED);
+    s->cpu = clock_gettime(sh->clock, &cpu) < 0 ? 0 : (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
+    if (sh->watchdog->sample(sh, s))
+        __atomic_store_n(&monitor_samples.written, monitor_samples.written + 1, __ATOMIC_RELEASE);
 }
 
 /* Takes a sample of a loop, if one is due.  The moments have nothing to do with what the loop does:
  * they are spread evenly over the time in which the monitor was not parked.  Go counts them in the
- * loop's next turn (golib/profile.go): the monitor enters Go only where none comes.  Returns when
- * the next one is due. */
+ * loop's next turn (golib/profile.go): the monitor enters Go only where none comes.  An iteration
+ * that gets long is looked at more often, by samples that stand for no time.  Returns when the next
+ * one is due. */
 static int64_t
 monitor_sample(watched *w, int64_t now)
 {
     gl_shared *sh = w->shared;
     int64_t every = __atomic_load_n(&sh->sample_every, __ATOMIC_RELAXED);
-    struct timespec cpu = {0};
-    if (every <= 0 || sh->watchdog == NULL) {
-        w->sampled = 0;
-        return INT64_MAX;
+    int64_t slow = __atomic_load_n(&sh->slow_limit, __ATOMIC_RELAXED);
+    int64_t began = __atomic_load_n(&sh->now, __ATOMIC_RELAXED), age = now - began;
+    if (began != w->began)
+        w->began = began, w->look_at = slow / 2;
+    if (slow > 0 && age >= w->look_at) {
+        monitor_take(w, now, now);
+        w->look_at = age + (age > slow ? age : slow) / 8;
     }
-    if (w->sampled == 0 || w->sample_due > now + 2 * every)
+    if (every <= 0 || w->sampled == 0 || w->sample_due > now + 2 * every)
         w->sampled = w->sample_due = now;
-    if (now < w->sample_due)
-        return w->sample_due;
-    if (samples.written - __atomic_load_n(&samples.counted, __ATOMIC_ACQUIRE) == GL_SAMPLES_MOST)
-        goloop_count_samples();
-    gl_sample *s = &samples.sample[samples.written % GL_SAMPLES_MOST];
-    if (w->sampled < now && __atomic_load_n(&sh->awake, __ATOMIC_RELAXED) &&
-        sh->watchdog->sample(sh, s)) {
-        s->at = now, s->since = w->sampled, s->reactor = w->reactor;
-        s->cpu = clock_gettime(sh->clock, &cpu) < 0 ? 0 : (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
-        s->polled = __atomic_load_n(&sh->metrics.poll_time.sum, __ATOMIC_RELAXED);
-        __atomic_store_n(&samples.written, samples.written + 1, __ATOMIC_RELEASE);
-    }
+    if (every <= 0 || now < w->sample_due)
+        return every <= 0 ? INT64_MAX : w->sample_due;
+    if (w->sampled < now)
+        monitor_take(w, now, w->sampled);
     w->sampled = now;
     monitor.random = monitor.random * 6364136223846793005u + 1442695040888963407u;
     w->sample_due = now + every / 2 + (int64_t)((monitor.random >> 32) * (uint64_t)every >> 32);

@@ -10,7 +10,7 @@ int32_t monitor_reactor_opened(int32_t reactor, gl_shared *shared);
 void monitor_reactor_closes(int32_t reactor);
 
 /* Those that Go has not counted yet. */
-gl_samples *monitor_samples(void);
+extern gl_samples monitor_samples;
 
 /* gl_table.watch and give_way */
 int32_t monitor_watch(int32_t reactor);

@@ -8,7 +8,8 @@ import "C"
 //
 // A variable, for all variables are set before the first init function runs.
 var _ = func() bool {
-	nameThread = func() { C.thread_set_runtime_name() }
+	name := C.CString("goloop-go") // for ever
+	nameThread = func() { C.thread_set_name(name) }
 	nameThread()
 	return true
 }()

@@ -97,22 +97,24 @@ type profile struct {
 	last    int64
 	samples uint64
 	python  *netloop.Python
+	recorder
 }
 
 var profiled = newProfile()
 
 func newProfile() *profile {
 	return &profile{
-		calls:  make([]call, 1, 64),
-		edges:  map[edge]uint32{},
-		codes:  make([]knownCode, codesFixed, 64),
-		byCode: map[uint64]uint32{},
-		tasks:  map[uint64]share{},
-		loops:  map[int32]seen{},
+		calls:    make([]call, 1, 64),
+		edges:    map[edge]uint32{},
+		codes:    make([]knownCode, codesFixed, 64),
+		byCode:   map[uint64]uint32{},
+		tasks:    map[uint64]share{},
+		loops:    map[int32]seen{},
+		recorder: newRecorder(),
 	}
 }
 
-var samples = (*netloop.Samples)(unsafe.Pointer(C.monitor_samples()))
+var samples = (*netloop.Samples)(unsafe.Pointer(&C.monitor_samples))
 
 // countSamples is called in each turn; mostly there is nothing to do.
 func countSamples() {
@@ -150,9 +152,11 @@ func (p *profile) add(s *netloop.Sample) {
 		p.began = s.Since
 	}
 	p.last = s.At
-	p.samples++
-	wall := s.At - s.Since
-	cpu := p.onProcessor(s, wall)
+	wall, cpu := s.At-s.Since, int64(0)
+	if wall > 0 {
+		p.samples++
+		cpu = p.onProcessor(s, wall)
+	}
 	if len(p.calls)+int(s.Frames)+3 > nodesMost || len(p.codes)+int(s.Frames) > codesMost ||
 		len(p.edges) > edgesMost || p.names > namesMost {
 		p.prune()
@@ -163,7 +167,9 @@ func (p *profile) add(s *netloop.Sample) {
 		at = p.find(at, codeItself, 0, 0)
 	case s.Coroutine != 0:
 		at = p.find(at, codeTask, 0, 0)
-		p.addTask(s, wall, cpu)
+		if wall > 0 {
+			p.addTask(s, wall, cpu)
+		}
 	default:
 		at = p.find(at, codeCallback, 0, 0)
 	}
@@ -188,10 +194,12 @@ func (p *profile) add(s *netloop.Sample) {
 		}
 		at = next
 	}
-	c := &p.calls[at]
-	c.samples++
-	c.wall += wall
-	c.cpu += cpu
+	if c := &p.calls[at]; wall > 0 {
+		c.samples++
+		c.wall += wall
+		c.cpu += cpu
+	}
+	p.sighted(s, at)
 }
 
 // onProcessor is what the sample stands for in processor time: as much as its thread had of the
@@ -329,6 +337,7 @@ func (p *profile) prune() {
 		}
 	}
 	clear(p.codes[len(kept):])
+	p.forgetSightings()
 	p.calls, p.codes, p.edges = calls, kept, edges
 }
 
@@ -366,5 +375,5 @@ func (p *profile) text() []byte {
 	if len(p.tasks) > 0 {
 		t = t[:len(t)-1]
 	}
-	return append(t, "}}"...)
+	return append(p.addSlow(append(t, '}')), '}')
 }

@@ -29,9 +29,3 @@ thread_set_name(const char *name)
     (void)name;
 #endif
 }
-
-void
-thread_set_runtime_name(void)
-{
-    thread_set_name("goloop-go");
-}

@@ -8,7 +8,5 @@
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 /* Names the calling thread for ps, top and debuggers, by at most 15 bytes. */
 void thread_set_name(const char *name);
-/* The name of Go's threads. */
-void thread_set_runtime_name(void);
 
 #endif /* GOLOOP_THREAD_H */

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "_cgo_export.h"
 #include "thread.h"
 #include "watchdog.h"
 
@@ -177,6 +178,8 @@ watchdog_gives_up(gl_shared *sh, int64_t ns)
     if (!sh->watchdog->seen(sh, sh->metrics.blocked_spells))
         return; /* Python has ended, and with it all iterations */
     watchdog_insist(sh, ns, 1);
+    char text[TEXT_MAX];
+    output_add(text, (size_t)goloop_last_words(text, sizeof text));
     for (int i = 0; i < LAST_WORDS && !output_ends(); i++)
         nanosleep(&moment, NULL); /* lint: allow python-under-mutex: it is the end anyway */
     if (!output_ends())

@@ -14,8 +14,13 @@ import warnings
 from ... import _core, watchdog
 from .base import CoreLoop
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..observe.slow import SlowIteration
+
 # Seconds.
 DEFAULT_LIMIT = 1.0
+DEFAULT_SLOW = 0.05
 # Samples a second, for goloop.profile().
 DEFAULT_RATE = 25.0
 
@@ -46,6 +51,8 @@ class Watching(CoreLoop):
     _told_block = 0
     _last_block: watchdog.Blocked | None = None
     _sample_every = 0.0
+    _slow = 0.0
+    _limits = 0.0, 0.0
 
     def _init_watchdog(self) -> None:
         if _core._note_collection not in gc.callbacks:
@@ -53,7 +60,9 @@ class Watching(CoreLoop):
         limit = _setting("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
         rate = _setting("GOLOOP_PROFILE", DEFAULT_RATE, "samples a second")
         self._sample_every = 1 / min(rate, 1000.0) if rate else 0.0
-        self._set_watchdog(limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0), self._sample_every)
+        self._slow = _setting("GOLOOP_SLOW", DEFAULT_SLOW)
+        self._limits = limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0)
+        self._set_watchdog(*self._limits, self._sample_every, self._slow)
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
         """Report iterations of this loop that last longer than a limit.
@@ -74,7 +83,37 @@ class Watching(CoreLoop):
         for name, value in (("limit", limit), ("abort_after", abort_after)):
             if not (math.isfinite(value) and 0 <= value < 1e9):
                 raise ValueError(f"{name} is a number of seconds, not {value!r}")
-        self._set_watchdog(float(limit), float(abort_after), self._sample_every)
+        limits = float(limit), float(abort_after)
+        self._set_watchdog(*limits, self._sample_every, self._slow)
+        self._limits = limits
+
+    def set_slow_limit(self, seconds: float) -> None:
+        """Record iterations of this loop that last longer than this, for `slow_iterations()`.
+
+        A new loop has what `GOLOOP_SLOW` tells, without that 0.05 seconds.  Since 0.3.0.
+
+        Args:
+            seconds: 0 records none.
+
+        Raises:
+            ValueError: The time is negative, infinite, or 1e9 seconds or more.
+            RuntimeError: The loop is closed.
+        """
+        if not (math.isfinite(seconds) and 0 <= seconds < 1e9):
+            raise ValueError(f"a limit is a number of seconds, not {seconds!r}")
+        self._set_watchdog(*self._limits, self._sample_every, float(seconds))
+        self._slow = float(seconds)
+
+    def slow_iterations(self) -> list[SlowIteration]:
+        """The last iterations of this loop that have lasted longer than its limit, oldest first.
+
+        They are known without tracing: the monitor looks at an iteration that gets long.  A process
+        keeps 256, of all its loops.  May be called from any thread.  Since 0.3.0.
+        """
+        # Not needed by programs that only run.
+        from ..observe import profiling, slow
+
+        return slow.from_raw(profiling.snapshot(), self._reactor)
 
     # ---- called by C -------------------------------------------------------------
 

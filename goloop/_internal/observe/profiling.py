@@ -228,7 +228,7 @@ def from_raw(raw: Row) -> Profile:
             frames = (*frames, Frame(codes[code][0], codes[code][1], line))
         paths.append((loop, kind, frames))
         if samples:
-            sums = found.setdefault((loop, _task(kind, frames), frames), [0.0, 0.0, 0.0])
+            sums = found.setdefault((loop, task_of(kind, frames), frames), [0.0, 0.0, 0.0])
             for index, value in enumerate((wall / 1e9, cpu / 1e9, samples)):
                 sums[index] += value
     stacks = [
@@ -245,7 +245,8 @@ def from_raw(raw: Row) -> Profile:
     )
 
 
-def _task(kind: int, frames: tuple[Frame, ...]) -> str:
+def task_of(kind: int, frames: tuple[Frame, ...]) -> str:
+    """What an entry says of such frames."""
     if kind == _ITSELF or not frames:
         return ITSELF
     return frames[0].function if kind == _TASK else f"callback {frames[0].function}"

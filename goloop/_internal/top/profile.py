@@ -12,12 +12,13 @@ import signal
 import sys
 import time
 
-from ..observe import profiling
+from ..observe import profiling, slow
 from .inspecting import GIL_HELD, NoAnswer, ask, process_id
 from .terminal import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..observe.described import Row
     from ..observe.profiling import Profile
 
 _ENDINGS = (".pb.gz", ".svg", ".folded")
@@ -59,14 +60,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _snapshot(pid: int) -> Profile:
+def _raw(pid: int) -> Row:
     answer = ask(pid, "profile")
     if "profile" not in answer:
         raise NoAnswer(f"process {pid} runs a goloop that has no profile: its version is too old")
     if answer.get("partial"):
         print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
+        # The monitor knows no other clock.
+        answer["profile"].update(clock=time.monotonic(), time=time.time())
+    raw: Row = answer["profile"]
+    return raw
+
+
+def _snapshot(pid: int) -> Profile:
+    raw = _raw(pid)
     try:
-        return profiling.from_raw(answer["profile"])
+        return profiling.from_raw(raw)
     except (LookupError, TypeError, ValueError) as error:
         raise NoAnswer(f"process {pid} answers what is not understood here ({error!r})") from None
 
@@ -103,7 +112,31 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"{error.filename}: {os.strerror(error.errno or 0)}", file=sys.stderr)
         return 1
+    _show(str(profile))
+    return 0
+
+
+def _show(text: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
-    for line in str(profile).split("\n"):
+    for line in text.split("\n"):
         print(printable(line).encode(encoding, "backslashreplace").decode(encoding))
+
+
+def slow_main(arguments: list[str]) -> int:
+    """`slow PID`; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m goloop slow",
+        description="Tell the last iterations of a running program's loops that took long.",
+    )
+    parser.add_argument("pid", type=_pid, metavar="PID", help="a process that answers")
+    options = parser.parse_args(arguments)
+    try:
+        found = slow.from_raw(_raw(options.pid))
+    except NoAnswer as reason:
+        print(reason, file=sys.stderr)
+        return 1
+    except (LookupError, TypeError, ValueError) as error:
+        print(f"process {options.pid} answers what is not understood here ({error!r})")
+        return 1
+    _show(slow.table(found))
     return 0

@@ -205,6 +205,7 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_NoMemory();
         return -1;
     }
+    sh->popped = &self->ready.head, sh->handed = &self->cmp_pos;
     int32_t r = gl_ready_init(&self->ready) < 0 ? 0 : go->reactor_new(sh);
     if (r < 0)
         gl_set_oserror(-r);
@@ -358,6 +359,7 @@ static PyMethodDef loop_methods[] = {
 
 static PyMemberDef loop_members[] = {
     {"_iterations", T_ULONGLONG, offsetof(gl_loop, counts.iterations), READONLY, NULL},
+    {"_reactor", T_INT, offsetof(gl_loop, reactor), READONLY, NULL},
     {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
      PyDoc_STR("What set_task_factory was given, or None.")},
     {"_current_handle", T_OBJECT, offsetof(gl_loop, current_handle), 0,

@@ -7,11 +7,9 @@
 
 /* ---- python_stack.c --------------------------------------------------------------------------- */
 
-typedef gl_frame python_frame;
-
 /* The frames of a thread, innermost first, without the GIL: it may run on, or end.  How many; 0
  * where they can't be told. */
-GL_PRIVATE int python_stack(PyThreadState *ts, python_frame *to, int room);
+GL_PRIVATE int python_stack(PyThreadState *ts, gl_frame *to, int room);
 /* The same without names, up to a frame that is not told, 0: none; where there is no room, the last
  * place is the outermost's.  Of that the coroutine, if it is one's.  -1 where the chain breaks. */
 GL_PRIVATE int python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room,

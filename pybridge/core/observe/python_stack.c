@@ -138,7 +138,7 @@ python_layout(gl_python *to)
 }
 
 GL_PRIVATE int
-python_stack(PyThreadState *ts, python_frame *to, int room)
+python_stack(PyThreadState *ts, gl_frame *to, int room)
 {
     const char *message;
     const gl_table *go = gl_library(&message);

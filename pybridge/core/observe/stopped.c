@@ -125,9 +125,10 @@ find_generator(PyObject *o, void *found)
     return 1;
 }
 
-static void
-see_chain(seen *all)
+static int
+see_chain(PyObject *Py_UNUSED(first), void *arg)
 {
+    seen *all = arg;
     PyObject *o = all->coroutine;
     while (o != NULL && all->n < SEEN_MAX) {
         PyObject *next = NULL;
@@ -141,12 +142,6 @@ see_chain(seen *all)
         }
         o = next;
     }
-}
-
-static int
-see(PyObject *Py_UNUSED(first), void *arg)
-{
-    see_chain(arg);
     return 0;
 }
 
@@ -185,7 +180,7 @@ static PyObject *
 await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {
     seen all = {.coroutine = coroutine};
-    PyUnstable_GC_VisitObjects(see, &all);
+    PyUnstable_GC_VisitObjects(see_chain, &all);
     PyObject *list = frame_list(&all);
     PyObject *both = list ? PyTuple_Pack(2, list, all.rest ? all.rest : Py_None) : NULL;
     Py_XDECREF(list);

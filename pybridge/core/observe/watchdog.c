@@ -18,12 +18,11 @@
 
 typedef struct {
     int frames;
-    python_frame frame[FRAMES_MAX]; /* innermost first */
+    gl_frame frame[FRAMES_MAX]; /* innermost first */
 } block_stack;
 
 typedef struct gl_block {
     pthread_mutex_t mutex;
-    int64_t gc_before;        /* G.gc_ns when the iteration began [loop] */
     uint64_t serial;
     block_stack own;          /* what the loop's thread does */
     block_stack holder;       /* and another, which kept the GIL meanwhile; else without frames */
@@ -51,18 +50,12 @@ collected_ns(void)
 
 /* ---- the monitor's thread: no GIL ---------------------------------------------------- */
 
-static PyThreadState *
-loop_thread(gl_shared *sh)
-{
-    return __atomic_load_n(&sh->thread, __ATOMIC_ACQUIRE);
-}
-
 static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
     int n = -1;
-    for (int i = 0; loop_thread(sh) != NULL && i < TRIES && n < 0; i++)
-        n = python_walk(loop_thread(sh), sh->base, to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
+    for (int i = 0; GL_READ(sh->thread) != NULL && i < TRIES && n < 0; i++)
+        n = python_walk(GL_READ(sh->thread), sh->base, to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
     to->frames = (uint32_t)(n < 0 ? 0 : n);
     return n >= 0;
 }
@@ -77,7 +70,7 @@ watchdog_seen(gl_shared *sh, uint64_t serial)
     b->serial = serial;
     b->holder.frames = 0;
     /* lint: allow python-under-mutex: the library that calls is open */
-    b->own.frames = python_stack(loop_thread(sh), b->own.frame, FRAMES_MAX);
+    b->own.frames = python_stack(GL_READ(sh->thread), b->own.frame, FRAMES_MAX);
     pthread_mutex_unlock(&b->mutex);
     gl_door_leave(NULL);
     return 1;
@@ -112,7 +105,7 @@ watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up, char *text, size_t
         return 0;
     PyThreadState *holder = python_gil_holder();
     pthread_mutex_lock(&b->mutex);
-    if (holder != NULL && holder != loop_thread(sh))
+    if (holder != NULL && holder != GL_READ(sh->thread))
         /* lint: allow python-under-mutex: the library that calls is open */
         b->holder.frames = python_stack(holder, b->holder.frame, FRAMES_MAX);
     at = add_text(text, at, room,
@@ -181,12 +174,12 @@ gl_watchdog_open(gl_shared *sh)
     if (b == NULL)
         return -1;
     pthread_mutex_init(&b->mutex, NULL);
-    b->gc_before = 0, b->serial = 0;
+    b->serial = 0;
     b->own.frames = b->holder.frames = 0;
     sh->block = b;
     sh->watchdog = &watchdog;
     sh->asker = &G.asker;
-    sh->python = &G.python;
+    sh->python = &G.python, sh->gc = &G.gc_ns;
     return 0;
 }
 
@@ -202,19 +195,18 @@ gl_watchdog_runs(gl_loop *loop)
     gl_shared *sh = loop->shared;
     PyThreadState *ts = PyThreadState_Get();
     clockid_t clock = 0;
-    if (!python_innermost(ts, &sh->base))
-        sh->base = 0;
+    (void)python_innermost(ts, &sh->base);
 #if defined(__linux__)
     (void)pthread_getcpuclockid(pthread_self(), &clock);
 #endif
     sh->clock = (int32_t)clock;
-    __atomic_store_n(&sh->thread, ts, __ATOMIC_RELEASE);
+    GL_WRITE(sh->thread, ts);
 }
 
 GL_PRIVATE_INLINE void
 gl_watchdog_polled(gl_loop *loop)
 {
-    ((gl_block *)loop->shared->block)->gc_before = GL_READ(G.gc_ns);
+    loop->shared->gc_before = GL_READ(G.gc_ns);
 }
 
 GL_PRIVATE int
@@ -237,7 +229,7 @@ stack_list(const block_stack *s)
 {
     PyObject *list = PyList_New(0);
     for (int i = s->frames; list != NULL && i-- > 0;) {
-        const python_frame *f = &s->frame[i];
+        const gl_frame *f = &s->frame[i];
         PyObject *entry = Py_BuildValue("(ssi)", f->function, f->file, f->line);
         if (entry == NULL || PyList_Append(list, entry) < 0)
             Py_CLEAR(list);
@@ -266,7 +258,7 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
     double seconds = 0.0;
     if (since != self->blocked_seen)
         seconds = (double)(gl_monotonic_ns() - since) / 1e9;
-    double gc = (double)(collected_ns() - b->gc_before) / 1e9;
+    double gc = (double)(collected_ns() - self->shared->gc_before) / 1e9;
     PyObject *result = NULL, *own = stack_list(&copy->own), *holder = stack_list(&copy->holder);
     if (own != NULL && holder != NULL)
         result = Py_BuildValue("(KddOO)", (unsigned long long)copy->serial, seconds, gc, own,
@@ -277,17 +269,18 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
     return result;
 }
 
-/* _set_watchdog(limit, end, every): seconds; 0: none. */
+/* _set_watchdog(limit, end, every, slow): seconds; 0: none. */
 static PyObject *
 loop__set_watchdog(gl_loop *self, PyObject *args)
 {
-    double limit, end, every;
-    if (!PyArg_ParseTuple(args, "ddd:_set_watchdog", &limit, &end, &every) ||
+    double limit, end, every, slow;
+    if (!PyArg_ParseTuple(args, "dddd:_set_watchdog", &limit, &end, &every, &slow) ||
         gl_loop_check_usable(self) < 0)
         return NULL;
     __atomic_store_n(&self->shared->blocked_limit, (int64_t)(limit * 1e9), __ATOMIC_RELAXED);
     __atomic_store_n(&self->shared->blocked_end, (int64_t)(end * 1e9), __ATOMIC_RELAXED);
     __atomic_store_n(&self->shared->sample_every, (int64_t)(every * 1e9), __ATOMIC_RELAXED);
+    __atomic_store_n(&self->shared->slow_limit, (int64_t)(slow * 1e9), __ATOMIC_RELAXED);
     Py_RETURN_NONE;
 }
 

@@ -20,11 +20,10 @@ ready_resize(gl_ready *q, size_t capacity)
         return -1;
     }
     for (size_t i = 0; i < q->count; i++)
-        slot[i] = q->slot[(q->head + i) & (q->capacity - 1)];
+        slot[(q->head + i) & (capacity - 1)] = q->slot[(q->head + i) & (q->capacity - 1)];
     PyMem_Free(q->slot);
     q->slot = slot;
     q->capacity = capacity;
-    q->head = 0;
     return 0;
 }
 
@@ -103,8 +102,7 @@ gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 GL_PRIVATE_INLINE gl_entry
 gl_ready_pop(gl_ready *q)
 {
-    gl_entry entry = q->slot[q->head];
-    q->head = (q->head + 1) & (q->capacity - 1);
+    gl_entry entry = q->slot[q->head++ & (q->capacity - 1)];
     q->count--;
     return entry;
 }

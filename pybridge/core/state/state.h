@@ -34,7 +34,8 @@ typedef struct gl_entry {
 typedef struct gl_ready {     /* ready.c: a FIFO [GIL] */
     gl_entry *slot;           /* NULL once closed */
     size_t capacity;          /* a power of two; 0 once closed */
-    size_t head, count;
+    uint64_t head;            /* not wrapped: how many were run */
+    size_t count;
     uint32_t until;           /* so many arrivals, and the last of them is measured */
     uint32_t block, behind;   /* it stands for so many, of which so many come behind it */
     int64_t budget, refilled; /* measurements left; until when they were granted, ns */

@@ -1,0 +1,125 @@
+"""The flight recorder: the last iterations that took long, as `Loop.slow_iterations()` tells them.
+
+Go keeps them (pybridge/golib/slow.go) and tells them with the profile; here they become objects,
+and text for `goloop slow` and for a dump.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+
+from ...watchdog import Frame
+from . import profiling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .described import Row
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlowStack:
+    """What a loop did in the midst of a slow iteration.  Since 0.3.0."""
+
+    after: float
+    """How long the iteration had lasted, in seconds."""
+    task: str
+    """As in `ProfileEntry`."""
+    frames: tuple[Frame, ...]
+    """The calls from the task's coroutine, or the callback, on; innermost last."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlowIteration:
+    """An iteration of a loop that took longer than the limit.  Since 0.3.0."""
+
+    loop: int
+    """The loop's number in this process."""
+    started: float
+    """When it began, as time.time()."""
+    seconds: float
+    """How long it lasted."""
+    callbacks: int
+    """How many callbacks, steps of tasks and events of transports it has run."""
+    longest: float
+    """Seconds that the longest of these took, as the monitor saw it; 0.0 where it saw none."""
+    longest_stack: SlowStack | None
+    """The longest in its midst."""
+    gc: float
+    """Seconds of the iteration in Python's garbage collector."""
+    gil_wait: float
+    """Seconds of it until the loop's thread had the GIL after the poll."""
+    stacks: tuple[SlowStack, ...]
+    """What the loop did when the iteration had lasted 1, 2 and 4 times the limit."""
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
+        fraction = f"{self.started % 1:.3f}"[1:]
+        words = f"{when}{fraction}  loop {self.loop}: {self.seconds:.3f} s"
+        words += f", {self.callbacks} callback{'s' * (self.callbacks != 1)}"
+        if self.gc >= 0.0005:
+            words += f", {self.gc:.3f} s in the garbage collector"
+        if self.gil_wait >= 0.0005:
+            words += f", {self.gil_wait:.3f} s until it had the GIL"
+        lines = [words]
+        if self.longest_stack is not None:
+            lines.append(f"  the longest took {self.longest:.3f} s: {self.longest_stack.task}")
+            lines += _lines(self.longest_stack)
+        for stack in self.stacks:
+            if self.longest_stack is None or stack.frames != self.longest_stack.frames:
+                lines.append(f"  after {stack.after:.3f} s: {stack.task}")
+                lines += _lines(stack)
+        return "\n".join(lines)
+
+
+def _lines(stack: SlowStack) -> list[str]:
+    return [f'    File "{f.file}", line {f.line}, in {f.function}' for f in stack.frames]
+
+
+def from_raw(raw: Row, reactor: int | None = None) -> list[SlowIteration]:
+    """Those of one loop or of all in a snapshot of profiling.py's, oldest first."""
+    frames = [Frame(*each) for each in raw.get("frames") or ()]
+    offset = raw.get("time", 0.0) - raw.get("clock", 0.0)
+
+    def stack(age: int, kind: int, indices: list[int]) -> SlowStack:
+        calls = tuple(frames[index] for index in indices)
+        return SlowStack(age / 1e9, profiling.task_of(kind, calls), calls)
+
+    found: list[SlowIteration] = []
+    rows: list[list[Any]] = raw.get("slow") or []
+    for loop, began, length, callbacks, gc, gil, longest, longest_stack, stacks in rows:
+        if reactor is None or loop == reactor:
+            found.append(
+                SlowIteration(
+                    loop=loop,
+                    started=began / 1e9 + offset,
+                    seconds=length / 1e9,
+                    callbacks=callbacks,
+                    longest=longest / 1e9,
+                    longest_stack=stack(*longest_stack) if longest else None,
+                    gc=min(gc, length) / 1e9,
+                    gil_wait=min(gil, length) / 1e9,
+                    stacks=tuple(stack(*each) for each in stacks),
+                )
+            )
+    return found
+
+
+def table(found: list[SlowIteration]) -> str:
+    """All of them, in the words for people."""
+    return "\n".join(map(str, found)) if found else "no iteration has taken longer than the limit"
+
+
+def dump() -> None:
+    """Write the profile and the slow iterations of this process to stderr, at once."""
+    raw = profiling.snapshot()
+    text = f"goloop: process {os.getpid()}\n{profiling.from_raw(raw)}\n{table(from_raw(raw))}\n"
+    try:
+        # Past the buffer of sys.stderr, which the code that a signal has met may hold.
+        os.write(2, text.encode(errors="backslashreplace"))
+    except OSError:
+        print(text, end="", file=sys.stderr)

@@ -1,0 +1,322 @@
+"""The flight recorder: iterations that took long, and what the monitor saw of them."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from typing import Any
+
+import pytest
+from asked_programs import goloop, running
+
+import goloop as package
+from goloop._internal.observe import slow
+
+pytestmark = [
+    pytest.mark.goloop_only("asyncio's loop records nothing"),
+    pytest.mark.skipif(sys.platform != "linux", reason="memory is read by a call of Linux"),
+]
+
+
+FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+def spin(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def innocent() -> None:
+    spin(0.03)
+
+
+def culprit() -> None:
+    spin(0.4)
+
+
+def recorded(main: Any, limit: float = 0.05) -> list[Any]:
+    """What the loop has recorded of a coroutine function's run."""
+    loop: Any = package.new_event_loop()
+    try:
+        loop.set_slow_limit(limit)
+        loop.run_until_complete(main())
+        return list(loop.slow_iterations())
+    finally:
+        loop.close()
+
+
+async def work() -> None:
+    culprit()
+
+
+async def an_iteration_with_a_culprit() -> None:
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(0.01)
+    for _ in range(2):
+        loop.call_soon(innocent)
+    task = loop.create_task(work())
+    for _ in range(2):
+        loop.call_soon(innocent)
+    await task
+    await asyncio.sleep(0.01)
+
+
+def test_the_longest_callback_is_named_with_its_task_and_line() -> None:
+    began = time.time()
+    [iteration] = recorded(an_iteration_with_a_culprit)
+    assert began <= iteration.started <= time.time()
+    assert iteration.seconds >= 0.4 + 4 * 0.03
+    # Perhaps also the timer and the task that have scheduled these five.
+    assert 5 <= iteration.callbacks <= 8
+    longest = iteration.longest_stack
+    assert longest.task == "work"
+    assert [frame.function for frame in longest.frames] == ["work", "culprit", "spin"]
+    assert longest.frames[1].file == __file__
+    assert 0.2 < iteration.longest <= iteration.seconds
+    assert "work" in str(iteration)
+    assert f'File "{__file__}"' in str(iteration)
+
+
+def test_there_are_stacks_at_1_2_and_4_times_the_limit() -> None:
+    [iteration] = recorded(an_iteration_with_a_culprit)
+    first, second, third = iteration.stacks
+    assert first.after >= 0.05
+    assert second.after >= 0.1
+    assert third.after >= 0.2
+    assert third.after > second.after
+    assert third.frames[-2].function == "culprit"
+
+
+def test_many_short_callbacks_are_not_taken_for_a_long_one() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0.01)
+        for _ in range(400):
+            loop.call_soon(spin, 0.001)
+        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+
+    iteration = max(recorded(main), key=lambda each: each.callbacks)
+    assert iteration.callbacks >= 400
+    assert iteration.seconds >= 0.4
+    assert iteration.longest < iteration.seconds / 2
+
+
+def test_events_of_transports_count_as_callbacks() -> None:
+    class Slow(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            spin(0.2)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(Slow, "127.0.0.1", 0)
+        transport, _ = await loop.create_connection(
+            asyncio.Protocol, *server.sockets[0].getsockname()[:2]
+        )
+        transport.write(b"x")
+        await asyncio.sleep(0.05)
+        transport.close()
+        server.close()
+        await asyncio.sleep(0.01)
+
+    iteration = max(recorded(main), key=lambda each: each.seconds)
+    assert iteration.callbacks >= 1
+    assert iteration.longest_stack.task == f"callback {Slow.data_received.__qualname__}"
+
+
+def test_the_collectors_share_is_told() -> None:
+    async def main() -> None:
+        cycles: list[Any] = []
+        for _ in range(300_000):
+            cycles.append([cycles])
+        await asyncio.sleep(0.01)
+        gc.collect()
+        await asyncio.sleep(0.01)
+
+    iterations = recorded(main, limit=0.001)
+    with_collection = max(iterations, key=lambda each: each.gc)
+    assert 0 < with_collection.gc <= with_collection.seconds
+
+
+@pytest.mark.skipif(FREE, reason="there is no GIL to wait for")
+def test_the_wait_for_the_gil_is_told() -> None:
+    def holds() -> None:
+        time.sleep(0.1)
+        ctypes.PyDLL(None).usleep(400_000)
+
+    async def main() -> None:
+        thread = threading.Thread(target=holds)
+        await asyncio.sleep(0.01)
+        thread.start()
+        for _ in range(200):  # one of these polls ends while the GIL is held
+            await asyncio.sleep(0.002)
+        thread.join()
+        await asyncio.sleep(0.01)
+
+    longest = max(recorded(main), key=lambda each: each.gil_wait)
+    assert 0.1 < longest.gil_wait <= longest.seconds
+    assert "until it had the GIL" in str(longest)
+
+
+def test_the_last_256_are_kept_oldest_first() -> None:
+    async def main() -> None:
+        for _ in range(300):
+            spin(0.002)
+            await asyncio.sleep(0.0001)
+
+    iterations = recorded(main, limit=0.002)
+    assert len(iterations) == 256
+    assert [each.started for each in iterations] == sorted(each.started for each in iterations)
+
+
+def test_a_limit_of_0_records_none() -> None:
+    assert recorded(an_iteration_with_a_culprit, limit=0) == []
+
+
+def test_a_loop_tells_its_own() -> None:
+    loop: Any = package.new_event_loop()
+    try:
+        assert recorded(an_iteration_with_a_culprit) != []
+        assert loop.slow_iterations() == []
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), 1e9])
+def test_a_wrong_limit_is_refused(seconds: float) -> None:
+    loop: Any = package.new_event_loop()
+    try:
+        with pytest.raises(ValueError, match="a limit is a number of seconds"):
+            loop.set_slow_limit(seconds)
+        loop.set_watchdog(5)  # which leaves it as it was
+    finally:
+        loop.close()
+    with pytest.raises(RuntimeError):
+        loop.set_slow_limit(1)
+
+
+def test_the_watchdogs_limits_and_this_one_are_apart() -> None:
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop.set_watchdog(30)
+        await an_iteration_with_a_culprit()
+
+    assert len(recorded(main, limit=0.05)) == 1
+
+
+# ---- from outside ------------------------------------------------------------------------------
+
+PROGRAM = """
+import asyncio, ctypes, signal, sys, threading, time
+import goloop
+signal.signal(signal.SIGUSR2, lambda *args: goloop.dump())
+def culprit():
+    time.sleep(0.2)
+async def work():
+    culprit()
+async def main():
+    await asyncio.sleep(0.01)
+    await asyncio.create_task(work())
+    await asyncio.sleep(0.01)
+    print("ready", flush=True)
+    THEN
+goloop.run(main())
+"""
+WAITS = PROGRAM.replace("THEN", "await asyncio.sleep(100)")
+
+
+def test_the_command_tells_them() -> None:
+    with running(WAITS) as process:
+        done = goloop("slow", str(process.pid))
+    assert done.returncode == 0, done.stderr
+    assert "1 callback" in done.stdout
+    assert 'File "<string>", line 6, in culprit' in done.stdout
+
+
+def test_the_command_tells_them_while_the_gil_is_held() -> None:
+    with running(PROGRAM.replace("THEN", "ctypes.PyDLL(None).sleep(100)")) as process:
+        done = goloop("slow", str(process.pid))
+    assert done.returncode == 0, done.stderr
+    assert "the GIL is held" in done.stderr
+    assert 'File "<string>", line 6, in culprit' in done.stdout
+    year = done.stdout.partition("-")[0]
+    assert year == time.strftime("%Y")
+
+
+def test_a_limit_of_the_environment() -> None:
+    with running(WAITS, GOLOOP_SLOW="5") as process:
+        done = goloop("slow", str(process.pid))
+    assert done.stdout == "no iteration has taken longer than the limit\n"
+
+
+def test_a_process_that_is_gone() -> None:
+    done = goloop("slow", str(2**22 - 1))
+    assert done.returncode == 1
+    assert "there is no process" in done.stderr
+
+
+def with_stderr(program: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_signal_dumps_them() -> None:
+    with with_stderr(WAITS) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGUSR2)
+        lines = []
+        while not lines or "in culprit" not in lines[-1]:
+            lines.append(process.stderr.readline())
+            assert lines[-1], lines
+        process.kill()
+    assert lines[0] == f"goloop: process {process.pid}\n"
+
+
+def test_a_process_that_gives_up_tells_of_them() -> None:
+    program = PROGRAM.replace("THEN", "ctypes.PyDLL(None).sleep(100)")
+    with with_stderr(program, GOLOOP_WATCHDOG_ABORT="1") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGABRT
+    assert "the process gives up" in err
+    assert "goloop: who has had the loops' time\n" in err
+    assert "main <string>:" in err
+    assert "in culprit <string>:6" in err
+
+
+# ---- what is made of it -------------------------------------------------------------------------
+
+
+def test_a_snapshot_becomes_objects() -> None:
+    raw = {
+        "time": 1000.0,
+        "clock": 100.0,
+        "frames": [["spin", "a.py", 1], ["work", "a.py", 9]],
+        "slow": [[7, 90_000_000_000, 500_000_000, 3, 600_000_000, 0, 0, [0, 0, []], []],
+                 [8, 91_000_000_000, 2_000_000_000, 1, 0, 0, 1_000_000_000, [5, 2, [1, 0]],
+                  [[50_000_000, 3, [0]]]]],
+    }  # fmt: skip
+    first, second = slow.from_raw(raw)
+    assert (first.loop, first.started, first.seconds, first.gc) == (7, 990.0, 0.5, 0.5)
+    assert first.longest_stack is None
+    assert second.longest_stack.task == "work"
+    assert [frame.function for frame in second.longest_stack.frames] == ["work", "spin"]
+    assert second.stacks[0].task == "callback spin"
+    assert slow.from_raw(raw, 8) == [second]
+    assert str(second).splitlines()[0].endswith("loop 8: 2.000 s, 1 callback")
+    assert str(first).splitlines()[0].endswith("3 callbacks, 0.500 s in the garbage collector")
