@@ -15,7 +15,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-WIDTHS = {"desktop": (1280, 800), "phone": (390, 844)}
+WIDTHS = {"desktop": (1400, 900), "phone": (390, 844)}
+# The only boxes that may be wider inside than outside: those that show that they scroll.
+_SCROLLING = ".md-typeset__scrollwrap, pre > code, .picture, p:has(> img)"
+# A page with a command and its output, and what its copy button takes.
+PROMPTS, TYPED = "start.html", "python hello.py"
 # A word and the page that the search has to find by it.
 WORD, FOUND = "set_watchdog", "reference.html"
 
@@ -38,6 +42,24 @@ _WIDER = """() => {
         node => node.getBoundingClientRect().right > wide + 1 && !scrolls(node));
     return found.slice(-3).map(node => node.outerHTML.slice(0, 120)).join(" | ") || "?";
 }"""
+# What is cut off in the content, in boxes that do not show it.
+_CUT = """allowed => [...document.querySelectorAll(".md-content *")].filter(node =>
+    node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 0
+    && getComputedStyle(node).overflowX !== "visible" && !node.matches(allowed)
+).map(node => node.outerHTML.slice(0, 120))"""
+# Words of a table's code that are broken: a line box ends within one.
+_BROKEN_WORDS = """() => [...document.querySelectorAll(".md-typeset table code")].filter(node =>
+    !/[\\s/(),=.:-]/.test(node.textContent) && node.getClientRects().length > 1
+).map(node => node.textContent)"""
+# What a copy button would take of the blocks with prompts (the theme's bundle does the same).
+_COPIED = """() => [...document.querySelectorAll(".language-console code")].map(code => {
+    code.setAttribute("data-md-copying", "");
+    const text = code.innerText;
+    code.removeAttribute("data-md-copying");
+    const typed = code.innerText.split("\\n").filter(line => line.startsWith("$ "))
+        .map(line => line.slice(2));
+    return [text.trimEnd(), typed.join("\\n").trimEnd()];
+}).filter(([text, typed]) => typed && text !== typed)"""
 _MISSING_IMAGES = """() => [...document.images]
     .filter(image => !(image.complete && image.naturalWidth)).map(image => image.src)"""
 
@@ -56,7 +78,10 @@ def seen_in_a_browser(site: Path, pages: list[str], chromium: str) -> list[str]:
             for device, (width, height) in WIDTHS.items():
                 size = {"width": width, "height": height}
                 for scheme in ("light", "dark"):
-                    with browser.new_context(viewport=size, color_scheme=scheme) as context:
+                    may = ["clipboard-read", "clipboard-write"]
+                    with browser.new_context(
+                        viewport=size, color_scheme=scheme, permissions=may
+                    ) as context:
                         wrong += _Visit(context.new_page(), base, device, scheme).everything(pages)
             browser.close()
         server.shutdown()
@@ -84,6 +109,8 @@ class _Visit:
         for self._at in pages:
             self._page.goto(self._base + self._at, wait_until="networkidle")
             self._look()
+        self._at = PROMPTS
+        self._copy()
         self._at = "index.html"
         self._search()
         return self._wrong
@@ -92,12 +119,30 @@ class _Visit:
         wider = self._page.evaluate(_WIDER)
         if wider is not None:
             self._note(f"is wider than the screen: {wider}")
+        for cut in self._page.evaluate(_CUT, _SCROLLING):
+            self._note(f"cuts off {cut}")
+        for word in self._page.evaluate(_BROKEN_WORDS):
+            self._note(f"breaks {word!r}")
+        for copied, typed in self._page.evaluate(_COPIED):
+            self._note(f"copies {copied!r}, not {typed!r}")
         for image in self._page.evaluate(_MISSING_IMAGES):
             self._note(f"does not show {image}")
         wanted = "slate" if self._scheme == "dark" else "default"
         scheme = self._page.locator("body").get_attribute("data-md-color-scheme")
         if scheme != wanted:
             self._note(f"has the colours {scheme}, not {wanted}")
+
+    def _copy(self) -> None:
+        page = self._page
+        page.goto(self._base + self._at, wait_until="networkidle")
+        block = page.locator(".language-console").filter(has_text=TYPED).first
+        block.hover()
+        block.locator(
+            "button[data-clipboard-target], .md-clipboard, [data-md-type=copy]"
+        ).first.click()
+        copied = page.evaluate("() => navigator.clipboard.readText()")
+        if copied != TYPED:
+            self._note(f"puts {copied!r} on the clipboard, not {TYPED!r}")
 
     def _search(self) -> None:
         page = self._page

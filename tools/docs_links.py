@@ -1,4 +1,4 @@
-"""mkdocs hook: a link that leaves docs/ leads to the file in the repository.
+"""mkdocs hook: a link that leaves docs/ leads to the file in the repository; the version.
 
 The pages are read in the repository too, where `../goloop/watchdog.py` is a good link.  The site
 has the pages alone, so there the same link leads to the repository's public address.  One that
@@ -43,6 +43,15 @@ def rewritten(markdown: str, page: Path) -> str:
         return found[0] if new is None else f"]({new}"
 
     return _PARTS.sub(replace, markdown)
+
+
+def on_config(config: Any, **_: Any) -> Any:
+    """The version is at the foot of each page."""
+    source = (ROOT / "goloop" / "_internal" / "version.py").read_text()
+    found = re.search(r'^__version__ = "(.+)"$', source, re.M)
+    assert found is not None
+    config["copyright"] = f"goloop {found[1]}, alpha. MIT licence."
+    return config
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:

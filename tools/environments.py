@@ -401,6 +401,7 @@ def install_real_programs(made: Environment) -> None:
         "real": requirements("real"),
         "alone": ALONE,
         "tools": requirements("tools"),
+        "freezers": requirements("freezers"),
     }
     if made.interpreter.free_threaded:
         groups = {
@@ -529,6 +530,7 @@ def _read(path: Path) -> str | None:
 def install_editable(made: Environment, tree: Path = ROOT) -> None:
     """goloop from a tree: installed once, afterwards only what changed is compiled."""
     packaging = [tree / "pyproject.toml", tree / "setup.py"]
+    packaging.append(tree / "goloop" / "_internal" / "version.py")  # is in the metadata
     packaging += sorted((tree / "build_backend").rglob("*.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in packaging)).hexdigest()
     stamp = made.home / "installed-goloop"

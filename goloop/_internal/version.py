@@ -6,7 +6,7 @@ that says so.  The extension's mere absence does not: it is a build that was for
 
 from __future__ import annotations
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 """The version of goloop that is installed.  Since 0.1.0."""
 
 TYPE_CHECKING = False

@@ -132,7 +132,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     sources = {name for name in tracked() if name.startswith(("goloop/", "pytest_goloop/"))}
-    assert {name for name in sources if name.endswith((".py", ".pyi"))} <= names
+    assert {name for name in sources if name.endswith((".py", ".pyi", ".yml"))} <= names
     assert {"goloop/py.typed", "goloop/_core.pyi"} <= names
     assert names - sources == {f"goloop/_core{suffix}", "goloop/libgoloop.so.1"}
 
@@ -215,10 +215,41 @@ def test_the_version_stands_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["dynamic"] == ["version"]
     assert goloop.__version__ == importlib.metadata.version("goloop")
+
+
+def test_the_version_moves_with_the_changelog() -> None:
+    """A released version is that of the newest section; behind it comes the next one's .dev0."""
     changes = (ROOT / "CHANGELOG.md").read_text()
-    newest = re.search(r"^## (\d\S*) - \d{4}-\d\d-\d\d$", changes, re.MULTILINE)
+    newest = re.search(r"^## (\d+)\.(\d+)\.\d+ - \d{4}-\d\d-\d\d$", changes, re.MULTILINE)
     assert newest is not None
-    assert newest[1] == goloop.__version__
+    released = newest[0].split()[1]
+    if "## Unreleased" in changes:
+        assert goloop.__version__ == f"{newest[1]}.{int(newest[2]) + 1}.0.dev0"
+    else:
+        assert goloop.__version__ == released
+    # What docstrings promise is no newer than that.
+    promised = set()
+    for path in (ROOT / "goloop").rglob("*.py*"):
+        if path.suffix in (".py", ".pyi"):
+            promised.update(re.findall(r"Since (\d+\.\d+\.\d+)", path.read_text()))
+    assert len(promised) > 1
+    newest_promise = max(tuple(map(int, each.split("."))) for each in promised)
+    assert newest_promise <= tuple(map(int, goloop.__version__.split(".dev")[0].split(".")))
+
+
+def test_the_addresses_are_those_of_the_go_module() -> None:
+    module = re.search(r"^module (\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
+    assert module is not None
+    repository = f"https://{module[1]}"
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} == set(urls)
+    for url in urls.values():
+        assert url == repository or url.startswith(f"{repository}/")
+        found = re.fullmatch(rf"{re.escape(repository)}/(?:blob|tree)/main/(.+)", url)
+        assert found is None or (ROOT / found[1]).exists()
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert f"\nrepo_url: {repository}\n" in site
+    assert f'REPOSITORY = "{repository}"' in (ROOT / "tools" / "docs_links.py").read_text()
 
 
 # ---- archives ---------------------------------------------------------------------

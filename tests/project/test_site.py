@@ -128,6 +128,14 @@ def test_links_out_of_the_pages_lead_to_the_repository() -> None:
         assert docs_links.rewritten(before, page) == after
 
 
+def test_each_page_has_the_version_and_the_status_of_the_metadata() -> None:
+    foot = docs_links.on_config({})["copyright"]
+    assert foot.startswith(f"goloop {goloop.__version__}, alpha.")
+    assert '"Development Status :: 3 - Alpha"' in (ROOT / "pyproject.toml").read_text()
+    for page in (ROOT / "README.md", DOCS / "index.md"):
+        assert "goloop is alpha software" in " ".join(page.read_text().split())
+
+
 def test_a_link_to_a_file_that_is_not_there_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         docs_links.rewritten("[a](../no/such/file.py)", DOCS / "page.md")
