@@ -183,6 +183,8 @@ type Shared struct {
 	Recvs           uint64
 	Sends           uint64
 	Wakeups         uint64
+	Ran             int64
+	Busy            int64
 	Accepting       int64
 	Large           [LargeMax]uintptr
 	LargeSize       uint64

@@ -166,17 +166,15 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh.Polls++
 	before := r.clock.now()
 	r.accepting.begin(sh, before-sh.Now)
-	if countMetrics {
-		sh.Metrics.IterationTime.add(before - sh.Now)
-	}
+	sh.Busy += before
+	sh.Metrics.IterationTime.add(before - sh.Now)
 	if limit := atomic.LoadInt64(&sh.SlowLimit); limit > 0 && before-sh.Now >= limit && r.Slow != nil {
 		r.Slow(sh.Now, before-sh.Now)
 	}
 	events, errno := r.poll(r.timeout(timeout, before))
 	sh.Now = r.clock.now()
-	if countMetrics {
-		sh.Metrics.PollTime.add(sh.Now - before)
-	}
+	sh.Busy -= sh.Now
+	sh.Metrics.PollTime.add(sh.Now - before)
 	if errno != 0 && errno != syscall.EINTR {
 		sh.NextDeadline = r.nextDeadline()
 		if errno == syscall.EINVAL {

@@ -31,7 +31,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 17
+#define GL_ABI_VERSION 18
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -314,6 +314,8 @@ typedef struct gl_shared {
     int32_t clock;           /* C: the processor time of the thread that runs the loop, a clockid_t */
     /* counters, for goloop.diagnostics() */
     uint64_t polls, recvs, sends, wakeups;
+    int64_t ran, busy;       /* ns in all that the loop has run, and outside the poll; < 0 while it does
+                              * so: the clock is to be added.  C, and Go where a poll begins and ends */
     int64_t accepting;       /* C: ns that it took to begin with those accepted, in all */
     /* Buffers of large_size bytes for streams that lately received much at once, so
      * that these bytes need not be copied out of the arena.  C fills the slots before

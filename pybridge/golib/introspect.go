@@ -90,7 +90,13 @@ func partialAnswer() []byte {
 //export goloop_add_reactor
 func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 	sh := (*netloop.Shared)(unsafe.Pointer(shared))
+	busy, ran := atomic.LoadInt64(&sh.Busy), atomic.LoadInt64(&sh.Ran)
 	now, blocked := int64(C.monitor_now()), int64(0)
+	for _, each := range []*int64{&busy, &ran} {
+		if *each < 0 {
+			*each += now
+		}
+	}
 	running := atomic.LoadUint32(&sh.Awake) != 0
 	if running {
 		blocked = max(now-atomic.LoadInt64(&sh.Now), 0)
@@ -124,7 +130,7 @@ func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 		name  string
 		value uint64
 	}{
-		{"time_busy", m.IterationTime.Sum}, {"time_idle", m.PollTime.Sum}, {"turns", m.Turns},
+		{"time_busy", uint64(busy)}, {"time_idle", uint64(max(ran-busy, 0))}, {"turns", m.Turns},
 		{"bytes_received", m.BytesReceived}, {"bytes_sent", m.BytesSent},
 		{"reads", m.Reads}, {"writes", m.Writes}, {"late_writes", m.LateWrites},
 		{"connections_accepted", m.ConnectionsAccepted}, {"blocked_spells", m.BlockedSpells},

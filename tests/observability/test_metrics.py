@@ -329,25 +329,95 @@ async def test_calls_timers_and_tasks_are_counted(loop: Any) -> None:
 
 
 async def test_busy_and_idle_are_the_time_that_has_passed(loop: Any) -> None:
-    await asyncio.sleep(0.001)
     began, counted = time.monotonic(), Counted(loop)
-    spun = 0.0
+    inner, spun = time.monotonic(), 0.0
     for _ in range(5):
         start = time.monotonic()
         while time.monotonic() - start < 0.01:
             pass
         spun += time.monotonic() - start
         await asyncio.sleep(0.01)
-    figures, passed = counted(), time.monotonic() - began
-    # The present iteration is not over: what it has spun counts when it is.
-    assert figures.time_busy + figures.time_idle <= passed + 0.05
-    assert figures.time_busy + figures.time_idle >= 9 * 0.01
+    passed = time.monotonic() - inner
+    figures, all_passed = counted(), time.monotonic() - began
+    # To the nanosecond, but for how floats are added.
+    assert passed - 1e-6 <= figures.time_busy + figures.time_idle <= all_passed + 1e-6
     assert figures.time_idle >= 4 * 0.01
-    assert figures.time_busy >= 0.01 * 4
+    assert figures.time_busy >= spun
     assert 0 < figures.utilization < 1
     assert figures.iteration_time.max >= 0.01
     assert figures.timer_lateness.count == 5
     assert figures.poll_time.count == figures.turns
+
+
+def test_the_last_iteration_of_a_run_is_busy() -> None:
+    loop = goloop.new_event_loop()
+
+    async def ends() -> None:
+        until = time.monotonic() + 0.05
+        while time.monotonic() < until:
+            pass
+
+    loop.run_until_complete(ends())
+    assert loop.metrics().time_busy >= 0.05
+    loop.close()
+    assert loop.metrics().time_busy >= 0.05
+
+
+@pytest.mark.parametrize("what", ["time_busy", "time_idle"])
+async def test_what_lasts_counts(loop: Any, what: str) -> None:
+    grown, failed = threading.Event(), []
+
+    def looks() -> None:
+        # Twice, for an iteration or a poll that ends would count in any case.
+        for _ in range(2):
+            before, end = getattr(loop.metrics(), what), time.monotonic() + PATIENCE
+            while getattr(loop.metrics(), what) < before + 0.01:
+                if time.monotonic() > end:
+                    failed.append(before)
+                    break
+        grown.set()
+
+    await asyncio.sleep(0.001)
+    thread = threading.Thread(target=looks)
+    thread.start()
+    if what == "time_busy":
+        grown.wait()
+    else:
+        await asyncio.to_thread(grown.wait)  # a poll that nothing else ends
+    thread.join()
+    assert not failed
+
+
+async def test_neither_busy_nor_idle_time_ever_goes_back(loop: Any) -> None:
+    backward, ended, reads = [], threading.Event(), 0
+
+    def looks() -> None:
+        nonlocal reads
+        last = loop.metrics()
+        while not ended.is_set():
+            now = loop.metrics()
+            for what in ("time_busy", "time_idle"):
+                if getattr(now, what) < getattr(last, what):
+                    backward.append((what, getattr(last, what), getattr(now, what)))
+            last = now
+            reads += 1
+
+    threads = [threading.Thread(target=looks) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(400):
+            if turn % 4 == 0:
+                until = time.monotonic() + 0.001
+                while time.monotonic() < until:
+                    pass
+            await asyncio.sleep(0 if turn % 2 else 0.0005)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert reads > 100
+    assert not backward
 
 
 def test_time_outside_a_run_is_nobodys() -> None:

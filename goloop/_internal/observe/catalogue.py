@@ -64,12 +64,12 @@ FIGURES: tuple[Figure, ...] = (
         "Iterations that have asked the kernel for events",
     ),
     Figure(
-        "time_busy", "counter", "iteration_time.sum", "s",
+        "time_busy", "counter", "gl_counts", "s",
         "goloop_busy_seconds_total", "goloop.time",
         "Time outside the poll: callbacks, sending and receiving", (("goloop.state", "active"),),
     ),
     Figure(
-        "time_idle", "counter", "poll_time.sum", "s", "goloop_idle_seconds_total", "goloop.time",
+        "time_idle", "counter", "gl_counts", "s", "goloop_idle_seconds_total", "goloop.time",
         "Time in the poll", (("goloop.state", "idle"),),
     ),
     Figure(

@@ -160,9 +160,9 @@ class Metrics:
     """Iterations that asked the kernel for events.  While callbacks are ready, several iterations
     share one."""
     time_busy: float = 0.0
-    """Seconds outside the poll: callbacks, sending and receiving."""
+    """Seconds outside the poll: callbacks, sending and receiving.  What lasts counts, too."""
     time_idle: float = 0.0
-    """Seconds in the poll."""
+    """Seconds in the poll.  One that lasts counts, too."""
     iteration_time: Histogram = _EMPTY
     """From the end of a poll to the beginning of the next."""
     poll_time: Histogram = _EMPTY

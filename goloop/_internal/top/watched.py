@@ -203,7 +203,7 @@ def _figures(raw: Row, clock: float, before: tuple[Row, float] | None, uptime: f
     told: Row = {
         "seconds": seconds,
         "since_start": since_start,
-        # An iteration, and a poll, count when they are over: then it may be longer than all.
+        # The clock is read before the figures.
         "utilization": min(1.0, interval.time_busy / seconds) if seconds > 0 else 0.0,
         "blocked_for": now.blocked_for,
     }

@@ -257,12 +257,6 @@ loop_call_at(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *k
     return call_timer(self, &call_at_params, false, args, nargs, kwnames);
 }
 
-static PyObject *
-loop_timer_handle_cancelled(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(handle))
-{
-    Py_RETURN_NONE; /* asyncio counts them to rebuild its heap; the wheel needs no count */
-}
-
 GL_TAKES_NONE(time_method, loop_time, "time")
 
 static PyMethodDef call_soon_table[] = {
@@ -280,7 +274,6 @@ static PyMethodDef call_soon_table[] = {
                "Call callback(*args) at loop time `when` (seconds); return a TimerHandle.")},
     {"time", GL_FASTKW(time_method),
      PyDoc_STR("time($self)\n--\n\nReturn the loop's clock in seconds (monotonic).")},
-    {"_timer_handle_cancelled", GL_ONEARG(loop_timer_handle_cancelled), NULL},
     {NULL, NULL, 0, NULL},
 };
 GL_PRIVATE PyMethodDef *const call_soon_methods = call_soon_table;

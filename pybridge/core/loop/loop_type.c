@@ -410,8 +410,7 @@ gl_loop_init_type(PyObject *module)
     static const char *const free_names[] = {
         "call_soon_threadsafe", "is_running", "is_closed",  "get_debug",    "time",
         "_closed",              "_stopping",  "_debug",     "_thread_id",   "call_at",
-        "_check_closed",        "_wake",      "_timer_handle_cancelled",    "call_soon",
-        "call_later",           NULL,
+        "_check_closed",        "_wake",      "call_soon",  "call_later",   NULL,
     };
     return gl_guard_type(G.loop_type, GL_HOME_ITSELF, free_names, GL_GUARD_ENDS);
 #else

@@ -47,8 +47,7 @@ run_task(gl_loop *loop, PyObject *task)
     Py_INCREF(task);
     int64_t before = gl_monotonic_ns();
     int r = gl_task_run(loop, (gl_task *)task);
-    if (r == 0)
-        r = gl_log_slow(loop, task, before);
+    r = r ? r : gl_log_slow(loop, task, before);
     Py_DECREF(task);
     return r;
 }
@@ -58,9 +57,7 @@ complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t 
 {
     int64_t before = loop->debug ? gl_monotonic_ns() : 0;
     int r = G.reg_ops[kind]->complete(loop, owner, c);
-    if (before && loop->debug && r == 0)
-        r = gl_log_slow(loop, owner, before);
-    return r;
+    return before && loop->debug && r == 0 ? gl_log_slow(loop, owner, before) : r;
 }
 
 /* ---- completions --------------------------------------------------------------- */
@@ -300,6 +297,8 @@ run_begins(gl_loop *self)
     GL_WRITE(self->thread_id, self->running);
     self->since_poll = GL_POLL_EVERY;
     GL_WRITE(self->shared->now, gl_monotonic_ns());
+    self->shared->ran -= self->shared->now;
+    self->shared->busy -= self->shared->now;
     self->shared->flags |= GL_LOOK;
     gl_ready *q = &self->ready;
     for (size_t i = 0; i < q->count; i++) /* nothing waited because time was short */
@@ -323,6 +322,9 @@ run_ends(gl_loop *self, unsigned long thread_before)
 #endif
     GL_WRITE(self->stopping, 0);
     gl_asleep(self);
+    int64_t now = gl_monotonic_ns();
+    self->shared->ran += now;
+    self->shared->busy += now;
     int r = self->shared->blocked_since != self->blocked_seen ? gl_watchdog_ended(self) : 0;
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {

@@ -53,7 +53,6 @@ ready_grow(gl_ready *q)
  * a chance of 1 / block, whatever the loop does, and the histogram of the waits is unbiased.  A
  * block is one arrival while there is a budget, a measurement for each 32 us and GL_SAMPLES at
  * most; as that runs out blocks double. */
-
 #define GL_SAMPLES 128
 
 /* This arrival is the block's, and the next one's is drawn.  How many it stands for. */

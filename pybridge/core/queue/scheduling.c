@@ -107,8 +107,7 @@ gl_run_timed(gl_loop *loop, PyObject *handle)
     Py_XSETREF(loop->current_handle, Py_NewRef(handle));
     int64_t before = gl_monotonic_ns();
     int r = handle_run(loop, handle);
-    if (r == 0)
-        r = gl_log_slow(loop, handle, before);
+    r = r ? r : gl_log_slow(loop, handle, before);
     Py_CLEAR(loop->current_handle);
     return r;
 }

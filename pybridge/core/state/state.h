@@ -60,9 +60,9 @@ typedef struct gl_timers {    /* timers.c [GIL] */
 /* What is not counted in the shared block: names and order as in goloop/_internal/observe/catalogue.py,
  * which tells the meanings.  What is so at the moment is filled in by the snapshot [GIL]. */
 typedef struct gl_counts {
-    uint64_t iterations, ready, ready_max, timers, timers_max, threadsafe_calls,
-        write_buffer_bytes, connections_open, connections_refused, accept_failures, time_blocked,
-        blocked_for;
+    uint64_t iterations, time_busy, time_idle, ready, ready_max, timers, timers_max,
+        threadsafe_calls, write_buffer_bytes, connections_open, connections_refused,
+        accept_failures, time_blocked, blocked_for;
 } gl_counts;
 
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
