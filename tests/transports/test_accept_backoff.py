@@ -68,6 +68,7 @@ async def test_a_server_out_of_descriptors_reports_it_and_recovers(
     await hang_up(near, made[0])
     await asyncio.sleep(0)
     waits = counter_of_waits(loop, loop_name, monkeypatch)
+    waits()  # it imports what it needs
     with no_descriptor_left():
         for client in clients:
             client.connect(address)
