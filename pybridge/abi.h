@@ -284,7 +284,7 @@ typedef struct gl_asker {
 } gl_asker;
 
 #define GL_DEADLINE_NONE INT64_MAX
-#define GL_LARGE_MAX 16
+#define GL_LARGE_MAX 2
 #define GL_NO_RING 1u         /* make no system calls in batches (GOLOOP_IO_URING=0) */
 #define GL_LOOK 2u            /* C has not run the loop for a while: the next turn looks whether its
                                * descriptors are still its own; -EBADF where they are not */

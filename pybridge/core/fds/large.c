@@ -6,16 +6,12 @@
  * the work of a 100 KiB message.
  *
  * A connection receives into its object when its protocol is to be called (gl_large_new,
- * gl_large_cut).  For pipes and TLS Go receives, into buffers that it is lent:
+ * gl_large_cut).  For pipes Go receives, into buffers that it is lent:
  *
  *     none --a receive of GL_LARGE_LEAST bytes--> filled before each turn
  *      ^                                              |
  *      +------- GL_LARGE_IDLE turns without use ------+
  *
- * Few buffers at first, and twice as many after a turn that has used all of them: a turn
- * that serves more streams is one poll for more messages, which is worth more than that
- * all are still in the processor's cache when they are sent on (ten connections of
- * 100 KiB: 16 cost 3 % less processor time than 2, one 6 % more).
  * Of a moderate size; receives that fill them get wider ones: the writer of a wide pipe is
  * woken by each read, and the two fight for the pipe's lock.
  */
@@ -26,7 +22,6 @@
 #define GL_LARGE_SIZE (128 * 1024)
 #define GL_LARGE_WIDE (256 * 1024) /* while receives fill the other one: a wide pipe */
 #define GL_LARGE_LEAST (32 * 1024)
-#define GL_LARGE_FIRST 2u
 #define GL_LARGE_IDLE 4096u
 
 GL_PRIVATE void
@@ -38,7 +33,6 @@ gl_large_drop(gl_loop *loop)
         Py_CLEAR(loop->large[i]);
     }
     loop->large_wanted = false;
-    loop->large_count = 0;
 }
 
 GL_PRIVATE void
@@ -48,13 +42,9 @@ gl_large_refill(gl_loop *loop)
         gl_large_drop(loop);
         return;
     }
-    if (loop->large_count == 0)
-        loop->large_count = GL_LARGE_FIRST;
-    else if (loop->large[loop->large_count - 1] == NULL && loop->large_count < GL_LARGE_MAX)
-        loop->large_count *= 2;
     /* Go takes each for one of this size. */
     Py_ssize_t size = (Py_ssize_t)loop->shared->large_size;
-    for (uint32_t i = 0; i < loop->large_count; i++) {
+    for (int i = 0; i < GL_LARGE_MAX; i++) {
         if (loop->large[i] && PyBytes_GET_SIZE(loop->large[i]) == size)
             continue;
         loop->shared->large[i] = NULL;
@@ -84,9 +74,8 @@ gl_large_note(gl_loop *loop, int64_t n)
         loop->large_wanted = true;
         /* glibc gives blocks of this size back to the kernel at each free, and faults
          * their pages in again, until it has seen a larger one freed.  From then on it keeps up
-         * to twice that at the heap's top, which all of our buffers need (GL_LARGE_MAX of
-         * GL_LARGE_WIDE).  It is so for the whole process: at most 8 MB stay with it, as they
-         * would once the program itself had freed a block of 4 MB. */
+         * to twice that at the heap's top.  It is so for the whole process: at most 8 MB stay with
+         * it, as they would once the program itself had freed a block of 4 MB. */
         void *volatile block = malloc(4 * 1024 * 1024); /* volatile: not optimised away */
         free(block);
     }

@@ -102,7 +102,6 @@ struct gl_loop {
     uint32_t held_first;      /* the waiters of those before it have run */
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
     bool large_wanted;        /* [loop] */
-    uint32_t large_count;     /* how many of these a turn gets now [loop] */
     uint32_t large_idle;      /* turns since one was of use [loop] */
     uint8_t *scratch;         /* sockop.c: received into, then copied [GIL, within one call] */
     PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */

@@ -243,9 +243,9 @@ stream_feed_end(gl_stream *s, uint8_t end)
 
 /* ---- receiving directly ----------------------------------------------------------------
  *
- * What Go receives for a BufferedProtocol is copied once more, into the protocol's
- * buffer.  For a few bytes that is cheaper than a system call of its own turn, for many
- * it is not: then Go only tells that there is something, and it is received here.
+ * What Go receives is copied once more, into the protocol's buffer or a bytes object.  For a
+ * few bytes that is cheaper than a system call of its own turn, for many it is not: then Go
+ * only reports that there is something, and it is received here.
  */
 
 static int
@@ -320,7 +320,7 @@ stream_feed_direct_bytes(gl_stream *s)
     gl_large_cut(s->loop, &bytes, n);
     int rc = stream_direct_outcome(s, n, err);
     if (rc > 0)
-        rc = bytes ? stream_feed_data(s, bytes)
+        rc = bytes ? stream_feed(s, PyBytes_AS_STRING(bytes), n, bytes)
                    : gl_transport_fatal_current(&s->base, READ_FAILED(s));
     Py_XDECREF(bytes);
     return rc;
@@ -332,11 +332,10 @@ stream_readable(gl_stream *s)
     /* The poller tells it again where nothing is done about it. */
     if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end)
         return 0;
-    if (s->receive != NULL)
-        return stream_set_direct(s, false);
     if (PyContext_Enter(s->context) < 0)
         return gl_transport_fatal_current(&s->base, READ_FAILED(s));
-    int rc = s->buffered ? stream_feed_direct_buffer(s) : stream_feed_direct_bytes(s);
+    int rc = s->buffered && s->receive == NULL ? stream_feed_direct_buffer(s)
+                                               : stream_feed_direct_bytes(s);
     gl_context_exit(s->context);
     return rc;
 }
@@ -393,7 +392,7 @@ stream_received(gl_stream *s, const gl_completion *c)
             Py_DECREF(bytes);
         }
     }
-    if (rc == 0 && c->arg >= DIRECT_MIN && s->receive == NULL && !s->kind && s->protocol != NULL)
+    if (rc == 0 && c->arg >= DIRECT_MIN && !s->kind && s->protocol != NULL)
         rc = stream_set_direct(s, true);
     gl_context_exit(s->context);
     return rc;
