@@ -33,14 +33,16 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("connect, echo, close ×100", ("churn-x100",)),
 )
 
-STEADY = """\
-every server with a trap of glibc's disarmed (as it comes, its allocator makes loops that hold
-large blocks up to four times as slow, or doesn't, by the luck of the heap's layout)"""
+STEADY = "malloc trimming is off for every loop ([why]({}))"
 AS_IT_COMES = """\
-the allocator as it comes, so that rows with large blocks hold the luck of the heap's layout"""
+the allocator as it comes, so that rows with large blocks hold the luck of the heap's layout
+([more]({}))"""
 
 # README is shown on PyPI too, where a relative link leads nowhere.
-PAGE = "https://github.com/goloop/goloop/blob/main/docs/performance.md"
+PAGE = (
+    "https://github.com/goloop/goloop/blob/main/docs/performance-tables.md"
+    "#how-the-figures-are-taken"
+)
 
 
 def rewritten(text: str, chosen: dict[str, Chosen]) -> str:
@@ -55,8 +57,8 @@ def rewritten(text: str, chosen: dict[str, Chosen]) -> str:
     return "".join([before, BEGIN, "\n\n", block(chosen), "\n\n", END, after])
 
 
-def block(chosen: dict[str, Chosen]) -> str:
-    """Write what stands between the comments."""
+def block(chosen: dict[str, Chosen], page: str = PAGE) -> str:
+    """Write what stands between the comments; `page` explains the method."""
     # What a build without the GIL reaches is the page's subject.
     usual = (tag for tag in chosen if chosen[tag] and not tag.endswith("t"))
     tags = sorted(usual, key=_version, reverse=True)
@@ -79,7 +81,7 @@ def block(chosen: dict[str, Chosen]) -> str:
             rows.append(f"| {words} | {' | '.join(cells)} |")
     header = ["case", *rate, *cpu]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|", *rows]
-    return "\n".join([_paragraph(runs), "", *lines])
+    return "\n".join([_paragraph(runs, page), "", *lines])
 
 
 def _version(tag: str) -> int:
@@ -92,14 +94,14 @@ def _claim(chosen: Chosen, name: str, key: str) -> str:
     return "–" if run is None else claimed(run, BY_NAME[name], OURS, BASE, key, sign="")
 
 
-def _paragraph(runs: list[Run]) -> str:
+def _paragraph(runs: list[Run], page: str) -> str:
     newest = max(runs, key=lambda run: run.date)
     base = newest.loops.get(BASE, {}).get("version", BASE)
     setting = STEADY if all(run.allocator for run in runs) else AS_IT_COMES
     machine = f"{newest.machine['processor']}, {newest.machine['cores']} cores"
     words = (
         f"Beside {base}, on {machine}: server and client on a core each, loops interleaved, "
-        f"{setting} ([more]({PAGE})). A figure is the median of the rounds' ratios, "
+        f"{setting.format(page)}. A figure is the median of the rounds' ratios, "
         "with its 95 % confidence interval where there were six rounds or more:"
     )
     return textwrap.fill(words, 100, break_long_words=False, break_on_hyphens=False)

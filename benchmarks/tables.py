@@ -57,16 +57,26 @@ def cell(run: Run, case: Case, loop: str, text: str | None) -> str:
     return "failed" if loop in run.errors.get(case.name, {}) else "–"
 
 
-def behind(run: Run, case: Case) -> list[str]:
+def qualities(case: Case) -> list[tuple[str, str, bool]]:
+    """What a case is judged by: in words, the key of its figures, and whether more is better."""
+    if case.kind == "latency":
+        return [("median", "p50_us", False), ("99th percentile", "p99_us", False)]
+    found = [("", case.key, case.higher_is_better)]
+    if case.higher_is_better:
+        found.append(("CPU", "server_us", False))
+    return found
+
+
+def behind(run: Run, case: Case, key: str, more_is_better: bool) -> list[str]:
     """Name the loops that are more than LEVEL better than goloop in a case, best first."""
     ahead: list[tuple[float, str]] = []
     for loop in run.samples.get(case.name, {}):
         if loop == OURS or loop in CEILINGS:
             continue
-        ends = [loop, OURS] if case.higher_is_better else [OURS, loop]
-        lead = ratio(run, case, *ends)
+        ends = [loop, OURS] if more_is_better else [OURS, loop]
+        lead = ratio(run, case, *ends, key)
         if lead is not None and lead > 1 + LEVEL:
-            ahead.append((lead, f"{loop} {claimed(run, case, *ends)}"))
+            ahead.append((lead, f"{loop} {claimed(run, case, *ends, key)}"))
     return [text for _lead, text in sorted(ahead, reverse=True)]
 
 

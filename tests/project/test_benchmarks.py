@@ -292,12 +292,18 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Writes the page of some runs, without plots: matplotlib is not a test's requirement."""
     monkeypatch.setattr(report, "DOCS", tmp_path)
     monkeypatch.setattr(plot, "draw", lambda *_: [tmp_path / "img" / "a.svg"])
-    kept, page = tmp_path / "results" / "a.json", tmp_path / "performance.md"
+    kept, page = tmp_path / "results" / "a.json", tmp_path / "performance-tables.md"
 
     def written(*runs: results.Run) -> str:
         results.save(kept, runs)
         assert page in report.write(kept.parent)
         text = page.read_text()
+        # What is read first has the same losses, under the same names of Pythons.
+        lost = [
+            text.split("\n### ")[0] for text in text.split("### Where goloop is behind\n\n")[1:]
+        ]
+        short = (tmp_path / "performance.md").read_text()
+        assert all(each.split("\n## ")[0].strip() in short for each in lost)
         # It can be written again from its own data.
         kept.unlink()
         report.write(kept.parent)
@@ -427,7 +433,7 @@ SENTENCES = [
     "2 to 21 rounds (until the interval of goloop ÷ uvloop was within ± 5%)",
     "under 3 layouts of the heap", "`GOLOOP_TASKS=stdlib`", "; PYTHON_GIL=0.",
     # Losses and failures.
-    "- sleep(0): uvloop 2.00× as good.", "one thread at a time run: uvloop.",
+    "- sleep(0): uvloop 2.00×", "one thread at a time run: uvloop.",
     "rloop finished 0 of 2 rounds: the server was ended by SIGSEGV",
     "goloop finished 0 of 2 rounds: was ended by SIGSEGV",
     "- Not measured: zuvloop (zuvloop is not installed).",
@@ -512,7 +518,7 @@ def test_readmes_table_is_written_between_its_comments() -> None:
     assert "| TLS echo" not in written
     assert "allocator as it comes" in " ".join(written.split())
     steady = readme.rewritten(text, results.latest([a_newer_run()]))
-    assert "trap of glibc's disarmed" in " ".join(steady.split())
+    assert "malloc trimming is off for every loop ([why]" in " ".join(steady.split())
     for broken in ("", readme.BEGIN, text + text, readme.END + readme.BEGIN):
         with pytest.raises(ValueError, match="two comments"):
             readme.rewritten(broken, chosen)
@@ -523,6 +529,65 @@ def test_readme_says_what_the_data_says() -> None:
     chosen = results.latest(results.load(ROOT / "docs" / "performance.json"))
     text = (ROOT / "README.md").read_text()
     assert readme.rewritten(text, chosen) == text
+
+
+def test_the_pages_have_every_loss_of_the_data() -> None:
+    chosen = results.latest(results.load(ROOT / "docs" / "performance.json"))
+    for name in ("performance.md", "performance-tables.md"):
+        text = (ROOT / "docs" / name).read_text()
+        for tag in chosen:
+            assert report.losses(chosen[tag]) in text
+
+
+def test_a_case_is_lost_by_each_of_its_figures() -> None:
+    """A rate that is won with more processor time, a median that is lost, and the start-up."""
+    run = a_run()
+    run.samples = {}
+    for number in range(6):
+        for loop, rate, cpu in (("goloop", 120_000, 0.9), ("uvloop", 100_000, 0.5)):
+            run.add("protocol-1k-x10", loop, number, sample(rate, server_cpu=cpu))
+        for loop, p50, p99 in (("goloop", 60.0, 100.0), ("uvloop", 50.0, 300.0)):
+            asked = {"asked": 30_000.0, "p50_us": p50, "p99_us": p99}
+            run.add("latency-aiohttp-60", loop, number, {**sample(30_000), **asked})
+        for loop, ms, kib in (("goloop", 40.0, 9_000.0), ("asyncio", 20.0, 10_000.0)):
+            run.add("startup-time", loop, number, {"ms": ms, "kib": kib})
+            run.add("startup-memory", loop, number, {"ms": ms, "kib": kib})
+    lines = [each for each in report.losses(dict.fromkeys(run.samples, run)).split("\n") if each]
+    assert lines[1:] == [
+        "- Protocol echo, 1 KiB ×10, CPU: uvloop 1.50× (1.50–1.50)",
+        "- aiohttp hello ×100 at 60 %, median: uvloop 1.20× (1.20–1.20)",
+        "- interpreter up to first loop: asyncio 2.00× (2.00–2.00)",
+    ]
+
+
+def row_of(page: str, title: str) -> list[str]:
+    """The cells of a row of a page, without its title."""
+    text = (ROOT / page).read_text()
+    line = next(line for line in text.splitlines() if line.startswith(f"| {title} "))
+    return [cell.strip() for cell in line.strip("| ").split("|")][1:]
+
+
+def test_readme_begins_with_figures_of_its_table() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    rates = [row_of("README.md", f"{name} hello ×100")[1] for name in ("aiohttp", "uvicorn")]
+    aiohttp, uvicorn = (rate.split()[0] for rate in rates)
+    said = f"**Fast.** {aiohttp} times uvloop's requests per second with aiohttp, "
+    assert f"{said}{uvicorn} times with uvicorn (CPython 3.14)" in text
+
+
+def test_the_start_of_a_process_is_that_of_the_tables() -> None:
+    titles = "interpreter up to first loop, ms", "resident after first loop, KiB"
+    columns = ("goloop", "asyncio", "uvloop")
+    more = {
+        (title, loop): row_of("docs/performance-tables.md", title)[columns.index(loop)]
+        for title in titles
+        for loop in ("goloop", "uvloop")
+    }
+    shown = row_of("docs/from-uvloop.md", "start of a process, until the first loop runs")
+    for cell, loop in zip(shown, ("uvloop", "goloop"), strict=True):
+        ms, kib = (more[title, loop].partition("(+")[2].rstrip(")") for title in titles)
+        mib = float(kib.removesuffix("k")) * 1000 / 1024
+        assert cell == f"{float(ms):.1f} ms, {mib:.1f} MiB more than asyncio"
 
 
 MODES = (
