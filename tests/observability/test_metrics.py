@@ -433,6 +433,77 @@ def test_time_outside_a_run_is_nobodys() -> None:
         assert figures.ready_wait.max < 0.5
 
 
+async def test_cpu_time_is_that_of_the_loops_thread(loop: Any) -> None:
+    outer, before, inner = time.thread_time(), loop.metrics(), time.thread_time()
+    while time.thread_time() < inner + 0.03:
+        pass
+    time.sleep(0.05)  # busy, but on no processor
+    least = time.thread_time() - inner
+    since = loop.metrics() - before
+    assert least <= since.time_cpu + 1e-6
+    assert since.time_cpu <= time.thread_time() - outer + 1e-6
+    assert since.time_busy >= least + 0.05
+
+
+def test_cpu_time_is_told_while_a_run_goes_on_and_when_its_thread_has_ended() -> None:
+    loop: Any = goloop.new_event_loop()
+    seen = threading.Event()
+
+    async def computes() -> None:
+        until = time.monotonic() + PATIENCE
+        while not seen.is_set():
+            assert time.monotonic() < until
+
+    for runs in (1, 2):
+        seen.clear()
+        before = loop.metrics().time_cpu
+        thread = threading.Thread(target=loop.run_until_complete, args=(computes(),))
+        thread.start()
+        while loop.metrics().time_cpu < before + 0.01 * runs:
+            assert thread.is_alive()
+        seen.set()
+        thread.join()
+        ended = loop.metrics().time_cpu
+        assert ended >= before + 0.01 * runs
+        # Outside a run its time is not the loop's, nor is that of this thread.
+        spent = time.thread_time()
+        while time.thread_time() < spent + 0.02:
+            pass
+        assert loop.metrics().time_cpu == ended
+    loop.close()
+    assert loop.metrics().time_cpu == ended
+
+
+def test_cpu_time_never_goes_back_while_threads_end() -> None:
+    over, backward = threading.Event(), []
+
+    def looks() -> None:
+        last = goloop.metrics().time_cpu
+        while not over.is_set():
+            now = goloop.metrics().time_cpu
+            if now < last:
+                backward.append((last, now))
+            last = now
+
+    def runs() -> None:
+        for _ in range(20):
+            goloop.run(asyncio.sleep(0))
+
+    lookers = [threading.Thread(target=looks) for _ in range(2)]
+    for thread in lookers:
+        thread.start()
+    for _ in range(20):
+        runners = [threading.Thread(target=runs) for _ in range(2)]
+        for thread in runners:
+            thread.start()
+        for thread in runners:
+            thread.join()
+    over.set()
+    for thread in lookers:
+        thread.join()
+    assert not backward
+
+
 async def test_lateness_is_how_late_a_timer_runs(loop: Any) -> None:
     counted = Counted(loop)
     due = loop.time() + 0.01

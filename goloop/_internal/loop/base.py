@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from ... import _core
+from .cpu_time import CpuTime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     # The figures of catalogue.py that are counted in Python.
     _tally: dict[str, int]
+    _cpu_time: CpuTime
     _dns_time: array.array[int] | None = None
 
     slow_callback_duration: float
@@ -59,6 +61,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     def _metrics(self) -> dict[str, Any]:
         """The figures as they are counted; catalogue.unpacked() gives them names."""
         figures: dict[str, Any] = {"counted": self._counted(), **self._tally}
+        figures["time_cpu"] = self._cpu_time.so_far()
         if self._dns_time is not None:
             figures["dns_time"] = self._dns_time.tobytes()
         return figures

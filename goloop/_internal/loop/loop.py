@@ -23,6 +23,7 @@ from ..net.tls import StartTLS
 from ..process.processes import Processes
 from . import debugging as debugging  # for C, when it is imported
 from . import naming
+from .cpu_time import CpuTime
 from .running import Running, retired
 from .watching import Watching
 
@@ -61,7 +62,9 @@ class Loop(
     _nest_patched = _NestPatched()
 
     def __init__(self) -> None:
-        self._tally = {}  # first: from then on other threads may ask for metrics
+        # First: from then on other threads may ask for metrics.
+        self._tally = {}
+        self._cpu_time = CpuTime()
         _core.Loop.__init__(self)
         asyncio.base_events.BaseEventLoop.__init__(self)
         self._init_watchdog()

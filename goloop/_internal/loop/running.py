@@ -122,7 +122,11 @@ class Running(_Surroundings):
             try:
                 self._arm_wakeup()
                 self._handshakes.begin(self)
-                self._run()
+                self._cpu_time.begin()
+                try:
+                    self._run()
+                finally:
+                    self._cpu_time.end()
             finally:
                 self._disarm_wakeup()
         finally:

@@ -73,6 +73,10 @@ FIGURES: tuple[Figure, ...] = (
         "Time in the poll", (("goloop.state", "idle"),),
     ),
     Figure(
+        "time_cpu", "counter", "python", "s", "goloop_cpu_seconds_total", "goloop.cpu.time",
+        "Processor time of the loop's thread while it runs the loop",
+    ),
+    Figure(
         "iteration_time", "histogram", "gl_metrics", "s",
         "goloop_iteration_seconds", "goloop.iteration.duration",
         "From the end of a poll to the beginning of the next",

@@ -163,6 +163,9 @@ class Metrics:
     """Seconds outside the poll: callbacks, sending and receiving.  What lasts counts, too."""
     time_idle: float = 0.0
     """Seconds in the poll.  One that lasts counts, too."""
+    time_cpu: float = 0.0
+    """Seconds of a processor that the loop's thread took while it ran the loop (on macOS: until its
+    last run ended)."""
     iteration_time: Histogram = _EMPTY
     """From the end of a poll to the beginning of the next."""
     poll_time: Histogram = _EMPTY
