@@ -160,8 +160,19 @@ class Loop:
     def _counted(self) -> bytes: ...
     def _block(
         self,
-    ) -> tuple[int, float, float, list[tuple[str, str, int]], list[tuple[str, str, int]]]: ...
-    def _set_watchdog(self, limit: float, end: float, every: float, slow: float, /) -> None: ...
+    ) -> tuple[
+        int,
+        float,
+        float,
+        float | None,
+        int,
+        float,
+        list[tuple[float, list[tuple[str, str, int]]]],
+    ]: ...
+    def _block_told(self, serial: int, how: int, /) -> None: ...
+    def _set_watchdog(
+        self, limit: float, end: float, every: float, slow: float, number: int, /
+    ) -> None: ...
     _reactor: int
     _iterations: int
 

@@ -3,20 +3,24 @@
 A thread of C sees it (pybridge/golib/watchdog.c) and notes the Python stack of the loop's thread,
 without the GIL.  The rest, here, needs the GIL:
 
-    Loop._blocked()      on a separate thread, while the loop is blocked; if something keeps the
-                         GIL, C writes the stack to stderr meanwhile
+    Loop._blocked()      on a separate thread, while the loop is blocked: at the limit, and at two,
+                         four and eight times the limit
     Loop._block_ended()  on the loop's thread, after the iteration
 
-Each makes a `Blocked`, which goes to the log ("goloop", as a warning) and to the subscribers.
-Both come once for each such iteration, in this order.
+The first and the last make a `Blocked`, which goes to the log ("goloop", as a warning) and to the
+subscribers, once for each such iteration and in this order.  The later stacks go to the log where
+their calls are others.  Loop._block_told() says how far the log is: where something keeps the
+GIL, or the log does not take the report, C writes the stack to stderr.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 
@@ -38,6 +42,13 @@ logger = logging.getLogger("goloop")
 # Beyond, looking for the awaiters of one task would take long itself.
 _TASKS_MAX = 20_000
 _AWAITERS_MAX = 16
+
+# How far the log is, for Loop._block_told().
+_WAITS, _TOLD = 1, 2
+
+# A record shows so many own frames, the innermost; Blocked.stack and `goloop_stack` have all.
+_FRAMES_MAX = 12
+_CALLERS_MAX = 2
 
 # A block in the same calls, of which the stack was shown in so many seconds before, has one line.
 _REPEATS_SECONDS = 10.0
@@ -74,8 +85,8 @@ class Blocked:
     """
 
     __slots__ = (
-        *("loop", "serial", "thread_id", "started", "duration", "ended", "gc", "stack"),
-        *("gil_holder", "task", "awaiters"),
+        *("loop", "serial", "thread_id", "thread_name", "started", "duration", "ended", "cpu"),
+        *("gc", "callbacks", "callback_time", "stack", "later", "gil_holder", "task", "awaiters"),
     )
 
     loop: Any
@@ -84,17 +95,28 @@ class Blocked:
     """The number of this blocked iteration among those of its loop, from 1."""
     thread_id: int
     """threading.get_ident() of the loop's thread."""
+    thread_name: str
+    """The name of the loop's thread; "" if Python doesn't know the thread."""
     started: float
     """When the iteration began, as time.time()."""
     duration: float
     """Seconds: up to now, or in all if it has ended."""
     ended: bool
     """Whether it has ended."""
+    cpu: float | None
+    """Seconds of processor time that the loop's thread has used of it; None where the system does
+    not tell.  What the first hundredth of the limit took is left out."""
     gc: float
     """Seconds of it in Python's garbage collector."""
+    callbacks: int
+    """How many callbacks the iteration has begun, or had in all if it has ended."""
+    callback_time: float
+    """Seconds that the last of them has lasted, or had when the stack was last read."""
     stack: tuple[Frame, ...]
     """What the loop's thread did when it reached the limit, innermost last.  Empty if it is not
     known."""
+    later: tuple[tuple[float, tuple[Frame, ...]], ...]
+    """What it did at two, four and eight times the limit: seconds since `started`, the stack."""
     gil_holder: tuple[Frame, ...]
     """What another thread did that kept the GIL half a limit later.  Empty if the GIL was free or
     the loop's thread kept it, and always on Python 3.12, which doesn't tell."""
@@ -129,15 +151,8 @@ class Blocked:
         return f"Blocked({fields})"
 
     def __str__(self) -> str:
-        what = "was blocked for" if self.ended else "has been blocked for"
-        parts = [f"the event loop {what} {self.duration:.3f} s"]
-        if self.gc >= 0.001:
-            parts.append(f"of it {self.gc:.3f} s in the garbage collector")
-        if self.task is not None:
-            parts.append(f"in task {self.task!r}")
-        if self.awaiters:
-            parts.append("awaited by " + ", ".join(map(repr, self.awaiters)))
-        return ", ".join(parts)
+        template, values = _message(self, self.stack)
+        return template % values
 
     def format_stack(self) -> str:
         """The stack in the words of a traceback, or a sentence that there is none.
@@ -161,15 +176,146 @@ def _below_the_loop(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return stack
 
 
+def _calls(stack: tuple[Frame, ...]) -> tuple[tuple[str, str], ...]:
+    """What tells one place from another: a loop in a function has many lines."""
+    return tuple((frame.function, frame.file) for frame in _below_the_loop(stack))
+
+
 def _format(stack: tuple[Frame, ...]) -> str:
     return "\n".join(
         f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in stack
     )
 
 
+# ---- what the log has ------------------------------------------------------------------------
+
+
+def _where(stack: tuple[Frame, ...]) -> tuple[str, int, str]:
+    """The innermost call of the program's own code, or of any: its name and file, the line, and in
+    words the closing parenthesis and what has called it."""
+    stack = _below_the_loop(stack)
+    own = [frame for frame in reversed(stack) if looking.library_of(frame.file) is None]
+    at, *callers = own or [stack[-1]]
+    rest = "".join(f" < {frame.function}:{frame.line}" for frame in callers[:_CALLERS_MAX])
+    return f"{at.function} ({'/'.join(at.file.split('/')[-2:])}", at.line, ")" + rest
+
+
+def _short(stack: tuple[Frame, ...]) -> str:
+    """The frames of the program's own code, and the innermost; of libraries, how many."""
+    stack = _below_the_loop(stack)
+    lines: list[str] = []
+    skipped: list[str] = []
+    for index, frame in enumerate(stack):
+        library = looking.library_of(frame.file)
+        if library is not None and index < len(stack) - 1:
+            skipped.append(library)
+            continue
+        if skipped:
+            lines.append(_skipped(skipped))
+            skipped = []
+        lines.append(_format((frame,)))
+    if len(lines) > _FRAMES_MAX:
+        lines = ["  ...", *lines[-_FRAMES_MAX:]]
+    return "\n".join(lines)
+
+
+def _skipped(libraries: list[str]) -> str:
+    calls = "1 call" if len(libraries) == 1 else f"{len(libraries)} calls"
+    return f"  ... {calls} in {', '.join(dict.fromkeys(libraries))}"
+
+
+def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The log's format and its arguments.
+
+    The format is the same for the blocks of one function, and for those alone: services that group
+    records do so by it.
+    """
+    text = "the event loop was" if blocked.ended else "the event loop has been"
+    parts = [] if blocked.cpu is None else [f"{blocked.cpu:.3f} s of CPU"]
+    if blocked.gc >= 0.001:
+        parts.append(f"{blocked.gc:.3f} s in the garbage collector")
+    values: list[Any] = [blocked.duration, f" ({', '.join(parts)})" if parts else ""]
+    text += " blocked for %.3f s%s"
+    if stack:
+        name, line, rest = _where(stack)
+        text += f" in {name.replace('%', '%%')}:%d%s"
+        values += line, rest
+    more = []
+    before = blocked.stack
+    for seconds, later in blocked.later if blocked.ended else ():
+        if later and _calls(later) != _calls(before):
+            name, line, rest = _where(later)
+            more.append(f"after {seconds:.3f} s in {name}:{line}{rest}")
+        before = later
+    # One long callback needs no word.
+    if blocked.callbacks > 1 and blocked.callback_time < blocked.duration / 2:
+        more.append(f"{blocked.callbacks} callbacks in this iteration")
+        if not blocked.ended:
+            more[-1] += f", this one {max(1, round(blocked.callback_time * 1000))} ms"
+    if blocked.task is not None:
+        more.append(f"task {blocked.task!r}")
+    if blocked.awaiters:
+        more.append("awaited by " + ", ".join(map(repr, blocked.awaiters)))
+    values.append("".join(f", {each}" for each in more))
+    values += _number(blocked.loop), blocked.thread_name or "?", blocked.serial
+    return text + "%s [loop %d, %s, block %d]", tuple(values)
+
+
+def _number(loop: Any) -> int:
+    number: int = getattr(loop, "_loop_number", 0)
+    return number
+
+
+def _extra(blocked: Blocked, stack: tuple[Frame, ...]) -> dict[str, Any]:
+    """What a record of the log has as attributes, for formatters and services that read those."""
+    at = stack[-1] if stack else Frame("", "", 0)
+    return {
+        "goloop_block": blocked.serial,
+        "goloop_loop": _number(blocked.loop),
+        "goloop_thread": blocked.thread_id,
+        "goloop_thread_name": blocked.thread_name,
+        "goloop_task": blocked.task,
+        "goloop_function": at.function,
+        "goloop_file": at.file,
+        "goloop_line": at.line,
+        "goloop_stack": _format(_below_the_loop(stack)),
+        "goloop_seconds": blocked.duration,
+        "goloop_cpu": blocked.cpu,
+        "goloop_gc": blocked.gc,
+        "goloop_callbacks": blocked.callbacks,
+        "goloop_ended": blocked.ended,
+    }
+
+
+def _log(blocked: Blocked, look: int) -> None:
+    if not logger.isEnabledFor(logging.WARNING):
+        return
+    stack = blocked.later[look - 1][1] if look else blocked.stack
+    text, values = _message(blocked, stack)
+    shown = None
+    if not blocked.ended:
+        if (times := _times_shown(stack)) > 1:
+            text += ", %d times in %d s"
+            values = *values, times, int(_REPEATS_SECONDS)
+        else:
+            shown = _short(stack) or "  (its Python stack can't be told)"
+            if blocked.gil_holder:
+                shown += "\nanother thread keeps the GIL:\n" + _short(blocked.gil_holder)
+    record = logger.makeRecord(
+        logger.name, logging.WARNING, __file__, 0, text, values, None, extra=_extra(blocked, stack)
+    )
+    # Formatters put it below the line.
+    record.exc_text = shown
+    logger.handle(record)
+
+
+# ---- who is told -----------------------------------------------------------------------------
+
+
 _lock = threading.Lock()
 _subscribers: dict[object, Subscriber] = {}
-_unpublished: collections.deque[Blocked] = collections.deque()
+# With the number of the later stack, or 0.
+_unpublished: collections.deque[tuple[Blocked, int]] = collections.deque()
 _publishing = False
 # When the stack of a block in these calls was shown, and how often it came since; for the thread
 # that publishes.
@@ -208,76 +354,94 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
     return unsubscribe
 
 
-def report(loop: Any) -> bool:
-    """The loop is blocked: tells it on a thread that Python knows.
+def report(loop: Any) -> None:
+    """The loop is blocked: tells it on a thread that Python knows, for subscribers may take long.
 
-    Returns:
-        False if there are too many threads: then C has to tell it, for the caller may not wait for
-        subscribers.
+    Where there are too many threads C writes the report, as it does where the GIL is kept.
     """
     thread = threading.Thread(target=_tell, args=(loop,), name="goloop-watchdog", daemon=True)
-    try:
+    with contextlib.suppress(RuntimeError):
         thread.start()
-    except RuntimeError:
-        return False
-    return True
 
 
 def report_end(loop: Any, seconds: float) -> None:
     """The loop was blocked."""
     with _lock:
-        begin = _begin(loop, seconds)
-        known = loop._last_block or begin
+        new = [(blocked, look) for blocked, look in _look(loop, seconds) if look == 0]
+        known = loop._last_block
         loop._last_block = None
-    if known is None:
-        return
-    gc = max(known.gc, loop._block()[2])
-    fields = {**known._fields(), "duration": seconds, "gc": min(gc, seconds), "ended": True}
-    end = Blocked(**fields)
-    if begin is None:
-        _publish(end)
-    else:
-        _publish(begin, end)
+    if known is not None:
+        fields = {**known._fields(), "duration": seconds, "gc": min(known.gc, seconds)}
+        _publish(*new, (Blocked(**{**fields, "ended": True}), 0))
 
 
 def _tell(loop: Any) -> None:
     with _lock:
         try:
-            begin = _begin(loop)
+            new = _look(loop)
         except RuntimeError:
             if not loop.is_closed():
                 raise
             return  # closed before this thread ran; report_end() has told of the block
-    if begin is not None:
-        _publish(begin)
+    if new:
+        _publish(*new)
+    elif loop._last_block is not None:
+        _note(loop._last_block, _TOLD)
 
 
-def _begin(loop: Any, ended: float | None = None) -> Blocked | None:
-    """The block that goes on, unless it was told already.  With the lock."""
-    serial, seconds, gc, stack, holder = loop._block()
-    if serial <= loop._told_block or (seconds == 0.0 and ended is None):
-        return None
-    loop._told_block = serial
-    if not stack and ended is None:
-        # C can't read it where there is no GIL.
-        stack = looking.thread_stack(loop._thread_id or 0)[0][::-1]
+def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
+    """What is to be told of the block that goes on, or has just ended.  With the lock."""
+    serial, seconds, gc, cpu, callbacks, callback_time, stacks = loop._block()
+    if not stacks or (ended is None and (seconds == 0.0 or serial < loop._told_block)):
+        return []
     seconds = ended or seconds
-    task, awaiters = _who(loop)
-    begin = Blocked(
-        loop=loop,
-        serial=serial,
-        thread_id=loop._thread_id or 0,
-        started=time.time() - seconds,
-        duration=seconds,
-        ended=False,
-        gc=min(gc, seconds),
-        stack=tuple(Frame(*entry) for entry in stack),
-        gil_holder=tuple(Frame(*entry) for entry in holder),
-        task=task,
-        awaiters=awaiters,
-    )
-    loop._last_block = begin
-    return begin
+    *stacks, (_, holder) = [(at, tuple(Frame(*entry) for entry in stack)) for at, stack in stacks]
+    if stacks and not stacks[-1][1] and ended is None:
+        # C can't read it where there is no GIL.
+        read = looking.thread_stack(loop._thread_id or 0)[0][::-1]
+        stacks[-1] = stacks[-1][0], tuple(Frame(*entry) for entry in read)
+    now = {
+        "duration": seconds,
+        "cpu": None if cpu is None else min(cpu, seconds),
+        "gc": min(gc, seconds),
+        "callbacks": callbacks,
+        "callback_time": min(callback_time, seconds),
+    }
+    new = []
+    last = loop._last_block
+    if serial > loop._told_block:
+        loop._told_block = serial
+        task, awaiters = _who(loop)
+        last = Blocked(
+            loop=loop,
+            serial=serial,
+            thread_id=loop._thread_id or 0,
+            thread_name=_thread_name(loop._thread_id),
+            started=time.time() - seconds,
+            ended=False,
+            stack=stacks[0][1] if stacks else (),
+            later=(),
+            gil_holder=holder,
+            task=task,
+            awaiters=awaiters,
+            **now,
+        )
+        new.append((last, 0))
+    if last is None:
+        return []
+    last = Blocked(**{**last._fields(), **now})
+    for each in stacks[1 + len(last.later) :]:
+        before = last.later[-1][1] if last.later else last.stack
+        last = Blocked(**{**last._fields(), "later": (*last.later, each)})
+        if each[1] and _calls(each[1]) != _calls(before):
+            new.append((last, len(last.later)))
+    loop._last_block = last
+    return new
+
+
+def _thread_name(ident: int | None) -> str:
+    names = (thread.name for thread in threading.enumerate() if thread.ident == ident)
+    return next(names, "")
 
 
 def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
@@ -299,7 +463,7 @@ def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
     return task.get_name(), tuple(names)
 
 
-def _publish(*several: Blocked) -> None:
+def _publish(*several: tuple[Blocked, int]) -> None:
     """Tells of them, in the order of the calls and one at a time.
 
     If another thread is doing so already, that thread goes on: the loop waits for no subscriber.
@@ -315,15 +479,15 @@ def _publish(*several: Blocked) -> None:
             if not _unpublished:
                 _publishing = False
                 return
-            blocked = _unpublished.popleft()
-        _deliver(blocked)
+            blocked, look = _unpublished.popleft()
+        _deliver(blocked, look)
 
 
-def _times_shown(blocked: Blocked) -> int:
+def _times_shown(stack: tuple[Frame, ...]) -> int:
     """How often a block in these calls was shown since its stack was; 1: it is to be shown."""
-    if not blocked.stack:
+    if not stack:
         return 1
-    calls, now = tuple(frame[:2] for frame in blocked.stack), time.monotonic()
+    calls, now = _calls(stack), time.monotonic()
     since, times = _shown.get(calls, (now, 0))
     if now - since > _REPEATS_SECONDS:
         since, times = now, 0
@@ -333,32 +497,21 @@ def _times_shown(blocked: Blocked) -> int:
     return times + 1
 
 
-def _extra(blocked: Blocked) -> dict[str, Any]:
-    """What a record of the log has as attributes, for formatters and services that read those."""
-    at = blocked.stack[-1] if blocked.stack else Frame("", "", 0)
-    return {
-        "goloop_block": blocked.serial,
-        "goloop_loop": hex(id(blocked.loop)),
-        "goloop_thread": blocked.thread_id,
-        "goloop_task": blocked.task,
-        "goloop_function": at.function,
-        "goloop_file": at.file,
-        "goloop_line": at.line,
-        "goloop_seconds": blocked.duration,
-        "goloop_gc": blocked.gc,
-        "goloop_ended": blocked.ended,
-    }
+def _note(blocked: Blocked, how: int) -> None:
+    with contextlib.suppress(RuntimeError, AttributeError):  # closed, or none of goloop's
+        blocked.loop._block_told(blocked.serial, how)
 
 
-def _deliver(blocked: Blocked) -> None:
-    extra = _extra(blocked)
-    if blocked.ended:
-        logger.warning("%s", blocked, extra=extra)
-    elif (times := _times_shown(blocked)) > 1:
-        again = f"in {blocked.stack[-1].function} again: {times} times in {_REPEATS_SECONDS:.0f} s"
-        logger.warning("%s, %s", blocked, again, extra=extra)
-    else:
-        logger.warning("%s:\n%s", blocked, blocked.format_stack(), extra=extra)
+def _deliver(blocked: Blocked, look: int) -> None:
+    # A handler may wait for ever, for the lock of one that blocks the loop.
+    _note(blocked, _WAITS)
+    try:
+        _log(blocked, look)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    _note(blocked, _TOLD)
+    if look:
+        return
     for callback in tuple(_subscribers.values()):
         try:
             callback(blocked)

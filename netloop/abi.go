@@ -16,10 +16,15 @@ const ArenaSlack = PacketMax + 256
 const Buckets = 320
 const SampleFrames = 64
 const SamplesMost = 32
+const Frames = 48
+const Looks = 4
 const DeadlineNone = math.MaxInt64
 const LargeMax = 2
 const NoRing = 1
 const Look = 2
+const JSON = 4
+const ReportWaits = 1
+const Reported = 2
 const OpenWatchEnd = 1
 const ListenNoDelay = 1
 const CloseFD = 1
@@ -179,6 +184,7 @@ type Shared struct {
 	PollFD          int32
 	Events          uint32
 	Clock           int32
+	NativeThread    uint32
 	Polls           uint64
 	Recvs           uint64
 	Sends           uint64
@@ -197,11 +203,15 @@ type Shared struct {
 	Metrics         Metrics
 	Watchdog        uintptr
 	Block           uintptr
+	Stacks          uintptr
 	BlockedLimit    int64
 	BlockedEnd      int64
 	BlockedSince    int64
 	BlockedTold     uint32
+	BlockedLooks    uint32
 	BlockedInsisted uint32
+	BlockedHeld     uint32
+	Number          uint32
 	Asker           uintptr
 	Python          uintptr
 	Thread          uintptr

@@ -31,7 +31,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 18
+#define GL_ABI_VERSION 19
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -256,19 +256,27 @@ typedef struct gl_samples {
 
 struct gl_shared;
 
-/* What the monitor tells C of an iteration that lasts too long.  None has the GIL. */
+#define GL_FRAMES 48
+#define GL_LOOKS 4           /* stacks of a block: at 1, 2, 4 and 8 times the limit */
+
+typedef struct gl_stack {
+    int64_t ns;               /* since the iteration began */
+    int64_t frames;
+    gl_frame frame[GL_FRAMES]; /* innermost first */
+} gl_stack;
+
+/* What the monitor asks of C about an iteration that lasts long.  Each is quick, blocks nowhere, has no
+ * GIL and calls no function of the table, but `tell`: the monitor waits, with its lock. */
 typedef struct gl_watchdog {
-    /* It has just been seen, as the block of that number: notes what the thread does.  Quick, blocks
-     * nowhere, and calls no function of the table: the monitor waits, with its lock.  0 where Python
-     * has ended: nothing is to be reported any more. */
-    uint32_t (*seen)(struct gl_shared *shared, uint64_t serial);
-    /* Reports it, on a thread made for that, which may wait for the GIL. */
+    /* Called at each tick from a small part of the limit on: notes the thread's CPU clock, the number
+     * of callbacks, and whether one thread keeps the GIL. */
+    void (*watch)(struct gl_shared *shared, int64_t since, int64_t now);
+    /* The block of that number lasts: notes what the thread does as the look of that number, or as
+     * number GL_LOOKS what another one does that has the GIL.  0 where Python has ended: nothing is
+     * to be reported any more. */
+    uint32_t (*seen)(struct gl_shared *shared, uint64_t serial, uint32_t look);
+    /* Reports what is new of it, on a thread made for that, which may wait for the GIL. */
     void (*tell)(int32_t reactor);
-    /* It has lasted `ns`, and `tell` did not come to report it, or, with gives_up, the process is
-     * to end: writes a text of less than `room` bytes for stderr, and returns its length; 0 where
-     * Python has ended.  As `seen`. */
-    size_t (*insist)(struct gl_shared *shared, int64_t ns, uint32_t gives_up, char *out,
-                     size_t room);
     /* Notes in a sample what the thread does; 0 where that can't be told.  As `seen`. */
     uint32_t (*sample)(struct gl_shared *shared, gl_sample *to);
 } gl_watchdog;
@@ -288,6 +296,9 @@ typedef struct gl_asker {
 #define GL_NO_RING 1u         /* make no system calls in batches (GOLOOP_IO_URING=0) */
 #define GL_LOOK 2u            /* C has not run the loop for a while: the next turn looks whether its
                                * descriptors are still its own; -EBADF where they are not */
+#define GL_JSON 4u            /* the watchdog's texts for stderr are JSON, set by C before reactor_new */
+#define GL_REPORT_WAITS 1u    /* the log is asked to take the report, */
+#define GL_REPORTED 2u        /* and has it */
 
 typedef struct gl_shared {
     gl_submission *sub;      /* grown by C; Go sets sub_len to 0 once decoded */
@@ -312,6 +323,7 @@ typedef struct gl_shared {
     int32_t poll_fd;
     uint32_t events;         /* set by Go in each turn: completions that are no timers */
     int32_t clock;           /* C: the processor time of the thread that runs the loop, a clockid_t */
+    uint32_t native_thread;  /* C: that thread's number in the system */
     /* counters, for goloop.diagnostics() */
     uint64_t polls, recvs, sends, wakeups;
     int64_t ran, busy;       /* ns in all that the loop has run, and outside the poll; < 0 while it does
@@ -337,13 +349,16 @@ typedef struct gl_shared {
     /* The watchdog; the monitor looks at each tick whether now - `now` is more than it should. */
     const gl_watchdog *watchdog; /* set by C before reactor_new */
     void *block;             /* C's: what it knows of the block */
+    const gl_stack *stacks;  /* in it, by number of the look; read with the monitor's lock */
     int64_t blocked_limit;   /* atomic, C: ns; 0: nothing is reported */
     int64_t blocked_end;     /* atomic, C: ns, after which the process gives up; 0: never */
     int64_t blocked_since;   /* atomic, the monitor: `now` of the iteration that was last
                               * reported; it is not reported again */
-    uint32_t blocked_told;   /* atomic: C sets it when it has the GIL for the report, the monitor
-                              * clears it */
-    uint32_t blocked_insisted; /* the monitor's */
+    uint32_t blocked_told;   /* atomic: GL_REPORT_WAITS and GL_REPORTED are C's; the monitor sets 0 */
+    uint32_t blocked_looks;  /* the monitor's, like the next two: how many stacks were noted, */
+    uint32_t blocked_insisted; /* for how many of them stderr was looked at, and whether one thread */
+    uint32_t blocked_held;   /* has had the GIL at each tick since the last */
+    uint32_t number;         /* C's: of the loop, in reports */
     gl_asker *asker;         /* set by C before reactor_new; of the process */
     const gl_python *python; /* likewise */
     void *thread;            /* atomic, C: the PyThreadState that runs the loop */

@@ -2,7 +2,7 @@ package main
 
 /*
 #include "abi.h"
-#include "introspect.h"
+#include "monitor.h"
 
 typedef void (*each_reactor)(gl_shared *, void *);
 void goloop_add_reactor(gl_shared *shared, void *unused);
@@ -43,7 +43,7 @@ var partial struct {
 }
 
 // goloop_answer answers a question, whatever it is, with what is known without Python, and
-// closes the connection. A thread of C's calls it (introspect.c), which has nothing else to do.
+// closes the connection. A thread of C's calls it (monitor.c), which has nothing else to do.
 //
 //export goloop_answer
 func goloop_answer(fd C.int32_t) {

@@ -27,7 +27,6 @@
 #endif
 
 #include "_cgo_export.h"
-#include "introspect.h"
 #include "monitor.h"
 #include "thread.h"
 #include "watchdog.h"
@@ -184,6 +183,33 @@ monitor_give_way(gl_shared *sh)
     return 0;
 }
 
+/* ---- clients that ask ------------------------------------------------------------------
+ *
+ * A thread of Python's answers, which needs the GIL.  Where it does not get it though somebody waits
+ * (core/observe/asker.c), Go answers what it knows (introspect.go), each client on its own thread. */
+
+#define PATIENCE_NS 500000000 /* Python has been given so long to come */
+
+static void *
+monitor_answers(void *arg)
+{
+    thread_set_name("goloop-answer");
+    goloop_answer((int32_t)(intptr_t)arg);
+    return NULL;
+}
+
+static void
+monitor_looks_for_askers(gl_asker *asker, int64_t now)
+{
+    int64_t since = asker ? __atomic_load_n(&asker->since, __ATOMIC_ACQUIRE) : 0;
+    if (since == 0 || now - since < PATIENCE_NS)
+        return;
+    int fd = __atomic_exchange_n(&asker->fd, 0, __ATOMIC_ACQ_REL) - 1;
+    fd = fd < 0 ? asker->next() : fd;
+    if (fd >= 0 && thread_start(monitor_answers, (void *)(intptr_t)fd) != 0)
+        close(fd);
+}
+
 /* ---- the thread ------------------------------------------------------------------------ */
 
 /* Unless C is at work on the reactor, which it never is for long: the next tick tries again. */
@@ -297,7 +323,7 @@ monitor_look(void)
         }
         watchdog_look(w->reactor, sh, now);
         if (now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= HELD_NS)
-            introspect_look(sh->asker, now);
+            monitor_looks_for_askers(sh->asker, now);
     }
     if (busy)
         monitor.steady += monitor.steady < STEADY_TICKS;
@@ -361,13 +387,9 @@ monitor_thread(void *unused)
 static int
 monitor_start(void)
 {
-    pthread_t thread;
     monitor.fenced = !membarrier(BARRIER_REGISTER);
-    int err = thread_start(&thread, monitor_thread, NULL);
-    if (err == 0) {
-        pthread_detach(thread);
-        monitor.started = true;
-    }
+    int err = thread_start(monitor_thread, NULL);
+    monitor.started = err == 0;
     return err;
 }
 

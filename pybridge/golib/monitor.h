@@ -15,5 +15,8 @@ extern gl_samples monitor_samples;
 /* gl_table.watch and give_way */
 int32_t monitor_watch(int32_t reactor);
 int32_t monitor_give_way(gl_shared *shared);
+/* Calls `each` for every reactor, with the monitor's lock. */
+void monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg);
+int64_t monitor_now(void);
 
 #endif /* GOLOOP_MONITOR_H */

@@ -2,11 +2,11 @@
  * watchdog.c: tells C of an iteration of a loop that lasts too long, while it lasts.
  *
  *     quiet --now - shared.now > limit--> seen: C notes the stack, a thread waits for the GIL
- *       ^                                   |
- *       |  the iteration ends, and C        | half a limit later, the thread has no GIL
- *       |  tells it                         v
- *       +------------------------------- insisted: C's text goes to stderr, without the GIL
- *                                           |
+ *       ^                                 | ^
+ *       |  the iteration ends, and C      | | at 2, 4 and 8 times the limit
+ *       |  tells it                       v |
+ *       +------------------------------- insisted: half a limit later the log has no report.  Go's
+ *                                           |      text goes to stderr, without the GIL
  *                                           v blocked_end: a last text, and the process ends
  *
  * Used by the monitor's thread alone, with its lock: so nothing here waits for anybody.
@@ -28,6 +28,9 @@
 /* A stack of 48 frames, and another one. */
 #define TEXT_MAX 8192
 #define OUTPUT_MAX (4 * TEXT_MAX)
+/* Python has so long to report, at least: each thread that computes keeps the GIL for 5 ms. */
+#define GRACE_NS 50000000
+#define WATCHED_PART 128 /* of its limit: from then on a block is watched */
 /* A process that gives up leaves stderr so many times 10 ms. */
 #define LAST_WORDS 100
 
@@ -83,28 +86,18 @@ output_thread(void *unused)
     return unused;
 }
 
-/* With the mutex. */
-static bool
-output_start(void)
-{
-    pthread_t thread;
-    if (thread_start(&thread, output_thread, NULL) != 0)
-        return false;
-    pthread_detach(thread);
-    return true;
-}
-
 static void
-output_add(const char *text, size_t n)
+output_add(const char *text, size_t n, bool json)
 {
     char before[80];
     pthread_mutex_lock(&output.mutex);
     int k = output.dropped == 0 ? 0
                                 : snprintf(before, sizeof before,
-                                           "goloop: reports for which stderr had no room: %u\n",
+                                           json ? "{\"logger\":\"goloop\",\"reports_dropped\":%u}\n"
+                                                : "goloop: reports for which stderr had no room: %u\n",
                                            output.dropped);
     if (output.len + (size_t)k + n <= sizeof output.text &&
-        (output.writing || (output.writing = output_start()))) {
+        (output.writing || (output.writing = thread_start(output_thread, NULL) == 0))) {
         memcpy(output.text + output.len, before, (size_t)k);
         memcpy(output.text + output.len + k, text, n);
         output.len += (size_t)k + n;
@@ -126,48 +119,45 @@ output_ends(void)
 
 /* ---- blocks --------------------------------------------------------------------------- */
 
-typedef struct {
-    void (*tell)(int32_t reactor);
-    int32_t reactor;
-} report;
+/* lint: allow mutable-static: of the process; constant once a block was seen */
+static const gl_watchdog *reporter;
 
 static void *
-watchdog_report(void *arg)
+watchdog_report(void *reactor)
 {
-    report r = *(report *)arg;
-    free(arg);
     thread_set_name(REPORT_THREAD_NAME);
-    r.tell(r.reactor);
+    reporter->tell((int32_t)(intptr_t)reactor);
     return NULL;
 }
 
 static void
-watchdog_seen(int32_t reactor, gl_shared *sh, int64_t since)
+watchdog_seen(int32_t reactor, gl_shared *sh, int64_t since, uint32_t look)
 {
-    pthread_t thread;
-    if (!sh->watchdog->seen(sh, sh->metrics.blocked_spells + 1))
+    uint64_t serial = sh->metrics.blocked_spells + (look == 0);
+    uint32_t told = look == 0 ? GL_REPORTED : __atomic_load_n(&sh->blocked_told, __ATOMIC_ACQUIRE);
+    if (!sh->watchdog->seen(sh, serial, look))
         return;
-    sh->metrics.blocked_spells++;
-    sh->blocked_insisted = 0;
-    __atomic_store_n(&sh->blocked_told, 0u, __ATOMIC_RELAXED);
+    sh->metrics.blocked_spells = serial;
+    sh->blocked_looks = look + 1;
+    if (look == 0)
+        sh->blocked_insisted = 0;
+    if (told == GL_REPORTED)
+        __atomic_store_n(&sh->blocked_told, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&sh->blocked_since, since, __ATOMIC_RELEASE);
-    report *r = malloc(sizeof *r);
-    if (r == NULL)
-        return; /* the end of the block is told */
-    *r = (report){sh->watchdog->tell, reactor};
-    if (thread_start(&thread, watchdog_report, r) == 0)
-        pthread_detach(thread);
-    else
-        free(r);
+    reporter = sh->watchdog;
+    if (told != 0) /* else the thread of the last look still waits */
+        (void)thread_start(watchdog_report, (void *)(intptr_t)reactor);
 }
 
 static void
 watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up)
 {
     char text[TEXT_MAX];
-    size_t n = sh->watchdog->insist(sh, ns, gives_up, text, sizeof text);
+    if (sh->blocked_held)
+        (void)sh->watchdog->seen(sh, sh->metrics.blocked_spells, GL_LOOKS);
+    size_t n = goloop_block_text(sh, ns, gives_up, text, sizeof text);
     if (n > 0)
-        output_add(text, n);
+        output_add(text, n, sh->flags & GL_JSON);
 }
 
 /* Ends the process, whether stderr takes a text or not. */
@@ -175,11 +165,11 @@ static void
 watchdog_gives_up(gl_shared *sh, int64_t ns)
 {
     const struct timespec moment = {0, 10000000};
-    if (!sh->watchdog->seen(sh, sh->metrics.blocked_spells))
+    if (!sh->watchdog->seen(sh, sh->metrics.blocked_spells, GL_LOOKS - 1))
         return; /* Python has ended, and with it all iterations */
     watchdog_insist(sh, ns, 1);
     char text[TEXT_MAX];
-    output_add(text, (size_t)goloop_last_words(text, sizeof text));
+    output_add(text, (size_t)goloop_last_words(text, sizeof text), false);
     for (int i = 0; i < LAST_WORDS && !output_ends(); i++)
         nanosleep(&moment, NULL); /* lint: allow python-under-mutex: it is the end anyway */
     if (!output_ends())
@@ -199,13 +189,18 @@ watchdog_look(int32_t reactor, gl_shared *sh, int64_t now)
         return;
     if (end > 0 && ns >= end)
         watchdog_gives_up(sh, ns);
-    if (limit <= 0 || ns < limit)
+    if (limit <= 0 || ns < limit / WATCHED_PART)
         return;
-    if (__atomic_load_n(&sh->blocked_since, __ATOMIC_RELAXED) != since) {
-        watchdog_seen(reactor, sh, since);
-    } else if (!sh->blocked_insisted && ns >= limit + limit / 2) {
-        sh->blocked_insisted = 1;
-        if (!__atomic_load_n(&sh->blocked_told, __ATOMIC_ACQUIRE))
+    sh->watchdog->watch(sh, since, now);
+    bool seen = __atomic_load_n(&sh->blocked_since, __ATOMIC_RELAXED) == since;
+    uint32_t looks = seen ? sh->blocked_looks : 0;
+    int64_t grace = limit / 2 > GRACE_NS ? limit / 2 : GRACE_NS;
+    if (looks < GL_LOOKS && ns >= limit << looks) {
+        watchdog_seen(reactor, sh, since, looks);
+    } else if (seen && sh->blocked_insisted < looks &&
+               ns >= (limit << (sh->blocked_insisted ? looks - 1 : 0)) + grace) {
+        if (__atomic_load_n(&sh->blocked_told, __ATOMIC_ACQUIRE) != GL_REPORTED)
             watchdog_insist(sh, ns, 0);
+        sh->blocked_insisted = looks;
     }
 }

@@ -219,6 +219,11 @@ def blocked(**changes: Any) -> watchdog.Blocked:
         "loop": None,
         "serial": 1,
         "thread_id": 12,
+        "thread_name": "loops",
+        "cpu": 2.0,
+        "callbacks": 1,
+        "callback_time": 2.25,
+        "later": (),
         "started": 1_700_000_000.5,
         "duration": 2.25,
         "ended": True,
@@ -237,10 +242,10 @@ def blocked(**changes: Any) -> watchdog.Blocked:
 def test_a_blocked_spell_becomes_a_span_when_it_has_ended(pipeline: Pipeline) -> None:
     pipeline.instrument()
     loop = goloop.new_event_loop()
-    watchdog._publish(blocked(loop=loop, ended=False))
+    watchdog._publish((blocked(loop=loop, ended=False), 0))
     assert not pipeline.spans("goloop.blocked")
     spell = blocked(loop=loop)
-    watchdog._publish(spell)
+    watchdog._publish((spell, 0))
     loop.close()
     (span,) = pipeline.spans("goloop.blocked")
     assert span.start_time == 1_700_000_000_500_000_000
@@ -261,7 +266,7 @@ def test_a_blocked_spell_becomes_a_span_when_it_has_ended(pipeline: Pipeline) ->
 
 def test_a_spell_of_which_little_is_known_becomes_a_span_too(pipeline: Pipeline) -> None:
     pipeline.instrument()
-    watchdog._publish(blocked(stack=(), gil_holder=(), task=None, awaiters=()))
+    watchdog._publish((blocked(stack=(), gil_holder=(), task=None, awaiters=()), 0))
     (span,) = pipeline.spans("goloop.blocked")
     assert dict(span.attributes or {}) == {"thread.id": 12, "goloop.blocked.gc_time": 0.125}
 
@@ -378,12 +383,12 @@ def test_uninstrument_ends_everything_and_it_can_begin_again(
             assert pipeline.instrument() is instrumentation
             assert pipeline.values()["goloop.loop.count"] == goloop.metrics().loops
             loop.call_exception_handler({"message": "seen"})
-            watchdog._publish(blocked())
+            watchdog._publish((blocked(), 0))
             instrumentation.uninstrument()
             instrumentation.uninstrument()
             assert pipeline.values() == {}
             loop.call_exception_handler({"message": "not seen"})
-            watchdog._publish(blocked())
+            watchdog._publish((blocked(), 0))
             assert len(pipeline.spans("goloop.unhandled_exception")) == number
             assert len(pipeline.spans("goloop.blocked")) == number
     loop.close()
@@ -400,7 +405,7 @@ def test_each_part_can_be_left_out(pipeline: Pipeline) -> None:
         wanted = {each: each == part for each in parts}
         instrumentation = pipeline.instrument(**wanted)
         loop.call_exception_handler({"message": ""})
-        watchdog._publish(blocked())
+        watchdog._publish((blocked(), 0))
         found = {
             "metrics": bool(pipeline.values()),
             "blocked": bool(pipeline.spans("goloop.blocked")),

@@ -7,6 +7,7 @@ in sys.modules, where the program that blocks the loop finds it.
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import os
 import warnings
@@ -44,8 +45,14 @@ def _setting(name: str, default: float, what: str = "seconds") -> float:
     return value
 
 
+# Of the loops of this process, in reports.
+_numbers = itertools.count(1)
+
+
 class Watching(CoreLoop):
     """Blocked iterations are reported."""
+
+    _loop_number = 0
 
     # The last block that was told of, and the one whose end was not told yet.
     _told_block = 0
@@ -57,12 +64,13 @@ class Watching(CoreLoop):
     def _init_watchdog(self) -> None:
         if _core._note_collection not in gc.callbacks:
             gc.callbacks.append(_core._note_collection)
+        self._loop_number = next(_numbers)
         limit = _setting("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
         rate = _setting("GOLOOP_PROFILE", DEFAULT_RATE, "samples a second")
         self._sample_every = 1 / min(rate, 1000.0) if rate else 0.0
         self._slow = _setting("GOLOOP_SLOW", DEFAULT_SLOW)
         self._limits = limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0)
-        self._set_watchdog(*self._limits, self._sample_every, self._slow)
+        self._set_watchdog(*self._limits, self._sample_every, self._slow, self._loop_number)
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
         """Report iterations of this loop that last longer than a limit.
@@ -84,7 +92,7 @@ class Watching(CoreLoop):
             if not (math.isfinite(value) and 0 <= value < 1e9):
                 raise ValueError(f"{name} is a number of seconds, not {value!r}")
         limits = float(limit), float(abort_after)
-        self._set_watchdog(*limits, self._sample_every, self._slow)
+        self._set_watchdog(*limits, self._sample_every, self._slow, self._loop_number)
         self._limits = limits
 
     def set_slow_limit(self, seconds: float) -> None:
@@ -101,7 +109,7 @@ class Watching(CoreLoop):
         """
         if not (math.isfinite(seconds) and 0 <= seconds < 1e9):
             raise ValueError(f"a limit is a number of seconds, not {seconds!r}")
-        self._set_watchdog(*self._limits, self._sample_every, float(seconds))
+        self._set_watchdog(*self._limits, self._sample_every, float(seconds), self._loop_number)
         self._slow = float(seconds)
 
     def slow_iterations(self) -> list[SlowIteration]:
@@ -117,8 +125,8 @@ class Watching(CoreLoop):
 
     # ---- called by C -------------------------------------------------------------
 
-    def _blocked(self) -> bool:
-        return watchdog.report(self)
+    def _blocked(self) -> None:
+        watchdog.report(self)
 
     def _block_ended(self, seconds: float) -> None:
         watchdog.report_end(self, seconds)

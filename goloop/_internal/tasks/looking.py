@@ -38,6 +38,27 @@ if native:
     _guarded_attribute = getattr(_core, "_guarded_attribute", None)
 
 
+# Of goloop's own files, in a checkout too.
+_GOLOOP = __file__.partition("/_internal/")[0] + "/"
+
+
+def library_of(file: str) -> str | None:
+    """The package whose code that is, if it is no code of the program's own."""
+    if file.startswith(_GOLOOP):
+        return "goloop"
+    if file.startswith("<frozen "):
+        return file[8:].partition(".")[0].rstrip(">")
+    for folder in ("/site-packages/", "/dist-packages/"):
+        _, found, inside = file.rpartition(folder)
+        if found:
+            return inside.partition("/")[0].removesuffix(".py")
+    for folder in ("/lib/python3", "/lib64/python3"):
+        inside = file.rpartition(folder)[2].partition("/")[2] if folder in file else ""
+        if inside:
+            return inside.partition("/")[0].removesuffix(".py")
+    return None
+
+
 def attribute(future: Any, name: str) -> Any:
     """An attribute of a future or task, or None."""
     if _guarded_attribute is None or not hasattr(future, "get_loop"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..tasks.looking import library_of
 from .inspecting import GIL_HELD
 from .terminal import Terminal, pad, printable, width
 
@@ -65,11 +66,8 @@ def place(frame: Frame) -> str:
 
 def _telling(stack: list[Frame]) -> list[Frame]:
     """The innermost frame, and those of the program's own code before it."""
-    own = [frame for frame in stack[1:] if not _OF_LIBRARIES.search(frame[1])]
+    own = [frame for frame in stack[1:] if library_of(frame[1]) is None]
     return stack[:1] + (own or stack[1:])
-
-
-_OF_LIBRARIES = re.compile(r"/(lib/python3[^/]*|site-packages|dist-packages)/")
 
 
 class View:

@@ -88,6 +88,9 @@ shared_new(void)
     const char *ring = getenv("GOLOOP_IO_URING");
     if (ring != NULL && strcmp(ring, "0") == 0)
         sh->flags |= GL_NO_RING;
+    const char *words = getenv("GOLOOP_WATCHDOG_STDERR");
+    if (words != NULL && strcmp(words, "json") == 0)
+        sh->flags |= GL_JSON;
     return sh;
 }
 

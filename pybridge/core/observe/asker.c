@@ -3,7 +3,7 @@
  *
  * A thread of Python's (goloop/_internal/observe/introspection.py) calls _next_asker() again and again.
  * Whom it gets waits in G.asker until the thread has the GIL.  Where that takes long, or the answer
- * does, the monitor takes that client, and all that come later (golib/introspect.c).
+ * does, the monitor takes that client, and all that come later (golib/monitor.c).
  *
  *     listener --- still ours? --- accept ---> G.asker --- the GIL ---> Python
  *                                                 '----- 0.5 s -------> the monitor

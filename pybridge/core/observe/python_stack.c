@@ -160,11 +160,9 @@ python_gil_holder(void)
 {
 #if PY_VERSION_HEX < 0x030C0000
     return _PyThreadState_UncheckedGet(); /* of the process, not of this thread */
-#elif PY_VERSION_HEX < 0x030D0000
-    return NULL; /* 3.12 tells nobody */
+#elif !KNOWN || PY_VERSION_HEX < 0x030D0000
+    return NULL; /* 3.12 does not tell */
 #else
-    if (!KNOWN)
-        return NULL;
     PyThreadState *holder = NULL, state;
     PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
     for (int i = 0; ts != NULL && holder == NULL && i < 10000; i++) {

@@ -1,31 +1,29 @@
 /*
  * watchdog.c: an iteration of a loop that lasts too long is reported while it lasts.
  *
- * Go's half sees it (golib/watchdog.c).  Here its thread's stack is noted at once, without the
+ * The library sees it (golib/watchdog.c).  Here its thread's stack is noted at once, without the
  * GIL; then a thread waits for the GIL and calls Loop._blocked(), which logs it; the loop's own
- * thread calls Loop._block_ended() before its next poll.  Where the GIL is not to be had, a text
- * goes to stderr.  goloop/watchdog.py has the rest.
+ * thread calls Loop._block_ended() before its next poll.  Where the log does not have the report
+ * soon, the library writes a text to stderr.  goloop/watchdog.py has the rest.
  *
  * gl_block is written by the monitor, with its lock, and read with the GIL: `mutex` is between.
  */
 #include "observe/private.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <unistd.h>
-
-#define FRAMES_MAX 48
-
-typedef struct {
-    int frames;
-    gl_frame frame[FRAMES_MAX]; /* innermost first */
-} block_stack;
 
 typedef struct gl_block {
     pthread_mutex_t mutex;
+    uint64_t popped_before;   /* *popped when the iteration began [loop] */
+    int64_t since, cpu_before; /* the iteration that is watched, and the thread's CPU time then */
+    uint64_t begun;           /* its callbacks at the last tick, and when the last of them was new */
+    int64_t begun_at;
+    PyThreadState *holder_seen; /* who had the GIL at the last look, where that is known */
     uint64_t serial;
-    block_stack own;          /* what the loop's thread does */
-    block_stack holder;       /* and another, which kept the GIL meanwhile; else without frames */
+    int64_t callback_ns;      /* how long the callback of the last look had lasted */
+    uint32_t looks;
+    gl_stack stack[GL_LOOKS + 1];
 } gl_block;
 
 /* A forked child counts its own. */
@@ -60,67 +58,69 @@ watchdog_sample(gl_shared *sh, gl_sample *to)
     return n >= 0;
 }
 
-static uint32_t
-watchdog_seen(gl_shared *sh, uint64_t serial)
+/* -1 where it is not known. */
+static int64_t
+cpu_ns(gl_shared *sh)
+{
+    struct timespec t;
+    if (sh->clock == 0 || clock_gettime((clockid_t)sh->clock, &t) != 0)
+        return -1;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Since the poll. */
+static uint64_t
+callbacks_begun(gl_shared *sh)
+{
+    const gl_block *b = sh->block;
+    return GL_READ(*sh->popped) - GL_READ(b->popped_before) + GL_READ(*sh->handed);
+}
+
+static void
+watchdog_watch(gl_shared *sh, int64_t since, int64_t now)
 {
     gl_block *b = sh->block;
+    uint64_t begun = callbacks_begun(sh);
+    if (!gl_door_enter(NULL))
+        return;
+    pthread_mutex_lock(&b->mutex);
+    if (b->since != since) {
+        b->since = b->begun_at = since;
+        b->cpu_before = cpu_ns(sh);
+    } else if (begun != b->begun) {
+        b->begun_at = now;
+    }
+    b->begun = begun;
+    sh->blocked_held = sh->blocked_held && python_gil_holder() == b->holder_seen;
+    pthread_mutex_unlock(&b->mutex);
+    gl_door_leave(NULL);
+}
+
+static uint32_t
+watchdog_seen(gl_shared *sh, uint64_t serial, uint32_t look)
+{
+    gl_block *b = sh->block;
+    gl_stack *s = &b->stack[look];
     if (!gl_door_enter(NULL))
         return 0;
+    PyThreadState *holder = python_gil_holder(), *own = GL_READ(sh->thread);
     pthread_mutex_lock(&b->mutex);
-    b->serial = serial;
-    b->holder.frames = 0;
+    if (look < GL_LOOKS) {
+        b->serial = serial;
+        b->holder_seen = holder;
+        sh->blocked_held = holder != NULL;
+        b->looks = look + 1;
+        b->callback_ns = gl_monotonic_ns() - b->begun_at;
+        b->stack[GL_LOOKS].frames = 0;
+    } else {
+        own = holder == own ? NULL : holder;
+    }
     /* lint: allow python-under-mutex: the library that calls is open */
-    b->own.frames = python_stack(GL_READ(sh->thread), b->own.frame, FRAMES_MAX);
+    s->frames = python_stack(own, s->frame, GL_FRAMES);
+    s->ns = gl_monotonic_ns() - b->since;
     pthread_mutex_unlock(&b->mutex);
     gl_door_leave(NULL);
     return 1;
-}
-
-/* Formats into what is left of a buffer. */
-__attribute__((format(printf, 4, 5))) static size_t
-add_text(char *text, size_t at, size_t room, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text + at, room - at, format, args);
-    va_end(args);
-    return n < 0 ? at : at + (size_t)n < room ? at + (size_t)n : room - 1;
-}
-
-static size_t
-add_stack(char *text, size_t at, size_t room, const block_stack *s)
-{
-    for (int i = s->frames; i-- > 0;)
-        at = add_text(text, at, room, "  File \"%s\", line %d, in %s\n", s->frame[i].file,
-                      s->frame[i].line, s->frame[i].function);
-    return s->frames ? at : add_text(text, at, room, "  (its Python stack can't be told)\n");
-}
-
-static size_t
-watchdog_insist(gl_shared *sh, int64_t ns, uint32_t gives_up, char *text, size_t room)
-{
-    gl_block *b = sh->block;
-    size_t at = 0;
-    if (!gl_door_enter(NULL))
-        return 0;
-    PyThreadState *holder = python_gil_holder();
-    pthread_mutex_lock(&b->mutex);
-    if (holder != NULL && holder != GL_READ(sh->thread))
-        /* lint: allow python-under-mutex: the library that calls is open */
-        b->holder.frames = python_stack(holder, b->holder.frame, FRAMES_MAX);
-    at = add_text(text, at, room,
-                  "goloop: the event loop of process %ld has been blocked for %.3f s%s\n",
-                  (long)getpid(), (double)ns / 1e9,
-                  gives_up ? "; the process gives up (GOLOOP_WATCHDOG_ABORT)"
-                           : ", and the GIL is held");
-    at = add_stack(text, at, room, &b->own);
-    if (b->holder.frames > 0) {
-        at = add_text(text, at, room, "another thread keeps the GIL:\n");
-        at = add_stack(text, at, room, &b->holder);
-    }
-    pthread_mutex_unlock(&b->mutex);
-    gl_door_leave(NULL);
-    return at;
 }
 
 /* ---- with the GIL ---------------------------------------------------------------------- */
@@ -137,16 +137,7 @@ loop_of_reactor(int32_t reactor)
     return found;
 }
 
-/* Notes that Python knows. */
-static void
-note_told(gl_loop *loop)
-{
-    GL_GUARD(loop);
-    if (loop->shared != NULL)
-        __atomic_store_n(&loop->shared->blocked_told, 1u, __ATOMIC_RELEASE);
-}
-
-/* A thread of its own.  What fails is told by `insist`. */
+/* A thread of its own.  What fails stderr gets. */
 static void
 watchdog_tell(int32_t reactor)
 {
@@ -154,29 +145,26 @@ watchdog_tell(int32_t reactor)
     if (!gl_door_enter(&gil))
         return;
     gl_loop *loop = loop_of_reactor(reactor);
-    PyObject *told = loop ? PyObject_CallMethod((PyObject *)loop, "_blocked", NULL) : NULL;
-    if (told == Py_True)
-        note_told(loop);
-    PyErr_Clear();
-    Py_XDECREF(told);
+    if (loop != NULL && gl_done(PyObject_CallMethod((PyObject *)loop, "_blocked", NULL)) < 0)
+        PyErr_Clear();
     Py_XDECREF(loop);
     gl_door_leave(&gil);
 }
 
-static const gl_watchdog watchdog = {watchdog_seen, watchdog_tell, watchdog_insist,
+static const gl_watchdog watchdog = {watchdog_watch, watchdog_seen, watchdog_tell,
                                      watchdog_sample};
 
 GL_PRIVATE int
 gl_watchdog_open(gl_shared *sh)
 {
-    /* Not zeroed as a whole: the frames are 43 KB, which most loops never touch. */
+    /* Not zeroed as a whole: the frames are 108 KB, which most loops never touch. */
     gl_block *b = PyMem_RawMalloc(sizeof *b);
     if (b == NULL)
         return -1;
+    memset(b, 0, offsetof(gl_block, stack));
     pthread_mutex_init(&b->mutex, NULL);
-    b->serial = 0;
-    b->own.frames = b->holder.frames = 0;
     sh->block = b;
+    sh->stacks = b->stack;
     sh->watchdog = &watchdog;
     sh->asker = &G.asker;
     sh->python = &G.python, sh->gc = &G.gc_ns;
@@ -199,6 +187,7 @@ gl_watchdog_runs(gl_loop *loop)
 #if defined(__linux__)
     (void)pthread_getcpuclockid(pthread_self(), &clock);
 #endif
+    sh->native_thread = (uint32_t)ts->native_thread_id;
     sh->clock = (int32_t)clock;
     GL_WRITE(sh->thread, ts);
 }
@@ -206,7 +195,9 @@ gl_watchdog_runs(gl_loop *loop)
 GL_PRIVATE_INLINE void
 gl_watchdog_polled(gl_loop *loop)
 {
-    loop->shared->gc_before = GL_READ(G.gc_ns);
+    gl_shared *sh = loop->shared;
+    sh->gc_before = GL_READ(G.gc_ns);
+    GL_WRITE(((gl_block *)sh->block)->popped_before, *sh->popped);
 }
 
 GL_PRIVATE int
@@ -225,22 +216,29 @@ gl_watchdog_ended(gl_loop *loop)
 }
 
 static PyObject *
-stack_list(const block_stack *s)
+appended(PyObject *list, PyObject *entry)
+{
+    if (list != NULL && (entry == NULL || PyList_Append(list, entry) < 0))
+        Py_CLEAR(list);
+    Py_XDECREF(entry);
+    return list;
+}
+
+/* [(function, file, line)], innermost last. */
+static PyObject *
+stack_list(const gl_stack *s)
 {
     PyObject *list = PyList_New(0);
     for (int i = s->frames; list != NULL && i-- > 0;) {
         const gl_frame *f = &s->frame[i];
-        PyObject *entry = Py_BuildValue("(ssi)", f->function, f->file, f->line);
-        if (entry == NULL || PyList_Append(list, entry) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(entry);
+        list = appended(list, Py_BuildValue("(ssi)", f->function, f->file, f->line));
     }
     return list;
 }
 
 /* _block(): what is known of the present block, or of the last: its number, how long it has
- * lasted in seconds (0.0: it has ended), how much of that the collector had, the stack, innermost
- * last, and that of another thread that keeps the GIL. */
+ * lasted in seconds (0.0: it has ended), how much of that the collector had, the CPU time or None,
+ * callbacks, seconds of the one at the last look, a stack for each look, and the GIL's holder's. */
 static PyObject *
 loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -255,32 +253,50 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
     memcpy(copy, b, sizeof *copy);
     pthread_mutex_unlock(&b->mutex);
     int64_t since = __atomic_load_n(&self->shared->blocked_since, __ATOMIC_ACQUIRE);
-    double seconds = 0.0;
-    if (since != self->blocked_seen)
-        seconds = (double)(gl_monotonic_ns() - since) / 1e9;
-    double gc = (double)(collected_ns() - self->shared->gc_before) / 1e9;
-    PyObject *result = NULL, *own = stack_list(&copy->own), *holder = stack_list(&copy->holder);
-    if (own != NULL && holder != NULL)
-        result = Py_BuildValue("(KddOO)", (unsigned long long)copy->serial, seconds, gc, own,
-                               holder);
-    Py_XDECREF(own);
-    Py_XDECREF(holder);
+    double seconds = since == self->blocked_seen ? 0.0 : (double)(gl_monotonic_ns() - since) / 1e9;
+    int64_t cpu = copy->cpu_before >= 0 ? cpu_ns(self->shared) - copy->cpu_before : -1;
+    PyObject *stacks = PyList_New(0);
+    for (uint32_t i = 0; stacks != NULL && copy->looks > 0 && i <= copy->looks; i++) {
+        gl_stack *s = &copy->stack[i < copy->looks ? i : GL_LOOKS];
+        stacks = appended(stacks, Py_BuildValue("(dN)", (double)s->ns / 1e9, stack_list(s)));
+    }
+    PyObject *result = Py_BuildValue(
+        "(KddNKdN)", (unsigned long long)copy->serial, seconds,
+        (double)(collected_ns() - self->shared->gc_before) / 1e9,
+        cpu < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble((double)cpu / 1e9),
+        (unsigned long long)callbacks_begun(self->shared), (double)copy->callback_ns / 1e9,
+        stacks);
     PyMem_RawFree(copy);
     return result;
 }
 
-/* _set_watchdog(limit, end, every, slow): seconds; 0: none. */
+/* _block_told(serial, how): GL_REPORT_WAITS or GL_REPORTED. */
+static PyObject *
+loop__block_told(gl_loop *self, PyObject *args)
+{
+    unsigned long long serial;
+    unsigned how;
+    if (!PyArg_ParseTuple(args, "KI:_block_told", &serial, &how) || gl_loop_check_usable(self) < 0)
+        return NULL;
+    if (serial == self->shared->metrics.blocked_spells)
+        __atomic_store_n(&self->shared->blocked_told, how, __ATOMIC_RELEASE);
+    Py_RETURN_NONE;
+}
+
+/* _set_watchdog(limit, end, every, slow, number): seconds; 0: none; and the loop's number in reports. */
 static PyObject *
 loop__set_watchdog(gl_loop *self, PyObject *args)
 {
     double limit, end, every, slow;
-    if (!PyArg_ParseTuple(args, "dddd:_set_watchdog", &limit, &end, &every, &slow) ||
+    unsigned number;
+    if (!PyArg_ParseTuple(args, "ddddI:_set_watchdog", &limit, &end, &every, &slow, &number) ||
         gl_loop_check_usable(self) < 0)
         return NULL;
     __atomic_store_n(&self->shared->blocked_limit, (int64_t)(limit * 1e9), __ATOMIC_RELAXED);
     __atomic_store_n(&self->shared->blocked_end, (int64_t)(end * 1e9), __ATOMIC_RELAXED);
     __atomic_store_n(&self->shared->sample_every, (int64_t)(every * 1e9), __ATOMIC_RELAXED);
     __atomic_store_n(&self->shared->slow_limit, (int64_t)(slow * 1e9), __ATOMIC_RELAXED);
+    GL_WRITE(self->shared->number, number);
     Py_RETURN_NONE;
 }
 
@@ -315,14 +331,14 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     unsigned long id = PyLong_AsUnsignedLong(ident);
     if (id == (unsigned long)-1 && PyErr_Occurred())
         return NULL;
-    block_stack *s = PyMem_RawCalloc(1, sizeof *s);
+    gl_stack *s = PyMem_RawCalloc(1, sizeof *s);
     if (s == NULL)
         return PyErr_NoMemory();
     PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
     while (ts != NULL && ts->thread_id != id)
         ts = PyThreadState_Next(ts);
     Py_BEGIN_ALLOW_THREADS
-    s->frames = python_stack(ts, s->frame, FRAMES_MAX);
+    s->frames = python_stack(ts, s->frame, GL_FRAMES);
     Py_END_ALLOW_THREADS
     PyObject *list = stack_list(s);
     PyMem_RawFree(s);
@@ -351,6 +367,7 @@ profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef watchdog_table[] = {
     {"_block", GL_NOARGS(loop__block), NULL},
+    {"_block_told", (PyCFunction)loop__block_told, METH_VARARGS, NULL},
     {"_set_watchdog", (PyCFunction)loop__set_watchdog, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
