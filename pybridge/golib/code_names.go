@@ -155,6 +155,10 @@ func readLine(py *netloop.Python, c *code, address, instruction uint64) int32 {
 	if n > 0 && !readMemory(table+uint64(py.BytesData), lines) {
 		return 0
 	}
+	var after [4]uint64
+	if readHead(py, address, &after) != isCode || after != c.head {
+		return 0 // the table may have been another's
+	}
 	offset := int64(instruction - address - uint64(py.CodeSize))
 	return lineOf(lines, int32(c.head[3]), max(offset, 0))
 }
@@ -191,7 +195,7 @@ func lineOf(table []byte, line int32, offset int64) int32 {
 			if kind == 15 {
 				return 0
 			}
-			return line
+			return max(line, 0)
 		}
 		for p < len(table) && table[p]&128 == 0 {
 			p++

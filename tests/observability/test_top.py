@@ -621,6 +621,7 @@ def a_report(pid: int) -> dict[str, Any]:
     figures |= dict.fromkeys(("ready_wait", "timer_lateness", "iteration_time"), spread)
     tasks = [
         {"id": n, "mark": n, "name": name, "current": n == 1, "seen": n, "awaiters": list(NAMES),
+         "loop_share": n / 100, "cpu_share": None if n == 2 else 1.0,
          "stack": [["函数\x9b", "/a/b/c.py", 10], ["f", "", 0]]}
         for n, name in enumerate(NAMES * 4)
     ]  # fmt: skip
@@ -667,12 +668,42 @@ def test_the_view_is_in_the_order_that_was_chosen() -> None:
     for order in top_view.ORDERS:
         view.order = order
         text = "\n".join("".join(text for text, _ in line) for line in view.lines([report], {}))
-        found[order] = re.findall(r"^\S+ s +(b10|b9|a) ", text, re.MULTILINE)
+        found[order] = re.findall(r"^\S+ s +[\d.]+% +(?:100%)? +(b10|b9|a) ", text, re.MULTILINE)
     assert found == {
         "time": ["b9", "a", "b10"],
         "age": ["b10", "b9", "a"],
         "name": ["a", "b9", "b10"],
+        "share": ["a", "b9", "b10"],
     }
+
+
+def test_a_tasks_share_of_the_loop_is_told() -> None:
+    program = """
+import asyncio, time
+import goloop
+async def spins():
+    while True:
+        until = time.perf_counter() + 0.03
+        while time.perf_counter() < until: pass
+        await asyncio.sleep(0.01)
+async def waits():
+    while True: await asyncio.sleep(0.01)
+async def main():
+    print("ready", flush=True)
+    await asyncio.gather(asyncio.create_task(spins(), name="spins"),
+                         asyncio.create_task(waits(), name="waits"))
+goloop.run(main())
+"""
+    with running(program, GOLOOP_PROFILE="200") as process:
+        done = goloop("top", str(process.pid), "--json", "-n", "2", "--interval", "3")
+    first, last = (json.loads(line) for line in done.stdout.splitlines())
+    for report, known in ((first, False), (last, True)):
+        rows = {row["name"]: row for row in report["processes"][0]["loops"][0]["tasks"]}
+        for name in ("spins", "waits"):
+            assert (rows[name]["loop_share"] is not None) == known
+    assert 0.3 < rows["spins"]["loop_share"] <= 1.0
+    assert 0 < rows["spins"]["cpu_share"] <= 1.0
+    assert rows["waits"]["loop_share"] < 0.1
 
 
 # ---- the screen ----------------------------------------------------------------------------------
@@ -770,8 +801,10 @@ def test_the_screen_shows_the_program_and_gives_the_terminal_back(
     assert re.search(r"^    ready wait .*s / .*s / .*s   timers late ", text, re.M)
     assert re.search(r"^    ready \d+   timers \d+   tasks 6   connections 2$", text, re.M)
     assert re.search(r"in \S+ k?B/s   out \S+ k?B/s", text)
-    assert re.search(r"^SEEN FOR  TASK \(6\) +STANDS AT +AWAITED BY$", text, re.M)
-    assert re.search(r"^\S+ m?s +gathers +gathers <string>:\d+ +Task-1$", text, re.M)
+    assert re.search(r"^SEEN FOR  %LOOP  %CPU   TASK \(6\) +STANDS AT +AWAITED BY$", text, re.M)
+    assert re.search(
+        r"^\S+ m?s +(?:[\d.]+% +){0,2}gathers +gathers <string>:\d+ +Task-1$", text, re.M
+    )
     assert re.search(r"^CONNECTION TO \(2\) +PROTOCOL +WRITE BUFFER$", text, re.M)
     assert screen.fact("alternate_on") == "1"
     assert screen.fact("cursor_flag") == "0"
@@ -789,7 +822,9 @@ def test_the_screen_shows_the_program_and_gives_the_terminal_back(
 
 def order(screen: Tmux) -> list[str]:
     """The tasks as they are listed."""
-    return re.findall(r"^\S+(?: m?s)? +(Task-\S+|gathers|moves) ", screen.text(), re.MULTILINE)
+    return re.findall(
+        r"^\S+(?: m?s)? +(?:[\d.]+% +){0,2}(Task-\S+|gathers|moves) ", screen.text(), re.MULTILINE
+    )
 
 
 def test_keys_change_the_order_and_pause(screen: Tmux, program: subprocess.Popen[str]) -> None:
@@ -807,6 +842,8 @@ def test_keys_change_the_order_and_pause(screen: Tmux, program: subprocess.Popen
     screen.until_shown("PAUSED$")
     paused = screen.text()
     screen.keys("Up", "x")  # mean nothing
+    screen.keys("s")
+    screen.until_shown("s order: share of the loop   PAUSED$")
     screen.keys("s")
     screen.until_shown("s order: time at the same line   PAUSED$")
     assert screen.text().splitlines()[1:4] == paused.splitlines()[1:4]
@@ -906,7 +943,7 @@ def test_once_leaves_its_text_on_the_terminal(screen: Tmux, program: subprocess.
     text = screen.text()
     assert f"pid {program.pid} " in text
     assert "q quit" not in text
-    assert re.search("^SEEN FOR +TASK", text, re.MULTILINE)
+    assert re.search("^SEEN FOR +%LOOP +%CPU +TASK", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -915,7 +952,7 @@ def test_a_name_does_not_command_the_terminal(screen: Tmux) -> None:
     with running(PROGRAM, NAME=name.replace("日本", r"\u65e5\u672c")) as program:
         title = screen.fact("pane_title")
         screen.top(str(program.pid), "--interval", "0.2")
-        shown = screen.until_shown(r"^\S+(?: m?s)? +(\\x1b\]0;owned\\x07\\\S*)")
+        shown = screen.until_shown(r"^\S+(?: m?s)? +(?:[\d.]+% +){0,2}(\\x1b\]0;owned\\x07\\\S*)")
         assert name.startswith(shown[1].removesuffix("…"))
         assert screen.text().startswith("python")
         screen.do("resize-window", "-x", "250", "-y", "30")
@@ -947,7 +984,7 @@ def test_a_dumb_terminal_gets_plain_text(screen: Tmux, program: subprocess.Popen
     screen.top(str(program.pid), "-n", "1", environ="TERM=dumb")
     screen.until_shown("^status=0$")
     assert "q quit" not in screen.text()
-    assert re.search("^SEEN FOR +TASK", screen.text(), re.MULTILINE)
+    assert re.search("^SEEN FOR +%LOOP +%CPU +TASK", screen.text(), re.MULTILINE)
     assert "\x1b[" not in screen.text("-e")
 
 

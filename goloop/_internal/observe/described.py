@@ -20,6 +20,7 @@ import weakref
 from .. import chosen
 from ..tasks.looking import attribute, await_stack, awaiters, ends_of, thread_stack, waiting_tasks
 from ..version import __version__
+from . import profiling
 from .catalogue import unpacked
 
 TYPE_CHECKING = False
@@ -181,10 +182,12 @@ def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[R
     oldest = _oldest(found, limit)
     wanted = {id(future) for task in oldest for future in ends_of(task)[1]}
     waiting = waiting_tasks(found, wanted)
+    busy = profiling.busy_coroutines()
     rows: list[Row] = []
     for task in oldest:
         with contextlib.suppress(Exception):
             row = _row(task)
+            row["busy"] = busy.get(id(task.get_coro()), (0, 0))
             row["awaiters"] = [
                 {"id": id(each), "name": each.get_name()}
                 for each in awaiters(task, waiting)[:_AWAITERS]

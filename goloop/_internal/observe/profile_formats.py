@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 def table(profile: Profile, most: int = 20) -> str:
     """The entries with the most time, a line each."""
     whole = profile.seconds or 1.0
+    entries = profile.entries[:most]
+    wide = min(40, max([len("TASK"), *(len(each.task) for each in entries)]))
     lines = [f"{profile.samples} samples in {profile.seconds:.1f} s, busy {profile.busy:.2f} s"]
-    lines.append(f"{'%LOOP':>6} {'%CPU':>6} {'SECONDS':>8}  {'TASK':<28}  FUNCTION")
-    for each in profile.entries[:most]:
+    lines.append(f"{'%LOOP':>6} {'%CPU':>6} {'SECONDS':>8}  {'TASK':<{wide}}  FUNCTION")
+    for each in entries:
         where = f"{each.function} {each.file}:{each.line}" if each.file else each.function
         lines.append(
             f"{each.seconds / whole:6.1%} {each.cpu / whole:6.1%} {each.seconds:8.2f}  "
-            f"{each.task:<28}  {where}"
+            f"{each.task:<{wide}}  {where}"
         )
     return "\n".join(lines)
 

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from ..tasks.looking import Frame
     from .terminal import Line
 
-ORDERS = {"time": "time at the same line", "age": "age", "name": "name"}
+ORDERS = {
+    "time": "time at the same line",
+    "age": "age",
+    "name": "name",
+    "share": "share of the loop",
+}
 
 _BOLD, _DIM, _RED, _GREEN, _YELLOW, _HEAD = "1", "2", "31", "32", "33", "7"
 
@@ -264,6 +269,7 @@ class View:
             "time": lambda pair: (-round(pair[1]["seen"], 1), pair[1]["mark"]),
             "age": lambda pair: (pair[1]["mark"], pair[0]["pid"]),
             "name": lambda pair: _natural(pair[1]["name"]),
+            "share": lambda pair: (-(pair[1]["loop_share"] or 0.0), pair[1]["mark"]),
         }
         return sorted(tasks, key=keys[self.order])
 
@@ -281,17 +287,18 @@ class View:
             ("> " if row["current"] else "") + " < ".join(map(place, _telling(row["stack"])))
             for _, row in tasks
         ]
-        head = ["SEEN FOR", title, "STANDS AT", "AWAITED BY"]
+        shares = wide is None or wide >= 80
+        head = ["SEEN FOR", "%LOOP", "%CPU", title, "STANDS AT", "AWAITED BY"]
         cells = [
-            [duration(round(row["seen"], 1)), name, where, awaiter]
+            [duration(round(row["seen"], 1)), *map(_share, _shares_of(row)), name, where, awaiter]
             for (_, row), name, where, awaiter in zip(tasks, names, places, awaiters, strict=True)
         ]
-        before = 0 if not several else 8
+        before = (8 if several else 0) + (14 if shares else 0)
         if wide is None:
-            standing = max(map(width, [*places, head[2]]))
+            standing = max(map(width, [*places, head[4]]))
         else:
             standing = max(0, wide - before - 10 - named - 2 - (awaiting + 2 if awaiting else 0))
-        widths = [8, named, standing, awaiting]
+        widths = [8, 5 * shares, 5 * shares, named, standing, awaiting]
         pids = [report["pid"] for report, _ in tasks] if several else None
         return self._table(head, cells, widths, pids)
 
@@ -350,6 +357,14 @@ _RARE = (
 def _all(report: Row, name: str) -> Iterator[Row]:
     for loop in report["loops"]:
         yield from loop[name]
+
+
+def _shares_of(row: Row) -> tuple[float | None, float | None]:
+    return row["loop_share"], row["cpu_share"]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:5.1%}" if value < 0.9995 else " 100%"
 
 
 def _shares(tasks: int, streams: int, left: int | None) -> tuple[int, int]:

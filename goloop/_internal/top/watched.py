@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Of each loop.
 TASKS = 500
 CONNECTIONS = 200
+# Over how many seconds a task's share of its loop is taken: in one there are few samples.
+SHARE_SECONDS = 10.0
 
 
 class Watched:
@@ -40,6 +42,8 @@ class Watched:
         self._before: dict[int, tuple[Row, float]] = {}
         # By the task's mark: where it stood, and since when it was seen there.
         self._seen: dict[tuple[int, int], tuple[Any, float]] = {}
+        # By the same: when the loop told how long it had the loop, and a processor, in ns.
+        self._busy: dict[tuple[int, int], list[tuple[float, int, int]]] = {}
 
     def ask(self) -> None:
         """Ask, unless an answer is due anyway."""
@@ -102,6 +106,7 @@ class Watched:
             self._before = {key: kept for key, kept in self._before.items() if key in ids}
             marks = {(loop["id"], _mark(row)) for loop in loops for row in loop["tasks"]}
             self._seen = {key: kept for key, kept in self._seen.items() if key in marks}
+            self._busy = {key: kept for key, kept in self._busy.items() if key in marks}
         return report
 
     def _loop(self, loop: Row, index: int, now: float) -> Row:
@@ -145,15 +150,34 @@ class Watched:
         if place != here:
             since = now
         self._seen[key, _mark(row)] = here, since
+        share, cpu = self._shares(row, key, loop.get("clock", now))
         return {
             "id": row["id"],
             "mark": _mark(row),
             "name": row["name"],
             "current": current,
             "seen": now - since,
+            "loop_share": share,
+            "cpu_share": cpu,
             "stack": stack,
             "awaiters": [awaiter["name"] for awaiter in row["awaiters"]],
         }
+
+    def _shares(self, row: Row, key: int, clock: float) -> tuple[float | None, float | None]:
+        """Which part of the last seconds the task had its loop, and was on a processor."""
+        if "busy" not in row:
+            return None, None  # an older goloop
+        told = self._busy.setdefault((key, _mark(row)), [])
+        told.append((clock, *row["busy"]))
+        while len(told) > 2 and told[1][0] < clock - SHARE_SECONDS:
+            del told[0]
+        began, wall, cpu = told[0]
+        seconds = clock - began
+        if seconds <= 0 or row["busy"][0] < wall:
+            del told[:-1]  # another coroutine lies where this one was forgotten
+            return None, None
+        wall, cpu = row["busy"][0] - wall, row["busy"][1] - cpu
+        return min(1.0, wall / 1e9 / seconds), min(1.0, max(0, cpu) / 1e9 / seconds)
 
 
 # What the monitor does not know of a loop.

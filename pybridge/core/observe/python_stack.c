@@ -110,7 +110,7 @@ python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room, uint6
         }
         next = frame.previous;
     }
-    return n;
+    return next == until || until == 0 ? n : ~n;
 }
 
 GL_PRIVATE void

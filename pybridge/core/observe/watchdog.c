@@ -54,8 +54,8 @@ watchdog_sample(gl_shared *sh, gl_sample *to)
     int n = -1;
     for (int i = 0; GL_READ(sh->thread) != NULL && i < TRIES && n < 0; i++)
         n = python_walk(GL_READ(sh->thread), sh->base, to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
-    to->frames = (uint32_t)(n < 0 ? 0 : n);
-    return n >= 0;
+    to->frames = (uint32_t)(n < 0 ? ~n : n);
+    return n != -1;
 }
 
 /* -1 where it is not known. */
