@@ -96,6 +96,8 @@ type Metrics struct {
 	TimerLateness       Histogram
 	GILWait             Histogram
 	EventsPerTurn       Histogram
+	ReadyMax            uint64
+	TimersMax           uint64
 	BytesReceived       uint64
 	BytesSent           uint64
 	Reads               uint64
@@ -200,6 +202,8 @@ type Shared struct {
 	Awake           uint32
 	Unsent          uint32
 	Parked          uint32
+	ReadyMost       uint64
+	TimersMost      uint64
 	Metrics         Metrics
 	Watchdog        uintptr
 	Block           uintptr

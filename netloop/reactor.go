@@ -49,6 +49,8 @@ type Reactor struct {
 	fired int         // of the last turn
 	armed int64       // the earliest deadline that was armed since
 
+	readyMost, timersMost recent
+
 	ignored uint64 // submissions that made no sense
 	stale   uint64 // events of registrations that are gone
 }
@@ -168,6 +170,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.accepting.begin(sh, before-sh.Now)
 	sh.Busy += before
 	sh.Metrics.IterationTime.add(before - sh.Now)
+	sh.Metrics.ReadyMax = r.readyMost.most(before, sh.ReadyMost)
+	sh.Metrics.TimersMax = r.timersMost.most(before, sh.TimersMost)
+	sh.ReadyMost, sh.TimersMost = 0, uint64(r.wheel.Len())
 	if limit := atomic.LoadInt64(&sh.SlowLimit); limit > 0 && before-sh.Now >= limit && r.Slow != nil {
 		r.Slow(sh.Now, before-sh.Now)
 	}

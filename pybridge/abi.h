@@ -200,6 +200,7 @@ typedef struct gl_metrics {
     gl_histogram timer_lateness;  /* C */
     gl_histogram gil_wait;        /* C: to have the GIL back after a poll */
     gl_histogram events_per_turn; /* Go: completions */
+    uint64_t ready_max, timers_max; /* Go: the most of the last minute or two */
     uint64_t bytes_received;      /* both: what the kernel gave and took */
     uint64_t bytes_sent;
     uint64_t reads;               /* both: receives, and flushes of a transport, that moved */
@@ -345,6 +346,7 @@ typedef struct gl_shared {
     uint32_t unsent;         /* atomic: C sets it with a GL_SUB_STREAM, Go clears it when it
                               * decodes the submissions */
     uint32_t parked;         /* atomic: the monitor sleeps until somebody calls watch */
+    uint64_t ready_most, timers_most; /* C: since the last turn, where Go takes them back */
     gl_metrics metrics;
     /* The watchdog; the monitor looks at each tick whether now - `now` is more than it should. */
     const gl_watchdog *watchdog; /* set by C before reactor_new */

@@ -284,6 +284,17 @@ async def test_look_ups_are_counted(loop: Any) -> None:
     assert loop.metrics().dns_in_flight == 0
 
 
+async def test_look_ups_that_fail_are_counted(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(loop)
+    await loop.getaddrinfo("localhost", 1)
+    with pytest.raises(socket.gaierror):
+        await loop.getaddrinfo("localhost", "no such service")
+    with pytest.raises(socket.gaierror):
+        await loop.getnameinfo(("no address", 1))
+    figures = counted()
+    assert (figures.dns_lookups, figures.dns_failures) == (3, 2)
+
+
 async def test_children_are_counted(loop: Any) -> None:
     counted = Counted(loop)
     children = [

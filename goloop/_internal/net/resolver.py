@@ -170,6 +170,8 @@ class Resolver(CoreLoop):
         future, since, _, _ = question
         loop: Any = future.get_loop()
         loop._note_lookup(time.monotonic_ns() - since)
+        if failed is not None:
+            loop._count("dns_failures")
         if future.done():
             return
         if failed is None:

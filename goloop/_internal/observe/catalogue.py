@@ -110,17 +110,17 @@ FIGURES: tuple[Figure, ...] = (
         "Callbacks and tasks that are ready",
     ),
     Figure(
-        "ready_max", "most", "gl_counts", "{callback}",
+        "ready_max", "most", "gl_metrics", "{callback}",
         "goloop_ready_callbacks_max", "goloop.ready.max",
-        "The most callbacks and tasks that were ready at the beginning of an iteration",
+        "The most callbacks and tasks that were ready at once, in the last one to two minutes",
     ),
     Figure(
         "timers", "state", "gl_counts", "{timer}", "goloop_timers", "goloop.timer.count",
         "Timers that are armed",
     ),
     Figure(
-        "timers_max", "most", "gl_counts", "{timer}", "goloop_timers_max", "goloop.timer.max",
-        "The most timers that were armed",
+        "timers_max", "most", "gl_metrics", "{timer}", "goloop_timers_max", "goloop.timer.max",
+        "The most timers that were armed at once, in the last one to two minutes",
     ),
     Figure(
         "tasks", "state", "python", "{task}", "goloop_tasks", "goloop.task.count",
@@ -199,6 +199,11 @@ FIGURES: tuple[Figure, ...] = (
         "dns_lookups", "counter", "dns_time.count", "{lookup}",
         "goloop_dns_lookups_total", "goloop.dns.lookups",
         "Look-ups of names that were answered",
+    ),
+    Figure(
+        "dns_failures", "counter", "python", "{lookup}",
+        "goloop_dns_lookup_failures_total", "goloop.dns.lookup.failures",
+        "Look-ups of names that were answered with an error",
     ),
     Figure(
         "dns_in_flight", "state", "python", "{lookup}",

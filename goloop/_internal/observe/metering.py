@@ -183,11 +183,12 @@ class Metrics:
     ready: int = 0
     """Callbacks and tasks that are ready."""
     ready_max: int = 0
-    """The largest number of ready ones at the beginning of an iteration."""
+    """The most that were ready at the beginning of an iteration, in the last one to two minutes.
+    While the loop has nothing to do, it stands."""
     timers: int = 0
     """Timers that are armed."""
     timers_max: int = 0
-    """The largest number of armed timers."""
+    """The most that were armed, in the last one to two minutes, as `ready_max`."""
     tasks: int = 0
     """Tasks that are not done."""
     threadsafe_calls: int = 0
@@ -222,6 +223,8 @@ class Metrics:
     """TLS handshakes that failed."""
     dns_lookups: int = 0
     """Look-ups of names that were answered."""
+    dns_failures: int = 0
+    """Those of them that were answered with an error: no such name, or no server that answers."""
     dns_in_flight: int = 0
     """Look-ups of names that are not answered yet."""
     dns_time: Histogram = _EMPTY

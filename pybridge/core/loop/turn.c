@@ -254,8 +254,7 @@ iterate(gl_loop *loop)
     if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
         return -1;
 #endif
-    if (loop->ready.count > loop->counts.ready_max)
-        loop->counts.ready_max = loop->ready.count;
+    loop->shared->ready_most = Py_MAX(loop->shared->ready_most, loop->ready.count);
     size_t todo = loop->ready.count;
     if (loop->shared->metrics.connections_accepted != loop->accepts_seen && dispatch_accepted(loop) < 0)
         return -1;
@@ -300,9 +299,8 @@ run_begins(gl_loop *self)
     self->shared->ran -= self->shared->now;
     self->shared->busy -= self->shared->now;
     self->shared->flags |= GL_LOOK;
-    gl_ready *q = &self->ready;
-    for (size_t i = 0; i < q->count; i++) /* nothing waited because time was short */
-        q->slot[(q->head + i) & (q->capacity - 1)].sample = 0;
+    for (size_t i = 0; i < self->ready.count; i++) /* nothing waited because time was short */
+        self->ready.slot[(self->ready.head + i) & (self->ready.capacity - 1)].sample = 0;
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);
     gl_awake(self);

@@ -86,7 +86,8 @@ loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
     (void)gl_fds_each(&self->fds, add_stream, NULL, c);
     c->ready = self->ready.count;
     c->timers = self->timers.armed;
-    c->timers_max = self->timers.armed_max;
+    all.metrics.ready_max = Py_MAX(all.metrics.ready_max, sh->ready_most);
+    all.metrics.timers_max = Py_MAX(all.metrics.timers_max, sh->timers_most);
 #ifdef GL_FREE_THREADED
     c->threadsafe_calls = GL_READ(self->inbox.posts);
 #endif

@@ -94,8 +94,7 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     h->submission = loop->shared->sub_len - 1;
     *timers_owner(&loop->timers, id) = Py_NewRef((PyObject *)h);
     loop->timers.armed++;
-    if (loop->timers.armed > loop->timers.armed_max)
-        loop->timers.armed_max = loop->timers.armed;
+    loop->shared->timers_most = Py_MAX(loop->shared->timers_most, loop->timers.armed);
     if (h->deadline < loop->shared->next_deadline)
         loop->shared->next_deadline = h->deadline;
     gl_let_go(loop);

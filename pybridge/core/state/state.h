@@ -52,7 +52,7 @@ typedef struct gl_timers {    /* timers.c [GIL] */
     gl_timer_chunk **chunk;   /* by id / GL_TIMER_CHUNK; NULL: none of its ids is armed */
     uint32_t chunks;
     uint32_t first_free;      /* the lowest chunk that has a free id */
-    uint32_t armed, armed_max;
+    uint32_t armed;
     uint32_t *retired;        /* cancelled ids that Go may still report */
     uint32_t retired_len, retired_cap;
 } gl_timers;
@@ -60,9 +60,9 @@ typedef struct gl_timers {    /* timers.c [GIL] */
 /* What is not counted in the shared block: names and order as in goloop/_internal/observe/catalogue.py,
  * which tells the meanings.  What is so at the moment is filled in by the snapshot [GIL]. */
 typedef struct gl_counts {
-    uint64_t iterations, time_busy, time_idle, ready, ready_max, timers, timers_max,
-        threadsafe_calls, write_buffer_bytes, connections_open, connections_refused,
-        accept_failures, time_blocked, blocked_for;
+    uint64_t iterations, time_busy, time_idle, ready, timers, threadsafe_calls,
+        write_buffer_bytes, connections_open, connections_refused, accept_failures, time_blocked,
+        blocked_for;
 } gl_counts;
 
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
