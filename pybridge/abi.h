@@ -501,7 +501,8 @@ typedef struct gl_table {
     int32_t (*wake)(int32_t reactor);
 
     /* Facts about the Go runtime, as a JSON object in UTF-8; returns its length,
-     * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process. */
+     * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process.  What
+     * GL_SIMULATE and GL_SIMULATED are stands in golib/simulation_linux.go. */
     int32_t (*describe)(int32_t reactor, char *out, int32_t cap);
 
     /* Names frames, without the GIL; leaves out those that are none of Python's.  How many, or -1
@@ -512,6 +513,8 @@ typedef struct gl_table {
 /* The one function that the Go library exports. */
 typedef const gl_table *(*gl_table_fn)(void);
 #define GL_PROFILE (-2)
+#define GL_SIMULATE (-3)
+#define GL_SIMULATED (-4)
 #define GL_TABLE_SYMBOL "goloop_table"
 
 /* What Linux calls the library's threads of C. */

@@ -22,24 +22,27 @@ type file struct {
 
 // file is what a number names, or nil.
 func (k *Kernel) file(fd int) *file {
-	if fd < 0 || fd >= len(k.table) {
+	if fd -= k.options.First; fd < 0 || fd >= len(k.table) {
 		return nil
 	}
 	return k.table[fd].file
 }
+
+// place is that of a number that is open, or that the table has room for.
+func (k *Kernel) place(fd int) *descriptor { return &k.table[fd-k.options.First] }
 
 // install gives a node the lowest free number. Of the flags O_NONBLOCK and O_CLOEXEC count, which
 // have the same values under all their names (SOCK_, EFD_, EPOLL_).
 func (k *Kernel) install(n node, flags int) (int, syscall.Errno) {
 	fd, errno := k.installFile(&file{node: n, nonblocking: flags&unix.O_NONBLOCK != 0}, 0)
 	if errno == 0 {
-		k.table[fd].closeOnExec = flags&unix.O_CLOEXEC != 0
+		k.place(fd).closeOnExec = flags&unix.O_CLOEXEC != 0
 	}
 	return fd, errno
 }
 
 func (k *Kernel) installFile(f *file, least int) (int, syscall.Errno) {
-	for fd := least; fd < k.options.Descriptors; fd++ {
+	for fd := max(least, k.options.First); fd < k.options.First+k.options.Descriptors; fd++ {
 		if k.file(fd) == nil {
 			k.put(fd, f)
 			return fd, 0
@@ -49,12 +52,12 @@ func (k *Kernel) installFile(f *file, least int) (int, syscall.Errno) {
 }
 
 func (k *Kernel) put(fd int, f *file) {
-	for fd >= len(k.table) {
+	for fd-k.options.First >= len(k.table) {
 		k.table = append(k.table, descriptor{})
 	}
 	f.refs++
 	f.node.watched().k = k
-	k.table[fd] = descriptor{file: f}
+	*k.place(fd) = descriptor{file: f}
 	k.open++
 }
 
@@ -64,7 +67,7 @@ func (k *Kernel) drop(fd int) syscall.Errno {
 	if f == nil {
 		return syscall.EBADF
 	}
-	k.table[fd] = descriptor{}
+	*k.place(fd) = descriptor{}
 	k.open--
 	if f.refs--; f.refs == 0 {
 		w := f.node.watched()
@@ -98,7 +101,7 @@ func (k *Kernel) Dup(fd, least int, closeOnExec bool) (int, syscall.Errno) {
 	}
 	n, errno := k.installFile(f, least)
 	if errno == 0 {
-		k.table[n].closeOnExec = closeOnExec
+		k.place(n).closeOnExec = closeOnExec
 	}
 	return c.end(n, errno)
 }
@@ -109,12 +112,12 @@ func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
 	f := k.file(from)
 	switch {
 	case errno != 0:
-	case f == nil || to < 0 || to >= k.options.Descriptors:
+	case f == nil || to < k.options.First || to >= k.options.First+k.options.Descriptors:
 		errno = syscall.EBADF
 	case from != to:
 		_ = k.drop(to)
 		k.put(to, f)
-		k.table[to].closeOnExec = closeOnExec
+		k.place(to).closeOnExec = closeOnExec
 	}
 	return c.done(errno, to)
 }
@@ -129,7 +132,7 @@ func (k *Kernel) Fcntl(fd, command, arg int) (int, syscall.Errno) {
 	if errno != 0 {
 		return c.end(-1, errno, command, arg)
 	}
-	d, n := &k.table[fd], 0
+	d, n := k.place(fd), 0
 	switch command {
 	case unix.F_GETFD:
 		if d.closeOnExec {

@@ -138,9 +138,22 @@ func (k *Kernel) EpollCreate(flags int) (int, syscall.Errno) {
 	return c.end(k.install(&epoll{items: map[itemKey]*item{}}, flags))
 }
 
+// controlName is what the trace calls an epoll_ctl(2); of these only the one that adds needs memory.
+func controlName(op int) string {
+	switch op {
+	case unix.EPOLL_CTL_ADD:
+		return "epoll_add"
+	case unix.EPOLL_CTL_MOD:
+		return "epoll_mod"
+	case unix.EPOLL_CTL_DEL:
+		return "epoll_del"
+	}
+	return "epoll_ctl"
+}
+
 // EpollCtl is epoll_ctl(2).
 func (k *Kernel) EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
-	c, errno := k.begin("epoll_ctl", epfd)
+	c, errno := k.begin(controlName(op), epfd)
 	if errno == 0 {
 		errno = k.epollCtl(epfd, op, fd, ev)
 	}

@@ -26,7 +26,7 @@ type Kernel struct {
 	passing int64               // when the last datagram arrives
 }
 
-// New makes a kernel. Its process has the descriptors 0 to 2, which name no socket.
+// New makes a kernel.
 func New(options Options) *Kernel {
 	if options.Descriptors == 0 {
 		options.Descriptors = 1024
@@ -40,7 +40,9 @@ func New(options Options) *Kernel {
 	}
 	k.changed.L = &k.mu
 	for range 3 {
-		_, _ = k.install(&null{}, 0)
+		if options.First == 0 {
+			_, _ = k.install(&null{}, 0)
+		}
 	}
 	return k
 }

@@ -4,6 +4,7 @@ package simulated
 
 import (
 	"io"
+	"slices"
 	"syscall"
 )
 
@@ -15,6 +16,9 @@ type Options struct {
 	Start, CallTime int64
 	// Descriptors is how many a process may have open; 0 means 1024.
 	Descriptors int
+	// First is the least number of a descriptor. Beside the host's kernel it is one that the host
+	// has not got: then a number tells whose it is. With 0 the first three are open, and no sockets.
+	First int
 	// Sealed tells that no other thread calls: a wait that nothing can end fails with EDEADLK.
 	Sealed bool
 	// Trace gets a line for each call and for each entry of the agenda; nil: no trace.
@@ -80,10 +84,16 @@ func Usual(chance float64) Faults {
 	add(syscall.EINTR, append(moving, "accept", "epoll_wait", "epoll_pwait2")...)
 	add(syscall.EAGAIN, append(moving, "accept")...)
 	add(syscall.ENOBUFS, "sendto", "accept", "setsockopt", "getsockname")
-	add(syscall.ENOMEM, "accept", "epoll_ctl", "socket", "recvfrom", "recvmmsg")
+	add(syscall.ENOMEM, "accept", "epoll_add", "socket", "recvfrom", "recvmmsg")
 	add(syscall.EMFILE, "accept", "socket", "socketpair", "pipe", "dup", "epoll_create", "eventfd")
 	add(syscall.ECONNRESET, "recv", "send", "sendmsg", "read", "write", "writev")
 	add(syscall.ETIMEDOUT, "recv", "read")
 	add(syscall.EPIPE, "send", "sendmsg", "write", "writev")
+	return f
+}
+
+// Without are the faults but for those of some errnos.
+func (f Faults) Without(errnos ...syscall.Errno) Faults {
+	f.Errors = slices.DeleteFunc(slices.Clone(f.Errors), func(e Fault) bool { return slices.Contains(errnos, e.Errno) })
 	return f
 }

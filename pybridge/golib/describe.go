@@ -12,6 +12,11 @@ import (
 	"unsafe"
 )
 
+// lentOut is the memory that C lends for an answer.
+func lentOut(out *C.char, size C.int32_t) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(out)), int(size))
+}
+
 //export goloop_describe
 func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
 	if size < 0 || out == nil && size > 0 {
@@ -21,6 +26,12 @@ func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
 		text := profiled.text()
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(size)), text)
 		return C.int32_t(len(text))
+	}
+	switch reactor {
+	case C.GL_SIMULATE:
+		return simulate(lentOut(out, size))
+	case C.GL_SIMULATED:
+		return doors(lentOut(out, size))
 	}
 	r := find(reactor)
 	if r == nil {

@@ -46,6 +46,8 @@ type loop struct {
 	shared *netloop.Shared
 	pace   pace
 	ran    ran
+	// simulated: what happens comes from a seed, so that no other thread may do anything.
+	simulated bool
 }
 
 const (
@@ -74,8 +76,8 @@ func find(number C.int32_t) *loop {
 }
 
 // enter gives a reactor a number, or -EMFILE where all places are taken.
-func enter(r *netloop.Reactor, shared *netloop.Shared) C.int32_t {
-	l := &loop{Reactor: r, shared: shared}
+func enter(r *netloop.Reactor, shared *netloop.Shared, simulated bool) C.int32_t {
+	l := &loop{Reactor: r, shared: shared, simulated: simulated}
 	r.Slow = l.slow
 	placesMu.Lock()
 	defer placesMu.Unlock()
@@ -132,11 +134,11 @@ func result(err error) C.int32_t {
 //export goloop_reactor_new
 func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
 	block := (*netloop.Shared)(unsafe.Pointer(shared))
-	r, err := netloop.New(block)
+	r, simulated, err := newReactor(block)
 	if err != nil {
 		return result(err)
 	}
-	number := enter(r, block)
+	number := enter(r, block, simulated)
 	if number < 0 {
 		r.Close()
 	}
@@ -183,7 +185,7 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 //
 //export goloop_flush_late
 func goloop_flush_late(reactor C.int32_t) {
-	if r := find(reactor); r != nil {
+	if r := find(reactor); r != nil && !r.simulated {
 		r.Flush()
 	}
 }

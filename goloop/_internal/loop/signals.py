@@ -69,8 +69,13 @@ def _swap_wakeup_fd(fd: int, ours: bool = False) -> int:
     return signal.set_wakeup_fd(fd, warn_on_full_buffer=not ours)
 
 
+# Threads on a simulated kernel, which signals do not reach: the pipe is the host's.
+simulated: set[int] = set()
+
+
 def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+    main = threading.main_thread()
+    return threading.current_thread() is main and main.ident not in simulated
 
 
 class Signals(CoreLoop):

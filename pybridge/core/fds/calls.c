@@ -2,7 +2,8 @@
  * calls.c: the door to the kernel for descriptors that carry a connection.
  *
  * A call takes a lease, never a number, and goes through a table of functions, G.calls, as Go's
- * go through its Calls.  It is the kernel's, until a test wants the next call of a kind to fail:
+ * go through its Calls: the kernel's, or with simulated kernels golib/simulation_linux.go's, which sends
+ * each call to the kernel that has the number.  A test can make the next call of a kind fail:
  *
  *     _core._fail_call("send", errno.ECONNRESET, after=2, times=1)
  *
@@ -12,7 +13,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* sendto's own prototype has a union for the address. */
@@ -49,9 +49,7 @@ static const gl_calls kernel_calls = {
     .nonblocking = kernel_nonblocking,
     .dup = kernel_dup,
     .exists = kernel_exists,
-    .fstat = fstat,
-    .read = read,
-    .close = close,
+    .read = read, .close = close,
 };
 
 /* Of each call that a lease can make: what it returns, its name in the table and in _fail_call,
@@ -67,6 +65,23 @@ static const gl_calls kernel_calls = {
     X(int, nonblocking, "fcntl", , )                                                          \
     X(int, dup, "dup", , )
 
+#define NUMBER(type, name, text, declared, passed) FAULT_##name,
+enum fault { CALLS(NUMBER) };
+#define TEXT(type, name, text, declared, passed) text,
+static const char *const fault_names[] = {CALLS(TEXT)};
+
+/* Whether a test wants this call to fail; sets errno. */
+static inline bool
+faulty(enum fault call)
+{
+    if (G.call_fault.left == 0 || G.call_fault.call != (int)call || /* not this, or not yet */
+        (G.call_fault.after > 0 && G.call_fault.after--))
+        return false;
+    G.call_fault.left--;
+    errno = G.call_fault.err;
+    return true;
+}
+
 /* The descriptor to use, or -1 with errno. */
 static inline int
 call_fd(const gl_lease *l)
@@ -81,7 +96,7 @@ call_fd(const gl_lease *l)
     GL_PRIVATE type gl_call_##name(const gl_lease *l declared)                                \
     {                                                                                         \
         int fd = call_fd(l);                                                                  \
-        return fd < 0 ? -1 : G.calls->name(fd passed);                                        \
+        return fd < 0 || faulty(FAULT_##name) ? -1 : G.calls->name(fd passed);                \
     }
 CALLS(LEASED)
 
@@ -94,52 +109,11 @@ gl_call_close(int fd)
     Py_END_ALLOW_THREADS
 }
 
-/* ---- faults ----------------------------------------------------------------------- */
-
-#define NUMBER(type, name, text, declared, passed) FAULT_##name,
-enum fault { CALLS(NUMBER) };
-#define TEXT(type, name, text, declared, passed) text,
-static const char *const fault_names[] = {CALLS(TEXT)};
-
-/* Whether this call is to fail; sets errno.  After the last of them the kernel is back. */
-static bool
-faulty(enum fault call)
-{
-    if (G.call_fault.call != (int)call)
-        return false;
-    if (G.call_fault.after > 0) {
-        G.call_fault.after--;
-        return false;
-    }
-    if (--G.call_fault.left == 0)
-        G.calls = &kernel_calls;
-    errno = G.call_fault.err;
-    return true;
-}
-
-#define FAULTY(type, name, text, declared, passed)                                            \
-    static type faulty_##name(int fd declared)                                                \
-    {                                                                                         \
-        return faulty(FAULT_##name) ? -1 : kernel_calls.name(fd passed);                      \
-    }
-CALLS(FAULTY)
-
-#define ENTRY(type, name, text, declared, passed) .name = faulty_##name,
-static const gl_calls faulty_calls = {
-    CALLS(ENTRY)
-    .exists = kernel_exists,
-    .fstat = fstat,
-    .read = read,
-    .close = close,
-};
-
 #undef _
 #undef CALLS
-#undef LEASED
 #undef NUMBER
 #undef TEXT
-#undef FAULTY
-#undef ENTRY
+#undef LEASED
 
 /* _fail_call(call, errno, after=0, times=1): for tests; times=0 ends it. */
 static PyObject *
@@ -159,16 +133,37 @@ fail_call(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
         G.call_fault.err = err;
         G.call_fault.after = after;
         G.call_fault.left = times;
-        G.calls = times > 0 ? &faulty_calls : &kernel_calls;
         Py_RETURN_NONE;
     }
     return PyErr_Format(PyExc_ValueError, "no such call: %s", name);
+}
+
+/* _simulate(request): a writable buffer, which golib/simulation_linux.go reads and answers in.  Then this
+ * thread's clock and everybody's calls are what the simulations that there are now ask for. */
+static PyObject *
+simulate(PyObject *Py_UNUSED(module), PyObject *request)
+{
+    void *doors[2] = {NULL, NULL};
+    Py_buffer b;
+    const char *message;
+    const gl_table *go = gl_library(&message);
+    if (go == NULL)
+        return PyErr_Format(PyExc_ImportError, "%s", message);
+    if (PyObject_GetBuffer(request, &b, PyBUF_WRITABLE) < 0)
+        return NULL;
+    int32_t n = go->describe(GL_SIMULATE, b.buf, (int32_t)Py_MIN(b.len, INT32_MAX));
+    PyBuffer_Release(&b);
+    (void)go->describe(GL_SIMULATED, (char *)doors, sizeof doors);
+    G.calls = doors[0] != NULL ? doors[0] : &kernel_calls;
+    *(void **)&gl_thread_clock = doors[1];
+    return PyLong_FromLong(n);
 }
 
 static PyMethodDef calls_functions[] = {
     {"_fail_call", GL_KEYWORDS(fail_call),
      PyDoc_STR("_fail_call(call, errno, after=0, times=1): the next such system calls on "
                "connections fail; for tests.")},
+    {"_simulate", GL_ONEARG(simulate), PyDoc_STR("Asks for something of a simulated kernel.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -107,11 +107,9 @@ GL_PRIVATE void gl_held_end(gl_loop *loop, PyObject *waiter);
 
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
  *
- * G.calls is the one door of this extension to the kernel for descriptors that carry a connection
- * or are watched: a test makes each of them fail (_core._fail_call), and another table can stand
- * for the kernel. */
-struct stat;
-typedef struct gl_calls {
+ * G.calls is the one door of this extension to the kernel for descriptors that carry a connection or
+ * are watched.  While there are simulated kernels, another table looks which kernel has the number. */
+typedef struct gl_calls { /* mirrored by golib/simulation_linux.go */
     ssize_t (*recv)(int fd, void *buf, size_t n, int flags);
     ssize_t (*send)(int fd, const void *buf, size_t n, int flags);
     ssize_t (*sendto)(int fd, const void *buf, size_t n, int flags, const void *to,
@@ -120,7 +118,6 @@ typedef struct gl_calls {
     int (*nonblocking)(int fd);   /* fcntl: O_NONBLOCK */
     int (*dup)(int fd);           /* fcntl: close-on-exec */
     int (*exists)(int fd);        /* -1 where nothing is open under the number */
-    int (*fstat)(int fd, struct stat *st);
     ssize_t (*read)(int fd, void *buf, size_t n);
     int (*close)(int fd);
 } gl_calls;

@@ -32,10 +32,10 @@ static inline uint64_t
 ticks(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
-    return __builtin_ia32_rdtsc();
-#else
-    return (uint64_t)gl_monotonic_ns() * 2u;
+    if (gl_thread_clock == NULL)
+        return __builtin_ia32_rdtsc();
 #endif
+    return (uint64_t)gl_monotonic_ns() * 2u;
 }
 
 /* Steps a Task that was in the ready queue; takes over the reference. */

@@ -15,6 +15,8 @@ GL_PRIVATE gl_process *gl_here = &library.unmapped;
 
 /* lint: allow mutable-static: one for each thread, which alone uses it */
 GL_PRIVATE _Thread_local struct gl_library_thread thread_here;
+/* lint: allow mutable-static: likewise */
+GL_PRIVATE _Thread_local int64_t (*gl_thread_clock)(void);
 
 GL_PRIVATE const char *
 library_why(const char *format, ...)
@@ -30,6 +32,8 @@ GL_PRIVATE_INLINE int64_t
 gl_monotonic_ns(void)
 {
     struct timespec ts;
+    if (gl_thread_clock != NULL)
+        return gl_thread_clock();
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }

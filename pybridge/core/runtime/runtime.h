@@ -39,7 +39,8 @@ typedef struct gl_process {             /* any thread, by atomic operations */
 
 GL_PRIVATE_DATA gl_process *gl_here;              /* never NULL once _core is loaded */
 
-/* The loop's clock. */
+/* The loop's clock; in a thread with a simulated kernel that one's. */
+GL_PRIVATE_DATA _Thread_local int64_t (*gl_thread_clock)(void);
 GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
 
 /* The table of this process's live Go runtime, of which any thread may call any

@@ -1,0 +1,169 @@
+"""A simulated kernel (netloop/simulated), and the door to it.
+
+``with Kernel(seed=7):`` puts the thread on the kernel: loops that it makes meanwhile and their
+clock are the kernel's. Its sockets are those of sockets.py; a descriptor's number tells which
+kernel has it. pybridge/golib/simulation_requests_linux.go answers the requests, and has the same
+numbers for them.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import json
+import os
+import struct
+import threading
+from types import TracebackType
+from typing import Any
+
+from ... import _core
+from ..loop import signals
+
+
+class Ask(enum.IntEnum):
+    """What can be asked of a kernel."""
+
+    MAKE = 0
+    END = 1
+    ENTER = 2
+    LEAVE = 3
+    NOW = 4
+    SLEEP = 5
+    TRACE = 6
+    OPEN = 7
+    SOCKET = 8
+    SOCKETPAIR = 9
+    BIND = 10
+    LISTEN = 11
+    CONNECT = 12
+    ACCEPT = 13
+    RECV = 14
+    SEND = 15
+    SHUTDOWN = 16
+    CLOSE = 17
+    SOCKNAME = 18
+    PEERNAME = 19
+    SET_OPTION = 20
+    GET_OPTION = 21
+    LINGER = 22
+    CONTROL = 23
+    DUP = 24
+    UNLINK = 25
+    FAULTS = 26
+
+
+_HEAD = struct.Struct("=8q")
+_NAME_MOST = 128
+
+
+def ask(
+    what: Ask, target: int = 0, *args: int, data: bytes = b"", room: int = 0
+) -> tuple[int, int, bytes]:
+    """A result, the answer's second number, and the bytes that came; OSError where it fails."""
+    words = [what, target, *args, *(0 for _ in range(6 - len(args)))]
+    result = -errno.EINTR
+    while result == -errno.EINTR:
+        buffer = bytearray(_HEAD.pack(*words) + data + bytes(max(0, room - len(data))))
+        result = _core._simulate(buffer)
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result, _HEAD.unpack_from(buffer)[5], bytes(memoryview(buffer)[_HEAD.size :])
+
+
+class Kernel:
+    """A kernel in memory.
+
+    Its clock says ``start`` seconds first, and each call takes ``call_time`` seconds. A packet
+    takes between ``latency[0]`` and ``latency[1]`` seconds. With ``trace`` it keeps a line for each
+    call.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        start: float = 1.0,
+        call_time: float = 0.0,
+        latency: tuple[float, float] = (0.0, 0.0),
+        trace: bool = False,
+    ) -> None:
+        options: dict[str, Any] = {
+            "Seed": seed,
+            "Start": _ns(start),
+            "CallTime": _ns(call_time),
+            "Network": {"LatencyLeast": _ns(latency[0]), "LatencyMost": _ns(latency[1])},
+            "Descriptors": 4096,
+            "Trace": trace,
+        }
+        text = json.dumps(options).encode()
+        self._number = ask(Ask.MAKE, 0, len(text), data=text)[0]
+        _kernels.add(self._number)
+
+    def __enter__(self) -> Kernel:
+        ask(Ask.ENTER, self._number)
+        signals.simulated.add(threading.get_ident())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        signals.simulated.discard(threading.get_ident())
+        ask(Ask.LEAVE)
+
+    def close(self) -> None:
+        """Forgets the kernel, and its descriptors with it. Its loops are closed before."""
+        _kernels.discard(self._number)
+        ask(Ask.END, self._number)
+
+    def set_faults(self, probability: float, *, resources: bool = False) -> None:
+        """How probable each of the faults is that a program has to live with.
+
+        With ``resources`` memory and descriptors run out as well.
+        """
+        ask(Ask.FAULTS, self._number, _ns(probability), resources)
+
+    def now(self) -> float:
+        """What the kernel's clock says, in seconds."""
+        return ask(Ask.NOW, self._number)[1] / 1e9
+
+    def sleep(self, seconds: float) -> None:
+        """Lets time pass, and what happens in it."""
+        ask(Ask.SLEEP, self._number, _ns(seconds))
+
+    def open_descriptors(self) -> int:
+        """How many descriptors are open."""
+        return ask(Ask.OPEN, self._number)[0]
+
+    def trace(self) -> str:
+        """The lines since the last call."""
+        parts = []
+        while (n := (answer := ask(Ask.TRACE, self._number, room=1 << 16))[0]) > 0:
+            parts.append(answer[2][:n])
+        return b"".join(parts).decode()
+
+    @property
+    def number(self) -> int:
+        """What names this kernel in requests."""
+        return self._number
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+_kernels: set[int] = set()
+
+
+def _after_fork() -> None:
+    """A child has none of its parent's kernels: its calls and its clock are the host's again."""
+    if _kernels:
+        _kernels.clear()
+        signals.simulated.clear()
+        _core._simulate(bytearray(_HEAD.size))
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package main
+
+/*
+#include "abi.h"
+*/
+import "C"
+
+import (
+	"syscall"
+
+	"github.com/goloop/goloop/netloop"
+)
+
+// There are simulated kernels on Linux alone.
+
+func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
+	r, err := netloop.New(shared)
+	return r, false, err
+}
+
+func simulate([]byte) C.int32_t { return -C.int32_t(syscall.ENOSYS) }
+
+func doors([]byte) C.int32_t { return -C.int32_t(syscall.ENOSYS) }

@@ -1,0 +1,198 @@
+package main
+
+/*
+#include "abi.h"
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"github.com/goloop/goloop/netloop/simulated"
+)
+
+// What Python asks of a simulated kernel, in a buffer that has the answer afterwards:
+//
+//	a word of 8 bytes each: the request, a descriptor or a kernel's number, three arguments;
+//	the answer's size of a name or its second descriptor; 2 that are free;
+//	then bytes: what is sent, names, and what came
+//
+// The result is as C's: a number >= 0, or -errno. goloop/_internal/simulation/kernel.py has the
+// other half.
+const (
+	askMake = iota
+	askEnd
+	askEnter
+	askLeave
+	askNow
+	askSleep
+	askTrace
+	askOpen
+	askSocket
+	askSocketpair
+	askBind
+	askListen
+	askConnect
+	askAccept
+	askRecv
+	askSend
+	askShutdown
+	askClose
+	askSockname
+	askPeername
+	askSetOption
+	askGetOption
+	askLinger
+	askControl
+	askDup
+	askUnlink
+	askFaults
+)
+
+const requestHead = 64
+
+type request struct {
+	b []byte
+}
+
+func (r request) word(i int) int { return int(int64(binary.NativeEndian.Uint64(r.b[8*i:]))) }
+
+func (r request) setWord(i, to int) { binary.NativeEndian.PutUint64(r.b[8*i:], uint64(to)) }
+
+func (r request) data() []byte { return r.b[requestHead:] }
+
+// part is a number of the bytes from a place on; none where they are not there.
+func (r request) part(from, n int) []byte {
+	data := r.data()
+	if from < 0 || n < 0 || from > len(data) || n > len(data)-from {
+		return nil
+	}
+	return data[from : from+n]
+}
+
+// giveName puts a name behind n bytes.
+func (r request) giveName(n int, name []byte) {
+	if n < 0 || n > len(r.data()) {
+		n = len(r.data())
+	}
+	r.setWord(5, copy(r.data()[n:], name))
+}
+
+// simulate answers a request.
+func simulate(b []byte) C.int32_t {
+	if len(b) < requestHead {
+		return -C.int32_t(syscall.EINVAL)
+	}
+	r := request{b}
+	n, errno := r.answer()
+	if errno != 0 {
+		return -C.int32_t(errno)
+	}
+	return C.int32_t(n)
+}
+
+func (r request) answer() (int, syscall.Errno) {
+	switch what := r.word(0); what {
+	case askMake:
+		return newSimulation(r.part(0, r.word(2)))
+	case askLeave:
+		(*simulation)(nil).enter()
+		return 0, 0
+	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults:
+		s := simulationOf(simulatedFirst + r.word(1)<<simulatedBits)
+		if s == nil {
+			return -1, syscall.ESRCH
+		}
+		return r.ofKernel(s, what)
+	default:
+		s := simulationOf(r.word(1))
+		if s == nil {
+			return -1, syscall.EBADF
+		}
+		return r.ofDescriptor(s, what, r.word(1))
+	}
+}
+
+func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
+	switch what {
+	case askEnd:
+		s.end()
+	case askEnter:
+		s.enter()
+	case askNow:
+		r.setWord(5, int(s.Now()))
+	case askSleep:
+		s.Sleep(int64(r.word(2)))
+	case askTrace:
+		if s.trace != nil {
+			n, _ := s.trace.Read(r.data())
+			return max(n, 0), 0
+		}
+	case askOpen:
+		return s.Descriptors(), 0
+	case askSocket:
+		return s.Socket(r.word(2), r.word(3))
+	case askSocketpair:
+		a, b, errno := s.Socketpair(r.word(2), r.word(3))
+		r.setWord(5, b)
+		return a, errno
+	case askFaults: // in billionths, and whether memory and descriptors run out
+		faults := simulated.Usual(float64(r.word(2)) / 1e9)
+		if r.word(3) == 0 {
+			faults = faults.Without(syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE)
+		}
+		s.SetFaults(faults)
+	case askUnlink:
+		return 0, s.Unlink(string(r.part(0, r.word(2))))
+	}
+	return 0, 0
+}
+
+func (r request) ofDescriptor(s *simulation, what, fd int) (int, syscall.Errno) {
+	switch what {
+	case askBind:
+		return 0, s.Bind(fd, r.part(0, r.word(2)))
+	case askListen:
+		return 0, s.Listen(fd, r.word(2))
+	case askConnect:
+		return 0, s.Connect(fd, r.part(0, r.word(2)))
+	case askAccept:
+		n, name, errno := s.Accept(fd, r.word(2))
+		r.giveName(0, name)
+		return n, errno
+	case askRecv:
+		n, name, errno := s.RecvFrom(fd, r.part(0, r.word(2)), r.word(3))
+		r.giveName(n, name)
+		return n, errno
+	case askSend:
+		size := r.word(2)
+		if name := r.part(size, r.word(4)); len(name) > 0 {
+			return s.SendTo(fd, r.part(0, size), r.word(3), name)
+		}
+		return s.Send(fd, r.part(0, size), r.word(3))
+	case askShutdown:
+		return 0, s.Shutdown(fd, r.word(2))
+	case askClose:
+		return 0, s.Close(fd)
+	case askSockname, askPeername:
+		of := s.Getsockname
+		if what == askPeername {
+			of = s.Getpeername
+		}
+		name, errno := of(fd)
+		r.giveName(0, name)
+		return 0, errno
+	case askSetOption:
+		return 0, s.Setsockopt(fd, r.word(2), r.word(3), r.word(4))
+	case askGetOption:
+		return s.Getsockopt(fd, r.word(2), r.word(3))
+	case askLinger:
+		return 0, s.SetLinger(fd, r.word(2) != 0, r.word(3))
+	case askControl:
+		return s.Fcntl(fd, r.word(2), r.word(3))
+	case askDup:
+		return s.Dup(fd, 0, true)
+	}
+	return -1, syscall.ENOSYS
+}

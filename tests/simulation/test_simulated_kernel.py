@@ -1,0 +1,344 @@
+"""Loops of goloop on a simulated kernel: the same C, reactor and transports, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import goloop
+from goloop import _core
+from goloop._internal.net.streams import StreamTransport
+from goloop._internal.simulation import sockets
+from goloop._internal.simulation.kernel import Kernel
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
+
+Main = Callable[[Kernel], Awaitable[Any]]
+
+
+@pytest.fixture
+def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
+    """A kernel, with the options that the test is parametrized with."""
+    kernel = Kernel(**getattr(request, "param", {}))
+    yield kernel
+    kernel.close()
+
+
+def run(kernel: Kernel, main: Main) -> Any:
+    """What a coroutine function returns, on a loop on the kernel; nothing is left open."""
+    with kernel:
+        loop = goloop.new_event_loop()
+        try:
+            return loop.run_until_complete(main(kernel))
+        finally:
+            loop.close()
+            assert kernel.open_descriptors() == 0
+
+
+def pair(kernel: Kernel) -> tuple[sockets.Socket, sockets.Socket]:
+    ends = sockets.pair(kernel)
+    for end in ends:
+        end.setblocking(False)
+    return ends
+
+
+def listener(kernel: Kernel) -> sockets.Socket:
+    sock = sockets.make(kernel)
+    sock.bind(("127.0.0.1", 0))
+    sock.setblocking(False)
+    return sock
+
+
+async def echo(
+    kernel: Kernel, payload: bytes, clients: int, faults: float = 0.0
+) -> list[bytes | OSError]:
+    """What comes back to clients of a server that echoes until the end."""
+    loop = asyncio.get_running_loop()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(10_000):
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        writer.close()
+
+    async def ask(address: Any) -> bytes | OSError:
+        try:
+            sock = sockets.make(kernel)
+        except OSError as e:
+            return e
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, address)  # type: ignore[arg-type]
+            reader, writer = await asyncio.open_connection(sock=sock)  # type: ignore[arg-type]
+        except OSError as e:
+            sock.close()
+            return e
+        try:
+            writer.write(payload)
+            writer.write_eof()
+            return await reader.read()
+        except OSError as e:
+            return e
+        finally:
+            writer.close()
+
+    listening = listener(kernel)
+    server = await asyncio.start_server(serve, sock=listening)  # type: ignore[arg-type]
+    address = listening.getsockname()
+    kernel.set_faults(faults)
+    answers = await asyncio.gather(*(ask(address) for _ in range(clients)))
+    kernel.set_faults(0)
+    server.close()
+    await asyncio.sleep(10)
+    return answers
+
+
+def test_an_hour_of_virtual_time_is_exact(kernel: Kernel) -> None:
+    async def main(kernel: Kernel) -> list[float]:
+        loop = asyncio.get_running_loop()
+        times = [loop.time()]
+        await asyncio.sleep(3600)
+        times.append(loop.time())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loop.create_future(), 100)
+        return [*times, loop.time(), kernel.now()]
+
+    assert run(kernel, main) == [1.0, 3601.0, 3701.0, 3701.0]
+
+
+def test_what_nothing_can_end_is_an_error(kernel: Kernel) -> None:
+    async def main(_: Kernel) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(OSError, match=os.strerror(errno.EDEADLK)):
+        run(kernel, main)
+
+
+@pytest.mark.parametrize("kernel", [{}, {"latency": (0.001, 0.2), "seed": 5}], indirect=True)
+def test_a_server_and_its_clients(kernel: Kernel) -> None:
+    payload = bytes(range(256)) * 2000
+    assert run(kernel, lambda kernel: echo(kernel, payload, 5)) == [payload] * 5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_under_faults_bytes_come_in_order_or_an_error_is_told(seed: int) -> None:
+    kernel = Kernel(seed, latency=(0.0, 0.05))
+    payload = bytes(range(256)) * 100
+    try:
+        answers = run(kernel, lambda kernel: echo(kernel, payload, 4, faults=0.01))
+    finally:
+        kernel.close()
+    assert len(answers) == 4
+    for answer in answers:
+        assert isinstance(answer, OSError) or payload.startswith(answer)
+
+
+def test_readers_sock_methods_and_wakes(kernel: Kernel) -> None:
+    async def main(kernel: Kernel) -> None:
+        loop = asyncio.get_running_loop()
+        a, b = pair(kernel)
+        came: asyncio.Future[bytes] = loop.create_future()
+        loop.add_reader(a.fileno(), lambda: came.set_result(a.recv(10)))
+        loop.call_later(5, b.send, b"reader")
+        assert (await came, loop.time()) == (b"reader", 6.0)
+        loop.remove_reader(a.fileno())
+
+        receiving = asyncio.ensure_future(loop.sock_recv(a, 10))  # type: ignore[arg-type]
+        await asyncio.sleep(1)
+        await loop.sock_sendall(b, b"method")  # type: ignore[arg-type]
+        assert await receiving == b"method"
+
+        woken = loop.create_future()
+        loop.call_soon_threadsafe(woken.set_result, "wake")
+        assert await woken == "wake"
+        a.close()
+        b.close()
+
+    run(kernel, main)
+
+
+def test_native_calls_go_to_the_kernel_that_has_the_number(kernel: Kernel) -> None:
+    async def main(kernel: Kernel) -> None:
+        loop = asyncio.get_running_loop()
+        a, b = map(sockets.plain, pair(kernel))
+        receiving = asyncio.ensure_future(loop.sock_recv(a, 100_000))
+        await asyncio.sleep(1)
+        await loop.sock_sendall(b, b"native")
+        assert await receiving == b"native"
+
+        receiving = asyncio.ensure_future(receive(loop, a, 1_000_000))
+        await loop.sock_sendall(b, bytes(1_000_000))  # more than the kernel takes at once
+        assert await receiving == bytes(1_000_000)
+
+        _core._fail_call("recv", errno.ENOBUFS)
+        try:
+            with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
+                await loop.sock_recv(a, 10)
+        finally:
+            _core._fail_call("recv", 0, times=0)
+        for end in (a, b):
+            sockets.Socket(end.detach(), socket.AF_UNIX, socket.SOCK_STREAM).close()
+
+    async def receive(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int) -> bytes:
+        came = b""
+        while len(came) < size:
+            came += await loop.sock_recv(sock, 50_000)
+        return came
+
+    run(kernel, main)
+
+
+def test_native_listeners_and_transports_are_on_the_simulated_kernel(kernel: Kernel) -> None:
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, StreamTransport)
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.append(exc)
+
+    lost: list[Exception | None] = []
+
+    async def main(kernel: Kernel) -> None:
+        loop: Any = asyncio.get_running_loop()
+        listening = listener(kernel)
+        listening.listen()
+        address, number = listening.getsockname(), listening.fileno()
+        native = sockets.plain(listening)
+        loop._start_serving(Echo, native)
+        client = sockets.make(kernel)
+        client.setblocking(False)
+        await loop.sock_connect(client, address)
+        payload = bytes(range(256)) * 4000
+        sending = asyncio.ensure_future(loop.sock_sendall(client, payload))
+        came = b""
+        while len(came) < len(payload):
+            came += await loop.sock_recv(client, 100_000)
+        await sending
+        assert came == payload
+        client.close()
+        await asyncio.sleep(1)
+        assert lost == [None]
+        with contextlib.suppress(OSError):
+            loop._stop_serving(native)  # whose own close() asks the host's kernel
+        sockets.Socket(number, socket.AF_INET, socket.SOCK_STREAM).close()
+
+    run(kernel, main)
+
+
+def test_a_loop_of_another_thread_stays_on_the_hosts_kernel(kernel: Kernel) -> None:
+    seen: list[object] = []
+
+    async def real() -> None:
+        loop = asyncio.get_running_loop()
+        seen.append(abs(loop.time() - time.monotonic()) < 60)
+        a, b = socket.socketpair()
+        with a, b:
+            a.setblocking(False)
+            b.setblocking(False)
+            receiving = asyncio.ensure_future(loop.sock_recv(a, 100))
+            await asyncio.sleep(0)
+            await loop.sock_sendall(b, b"host")
+            seen.append(await receiving)
+        with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+            loop.add_reader(1 << 23, print)
+
+    async def main(_: Kernel) -> float:
+        thread = threading.Thread(target=lambda: goloop.run(real()))
+        thread.start()
+        thread.join()
+        await asyncio.sleep(10)
+        return asyncio.get_running_loop().time()
+
+    assert run(kernel, main) == 11.0
+    assert seen == [True, b"host"]
+
+
+def test_after_a_kernel_all_is_the_hosts_again(kernel: Kernel) -> None:
+    run(kernel, lambda kernel: asyncio.sleep(1))
+    with goloop_loop() as loop:
+        assert abs(loop.time() - time.monotonic()) < 60
+        loop.run_until_complete(asyncio.sleep(0.001))
+
+
+class goloop_loop:
+    def __enter__(self) -> asyncio.AbstractEventLoop:
+        self.loop = goloop.new_event_loop()
+        return self.loop
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.close()
+
+
+def test_a_socket_of_a_kernel_that_has_ended_is_bad() -> None:
+    kernel = Kernel()
+    sock = sockets.make(kernel)
+    kernel.close()
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        sock.listen()
+
+
+def test_a_forked_child_is_on_the_hosts_kernel() -> None:
+    program = """
+import asyncio, os, time, goloop
+from goloop._internal.simulation.kernel import Kernel
+
+with Kernel() as kernel:
+    goloop.new_event_loop().close()
+    if (child := os.fork()) == 0:
+        loop = goloop.new_event_loop()
+        good = abs(loop.time() - time.monotonic()) < 60
+        loop.run_until_complete(asyncio.sleep(.001))
+        loop.close()
+        os._exit(0 if good else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0\n"
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = [{tests!r}]
+from test_simulated_kernel import echo, run
+from goloop._internal.simulation.kernel import Kernel
+
+kernel = Kernel({seed}, latency=(.001, .3), call_time=1e-6, trace=True)
+run(kernel, lambda kernel: echo(kernel, b"x" * 30_000, 5, faults=.01))
+sys.stdout.write(kernel.trace())
+"""
+
+
+def trace(seed: int, hash_seed: str) -> bytes:
+    program = PROGRAM.format(tests=str(Path(__file__).parent), seed=seed)
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+    ).stdout
+
+
+def test_a_seed_gives_the_same_trace_in_two_processes() -> None:
+    first = trace(7, "1")
+    assert len(first) > 10_000
+    assert first == trace(7, "2")
+    assert first != trace(8, "1")
