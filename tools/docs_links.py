@@ -1,4 +1,4 @@
-"""mkdocs hook: a link that leaves docs/ leads to the file in the repository; the version.
+"""mkdocs hook: links that leave docs/ lead to the repository; the version; what consoles print.
 
 The pages are read in the repository too, where `../goloop/watchdog.py` is a good link.  The site
 has the pages alone, so there the same link leads to the repository's public address.  One that
@@ -52,6 +52,39 @@ def on_config(config: Any, **_: Any) -> Any:
     assert found is not None
     config["copyright"] = f"goloop {found[1]}, alpha. MIT licence."
     return config
+
+
+# The highlighted lines of a block of commands with their output.
+_CONSOLE = re.compile(r'<div class="language-console highlight">.*?</code>', re.S)
+_LINE = re.compile(r'<span id="(__span-[\d-]+)">(.*?)(?=<span id="__span-|</code>)', re.S)
+
+
+def without_output(html: str) -> str:
+    """Marks the lines of consoles that a program has printed: what is copied leaves them out.
+
+    The highlighter takes some of them for commands, as those with a `%`.
+    """
+
+    def mark(block: re.Match[str]) -> str:
+        typed = False
+
+        def marked(line: re.Match[str]) -> str:
+            nonlocal typed
+            text = re.sub(r"<[^>]+>", "", line[2])
+            goes_on, typed = typed, False
+            if text.startswith("$ ") or goes_on:
+                typed = text.rstrip().endswith("\\")
+                return line[0]
+            return line[0].replace(f'id="{line[1]}"', f'id="{line[1]}" class="output"')
+
+        return _LINE.sub(marked, block[0])
+
+    return _CONSOLE.sub(mark, html)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """mkdocs calls this with each page as HTML."""
+    return without_output(html)
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:

@@ -136,6 +136,21 @@ def test_each_page_has_the_version_and_the_status_of_the_metadata() -> None:
         assert "goloop is alpha software" in " ".join(page.read_text().split())
 
 
+def test_lines_that_a_program_prints_are_marked() -> None:
+    def block(*lines: str, mark: str = "") -> str:
+        spans = [
+            f'<span id="__span-0-{number}"{mark if each[0] == "!" else ""}>'
+            f'<span class="gp">{each.lstrip("!")}</span>\n</span>'
+            for number, each in enumerate(lines)
+        ]
+        return f'<div class="language-console highlight"><code>{"".join(spans)}</code></div>'
+
+    lines = "$ goloop top \\", "  4711", "!LOOP   %CPU", "!printed", "$ make"
+    assert docs_links.without_output(block(*lines)) == block(*lines, mark=' class="output"')
+    other = block(*lines).replace("console", "text")
+    assert docs_links.without_output(other) == other
+
+
 def test_a_link_to_a_file_that_is_not_there_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         docs_links.rewritten("[a](../no/such/file.py)", DOCS / "page.md")
