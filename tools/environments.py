@@ -402,6 +402,7 @@ def install_real_programs(made: Environment) -> None:
         "alone": ALONE,
         "tools": requirements("tools"),
         "freezers": requirements("freezers"),
+        "stdio": requirements("stdio"),
     }
     if made.interpreter.free_threaded:
         groups = {
