@@ -117,8 +117,8 @@ await_asker(uint64_t ino)
     }
 }
 
-/* _next_asker(ino): the descriptor of the next who asks at the listener that is this file, or -1
- * where that has ended. */
+/* _next_asker(ino): the descriptor of the next connection to the listener that is this file, or
+ * -1 where the listener has ended. */
 static PyObject *
 next_asker(PyObject *Py_UNUSED(module), PyObject *number)
 {
@@ -138,8 +138,8 @@ next_asker(PyObject *Py_UNUSED(module), PyObject *number)
     return PyLong_FromLong(got - 1);
 }
 
-/* _set_asker(fd): the socket at which others ask, -1: none.  In a forked child: nobody waits there
- * any more who was the parent's. */
+/* _set_asker(fd): the socket at which others ask, -1: none.  In a forked child: no connection
+ * of the parent's waits there any more. */
 static PyObject *
 set_asker(PyObject *Py_UNUSED(module), PyObject *number)
 {

@@ -243,8 +243,8 @@ library_open(void)
             atomic_store(&gl_here->unfit, 1);
         instance_leave_tables(&instance);
     }
-    /* Not before the first call of Go, which waits until golib/pace.go has its threads: who
-       waits there may be the one that makes them. */
+    /* Not before the first call of Go, which waits until golib/pace.go has its threads: a
+       thread that waits there may be the one that makes them. */
     timer_slack_restore(slack);
     file_limit_restore(&files);
     signals_restore(&library.signals);

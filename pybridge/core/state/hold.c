@@ -39,7 +39,7 @@ hold_wait(gl_loop *loop)
 }
 
 /* What was stored before is seen before the next load is done: by the compiler's order and the
- * monitor's membarrier, or where there is none by a fence.  Tells that who has the GIL knows. */
+ * monitor's membarrier, or where there is none by a fence.  A 2 in `fenced`: the GIL's holder knows. */
 static inline void
 hold_cross(gl_shared *sh)
 {

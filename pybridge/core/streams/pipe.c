@@ -15,8 +15,8 @@
  *     anything readable there means that the reader has gone.
  *
  * One fd number can be in the poller once.  A terminal that is opened for both
- * directions has two transports, and loop.add_reader may have the number too: who comes
- * second gets a duplicate for the reactor (shares_number).
+ * directions has two transports, and loop.add_reader may have the number too: the second
+ * user gets a duplicate for the reactor (shares_number).
  */
 #include "streams/stream.h"
 

@@ -285,8 +285,8 @@ wake_waiter(PyObject *waiter)
     return gl_call_method(waiter, G.s_set_result, Py_None);
 }
 
-/* Runs behind connection_made, in the same iteration: receiving starts, and who waits for
- * the transport is told. */
+/* Runs behind connection_made, in the same iteration: receiving starts, and the
+ * future that waits for the transport is done. */
 GL_PRIVATE PyObject *
 gl_transport_start_method(gl_transport *t, PyObject *waiter)
 {
