@@ -30,6 +30,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import zlib
 from collections.abc import Iterator
 from glob import glob
 from typing import Any
@@ -50,6 +51,7 @@ GO_PACKAGE = "./pybridge/golib"
 GO_MODULE = "github.com/goloop/goloop"
 # The linker's list of what the Go library exports.
 EXPORTS = os.path.join("pybridge", "golib", "exports.map")
+ABI = "pybridge/abi.h"
 # What ThreadSanitizer needs beside it in the extension.
 TSAN = os.path.join("tools", "tsan", "interpreter.c")
 
@@ -238,7 +240,7 @@ class BuildGoLibrary(Command):
 
     def get_source_files(self) -> list[str]:
         """What the library is made from, for the source distribution."""
-        files = ["go.mod", "go.sum", "pybridge/abi.h"]
+        files = ["go.mod", "go.sum", ABI]
         for folder in ("netloop", "timers", "transports", "pybridge/golib"):
             files += sorted(glob(f"{folder}/**/*.*", recursive=True))
         return [file for file in files if os.path.isfile(file)]
@@ -316,6 +318,11 @@ def go_environment() -> dict[str, str]:
             environment.pop(name, None)
     if _debug():
         environment.setdefault("CGO_CFLAGS", "-Og -g")
+    # Go looks at the headers of a package's own folder, and abi.h is in another one.
+    with open(ABI, "rb") as file:
+        seen = f"-DGOLOOP_ABI_SEEN=0x{zlib.crc32(file.read()):x}"
+    flags = environment.setdefault("CGO_CPPFLAGS", "")
+    environment["CGO_CPPFLAGS"] = f"{flags} {seen}"
     if not environment.get("HOME") and not environment.get("GOCACHE"):
         # Build containers may have no home; Go refuses to work without a cache.
         environment["GOCACHE"] = os.path.abspath(os.path.join("build", "go-cache"))
