@@ -34,11 +34,18 @@ RECEIVERS: dict[str, Receive] = {
     "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(10)),
     "sock_recvfrom": lambda loop, sock: loop.sock_recvfrom(sock, 10),
     "sock_recvfrom_into": lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(10)),
+    "sock_recvmsg": lambda loop, sock: loop.sock_recvmsg(sock, 10),
 }
+NAMES = [
+    pytest.param(name, marks=pytest.mark.goloop_only("asyncio has no such method"))
+    if name == "sock_recvmsg"
+    else name
+    for name in RECEIVERS
+]
 
 
 @pytest.mark.parametrize("debug", [False, True])
-@pytest.mark.parametrize("name", RECEIVERS)
+@pytest.mark.parametrize("name", NAMES)
 async def test_the_address_is_free_again_in_the_same_step(
     loop: Loop, name: str, debug: bool
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -220,10 +222,20 @@ CALLS: dict[str, Any] = {
     "sock_sendto": lambda loop, sock: loop.sock_sendto(sock, b"x", ("127.0.0.1", 9)),
     "sock_connect": lambda loop, sock: loop.sock_connect(sock, ("127.0.0.1", 9)),
     "sock_accept": lambda loop, sock: loop.sock_accept(sock),
+    "sock_recvmsg": lambda loop, sock: loop.sock_recvmsg(sock, 1),
+    "sock_sendmsg": lambda loop, sock: loop.sock_sendmsg(sock, [b"x"]),
 }
+# Of goloop's loop alone.
+OURS = {"sock_recvmsg", "sock_sendmsg"}
+NAMES = [
+    pytest.param(name, marks=pytest.mark.goloop_only("asyncio has no such method"))
+    if name in OURS
+    else name
+    for name in CALLS
+]
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", NAMES)
 async def test_debug_mode_refuses_blocking_sockets(loop: Loop, name: str) -> None:
     loop.set_debug(True)
     with socket.socket() as sock:
@@ -234,7 +246,7 @@ async def test_debug_mode_refuses_blocking_sockets(loop: Loop, name: str) -> Non
     loop.set_debug(False)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", NAMES)
 async def test_tls_sockets_are_refused(loop: Loop, name: str) -> None:
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -245,7 +257,7 @@ async def test_tls_sockets_are_refused(loop: Loop, name: str) -> None:
             await CALLS[name](loop, sock)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", NAMES)
 async def test_closed_sockets_are_refused(loop: Loop, name: str) -> None:
     sock = socket.socket()
     sock.setblocking(False)
@@ -321,3 +333,153 @@ async def test_a_step_before_the_future_is_done_is_an_error(loop: Loop, pair: Pa
         next(steps)
     far.send(b"still there")
     assert await loop.sock_recv(near, 20) == b"still there"
+
+
+# ---- messages with descriptors -------------------------------------------------------------------
+
+
+def rights(*numbers: int) -> list[tuple[int, int, bytes]]:
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", numbers).tobytes())]
+
+
+def descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    found = array.array("i")
+    for level, kind, data in ancillary:
+        assert (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)
+
+
+def unix_pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:
+    near, far = socket.socketpair(socket.AF_UNIX, kind)
+    near.setblocking(False)
+    far.setblocking(False)
+    return near, far
+
+
+only_ours = pytest.mark.goloop_only("asyncio has no such method")
+
+
+@only_ours
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
+async def test_descriptors_go_with_a_message(loop: Any, kind: int, waits: bool) -> None:
+    near, far = unix_pair(kind)
+    reading, writing = os.pipe()
+    receiving = asyncio.ensure_future(loop.sock_recvmsg(far, 100, socket.CMSG_SPACE(8)))
+    if waits:
+        await turns(5)
+        assert not receiving.done()
+    assert await loop.sock_sendmsg(near, iter([b"he", b"llo"]), iter(rights(writing))) == 5
+    os.close(writing)
+    data, ancillary, flags, _ = await receiving
+    assert data == b"hello"
+    (copy,) = descriptors(ancillary)
+    assert not os.get_inheritable(copy)
+    assert flags & ~socket.MSG_EOR == 0
+    os.write(copy, b"through the pipe")
+    os.close(copy)
+    assert os.read(reading, 100) == b"through the pipe"
+    assert os.read(reading, 100) == b""  # nobody else has the writing end
+    os.close(reading)
+    near.close()
+    far.close()
+
+
+@only_ours
+async def test_descriptors_for_which_there_is_no_room_are_closed(loop: Any) -> None:
+    near, far = unix_pair()
+    reading, writing = os.pipe()
+    await loop.sock_sendmsg(near, [b"x"], rights(*[writing] * 8))
+    os.close(writing)
+    _, ancillary, flags, _ = await loop.sock_recvmsg(far, 1, socket.CMSG_LEN(8))
+    assert flags & socket.MSG_CTRUNC
+    got = descriptors(ancillary)
+    assert len(got) == 2
+    for each in got:
+        os.close(each)
+    assert os.read(reading, 1) == b""
+    # Where none were asked for, none are kept.
+    os.close(reading)
+    reading, writing = os.pipe()
+    await loop.sock_sendmsg(near, [b"x"], rights(writing))
+    os.close(writing)
+    assert (await loop.sock_recvmsg(far, 1))[1] == []
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+    near.close()
+    far.close()
+
+
+@only_ours
+async def test_a_cancelled_recvmsg_leaves_message_and_descriptors_to_the_next(loop: Any) -> None:
+    near, far = unix_pair()
+    reading, writing = os.pipe()
+    receiving = asyncio.ensure_future(loop.sock_recvmsg(far, 10, socket.CMSG_SPACE(4)))
+    await turns(3)
+    near.sendmsg([b"kept"], rights(writing))
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+    data, ancillary, _, _ = await loop.sock_recvmsg(far, 10, socket.CMSG_SPACE(4))
+    assert data == b"kept"
+    for each in [*descriptors(ancillary), reading, writing]:
+        os.close(each)
+    near.close()
+    far.close()
+
+
+@only_ours
+async def test_sendmsg_waits_for_room_and_sends_what_the_kernel_takes(loop: Any) -> None:
+    near, far = unix_pair()
+    payload = b"x" * (8 << 20)
+    sent = await loop.sock_sendmsg(near, [payload])
+    assert 0 < sent < len(payload)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sent += near.send(payload)
+    waiting = asyncio.ensure_future(loop.sock_sendmsg(near, [b"tail"]))
+    await turns(5)
+    assert not waiting.done()
+    received = b""
+    while len(received) < sent:
+        received += await loop.sock_recv(far, 1 << 20)
+    assert await waiting == 4
+    received += await loop.sock_recv(far, 10)
+    assert received.endswith(b"tail")
+    near.close()
+    far.close()
+
+
+@only_ours
+async def test_messages_have_addresses_and_flags(loop: Any) -> None:
+    with udp_socket() as first, udp_socket() as second:
+        to = second.getsockname()
+        assert await loop.sock_sendmsg(first, [b"hel", b"lo"], [], 0, to) == 5
+        data, ancillary, flags, address = await loop.sock_recvmsg(second, 3, 0, socket.MSG_PEEK)
+        assert (data, ancillary, address) == (b"hel", [], first.getsockname())
+        assert flags == socket.MSG_TRUNC
+        assert (await loop.sock_recvmsg(second, 100))[0] == b"hello"
+        wanted = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        await loop.sock_sendmsg(first, [b"x"], address=to)
+        assert (await loop.sock_recvmsg(second, 1, 0, wanted))[2] == wanted
+
+
+@only_ours
+async def test_wrong_arguments_of_messages_are_refused(loop: Any) -> None:
+    near, far = unix_pair()
+    for call in (
+        lambda: loop.sock_recvmsg(near, "x"),
+        lambda: loop.sock_recvmsg(near, 1, "x"),
+        lambda: loop.sock_sendmsg(near, ["x"]),
+        lambda: loop.sock_sendmsg(near, 1),
+        lambda: loop.sock_sendmsg(near, [b"x"], [1]),
+    ):
+        with pytest.raises(TypeError):
+            await call()
+    with pytest.raises(ValueError, match="negative"):
+        await loop.sock_recvmsg(near, -1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        await loop.sock_sendmsg(near, [b"x"], rights(99_999))
+    near.close()
+    far.close()

@@ -13,7 +13,7 @@ import asyncio.base_events
 import contextlib
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ... import _core
 from ..loop.base import CoreLoop
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _base_events: Any = asyncio.base_events
 _check_ssl_socket: Callable[[object], None] = _base_events._check_ssl_socket
+
+# Received descriptors go to no program that is executed: Python's own rule (PEP 446).
+_CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 # The most bytes that one native sock_recv receives.
 _LARGEST = 256 * 1024
@@ -181,6 +184,73 @@ class Sockets(CoreLoop):
         while True:
             try:
                 sent = sock.sendto(data, address)
+            except (BlockingIOError, InterruptedError):
+                await self._until_writable(sock)
+            else:
+                self._count("bytes_sent", sent)
+                return sent
+
+    async def sock_recvmsg(
+        self, sock: socket.socket, bufsize: int, ancbufsize: int = 0, flags: int = 0
+    ) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
+        """Receive a message and its ancillary data, as `socket.socket.recvmsg` does.
+
+        Descriptors that come with it are not inheritable, and belong to the caller; the kernel
+        closes those for which `ancbufsize` has no room, and sets MSG_CTRUNC.  A cancelled call has
+        received nothing.  asyncio has no such method.  Since 0.3.0.
+
+        Args:
+            sock: A non-blocking socket.
+            bufsize: The most bytes to receive.
+            ancbufsize: Bytes for ancillary data: `socket.CMSG_SPACE(4 * n)` for n descriptors.
+            flags: Those of recvmsg(2).
+
+        Returns:
+            The bytes, a list of (level, type, data), the message's flags, and the sender's address.
+        """
+        self._check_sock(sock)
+        while True:
+            try:
+                data, ancillary, found, address = sock.recvmsg(
+                    bufsize, ancbufsize, flags | _CLOSE_ON_EXEC
+                )
+            except (BlockingIOError, InterruptedError):
+                await self._until_readable(sock)
+            else:
+                self._count("bytes_received", len(data))
+                # Linux shows the flag as one of the message's.
+                return data, ancillary, found & ~(_CLOSE_ON_EXEC & ~flags), address
+
+    async def sock_sendmsg(
+        self,
+        sock: socket.socket,
+        buffers: Iterable[Any],
+        ancdata: Iterable[tuple[int, int, Any]] = (),
+        flags: int = 0,
+        address: Any = None,
+    ) -> int:
+        """Send a message with ancillary data, as `socket.socket.sendmsg` does.
+
+        The descriptors in it stay the caller's; they may be closed as soon as this returns.  A
+        stream may take a part of the bytes, and has taken all ancillary data with it.  asyncio has
+        no such method.  Since 0.3.0.
+
+        Args:
+            sock: A non-blocking socket.
+            buffers: The bytes, in pieces.
+            ancdata: (level, type, data) each.
+            flags: Those of sendmsg(2).
+            address: The receiver of a datagram, where the socket is not connected.
+
+        Returns:
+            The number of bytes that were sent.
+        """
+        self._check_sock(sock)
+        # They may be iterators, and the call may be made more than once.
+        buffers, ancdata = list(buffers), list(ancdata)
+        while True:
+            try:
+                sent = sock.sendmsg(buffers, ancdata, flags, address)
             except (BlockingIOError, InterruptedError):
                 await self._until_writable(sock)
             else:
