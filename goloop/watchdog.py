@@ -47,6 +47,7 @@ _AWAITERS_MAX = 16
 _WAITS, _TOLD = 1, 2
 
 # A record shows so many own frames, the innermost; Blocked.stack and `goloop_stack` have all.
+_SHARES_MAX = 3
 _FRAMES_MAX = 12
 _CALLERS_MAX = 2
 
@@ -87,6 +88,7 @@ class Blocked:
     __slots__ = (
         *("loop", "serial", "thread_id", "thread_name", "started", "duration", "ended", "cpu"),
         *("gc", "callbacks", "callback_time", "stack", "later", "gil_holder", "task", "awaiters"),
+        "shares",
     )
 
     loop: Any
@@ -124,6 +126,10 @@ class Blocked:
     """The name of the task that ran, if one did."""
     awaiters: tuple[str, ...]
     """The names of the tasks that await it, directly or indirectly, nearest first."""
+    shares: tuple[tuple[float, Frame], ...]
+    """Whose the time was: seconds and the function of the program's own code that was innermost,
+    the greatest first, by the looks of the monitor.  Empty if it did not look, and until the block
+    has ended."""
 
     def __init__(self, **fields: Any) -> None:
         for name in self.__slots__:
@@ -247,6 +253,14 @@ def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any
             name, line, rest = _where(later)
             more.append(f"after {seconds:.3f} s in {name}:{line}{rest}")
         before = later
+    if blocked.ended and len(blocked.shares) > 1 and blocked.duration > 0:
+        several = [
+            f"{min(1.0, spent / blocked.duration):.0%} in {frame.function}:{frame.line}"
+            for spent, frame in blocked.shares[:_SHARES_MAX]
+            if spent >= blocked.duration / 20
+        ]
+        if len(several) > 1:
+            more.append("of it " + " and ".join(several))
     # One long callback needs no word.
     if blocked.callbacks > 1 and blocked.callback_time < blocked.duration / 2:
         more.append(f"{blocked.callbacks} callbacks in this iteration")
@@ -283,6 +297,7 @@ def _extra(blocked: Blocked, stack: tuple[Frame, ...]) -> dict[str, Any]:
         "goloop_cpu": blocked.cpu,
         "goloop_gc": blocked.gc,
         "goloop_callbacks": blocked.callbacks,
+        "goloop_shares": [(frame.function, spent) for spent, frame in blocked.shares],
         "goloop_ended": blocked.ended,
     }
 
@@ -372,6 +387,7 @@ def report_end(loop: Any, seconds: float) -> None:
         loop._last_block = None
     if known is not None:
         fields = {**known._fields(), "duration": seconds, "gc": min(known.gc, seconds)}
+        fields["shares"] = _shares(loop, seconds)
         _publish(*new, (Blocked(**{**fields, "ended": True}), 0))
 
 
@@ -424,6 +440,7 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
             gil_holder=holder,
             task=task,
             awaiters=awaiters,
+            shares=(),
             **now,
         )
         new.append((last, 0))
@@ -437,6 +454,16 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
             new.append((last, len(last.later)))
     loop._last_block = last
     return new
+
+
+def _shares(loop: Any, seconds: float) -> tuple[tuple[float, Frame], ...]:
+    # On the loop's own thread: one that reports must import nothing.
+    from ._internal.observe import profiling
+
+    try:
+        return profiling.shares(profiling.snapshot(), loop._reactor, seconds)
+    except Exception:  # the report matters more
+        return ()
 
 
 def _thread_name(ident: int | None) -> str:

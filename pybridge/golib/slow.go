@@ -279,6 +279,20 @@ func (p *profile) addSlow(t []byte) []byte {
 		}
 		t = append(t, "]]"...)
 	}
+	t = append(t, `],"now":[`...)
+	for reactor, now := range p.sights {
+		t = append(numbers(append(t, '['), int64(reactor), now.iteration), '[')
+		for i, each := range now.list {
+			if i > 0 {
+				t = append(t, ',')
+			}
+			t = append(numbers(append(t, '['), each.at, int64(each.call)), "0]"...)
+		}
+		t = append(t, "]],"...)
+	}
+	if len(p.sights) > 0 {
+		t = t[:len(t)-1]
+	}
 	t = append(t, `],"frames":[`...)
 	for i, f := range p.frames {
 		if i > 0 {

@@ -235,6 +235,7 @@ def blocked(**changes: Any) -> watchdog.Blocked:
         "gil_holder": (watchdog.Frame("crunch", "/srv/sums.py", 9),),
         "task": "request",
         "awaiters": ("gatherer", "main"),
+        "shares": ((2.0, watchdog.Frame("Shop.reckon", "/srv/shop.py", 7)),),
     }
     return watchdog.Blocked(**{**facts, **changes})
 

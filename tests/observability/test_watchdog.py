@@ -175,6 +175,7 @@ def test_a_block_is_reported_with_its_line_and_task(
             "goloop_thread": block.thread_id,
             "goloop_thread_name": "MainThread",
             "goloop_ended": block.ended,
+            "goloop_shares": [(frame.function, spent) for spent, frame in block.shares],
         }
 
 

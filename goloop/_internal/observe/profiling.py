@@ -7,6 +7,7 @@ a snapshot of that becomes a `Profile`; profile_formats.py writes files of it.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -229,22 +230,10 @@ def library_folders() -> list[str]:
 def from_raw(raw: Row) -> Profile:
     """The snapshot that another process has given, or this one; raises LookupError or TypeError for
     what is none."""
-    codes: list[tuple[str, str, int]] = raw.get("codes") or []
-    calls: list[list[int]] = raw.get("calls") or []
-    # Of each call: the loop, the kind of its task, and its frames.
-    paths: list[tuple[int, int, tuple[Frame, ...]]] = []
     found: dict[tuple[int, str, tuple[Frame, ...]], list[float]] = {}
-    for parent, code, line, samples, wall, cpu in calls:
-        loop, kind, frames = paths[parent] if parent < len(paths) else (0, 0, ())
-        if code == _LOOP:
-            loop = line
-        elif code in (_TASK, _CALLBACK, _ITSELF):
-            kind = code
-        elif code == _UNKNOWN:
-            frames = (*frames, Frame("?", "", 0))
-        elif code >= _FIXED:
-            frames = (*frames, Frame(codes[code][0], codes[code][1], line))
-        paths.append((loop, kind, frames))
+    for (loop, kind, frames), (*_, samples, wall, cpu) in zip(
+        _paths(raw), raw.get("calls") or (), strict=True
+    ):
         if samples:
             sums = found.setdefault((loop, task_of(kind, frames), frames), [0.0, 0.0, 0.0])
             for index, value in enumerate((wall / 1e9, cpu / 1e9, samples)):
@@ -261,6 +250,46 @@ def from_raw(raw: Row) -> Profile:
         ended=raw.get("time") or time.time(),
         library=tuple(raw.get("library") or ()),
     )
+
+
+def _paths(raw: Row) -> list[tuple[int, int, tuple[Frame, ...]]]:
+    """Of each call in a snapshot: the loop, the kind of its task, and its frames."""
+    codes: list[tuple[str, str, int]] = raw.get("codes") or []
+    calls: list[list[int]] = raw.get("calls") or []
+    paths: list[tuple[int, int, tuple[Frame, ...]]] = []
+    for parent, code, line, *_ in calls:
+        loop, kind, frames = paths[parent] if parent < len(paths) else (0, 0, ())
+        if code == _LOOP:
+            loop = line
+        elif code in (_TASK, _CALLBACK, _ITSELF):
+            kind = code
+        elif code == _UNKNOWN:
+            frames = (*frames, Frame("?", "", 0))
+        elif code >= _FIXED:
+            frames = (*frames, Frame(codes[code][0], codes[code][1], line))
+        paths.append((loop, kind, frames))
+    return paths
+
+
+def shares(raw: Row, reactor: int, seconds: float) -> tuple[tuple[float, Frame], ...]:
+    """What a loop did in its present iteration, which has lasted so long: seconds and the function,
+    the greatest first.  Empty where the monitor did not look."""
+    for loop, began, seen in raw.get("now") or ():
+        lasted = raw["clock"] - began / 1e9
+        if loop == reactor and seen and abs(lasted - seconds) < 0.05 + 0.1 * seconds:
+            break
+    else:
+        return ()
+    paths, profile = _paths(raw), Profile(0.0, 0, (), 0.0, tuple(raw.get("library") or ()))
+    found: dict[tuple[str, str], tuple[float, Frame]] = {}
+    # A look stands for the time from halfway to the one before to halfway to the next.
+    at = [each[0] / 1e9 for each in seen]
+    ends = [began / 1e9, *((a + b) / 2 for a, b in itertools.pairwise(at)), raw["clock"]]
+    for index, (_, call, _) in enumerate(seen):
+        frame = profile.own_frame(ProfileStack(loop, "", paths[call][2], 0.0, 0.0, 0))
+        had, first = found.get(frame[:2], (0.0, frame))
+        found[frame[:2]] = had + max(0.0, ends[index + 1] - ends[index]), first
+    return tuple(sorted(found.values(), key=lambda each: -each[0]))
 
 
 def task_of(kind: int, frames: tuple[Frame, ...]) -> str:
