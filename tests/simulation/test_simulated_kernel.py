@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import socket
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tls_tools
 
 import goloop
 from goloop import _core
@@ -83,8 +83,8 @@ async def echo(
             return e
         try:
             sock.setblocking(False)
-            await loop.sock_connect(sock, address)  # type: ignore[arg-type]
-            reader, writer = await asyncio.open_connection(sock=sock)  # type: ignore[arg-type]
+            await loop.sock_connect(sock, address)
+            reader, writer = await asyncio.open_connection(sock=sock)
         except OSError as e:
             sock.close()
             return e
@@ -98,7 +98,7 @@ async def echo(
             writer.close()
 
     listening = listener(kernel)
-    server = await asyncio.start_server(serve, sock=listening)  # type: ignore[arg-type]
+    server = await asyncio.start_server(serve, sock=listening)
     address = listening.getsockname()
     kernel.set_faults(faults)
     answers = await asyncio.gather(*(ask(address) for _ in range(clients)))
@@ -158,9 +158,9 @@ def test_readers_sock_methods_and_wakes(kernel: Kernel) -> None:
         assert (await came, loop.time()) == (b"reader", 6.0)
         loop.remove_reader(a.fileno())
 
-        receiving = asyncio.ensure_future(loop.sock_recv(a, 10))  # type: ignore[arg-type]
+        receiving = asyncio.ensure_future(loop.sock_recv(a, 10))
         await asyncio.sleep(1)
-        await loop.sock_sendall(b, b"method")  # type: ignore[arg-type]
+        await loop.sock_sendall(b, b"method")
         assert await receiving == b"method"
 
         woken = loop.create_future()
@@ -172,61 +172,36 @@ def test_readers_sock_methods_and_wakes(kernel: Kernel) -> None:
     run(kernel, main)
 
 
-def test_native_calls_go_to_the_kernel_that_has_the_number(kernel: Kernel) -> None:
-    async def main(kernel: Kernel) -> None:
-        loop = asyncio.get_running_loop()
-        a, b = map(sockets.plain, pair(kernel))
-        receiving = asyncio.ensure_future(loop.sock_recv(a, 100_000))
-        await asyncio.sleep(1)
-        await loop.sock_sendall(b, b"native")
-        assert await receiving == b"native"
+class Echo(asyncio.Protocol):
+    """One that a native transport serves; what became of it is in `lost`."""
 
-        receiving = asyncio.ensure_future(receive(loop, a, 1_000_000))
-        await loop.sock_sendall(b, bytes(1_000_000))  # more than the kernel takes at once
-        assert await receiving == bytes(1_000_000)
+    def __init__(self) -> None:
+        self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
-        _core._fail_call("recv", errno.ENOBUFS)
-        try:
-            with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
-                await loop.sock_recv(a, 10)
-        finally:
-            _core._fail_call("recv", 0, times=0)
-        for end in (a, b):
-            sockets.Socket(end.detach(), socket.AF_UNIX, socket.SOCK_STREAM).close()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, StreamTransport)
+        self.transport = transport
 
-    async def receive(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int) -> bytes:
-        came = b""
-        while len(came) < size:
-            came += await loop.sock_recv(sock, 50_000)
-        return came
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
 
-    run(kernel, main)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(exc)
 
 
 def test_native_listeners_and_transports_are_on_the_simulated_kernel(kernel: Kernel) -> None:
-    class Echo(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            assert isinstance(transport, StreamTransport)
-            self.transport = transport
-
-        def data_received(self, data: bytes) -> None:
-            self.transport.write(data)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            lost.append(exc)
-
-    lost: list[Exception | None] = []
-
     async def main(kernel: Kernel) -> None:
-        loop: Any = asyncio.get_running_loop()
-        listening = listener(kernel)
-        listening.listen()
-        address, number = listening.getsockname(), listening.fileno()
-        native = sockets.plain(listening)
-        loop._start_serving(Echo, native)
+        loop = asyncio.get_running_loop()
+        made: list[Echo] = []
+
+        def echo() -> Echo:
+            made.append(Echo())
+            return made[-1]
+
+        server = await loop.create_server(echo, sock=listener(kernel))
         client = sockets.make(kernel)
         client.setblocking(False)
-        await loop.sock_connect(client, address)
+        await loop.sock_connect(client, server.sockets[0].getsockname())
         payload = bytes(range(256)) * 4000
         sending = asyncio.ensure_future(loop.sock_sendall(client, payload))
         came = b""
@@ -234,12 +209,63 @@ def test_native_listeners_and_transports_are_on_the_simulated_kernel(kernel: Ker
             came += await loop.sock_recv(client, 100_000)
         await sending
         assert came == payload
+        [protocol] = made
+        assert protocol.transport.get_extra_info("peername") == client.getsockname()
+        asked = protocol.transport.get_extra_info("socket")
+        assert asked.getpeername() == client.getsockname()
+        assert asked.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         client.close()
+        assert await protocol.lost is None
+        server.close()
+        await server.wait_closed()
+
+    run(kernel, main)
+
+
+def test_a_native_call_on_a_simulated_descriptor_can_be_made_to_fail(kernel: Kernel) -> None:
+    async def main(kernel: Kernel) -> None:
+        loop = asyncio.get_running_loop()
+        a, b = pair(kernel)
+        transport, protocol = await loop.create_connection(Echo, sock=a)
+        b.send(b"x")
         await asyncio.sleep(1)
-        assert lost == [None]
-        with contextlib.suppress(OSError):
-            loop._stop_serving(native)  # whose own close() asks the host's kernel
-        sockets.Socket(number, socket.AF_INET, socket.SOCK_STREAM).close()
+        assert b.recv(10) == b"x"
+        try:
+            _core._fail_call("send", errno.ENOBUFS)
+            transport.write(bytes(1_000_000))  # which C sends itself
+            lost = await protocol.lost
+        finally:
+            _core._fail_call("send", 0, times=0)
+        assert isinstance(lost, OSError)
+        assert lost.errno == errno.ENOBUFS
+        b.close()
+
+    run(kernel, main)
+
+
+@pytest.mark.parametrize("kernel", [{"latency": (0.001, 0.1)}], indirect=True)
+def test_tls_is_goloops_own(kernel: Kernel) -> None:
+    async def main(kernel: Kernel) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(await reader.readexactly(100_000))
+            writer.close()
+
+        server = await asyncio.start_server(
+            serve, sock=listener(kernel), ssl=tls_tools.server_context()
+        )
+        sock = sockets.make(kernel)
+        sock.setblocking(False)
+        await loop.sock_connect(sock, server.sockets[0].getsockname())
+        reader, writer = await asyncio.open_connection(
+            sock=sock, ssl=tls_tools.client_context(), server_hostname="localhost"
+        )
+        writer.write(b"t" * 100_000)
+        assert await reader.read() == b"t" * 100_000
+        writer.close()
+        server.close()
+        await asyncio.sleep(1)
 
     run(kernel, main)
 
@@ -319,7 +345,7 @@ with Kernel() as kernel:
 
 PROGRAM = """
 import sys
-sys.path[:0] = [{tests!r}]
+sys.path[:0] = {tests!r}
 from test_simulated_kernel import echo, run
 from goloop._internal.simulation.kernel import Kernel
 
@@ -330,7 +356,9 @@ sys.stdout.write(kernel.trace())
 
 
 def trace(seed: int, hash_seed: str) -> bytes:
-    program = PROGRAM.format(tests=str(Path(__file__).parent), seed=seed)
+    here = Path(__file__).parent
+    folders = [str(here), str(here.parent / "support")]
+    program = PROGRAM.format(tests=folders, seed=seed)
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, check=True

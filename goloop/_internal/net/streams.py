@@ -48,6 +48,7 @@ _TCP = (socket.IPPROTO_TCP, 0)
 # What asyncio calls of a socket, and native code stands in for: in a stream, and in listening.
 _STREAM = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown"})
 _LISTENER = frozenset({"fileno", "accept"})
+_SIMULATED = 1 << 24  # the first descriptor of simulated kernels: goloop/_internal/simulation
 _SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
 
@@ -63,6 +64,14 @@ def _as_shared(sock: socket.socket) -> SharedSocket | None:
     module: Any = sys.modules.get("goloop._internal.process.shared_sockets")
     shared: Any = sock
     return shared if isinstance(sock, getattr(module, "SharedSocket", ())) else None
+
+
+def _socket_of(number: int) -> socket.socket:
+    if number < _SIMULATED:
+        return socket.socket(fileno=number)
+    from ..simulation import sockets
+
+    return sockets.of_number(number)
 
 
 class StreamTransport(_core.StreamTransport):
@@ -135,7 +144,7 @@ class StreamTransport(_core.StreamTransport):
         """The socket object, made if need be; None where the transport was closed before."""
         number = self._number
         if self._owner is None and number >= 0:
-            sock = socket.socket(fileno=number)
+            sock = _socket_of(number)
             adopted = False
             try:
                 sock.setblocking(False)

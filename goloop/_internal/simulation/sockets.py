@@ -8,51 +8,73 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+import types
+from collections.abc import Callable
+from typing import Any, Self, TypeVar, cast
 
 from .kernel import _NAME_MOST, Ask, Kernel, ask
 
-Buffer: TypeAlias = "bytes | bytearray | memoryview"
+_F = TypeVar("_F", bound=Callable[..., Any])
 
+_SO_DOMAIN = 39
 _F_GETFL, _F_SETFL, _NONBLOCK = 3, 4, os.O_NONBLOCK
 
 
-class Socket:
-    """A socket of a simulated kernel; it has what a ``socket.socket`` has."""
+def _own(method: _F) -> _F:
+    """A method that goloop takes for socket.socket's own, and so need not call.
+
+    What decides is the module and the name (pybridge/core/state/native.c). It is true of it: the
+    native code reaches the same kernel by the number.
+    """
+
+    def forward(self: Any, *args: Any, **options: Any) -> Any:
+        return method(self, *args, **options)
+
+    code = forward.__code__.replace(co_name=method.__name__)
+    made = types.FunctionType(code, vars(socket), method.__name__, None, forward.__closure__)
+    return cast("_F", made)
+
+
+class _Fields(ctypes.Structure):
+    """What CPython keeps of a socket behind the object's head; lease.c looks there, too."""
+
+    _fields_ = [(name, ctypes.c_int) for name in ("number", "family", "kind", "protocol")]
+
+
+class Socket(socket.socket):
+    """A socket of a simulated kernel, native to goloop as a ``socket.socket`` is."""
+
+    __slots__ = ()
+
+    def __new__(cls, *_: Any) -> Self:
+        return super().__new__(cls)
 
     def __init__(self, number: int, family: int, kind: int) -> None:
-        self._fd = number
-        self.family = socket.AddressFamily(family)
-        self.type = socket.SocketKind(kind)
-        self.proto = 0
+        # No super().__init__(): it asks the host's kernel.
+        fields = _Fields.from_address(id(self) + object.__basicsize__)
+        fields.number, fields.family, fields.kind = number, family, kind
+        self._io_refs = 0
+        self._closed = False
 
     def __repr__(self) -> str:
-        return f"<simulated socket fd={self._fd} family={self.family.name} type={self.type.name}>"
+        return f"<simulated socket fd={self.fileno()} family={self.family} type={self.type}>"
 
     def __del__(self) -> None:
         # As a socket.socket does: asyncio relies on that where it fails to make a transport.
         with contextlib.suppress(OSError):
-            self.close()
+            self._real_close()
 
-    def fileno(self) -> int:
-        return self._fd
-
-    def detach(self) -> int:
-        number, self._fd = self._fd, -1
-        return number
-
-    def close(self) -> None:
-        number = self.detach()
+    def _real_close(self) -> None:
+        number = super(socket.socket, self).detach()
         if number >= 0:
             ask(Ask.CLOSE, number)
 
-    def setblocking(self, flag: bool) -> None:
-        flags = ask(Ask.CONTROL, self._fd, _F_GETFL)[0]
-        ask(Ask.CONTROL, self._fd, _F_SETFL, flags & ~_NONBLOCK if flag else flags | _NONBLOCK)
+    def setblocking(self, flag: bool, /) -> None:
+        flags = ask(Ask.CONTROL, self.fileno(), _F_GETFL)[0]
+        ask(Ask.CONTROL, self.fileno(), _F_SETFL, flags & ~_NONBLOCK if flag else flags | _NONBLOCK)
 
     def getblocking(self) -> bool:
-        return not ask(Ask.CONTROL, self._fd, _F_GETFL)[0] & _NONBLOCK
+        return not ask(Ask.CONTROL, self.fileno(), _F_GETFL)[0] & _NONBLOCK
 
     def settimeout(self, value: float | None) -> None:
         if value:
@@ -64,14 +86,14 @@ class Socket:
 
     def bind(self, address: Any) -> None:
         raw = pack(self.family, address)
-        ask(Ask.BIND, self._fd, len(raw), data=raw)
+        ask(Ask.BIND, self.fileno(), len(raw), data=raw)
 
     def listen(self, backlog: int = 128) -> None:
-        ask(Ask.LISTEN, self._fd, backlog)
+        ask(Ask.LISTEN, self.fileno(), backlog)
 
     def connect(self, address: Any) -> None:
         raw = pack(self.family, address)
-        ask(Ask.CONNECT, self._fd, len(raw), data=raw)
+        ask(Ask.CONNECT, self.fileno(), len(raw), data=raw)
 
     def connect_ex(self, address: Any) -> int:
         try:
@@ -80,62 +102,70 @@ class Socket:
             return e.errno or errno.EIO
         return 0
 
+    @_own
     def accept(self) -> tuple[Socket, Any]:
-        number, size, data = ask(Ask.ACCEPT, self._fd, os.O_CLOEXEC, room=_NAME_MOST)
+        number, size, data = ask(Ask.ACCEPT, self.fileno(), os.O_CLOEXEC, room=_NAME_MOST)
         return Socket(number, self.family, self.type), unpack(data[:size])
 
+    @_own
     def recv(self, size: int, flags: int = 0) -> bytes:
-        n, _, data = ask(Ask.RECV, self._fd, size, flags, room=size + _NAME_MOST)
+        n, _, data = ask(Ask.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
         return data[:n]
 
-    def recv_into(self, buffer: Buffer, nbytes: int = 0, flags: int = 0) -> int:
+    @_own
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         view = memoryview(buffer).cast("B")
         data = self.recv(nbytes or len(view), flags)
         view[: len(data)] = data
         return len(data)
 
+    @_own
     def recvfrom(self, size: int, flags: int = 0) -> tuple[bytes, Any]:
-        n, name, data = ask(Ask.RECV, self._fd, size, flags, room=size + _NAME_MOST)
+        n, name, data = ask(Ask.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
         return data[:n], unpack(data[n : n + name])
 
-    def send(self, data: Buffer, flags: int = 0) -> int:
+    @_own
+    def send(self, data: Any, flags: int = 0, /) -> int:
         raw = bytes(data)
-        return ask(Ask.SEND, self._fd, len(raw), flags, data=raw)[0]
+        return ask(Ask.SEND, self.fileno(), len(raw), flags, data=raw)[0]
 
-    def sendall(self, data: Buffer, flags: int = 0) -> None:
+    def sendall(self, data: Any, flags: int = 0, /) -> None:
         view = memoryview(data).cast("B")
         while view:
             view = view[self.send(view, flags) :]
 
-    def sendmsg(self, buffers: Iterable[Buffer]) -> int:
+    @_own
+    def sendmsg(self, buffers: Any, *_: Any) -> int:
         return self.send(b"".join(buffers))
 
-    def sendto(self, data: Buffer, address: Any) -> int:
-        raw, name = bytes(data), pack(self.family, address)
-        return ask(Ask.SEND, self._fd, len(raw), 0, len(name), data=raw + name)[0]
+    @_own
+    def sendto(self, data: Any, *args: Any) -> int:
+        raw, name = bytes(data), pack(self.family, args[-1])
+        return ask(Ask.SEND, self.fileno(), len(raw), 0, len(name), data=raw + name)[0]
 
+    @_own
     def shutdown(self, how: int) -> None:
-        ask(Ask.SHUTDOWN, self._fd, how)
+        ask(Ask.SHUTDOWN, self.fileno(), how)
 
     def getsockname(self) -> Any:
-        _, size, data = ask(Ask.SOCKNAME, self._fd, room=_NAME_MOST)
+        _, size, data = ask(Ask.SOCKNAME, self.fileno(), room=_NAME_MOST)
         return unpack(data[:size])
 
     def getpeername(self) -> Any:
-        _, size, data = ask(Ask.PEERNAME, self._fd, room=_NAME_MOST)
+        _, size, data = ask(Ask.PEERNAME, self.fileno(), room=_NAME_MOST)
         return unpack(data[:size])
 
-    def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
+    def setsockopt(self, level: int, option: int, value: Any, *_: Any) -> None:
         if option == socket.SO_LINGER and level == socket.SOL_SOCKET and isinstance(value, bytes):
-            ask(Ask.LINGER, self._fd, *struct.unpack("ii", value))
+            ask(Ask.LINGER, self.fileno(), *struct.unpack("ii", value))
         else:
-            ask(Ask.SET_OPTION, self._fd, level, option, int(value))
+            ask(Ask.SET_OPTION, self.fileno(), level, option, int(value))
 
-    def getsockopt(self, level: int, option: int) -> int:
-        return ask(Ask.GET_OPTION, self._fd, level, option)[0]
+    def getsockopt(self, level: int, option: int, *_: Any) -> Any:
+        return ask(Ask.GET_OPTION, self.fileno(), level, option)[0]
 
-    def dup(self) -> Socket:
-        return Socket(ask(Ask.DUP, self._fd)[0], self.family, self.type)
+    def dup(self) -> Any:
+        return Socket(ask(Ask.DUP, self.fileno())[0], self.family, self.type)
 
 
 def make(kernel: Kernel, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> Socket:
@@ -149,16 +179,11 @@ def pair(kernel: Kernel, kind: int = socket.SOCK_STREAM) -> tuple[Socket, Socket
     return Socket(first, socket.AF_UNIX, kind), Socket(second, socket.AF_UNIX, kind)
 
 
-def plain(sock: Socket) -> socket.socket:
-    """A ``socket.socket`` that has taken a simulated one's number, for goloop's native code.
-
-    Its own methods know nothing of the kernel; ``Socket(plain.detach(), ...)`` does again.
-    """
-    made = socket.socket(sock.family, sock.type)
-    os.close(super(socket.socket, made).detach())  # as if it were not closed
-    # Right behind the object's head: pybridge/core/fds/lease.c looks for it there, too.
-    ctypes.c_int.from_address(id(made) + object.__basicsize__).value = sock.detach()
-    return made
+def of_number(number: int) -> Socket:
+    """The socket that has a number, which it owns from now on."""
+    kind = ask(Ask.GET_OPTION, number, socket.SOL_SOCKET, socket.SO_TYPE)[0]
+    family = ask(Ask.GET_OPTION, number, socket.SOL_SOCKET, _SO_DOMAIN)[0]
+    return Socket(number, family, kind)
 
 
 def pack(family: int, address: Any) -> bytes:
