@@ -580,7 +580,8 @@ def test_what_an_encoding_has_not_is_spelled_out() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "keys"),
-    [("q", "q"), ("sp", "sp"), ("\x1b[A", ""), ("\x1b[As", "s"), ("x\x1b[1;5Cs\x1bOPq", "xsq"),
+    [("q", "q"), ("sp", "sp"), ("\x1b[A", "k"), ("\x1b[Cs", "s"), ("x\x1b[1;5Cs\x1bOPq", "xsq"),
+     ("\x1bOB\x1b[5~\x1b[6~\x1b[H\x1b[4~", "jb gG"),
      ("\x1b", ""), ("\x1bq", ""), ("\x1b[", ""), ("é\xff", "é\xff")],
 )  # fmt: skip
 def test_keys_without_a_character_are_passed_over(
@@ -655,6 +656,55 @@ def test_the_view_fits_into_any_terminal(monkeypatch: pytest.MonkeyPatch, severa
             assert terminal.width(bare) <= columns, (columns, rows, bare)
             assert bare == terminal.printable(bare)
         assert shown.render(lines[-1], 100).startswith("\x1b[2mthe foot")
+
+
+def test_several_loops_have_a_line_each_and_the_rest_scrolls() -> None:
+    report = a_report(1)
+    loop = {**report["loops"][0], "blocked_for": 0.0}
+    report["loops"] = [{**loop, "thread": f"loop-{n}"} for n in range(6)]
+    report["loops"][3] |= {"blocked_for": 2.5, "stack": [["reckons", "/a/sums.py", 7]]}
+    view = top_view.View(terminal.Terminal(Screen()), 80, 24)
+
+    def shown() -> list[str]:
+        lines = view.lines([report], {}, "the foot")
+        assert len(lines) == 24
+        return ["".join(text for text, _ in line) for line in lines]
+
+    first = shown()
+    assert [line.split()[1] for line in first[1:7]] == [f"loop-{n}" for n in range(6)]
+    assert "blocked for 2.5 s in reckons a/sums.py:7" in first[4]
+    assert first[8].startswith("SEEN FOR")
+    assert any(line.startswith("CONNECTION TO") for line in first)
+    assert first[-1] == "the foot   ↑↓ scroll"
+    view.scroll("j")
+    assert shown()[0] == first[1]
+    view.scroll(" ")
+    assert shown()[-1] == first[-1]
+    view.scroll("G")
+    last = shown()
+    assert last[-2].endswith("1.0 GB")
+    view.scroll("j")
+    assert shown() == last
+    view.scroll("b")
+    assert shown() != last
+    view.scroll("g")
+    assert shown() == first
+    # All that was to be seen on the way.
+    names = set()
+    for _ in range(400):
+        names |= {line.split()[1] for line in shown() if line.startswith("  loop")}
+        view.scroll("j")
+    assert names == {f"loop-{n}" for n in range(6)}
+    # No more loops than half of the screen has room for.
+    report["loops"] = [{**loop, "thread": f"loop-{n}"} for n in range(40)]
+    view.scroll("g")
+    many = shown()
+    assert many[11].strip() == "... 30 more loops"
+    assert many[13].startswith("SEEN FOR")
+    view.resize(80, 200)
+    assert "more loops" not in "".join(
+        "".join(t for t, _ in line) for line in view.lines([report], {}, "f")
+    )
 
 
 def test_the_view_is_in_the_order_that_was_chosen() -> None:
@@ -841,7 +891,7 @@ def test_keys_change_the_order_and_pause(screen: Tmux, program: subprocess.Popen
     screen.keys("p")
     screen.until_shown("PAUSED$")
     paused = screen.text()
-    screen.keys("Up", "x")  # mean nothing
+    screen.keys("Right", "x")  # mean nothing
     screen.keys("s")
     screen.until_shown("s order: share of the loop   PAUSED$")
     screen.keys("s")
@@ -862,7 +912,8 @@ def test_another_size_is_honoured_at_once(screen: Tmux, program: subprocess.Pope
         def drawn(columns: int = columns, rows: int = rows) -> bool:
             lines = screen.text().splitlines()
             foot = "q quit   p pause   s order: time at the same line"
-            whole = len(lines) == rows and lines[-1] == terminal.cut(foot, columns)
+            feet = [terminal.cut(each, columns) for each in (foot, f"{foot}   ↑↓ scroll")]
+            whole = len(lines) == rows and lines[-1] in feet
             # The head ends at the right edge, with what there is room for.
             head = lines[0]
             return whole and terminal.width(head) == columns and f"pid {program.pid}" in head
@@ -1018,6 +1069,49 @@ def test_the_screen_of_all_follows_those_that_come_and_go(
     screen.until(lambda: not any(re.search(rf"\b{pid}\b", screen.text()) for pid in pids))
     assert f"pid {program.pid}" in screen.text()
     screen.quit()
+
+
+SIX_LOOPS = """
+import asyncio, goloop
+async def waits():
+    await asyncio.sleep(3600)
+async def main(number):
+    tasks = [asyncio.create_task(waits(), name=f"of-{number}-{n}") for n in range(4)]
+    await asyncio.sleep(0.05)
+    if number == 5:
+        print("ready", flush=True)
+    await asyncio.gather(*tasks)
+goloop.run_threads(main, threads=6)
+"""
+
+
+def test_six_loops_on_a_small_terminal(screen: Tmux) -> None:
+    def of() -> list[str]:
+        return re.findall(r" (of-\d-\d) ", screen.text())
+
+    screen.do("resize-window", "-x", "80", "-y", "24")
+    with running(SIX_LOOPS) as process:
+        screen.top(str(process.pid), "--interval", "0.2")
+        screen.until_drawn()
+        screen.until_shown(r"scroll$")
+        lines = screen.text().splitlines()
+        assert [line[:15] for line in lines[1:7]] == [f"  loop goloop-{n}" for n in range(6)]
+        assert len(of()) >= 10
+        screen.keys("s")
+        screen.until_shown("order: age")
+        screen.keys("s")
+        screen.until_shown("order: name")
+        seen = set(of())
+        screen.keys("End")
+        screen.until(lambda: not re.search("^  loop", screen.text(), re.MULTILINE))
+        screen.until(lambda: len(seen | set(of())) > len(seen))
+        screen.keys("Home")
+        screen.until_shown("^  loop goloop-0 ")
+        screen.keys("Down", "Down")
+        screen.until(lambda: screen.text().startswith("  loop goloop-1 "))
+        screen.keys("Up")
+        screen.until(lambda: screen.text().startswith("  loop goloop-0 "))
+        screen.quit()
 
 
 def test_without_a_keyboard_it_is_ended_by_signals(

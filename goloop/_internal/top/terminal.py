@@ -70,6 +70,15 @@ def pad(text: str, columns: int, ellipsis: str = "…") -> str:
 _SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]?|O.?|.?)", re.DOTALL)
 
 
+# What scrolls has a character, too.
+_KEYS = {
+    f"\x1b{introducer}{end}": key
+    for introducer in "[O"
+    for end, key in {"A": "k", "B": "j", "H": "g", "F": "G", "5~": "b", "6~": " ", "1~": "g",
+                     "4~": "G"}.items()
+}  # fmt: skip
+
+
 class Terminal:
     """Where the text goes: what it can show, and how lines become bytes."""
 
@@ -205,4 +214,4 @@ class Screen:
             typed = ""
         if not typed:
             self._keyboard = None
-        return _SEQUENCE.sub("", typed)
+        return _SEQUENCE.sub(lambda found: _KEYS.get(found[0], ""), typed)

@@ -126,6 +126,7 @@ class Top:
                     if key == "q":
                         return 0
                     paused = paused ^ (key == "p")
+                    view.scroll(key)
                     if key == "s":
                         names = list(ORDERS)
                         view.order = names[(names.index(view.order) + 1) % len(names)]
@@ -243,7 +244,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m goloop top",
         description="Show what the loops of running programs do, second by second.",
-        epilog="Keys: q quits, p pauses, s changes the order of the tasks.",
+        epilog="Keys: q quits, p pauses, s changes the order of the tasks. Arrows, Page Up and "
+        "Down, Home and End scroll, as do k, j, b, the space bar, g and G.",
     )
     add = parser.add_argument
     add("pid", nargs="*", type=_pid, metavar="PID", help="a process that answers")

@@ -83,34 +83,72 @@ class View:
         self._columns = columns
         self._rows = rows
         self.order = "time"
+        # How many lines are above the screen.  At 0 both tables have a share of it.
+        self.above = 0
 
     def resize(self, columns: int, rows: int) -> None:
         """The terminal has another size."""
         self._columns, self._rows = columns, rows
 
+    def scroll(self, key: str) -> None:
+        """A key: a line or a page up or down, or to an end."""
+        page = max(1, (self._rows or 2) - 2)
+        steps = {"k": -1, "j": 1, "b": -page, " ": page, "g": -(1 << 30), "G": 1 << 30}
+        self.above = max(0, self.above + steps.get(key, 0))
+
     def lines(self, reports: list[Row], waited: dict[int, float], foot: str = "") -> list[Line]:
-        """All lines.  `waited` tells for how many seconds an answer has been due, by process."""
+        """All lines, or those that are on the screen.
+
+        `waited` tells for how many seconds an answer has been due, by process.
+        """
+        rows = self._rows
+        whole = self._document(reports, waited, None)
+        if rows is None:
+            return whole
+        room = rows - bool(foot)
+        self.above = min(self.above, max(0, len(whole) - room))
+        found = whole[self.above :]
+        if self.above == 0 and len(whole) > room:
+            found = self._document(reports, waited, room)
+        if foot:
+            if len(whole) > room:
+                foot += "   ↑↓ scroll" if self._terminal.encodes("↑↓") else "   j k scroll"
+            found = found[: rows - 1]
+            found += [[]] * (rows - 1 - len(found))
+            found.append([(foot, _DIM)])
+        return found
+
+    def _document(
+        self, reports: list[Row], waited: dict[int, float], room: int | None
+    ) -> list[Line]:
+        """All there is, or as much of everything as there is room for."""
         several = len(reports) > 1
+        # On a screen each of several loops has one line.
+        count = sum(len(report.get("loops", ())) for report in reports)
+        short = self._rows is not None and count > 1
         found: list[Line] = [] if reports else [[("no program answers any more", _YELLOW)]]
         for report in reports:
             if "error" in report:
                 found.append([(report["error"], _RED)])
                 continue
             found += self._head(report, waited.get(report["pid"], 0.0))
-            for loop in report["loops"]:
-                found += self._loop(loop, report, several)
+            if short:
+                ordered = sorted(report["loops"], key=lambda loop: _natural(loop["thread"]))
+                loops = [self._one_line(loop, report) for loop in ordered]
+                most = max(1, room // 2 // len(reports)) if room is not None else len(loops)
+                if len(loops) > most:
+                    loops[most - 1 :] = [[[(f"  ... {len(loops) - most + 1} more loops", _DIM)]]]
+            else:
+                loops = [self._loop(loop, report, several) for loop in report["loops"]]
+            found += [line for lines in loops for line in lines]
             if not report["loops"]:
                 found.append([("  no loop is open", _DIM)])
             if not several:
                 found.append([])
         if several:
             found.append([])
-        left = None if self._rows is None else self._rows - len(found) - bool(foot)
+        left = None if room is None else room - len(found)
         found += self._tables([report for report in reports if "error" not in report], left)
-        if foot and self._rows is not None:
-            found = found[: self._rows - 1]
-            found += [[]] * (self._rows - 1 - len(found))
-            found.append([(foot, _DIM)])
         return found
 
     # ---- a process and its loops
@@ -134,12 +172,34 @@ class View:
             lines.append([(f"  no answer for {duration(waited)}: {why}", _YELLOW)])
         return lines
 
-    def _loop(self, loop: Row, report: Row, brief: bool) -> list[Line]:
-        partial = report["partial"]
+    def _title(self, loop: Row, partial: bool) -> Line:
         words = f"{loop['thread']} {loop['native_id'] or ''}".strip() or "?"
         if not loop["running"] and not partial:
             words = "not running"
-        title: Line = [("  loop ", _DIM), (words, "")]
+        return [("  loop ", _DIM), (words, "")]
+
+    def _one_line(self, loop: Row, report: Row) -> list[Line]:
+        """What of a loop there is room for, where it is one of several."""
+        partial = report["partial"]
+        title = self._title(loop, partial)
+        items: list[Line] = []
+        if loop["blocked_for"]:
+            where = f" in {place(loop['stack'][0])}" if loop["stack"] else ""
+            items.append([(f"blocked for {duration(loop['blocked_for'])}{where}", _RED)])
+        if loop["metrics"] is None:
+            items.append([(f"{loop['task_count']} tasks", "")])
+        else:
+            title += [("  ", ""), *self._bar(loop["utilization"])]
+            groups = self._groups(loop)
+            waited = duration(loop["interval"]["ready_wait"]["p99"])
+            late: Line = [("ready wait p99 ", _DIM), (waited, "")]
+            known = [groups["pace"][0], late, *groups["load"], *groups["bytes"]]
+            items += groups["bytes"] if partial else known
+        return self._flow([title, *items])[:1]
+
+    def _loop(self, loop: Row, report: Row, brief: bool) -> list[Line]:
+        partial = report["partial"]
+        title = self._title(loop, partial)
         lines: list[Line] = []
         if loop["metrics"] is None:
             lines += self._flow([title, [(f"{loop['task_count']} tasks", "")]])
