@@ -399,10 +399,12 @@ def _tell(loop: Any) -> None:
             if not loop.is_closed():
                 raise
             return  # closed before this thread ran; report_end() has told of the block
+        waits = loop._report_waits or any(each.loop is loop for each, _ in _unpublished)
+        known = loop._last_block
     if new:
         _publish(*new)
-    elif loop._last_block is not None:
-        _note(loop._last_block, _TOLD)
+    elif known is not None and not waits:
+        _note(known, _TOLD)  # a later stack that is no news
 
 
 def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
@@ -526,6 +528,7 @@ def _times_shown(stack: tuple[Frame, ...]) -> int:
 
 def _note(blocked: Blocked, how: int) -> None:
     with contextlib.suppress(RuntimeError, AttributeError):  # closed, or none of goloop's
+        blocked.loop._report_waits = how == _WAITS
         blocked.loop._block_told(blocked.serial, how)
 
 

@@ -29,7 +29,7 @@
 #define TEXT_MAX 8192
 #define OUTPUT_MAX (4 * TEXT_MAX)
 /* Python has so long to report, at least: each thread that computes keeps the GIL for 5 ms. */
-#define GRACE_NS 50000000
+#define GRACE_NS 100000000
 #define WATCHED_PART 128 /* of its limit: from then on a block is watched */
 /* A process that gives up leaves stderr so many times 10 ms. */
 #define LAST_WORDS 100

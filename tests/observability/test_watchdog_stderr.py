@@ -114,10 +114,10 @@ def test_what_stderr_does_not_take_is_written_later_or_counted(full: tuple[int, 
             + f"""
 loop.set_watchdog(0.01)
 for i in range({blocks}):
-    block(loop, 100)
+    block(loop, 150)
 print("blocked", flush=True)
 while sys.stdin.readline():
-    block(loop, 100)
+    block(loop, 150)
 os._exit(0)
 """,
         ],

@@ -53,6 +53,8 @@ class Watching(CoreLoop):
     """Blocked iterations are reported."""
 
     _loop_number = 0
+    # The log was asked to take a report, and has not returned.
+    _report_waits = False
 
     # The last block that was told of, and the one whose end was not told yet.
     _told_block = 0
