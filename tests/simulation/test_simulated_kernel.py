@@ -19,6 +19,7 @@ import tls_tools
 
 import goloop
 from goloop import _core
+from goloop._internal.net.datagrams import DatagramTransport
 from goloop._internal.net.streams import StreamTransport
 from goloop._internal.simulation import sockets
 from goloop._internal.simulation.kernel import Kernel
@@ -243,6 +244,58 @@ def test_a_native_call_on_a_simulated_descriptor_can_be_made_to_fail(kernel: Ker
     run(kernel, main)
 
 
+@pytest.mark.parametrize("kernel", [{"latency": (0.01, 0.01)}], indirect=True)
+def test_datagrams_are_goloops_own(kernel: Kernel) -> None:
+    class Receiver(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.came: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            self.came.set_result((data, addr))
+
+    async def main(kernel: Kernel) -> None:
+        loop = asyncio.get_running_loop()
+        socks = []
+        for _ in range(2):
+            sock = sockets.make(kernel, socket.AF_INET, socket.SOCK_DGRAM)
+            sock.bind(("127.0.0.1", 0))
+            socks.append(sock)
+        a, _ = await loop.create_datagram_endpoint(Receiver, sock=socks[0])
+        b, receiver = await loop.create_datagram_endpoint(Receiver, sock=socks[1])
+        assert isinstance(a, DatagramTransport)
+        a.sendto(b"datagram", b.get_extra_info("sockname"))
+        assert await receiver.came == (b"datagram", a.get_extra_info("sockname"))
+        assert loop.time() == pytest.approx(1.01)
+        a.close()
+        b.close()
+        await asyncio.sleep(0)
+
+    run(kernel, main)
+
+
+def test_a_unix_server(kernel: Kernel) -> None:
+    async def main(kernel: Kernel) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(await reader.readexactly(4))
+            writer.close()
+
+        listening = sockets.make(kernel, socket.AF_UNIX)
+        listening.bind("/a/path/that/the/host/has/not")
+        server = await asyncio.start_unix_server(serve, sock=listening)
+        sock = sockets.make(kernel, socket.AF_UNIX)
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(sock, "/a/path/that/the/host/has/not")
+        reader, writer = await asyncio.open_unix_connection(sock=sock)
+        writer.write(b"unix")
+        assert await reader.read() == b"unix"
+        writer.close()
+        server.close()
+        await asyncio.sleep(1)
+
+    run(kernel, main)
+
+
 @pytest.mark.parametrize("kernel", [{"latency": (0.001, 0.1)}], indirect=True)
 def test_tls_is_goloops_own(kernel: Kernel) -> None:
     async def main(kernel: Kernel) -> None:
@@ -268,6 +321,28 @@ def test_tls_is_goloops_own(kernel: Kernel) -> None:
         await asyncio.sleep(1)
 
     run(kernel, main)
+
+
+def test_the_watchdog_does_not_look_at_a_clock_that_stands_still(kernel: Kernel) -> None:
+    blocked: list[object] = []
+
+    async def main(_: Kernel) -> None:
+        await asyncio.sleep(1)
+        # The monitor would see an iteration that began long ago, by the host's clock.
+        done = threading.Event()
+        threading.Timer(0.3, done.set).start()
+        done.wait()
+
+    unsubscribe = goloop.watchdog.subscribe(blocked.append)
+    try:
+        with kernel:
+            loop: Any = goloop.new_event_loop()
+            assert loop._limits == (0.0, 0.0)
+            loop.close()
+        run(kernel, main)
+    finally:
+        unsubscribe()
+    assert blocked == []
 
 
 def test_a_loop_of_another_thread_stays_on_the_hosts_kernel(kernel: Kernel) -> None:

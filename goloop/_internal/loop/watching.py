@@ -10,10 +10,12 @@ import gc
 import itertools
 import math
 import os
+import threading
 import warnings
 
 from ... import _core, watchdog
 from .base import CoreLoop
+from .signals import simulated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ class Watching(CoreLoop):
         self._sample_every = 1 / min(rate, 1000.0) if rate else 0.0
         self._slow = _setting("GOLOOP_SLOW", DEFAULT_SLOW)
         self._limits = limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0)
+        if threading.get_ident() in simulated:  # the monitor's clock is the host's
+            self._sample_every, self._slow, self._limits = 0.0, 0.0, (0.0, 0.0)
         self._set_watchdog(*self._limits, self._sample_every, self._slow, self._loop_number)
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
