@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 
+from ._internal.observe.frames import Frame
 from ._internal.tasks import looking
 
 # Each program on goloop imports this module, so nothing here makes its classes by exec(), as
@@ -31,7 +32,7 @@ from ._internal.tasks import looking
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NamedTuple
+    from typing import Any
 
     Subscriber = Callable[["Blocked"], object]
 
@@ -54,29 +55,6 @@ _CALLERS_MAX = 2
 # A block in the same calls, of which the stack was shown in so many seconds before, has one line.
 _REPEATS_SECONDS = 10.0
 _PLACES_MAX = 100
-
-
-if TYPE_CHECKING:
-
-    class _Frame(NamedTuple):
-        function: str
-        file: str
-        line: int
-else:
-    _Frame = collections.namedtuple("_Frame", "function file line")
-
-
-class Frame(_Frame):
-    """One call on a Python stack.  Since 0.2.0."""
-
-    __slots__ = ()
-
-    function: str
-    """Its qualified name."""
-    file: str
-    """The file of its code, as Python names it."""
-    line: int
-    """The line that runs; 0 where it is not known."""
 
 
 class Blocked:

@@ -14,8 +14,8 @@ import re
 import sysconfig
 import time
 
-from ...watchdog import Frame
-from .. import chosen
+from ..version import native
+from .frames import Frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def profile() -> Profile:
 def snapshot() -> Row:
     """What from_raw() reads, for json.dumps()."""
     raw: Row = {}
-    if chosen.native:
+    if native:
         from ... import _core
 
         if _core.library_info()["mode"] != "unopened":
@@ -207,7 +207,7 @@ def busy_coroutines() -> dict[int, tuple[int, int]]:
 
     At most 256, those that were seen last.
     """
-    if not chosen.native:
+    if not native:
         return {}
     from ... import _core
 
