@@ -7,6 +7,9 @@
 
 /* ---- python_stack.c --------------------------------------------------------------------------- */
 
+/* A chain of frames that breaks, because its thread runs on, is walked again up to so often. */
+#define WALKS_MOST 5
+
 /* The frames of a thread, innermost first, without the GIL: it may run on, or end.  How many; 0
  * where they can't be told. */
 GL_PRIVATE int python_stack(PyThreadState *ts, gl_frame *to, int room);

@@ -60,7 +60,6 @@ typedef struct {
 #endif
 
 #define FLAGS ((uintptr_t)3)
-#define TRIES 5
 #define STEPS_MAX 1000
 
 /* False where it can't be read.  By its number, for what checks memory (ASan) would look at it
@@ -145,7 +144,7 @@ python_stack(PyThreadState *ts, gl_frame *to, int room)
     gl_raw_frame raw[64];
     uint64_t coroutine;
     int n = -1;
-    for (int i = 0; KNOWN && ts != NULL && go != NULL && i < TRIES && n < 0; i++) {
+    for (int i = 0; KNOWN && ts != NULL && go != NULL && i < WALKS_MOST && n < 0; i++) {
         const struct timespec moment = {0, 50000};
         if (i > 0)
             nanosleep(&moment, NULL); /* lint: allow python-under-mutex: 200 us in all */

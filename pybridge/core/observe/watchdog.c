@@ -52,7 +52,7 @@ static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
     int n = -1;
-    for (int i = 0; GL_READ(sh->thread) != NULL && i < TRIES && n < 0; i++)
+    for (int i = 0; GL_READ(sh->thread) != NULL && i < WALKS_MOST && n < 0; i++)
         n = python_walk(GL_READ(sh->thread), sh->base, to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
     to->frames = (uint32_t)(n < 0 ? ~n : n);
     return n != -1;
