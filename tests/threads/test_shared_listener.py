@@ -297,6 +297,21 @@ def test_a_loop_that_leaves_keeps_its_connections_and_gets_no_more(world: World)
     assert clients["a"].echoes()
 
 
+def test_a_loop_that_pauses_gets_no_more_until_it_goes_on(world: World) -> None:
+    a, b = world.loop("a"), world.loop("b")
+    clients = {client.server(): client for client in [world.client(), world.client()]}
+    a.call(a.server.pause_accepting)
+    assert [world.client().server() for _ in range(5)] == ["b"] * 5
+    assert clients["a"].echoes()
+    # All of them: a connection waits for the first that goes on.
+    b.call(b.server.pause_accepting)
+    waiting = world.client()
+    a.call(a.server.resume_accepting)
+    assert waiting.server() == "a"
+    b.call(b.server.resume_accepting)
+    assert {world.client().server() for _ in range(8)} == {"a", "b"}
+
+
 @pytest.mark.parametrize("how", ["closes its server", "is closed"])
 def test_what_a_leaving_loop_has_not_started_goes_to_others(world: World, how: str) -> None:
     a, b = world.loop("a"), world.loop("b")

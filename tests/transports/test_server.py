@@ -371,3 +371,260 @@ async def test_listening_socket_is_refused_to_others(loop: Loop) -> None:
     await close_all(server)
     with pytest.raises(OSError, match="Bad file descriptor"):
         socket.socket(fileno=fd)
+
+
+# ---- pauses in accepting -------------------------------------------------------------------------
+
+no_pauses = pytest.mark.goloop_only("asyncio has no such method")
+
+
+def clients_of(server: Any, count: int) -> list[socket.socket]:
+    """Connections that the kernel has made; whether they are accepted is the server's affair."""
+    made = [socket.create_connection(server.sockets[0].getsockname()[:2]) for _ in range(count)]
+    for each in made:
+        each.setblocking(False)
+    return made
+
+
+async def answered(loop: Any, client: socket.socket) -> bool:
+    await loop.sock_sendall(client, b"x")
+    return await asyncio.wait_for(loop.sock_recv(client, 1), 60) == b"x"
+
+
+@no_pauses
+async def test_connections_wait_while_a_server_is_paused(loop: Any) -> None:
+    made: list[Any] = []
+
+    class Counted(Echo):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            made.append(self)
+
+    server: Any = await loop.create_server(Counted, "127.0.0.1", 0)
+    assert server.is_accepting()
+    before = clients_of(server, 2)
+    await until(lambda: len(made) == 2)
+    server.pause_accepting()
+    server.pause_accepting()
+    assert not server.is_accepting()
+    assert server.is_serving()
+    waiting = clients_of(server, 20)
+    # Open connections go on, and by the time that they have answered no other was accepted.
+    for _ in range(3):
+        assert all([await answered(loop, each) for each in before])
+    assert len(made) == 2
+    server.resume_accepting()
+    assert server.is_accepting()
+    assert all([await answered(loop, each) for each in waiting])
+    assert len(made) == 22
+    for each in [*before, *waiting]:
+        each.close()
+    await close_all(server)
+    assert not server.is_accepting()
+
+
+@no_pauses
+async def test_a_pause_amid_a_crowd_loses_nobody(loop: Any) -> None:
+    """The protocol of each tenth connection pauses: those accepted in the same iteration too are
+    served, and the rest once accepting goes on."""
+    made: list[Any] = []
+
+    class Pausing(Echo):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            made.append(self)
+            if len(made) % 10 == 0:
+                server.pause_accepting()
+                loop.call_later(0.001, server.resume_accepting)
+
+    server: Any = await loop.create_server(Pausing, "127.0.0.1", 0, backlog=200)
+    clients = clients_of(server, 100)
+    assert all(await asyncio.gather(*(answered(loop, each) for each in clients)))
+    assert len(made) == 100
+    for each in clients:
+        each.close()
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_tls_server_is_paused_too(loop: Any) -> None:
+    server: Any = await loop.create_server(Echo, "127.0.0.1", 0, ssl=server_context())
+    server.pause_accepting()
+    address = server.sockets[0].getsockname()
+    connecting = asyncio.ensure_future(
+        asyncio.open_connection(*address, ssl=client_context(), server_hostname="localhost")
+    )
+    await turns(20)
+    assert not connecting.done()
+    server.resume_accepting()
+    reader, writer = await asyncio.wait_for(connecting, 60)
+    writer.write(b"through TLS")
+    assert await reader.readexactly(11) == b"through TLS"
+    writer.close()
+    await writer.wait_closed()
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_unix_server_and_start_server_can_pause(loop: Any, tmp_path: Path) -> None:
+    async def answer(reader: Any, writer: Any) -> None:
+        writer.write(await reader.readline())
+        writer.close()
+
+    path = tmp_path / "socket"
+    server: Any = await asyncio.start_unix_server(answer, path)
+    server.pause_accepting()
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b"hello\n")
+    await turns(20)
+    asking = asyncio.ensure_future(reader.read())
+    await turns(5)
+    assert not asking.done()
+    server.resume_accepting()
+    assert await asyncio.wait_for(asking, 60) == b"hello\n"
+    writer.close()
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_paused_server_closes_and_stays_closed(loop: Any) -> None:
+    server: Any = await loop.create_server(Recorder, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    server.pause_accepting()
+    await close_all(server)
+    assert not can_connect(address)
+    server.resume_accepting()
+    server.pause_accepting()
+    assert not server.is_accepting()
+    assert not can_connect(address)
+
+
+@no_pauses
+async def test_a_server_that_does_not_serve_yet_is_not_accepting(loop: Any) -> None:
+    server: Any = await loop.create_server(Echo, "127.0.0.1", 0, start_serving=False)
+    await server.start_serving()
+    assert server.is_accepting()
+    assert type(server).__name__ == "Server"
+    assert repr(server).startswith("<Server sockets=")
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_listener_with_methods_of_its_own_can_pause(loop: Any) -> None:
+    class Listening(socket.socket):
+        def accept(self) -> Any:
+            return super().accept()
+
+    sock = Listening()
+    sock.bind(("127.0.0.1", 0))
+    server: Any = await loop.create_server(Echo, sock=sock)
+    server.pause_accepting()
+    (client,) = clients_of(server, 1)
+    await turns(20)
+    asking = asyncio.ensure_future(answered(loop, client))
+    await turns(20)
+    assert not asking.done()
+    server.resume_accepting()
+    assert await asking
+    client.close()
+    await close_all(server)
+
+
+class Crowd(Echo):
+    """Counts the open connections, and the most of them."""
+
+    open = most = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        type(self).open += 1
+        type(self).most = max(self.open, self.most)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        type(self).open -= 1
+
+
+@no_pauses
+@pytest.mark.parametrize("tls", [False, True])
+async def test_no_more_connections_than_the_limit_are_open(loop: Any, tls: bool) -> None:
+    class Here(Crowd):
+        pass
+
+    context = server_context() if tls else None
+    server: Any = await loop.create_server(Here, "127.0.0.1", 0, backlog=200, ssl=context)
+    assert server.max_connections is None
+    server.max_connections = 5
+    assert server.max_connections == 5
+    address = server.sockets[0].getsockname()
+
+    async def visit() -> None:
+        options = {"ssl": client_context(), "server_hostname": "localhost"} if tls else {}
+        reader, writer = await asyncio.open_connection(*address, **options)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        writer.close()
+        await writer.wait_closed()
+
+    await asyncio.wait_for(asyncio.gather(*(visit() for _ in range(40))), 60)
+    assert 1 <= Here.most <= 5
+    await until(lambda: Here.open == 0)
+    assert server.is_accepting()
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_limit_can_be_changed_and_taken_away(loop: Any) -> None:
+    class Here(Crowd):
+        pass
+
+    server: Any = await loop.create_server(Here, "127.0.0.1", 0)
+    clients = clients_of(server, 6)
+    await until(lambda: Here.open == 6)
+    server.max_connections = 3  # closes none
+    assert not server.is_accepting()
+    clients += clients_of(server, 6)
+    assert await answered(loop, clients[0])
+    await turns(20)
+    assert Here.open == 6
+    server.max_connections = 8
+    await until(lambda: Here.open == 8)
+    await turns(20)
+    assert Here.open == 8
+    # A pause by hand stays one, whatever the limit.
+    server.pause_accepting()
+    server.max_connections = None
+    await turns(20)
+    assert Here.open == 8
+    assert not server.is_accepting()
+    server.resume_accepting()
+    await until(lambda: Here.open == 12)
+    assert type(server).__name__ == "Server"
+    for each in clients:
+        each.close()
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_wrong_limit_is_refused(loop: Any) -> None:
+    server: Any = await loop.create_server(Recorder, "127.0.0.1", 0)
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="must be positive"):
+            server.max_connections = wrong
+    with pytest.raises(TypeError):
+        server.max_connections = 1.5
+    assert server.max_connections is None
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_full_server_closes(loop: Any) -> None:
+    server: Any = await loop.create_server(Echo, "127.0.0.1", 0)
+    server.max_connections = 1
+    first, second = clients_of(server, 2)
+    assert await answered(loop, first)
+    address = server.sockets[0].getsockname()
+    server.close()
+    first.close()
+    second.close()
+    await close_all(server)
+    assert not can_connect(address)

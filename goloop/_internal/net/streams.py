@@ -13,6 +13,7 @@ import asyncio.unix_events
 import contextvars
 import functools
 import inspect
+import operator
 import socket
 import ssl
 import sys
@@ -205,6 +206,103 @@ class StreamTransport(_core.StreamTransport):
 naming.named_as(StreamTransport)
 
 
+class Server(asyncio.Server):
+    """asyncio's Server, which can stop accepting for a while, and limit its connections.
+
+    What `create_server()`, `create_unix_server()` and asyncio's `start_server()` return, once it
+    serves.  Where it does not accept, connections wait in the kernel's queue, whose length is
+    `backlog`, and open ones go on.  All of it belongs to the loop's thread, and to callbacks and
+    tasks: not to what makes a protocol, amid accepting.  Since 0.3.0.
+    """
+
+    _loop: Any
+    _pause_asked = False
+    _limit: int | None = None
+
+    def pause_accepting(self) -> None:
+        """Accept no connection until `resume_accepting()`; nobody is refused meanwhile."""
+        self._pause_asked = True
+        self._accept_or_not()
+
+    def resume_accepting(self) -> None:
+        """Accept again, first what has waited; it changes nothing for a closed server."""
+        self._pause_asked = False
+        self._accept_or_not()
+
+    def is_accepting(self) -> bool:
+        """Whether connections are accepted: not while paused, full, or not serving."""
+        return self.is_serving() and not self._pause_asked and not self._is_full()
+
+    @property
+    def max_connections(self) -> int | None:
+        """The most connections at a time, or None for no limit, which is the default.
+
+        A server with several listening sockets, or a shared one, may accept a few more.
+        """
+        return self._limit
+
+    @max_connections.setter
+    def max_connections(self, limit: int | None) -> None:
+        if limit is not None:
+            limit = operator.index(limit)
+            if limit < 1:
+                raise ValueError(f"max_connections must be positive, or None: {limit}")
+        self._limit = limit
+        self.__class__ = Server if limit is None else _Limited
+        # How many are accepted in an iteration is chosen when listening begins.
+        for sock in self._listening():
+            self._loop._pause_listening(sock)
+        self._accept_or_not()
+
+    def _listening(self) -> Any:
+        return tuple(getattr(self, "_sockets", None) or ())
+
+    def _is_full(self) -> bool:
+        return False
+
+    def _accept_or_not(self) -> None:
+        wanted = not self._pause_asked and not self._is_full()
+        for sock in self._listening():
+            if wanted:
+                self._loop._resume_listening(sock)
+            else:
+                self._loop._pause_listening(sock)
+
+
+class _Limited(Server):
+    """One with `max_connections`: others don't pay for the counting."""
+
+    _clients: Any
+    _active_count: int
+
+    def _is_full(self) -> bool:
+        count = len(self._clients) if sys.version_info >= (3, 13) else self._active_count
+        return self._limit is not None and count >= self._limit
+
+    def _attach(self, *transport: Any) -> None:
+        inherited: Any = super()
+        inherited._attach(*transport)
+        if not self._is_full():
+            return
+        sockets = self._listening()
+        if len(sockets) == 1 and _as_shared(sockets[0]) is None:
+            self._accept_or_not()  # it has accepted this one, and no other yet
+        else:
+            # Not at once: others may have accepted in this iteration, and would be closed.
+            self._loop.call_soon(self._accept_or_not)
+
+    def _detach(self, *transport: Any) -> None:
+        was_full = self._is_full()
+        inherited: Any = super()
+        inherited._detach(*transport)
+        if was_full and not self._loop.is_closed():
+            self._accept_or_not()
+
+
+for _class in (Server, _Limited):
+    _class.__name__ = _class.__qualname__ = "Server"
+
+
 class Streams(CoreLoop):
     """Transports of connected sockets, and listening."""
 
@@ -214,11 +312,16 @@ class Streams(CoreLoop):
 
     # By listening socket.
     _listeners: dict[socket.socket, _core.Listener]
+    # How to listen again, by the listening sockets of servers; those that are paused.
+    _serving: dict[socket.socket, Callable[[], None]]
+    _paused: set[socket.socket]
     # Sockets that create_connection has made and nobody else has.
     _own_sockets: weakref.WeakSet[socket.socket]
 
     def _init_streams(self) -> None:
         self._listeners = {}
+        self._serving = {}
+        self._paused = set()
         self._own_sockets = weakref.WeakSet()
 
     async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
@@ -324,13 +427,23 @@ class Streams(CoreLoop):
         server's from Python 3.15 on, and before that the one in which it began to serve."""
         if context is None:
             context = contextvars.copy_context()
+        if type(server) is asyncio.Server:
+            server.__class__ = Server
+        self._serving[sock] = functools.partial(
+            self._start_serving, protocol_factory, sock, sslcontext, server, backlog,
+            ssl_handshake_timeout, ssl_shutdown_timeout, context,
+        )  # fmt: skip
         if not _LISTENER.isdisjoint(_core.replaced_methods(sock)):
             options: dict[str, Any] = {"context": context} if sys.version_info >= (3, 15) else {}
+            if getattr(server, "_limit", None) is not None:
+                backlog = 1
             _SelectorEventLoop._start_serving(
                 self, protocol_factory, sock, sslcontext, server, backlog,
                 ssl_handshake_timeout, ssl_shutdown_timeout, **options,
             )  # fmt: skip
             return
+        if getattr(server, "_limit", None) is not None:
+            backlog = 0  # one in an iteration: none is accepted beyond the limit
         clients = getattr(server, "_clients", None)
         if type(clients) is weakref.WeakSet and not clients:
             server._clients = _core.Clients(self, clients)
@@ -461,6 +574,12 @@ class Streams(CoreLoop):
 
     def _stop_serving(self, sock: socket.socket) -> None:
         """The server has done with this socket, whether it ever listened or not."""
+        self._serving.pop(sock, None)
+        self._paused.discard(sock)
+        self._stop_listening(sock)
+        sock.close()
+
+    def _stop_listening(self, sock: socket.socket) -> None:
         listener = self._listeners.pop(sock, None)
         if listener is not None:
             listener.stop()
@@ -469,7 +588,16 @@ class Streams(CoreLoop):
                 shared.leave()
         else:
             self._remove_reader(sock.fileno())
-        sock.close()
+
+    def _pause_listening(self, sock: socket.socket) -> None:
+        if sock in self._serving and sock not in self._paused:
+            self._paused.add(sock)
+            self._stop_listening(sock)
+
+    def _resume_listening(self, sock: socket.socket) -> None:
+        if sock in self._paused:
+            self._paused.remove(sock)
+            self._serving[sock]()
 
     def _forget_listeners(self) -> None:
         """The loop is being closed: the listeners end with the reactor."""
@@ -478,6 +606,8 @@ class Streams(CoreLoop):
             if shared is not None:
                 shared.leave()
         self._listeners.clear()
+        self._serving.clear()
+        self._paused.clear()
 
 
 # ---- Unix-domain streams -------------------------------------------------------------------------
