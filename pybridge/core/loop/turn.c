@@ -71,8 +71,8 @@ note_lateness(gl_loop *loop, int64_t deadline)
     if (n || loop->timers_at == 0)
         loop->timers_at = gl_monotonic_ns();
     gl_histogram_add(&sh->metrics.timer_lateness, loop->timers_at - deadline, 1);
-    int64_t due = Py_MAX(deadline, loop->polled_before); /* else it was armed too late */
-    gl_histogram_add(&sh->metrics.ready_wait, loop->timers_at - due, n);
+    if (n) /* a deadline before the poll before was armed too late */
+        gl_histogram_add(&sh->metrics.ready_wait, loop->timers_at - Py_MAX(deadline, loop->polled_before), n);
 }
 
 /* The GIL is back.  Events of the poll run next, and count if they have waited for it, a millisecond. */

@@ -25,7 +25,7 @@ gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
     }
     h->count += times;
     h->sum += v * times;
-    h->most = times && v > h->most ? v : h->most;
+    h->most = v > h->most ? v : h->most;
     h->bucket[i] += times;
 #else
     (void)h, (void)value, (void)times;
