@@ -210,7 +210,7 @@ GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssi
 /* Appends a submission, under a hold; amortised O(1). */
 GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen,
                          int64_t arg);
-/* After a turn: what was put aside joins the queue. */
+/* After a turn: the room of a burst is given back. */
 GL_PRIVATE void gl_submissions_trim(gl_loop *loop);
 
 /* ---- native.c ---------------------------------------------------------------- */
