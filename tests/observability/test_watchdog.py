@@ -706,6 +706,22 @@ goloop.run(main())
     assert "was blocked for" in err
 
 
+@pytest.mark.skipif(not GIL_DISABLED, reason="there is a GIL")
+def test_where_there_is_no_gil_none_is_held() -> None:
+    with program(
+        """
+async def main():
+    asyncio.get_running_loop().set_watchdog(0.1)
+    keeps_the_gil()  # it keeps the loop's lock
+goloop.run(main())
+"""
+    ) as process:
+        [line] = read_report(process, "]")
+        _, err = process.communicate()
+    assert "and its report has not come yet" in line
+    assert "another thread" not in err
+
+
 @needs_gil
 def test_a_regular_expression_is_named_while_it_searches() -> None:
     with program(

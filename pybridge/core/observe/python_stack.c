@@ -159,8 +159,8 @@ python_gil_holder(void)
 {
 #if PY_VERSION_HEX < 0x030C0000
     return _PyThreadState_UncheckedGet(); /* of the process, not of this thread */
-#elif !KNOWN || PY_VERSION_HEX < 0x030D0000
-    return NULL; /* 3.12 does not tell */
+#elif !KNOWN || PY_VERSION_HEX < 0x030D0000 || defined(GL_FREE_THREADED)
+    return NULL; /* 3.12 does not tell, and without a GIL many are attached */
 #else
     PyThreadState *holder = NULL, state;
     PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
