@@ -30,10 +30,10 @@ import (
 // whose time goes to their callers: so the sums stay right.
 
 const (
-	nodesMost  = 1024
-	edgesMost  = 3 * nodesMost
-	codesMost  = 512
-	namesMost  = 48 << 10 // bytes of all names
+	nodesMost  = 768
+	edgesMost  = 2 * nodesMost
+	codesMost  = 384
+	namesMost  = 40 << 10 // bytes of all names
 	tasksMost  = 256
 	loopsMost  = 64
 	nameRoom   = 128

@@ -27,7 +27,7 @@ import (
 const (
 	slowMost      = 256  // iterations
 	sightingsMost = 64   // of one iteration
-	framesMost    = 2048 // that are told apart
+	framesMost    = 1024 // that are told apart
 	stackMost     = 32   // of one stack: the innermost ones
 )
 

@@ -136,13 +136,24 @@ def sums(entries: list[Any], function: str) -> tuple[float, float]:
     "program", [TASKS, CALLBACKS, SERVER], ids=["tasks", "callbacks", "server"]
 )
 def test_the_sums_agree_with_what_the_program_has_measured(program: str) -> None:
-    found = ran(program + "\ngoloop.run(main())\ntold()\n")
+    # A monitor that gets no processor for a while has nothing to go by: some tries.
+    wrong = ["not tried"]
+    for _ in range(3):
+        wrong = disagreements(ran(program + "\ngoloop.run(main())\ntold()\n"))
+        if not wrong:
+            break
+    assert not wrong
+
+
+def disagreements(found: Any) -> list[Any]:
+    """The culprits whose time the profile has wrong by more than 5 % of the whole."""
     whole = sum(wall for wall, _ in found["truth"].values())
+    wrong = [] if abs(found["busy"] - whole) < 0.1 * whole else [found]
     for culprit, (wall, cpu) in found["truth"].items():
         seconds, processor = sums(found["entries"], culprit)
-        assert abs(seconds - wall) < 0.05 * whole, (culprit, found)
-        assert abs(processor - cpu) < 0.1 * whole, (culprit, found)
-    assert abs(found["busy"] - whole) < 0.1 * whole
+        if abs(seconds - wall) > 0.05 * whole or abs(processor - cpu) > 0.1 * whole:
+            wrong.append((culprit, found))
+    return wrong
 
 
 def test_an_entry_names_task_and_line() -> None:

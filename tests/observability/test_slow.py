@@ -275,6 +275,7 @@ def test_the_command_tells_them() -> None:
     assert 'File "<string>", line 6, in culprit' in done.stdout
 
 
+@pytest.mark.skipif(FREE, reason="there is no GIL to hold")
 def test_the_command_tells_them_while_the_gil_is_held() -> None:
     with running(PROGRAM.replace("THEN", "ctypes.PyDLL(None).sleep(100)")) as process:
         done = goloop("slow", str(process.pid))
