@@ -16,7 +16,6 @@ import "C"
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -156,8 +155,8 @@ func addStack(t []byte, py *netloop.Python, s *netloop.Sample) []byte {
 		if state != isCode {
 			continue
 		}
-		frame, _ := json.Marshal([]any{c.function, c.file, readLine(py, &c, f.Code, f.Instruction)})
-		t, before = append(append(t, before...), frame...), ","
+		t = appendPlace(append(t, before...), c.function, c.file, int64(readLine(py, &c, f.Code, f.Instruction)))
+		before = ","
 	}
 	return t
 }

@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"sync"
@@ -355,8 +354,7 @@ func (p *profile) text() []byte {
 	t = append(t, `,"codes":[`...)
 	for i := range p.codes {
 		c := &p.codes[i]
-		names, _ := json.Marshal([]any{c.function, c.file, c.head[3]})
-		t = append(append(t, names...), ',')
+		t = append(appendPlace(t, c.function, c.file, int64(c.head[3])), ',')
 	}
 	t = append(t[:len(t)-1], `],"calls":[`...)
 	for _, c := range p.calls {

@@ -8,7 +8,6 @@ import "C"
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -78,18 +77,8 @@ func simulationHere() *simulation {
 	return simulations.here[unix.Gettid()]
 }
 
-// simulationOptions are simulated.Options as JSON.
-type simulationOptions struct {
-	simulated.Options
-	Trace bool
-}
-
-// newSimulation makes a kernel and returns its number.
-func newSimulation(text []byte) (int, syscall.Errno) {
-	var o simulationOptions
-	if err := json.Unmarshal(text, &o); err != nil {
-		return -1, syscall.EINVAL
-	}
+// newSimulation makes a kernel, with a trace if that is wanted, and returns its number.
+func newSimulation(o simulated.Options, traced bool) (int, syscall.Errno) {
 	simulations.Lock()
 	defer simulations.Unlock()
 	for i := range simulations.all {
@@ -100,14 +89,13 @@ func newSimulation(text []byte) (int, syscall.Errno) {
 		if errno := s.openWake(); errno != 0 {
 			return -1, errno
 		}
-		o.Options.Sealed = true
-		o.Options.First = simulatedFirst + i<<simulatedBits
-		o.Options.Descriptors = min(o.Options.Descriptors, 1<<simulatedBits)
-		if o.Trace {
+		o.Sealed = true
+		o.First = simulatedFirst + i<<simulatedBits
+		if traced {
 			s.trace = new(bytes.Buffer)
-			o.Options.Trace = s.trace
+			o.Trace = s.trace
 		}
-		s.Kernel = simulated.New(o.Options)
+		s.Kernel = simulated.New(o)
 		s.calls = netloop.SimulatedCalls(s.Kernel)
 		simulations.all[i] = s
 		simulations.live.Add(1)

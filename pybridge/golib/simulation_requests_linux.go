@@ -14,8 +14,8 @@ import (
 
 // What Python asks of a simulated kernel, in a buffer that has the answer afterwards:
 //
-//	a word of 8 bytes each: the request, a descriptor or a kernel's number, three arguments;
-//	the answer's size of a name or its second descriptor; 2 that are free;
+//	a word of 8 bytes each: the request, a descriptor or a kernel's number, six arguments; in
+//	the place of the fourth the answer's size of a name, or its second descriptor;
 //	then bytes: what is sent, names, and what came
 //
 // The result is as C's: a number >= 0, or -errno. goloop/_internal/simulation/kernel.py has the
@@ -95,7 +95,13 @@ func simulate(b []byte) C.int32_t {
 func (r request) answer() (int, syscall.Errno) {
 	switch what := r.word(0); what {
 	case askMake:
-		return newSimulation(r.part(0, r.word(2)))
+		return newSimulation(simulated.Options{
+			Seed:        uint64(r.word(2)),
+			Start:       int64(r.word(3)),
+			CallTime:    int64(r.word(4)),
+			Network:     simulated.Network{LatencyLeast: int64(r.word(5)), LatencyMost: int64(r.word(6))},
+			Descriptors: 4096,
+		}, r.word(7) != 0)
 	case askLeave:
 		(*simulation)(nil).enter()
 		return 0, 0

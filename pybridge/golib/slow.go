@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -298,8 +297,7 @@ func (p *profile) addSlow(t []byte) []byte {
 		if i > 0 {
 			t = append(t, ',')
 		}
-		text, _ := json.Marshal([]any{f.function, f.file, f.line})
-		t = append(t, text...)
+		t = appendPlace(t, f.function, f.file, int64(f.line))
 	}
 	return append(t, ']')
 }

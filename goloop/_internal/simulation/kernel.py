@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import enum
 import errno
-import json
 import os
 import struct
 import threading
 from types import TracebackType
-from typing import Any
 
 from ... import _core
 from ..loop import signals
@@ -88,16 +86,10 @@ class Kernel:
         latency: tuple[float, float] = (0.0, 0.0),
         trace: bool = False,
     ) -> None:
-        options: dict[str, Any] = {
-            "Seed": seed,
-            "Start": _ns(start),
-            "CallTime": _ns(call_time),
-            "Network": {"LatencyLeast": _ns(latency[0]), "LatencyMost": _ns(latency[1])},
-            "Descriptors": 4096,
-            "Trace": trace,
-        }
-        text = json.dumps(options).encode()
-        self._number = ask(Ask.MAKE, 0, len(text), data=text)[0]
+        if not 0 <= seed < 1 << 63:
+            raise ValueError("a seed is a number from 0 to 2**63 - 1")
+        times = map(_ns, (start, call_time, *latency))
+        self._number = ask(Ask.MAKE, 0, seed, *times, trace)[0]
         _kernels.add(self._number)
 
     def __enter__(self) -> Kernel:

@@ -1,0 +1,28 @@
+//go:build cgo
+
+package main
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+func TestStringsAreJSON(t *testing.T) {
+	for _, text := range []string{"", "plain", "\"quoted\" \\ back", "new\nline\x00\x1f\x7f\t", "ünïcödé 漢字 🐍",
+		"bad \xff\xfe utf", "\u2028</script>"} {
+		var back string
+		if err := json.Unmarshal(appendJSON(nil, text), &back); err != nil {
+			t.Fatalf("%q became %s: %v", text, appendJSON(nil, text), err)
+		}
+		if want := string([]rune(text)); back != want {
+			t.Errorf("%q came back as %q", text, back)
+		}
+	}
+	var place []any
+	if err := json.Unmarshal(appendPlace(nil, "f", "a \"b\".py", -1), &place); err != nil || len(place) != 3 {
+		t.Fatalf("%v %v", place, err)
+	}
+	if place[0] != "f" || place[1] != "a \"b\".py" || place[2] != -1.0 {
+		t.Error(place)
+	}
+}
