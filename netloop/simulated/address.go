@@ -5,7 +5,7 @@ package simulated
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -84,11 +84,28 @@ func (a *address) encode() []byte {
 func (a *address) String() string {
 	switch a.family {
 	case unix.AF_INET:
-		return fmt.Sprintf("%d.%d.%d.%d:%d", a.ip[0], a.ip[1], a.ip[2], a.ip[3], a.port)
+		var text []byte
+		for i, before := range []string{"", ".", ".", "."} {
+			text = strconv.AppendUint(append(text, before...), uint64(a.ip[i]), 10)
+		}
+		return string(text) + ":" + strconv.Itoa(int(a.port))
 	case unix.AF_INET6:
-		return fmt.Sprintf("[%x]:%d", a.ip, a.port)
+		text := []byte("[")
+		for _, b := range a.ip {
+			text = append(text, padded(uint64(b), 16, 2, '0')...)
+		}
+		return string(text) + "]:" + strconv.Itoa(int(a.port))
 	}
-	return fmt.Sprintf("%q", a.name)
+	return strconv.Quote(a.name)
+}
+
+// padded is a number with so many places at least.
+func padded(n uint64, base, places int, by byte) string {
+	text := strconv.FormatUint(n, base)
+	for len(text) < places {
+		text = string(by) + text
+	}
+	return text
 }
 
 // isAny tells whether it names every address of the host.

@@ -3,7 +3,6 @@
 package simulated
 
 import (
-	"fmt"
 	"slices"
 	"syscall"
 
@@ -260,11 +259,12 @@ func (k *Kernel) Facts(fd int) ([]byte, syscall.Errno) {
 	text := []byte("pos:\t0\nflags:\t02\n")
 	switch n := f.node.(type) {
 	case *eventFD:
-		text = fmt.Appendf(text, "eventfd-count: %16x\n", n.count)
+		text = append(text, "eventfd-count: "+padded(n.count, 16, 16, ' ')+"\n"...)
 	case *epoll:
 		for _, it := range n.sorted() {
 			data := uint64(uint32(it.fd)) | uint64(uint32(it.pad))<<32
-			text = fmt.Appendf(text, "tfd: %8d events: %8x data: %16x\n", it.key.fd, it.events, data)
+			text = append(text, "tfd: "+padded(uint64(it.key.fd), 10, 8, ' ')+
+				" events: "+padded(uint64(it.events), 16, 8, ' ')+" data: "+padded(data, 16, 16, ' ')+"\n"...)
 		}
 	}
 	return text, c.done(0)

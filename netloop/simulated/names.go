@@ -3,7 +3,6 @@
 package simulated
 
 import (
-	"fmt"
 	"slices"
 	"syscall"
 
@@ -127,7 +126,7 @@ func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 		return 0
 	case a.name == "":
 		for taken = true; taken; _, taken = k.names[a.key(s.kind)] {
-			a.name = fmt.Sprintf("\x00%05x", k.random.between(0, 0xfffff))
+			a.name = "\x00" + padded(uint64(k.random.between(0, 0xfffff)), 16, 5, '0')
 		}
 	case taken && a.name[0] != 0: // the path is looked at first
 		return syscall.EADDRINUSE

@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -335,17 +334,20 @@ func (p *profile) lastWords() []byte {
 	slices.SortFunc(frames, func(a, b slowFrame) int { return cmp.Compare(own[b], own[a]) })
 	t := []byte("goloop: who has had the loops' time\n")
 	for _, each := range frames[:min(len(frames), lastEntries)] {
-		t = fmt.Appendf(t, "  %5.1f %%  %s\n", 100*float64(own[each])/float64(all), each)
+		t = decimal(append(t, "  "...), 100*float64(own[each])/float64(all), 1, 5)
+		t = append(t, " %  "+each.String()+"\n"...)
 	}
 	if len(p.slow) > 0 {
 		t = append(t, "goloop: the last slow iterations\n"...)
 	}
 	for i := max(len(p.slow)-lastSlow, 0); i < len(p.slow); i++ {
 		r := &p.slow[(p.next+i)%len(p.slow)]
-		t = fmt.Appendf(t, "  %.3f s, callbacks: %d", float64(r.length)/1e9, r.callbacks)
+		t = decimal(append(t, "  "...), float64(r.length)/1e9, 3, 0)
+		t = strconv.AppendInt(append(t, " s, callbacks: "...), int64(r.callbacks), 10)
 		if r.longest > 0 && len(r.longestStack.frames) > 0 {
 			where := p.frames[r.longestStack.frames[0]]
-			t = fmt.Appendf(t, ", the longest %.3f s in %s", float64(r.longest)/1e9, where)
+			t = decimal(append(t, ", the longest "...), float64(r.longest)/1e9, 3, 0)
+			t = append(t, " s in "+where.String()...)
 		}
 		t = append(t, '\n')
 	}
@@ -356,7 +358,16 @@ func (f slowFrame) String() string {
 	if f.file == "" {
 		return f.function
 	}
-	return fmt.Sprintf("%s %s:%d", f.function, f.file, f.line)
+	return f.function + " " + f.file + ":" + strconv.Itoa(int(f.line))
+}
+
+// decimal adds a number with so many digits behind its point, at least so wide.
+func decimal(to []byte, number float64, digits, width int) []byte {
+	text := strconv.FormatFloat(number, 'f', digits, 64)
+	for n := len(text); n < width; n++ {
+		to = append(to, ' ')
+	}
+	return append(to, text...)
 }
 
 // ownFrame is the innermost call of no library's; which folders those are, Python would know.
