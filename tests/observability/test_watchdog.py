@@ -844,6 +844,25 @@ goloop.run(main())
         assert "logging/__init__.py" in more
 
 
+def test_what_the_log_has_is_not_written_to_stderr_again() -> None:
+    with program(
+        """
+import logging
+logging.getLogger("goloop").addHandler(logging.NullHandler())
+told = []
+watchdog.subscribe(told.append)
+async def main():
+    asyncio.get_running_loop().set_watchdog(0.8)
+    while not told:
+        pass
+    time.sleep(0.6)  # until after the moment at which stderr would have it
+goloop.run(main())
+"""
+    ) as process:
+        _, err = process.communicate()
+    assert "goloop: the event loop" not in err
+
+
 @needs_gil
 def test_stderr_gets_json_where_that_is_wanted() -> None:
     with program(
