@@ -11,11 +11,14 @@ import socket
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from protocols import Recorder, until
+
+import goloop
 
 Loop = asyncio.AbstractEventLoop
 
@@ -201,3 +204,16 @@ async def test_its_server_listens_and_stops(loop: Loop) -> None:
     assert listening.fileno() == -1
     client.transport.abort()
     await client.lost
+
+
+async def test_diagnostics_of_a_sleeping_loop_wake_it_not(loop: Loop) -> None:
+    """They read counters, and need not wait for the turn's end."""
+
+    def look() -> set[int]:
+        seen = set()
+        for _ in range(10):
+            time.sleep(0.05)  # the loop sleeps by then
+            seen.add(goloop.diagnostics(loop)["loop"]["wakeups"])
+        return seen
+
+    assert len(await loop.run_in_executor(None, look)) == 1
