@@ -25,6 +25,7 @@ from tls_tools import client_context, server_context
 
 import goloop
 from goloop import _core
+from goloop._internal.buckets import BUCKETS, bucket_of
 from goloop._internal.loop import running
 from goloop._internal.observe import catalogue, metering
 from goloop._internal.observe.metering import Histogram, Metrics
@@ -576,10 +577,10 @@ async def test_an_entry_that_waits_behind_a_long_one_is_measured(loop: Any) -> N
 
 def recorded(values: list[int]) -> Histogram:
     """A histogram of nanoseconds, as C and Go count."""
-    buckets = [0] * catalogue.BUCKETS
+    counts = [0] * BUCKETS
     for value in values:
-        buckets[bisect.bisect_right(metering._BOUNDS, value)] += 1
-    raw = catalogue.HISTOGRAM.pack(len(values), sum(values), max(values, default=0), *buckets)
+        counts[bisect.bisect_right(metering._BOUNDS, value)] += 1
+    raw = catalogue.HISTOGRAM.pack(len(values), sum(values), max(values, default=0), *counts)
     return Histogram._from_raw(raw, 1e-9)
 
 
@@ -602,9 +603,9 @@ def test_percentiles_are_those_of_the_record() -> None:
 
 def test_a_bucket_has_what_lies_below_its_bound() -> None:
     for value in (*range(3000), 2**41, 2**42 - 1, 2**42, 2**63):
-        found = min(bisect.bisect_right(metering._BOUNDS, value), catalogue.BUCKETS - 1)
-        assert catalogue.bucket_of(value) == found
-    assert catalogue.bucket_of(-5) == 0
+        found = min(bisect.bisect_right(metering._BOUNDS, value), BUCKETS - 1)
+        assert bucket_of(value) == found
+    assert bucket_of(-5) == 0
 
 
 def test_an_empty_histogram() -> None:

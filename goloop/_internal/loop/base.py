@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from ... import _core
+from ..buckets import BUCKETS, bucket_of
 from .cpu_time import CpuTime
 
 TYPE_CHECKING = False
@@ -68,8 +69,6 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     def _note_lookup(self, ns: int) -> None:
         """A name was looked up, which took so long."""
-        from ..observe.catalogue import BUCKETS, bucket_of
-
         if self._dns_time is None:
             self._dns_time = array.array("Q", bytes(8 * (3 + BUCKETS)))
         noted = self._dns_time

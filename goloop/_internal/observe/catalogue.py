@@ -14,6 +14,8 @@ from __future__ import annotations
 import dataclasses
 import struct
 
+from ..buckets import BUCKETS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     Kind = Literal["counter", "state", "most", "histogram"]
 
 # As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
-BUCKETS = 320
 HISTOGRAM = struct.Struct(f"={3 + BUCKETS}Q")
 
 
@@ -252,14 +253,6 @@ FIGURES: tuple[Figure, ...] = (
         "Goroutines of Go's runtime",
     ),
 )  # fmt: skip
-
-
-def bucket_of(value: int) -> int:
-    """As abi.h says: eight buckets share each power of two."""
-    if value < 8:
-        return max(value, 0)
-    power = value.bit_length() - 1
-    return min((power - 2) << 3 | value >> (power - 3) & 7, BUCKETS - 1)
 
 
 BLOCKS = ("gl_metrics", "gl_counts")

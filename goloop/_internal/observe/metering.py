@@ -18,6 +18,7 @@ import operator
 import os
 import threading
 
+from ..buckets import BUCKETS
 from ..version import native
 
 if not native:
@@ -26,7 +27,7 @@ if not native:
 from ... import _core
 from ..loop.running import on_exception as on_exception
 from ..loop.running import retired
-from .catalogue import BUCKETS, FIGURES, HISTOGRAM, unpacked
+from .catalogue import FIGURES, HISTOGRAM, unpacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
