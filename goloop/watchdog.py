@@ -437,10 +437,10 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
 
 
 def _shares(loop: Any, seconds: float) -> tuple[tuple[float, Frame], ...]:
-    # On the loop's own thread: one that reports must import nothing.
-    from ._internal.observe import profiling
-
     try:
+        # On the loop's own thread: one that reports must import nothing.
+        from ._internal.observe import profiling
+
         return profiling.shares(profiling.snapshot(), loop._reactor, seconds)
     except Exception:  # the report matters more
         return ()

@@ -1002,3 +1002,21 @@ print("well")
     ) as process:
         out, err = process.communicate()
     assert out == "well\n", err
+
+
+def test_a_block_ends_where_nothing_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has given up its rights."""
+    import goloop._internal.observe as room
+
+    loop = goloop.new_event_loop()
+
+    monkeypatch.delattr(room, "profiling", raising=False)
+    monkeypatch.setitem(sys.modules, "goloop._internal.observe.profiling", None)
+    loop.set_watchdog(0.02)
+    seen: list[watchdog.Blocked] = []
+    unsubscribe = watchdog.subscribe(seen.append)
+    loop.call_soon(time.sleep, 0.1)
+    loop.run_until_complete(asyncio.sleep(0.05))
+    unsubscribe()
+    loop.close()
+    assert [each.shares for each in seen if each.ended] == [()]
