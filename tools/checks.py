@@ -184,6 +184,7 @@ NOT_SANITIZED = [
     "real_programs",  # others' programs, for minutes; what they call is tested elsewhere
     "tls/test_tls_stdlib.py",  # TLS without the extension's calls of OpenSSL
     "project/test_command_line.py",  # starts programs that end at once
+    "project/test_doctor.py",  # likewise, and one without memory for the sanitizer's own
     "project/test_docs.py",  # reads pages, and starts what they show
     "project/test_emulation.py",  # reads tools
     "project/test_leakcheck.py",  # freed memory stays in quarantine, which looks like a leak

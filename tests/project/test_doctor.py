@@ -76,6 +76,8 @@ def test_doctor_knows_the_variables_of_the_page() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     running = page.split("\n## Running\n")[1].split("\n## ")[0]
     assert sorted(set(re.findall(r"^\| `(GOLOOP_\w+)", running, re.M))) == sorted(doctor.VARIABLES)
+    others = set(re.findall(r"^\| `(GOLOOP_\w+)", page, re.M)) - set(doctor.VARIABLES)
+    assert [name for name in sorted(others) if not name.startswith(doctor._OTHER_VARIABLES)] == []
 
 
 def test_the_loops_of_a_program_are_told_with_their_reasons(tmp_path: Path) -> None:
