@@ -263,7 +263,7 @@ monitor_take(watched *w, int64_t now, int64_t since)
     s->serial = __atomic_load_n(sh->popped, __ATOMIC_RELAXED) +
                 __atomic_load_n(sh->handed, __ATOMIC_RELAXED);
     s->polled = __atomic_load_n(&sh->metrics.poll_time.sum, __ATOMIC_RELAXED);
-    s->cpu = clock_gettime(sh->clock, &cpu) < 0 ? 0 : (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
+    s->cpu = clock_gettime(__atomic_load_n(&sh->clock, __ATOMIC_RELAXED), &cpu) < 0 ? 0 : (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
     if (sh->watchdog->sample(sh, s))
         __atomic_store_n(&monitor_samples.written, monitor_samples.written + 1, __ATOMIC_RELEASE);
 }

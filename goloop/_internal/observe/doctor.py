@@ -53,7 +53,8 @@ VARIABLES = (
 # Those that its build and its tools read: no mistakes.
 _OTHER_VARIABLES = (
     "GOLOOP_BENCH", "GOLOOP_DEBUG", "GOLOOP_FUZZ", "GOLOOP_HOSTILE", "GOLOOP_PURE",
-    "GOLOOP_PYTHONS", "GOLOOP_SANITIZE", "GOLOOP_STORM", "GOLOOP_TARGET", "GOLOOP_TEST", "GOLOOP_WERROR",
+    "GOLOOP_PYTHONS", "GOLOOP_SANITIZE", "GOLOOP_STORM", "GOLOOP_TARGET", "GOLOOP_TEST",
+    "GOLOOP_WERROR",
 )  # fmt: skip
 
 # What chooses a loop, or is often asked about; shown where it is installed.

@@ -121,7 +121,8 @@ static int
 dispatch(gl_loop *loop)
 {
     while (loop->shared && loop->cmp_pos < loop->shared->cmp_len) {
-        gl_completion c = loop->shared->cmp[loop->cmp_pos++];
+        gl_completion c = loop->shared->cmp[loop->cmp_pos];
+        GL_WRITE(loop->cmp_pos, loop->cmp_pos + 1); /* the monitor reads it */
         if (dispatch_one(loop, &c) < 0)
             return -1;
     }
@@ -184,7 +185,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->dirty = 0;
     loop->ended -= loop->ended > 0;
     /* Both: if a thread forks before Go has begun, the child's dispatch_drop looks at them. */
-    loop->cmp_pos = loop->shared->cmp_len = 0;
+    GL_WRITE(loop->cmp_pos, loop->shared->cmp_len = 0);
     loop->polled_before = loop->shared->now;
     gl_hold(loop);
     if (timeout != 0)
@@ -246,7 +247,7 @@ iterate(gl_loop *loop)
     if (loop->cmp_pos >= loop->shared->cmp_len) {
         bool busy = loop->ready.count != 0 || GL_READ(loop->stopping);
         if (busy && !turn_due(loop))
-            loop->cmp_pos = loop->shared->cmp_len;
+            GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
         else if (turn(loop, busy ? 0 : -1) < 0)
             return -1;
     }

@@ -63,7 +63,8 @@ static int64_t
 cpu_ns(gl_shared *sh)
 {
     struct timespec t;
-    if (sh->clock == 0 || clock_gettime((clockid_t)sh->clock, &t) != 0)
+    clockid_t clock = GL_READ(sh->clock);
+    if (clock == 0 || clock_gettime(clock, &t) != 0)
         return -1;
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
@@ -188,7 +189,7 @@ gl_watchdog_runs(gl_loop *loop)
     (void)pthread_getcpuclockid(pthread_self(), &clock);
 #endif
     sh->native_thread = (uint32_t)ts->native_thread_id;
-    sh->clock = (int32_t)clock;
+    GL_WRITE(sh->clock, clock);
     GL_WRITE(sh->thread, ts);
 }
 

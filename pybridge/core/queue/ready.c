@@ -101,7 +101,8 @@ gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 GL_PRIVATE_INLINE gl_entry
 gl_ready_pop(gl_ready *q)
 {
-    gl_entry entry = q->slot[q->head++ & (q->capacity - 1)];
+    gl_entry entry = q->slot[q->head & (q->capacity - 1)];
+    GL_WRITE(q->head, q->head + 1); /* the monitor reads it */
     q->count--;
     return entry;
 }

@@ -6,8 +6,7 @@
  * processors agree first.  abi.h draws both sides.
  *
  * A turn holds the lock too, without the GIL.  A call of another thread, which asyncio forbids,
- * then waits here until Go has returned: all that C writes for Go to read, and each call of Go's
- * but the turn, comes after gl_hold or gl_enter.
+ * then waits here: all that C writes for Go, and each other call of Go's, follows gl_hold or gl_enter.
  */
 #include "state/state.h"
 

@@ -104,8 +104,6 @@ static const gl_params pipe_write_params =
 static int
 write_pipe_take(gl_stream *s, PyObject *data)
 {
-    if (gl_transport_check_usable(&s->base) < 0)
-        return -1;
     gl_piece c;
     if (piece_from_object(data, &c) < 0) {
         /* A view in pieces: asyncio learns of it when it sends it. */
