@@ -60,8 +60,14 @@ def test_io_uring_is_told_from_its_absence(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
-    program = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-    program += "import sys\nfrom goloop._internal.observe import doctor\nsys.exit(doctor.main([]))"
+    program = """
+import resource, sys
+from goloop._internal.observe import doctor
+with open("/proc/self/statm") as file:
+    room = int(file.read().split()[0]) * resource.getpagesize() + (1 << 29)
+resource.setrlimit(resource.RLIMIT_AS, (room, room))
+sys.exit(doctor.main([]))
+"""
     done = ended.python("-c", program, limit=60)
     assert done.returncode == 1
     assert "no loop can be made or run: ImportError: The Go library can't be" in done.stdout
