@@ -8,56 +8,46 @@ at any moment.  What was told is never more than what is told later.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-
-# Re-entrant, for a signal handler may ask.  What is done under it waits for nothing.
-_busy = threading.RLock()
-
-
-def _in_child() -> None:
-    # Another thread may have asked at the moment of the fork.
-    global _busy
-    _busy = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_in_child)
 
 # Not everywhere (macOS): there a run counts when it has ended.
 _clock_of = getattr(time, "pthread_getcpuclockid", None)
 
 
 class CpuTime:
-    """Of one loop, in nanoseconds."""
+    """Of one loop, in nanoseconds.
 
-    __slots__ = ("_began", "_clock", "_ended", "_told")
+    There is no lock: a KeyboardInterrupt may come between a lock and its release.  What belongs
+    together is one tuple, which one thread replaces and all read.
+    """
+
+    __slots__ = ("_state", "_told")
 
     def __init__(self) -> None:
-        self._clock: int | None = None
-        # Of the thread's clock, when the run began; and what the runs before have taken.
-        self._began = self._ended = self._told = 0
+        # What the runs before have taken; and of a run, what its thread's clock said first, and
+        # that clock.
+        self._state: tuple[int, int, int | None] = (0, 0, None)
+        self._told = 0
 
     def begin(self) -> None:
         """This thread begins to run the loop."""
-        with _busy:
-            self._began = time.thread_time_ns()
-            if _clock_of is not None:
-                self._clock = _clock_of(threading.get_ident())
+        clock = _clock_of(threading.get_ident()) if _clock_of is not None else None
+        self._state = (self._state[0], time.thread_time_ns(), clock)
 
     def end(self) -> None:
         """It has ended; its last moments are not lost."""
-        with _busy:
-            now = time.thread_time_ns()
-            self._ended += now - self._began
-            self._began, self._clock = now, None
+        ended, began, _ = self._state
+        self._state = (ended + time.thread_time_ns() - began, 0, None)
 
     def so_far(self) -> int:
         """What all runs have taken."""
-        with _busy:
-            taken = self._ended
-            if self._clock is not None:
+        state = None
+        while state is not self._state:  # else a run has begun or ended meanwhile
+            state = self._state
+            taken, began, clock = state
+            if clock is not None:
                 with contextlib.suppress(OSError):  # no such thread any more
-                    taken += time.clock_gettime_ns(self._clock) - self._began
-            self._told = max(self._told, taken)
-            return self._told
+                    taken += time.clock_gettime_ns(clock) - began
+        self._told = max(self._told, taken)
+        return self._told
