@@ -13,29 +13,21 @@ import sys
 import time
 
 from ..observe import profiling, slow
-from .inspecting import GIL_HELD, NoAnswer, ask, process_id
+from . import options
+from .inspecting import GIL_HELD, NoAnswer, ask
 from .terminal import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
     from ..observe.described import Row
     from ..observe.profiling import Profile
 
+    _Read = TypeVar("_Read")
+
 _ENDINGS = (".pb.gz", ".svg", ".folded")
-
-
-def _pid(text: str) -> int:
-    try:
-        return process_id(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0 <= (value := float(text)) <= 86400:
-            return value
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
 
 
 def _file(text: str) -> str:
@@ -51,9 +43,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="An interrupt ends the time early.",
     )
     add = parser.add_argument
-    add("pid", type=_pid, metavar="PID", help="a process that answers")
+    add("pid", type=options.pid, metavar="PID", help="a process that answers")
     help_text = "how long to look (default: 30); 0: all since the program's first sample"
-    add("--seconds", type=_seconds, default=30.0, metavar="S", help=help_text)
+    add("--seconds", type=options.seconds(0), default=30.0, metavar="S", help=help_text)
     help_text = "write a file, of the kind that its ending tells: .pb.gz for pprof, .svg for a "
     help_text += "flame graph, .folded for folded stacks; may be repeated"
     add("-o", "--output", type=_file, action="append", default=[], metavar="FILE", help=help_text)
@@ -72,10 +64,10 @@ def _raw(pid: int) -> Row:
     return raw
 
 
-def _snapshot(pid: int) -> Profile:
+def _asked(pid: int, read: Callable[[Row], _Read]) -> _Read:
     raw = _raw(pid)
     try:
-        return profiling.from_raw(raw)
+        return read(raw)
     except (LookupError, TypeError, ValueError) as error:
         raise NoAnswer(f"process {pid} answers what is not understood here ({error!r})") from None
 
@@ -94,21 +86,21 @@ def write(profile: Profile, path: str, title: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """`profile PID`; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    given = _parser().parse_args(arguments)
     try:
-        profile = _snapshot(options.pid)
-        if options.seconds:
+        profile = _asked(given.pid, profiling.from_raw)
+        if given.seconds:
             with contextlib.suppress(KeyboardInterrupt):
-                time.sleep(options.seconds)
-            profile = _snapshot(options.pid) - profile
+                time.sleep(given.seconds)
+            profile = _asked(given.pid, profiling.from_raw) - profile
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     try:
-        for path in options.output:
-            write(profile, path, f"process {options.pid}")
+        for path in given.output:
+            write(profile, path, f"process {given.pid}")
     except OSError as error:
         print(f"{error.filename}: {os.strerror(error.errno or 0)}", file=sys.stderr)
         return 1
@@ -128,15 +120,12 @@ def slow_main(arguments: list[str]) -> int:
         prog="python -m goloop slow",
         description="Tell the last iterations of a running program's loops that took long.",
     )
-    parser.add_argument("pid", type=_pid, metavar="PID", help="a process that answers")
-    options = parser.parse_args(arguments)
+    parser.add_argument("pid", type=options.pid, metavar="PID", help="a process that answers")
+    given = parser.parse_args(arguments)
     try:
-        found = slow.from_raw(_raw(options.pid))
+        found = _asked(given.pid, slow.from_raw)
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
-        return 1
-    except (LookupError, TypeError, ValueError) as error:
-        print(f"process {options.pid} answers what is not understood here ({error!r})")
         return 1
     _show(slow.table(found))
     return 0

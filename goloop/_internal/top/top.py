@@ -16,7 +16,8 @@ import sys
 import time
 
 from ..observe.introspection import is_alive
-from .inspecting import HINT, Question, answering, process_id
+from . import options
+from .inspecting import HINT, Question, answering
 from .terminal import Screen, Terminal
 from .top_view import ORDERS, View
 from .watched import Watched, for_scripts
@@ -219,20 +220,6 @@ class _Signals:
 # ---- the command -------------------------------------------------------------------------
 
 
-def _pid(text: str) -> int:
-    try:
-        return process_id(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0.1 <= (value := float(text)) <= 86400:
-            return value
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400")
-
-
 def _refreshes(text: str) -> int:
     with contextlib.suppress(ValueError):
         if (value := int(text)) > 0:
@@ -248,9 +235,15 @@ def _parser() -> argparse.ArgumentParser:
         "Down, Home and End scroll, as do k, j, b, the space bar, g and G.",
     )
     add = parser.add_argument
-    add("pid", nargs="*", type=_pid, metavar="PID", help="a process that answers")
+    add("pid", nargs="*", type=options.pid, metavar="PID", help="a process that answers")
     add("--all", action="store_true", help="every process of this user that answers")
-    add("--interval", type=_seconds, default=1.0, metavar="S", help="seconds (default: 1)")
+    add(
+        "--interval",
+        type=options.seconds(0.1),
+        default=1.0,
+        metavar="S",
+        help="seconds (default: 1)",
+    )
     add("-n", type=_refreshes, metavar="N", dest="refreshes", help="end after N refreshes")
     add("--once", action="store_true", help="one refresh; its figures are those since the start")
     add("--json", action="store_true", help="print a JSON object for each refresh")

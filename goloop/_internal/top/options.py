@@ -1,0 +1,34 @@
+"""What the commands' options are made from; each error is a sentence for argparse."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+
+from .inspecting import process_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def pid(text: str) -> int:
+    """A process's id."""
+    try:
+        return process_id(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def seconds(least: float) -> Callable[[str], float]:
+    """A number of seconds, from so many to a day."""
+
+    def converted(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if least <= (value := float(text)) <= 86400:
+                return value
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of seconds from {least:g} to 86400"
+        )
+
+    return converted
