@@ -29,15 +29,23 @@ func (e *eventFD) poll() uint32 {
 }
 
 func (e *eventFD) read(b []byte) (int, syscall.Errno) {
+	n, errno := takeCount(b, &e.count)
+	if errno == 0 {
+		e.wake(outEvents)
+	}
+	return n, errno
+}
+
+// takeCount reads the count of an eventfd or a timerfd, which is nothing then.
+func takeCount(b []byte, count *uint64) (int, syscall.Errno) {
 	switch {
 	case len(b) < 8:
 		return -1, syscall.EINVAL
-	case e.count == 0:
+	case *count == 0:
 		return -1, syscall.EAGAIN
 	}
-	binary.NativeEndian.PutUint64(b, e.count)
-	e.count = 0
-	e.wake(outEvents)
+	binary.NativeEndian.PutUint64(b, *count)
+	*count = 0
 	return 8, 0
 }
 

@@ -183,3 +183,22 @@ func truth(b bool) int {
 	}
 	return 0
 }
+
+// datagramEvents are the events of a datagram socket where so many datagrams wait, but for room to
+// send.
+func (s *socket) datagramEvents(waiting int) uint32 {
+	var events uint32
+	if s.err != 0 {
+		events |= unix.EPOLLERR
+	}
+	if s.shut&shutRead != 0 {
+		events |= inEvents | unix.EPOLLRDHUP
+	}
+	if s.shut == shutBoth {
+		events |= unix.EPOLLHUP
+	}
+	if waiting > 0 {
+		events |= inEvents
+	}
+	return events
+}

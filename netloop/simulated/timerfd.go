@@ -2,10 +2,7 @@
 
 package simulated
 
-import (
-	"encoding/binary"
-	"syscall"
-)
+import "syscall"
 
 // timerFD is a timerfd(2) that ends once.
 type timerFD struct {
@@ -24,15 +21,7 @@ func (t *timerFD) poll() uint32 {
 }
 
 func (t *timerFD) read(b []byte) (int, syscall.Errno) {
-	switch {
-	case len(b) < 8:
-		return -1, syscall.EINVAL
-	case t.count == 0:
-		return -1, syscall.EAGAIN
-	}
-	binary.NativeEndian.PutUint64(b, t.count)
-	t.count = 0
-	return 8, 0
+	return takeCount(b, &t.count)
 }
 
 // TimerfdCreate is timerfd_create(2).

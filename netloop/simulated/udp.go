@@ -30,20 +30,7 @@ func newUDP(k *Kernel, family int) *udp {
 }
 
 func (u *udp) poll() uint32 {
-	events := uint32(outEvents)
-	if u.err != 0 {
-		events |= unix.EPOLLERR
-	}
-	if u.shut&shutRead != 0 {
-		events |= inEvents | unix.EPOLLRDHUP
-	}
-	if u.shut == shutBoth {
-		events |= unix.EPOLLHUP
-	}
-	if len(u.inbox) > 0 {
-		events |= inEvents
-	}
-	return events
+	return outEvents | u.datagramEvents(len(u.inbox))
 }
 
 func (u *udp) bind(a address) syscall.Errno {

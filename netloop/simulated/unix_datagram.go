@@ -30,19 +30,7 @@ func newUnixDatagram(k *Kernel) *unixDatagram {
 }
 
 func (u *unixDatagram) poll() uint32 {
-	var events uint32
-	if u.err != 0 {
-		events |= unix.EPOLLERR
-	}
-	if u.shut&shutRead != 0 {
-		events |= inEvents | unix.EPOLLRDHUP
-	}
-	if u.shut == shutBoth {
-		events |= unix.EPOLLHUP
-	}
-	if len(u.inbox) > 0 {
-		events |= inEvents
-	}
+	events := u.datagramEvents(len(u.inbox))
 	if u.roomy() && (u.peer == nil || u.peer.peer == u || len(u.peer.inbox) <= waitMost) {
 		events |= outEvents
 	}
