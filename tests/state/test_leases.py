@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from conftest import Errors, LoopFactory, tcp_pair
 from protocols import Recorder, close_all, turns, until
+from receiving import on_both_loops
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -76,7 +77,9 @@ def close_between(loop: Loop, sock: socket.socket, strangers: list[Pair]) -> soc
     return writer
 
 
-@pytest.mark.parametrize("name", ["sock_recv", "sock_recv_into", "sock_recvfrom"])
+@pytest.mark.parametrize(
+    "name", on_both_loops(["sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvmsg"])
+)
 async def test_a_socket_closed_before_its_bytes_are_taken_gets_its_own(
     loop: Loop, name: str, strangers: list[Pair]
 ) -> None:

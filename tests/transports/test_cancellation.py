@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import tcp_pair
 from protocols import Made, Recorder, close_all, turns, until
+from receiving import on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
 
@@ -170,19 +171,8 @@ async def test_a_cancelled_create_server_leaves_nothing(loop: Loop) -> None:
         await turns(3)
 
 
-RECEIVERS: dict[str, Callable[[Any, socket.socket], Any]] = {
-    "sock_recv": lambda loop, sock: loop.sock_recv(sock, 100),
-    "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(100)),
-    "sock_recvfrom": lambda loop, sock: loop.sock_recvfrom(sock, 100),
-    "sock_recvfrom_into": lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(100)),
-    "sock_recvmsg": lambda loop, sock: loop.sock_recvmsg(sock, 100),
-}
-NAMES = [
-    pytest.param(name, marks=pytest.mark.goloop_only("asyncio has no such method"))
-    if name == "sock_recvmsg"
-    else name
-    for name in RECEIVERS
-]
+RECEIVERS = receivers(100)
+NAMES = on_both_loops(RECEIVERS)
 
 
 @pytest.mark.parametrize("name", NAMES)

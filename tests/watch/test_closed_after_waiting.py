@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from conftest import tcp_pair
 from protocols import turns
+from receiving import on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
 
@@ -28,20 +28,8 @@ def bound() -> tuple[socket.socket, Any]:
     return sock, sock.getsockname()
 
 
-Receive = Callable[[Any, socket.socket], Coroutine[Any, Any, Any]]
-RECEIVERS: dict[str, Receive] = {
-    "sock_recv": lambda loop, sock: loop.sock_recv(sock, 10),
-    "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(10)),
-    "sock_recvfrom": lambda loop, sock: loop.sock_recvfrom(sock, 10),
-    "sock_recvfrom_into": lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(10)),
-    "sock_recvmsg": lambda loop, sock: loop.sock_recvmsg(sock, 10),
-}
-NAMES = [
-    pytest.param(name, marks=pytest.mark.goloop_only("asyncio has no such method"))
-    if name == "sock_recvmsg"
-    else name
-    for name in RECEIVERS
-]
+RECEIVERS = receivers(10)
+NAMES = on_both_loops(RECEIVERS)
 
 
 @pytest.mark.parametrize("debug", [False, True])

@@ -13,11 +13,11 @@ import socket
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from protocols import Recorder, turns, until
+from receiving import Call, on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
 
@@ -43,21 +43,11 @@ def full_listener() -> tuple[socket.socket, list[socket.socket]]:
     return listening, clients
 
 
-Call = Callable[[Any, socket.socket], Coroutine[Any, Any, Any]]
 CALLS: dict[str, Call] = {
-    "sock_recv": lambda loop, sock: loop.sock_recv(sock, 10),
-    "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(10)),
+    **receivers(10),
     "sock_sendall": lambda loop, sock: loop.sock_sendall(sock, bytes(10_000_000)),
-    "sock_recvfrom": lambda loop, sock: loop.sock_recvfrom(sock, 10),
-    "sock_recvfrom_into": lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(10)),
-    "sock_recvmsg": lambda loop, sock: loop.sock_recvmsg(sock, 10),
 }
-NAMES = [
-    pytest.param(name, marks=pytest.mark.goloop_only("asyncio has no such method"))
-    if name == "sock_recvmsg"
-    else name
-    for name in CALLS
-]
+NAMES = on_both_loops(CALLS)
 
 
 async def closed(waiting: asyncio.Task[Any]) -> None:
