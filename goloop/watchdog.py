@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 
-from ._internal.observe.frames import Frame
+from ._internal.frames import Frame
 from ._internal.tasks import looking
 
 # Each program on goloop imports this module, so nothing here makes its classes by exec(), as

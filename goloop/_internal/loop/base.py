@@ -12,7 +12,6 @@ checker only, because they are not part of asyncio's published types.
 
 from __future__ import annotations
 
-import array
 import asyncio.base_events
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -41,7 +40,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     # The figures of catalogue.py that are counted in Python.
     _tally: dict[str, int]
     _cpu_time: CpuTime
-    _dns_time: array.array[int] | None = None
+    _dns_time: memoryview[int] | None = None
 
     slow_callback_duration: float
     _default_executor: Executor | None
@@ -70,7 +69,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     def _note_lookup(self, ns: int) -> None:
         """A name was looked up, which took so long."""
         if self._dns_time is None:
-            self._dns_time = array.array("Q", bytes(8 * (3 + BUCKETS)))
+            self._dns_time = memoryview(bytearray(8 * (3 + BUCKETS))).cast("Q")
         noted = self._dns_time
         noted[0] += 1
         noted[1] += ns

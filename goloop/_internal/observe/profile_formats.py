@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .frames import Frame
+    from ..frames import Frame
     from .profiling import Profile, ProfileStack
 
 # ---- text ------------------------------------------------------------------------------------

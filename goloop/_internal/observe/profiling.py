@@ -14,8 +14,8 @@ import re
 import sysconfig
 import time
 
+from ..frames import Frame
 from ..version import native
-from .frames import Frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import os
 import sys
 import time
 
+from ..frames import Frame
 from . import profiling
-from .frames import Frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
