@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import compare, native, report, results, runner
+from benchmarks import compare, native, report, results, runner, servers
 from benchmarks.allocator import LAYOUTS
 from benchmarks.cases import CASES, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.do(options)
-    except (native.BuildError, runner.Failure, ValueError) as error:
+    except (native.BuildError, servers.Failure, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     return status

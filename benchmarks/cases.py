@@ -93,6 +93,14 @@ class Case:
         return self.name in ALLOCATES
 
     @property
+    def stays(self) -> bool:
+        """Whether the same server can serve one window after the other.
+
+        A pipe ends with its client; what connections cost in memory, a former window changes.
+        """
+        return self.kind in ("net", "latency") and not self.server.startswith("pipe-")
+
+    @property
     def needs_tls(self) -> bool:
         """Whether the load generator has to speak TLS."""
         return self.mode.startswith("tls")

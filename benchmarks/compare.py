@@ -1,20 +1,22 @@
 """Two builds of goloop, before and after a change, interleaved.
 
 Each build is an interpreter that has goloop: a virtual environment of this tree and one
-of another checkout.  The rounds of the two alternate, the first of each pair in turn, and
-ratios are taken inside a round (stats.py), so that a machine which speeds up or slows
-down meanwhile does both alike.
+of another checkout.  Both servers are alive at once, each round has a short window of each in
+an order drawn by lot, and ratios are taken inside a round (stats.py), so that a machine which
+speeds up or slows down meanwhile does both alike.  Where there were six rounds or more, the 95 %
+confidence interval of the median follows a ratio.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.cases import Case
 from benchmarks.loops import BY_NAME
 from benchmarks.results import Run
-from benchmarks.runner import Failure, Runner, Settings
-from benchmarks.stats import paired_ratio, short, summarize, table
+from benchmarks.runner import Runner, Settings, order
+from benchmarks.servers import Failure
+from benchmarks.stats import paired_ratio, ratio_of, short, summarize, table
 
 NAMES = ("before", "after")
 
@@ -34,16 +36,21 @@ def compare(
     runners["before"].peaks = runners["after"].peaks
     loop = BY_NAME["goloop"]
     run = runners["after"].new_run([loop], "", (), cases)
-    for number, case in enumerate(cases, 1):
+    for place, case in enumerate(cases, 1):
         if case.name in run.missing or not loop.takes_part(case):
             continue
-        for turn in range(settings.rounds):
-            for name in NAMES[:: 1 if turn % 2 == 0 else -1]:
-                try:
-                    run.add(case.name, name, turn, runners[name]._sample(case, "goloop", turn))
-                except Failure as error:
-                    say(f"  {case.name}: {name} failed in round {turn}: {error}")
-        say(f"[{number}/{len(cases)}] {' | '.join(_row(run, case))}")
+        try:
+            for number in range(settings.rounds):
+                for name in order(NAMES, number):
+                    try:
+                        found = runners[name]._sample(case, "goloop", number)
+                        run.add(case.name, name, number, found)
+                    except Failure as error:
+                        say(f"  {case.name}: {name} failed in round {number}: {error}")
+        finally:
+            for each in runners.values():
+                each.end_servers()
+        say(f"[{place}/{len(cases)}] {' | '.join(_row(run, case))}")
     return table(
         ["case", "before", "after", "after ÷ before", "server CPU, after ÷ before"],
         [_row(run, case) for case in cases if case.name in run.samples],
@@ -53,9 +60,15 @@ def compare(
 def _row(run: Run, case: Case) -> list[str]:
     figures = [run.figures(case.name, name, case.key) for name in NAMES]
     cells = [short(summarize(list(each.values())).median) if each else "–" for each in figures]
-    cpu = None
+    ratios = [_ratio(*figures)]
     if case.key == "rate":
-        costs = [run.figures(case.name, name, "server_us") for name in NAMES]
-        cpu = paired_ratio(costs[1], costs[0])
-    ratio = paired_ratio(figures[1], figures[0])
-    return [case.name, *cells, *("–" if each is None else f"{each:.3f}×" for each in (ratio, cpu))]
+        ratios.append(_ratio(*(run.figures(case.name, name, "server_us") for name in NAMES)))
+    return [case.name, *cells, *ratios, *["–"] * (2 - len(ratios))]
+
+
+def _ratio(before: Mapping[int, float], after: Mapping[int, float]) -> str:
+    """Write after ÷ before with a digit more than the tables have, and its interval."""
+    median, found = paired_ratio(after, before), ratio_of(after, before)
+    if median is None:
+        return "–"
+    return f"{median:.3f}×" + (f" ({found.low:.3f}–{found.high:.3f})" if found else "")

@@ -236,10 +236,13 @@ all losses. To take the figures anew: `make bench`.
   (C, one thread, one message under way on each connection) is pinned to another. Both
   ends share the machine's kernel, so the *ratios* carry over to other machines, the
   absolute figures do not.
-- The loops take turns in every round of one run, in a fresh process each time. A
-  figure is the median over the rounds; a ratio is taken inside each round, and its
-  median is shown. The range behind a ratio of goloop's is the 95 % confidence interval of
-  that median (order statistics of the rounds; it takes six). Rounds go on until that of
+- The servers of a row are all alive at once, and in every round of a run each has a short
+  window, in an order drawn by lot; after eight windows a new process takes a server's place.
+  What is no server (operations, start-up, memory) has a fresh process each time. (In runs of
+  before 2026-11-25 servers had one, too.) A figure is the median over the rounds; a ratio is
+  taken inside each round, and its median is shown. The range behind a ratio of goloop's is
+  the 95 % confidence interval of that median (order statistics of the rounds; it takes
+  six). Rounds go on until that of
   goloop ÷ uvloop is within ± 5 %, or there have been enough of them: what remains wide is
   shown so.
 - **The allocator.** glibc gives memory at the top of the heap back to the kernel once

@@ -1,9 +1,11 @@
 """Runs cases: starts the processes, pins them, interleaves the loops.
 
-For each case, for each round, for each loop: start a fresh process, measure,
-end it.  The order of the loops turns by one each round, so that no loop always
-follows the same neighbour.  A loop that fails is recorded with its last words
-and tried again in the next round; after two failures in a row it is left out of
+The servers of a case are all alive at once, and each round has a short window of each, in
+an order drawn by lot: windows of loops that are compared lie within seconds, and no loop always
+follows the same neighbour.  After WINDOWS windows a server is replaced by a new process.  What is
+no server (operations, start-up, memory) is measured in a fresh process each time.  A loop
+that fails is recorded with its last words and tried again in the next round; after two
+failures in a row it is left out of
 the rest of the case.  Cases of one group with several loops take part in the same rounds.
 """
 
@@ -11,11 +13,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import resource
-import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,33 +26,30 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import TypeVar
 
 from benchmarks import allocator, machine, native
 from benchmarks.cases import CASES, PYTHON, Case
 from benchmarks.child import ABSENT, LAUNCH
 from benchmarks.loops import BY_NAME, CEILINGS, Loop
 from benchmarks.results import Run, Sample
+from benchmarks.servers import Failure, Server, ending, text_last_line, told
 from benchmarks.stats import ratio_of
 
-START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
 GRACE_SECONDS = 30.0  # beyond the measured time, before a child is given up
-END_SECONDS = 1.0  # from a crash to the end of the process
 FAILURES = 2
-CRASHED = ("fatal error: ", "panic: ", "Fatal Python error: ")
+# A server is measured so many times; then a new process takes its place, with another heap.
+WINDOWS = 8
 # The one setting of Python's own that measured processes are given.
 GIL = "PYTHON_GIL"
 # What a process with many connections has open besides, the batch that is not counted included.
 SPARE_FILES = 1000
 NOTHING: Mapping[str, str] = MappingProxyType({})
+T = TypeVar("T")
 
 
 # The ratio whose interval decides how many rounds there are.
 OURS, BASE = "goloop", "uvloop"
-
-
-class Failure(Exception):
-    """A round did not finish; the text is one line for the report."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +94,8 @@ class Runner:
         # (case, round) -> what BASE reached at its peak, of cases at a constant rate
         self.peaks: dict[tuple[str, int], float] = {}
         self.generator = native.c_program("epoll_load")
+        # (case, loop, layout) -> a server that waits for its next window
+        self.alive: dict[tuple[str, str, int], Server] = {}
 
     # ---- one run -------------------------------------------------------------
 
@@ -190,7 +190,10 @@ class Runner:
         for together in _together(cases):
             measurable = [case for case in together if case.name not in run.missing]
             if measurable:
-                self.measure_cases(run, measurable, loops)
+                try:
+                    self.measure_cases(run, measurable, loops)
+                finally:
+                    self.end_servers()
             for case in together:
                 done += 1
                 text = _progress(run, case)
@@ -221,8 +224,7 @@ class Runner:
         number = -1
         while any(self._go_on(run, case, number + 1) for case in cases):
             number += 1
-            turn = number % max(len(competitors), 1)
-            for case, name in competitors[turn:] + competitors[:turn]:
+            for case, name in order(competitors, number):
                 if failures[case, name] >= FAILURES:
                     continue
                 try:
@@ -254,8 +256,7 @@ class Runner:
             asked = None
             if case.kind == "latency":
                 asked = max(round(self._peak(case, number) * case.share), 1)
-            with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
-                sample = self._network_sample(case, name, Path(directory), layout, asked)
+            sample = self._network_sample(case, name, layout, asked)
             return sample if asked is None else {**sample, "asked": asked}
         if name == PYTHON:
             return self._own_sample(["limit", case.name])
@@ -293,11 +294,10 @@ class Runner:
         """Return the rate that BASE reaches in a round with nothing to hold it back."""
         if (case.name, number) not in self.peaks:
             unpaced = replace(case, mode="http", size=1)
-            with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
-                try:
-                    found = self._network_sample(unpaced, BASE, Path(directory))
-                except Failure as error:
-                    raise Failure(f"the peak rate of {BASE} is not known: {error}") from error
+            try:
+                found = self._network_sample(unpaced, BASE)
+            except Failure as error:
+                raise Failure(f"the peak rate of {BASE} is not known: {error}") from error
             self.peaks[case.name, number] = found["messages"] / found["seconds"]
         return self.peaks[case.name, number]
 
@@ -312,58 +312,58 @@ class Runner:
         return self.generator
 
     def _network_sample(
-        self,
-        case: Case,
-        name: str,
-        directory: Path,
-        layout: int = 0,
-        rate: int | None = None,
+        self, case: Case, name: str, layout: int = 0, rate: int | None = None
     ) -> Sample:
-        """Measure one server; the directory is for its files, and goes with it.
+        """Measure one server; the client keeps to a rate where one is given.
 
-        The client keeps to a rate where one is given.
+        The server of most cases stays for the next rounds.
         """
-        variables = environment(self.settings.allocator)
-        if name in CEILINGS:
-            command = self._ceiling_command(name, case, directory)
+        key = (case.name, name, layout)
+        alive = self.alive.pop(key, None) or self._start(case, name, layout)
+        try:
+            size = case.size if rate is None else rate
+            sample = self._load(case, [alive.address, str(case.connections), str(size)], alive)
+        except BaseException:
+            alive.end()
+            raise
+        alive.windows += 1
+        if case.stays and alive.windows < WINDOWS:
+            self.alive[key] = alive
         else:
-            loop = BY_NAME[name]
-            variables |= loop.environment
-            arguments = ["serve", loop.factory, case.server, str(directory), str(layout)]
-            command = self._python_command([*arguments, str(case.loops)])
-        if case.needs_tls:
-            shutil.copy(native.identity(), directory)
-        with tempfile.TemporaryFile() as complaints:
-            server = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=complaints,
-                env=variables,
-                preexec_fn=_pin(machine.usable()[: case.cores], many_files=case.kind == "memory"),
-            )
-            try:
-                address = _address(server, complaints, case.loops)
-                size = case.size if rate is None else rate
-                arguments = [address, str(case.connections), str(size)]
-                return self._load(case, arguments, server, complaints)
-            finally:
-                server.kill()
-                server.wait()
-                if server.stdout is not None:
-                    server.stdout.close()
+            alive.end()
+        return sample
 
-    def _load(
-        self,
-        case: Case,
-        arguments: list[str],
-        server: subprocess.Popen[bytes],
-        complaints: IO[bytes],
-    ) -> Sample:
+    def _start(self, case: Case, name: str, layout: int) -> Server:
+        """Start a server of a case, and wait until it listens."""
+        directory = tempfile.TemporaryDirectory(prefix="goloop-bench-")
+        try:
+            variables = environment(self.settings.allocator)
+            if name in CEILINGS:
+                command = self._ceiling_command(name, case, Path(directory.name))
+            else:
+                loop = BY_NAME[name]
+                variables |= loop.environment
+                words = ["serve", loop.factory, case.server, directory.name, str(layout)]
+                command = self._python_command([*words, str(case.loops)])
+            if case.needs_tls:
+                shutil.copy(native.identity(), directory.name)
+            many_files = case.kind == "memory"
+            pin = _pin(machine.usable()[: case.cores], many_files=many_files)
+            return Server(directory, command, variables, pin, case.loops)
+        except BaseException:
+            directory.cleanup()
+            raise
+
+    def end_servers(self) -> None:
+        """End the servers that stayed."""
+        while self.alive:
+            self.alive.popitem()[1].end()
+
+    def _load(self, case: Case, arguments: list[str], server: Server) -> Sample:
         settings = self.settings
         command = [
             str(self._client(case)), case.mode, *arguments,
-            str(settings.warmup), str(settings.seconds), str(server.pid),
+            str(settings.warmup), str(settings.seconds), str(server.process.pid),
         ]  # fmt: skip
         try:
             done = subprocess.run(
@@ -378,11 +378,11 @@ class Runner:
             )
         except subprocess.TimeoutExpired as error:
             raise Failure("the load generator did not end") from error
-        ended = _ended(server, wait=done.returncode != 0)
+        ended = server.ended(wait=done.returncode != 0)
         if ended is not None:
-            raise Failure(f"the server {_told(ended, _last_line(complaints))}")
+            raise Failure(f"the server {told(ended, server.last_line())}")
         if done.returncode != 0:
-            raise Failure(_text_last_line(done.stderr) or _ending(done.returncode))
+            raise Failure(text_last_line(done.stderr) or ending(done.returncode))
         sample: Sample = json.loads(done.stdout)
         if sample["messages"] == 0:
             raise Failure("no message came back in the measured window")
@@ -434,10 +434,15 @@ class Runner:
         except subprocess.TimeoutExpired as error:
             raise Failure(f"did not end within {limit:.0f} s") from error
         if done.returncode < 0:
-            raise Failure(_told(done.returncode, _text_last_line(done.stderr)))
+            raise Failure(told(done.returncode, text_last_line(done.stderr)))
         if done.returncode != 0:
-            raise Failure(_text_last_line(done.stderr) or _ending(done.returncode))
-        return _text_last_line(done.stdout)
+            raise Failure(text_last_line(done.stderr) or ending(done.returncode))
+        return text_last_line(done.stdout)
+
+
+def order(competitors: Sequence[T], number: int) -> list[T]:
+    """Return the order of a round, drawn by lot: the same for the same round."""
+    return random.Random(number).sample(competitors, len(competitors))
 
 
 def environment(variables: Mapping[str, str] = NOTHING) -> dict[str, str]:
@@ -479,70 +484,6 @@ def _pin(cores: Sequence[int], *, many_files: bool = False) -> Callable[[], None
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     return pin
-
-
-def _address(server: subprocess.Popen[bytes], complaints: IO[bytes], loops: int = 1) -> str:
-    """Wait for the server's line "port N" or "path P", and return what follows.
-
-    Each of several loops prints one, and they are joined by commas.  Other lines, say of a
-    logger, are let pass.
-    """
-    if server.stdout is None:
-        raise ValueError("the server's standard output is not a pipe")
-    deadline = time.monotonic() + START_SECONDS
-    output = b""
-    found: list[str] = []
-    while True:
-        whole, newline, output = output.partition(b"\n")
-        if newline:
-            if whole.startswith((b"port ", b"path ")):
-                found.append(os.fsdecode(whole[5:].strip()))
-            if len(found) == loops:
-                return ",".join(found)
-            continue
-        output = whole
-        remaining = max(deadline - time.monotonic(), 0)
-        ready, _, _ = select.select([server.stdout], [], [], remaining)
-        if not ready:
-            raise Failure(f"the server did not listen within {START_SECONDS:.0f} s")
-        piece = os.read(server.stdout.fileno(), 4096)
-        if not piece:
-            raise Failure(f"the server {_told(server.wait(), _last_line(complaints))}")
-        output += piece
-
-
-def _ended(server: subprocess.Popen[bytes], *, wait: bool) -> int | None:
-    """Return a server's status if it has ended.
-
-    One that is about to, because it crashed under its client, may take a moment for that.
-    """
-    try:
-        return server.wait(END_SECONDS if wait else 0)
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _ending(status: int) -> str:
-    if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
-    return f"exited with status {status}"
-
-
-def _told(status: int, words: str) -> str:
-    """Write how a process ended, and its last words where it had any."""
-    return f"{_ending(status)}: {words}" if words else _ending(status)
-
-
-def _last_line(stream: IO[bytes]) -> str:
-    stream.seek(0)
-    return _text_last_line(stream.read().decode(errors="replace"))
-
-
-def _text_last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    # What Go or Python print of a crash is long, and begins with the reason.
-    told = [line for line in lines if line.startswith(CRASHED)]
-    return (told[:1] or lines[-1:] or [""])[0].strip()
 
 
 def _commit() -> str:

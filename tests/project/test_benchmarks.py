@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import ended
 import pytest
@@ -27,6 +28,7 @@ from benchmarks import (  # noqa: E402
     cases,
     child,
     children,
+    compare,
     factories,
     micro,
     native,
@@ -36,6 +38,7 @@ from benchmarks import (  # noqa: E402
     results,
     runner,
     serve,
+    servers,
     storm,
     threads,
 )
@@ -797,6 +800,46 @@ def test_a_server_that_dies_is_a_failure_with_its_last_words(
     )
 
 
+@needs_compiler
+def test_the_servers_of_a_case_are_alive_at_once_and_replaced_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[servers.Server] = []
+    alive: list[int] = []
+
+    class Watched(servers.Server):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            started.append(self)
+            alive.append(sum(each.process.returncode is None for each in started))
+
+    monkeypatch.setattr(runner, "Server", Watched)
+    monkeypatch.setattr(runner, "WINDOWS", 2)
+    settings = runner.Settings(rounds=3, seconds=0.05, warmup=0.01)
+    measuring = runner.Runner(sys.executable, settings, lambda _line: None)
+    loops = [BY_NAME["asyncio"], BY_NAME["goloop"]]
+    wanted = cases.select(["protocol-1k-x1", "pipe-read"])
+    run = measuring.new_run(loops, "a test", (), wanted)
+    measuring.measure(run, wanted, loops)
+    assert run.errors == {}
+    assert {name: run.tried(name) for name in run.samples} == dict.fromkeys(run.samples, 3)
+    # Two loops, two servers each: two windows of the first, one of the second. Of the pipe, six.
+    assert len(started) == 2 * 2 + 6
+    assert max(alive[:4]) == 2
+    assert max(alive[4:]) == 1
+    assert all(each.process.returncode is not None for each in started)
+
+
+@needs_compiler
+def test_two_builds_are_compared_with_intervals() -> None:
+    settings = runner.Settings(rounds=6, seconds=0.05, warmup=0.01)
+    wanted = cases.select(["protocol-1k-x1", "sleep-0"])
+    text = compare.compare(sys.executable, sys.executable, wanted, settings, lambda _line: None)
+    rows = [line for line in text.splitlines() if line.startswith(("| protocol", "| sleep"))]
+    ratio = r"\d\.\d{3}× \(\d\.\d{3}–\d\.\d{3}\)"
+    assert [len(re.findall(ratio, row)) for row in rows] == [2, 1], text
+
+
 # ---- the load generators ---------------------------------------------------------------
 
 
@@ -998,13 +1041,14 @@ class Rounds(runner.Runner):
     def __init__(self, settings: runner.Settings, rates: list[float]) -> None:
         """Take the settings; nothing is built."""
         self.settings = settings
+        self.alive = {}
         self.rates = rates
         self.said: list[str] = []
         self.say = self.said.append
 
     def _sample(self, case: cases.Case, name: str, number: int = 0) -> results.Sample:
         if self.rates[number] < 0 and name == "goloop":
-            raise runner.Failure("it failed")
+            raise servers.Failure("it failed")
         return sample(self.rates[number] if name == "goloop" else 1.0)
 
 
@@ -1099,6 +1143,7 @@ def test_a_rate_is_a_share_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     case = cases.BY_NAME["latency-aiohttp-30"]
     measuring = a_runner()
     found = measuring._sample(case, "asyncio", 3)
+    measuring.end_servers()
     assert found["asked"] == round(measuring.peaks[case.name, 3] * 0.3)
     assert found["messages"] > 0
 
@@ -1162,10 +1207,11 @@ def test_one_loop_and_two_take_part_in_the_same_rounds() -> None:
     wanted = cases.select(["loops-sleep", "loops-tasks"])
     Ordered(runner.Settings(rounds=2), []).measure(run, wanted, loops)
     one, two = "loops-sleep-x1", "loops-sleep-x2"
-    assert order[:8] == [
-        (0, one, "goloop"), (0, two, "goloop"), (0, one, "asyncio"), (0, two, "asyncio"),
-        (1, two, "goloop"), (1, one, "asyncio"), (1, two, "asyncio"), (1, one, "goloop"),
-    ]  # fmt: skip
+    everyone = {(name, loop) for name in (one, two) for loop in ("goloop", "asyncio")}
+    for number in (0, 1):
+        of_round = order[4 * number : 4 * number + 4]
+        assert {entry[1:] for entry in of_round} == everyone
+        assert {entry[0] for entry in of_round} == {number}
     assert {name for _, name, _ in order[8:]} == {"loops-tasks-x1", "loops-tasks-x2"}
 
 

@@ -1,0 +1,120 @@
+"""The server processes that are measured: started, waited for, and how they ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
+END_SECONDS = 1.0  # from a crash to the end of the process
+CRASHED = ("fatal error: ", "panic: ", "Fatal Python error: ")
+
+
+class Failure(Exception):
+    """A round did not finish; the text is one line for the report."""
+
+
+class Server:
+    """A process that listens, with the directory of its files.
+
+    `address` is what its clients are given; `windows` counts how often it has been measured.
+    """
+
+    def __init__(
+        self,
+        directory: tempfile.TemporaryDirectory[str],
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        prepare: Callable[[], None],
+        loops: int,
+    ) -> None:
+        """Start it and wait until each of its loops listens; raises Failure where one does not."""
+        self._directory = directory
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  end() closes it
+        self.windows = 0
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._complaints,
+            env=dict(variables), preexec_fn=prepare,
+        )  # fmt: skip
+        try:
+            self.address = self._listening(loops)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End the process, and remove its files."""
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._complaints.close()
+        self._directory.cleanup()
+
+    def ended(self, *, wait: bool) -> int | None:
+        """Return its status if it has ended.
+
+        One that is about to, because it crashed under its client, may take a moment for that.
+        """
+        try:
+            return self.process.wait(END_SECONDS if wait else 0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def last_line(self) -> str:
+        """Return the most telling line of what it wrote to standard error."""
+        self._complaints.seek(0)
+        return text_last_line(self._complaints.read().decode(errors="replace"))
+
+    def _listening(self, loops: int) -> str:
+        """Wait for its line "port N" or "path P", and return what follows.
+
+        Each of several loops prints one, and they are joined by commas.  Other lines, say of a
+        logger, are let pass.
+        """
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + START_SECONDS
+        output = b""
+        found: list[str] = []
+        while True:
+            whole, newline, output = output.partition(b"\n")
+            if newline:
+                if whole.startswith((b"port ", b"path ")):
+                    found.append(os.fsdecode(whole[5:].strip()))
+                if len(found) == loops:
+                    return ",".join(found)
+                continue
+            output = whole
+            remaining = max(deadline - time.monotonic(), 0)
+            ready, _, _ = select.select([self.process.stdout], [], [], remaining)
+            if not ready:
+                raise Failure(f"the server did not listen within {START_SECONDS:.0f} s")
+            piece = os.read(self.process.stdout.fileno(), 4096)
+            if not piece:
+                raise Failure(f"the server {told(self.process.wait(), self.last_line())}")
+            output += piece
+
+
+def ending(status: int) -> str:
+    """Write how a process ended."""
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
+
+
+def told(status: int, words: str) -> str:
+    """Write how a process ended, and its last words where it had any."""
+    return f"{ending(status)}: {words}" if words else ending(status)
+
+
+def text_last_line(text: str) -> str:
+    """Return the reason of a crash, or the last line of a text."""
+    lines = text.strip().splitlines()
+    # What Go or Python print of a crash is long, and begins with the reason.
+    reasons = [line for line in lines if line.startswith(CRASHED)]
+    return (reasons[:1] or lines[-1:] or [""])[0].strip()
