@@ -254,19 +254,22 @@ class DatagramTransport(_FlowControlMixin, asyncio.DatagramTransport, _Transport
         nameless: bool = False,
     ) -> None: ...
 
-@final
+@disjoint_base
 class Listener:
     def __init__(
-        self,
-        loop: Loop,
-        sock: socket.socket,
-        protocol_factory: Callable[[], asyncio.BaseProtocol] | None,
-        server: Any,
-        backlog: int,
-        context: Context,
-        on_accept: Callable[[socket.socket, Any], object] | None = None,
+        self, loop: Loop, sock: socket.socket, context: Context, most: int, tcp: bool
     ) -> None: ...
     def stop(self) -> None: ...
+    def _take(
+        self, cls: type, protocol: asyncio.BaseProtocol, server: Any, context: Context, /
+    ) -> StreamTransport: ...
+    def _detach(self) -> int: ...
+    @property
+    def _peer(self) -> Any: ...
+    @property
+    def _number(self) -> int: ...
+    @property
+    def _open(self) -> bool: ...
 
 @final
 class Clients:

@@ -40,6 +40,7 @@ from fuzz.trail import Trail
 
 import goloop
 from goloop import _core
+from goloop._internal.net.streams import Listener
 
 SILENT = float(os.environ.get("GOLOOP_HOSTILE_SILENT", "60"))  # seconds: then a call hangs
 
@@ -487,7 +488,7 @@ def make_listener(world: World) -> Any:
     sock.setblocking(False)
     world.peers.append(sock)
     context = contextvars.copy_context()
-    made = _core.Listener(world.loop, sock, asyncio.Protocol, None, 10, context)
+    made = Listener(world.loop, sock, asyncio.Protocol, None, 10, context)
     world.peers.append(socket.create_connection(sock.getsockname()))
     return made
 
@@ -676,8 +677,7 @@ PLAUSIBLE: dict[str, tuple[Any, ...]] = {
         *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
     ),
     "Listener.__init__": (
-        *(lambda world: world.loop, near, asyncio.Protocol, None, 5),
-        *(lambda world: contextvars.copy_context(), a_function),
+        *(lambda world: world.loop, near, lambda world: contextvars.copy_context(), 5, True),
     ),
     "Task.__init__": (lambda world: a_coroutine(),),
     "Loop.__setattr__": ("name", 1),

@@ -92,17 +92,17 @@ def test_connections_that_nobody_took_are_closed_with_the_server(loop: Loop) -> 
 async def test_a_listener_alone_gives_sockets_and_can_be_stopped(
     loop: Loop, listener: socket.socket
 ) -> None:
-    from goloop import _core
+    from goloop._internal.net.streams import Listener
 
     taken: list[tuple[socket.socket, Any]] = []
-    made = _core.Listener(
-        loop,
+    made = Listener(
+        loop,  # type: ignore[arg-type]
         listener,
-        None,
+        Recorder,
         None,
         5,
         contextvars.copy_context(),
-        on_accept=lambda sock, address: taken.append((sock, address)),
+        lambda sock, address: taken.append((sock, address)),
     )
     client = socket.create_connection(listener.getsockname())
     await until(lambda: taken)
@@ -117,4 +117,4 @@ async def test_a_listener_alone_gives_sockets_and_can_be_stopped(
     assert "stopped" in repr(made)
     assert listener.fileno() >= 0
     with pytest.raises(RuntimeError):
-        made.__init__(loop, listener, None, None, 5, contextvars.copy_context())  # type: ignore[misc]
+        made.__init__(loop, listener, Recorder, None, 5, contextvars.copy_context())  # type: ignore[misc,arg-type]

@@ -14,12 +14,13 @@ import contextvars
 import functools
 import inspect
 import operator
+import os
 import socket
 import ssl
 import sys
 import types
 import weakref
-from asyncio import constants
+from asyncio import constants, trsock
 from asyncio.log import logger
 from collections.abc import Callable
 
@@ -54,9 +55,13 @@ _SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
 
 
+def _is_tcp(sock: socket.socket) -> bool:
+    """Whether it gets TCP_NODELAY; asyncio leaves Nagle on where `sock.proto` is 0."""
+    return sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP
+
+
 def _set_nodelay(sock: socket.socket) -> None:
-    """TCP_NODELAY for a TCP connection; asyncio leaves Nagle on where `sock.proto` is 0."""
-    if sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP:
+    if _is_tcp(sock):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -73,6 +78,21 @@ def _socket_of(number: int) -> socket.socket:
     from ..simulation import sockets
 
     return sockets.of_number(number)
+
+
+def _socket_taken(number: int) -> socket.socket:
+    """A non-blocking socket that owns a descriptor, which is closed where none can be made."""
+    sock = None
+    try:
+        sock = _socket_of(number)
+        sock.setblocking(False)
+    except BaseException:
+        if sock is None:
+            os.close(number)
+        else:
+            sock.close()
+        raise
+    return sock
 
 
 class StreamTransport(_core.StreamTransport):
@@ -206,6 +226,86 @@ class StreamTransport(_core.StreamTransport):
 naming.named_as(StreamTransport)
 
 
+class Listener(_core.Listener):
+    """Makes a protocol and a transport of each connection that a listening socket accepts.
+
+    Where several loops share the socket `give` is called instead, with a socket object and its
+    peer's name, and so is the loop's `_accept_shared` where a program has replaced methods of
+    socket.socket.
+    """
+
+    def __init__(
+        self,
+        loop: CoreLoop,
+        sock: socket.socket,
+        factory: ProtocolFactory,
+        server: Any,
+        backlog: int,
+        context: contextvars.Context,
+        give: Callable[[socket.socket, Any], object] | None = None,
+    ) -> None:
+        self._loop: Any = loop
+        self._sock = sock
+        self._factory = factory
+        self._server = server
+        self._give = give
+        # asyncio tries one accept more than `backlog` in a turn since 3.14.
+        most = min(max(backlog + (sys.version_info >= (3, 14)), 1), 2**31 - 1)
+        super().__init__(loop, sock, context, most, give is None and _is_tcp(sock))
+
+    # ---- called by C, once for each connection
+
+    def _accepted(self, context: contextvars.Context, error: int, replaced: bool) -> None:
+        """In the context, a copy for this connection alone.  `error`: of TCP_NODELAY, or 0."""
+        protocol: asyncio.BaseProtocol | None = None
+        loop = self._loop
+        try:
+            if replaced or self._give is not None:
+                self._accepted_socket()
+                return
+            if loop._debug:
+                self._log()
+            # As in asyncio the protocol is made first, whatever is wrong with the connection.
+            protocol = self._factory()
+            if error:
+                raise OSError(error, os.strerror(error))
+            self._take(StreamTransport, protocol, self._server, context)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            loop._not_accepted(exc, protocol)
+
+    def _accepted_socket(self) -> None:
+        peer = self._peer
+        sock = _socket_taken(self._detach())
+        if peer is None:
+            peer = transport_info.asked(sock.getpeername)
+        if self._give is not None:
+            self._give(sock, peer)
+        else:
+            self._loop._accept_shared(self._factory, self._server, sock, peer)
+
+    def _log(self) -> None:
+        sock = _socket_of(self._number)
+        try:
+            peer = self._peer or transport_info.asked(sock.getpeername)
+            logger.debug("%r got a new connection from %r: %r", self._server, peer, sock)
+        finally:
+            sock.detach()
+
+    def _failed(self, error: int, goes_on: bool) -> None:
+        report: dict[str, Any] = {"exception": OSError(error, os.strerror(error))}
+        if goes_on:
+            report["message"] = "socket.accept() out of system resource"
+            report["socket"] = trsock.TransportSocket(self._sock)
+        else:
+            report["message"] = "Exception in callback of a listener: accept failed"
+        self._loop.call_exception_handler(report)
+
+    def __repr__(self) -> str:
+        return f"<Listener {'on' if self._open else 'stopped, of'} {self._sock!r}>"
+
+
 class Server(asyncio.Server):
     """asyncio's Server, which can stop accepting for a while, and limit its connections.
 
@@ -311,7 +411,7 @@ class Streams(CoreLoop):
     _accept_connection2 = _SelectorEventLoop._accept_connection2
 
     # By listening socket.
-    _listeners: dict[socket.socket, _core.Listener]
+    _listeners: dict[socket.socket, Listener]
     # How to listen again, by the listening sockets of servers; those that are paused.
     _serving: dict[socket.socket, Callable[[], None]]
     _paused: set[socket.socket]
@@ -452,15 +552,13 @@ class Streams(CoreLoop):
             factory = self._tls_factory(
                 protocol_factory, sslcontext, ssl_handshake_timeout, ssl_shutdown_timeout
             )
-        on_accept: Callable[[socket.socket, Any], object] | None = None
+        give: Callable[[socket.socket, Any], object] | None = None
         shared = _as_shared(sock)
         if shared is not None:
-            on_accept = shared.join(
+            give = shared.join(
                 self, server, context, functools.partial(self._accept_shared, factory, server)
             )
-        self._listeners[sock] = _core.Listener(
-            self, sock, factory, server, backlog, context, on_accept=on_accept
-        )
+        self._listeners[sock] = Listener(self, sock, factory, server, backlog, context, give)
         if shared is not None:
             shared.joined()
 
@@ -488,18 +586,21 @@ class Streams(CoreLoop):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
-            # asyncio is silent about it where it is not in debug mode.
-            if self._debug:
-                report: dict[str, Any] = {
-                    "message": "Error on transport creation for incoming connection",
-                    "exception": exc,
-                }
-                if protocol is not None:
-                    report["protocol"] = protocol
-                self.call_exception_handler(report)
+            self._not_accepted(exc, protocol)
         finally:
             if not taken:
                 connection.close()
+
+    def _not_accepted(self, exc: BaseException, protocol: asyncio.BaseProtocol | None) -> None:
+        if not self._debug:  # asyncio is silent about it then
+            return
+        report: dict[str, Any] = {
+            "message": "Error on transport creation for incoming connection",
+            "exception": exc,
+        }
+        if protocol is not None:
+            report["protocol"] = protocol
+        self.call_exception_handler(report)
 
     def _tls_factory(
         self,

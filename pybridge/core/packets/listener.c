@@ -1,11 +1,9 @@
 /*
  * listener.c: accepting connections of one listening socket.
  *
- * Go accepts; what arrives here is a fd with its two addresses.  For each, a
- * protocol is made in a copy of the context that the server was started in, and a
- * stream transport over the fd.  Where several loops share the listener, `on_accept` is called
- * with a socket object and its address instead, and where a program has replaced methods of
- * socket.socket, the loop's _accept_shared.
+ * Go accepts; what arrives here is a fd with its two addresses.  For each, _accepted() is called,
+ * a method of goloop/_internal/net/streams.py, in a copy of the context that the server was started in.
+ * It takes the fd, as a stream transport or as a number, or it is closed here.
  *
  *   listening --stop()--> stopped          the socket itself is its owner's
  *       ^  |
@@ -23,10 +21,9 @@ typedef struct gl_listener {
     PyObject_HEAD
     gl_loop *loop;
     gl_lease lease;               /* of the socket, whose owner may close it under us */
-    PyObject *protocol_factory;
-    PyObject *on_accept;          /* or NULL */
-    PyObject *server;
     PyObject *context;
+    const gl_endpoints *ends;     /* of `number` */
+    int number;                   /* accepted, and nobody has taken it; else -1 */
     uint32_t id, gen;             /* valid while open */
     bool open;
     GL_HOME
@@ -36,32 +33,21 @@ static PyObject *
 listener_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
     gl_listener *l = (gl_listener *)type->tp_alloc(type, 0);
-    if (l != NULL)
+    if (l != NULL) {
         l->lease = GL_NO_LEASE;
+        l->number = -1;
+    }
     return (PyObject *)l;
-}
-
-/* What asyncio accepts in one iteration. */
-static int
-accepts_per_turn(int backlog)
-{
-#if PY_VERSION_HEX >= 0x030E0000
-    /* asyncio tries one accept more than `backlog` in a turn since 3.14. */
-    if (backlog < INT_MAX)
-        backlog++;
-#endif
-    return backlog < 1 ? 1 : backlog;
 }
 
 /* Begins to listen; 0 or an errno. */
 GL_NO_PYTHON static int
-listener_register(gl_listener *l, gl_loop *loop, int backlog, bool tcp)
+listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
 {
     int fd = gl_lease_fd(&l->lease);
     if (fd < 0)
         return EBADF;
-    int32_t rc = gl_enter(loop)->listener_open(loop->reactor, fd, gl_lease_word(&l->lease),
-                                         accepts_per_turn(backlog),
+    int32_t rc = gl_enter(loop)->listener_open(loop->reactor, fd, gl_lease_word(&l->lease), most,
                                          tcp ? GL_LISTEN_NODELAY : 0, &l->id, &l->gen);
     if (rc < 0)
         return -rc;
@@ -90,23 +76,21 @@ listener_check(gl_listener *l, gl_loop *loop, const gl_lease *lease)
                : 0;
 }
 
+/* Listener(loop, sock, context, most, tcp): at most so many are accepted in a turn. */
 static int
 listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"loop",    "sock",    "protocol_factory", "server",
-                            "backlog", "context", "on_accept",        NULL};
+    static char *names[] = {"loop", "sock", "context", "most", "tcp", NULL};
     gl_listener *l = (gl_listener *)self;
-    PyObject *loop, *sock, *factory, *server, *context, *on_accept = Py_None;
-    int backlog;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOiO!|O:Listener", names, G.loop_type,
-                                     &loop, &sock, &factory, &server, &backlog,
-                                     &PyContext_Type, &context, &on_accept))
+    PyObject *loop, *sock, *context;
+    int most, tcp;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO!ip:Listener", names, G.loop_type, &loop,
+                                     &sock, &PyContext_Type, &context, &most, &tcp))
         return -1;
     GL_GUARD(loop);
     gl_loop *g = (gl_loop *)loop;
     gl_lease lease = GL_NO_LEASE;
-    int tcp = on_accept == Py_None ? gl_socket_is_tcp(sock) : 0;
-    if (tcp < 0 || gl_lease_take(&lease, sock, false) < 0)
+    if (gl_lease_take(&lease, sock, false) < 0)
         return -1;
     if (listener_check(l, g, &lease) < 0) {
         gl_lease_return(&lease);
@@ -117,13 +101,10 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
 #endif
     l->loop = (gl_loop *)Py_NewRef(loop);
     l->lease = lease;
-    l->protocol_factory = Py_NewRef(factory);
-    l->on_accept = on_accept == Py_None ? NULL : Py_NewRef(on_accept);
-    l->server = Py_NewRef(server);
     l->context = Py_NewRef(context);
     gl_watch left;
     gl_watch_release(g, lease.number, &left);
-    int err = listener_register(l, g, backlog, tcp);
+    int err = listener_register(l, g, most, tcp);
     gl_watch_drop(&left);
     return err != 0 ? gl_set_oserror(err) : 0;
 }
@@ -161,195 +142,89 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 
 /* ---- one connection ----------------------------------------------------------- */
 
-/* socket.socket(fileno=fd), non-blocking as asyncio's accepted sockets are.  On failure the
- * fd stays open. */
+/* _take(cls, protocol, server, context): a transport over the fd. */
 static PyObject *
-socket_from_fd(int fd)
+listener_take(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *args = PyTuple_New(0), *kwargs = Py_BuildValue("{si}", "fileno", fd), *sock = NULL;
-    if (args != NULL && kwargs != NULL)
-        sock = PyObject_Call(G.socket_socket, args, kwargs);
-    Py_XDECREF(args);
-    Py_XDECREF(kwargs);
-    if (sock == NULL)
-        return NULL;
-    if (gl_call_method(sock, G.s_setblocking, Py_False) < 0) {
-        /* The fd stays the caller's. */
-        PyObject *exc = gl_take_exception();
-        Py_XDECREF(PyObject_CallMethodNoArgs(sock, G.s_detach));
-        Py_DECREF(sock);
-        gl_restore_exception(exc);
+    if (nargs != 4 || l->number < 0 || !PyContext_CheckExact(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "_take() takes a class, protocol, server and context, once");
         return NULL;
     }
-    return sock;
+    int fd = l->number;
+    PyObject *transport = NULL;
+    if (gl_stream_class(args[0])) {
+        l->number = -1; /* taken over, on failure too */
+        transport = gl_stream_accepted((PyTypeObject *)args[0], l->loop, fd, l->ends, args[1],
+                                       args[2], args[3]);
+        l->loop->counts.connections_refused += transport == NULL;
+    }
+    return transport;
 }
 
-/* A name for the log or for on_accept; None where it can't be told. */
+/* _detach(): the fd, which becomes the caller's. */
 static PyObject *
-listener_peer(PyObject *sock, const gl_endpoints *ends)
+listener_detach(gl_listener *l, PyObject *Py_UNUSED(ignored))
 {
-    PyObject *name = ends->peer_len ? gl_address_object(ends->peer, ends->peer_len) : NULL;
-    if (name == NULL && !PyErr_Occurred())
-        name = PyObject_CallMethodNoArgs(sock, G.s_getpeername);
-    if (name == NULL && PyErr_ExceptionMatches(PyExc_OSError)) {
-        PyErr_Clear();
-        Py_RETURN_NONE;
-    }
-    return name;
+    PyObject *number = PyLong_FromLong(l->number);
+    if (number != NULL)
+        l->number = -1;
+    return number;
 }
 
-/* Debug mode's line for each connection.  The fd stays the caller's. */
-static int
-listener_log(gl_listener *l, int fd, const gl_endpoints *ends)
+/* The fd's peer, as far as it came with it. */
+static PyObject *
+listener_peer(gl_listener *l, void *Py_UNUSED(closure))
 {
-    PyObject *sock = socket_from_fd(fd);
-    PyObject *peer = sock ? listener_peer(sock, ends) : NULL, *r = NULL;
-    if (peer != NULL)
-        r = PyObject_CallMethod(G.logger, "debug", "sOOO", "%r got a new connection from %r: %r",
-                                l->server, peer, sock);
-    Py_XDECREF(peer);
-    int rc = gl_done(r);
-    if (sock != NULL) {
-        PyObject *exc = gl_take_exception();
-        if (gl_call_method(sock, G.s_detach, NULL) < 0)
-            rc = -1;
-        Py_DECREF(sock);
-        gl_restore_exception(exc);
-    }
-    return rc;
-}
-
-/* The exception that is set, in debug mode to the handler with asyncio's words; asyncio
- * is silent about it otherwise. */
-static int
-listener_report(gl_loop *loop, PyObject *protocol)
-{
-    loop->counts.connections_refused++;
-    if (gl_exception_leaves())
-        return -1;
-    PyObject *exc = gl_take_exception();
-    int rc = 0;
-    if (loop->debug)
-        rc = gl_report_exception_object(loop,
-                                        "Error on transport creation for incoming connection",
-                                        exc, NULL, protocol);
-    Py_DECREF(exc);
-    return rc;
-}
-
-/* As asyncio does, the protocol is made first and the connection dropped then where Go could
- * not set TCP_NODELAY. */
-static int
-listener_accept_protocol(gl_listener *l, gl_loop *loop, const gl_completion *c,
-                         PyObject *context)
-{
-    int fd = c->res, err = (int)c->arg;
-    const gl_endpoints *ends = c->ptr; /* the arena lives as long as the turn's completions */
-    PyObject *factory = Py_NewRef(l->protocol_factory), *server = Py_NewRef(l->server);
-    PyObject *protocol = NULL, *transport = NULL;
-    bool owned = true;
-    if (!loop->debug || listener_log(l, fd, ends) == 0)
-        protocol = PyObject_CallNoArgs(factory);
-    if (protocol != NULL && err != 0) {
-        gl_set_oserror(err);
-    } else if (protocol != NULL) {
-        owned = false; /* taken over, on failure too */
-        transport = gl_stream_accepted(loop, fd, ends, protocol, server, context);
-    }
-    if (owned)
-        gl_call_close(fd);
-    int rc = transport == NULL ? listener_report(loop, protocol) : 0;
-    Py_XDECREF(transport);
-    Py_XDECREF(protocol);
-    Py_DECREF(server);
-    Py_DECREF(factory);
-    return rc;
-}
-
-static int
-listener_accept_callable(gl_listener *l, gl_loop *loop, int fd, const gl_endpoints *ends)
-{
-    PyObject *callable = Py_XNewRef(l->on_accept), *factory = Py_NewRef(l->protocol_factory);
-    PyObject *sock = socket_from_fd(fd);
-    if (sock == NULL)
-        gl_call_close(fd);
-    PyObject *peer = sock ? listener_peer(sock, ends) : NULL, *r = NULL;
-    if (peer != NULL && callable != NULL)
-        r = PyObject_CallFunctionObjArgs(callable, sock, peer, NULL);
-    else if (peer != NULL)
-        r = PyObject_CallMethod((PyObject *)loop, "_accept_shared", "OOOO", factory, l->server, sock,
-                                peer);
-    Py_XDECREF(peer);
-    Py_XDECREF(sock);
-    Py_DECREF(factory);
-    Py_XDECREF(callable);
-    return gl_done(r) < 0 ? listener_report(loop, NULL) : 0;
+    PyObject *name = l->number >= 0 && l->ends->peer_len
+                         ? gl_address_object(l->ends->peer, l->ends->peer_len)
+                         : NULL;
+    return name != NULL || PyErr_Occurred() ? name : Py_NewRef(Py_None);
 }
 
 static int
 listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
-    PyObject *context = PyContext_Copy(l->context);
-    if (context == NULL || PyContext_Enter(context) < 0) {
-        Py_XDECREF(context);
-        gl_call_close(c->res);
-        return listener_report(loop, NULL);
+    PyObject *context = PyContext_Copy(l->context), *r = NULL;
+    l->number = c->res;
+    l->ends = c->ptr; /* the arena lives as long as the turn's completions */
+    if (context != NULL && PyContext_Enter(context) == 0) {
+        /* Whether a program has changed all sockets. */
+        bool changed =
+            gl_replaced(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM;
+        PyObject *err = PyLong_FromLong((long)c->arg);
+        if (err != NULL)
+            r = PyObject_CallMethodObjArgs((PyObject *)l, G.s__accepted, context, err,
+                                           changed ? Py_True : Py_False, NULL);
+        Py_XDECREF(err);
+        gl_context_exit(context);
     }
-    bool by_python = l->on_accept != NULL || /* or a program has changed all sockets */
-                     (gl_replaced(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM);
-    int rc = by_python ? listener_accept_callable(l, loop, c->res, c->ptr)
-                       : listener_accept_protocol(l, loop, c, context);
-    gl_context_exit(context);
-    Py_DECREF(context);
-    return rc;
-}
-
-static int
-listener_failed(gl_listener *l, gl_loop *loop, int err, bool goes_on)
-{
-    loop->counts.accept_failures++;
-    PyObject *exc = gl_oserror(err), *message = NULL, *sock = NULL;
-    int rc = -1;
-    if (exc == NULL)
-        return -1;
-    if (goes_on) {
-        message = PyUnicode_FromString("socket.accept() out of system resource");
-        if (message != NULL)
-            sock = PyObject_CallOneArg(G.TransportSocket, l->lease.owner ? l->lease.owner : Py_None);
-        if (sock != NULL)
-            rc = gl_report(loop, message, exc, G.s_socket, sock, NULL, NULL, NULL);
-    } else {
-        rc = gl_report_exception_object(loop, "Exception in callback of a listener: accept failed",
-                                        exc, NULL, NULL);
+    Py_XDECREF(context);
+    if (l->number >= 0) {
+        PyObject *exc = gl_take_exception();
+        gl_call_close(l->number);
+        l->number = -1;
+        loop->counts.connections_refused++;
+        gl_restore_exception(exc);
     }
-    Py_XDECREF(message);
-    Py_XDECREF(sock);
-    Py_DECREF(exc);
-    return rc;
+    return gl_done(r);
 }
 
 static int
 listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
-    gl_listener *l = (gl_listener *)owner;
     int rc = 0;
-    if (c->kind == GL_CMP_ACCEPT)
-        rc = listener_accepted(l, loop, c);
-    else if (c->kind == GL_CMP_ACCEPT_ERROR)
-        rc = listener_failed(l, loop, c->res, c->arg == 1);
+    if (c->kind == GL_CMP_ACCEPT) {
+        rc = listener_accepted((gl_listener *)owner, loop, c);
+    } else if (c->kind == GL_CMP_ACCEPT_ERROR) {
+        loop->counts.accept_failures++;
+        rc = gl_done(PyObject_CallMethod(owner, "_failed", "iO", c->res,
+                                         c->arg == 1 ? Py_True : Py_False));
+    }
     /* An exception here: there is no memory, or a handler of exceptions has raised. */
     return gl_unraisable_unless_leaving(rc, owner);
 }
 
 /* ---- the type ----------------------------------------------------------------------- */
-
-static PyObject *
-listener_repr(PyObject *self)
-{
-    gl_listener *l = (gl_listener *)self;
-    return PyUnicode_FromFormat("<Listener %s %R>", l->open ? "on" : "stopped, of",
-                                l->lease.owner ? l->lease.owner : Py_None);
-}
 
 static int
 listener_traverse(PyObject *self, visitproc visit, void *arg)
@@ -359,9 +234,6 @@ listener_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(l->loop);
     Py_VISIT(l->lease.owner);
     Py_VISIT(l->lease.backing);
-    Py_VISIT(l->protocol_factory);
-    Py_VISIT(l->on_accept);
-    Py_VISIT(l->server);
     Py_VISIT(l->context);
 #ifdef GL_FREE_THREADED
     Py_VISIT(l->home.loop);
@@ -392,9 +264,6 @@ listener_clear(PyObject *self)
     if (l->open)
         listener_finalize(self);
     gl_lease_return(&l->lease);
-    Py_CLEAR(l->protocol_factory);
-    Py_CLEAR(l->on_accept);
-    Py_CLEAR(l->server);
     Py_CLEAR(l->context);
     Py_CLEAR(l->loop);
     return 0;
@@ -423,26 +292,40 @@ static const gl_reg_ops listener_ops = {
 static PyMethodDef listener_methods[] = {
     {"stop", GL_NOARGS(listener_stop),
      PyDoc_STR("stop($self)\n--\n\nAccept no more; the socket stays open.")},
+    {"_take", GL_FAST(listener_take), NULL},
+    {"_detach", GL_NOARGS(listener_detach), NULL},
     {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef listener_getset[] = {
+    {"_peer", (getter)listener_peer, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef listener_members[] = {
+    {"_number", T_INT, offsetof(gl_listener, number), READONLY, NULL},
+    {"_open", T_BOOL, offsetof(gl_listener, open), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot listener_slots[] = {
     {Py_tp_doc, PyDoc_STR("Accepts the connections of one listening socket.")},
     {Py_tp_new, listener_new},
     {Py_tp_init, listener_init},
-    {Py_tp_repr, listener_repr},
     {Py_tp_traverse, listener_traverse},
     {Py_tp_clear, listener_clear},
     {Py_tp_finalize, listener_finalize},
     {Py_tp_dealloc, listener_dealloc},
     {Py_tp_methods, listener_methods},
+    {Py_tp_members, listener_members},
+    {Py_tp_getset, listener_getset},
     {0, NULL},
 };
 
 static PyType_Spec listener_spec = {
     .name = "goloop._core.Listener",
     .basicsize = sizeof(gl_listener),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .slots = listener_slots,
 };
 

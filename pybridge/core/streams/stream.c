@@ -191,32 +191,16 @@ stream_name(gl_stream *s, bool peer)
     return gl_address_object(name, is_ipv4(name) ? sizeof(struct sockaddr_in) : len);
 }
 
-/* The transport class, which is Python's; borrowed.  A program can put anything in its
- * place, and what is made of it is used as a gl_stream. */
-static PyTypeObject *
-stream_class(void)
+GL_PRIVATE bool
+gl_stream_class(PyObject *cls)
 {
-    PyTypeObject *known = __atomic_load_n(&G.stream_class, __ATOMIC_ACQUIRE);
-    if (known != NULL)
-        return known;
-    PyObject *cls = gl_import_attr("goloop._internal.net.streams", "StreamTransport");
-    if (cls == NULL)
-        return NULL;
-    if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, G.stream_type)) {
-        PyErr_Format(PyExc_TypeError,
-                     "goloop._internal.net.streams.StreamTransport was replaced by %R; what stands there must "
-                     "be a subclass of goloop._core.StreamTransport",
-                     cls);
-        Py_DECREF(cls);
-        return NULL;
-    }
-    /* Another thread may have been here meanwhile, or the repr have run us again. */
-    if (!__atomic_compare_exchange_n(&G.stream_class, &known, (PyTypeObject *)cls, false,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-        Py_DECREF(cls);
-    else
-        known = (PyTypeObject *)cls;
-    return known;
+    if (PyType_Check(cls) && PyType_IsSubtype((PyTypeObject *)cls, G.stream_type))
+        return true;
+    PyErr_Format(PyExc_TypeError,
+                 "goloop._internal.net.streams.StreamTransport was replaced by %R; what stands there must "
+                 "be a subclass of goloop._core.StreamTransport",
+                 cls);
+    return false;
 }
 
 static int
@@ -236,12 +220,11 @@ stream_begin_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *
 }
 
 GL_PRIVATE PyObject *
-gl_stream_accepted(gl_loop *loop, int fd, const gl_endpoints *ends, PyObject *protocol,
-                PyObject *server, PyObject *context)
+gl_stream_accepted(PyTypeObject *type, gl_loop *loop, int fd, const gl_endpoints *ends,
+                   PyObject *protocol, PyObject *server, PyObject *context)
 {
-    PyTypeObject *type = stream_class();
     /* Not type->tp_new: a subclass's __new__ may return anything. */
-    gl_stream *s = type ? (gl_stream *)stream_new(type, NULL, NULL) : NULL;
+    gl_stream *s = (gl_stream *)stream_new(type, NULL, NULL);
     if (s == NULL) {
         gl_call_close(fd);
         return NULL;

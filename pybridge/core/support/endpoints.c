@@ -1,6 +1,6 @@
 /*
  * endpoints.c: raw socket addresses as the values that Python's socket module
- * would give for them, and back; and which sockets are TCP's.
+ * would give for them, and back.
  *
  * An accepted connection brings its addresses as the kernel wrote them.  Most
  * programs never ask for them, so they are converted when they are asked for.
@@ -144,29 +144,3 @@ gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
         return raw_inet(family, addr, raw, len);
     return family == AF_UNIX && raw_unix(addr, raw, len);
 }
-
-GL_PRIVATE int
-gl_socket_attribute(PyObject *sock, PyObject *name, long *value)
-{
-    PyObject *o = PyObject_GetAttr(sock, name);
-    if (o == NULL)
-        return -1;
-    *value = PyLong_AsLong(o);
-    Py_DECREF(o);
-    return *value == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-GL_PRIVATE int
-gl_socket_is_tcp(PyObject *sock)
-{
-    long family, type, proto;
-    if (gl_socket_attribute(sock, G.s_family, &family) < 0)
-        return -1;
-    if (family != AF_INET && family != AF_INET6)
-        return 0;
-    if (gl_socket_attribute(sock, G.s_type, &type) < 0 ||
-        gl_socket_attribute(sock, G.s_proto, &proto) < 0)
-        return -1;
-    return type == SOCK_STREAM && (proto == IPPROTO_TCP || proto == 0);
-}
-

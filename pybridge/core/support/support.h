@@ -33,12 +33,12 @@ typedef struct gl_loop gl_loop;
 #define GL_STRINGS(X)                                                                         \
     X(_asyncio_future_blocking) X(_attach) X(_detach) X(add_done_callback) X(buffer_updated)  \
     X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost)           \
-    X(connection_made) X(context) X(data_received) X(detach) X(done) X(eof_received)          \
-    X(exception) X(fileno) X(get_buffer) X(getpeername) X(loop) X(message) X(pause_writing)   \
-    X(protocol) X(resume_writing) X(result) X(set_exception) X(set_result) X(socket)          \
+    X(connection_made) X(context) X(data_received) X(done) X(eof_received) X(_accepted)       \
+    X(exception) X(fileno) X(get_buffer) X(loop) X(message) X(pause_writing)                  \
+    X(protocol) X(resume_writing) X(result) X(set_exception) X(set_result)                    \
     X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(name) X(_loop)      \
-    X(throw) X(_check_thread) X(debug) X(recv_into) X(callback) X(family) X(type) X(proto)    \
-    X(setblocking) X(join) X(_deliver_held) X(_maybe_resume_protocol)                \
+    X(throw) X(_check_thread) X(debug) X(recv_into) X(callback) X(join)             \
+    X(_deliver_held) X(_maybe_resume_protocol)                                                \
     X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received)        \
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
     X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
@@ -123,7 +123,6 @@ struct gl_globals {
     PyObject *asyncio_BufferedProtocol, *asyncio_Protocol;
     PyObject *asyncio_Future;     /* the C-accelerated class */
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
-    PyObject *TransportSocket;    /* asyncio.trsock.TransportSocket */
     PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
     PyObject *stack_summary;      /* goloop._internal.loop.debugging.stack_summary */
     PyObject *refuse_call;        /* goloop._internal.loop.naming.refuse */
@@ -182,7 +181,6 @@ struct gl_globals {
                                    * [atomic] */
     } rule[GL_RULES];             /* state/native.c */
     PyTypeObject *stream_type;    /* the native one, which the next derives from */
-    PyTypeObject *stream_class;   /* goloop._internal.net.streams.StreamTransport; NULL until wanted [GIL] */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
@@ -335,11 +333,6 @@ GL_PRIVATE void gl_log_debug(PyObject *about, const char *format, const char *de
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
 
-/* Whether a socket's connections get TCP_NODELAY: 1, 0, or -1 with an exception.  Protocol 0
- * counts, as under uvloop, and does not in asyncio: so a server's own socket is made. */
-GL_PRIVATE int gl_socket_is_tcp(PyObject *sock);
-/* One attribute of a socket as a number. */
-GL_PRIVATE int gl_socket_attribute(PyObject *sock, PyObject *name, long *value);
 /* Writes the raw form of an address, at most GL_SOCKADDR_MAX bytes.  False, without
  * an exception, for whatever Python's socket module has to make sense of: a name
  * that must be looked up, another type, a wrong one. */
