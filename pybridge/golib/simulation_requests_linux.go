@@ -48,6 +48,7 @@ const (
 	askDup
 	askUnlink
 	askFaults
+	askEndOfTime
 )
 
 const requestHead = 64
@@ -105,7 +106,8 @@ func (r request) answer() (int, syscall.Errno) {
 	case askLeave:
 		(*simulation)(nil).enter()
 		return 0, 0
-	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults:
+	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults,
+		askEndOfTime:
 		s := simulationOf(simulatedFirst + r.word(1)<<simulatedBits)
 		if s == nil {
 			return -1, syscall.ESRCH
@@ -129,7 +131,9 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 	case askNow:
 		r.setWord(5, int(s.Now()))
 	case askSleep:
-		s.Sleep(int64(r.word(2)))
+		return 0, s.Sleep(int64(r.word(2)))
+	case askEndOfTime:
+		s.SetEnd(int64(r.word(2)))
 	case askTrace:
 		if s.trace != nil {
 			n, _ := s.trace.Read(r.data())

@@ -154,16 +154,16 @@ loop_time(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
     return PyFloat_FromDouble(loop_now());
 }
 
-/* The first nanosecond that is not before `when`, which is not NaN. */
+/* The first nanosecond at which time() is not before `when`, which is not NaN: both are rounded. */
 static int64_t
 deadline_of(double when)
 {
     double ns = ceil(when * 1e9);
-    if (!(ns > -9.2e18))
-        return INT64_MIN / 2;
-    if (ns > 9.2e18)
-        return GL_DEADLINE_NONE - 1;
-    return (int64_t)ns;
+    if (!(fabs(ns) < 9.2e18))
+        return ns > 0 ? GL_DEADLINE_NONE - 1 : INT64_MIN / 2;
+    int64_t at = (int64_t)ns;
+    for (; (double)at / 1e9 < when; at++);
+    return at;
 }
 
 /* `first` as the time to run at: an object (owned), kept as it is for when(), and in
