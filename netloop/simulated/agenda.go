@@ -74,10 +74,18 @@ func (k *Kernel) runDue() {
 	}
 }
 
-// idle lets time pass until something happened, or to the deadline.
+// idle lets time pass until something happened, or to the deadline. Where both are behind the end of
+// time it is ETIME.
 func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
 	e := k.next()
+	until := deadline
+	if e != nil {
+		until = min(until, e.at)
+	}
 	switch {
+	case k.end != 0 && until != forever && until > k.end:
+		k.now = max(k.now, k.end)
+		return false, syscall.ETIME
 	case e != nil && e.at <= deadline:
 		k.runNext()
 		k.runDue() // what happens at the same time

@@ -15,6 +15,7 @@ type Kernel struct {
 	random  random
 	trace   trace
 	now     int64
+	end     int64 // when waits fail with ETIME; 0: never
 	seq     uint64
 	agenda  agenda
 
@@ -54,6 +55,13 @@ func (k *Kernel) Now() int64 {
 	return k.now
 }
 
+// SetEnd says when time ends: what waits for something later fails with ETIME. 0 is never.
+func (k *Kernel) SetEnd(at int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.end = at
+}
+
 // SetFaults replaces the faults from now on, and SetNetwork what packets meet that are sent from now on.
 func (k *Kernel) SetFaults(f Faults) {
 	k.mu.Lock()
@@ -69,12 +77,12 @@ func (k *Kernel) SetNetwork(n Network) {
 }
 
 // Sleep lets so much time pass, and whatever happens in it.
-func (k *Kernel) Sleep(ns int64) {
+func (k *Kernel) Sleep(ns int64) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for deadline := k.now + ns; ; {
-		if ended, _ := k.idle(deadline); ended {
-			return
+		if ended, errno := k.idle(deadline); ended || errno != 0 {
+			return errno
 		}
 	}
 }

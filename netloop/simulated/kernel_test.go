@@ -69,6 +69,24 @@ func TestWhoWaitsMovesTheClockToTheNextDeadline(t *testing.T) {
 	expect(t, "a wait that nothing can end", err, unix.EDEADLK)
 }
 
+func TestTimeEnds(t *testing.T) {
+	p := Program{New(Options{Sealed: true})}
+	p.SetEnd(5_000_000_000)
+	ep := must(p.EpollCreate1(0))
+	events := make([]unix.EpollEvent, 1)
+	if n := must(p.EpollWait(ep, events, 4000)); n != 0 || p.Now() != 4_000_000_000 {
+		t.Fatalf("%d events at %d ns", n, p.Now())
+	}
+	_, err := p.EpollWait(ep, events, 1001)
+	expect(t, "a wait beyond the end", err, unix.ETIME)
+	expect(t, "a sleep beyond the end", failure(p.Sleep(1)), unix.ETIME)
+	if p.Now() != 5_000_000_000 {
+		t.Errorf("time ended at %d ns", p.Now())
+	}
+	p.SetEnd(0)
+	expect(t, "a sleep", failure(p.Sleep(1)), nil)
+}
+
 func TestABlockingCallWaitsForWhatIsOnTheWay(t *testing.T) {
 	p := Program{New(Options{Sealed: true, Network: Network{LatencyLeast: 1000, LatencyMost: 1000}})}
 	client, server, listener := connection(p)

@@ -77,7 +77,7 @@ def _socket_of(number: int) -> socket.socket:
         return socket.socket(fileno=number)
     from ..simulation import sockets
 
-    return sockets.of_number(number)
+    return sockets.Socket(fileno=number)
 
 
 def _socket_taken(number: int) -> socket.socket:

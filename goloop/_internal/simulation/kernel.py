@@ -49,10 +49,12 @@ class Ask(enum.IntEnum):
     DUP = 24
     UNLINK = 25
     FAULTS = 26
+    END_OF_TIME = 27
 
 
 _HEAD = struct.Struct("=8q")
 _NAME_MOST = 128
+FIRST = 1 << 24  # the least descriptor of a simulated kernel
 
 
 def ask(
@@ -95,6 +97,7 @@ class Kernel:
     def __enter__(self) -> Kernel:
         ask(Ask.ENTER, self._number)
         signals.simulated.add(threading.get_ident())
+        here[threading.get_ident()] = self
         return self
 
     def __exit__(
@@ -104,6 +107,7 @@ class Kernel:
         traceback: TracebackType | None,
     ) -> None:
         signals.simulated.discard(threading.get_ident())
+        here.pop(threading.get_ident(), None)
         ask(Ask.LEAVE)
 
     def close(self) -> None:
@@ -120,7 +124,15 @@ class Kernel:
 
     def now(self) -> float:
         """What the kernel's clock says, in seconds."""
-        return ask(Ask.NOW, self._number)[1] / 1e9
+        return self.now_ns() / 1e9
+
+    def now_ns(self) -> int:
+        """What the kernel's clock says, in nanoseconds."""
+        return ask(Ask.NOW, self._number)[1]
+
+    def end_time_at(self, ns: int) -> None:
+        """Waits for what comes later than that fail with ETIME; 0: none does."""
+        ask(Ask.END_OF_TIME, self._number, ns)
 
     def sleep(self, seconds: float) -> None:
         """Lets time pass, and what happens in it."""
@@ -143,6 +155,10 @@ class Kernel:
         return self._number
 
 
+# By thread, what it is on.
+here: dict[int, Kernel] = {}
+
+
 def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
@@ -154,6 +170,7 @@ def _after_fork() -> None:
     """A child has none of its parent's kernels: its calls and its clock are the host's again."""
     if _kernels:
         _kernels.clear()
+        here.clear()
         signals.simulated.clear()
         _core._simulate(bytearray(_HEAD.size))
 

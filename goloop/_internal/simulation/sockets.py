@@ -8,15 +8,19 @@ import errno
 import os
 import socket
 import struct
+import threading
 import types
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast
 
-from .kernel import _NAME_MOST, Ask, Kernel, ask
+from .errors import EscapedSimulation
+from .kernel import _NAME_MOST, FIRST, Ask, Kernel, ask, here
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _SO_DOMAIN = 39
+_KIND_FLAGS = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+_new: Any = socket.socket.__base__.__new__  # _socket.socket has it
 _F_GETFL, _F_SETFL, _NONBLOCK = 3, 4, os.O_NONBLOCK
 
 
@@ -44,17 +48,35 @@ class _Fields(ctypes.Structure):
 class Socket(socket.socket):
     """A socket of a simulated kernel, native to goloop as a ``socket.socket`` is."""
 
-    __slots__ = ()
+    __slots__ = ("_timeout",)
 
-    def __new__(cls, *_: Any) -> Self:
-        return super().__new__(cls)
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        made: Self = _new(cls)
+        return made
 
-    def __init__(self, number: int, family: int, kind: int) -> None:
+    def __init__(
+        self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None
+    ) -> None:
         # No super().__init__(): it asks the host's kernel.
         fields = _Fields.from_address(id(self) + object.__basicsize__)
-        fields.number, fields.family, fields.kind = number, family, kind
+        fields.number = -1
         self._io_refs = 0
         self._closed = False
+        self._timeout: float | None = None
+        if fileno is None:
+            family = socket.AF_INET if family == -1 else family
+            type = socket.SOCK_STREAM if type == -1 else type
+            kernel = here[threading.get_ident()]
+            fileno = ask(Ask.SOCKET, kernel.number, family, type | os.O_CLOEXEC)[0]
+        elif fileno < FIRST:
+            raise EscapedSimulation(
+                f"descriptor {fileno} is the host's; make the socket within the simulation"
+            )
+        else:
+            family = ask(Ask.GET_OPTION, fileno, socket.SOL_SOCKET, _SO_DOMAIN)[0]
+            type = ask(Ask.GET_OPTION, fileno, socket.SOL_SOCKET, socket.SO_TYPE)[0]
+        fields.number, fields.family, fields.kind = fileno, family, type & ~_KIND_FLAGS
+        fields.protocol = max(proto, 0)
 
     def __repr__(self) -> str:
         return f"<simulated socket fd={self.fileno()} family={self.family} type={self.type}>"
@@ -77,12 +99,18 @@ class Socket(socket.socket):
         return not ask(Ask.CONTROL, self.fileno(), _F_GETFL)[0] & _NONBLOCK
 
     def settimeout(self, value: float | None) -> None:
-        if value:
-            raise ValueError("a simulated socket blocks or does not")
-        self.setblocking(value is None)
+        self.setblocking(value != 0)
+        self._timeout = value or None
 
     def gettimeout(self) -> float | None:
-        return None if self.getblocking() else 0.0
+        return self._timeout if self.getblocking() else 0.0
+
+    def get_inheritable(self) -> bool:
+        return False
+
+    def set_inheritable(self, inheritable: bool) -> None:
+        if inheritable:
+            raise EscapedSimulation("a child process can't have a simulated socket")
 
     def bind(self, address: Any) -> None:
         raw = pack(self.family, address)
@@ -105,7 +133,7 @@ class Socket(socket.socket):
     @_own
     def accept(self) -> tuple[Socket, Any]:
         number, size, data = ask(Ask.ACCEPT, self.fileno(), os.O_CLOEXEC, room=_NAME_MOST)
-        return Socket(number, self.family, self.type), unpack(data[:size])
+        return Socket(fileno=number), unpack(data[:size])
 
     @_own
     def recv(self, size: int, flags: int = 0) -> bytes:
@@ -165,41 +193,40 @@ class Socket(socket.socket):
         return ask(Ask.GET_OPTION, self.fileno(), level, option)[0]
 
     def dup(self) -> Any:
-        return Socket(ask(Ask.DUP, self.fileno())[0], self.family, self.type)
+        return Socket(fileno=ask(Ask.DUP, self.fileno())[0])
 
 
 def make(kernel: Kernel, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> Socket:
     """A socket of a kernel."""
-    return Socket(ask(Ask.SOCKET, kernel.number, family, kind | os.O_CLOEXEC)[0], family, kind)
+    return Socket(fileno=ask(Ask.SOCKET, kernel.number, family, kind | os.O_CLOEXEC)[0])
 
 
 def pair(kernel: Kernel, kind: int = socket.SOCK_STREAM) -> tuple[Socket, Socket]:
     """Two Unix sockets that are connected."""
     first, second, _ = ask(Ask.SOCKETPAIR, kernel.number, socket.AF_UNIX, kind | os.O_CLOEXEC)
-    return Socket(first, socket.AF_UNIX, kind), Socket(second, socket.AF_UNIX, kind)
-
-
-def of_number(number: int) -> Socket:
-    """The socket that has a number, which it owns from now on."""
-    kind = ask(Ask.GET_OPTION, number, socket.SOL_SOCKET, socket.SO_TYPE)[0]
-    family = ask(Ask.GET_OPTION, number, socket.SOL_SOCKET, _SO_DOMAIN)[0]
-    return Socket(number, family, kind)
+    return Socket(fileno=first), Socket(fileno=second)
 
 
 def pack(family: int, address: Any) -> bytes:
-    """An address as the kernel has it."""
+    """An address as the kernel has it; a name is looked up."""
     head = struct.pack("=H", family)
     if family == socket.AF_INET:
-        return head + struct.pack("!H", address[1]) + socket.inet_aton(address[0]) + bytes(8)
+        return head + struct.pack("!H", address[1]) + _numeric(family, address[0]) + bytes(8)
     if family == socket.AF_INET6:
-        return (
-            head
-            + struct.pack("!HI", address[1], 0)
-            + socket.inet_pton(family, address[0])
-            + bytes(4)
-        )
+        port = struct.pack("!HI", address[1], 0)
+        return head + port + _numeric(family, address[0]) + bytes(4)
     name = os.fsencode(address)
     return head + name + (b"" if name.startswith(b"\0") or not name else b"\0")
+
+
+def _numeric(family: int, host: str) -> bytes:
+    if not host:
+        return bytes(4 if family == socket.AF_INET else 16)
+    try:
+        return socket.inet_pton(family, host)
+    except OSError:
+        found: Any = socket.getaddrinfo(host, None, family)[0][4][0]
+        return socket.inet_pton(family, found)
 
 
 def unpack(raw: bytes) -> Any:

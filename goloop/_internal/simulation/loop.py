@@ -1,0 +1,188 @@
+"""The loop of a simulation: goloop's own, on a simulated kernel, fenced from the host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+import threading
+from asyncio import events
+
+from ..loop.loop import Loop
+from . import world as worlds
+from .errors import EscapedSimulation
+from .kernel import FIRST
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVarTuple
+
+    _Ts = TypeVarTuple("_Ts")
+
+_CHILDREN = (
+    "a child process is outside of the simulation; run what it does as a coroutine, by "
+    "asyncio.create_task()"
+)
+_PIPES = "pipes of the host are outside of the simulation; use socket.socketpair()"
+
+
+class SimulatedLoop(Loop):
+    """A loop in virtual time."""
+
+    __module__ = "goloop.testing"
+
+    def __init__(self, simulation: Any) -> None:
+        self._simulation = simulation
+        self._thread = threading.get_ident()
+        super().__init__()
+
+    # ---- threads
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*_Ts], object],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """As asyncio's, from the simulation's own thread."""
+        if threading.get_ident() != self._thread:
+            self._simulation.escaped(
+                f"thread {threading.current_thread().name!r} has called in; what a thread does "
+                "has to go to asyncio.to_thread() or loop.run_in_executor(), which are simulated"
+            )
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run func(*args), alone, at a later moment, instead of in a thread."""
+        self._check_closed()
+        if self._debug:
+            self._check_callback(func, "run_in_executor")
+        future: asyncio.Future[Any] = self.create_future()
+        delay = self._simulation.executor_delay()
+        self.call_later(delay, self._run_job, future, func, args, context=contextvars.Context())
+        return future
+
+    def _run_job(
+        self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        if future.cancelled():
+            return
+        result = failed = None
+        events._set_running_loop(None)  # as in a thread
+        self._simulation.job_begins()
+        try:
+            result = func(*args)
+        except (SystemExit, KeyboardInterrupt, EscapedSimulation):
+            raise
+        except BaseException as exc:
+            failed = exc
+        finally:
+            slept = self._simulation.job_ends()
+            events._set_running_loop(self)
+        self.call_later(slept, _settle, future, result, failed)
+
+    # ---- names
+
+    async def getaddrinfo(
+        self,
+        host: Any,
+        port: Any,
+        *,
+        family: int = 0,
+        type: int = 0,
+        proto: int = 0,
+        flags: int = 0,
+    ) -> Any:
+        """Names of hosts are known; an answer takes a moment."""
+        self._check_closed()
+        try:
+            numeric = flags | socket.AI_NUMERICHOST
+            return worlds.getaddrinfo(host, port, family, type, proto, numeric)
+        except socket.gaierror as exc:
+            if exc.errno != socket.EAI_NONAME or flags & socket.AI_NUMERICHOST:
+                raise
+        await asyncio.sleep(self._simulation.executor_delay())
+        return worlds.getaddrinfo(host, port, family, type, proto, flags)
+
+    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> tuple[str, str]:
+        """Addresses have no names."""
+        return worlds.getnameinfo(sockaddr, flags)
+
+    # ---- what is the host's
+
+    def _ensure_fd_no_transport(self, fd: Any) -> None:
+        self._check_simulated(fd)
+        super()._ensure_fd_no_transport(fd)
+
+    def _check_simulated(self, file: Any) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        if 0 <= number < FIRST:
+            raise EscapedSimulation(
+                f"descriptor {number} is the host's; make sockets within the simulation, by "
+                "socket.socket(), socketpair() or asyncio's functions"
+            )
+
+    async def subprocess_exec(self, *args: Any, **options: Any) -> Any:
+        """Raises EscapedSimulation."""
+        raise EscapedSimulation(_CHILDREN)
+
+    async def subprocess_shell(self, *args: Any, **options: Any) -> Any:
+        """Raises EscapedSimulation."""
+        raise EscapedSimulation(_CHILDREN)
+
+    async def connect_read_pipe(self, *args: Any, **options: Any) -> Any:
+        """Raises EscapedSimulation."""
+        raise EscapedSimulation(_PIPES)
+
+    async def connect_write_pipe(self, *args: Any, **options: Any) -> Any:
+        """Raises EscapedSimulation."""
+        raise EscapedSimulation(_PIPES)
+
+    def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
+        """For signals of the simulation."""
+        self._check_signal(sig)
+        self._check_closed()
+        handlers = self._simulation.signal_handlers()
+        handlers[sig] = asyncio.Handle(callback, args, self)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Remove a handler for a signal; True if there was one."""
+        self._check_signal(sig)
+        return self._simulation.signal_handlers().pop(sig, None) is not None
+
+
+def _settle(future: asyncio.Future[Any], result: Any, failed: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if failed is None:
+        future.set_result(result)
+    else:
+        future.set_exception(failed)
+
+
+def _fence(name: str, is_coroutine: bool) -> None:
+    """A method of the loop whose first argument must be simulated."""
+    inherited: Any = getattr(Loop, name)
+
+    def method(self: Any, file: Any, *args: Any, **options: Any) -> Any:
+        self._check_simulated(file)
+        return inherited(self, file, *args, **options)
+
+    async def coroutine(self: Any, file: Any, *args: Any, **options: Any) -> Any:
+        self._check_simulated(file)
+        return await inherited(self, file, *args, **options)
+
+    made = coroutine if is_coroutine else method
+    made.__name__, made.__qualname__ = name, f"SimulatedLoop.{name}"
+    made.__doc__ = inherited.__doc__
+    setattr(SimulatedLoop, name, made)
+
+
+for _name in ("add_reader", "add_writer"):
+    _fence(_name, False)
+for _name in ("recv", "recv_into", "recvfrom", "recvfrom_into", "sendall", "sendto", "accept"):
+    _fence(f"sock_{_name}", True)
+_fence("sock_connect", True)

@@ -1,0 +1,383 @@
+"""What a simulated thread sees of the world: clocks, randomness, sockets and names.
+
+The functions that programs call for these ask which thread calls: of a simulated one they answer
+for its simulation, and any other one gets what it always got.  They are replaced while there are
+simulations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+from . import sockets
+from .builtins import Replaced, ReplacedAttribute, ReplacedMethod
+from .errors import EscapedSimulation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from .kernel import Kernel
+
+    class World(Protocol):
+        """What a simulation answers."""
+
+        kernel: Kernel
+        program_random: random.Random
+
+        def monotonic_ns(self) -> int: ...
+        def wall_ns(self) -> int: ...
+        def sleep(self, seconds: float) -> None: ...
+        def resolve(self, name: str, family: int) -> list[str]: ...
+        def hostname(self) -> str: ...
+
+
+# By thread.
+worlds: dict[int, Any] = {}
+
+
+def world_here() -> Any:
+    """The simulation of this thread, or None."""
+    return worlds.get(threading.get_ident())
+
+
+# ---- clocks --------------------------------------------------------------------------------------
+
+
+def _wall(world: World) -> float:
+    return world.wall_ns() / 1e9
+
+
+def _monotonic(world: World) -> float:
+    return world.monotonic_ns() / 1e9
+
+
+_CLOCKS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
+    (time.time, _wall),
+    (time.time_ns, lambda world: world.wall_ns()),
+    (time.monotonic, _monotonic),
+    (time.monotonic_ns, lambda world: world.monotonic_ns()),
+    (time.perf_counter, _monotonic),
+    (time.perf_counter_ns, lambda world: world.monotonic_ns()),
+    (random.random, lambda world: world.program_random.random()),
+)
+
+
+def _answering(answer: Callable[[Any], object]) -> Callable[[Callable[[], Any]], Any]:
+    def replacement(original: Callable[[], Any]) -> Any:
+        world = worlds.get(threading.get_ident())
+        return original() if world is None else answer(world)
+
+    return replacement
+
+
+_now: Any = vars(datetime.datetime)["now"]
+_utcnow: Any = vars(datetime.datetime)["utcnow"]
+
+
+def _datetime_now(cls: Any, tz: datetime.tzinfo | None = None) -> Any:
+    world = world_here()
+    if world is None:
+        return _now.__get__(None, cls)(tz)
+    return cls.fromtimestamp(_wall(world), tz)
+
+
+def _datetime_utcnow(cls: Any) -> Any:
+    world = world_here()
+    if world is None:
+        return _utcnow.__get__(None, cls)()
+    return cls.fromtimestamp(_wall(world), datetime.UTC).replace(tzinfo=None)
+
+
+# ---- functions with arguments --------------------------------------------------------------------
+
+_sleep = time.sleep
+_localtime, _gmtime = time.localtime, time.gmtime
+_urandom = os.urandom
+_seed: Any = random.Random.seed
+_uuid1: Any = uuid.uuid1
+_socketpair, _getaddrinfo = socket.socketpair, socket.getaddrinfo
+_gethostbyname, _gethostname = socket.gethostbyname, socket.gethostname
+_getnameinfo, _getfqdn = socket.getnameinfo, socket.getfqdn
+_new_socket: Any = sockets._new
+_new_popen: Any = subprocess.Popen.__init__
+_fork = os.fork
+_GREGORIAN = 0x01B2_1DD2_1381_4000  # from 1582 to 1970, in 100 ns
+_NO_NAME = (socket.EAI_NONAME, "Name or service not known")
+
+
+def sleep(seconds: float) -> None:
+    """time.sleep."""
+    world = world_here()
+    if world is None:
+        _sleep(seconds)
+        return
+    if seconds < 0:
+        raise ValueError("sleep length must be non-negative")
+    world.sleep(seconds)
+
+
+def _broken_down(convert: Any) -> Any:
+    def converted(seconds: float | None = None) -> Any:
+        world = world_here()
+        if seconds is None and world is not None:
+            seconds = _wall(world)
+        return convert(seconds)
+
+    return converted
+
+
+def urandom(size: int) -> bytes:
+    """os.urandom."""
+    world = world_here()
+    if world is None or not isinstance(size, int) or size < 0:
+        return _urandom(size)
+    bytes_: bytes = world.program_random.randbytes(size)
+    return bytes_
+
+
+def seed(self: Any, a: Any = None, version: int = 2) -> None:
+    """random.Random.seed."""
+    if a is None and type(self).seed is random.Random.seed and (world := world_here()) is not None:
+        a = world.program_random.getrandbits(256)
+    _seed(self, a, version)
+
+
+def uuid1(node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
+    """uuid.uuid1, whose C half has a clock and a state of its own."""
+    world = world_here()
+    if world is None:
+        made: uuid.UUID = _uuid1(node, clock_seq)
+        return made
+    node = 0x02_00_5E_00_00_01 if node is None else node
+    clock_seq = world.program_random.getrandbits(14) if clock_seq is None else clock_seq
+    ticks = world.wall_ns() // 100 + _GREGORIAN
+    low, middle, high = ticks & 0xFFFF_FFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF
+    return uuid.UUID(
+        fields=(low, middle, high, clock_seq >> 8 & 0x3F, clock_seq & 0xFF, node), version=1
+    )
+
+
+def new_socket(cls: Any, *args: Any, **options: Any) -> Any:
+    """socket.socket.__new__."""
+    if world_here() is None:
+        return _new_socket(cls, *args, **options)
+    if cls is not socket.socket:
+        raise EscapedSimulation(
+            f"{cls.__qualname__}: in a simulation sockets are of socket.socket itself, not of a "
+            "class that derives from it; for TLS use the loop's ssl= or asyncio's start_tls()"
+        )
+    return sockets.Socket.__new__(sockets.Socket)
+
+
+def new_popen(self: Any, *args: Any, **options: Any) -> None:
+    """subprocess.Popen.__init__."""
+    if world_here() is not None:
+        raise EscapedSimulation(
+            "a child process is outside of the simulation; run what it does as a coroutine, by "
+            "asyncio.create_task()"
+        )
+    _new_popen(self, *args, **options)
+
+
+def fork() -> int:
+    """os.fork."""
+    if world_here() is not None:
+        raise EscapedSimulation("a simulation can't fork")
+    return _fork()
+
+
+def socketpair(family: int | None = None, type: int = socket.SOCK_STREAM, proto: int = 0) -> Any:
+    """socket.socketpair."""
+    world = world_here()
+    if world is None:
+        return _socketpair(family, type, proto)
+    return sockets.pair(world.kernel, type)
+
+
+def getaddrinfo(
+    host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
+) -> Any:
+    """socket.getaddrinfo."""
+    world = world_here()
+    if world is None:
+        return _getaddrinfo(host, port, family, type, proto, flags)
+    numeric = flags | socket.AI_NUMERICHOST
+    if host is None:
+        # The loopback or any address, of IPv4 if it may be.
+        family = family or socket.AF_INET
+        return _getaddrinfo(host, port, family, type, proto, flags)
+    try:
+        return _getaddrinfo(host, port, family, type, proto, numeric)
+    except socket.gaierror as exc:
+        if exc.errno != socket.EAI_NONAME or flags & socket.AI_NUMERICHOST:
+            raise
+    name = host.decode() if isinstance(host, bytes) else host
+    found = []
+    for address in world.resolve(name, family):
+        found += _getaddrinfo(address, port, family, type, proto, numeric)
+    if not found:
+        raise socket.gaierror(*_NO_NAME)
+    return found
+
+
+def gethostbyname(name: str) -> str:
+    """socket.gethostbyname."""
+    if world_here() is None:
+        return _gethostbyname(name)
+    address: str = getaddrinfo(name, None, socket.AF_INET)[0][4][0]
+    return address
+
+
+def getnameinfo(address: Any, flags: int) -> tuple[str, str]:
+    """socket.getnameinfo."""
+    world = world_here()
+    if world is not None:
+        flags |= socket.NI_NUMERICHOST
+    return _getnameinfo(address, flags)
+
+
+def gethostname() -> str:
+    """socket.gethostname."""
+    world = world_here()
+    return _gethostname() if world is None else world.hostname()
+
+
+def getfqdn(name: str = "") -> str:
+    """socket.getfqdn."""
+    world = world_here()
+    return _getfqdn(name) if world is None else (name or world.hostname())
+
+
+# ---- the random module's generator ---------------------------------------------------------------
+
+
+class _Shared(random.Random):
+    """The class of `random`'s own generator meanwhile: its methods ask it for random numbers."""
+
+    def random(self) -> float:
+        world = world_here()
+        return super().random() if world is None else world.program_random.random()
+
+    def getrandbits(self, k: int, /) -> int:
+        world = world_here()
+        return super().getrandbits(k) if world is None else world.program_random.getrandbits(k)
+
+    @property
+    def gauss_next(self) -> float | None:
+        world = world_here()
+        other: Any = vars(self) if world is None else vars(world.program_random)
+        value: float | None = other["gauss_next"]
+        return value
+
+    @gauss_next.setter
+    def gauss_next(self, value: float | None) -> None:
+        world = world_here()
+        other: Any = vars(self) if world is None else vars(world.program_random)
+        other["gauss_next"] = value
+
+
+def _of_generator(name: str) -> Any:
+    ours = getattr(random._inst, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        world = world_here()
+        return (ours if world is None else getattr(world.program_random, name))(*args, **options)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+class _Generator:
+    def __init__(self) -> None:
+        self._of = random._inst
+        self._of.__class__ = _Shared
+
+    def restore(self) -> None:
+        self._of.__class__ = random.Random
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+# What modules may have imported by name, or as _name.
+_FUNCTIONS: tuple[tuple[Any, Any], ...] = (
+    (time.sleep, sleep),
+    (time.localtime, _broken_down(time.localtime)),
+    (time.gmtime, _broken_down(time.gmtime)),
+    (os.urandom, urandom),
+    (os.fork, fork),
+    (uuid.uuid1, uuid1),
+    (socket.socketpair, socketpair),
+    (socket.getaddrinfo, getaddrinfo),
+    (socket.gethostbyname, gethostbyname),
+    (socket.getnameinfo, getnameinfo),
+    (socket.gethostname, gethostname),
+    (socket.getfqdn, getfqdn),
+    *(
+        (getattr(random, name), _of_generator(name))
+        for name in ("getrandbits", "seed", "getstate", "setstate")
+    ),
+)
+_lock = threading.Lock()
+_users = 0
+_replaced: list[Any] = []
+
+
+def _replace() -> Iterator[Any]:
+    for function, answer in _CLOCKS:
+        yield Replaced(function, _answering(answer))
+    yield ReplacedMethod(datetime.datetime, "now", classmethod(_datetime_now))
+    yield ReplacedMethod(datetime.datetime, "utcnow", classmethod(_datetime_utcnow))
+    yield _Generator()
+    yield ReplacedAttribute(random.Random, "seed", seed)
+    yield ReplacedAttribute(socket.socket, "__new__", new_socket)
+    yield ReplacedAttribute(subprocess.Popen, "__init__", new_popen)
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if not isinstance(names, dict) or module is sys.modules[__name__]:
+            continue
+        for function, replacement in _FUNCTIONS:
+            name = function.__name__
+            for each in (name, f"_{name}"):
+                if names.get(each) is function:
+                    yield ReplacedAttribute(module, each, replacement)
+
+
+@contextlib.contextmanager
+def fresh_counters() -> Iterator[None]:
+    """What the uuid module remembers of the last ones is not of another time."""
+    names = [name for name in vars(uuid) if name.startswith("_last_timestamp")]
+    before = {name: getattr(uuid, name) for name in names}
+    for name in names:
+        setattr(uuid, name, None)
+    try:
+        yield
+    finally:
+        vars(uuid).update(before)
+
+
+@contextlib.contextmanager
+def replacements() -> Iterator[None]:
+    """The functions of this module are in the places of those that they stand for."""
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _replaced.extend(_replace())
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            while _users == 0 and _replaced:
+                _replaced.pop().restore()

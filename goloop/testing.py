@@ -1,0 +1,42 @@
+"""Tests in virtual time: a clock that tests move, and simulations of whole programs.
+
+    from goloop import testing
+
+    async def main():
+        await asyncio.sleep(3600)
+
+    testing.run(main, seed=7)
+
+See docs/testing.md.
+"""
+
+from __future__ import annotations
+
+from ._internal.chosen import native
+
+if not native:
+    raise ImportError(
+        "goloop.testing needs goloop's own loop; goloop.diagnostics() tells why asyncio's is used"
+    )
+
+from ._internal.simulation.clock import MockClock, new_event_loop, wait_all_tasks_blocked
+from ._internal.simulation.errors import (
+    EscapedSimulation,
+    SimulationDeadlock,
+    SimulationError,
+    SimulationTimeout,
+)
+from ._internal.simulation.run import Result, Simulation, run
+
+__all__ = (
+    "EscapedSimulation",
+    "MockClock",
+    "Result",
+    "Simulation",
+    "SimulationDeadlock",
+    "SimulationError",
+    "SimulationTimeout",
+    "new_event_loop",
+    "run",
+    "wait_all_tasks_blocked",
+)
