@@ -520,7 +520,6 @@ class Walk:
 
 # Functions that were looked at, whose ways this lint can't tell apart, and why they are right.
 REVIEWED = {
-    "add_wakeup": "a wakeup has a context, or neither is there",
     "gl_args_named": "args_place() and its kin answer without an exception",
     "handshake_is_watched": "what can't be had counts as watched, which ends the loop",
     "listener_accept_protocol": "listener_log() returns 0 without an error: a protocol is there",
@@ -531,7 +530,8 @@ REVIEWED = {
     "socket_from_fd": "a socket is made of both, and there is none without",
     "stream_get_buffer": "`n` is that of the buffer, which goes where it is not more than 0",
     "gl_transport_dealloc": "a lease without an owner closes a number, and calls no method",
-    "wait_foreign": "`follows` says that wait_general() was called, and returns",
+    "wait_exact": "a wakeup has a context, or neither is there",
+    "wait_general": "a wakeup has a context, or neither is there",
     "watch_place": "`placed` says that there is a watch, and no exception",
     "write_pipe_write": "`some` is more than 0 only where `rc` is 0",
 }

@@ -18,6 +18,7 @@ from concurrent.futures import Executor
 
 from ... import _core
 from ..buckets import BUCKETS, bucket_of
+from ..tasks.tasks import Task
 from .cpu_time import CpuTime
 
 TYPE_CHECKING = False
@@ -54,6 +55,14 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     _asyncgen_finalizer_hook: Callable[[Any], None]
     _check_sendfile_params: Callable[..., None]
     _ensure_resolved: Callable[..., Any]
+
+    def _create_task(self, coro: Any, **kwargs: Any) -> Any:
+        """For C, where a create_task() is no usual one, as in debug mode."""
+        task: Any = Task(coro, loop=self, **kwargs)
+        if task._source_traceback:
+            # Not with this function, as in asyncio.
+            del task._source_traceback[-1]
+        return task
 
     def _count(self, figure: str, by: int = 1) -> None:
         self._tally[figure] = self._tally.get(figure, 0) + by

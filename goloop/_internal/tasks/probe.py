@@ -26,6 +26,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 
 from ... import _core
+from . import waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -301,23 +302,34 @@ def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
     return found[0].pop()
 
 
-def _wraps_stop_iteration(loop: Any) -> bool:
-    """Does set_exception() accept a StopIteration?  Patch releases differ."""
-    future: Any = asyncio.Future(loop=loop)
-    try:
-        future.set_exception(StopIteration())
-    except TypeError:
-        return False
-    future.exception()
-    return True
-
-
 def _create_task_names() -> frozenset[str]:
     """The keywords, besides name and context, that loop.create_task passes on to Task."""
     method: Any = asyncio.base_events.BaseEventLoop.create_task
     if method.__code__.co_flags & inspect.CO_VARKEYWORDS:
         return frozenset({"eager_start"})
     return frozenset()
+
+
+def _objects() -> tuple[Any, ...]:
+    """What C wants of asyncio's and of goloop's, in the order of core_enable_tasks()."""
+    c_asyncio: Any = _asyncio
+    loop: Any = _ProbeLoop()
+    # One that has ended: it raises what it is thrown.
+    iterator: Any = iter(asyncio.Future(loop=loop))
+    iterator.close()
+    return (
+        _create_task_names(),
+        # Before 3.14.
+        getattr(c_asyncio, "_current_tasks", {}),
+        asyncio.Future.add_done_callback,
+        asyncio.Future.cancel,
+        asyncio.Future.set_exception,
+        asyncio.Task.cancel,
+        asyncio.iscoroutine,
+        iterator.throw,
+        waiting.TaskStepMethWrapper,
+        waiting.wait,
+    )
 
 
 def check(peek: Peek | None = None) -> tuple[int, int, int]:
@@ -364,6 +376,5 @@ def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
     except Exception as error:
         # An asyncio that somebody has replaced or patched; not one that we know.
         return asyncio.Future, asyncio.Task, f"the probe failed with {error!r}"
-    wraps = _wraps_stop_iteration(_ProbeLoop())
-    future, task = _core._enable_tasks(_create_task_names(), wraps, *slots)
+    future, task = _core._enable_tasks(slots, _objects())
     return future, task, None

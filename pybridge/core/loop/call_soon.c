@@ -22,7 +22,7 @@ debug_checks(gl_loop *self, PyObject *callback, const char *name, bool thread)
     if (thread && gl_call_method((PyObject *)self, G.s__check_thread, NULL) < 0)
         return -1;
     /* A task's step is no coroutine function, and most of what is scheduled. */
-    if (Py_IS_TYPE(callback, G.step_type))
+    if ((PyObject *)Py_TYPE(callback) == G.asyncio.step)
         return 0;
     return gl_done(PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name));
 }

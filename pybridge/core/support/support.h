@@ -132,12 +132,11 @@ struct gl_globals {
     PyObject *asyncio_constants;  /* the module asyncio.constants */
     struct {
         PyTypeObject *Future, *Task;        /* the C-accelerated classes */
-        PyObject *iscoroutine;              /* asyncio.coroutines.iscoroutine */
         PyObject *BaseEventLoop_create_task;
-        PyObject *Future_add_done_callback; /* unbound, for their argument errors */
-        PyObject *Future_cancel, *Task_cancel;
+        /* For tasks/: by goloop/_internal/tasks/probe.py, which names them */
+        PyObject *iscoroutine, *iter_throw, *step, *wait;
+        PyObject *Future_add_done_callback, *Future_cancel, *Future_set_exception, *Task_cancel;
         PyObject *create_task_names;        /* frozenset: keywords that create_task takes */
-        bool wraps_stop_iteration;          /* set_exception(StopIteration()) is accepted */
         /* 3.14: offsets into the thread state; before: unused */
         Py_ssize_t ts_loop, ts_task, ts_tasks_head;
         PyObject *current_tasks;            /* before 3.14: _asyncio._current_tasks */
@@ -156,7 +155,7 @@ struct gl_globals {
     PyTypeObject *threadsafe_handle_type; /* of call_soon_threadsafe since 3.14; NULL before */
     PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
     PyMethodDef *task_wakeup;     /* of the callable that wakes a task (tasks/wakeup.c) */
-    PyTypeObject *future_iter_type, *step_type, *sockop_type, *signal_notes_type;
+    PyTypeObject *future_iter_type, *sockop_type, *signal_notes_type;
     PyTypeObject *listener_type;
     PyTypeObject *clients_type;
     PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */

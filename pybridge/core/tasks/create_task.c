@@ -4,7 +4,7 @@
  * The usual call, loop.create_task(coro, name=..., context=..., eager_start=...) on a loop
  * without a task factory and out of debug mode, fills the Task's fields here, since all
  * that Task.__init__ could ask is known.  Everything else takes a general path with the
- * same outcome: goloop.Task is called as a class, and what asyncio's create_task alone
+ * same outcome: goloop.Task is called as a class (_create_task of loop.py), and what asyncio's create_task alone
  * knows (a task factory, wrong arguments) is left to it.
  */
 #include "tasks/private.h"
@@ -14,23 +14,6 @@ static PyObject *
 create_by_asyncio(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     return call_unbound(G.asyncio.BaseEventLoop_create_task, (PyObject *)self, args, nargs, kwnames);
-}
-
-/* goloop.Task(coro, loop=self, **kwargs) */
-static PyObject *
-create_by_class(gl_loop *self, PyObject *const *args, PyObject *kwnames)
-{
-    PyObject *kwargs = PyDict_New(), *pos = PyTuple_Pack(1, args[0]), *task = NULL;
-    if (kwargs == NULL || pos == NULL || PyDict_SetItem(kwargs, G.s_loop, (PyObject *)self) < 0)
-        goto done;
-    for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
-        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, i), args[1 + i]) < 0)
-            goto done;
-    task = PyObject_Call((PyObject *)G.task_type, pos, kwargs);
-done:
-    Py_XDECREF(kwargs);
-    Py_XDECREF(pos);
-    return task;
 }
 
 /* The first step: now where the task begins eagerly and the loop runs, else by the ready queue. */
@@ -96,7 +79,11 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
     }
     if (plain && gl_native_loop((PyObject *)self))
         return create_fast(self, args[0], name, context, eager);
-    return create_by_class(self, args, kwnames);
+    PyObject *by_class = PyObject_GetAttrString((PyObject *)self, "_create_task"), *task = NULL;
+    if (by_class != NULL)
+        task = PyObject_Vectorcall(by_class, args, 1, kwnames);
+    Py_XDECREF(by_class);
+    return task;
 }
 
 /* ---- futures -------------------------------------------------------------------- */

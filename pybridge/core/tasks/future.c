@@ -308,48 +308,19 @@ future_settle(gl_future *f, PyObject *result)
     return future_schedule(f);
 }
 
-/* The object to store for what set_exception was given; a new reference. */
-static PyObject *
-exception_object(gl_future *f, PyObject *given)
-{
-    const char *why = "StopIteration interacts badly with generators and cannot be raised "
-                      "into a Future";
-    PyObject *exc = PyExceptionClass_Check(given) ? PyObject_CallNoArgs(given) : Py_NewRef(given);
-    if (exc == NULL)
-        return NULL;
-    if (f->state != GL_PENDING) {
-        PyErr_SetString(G.asyncio_InvalidStateError, "invalid state"); /* the call has done it */
-    } else if (!PyExceptionInstance_Check(exc)) {
-        PyErr_SetString(PyExc_TypeError, "invalid exception object");
-    } else if (G.asyncio.wraps_stop_iteration &&
-               PyErr_GivenExceptionMatches(exc, PyExc_StopIteration)) {
-        PyObject *wrapped = PyObject_CallFunction(PyExc_RuntimeError, "s", why);
-        if (wrapped != NULL) {
-            PyException_SetCause(wrapped, Py_NewRef(exc));
-            PyException_SetContext(wrapped, exc);
-            return wrapped;
-        }
-    } else if (Py_TYPE(exc) == (PyTypeObject *)PyExc_StopIteration) {
-        PyErr_SetString(PyExc_TypeError, why);
-    } else {
-        return exc;
-    }
-    Py_DECREF(exc);
-    return NULL;
-}
-
 GL_PRIVATE int
-future_fail(gl_future *f, PyObject *given)
+future_fail(gl_future *f, PyObject *exc)
 {
     if (ensure_pending(f) < 0)
         return -1;
-    PyObject *exc = exception_object(f, given);
-    if (exc == NULL)
-        return -1;
+    /* A class, or what is refused or wrapped: releases of asyncio differ in that. */
+    if (!PyExceptionInstance_Check(exc) || PyErr_GivenExceptionMatches(exc, PyExc_StopIteration))
+        return gl_done(PyObject_CallFunctionObjArgs(G.asyncio.Future_set_exception, (PyObject *)f,
+                                                    exc, NULL));
     f->state = GL_FINISHED;
     PyObject *before = f->exception, *tb_before = f->exception_tb;
     f->exception_tb = PyException_GetTraceback(exc);
-    f->exception = exc;
+    f->exception = Py_NewRef(exc);
     Py_XDECREF(before);
     Py_XDECREF(tb_before);
     if (future_schedule(f) < 0)
@@ -431,31 +402,14 @@ future_set_exception(PyObject *self, PyObject *exc)
     return gl_none_or_null(future_fail((gl_future *)self, exc));
 }
 
-GL_PRIVATE_INLINE PyObject *
-cancel_message(PyObject *self, PyObject *unbound, PyObject *const *args, Py_ssize_t nargs,
-               PyObject *kwnames)
-{
-    Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (nargs + n == 0)
-        return Py_None; /* lint: allow return-singleton: borrowed, as args[0] is */
-    if (nargs + n == 1 &&
-        (n == 0 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "msg") == 0))
-        return args[0];
-    PyObject *r = call_unbound(unbound, self, args, nargs, kwnames);
-    if (r != NULL) {
-        Py_DECREF(r);
-        PyErr_SetString(PyExc_TypeError, "cancel() takes at most 1 argument");
-    }
-    return NULL;
-}
-
 static PyObject *
 future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *msg = cancel_message(self, G.asyncio.Future_cancel, args, nargs, kwnames);
-    if (msg == NULL || future_ensure_alive((gl_future *)self) < 0)
+    if (nargs > 1 || kwnames != NULL) /* it works on the same fields, and words the errors */
+        return call_unbound(G.asyncio.Future_cancel, self, args, nargs, kwnames);
+    if (future_ensure_alive((gl_future *)self) < 0)
         return NULL;
-    int r = future_set_cancelled((gl_future *)self, msg);
+    int r = future_set_cancelled((gl_future *)self, nargs ? args[0] : Py_None);
     return r < 0 ? NULL : PyBool_FromLong(r);
 }
 

@@ -92,53 +92,22 @@ future_iter_method_send(PyObject *self, PyObject *Py_UNUSED(value))
     return step_iter(self, true);
 }
 
+/* asyncio's own raises and words the errors, but for what an await does. */
 static PyObject *
 future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs < 1 || nargs > 3) {
-        PyErr_Format(PyExc_TypeError, "throw expected at %s %d argument%s, got %zd",
-                     nargs < 1 ? "least" : "most", nargs < 1 ? 1 : 3, nargs < 1 ? "" : "s",
-                     nargs);
+    if (nargs == 1 && PyExceptionInstance_Check(args[0])) {
+        Py_CLEAR(((gl_future_iter *)self)->future);
+        gl_restore_exception(Py_NewRef(args[0]));
         return NULL;
     }
-#if PY_VERSION_HEX >= 0x030C0000
-    if (nargs > 1 &&
-        PyErr_WarnEx(PyExc_DeprecationWarning,
-                     "the (type, exc, tb) signature of throw() is deprecated, "
-                     "use the single-arg signature instead.",
-                     1) < 0)
-        return NULL;
-#endif
-    PyObject *type = args[0], *value = nargs > 1 ? args[1] : NULL,
-             *tb = nargs > 2 ? args[2] : NULL;
-    if (tb == Py_None) {
-        tb = NULL;
-    } else if (tb != NULL && !PyTraceBack_Check(tb)) {
-        PyErr_SetString(PyExc_TypeError, "throw() third argument must be a traceback");
-        return NULL;
-    }
-    if (PyExceptionInstance_Check(type)) {
-        if (value != NULL && value != Py_None) {
-            PyErr_SetString(PyExc_TypeError,
-                            "instance exception may not have a separate value");
-            return NULL;
-        }
-        value = Py_NewRef(type);
-        type = Py_NewRef(PyExceptionInstance_Class(value));
-        tb = tb ? Py_NewRef(tb) : PyException_GetTraceback(value);
-    } else if (PyExceptionClass_Check(type)) {
-        Py_INCREF(type);
-        Py_XINCREF(value);
-        Py_XINCREF(tb);
-        PyErr_NormalizeException(&type, &value, &tb);
-    } else {
-        PyErr_SetString(PyExc_TypeError, "exceptions must be classes deriving "
-                                         "BaseException or instances of such a class");
-        return NULL;
-    }
-    Py_CLEAR(((gl_future_iter *)self)->future);
-    PyErr_Restore(type, value, tb);
-    return NULL;
+    PyObject *r = PyObject_Vectorcall(G.asyncio.iter_throw, args, (size_t)nargs, NULL);
+    PyObject *exc = gl_take_exception();
+    PyObject *type = nargs == 0 ? NULL : PyType_Check(args[0]) ? args[0] : (PyObject *)Py_TYPE(args[0]);
+    if (exc != NULL && type != NULL && PyErr_GivenExceptionMatches(exc, type))
+        Py_CLEAR(((gl_future_iter *)self)->future);
+    gl_restore_exception(exc);
+    return r;
 }
 
 static int

@@ -105,11 +105,6 @@ GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
 /* unbound(self, *args, **kwargs) */
 GL_PRIVATE PyObject *call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
                                   Py_ssize_t nargs, PyObject *kwnames);
-/* The `msg` of cancel(msg=None), borrowed; NULL where asyncio has raised the argument error. */
-GL_PRIVATE_INLINE PyObject *cancel_message(PyObject *self, PyObject *unbound,
-                                           PyObject *const *args, Py_ssize_t nargs,
-                                           PyObject *kwnames);
-
 /* ---- future_iter.c --------------------------------------------------------------------------- */
 
 typedef struct gl_future_iter {
@@ -127,10 +122,10 @@ typedef struct gl_future_iter {
 
 /* Of the callable that wakes a task. */
 GL_PRIVATE_DATA PyMethodDef wakeup_def;
-/* A callable that steps the task, throwing `exc` where not NULL. */
-GL_PRIVATE PyObject *step_callable(gl_task *task, PyObject *exc);
+/* _core._step(task, error): a step of a TaskStepMethWrapper; throws the error unless it is None. */
+GL_PRIVATE PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs);
 /* Schedules a step. */
-GL_PRIVATE int step_soon(gl_task *task, PyObject *exc);
+GL_PRIVATE int step_soon(gl_task *task);
 /* The coroutine yielded `result` (stolen): what the task does next. */
 GL_PRIVATE_INLINE int task_wait(gl_task *task, PyObject *result);
 /* What `fut`, which the task waited for and which is done, has for it: 0 nothing, 1 *exc
@@ -155,4 +150,4 @@ GL_PRIVATE int task_start_eagerly(gl_task *task);
 
 /* ---- the types, made by probe.c -------------------------------------------------------------- */
 
-GL_PRIVATE_DATA PyType_Spec future_spec, future_iter_spec, task_spec, step_spec;
+GL_PRIVATE_DATA PyType_Spec future_spec, future_iter_spec, task_spec;

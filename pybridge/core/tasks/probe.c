@@ -141,30 +141,6 @@ core_thread_words(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 
 /* ---- the switch ------------------------------------------------------------------- */
 
-/* The unbound methods of asyncio's classes that stand behind ours. */
-static int
-import_methods(void)
-{
-    PyObject *future = (PyObject *)G.asyncio.Future, *task = (PyObject *)G.asyncio.Task;
-    PyObject *add = G.asyncio.Future_add_done_callback = PyObject_GetAttr(future, G.s_add_done_callback);
-    if (add == NULL || (G.asyncio.Future_cancel = PyObject_GetAttr(future, G.s_cancel)) == NULL ||
-        (G.asyncio.Task_cancel = PyObject_GetAttr(task, G.s_cancel)) == NULL)
-        return -1;
-    G.asyncio.iscoroutine = gl_import_attr("asyncio.coroutines", "iscoroutine");
-    if (G.asyncio.iscoroutine == NULL)
-        return -1;
-#if !GL_LAYOUT_AWAITED_BY
-    G.asyncio.current_tasks = gl_import_attr("_asyncio", "_current_tasks");
-    if (G.asyncio.current_tasks == NULL)
-        return -1;
-    if (!PyDict_CheckExact(G.asyncio.current_tasks)) {
-        PyErr_SetString(PyExc_TypeError, "_asyncio._current_tasks is no dict");
-        return -1;
-    }
-#endif
-    return 0;
-}
-
 #ifdef GL_FREE_THREADED
 /* What a Future has of asyncio's, too, is called with its loop's lock. */
 static int
@@ -175,8 +151,7 @@ guard_types(PyTypeObject *future, PyTypeObject *task)
         gl_guard_type(future, GL_HOME_FUTURE, NULL, GL_GUARD_CALLS) < 0 ||
         gl_guard_inherited(future, G.asyncio.Future, GL_HOME_FUTURE) < 0 ||
         gl_guard_inherited(task, G.asyncio.Task, GL_HOME_FUTURE) < 0 ||
-        gl_guard_type(G.future_iter_type, GL_HOME_NONE, NULL, GL_GUARD_CALLS) < 0 ||
-        gl_guard_type(G.step_type, GL_HOME_NONE, NULL, GL_GUARD_CALLS) < 0)
+        gl_guard_type(G.future_iter_type, GL_HOME_NONE, NULL, GL_GUARD_CALLS) < 0)
         return -1;
     future->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
     task->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
@@ -195,9 +170,8 @@ make_types(PyObject *module)
     task_spec.flags &= ~(unsigned)Py_TPFLAGS_IMMUTABLETYPE;
 #endif
     PyObject *future = PyType_FromSpecWithBases(&future_spec, (PyObject *)G.asyncio.Future);
-    G.step_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &step_spec, NULL);
     G.future_iter_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &future_iter_spec, NULL);
-    if (future && G.step_type && G.future_iter_type)
+    if (future && G.future_iter_type)
         bases = PyTuple_Pack(2, G.asyncio.Task, future);
     if (bases)
         task = PyType_FromSpecWithBases(&task_spec, bases);
@@ -225,24 +199,26 @@ make_types(PyObject *module)
     return 0;
 }
 
-/* _core._enable_tasks(create_task_names, wraps_stop_iteration, ts_loop, ts_task,
- * ts_tasks_head) -> (Future, Task).  Only for goloop/_internal/tasks/probe.py; once. */
+/* _core._enable_tasks(offsets, objects) -> (Future, Task), with the offsets into the thread state
+ * and what G.asyncio has of objects.  Only for goloop/_internal/tasks/probe.py; once. */
 static PyObject *
 core_enable_tasks(PyObject *module, PyObject *args)
 {
-    PyObject *names;
-    int wraps;
-    if (!PyArg_ParseTuple(args, "O!pnnn", &PyFrozenSet_Type, &names, &wraps, &G.asyncio.ts_loop,
-                          &G.asyncio.ts_task, &G.asyncio.ts_tasks_head))
-        return NULL;
     if (!GL_LAYOUT_KNOWN) {
         PyErr_SetString(PyExc_RuntimeError, "no layout for this Python");
         return NULL;
     }
     if (G.task_type == NULL) {
-        Py_XSETREF(G.asyncio.create_task_names, Py_NewRef(names));
-        G.asyncio.wraps_stop_iteration = wraps != 0;
-        if (import_methods() < 0 || make_types(module) < 0)
+        if (!PyArg_ParseTuple(args, "(nnn)(O!O!OOOOOOOO)", &G.asyncio.ts_loop, &G.asyncio.ts_task,
+                              &G.asyncio.ts_tasks_head, &PyFrozenSet_Type,
+                              &G.asyncio.create_task_names, &PyDict_Type, &G.asyncio.current_tasks,
+                              &G.asyncio.Future_add_done_callback, &G.asyncio.Future_cancel,
+                              &G.asyncio.Future_set_exception, &G.asyncio.Task_cancel,
+                              &G.asyncio.iscoroutine, &G.asyncio.iter_throw, &G.asyncio.step,
+                              &G.asyncio.wait))
+            return NULL;
+        Py_INCREF(args); /* for good: the objects are borrowed from it */
+        if (make_types(module) < 0)
             return NULL;
     }
     return PyTuple_Pack(2, G.future_type, G.task_type);
@@ -253,6 +229,7 @@ static PyMethodDef task_functions[] = {
     {"_peek", core_peek, METH_O, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
     {"_thread_words", core_thread_words, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
     {"_enable_tasks", core_enable_tasks, METH_VARARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_step", GL_FAST(core_step), PyDoc_STR("For goloop/_internal/tasks/waiting.py.")},
     {"_live_tasks", core_live_tasks, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/task_set.py.")},
     {NULL, NULL, 0, NULL},
 };

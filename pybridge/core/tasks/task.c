@@ -167,7 +167,7 @@ report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
         return -1;
     PyObject *exc = gl_take_exception();
     PyObject *callable =
-        waited_for ? wakeup_callable(task) : step_callable(task, NULL);
+        waited_for ? wakeup_callable(task) : PyObject_CallOneArg(G.asyncio.step, (PyObject *)task);
     PyObject *handle = NULL, *context = Py_XNewRef(task->context);
     if (callable)
         handle = gl_handle_new(loop, callable, &waited_for, waited_for ? 1 : 0, context);
@@ -256,8 +256,9 @@ cancel_awaited(PyObject *fut, PyObject *msg)
 static PyObject *
 task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *msg = cancel_message(self, G.asyncio.Task_cancel, args, nargs, kwnames);
-    int r = msg ? task_request_cancel((gl_task *)self, msg) : -1;
+    if (nargs > 1 || kwnames != NULL) /* it works on the same fields, and words the errors */
+        return call_unbound(G.asyncio.Task_cancel, self, args, nargs, kwnames);
+    int r = task_request_cancel((gl_task *)self, nargs ? args[0] : Py_None);
     return r < 0 ? NULL : PyBool_FromLong(r);
 }
 
@@ -434,7 +435,7 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
             return task_start_eagerly(task);
     }
 #endif
-    if (step_soon(task, NULL) < 0)
+    if (step_soon(task) < 0)
         return -1;
     task_register(task);
     return 0;
