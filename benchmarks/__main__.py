@@ -17,6 +17,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 # The rounds of a run that does not say how many, and how near its intervals are to be.
 ROUNDS, UNTIL = 5, 0.05
 QUICK_LOOPS = ("goloop", "asyncio", "uvloop")
+QUICK_CASES = ("aiohttp-x100", "streams-1k-x100", "tls-1k-x100", "udp-512-x50", "create-task")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("list", help="the cases, the loops, and what each isolates")
     command.set_defaults(do=_list)
 
-    command = commands.add_parser("quick", help="goloop, asyncio and uvloop in 20 seconds")
+    command = commands.add_parser("quick", help="goloop, asyncio and uvloop in a minute")
     command.add_argument("--python", default=sys.executable, help="the interpreter to measure")
     command.set_defaults(do=_quick)
 
@@ -121,15 +122,15 @@ def _list(_options: argparse.Namespace) -> int:
 
 
 def _quick(options: argparse.Namespace) -> int:
-    """A taste for make demo: few rounds, so the last digit means nothing."""
-    settings = runner.Settings(rounds=2, seconds=0.5, warmup=0.15)
+    """What make demo shows: so many windows that each ratio has its interval."""
+    settings = runner.Settings(rounds=9, seconds=0.3, warmup=0.1)
     loops = [BY_NAME[name] for name in QUICK_LOOPS]
-    measuring = runner.Runner(options.python, settings, lambda _line: None)
-    cases = select(["protocol-1k-x10", "aiohttp-x100", "call-soon-chain"])
-    run = measuring.new_run(loops, "python -m benchmarks quick", ("c-epoll",), cases)
+    measuring = runner.Runner(options.python, settings, runner.to_stderr)
+    cases = select(QUICK_CASES)
+    run = measuring.new_run(loops, "python -m benchmarks quick", (), cases)
     cases = [case for case in cases if case.name not in run.missing]
     measuring.measure(run, cases, loops)
-    print(report.summary(run, cases, [loop.name for loop in loops]))
+    print(report.quick_summary(run, cases))
     return 1 if "goloop" in failed(run) else 0
 
 

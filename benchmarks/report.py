@@ -8,18 +8,20 @@ figures of one row always come from one run.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import native, plot, readme
+from benchmarks import front, native, plot
 from benchmarks.allocator import setting
 from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
 from benchmarks.loops import BY_NAME as LOOP_NAMES
 from benchmarks.loops import CEILINGS, LOOPS
 from benchmarks.results import Run, dump, latest, load
-from benchmarks.stats import OTHERS, disturbed, paired_ratio, short, table, times
+from benchmarks.stats import OTHERS, disturbed, paired_ratio, ratio_of, short, table, times
 from benchmarks.tables import (
     BASE,
+    CONTROL,
     LEVEL,
     OURS,
     Chosen,
@@ -142,6 +144,43 @@ def several(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
     return [*parts, SEVERAL_COSTS, cpu_table(chosen, cases)]
 
 
+def quick_summary(run: Run, cases: Sequence[Case]) -> str:
+    """Write the figures of a short run, and a sentence on what they show, losses too."""
+    against = [
+        loop for loop in (BASE, CONTROL) if "error" not in run.loops.get(loop, {"error": ""})
+    ]
+    rows = []
+    verdicts: dict[str, dict[str, list[str]]] = {loop: {} for loop in against}
+    for case in cases:
+        figures = {loop: run.figures(case.name, loop, case.key) for loop in (OURS, *against)}
+        row = [case.title, case.unit, *(median_cell(run, case, loop) for loop in figures)]
+        for loop in against:
+            ends = [figures[OURS], figures[loop]]
+            found = ratio_of(*(ends if case.higher_is_better else ends[::-1]))
+            if found is None:
+                row.append("–")
+                continue
+            row.append(f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})")
+            word = "faster" if found.low > 1 else "slower" if found.high < 1 else "level"
+            verdicts[loop].setdefault(word, []).append(case.title)
+        rows.append(row)
+    header = ["case", "unit", OURS, *against, *(f"speed ÷ {loop}" for loop in against)]
+    parts = [
+        f"CPython {run.python}; medians of {_rounds(run)}; ratios with their 95 % intervals, "
+        "more is better:",
+        table(header, rows),
+    ]
+    for loop, words in verdicts.items():
+        said = "; ".join(
+            f"{word} in {', '.join(words[word])}"
+            for word in ("faster", "slower", "level")
+            if word in words
+        )
+        parts += [f"Beside {loop}, goloop is {said}."] * bool(said)
+    parts += [f"{loop}: {each['error']}" for loop, each in run.loops.items() if "error" in each]
+    return "\n".join([*parts, *(f"{case}: {why}" for case, why in run.missing.items())])
+
+
 # ---- the page ----------------------------------------------------------------------
 
 
@@ -173,16 +212,28 @@ def write(results: Path) -> list[Path]:
     pages[0].write_text(in_short(chosen, written))
     pages[1].write_text("\n\n".join([HEAD, *sections]) + "\n")
     kept.write_text(dump(_shown_part([*chosen.values(), *layouts.values()])))
-    front = DOCS.parent / "README.md"
-    if front.exists():
-        front.write_text(readme.rewritten(front.read_text(), chosen))
-        written.append(front)
+    written += front.draw(chosen, DOCS / "img")
+    for page, images, pages_at in front_pages():
+        if page.exists():
+            page.write_text(front.rewritten(page.read_text(), chosen, images, pages_at))
+            written.append(page)
     return [*pages, kept, *written]
 
 
+def front_pages() -> list[tuple[Path, str, str]]:
+    """The pages with the front page's figures, and what addresses there begin with.
+
+    That of pictures, and that of pages: README is shown on PyPI too, where a relative one
+    leads nowhere.
+    """
+    raw = "https://raw.githubusercontent.com/goloop/goloop/main/docs/img/"
+    readme = (DOCS.parent / "README.md", raw, "https://github.com/goloop/goloop/blob/main/docs/")
+    return [readme, (DOCS / "index.md", "img/", "")]
+
+
 def in_short(chosen: dict[str, Chosen], images: Sequence[Path]) -> str:
-    """Write the page that most read: the rows of README, a picture, and all losses."""
-    parts = [SHORT, readme.block(chosen, TABLES)]
+    """Write the page that most read: the usual rows, a picture, and all losses."""
+    parts = [SHORT, usual(chosen)]
     newest = [image for image in images if "network" in image.name]
     if newest:
         largest = max(newest, key=lambda image: image.stat().st_size)
@@ -213,6 +264,68 @@ asyncio reaches some 0.05 of uvloop's rate in the row of uvicorn, because of Nag
 uvicorn binds its socket with protocol 0, asyncio sets TCP_NODELAY only on sockets whose protocol is
 TCP, and an answer in two pieces waits 40 ms for the client's acknowledgement. It is no measure of
 asyncio's own speed: that is the row of aiohttp."""
+
+
+# The rows that most programs depend on; where two are named they stand side by side.
+USUAL: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Protocol echo, 1 KiB ×1", ("protocol-1k-x1",)),
+    ("Protocol echo, 1 KiB ×10", ("protocol-1k-x10",)),
+    ("Protocol echo, 1 KiB ×100", ("protocol-1k-x100",)),
+    ("Protocol echo, 100 KiB ×10", ("protocol-100k-x10",)),
+    ("streams, 1 KiB ×100", ("streams-1k-x100",)),
+    ("sock_recv / sock_sendall, 1 KiB ×100", ("sock-1k-x100",)),
+    ("aiohttp hello ×100", ("aiohttp-x100",)),
+    ("uvicorn hello ×100", ("uvicorn-x100",)),
+    ("TLS echo, 1 KiB ×100", ("tls-1k-x100",)),
+    ("TLS echo, 100 KiB ×10", ("tls-100k-x10",)),
+    ("UDP echo, 512 B ×50", ("udp-512-x50",)),
+    ("Unix socket echo, 1 KiB ×100", ("unix-1k-x100",)),
+    ("pipe, reading / writing", ("pipe-read", "pipe-write")),
+    ("start /bin/true and wait", ("spawn",)),
+    ("connect, echo, close ×100", ("churn-x100",)),
+)
+
+
+def usual(chosen: dict[str, Chosen]) -> str:
+    """Write the table of USUAL: of the Python that has most of these rows, the newest of those."""
+    names = [name for _words, names in USUAL for name in names]
+    tags = [tag for tag in chosen if chosen[tag] and not tag.endswith("t")]
+    best = max(
+        tags, key=lambda tag: (sum(name in chosen[tag] for name in names), tag), default=None
+    )
+    if best is None:
+        return "Nothing of this has been measured yet."
+    runs = chosen[best]
+    rows = []
+    for words, cases in USUAL:
+        if any(name in runs for name in cases):
+            cells = [
+                " / ".join(
+                    claimed(runs[name], BY_NAME[name], OURS, BASE, key, sign="")
+                    for name in cases
+                    if name in runs
+                )
+                for key in ("rate", "server_us")
+            ]
+            rows.append([words, *cells])
+    shown = [runs[name] for name in names if name in runs]
+    newest = max(shown, key=lambda run: run.date)
+    steady = all(run.allocator for run in shown)
+    version = newest.loops.get(BASE, {}).get("version", BASE)
+    words = (
+        f"CPython {newest.python} beside {version}, on {newest.machine['processor']}, "
+        f"{newest.machine['cores']} cores; {(STEADY if steady else AS_IT_COMES).format(TABLES)}. A "
+        "figure is the median of the rounds' ratios, with its 95 % confidence interval where "
+        "there were six rounds or more:"
+    )
+    filled = textwrap.fill(words, 100, break_long_words=False, break_on_hyphens=False)
+    return f"{filled}\n\n{table(['case', f'rate ÷ {BASE}', f'server CPU ÷ {BASE}'], rows)}"
+
+
+STEADY = "malloc trimming is off for every loop ([why]({}))"
+AS_IT_COMES = """\
+the allocator as it comes, so that rows with large blocks hold the luck of the heap's layout
+([more]({}))"""
 
 
 def _known(chosen: dict[str, Chosen]) -> dict[str, Chosen]:

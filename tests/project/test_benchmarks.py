@@ -30,10 +30,10 @@ from benchmarks import (  # noqa: E402
     children,
     compare,
     factories,
+    front,
     micro,
     native,
     plot,
-    readme,
     report,
     results,
     runner,
@@ -505,33 +505,86 @@ def test_the_terminal_summary_has_every_loop_that_ran() -> None:
     assert row(text, SLEEPS)[2] == "1.90× (1.90–1.90)"
 
 
-def test_readmes_table_is_written_between_its_comments() -> None:
-    before, after = "# goloop\n\n", "\n\n## Develop\n"
-    text = f"{before}{readme.BEGIN}\na former table\n{readme.END}{after}"
-    chosen = results.latest([a_newer_run(), a_run(python="3.13.0"), a_free_threaded_run()])
-    written = readme.rewritten(text, chosen)
-    assert written.startswith(before + readme.BEGIN)
-    assert written.endswith(readme.END + after)
-    assert "a former table" not in written
-    assert readme.rewritten(written, chosen) == written
-    # It is of the usual builds: the one without a GIL is not there.
-    assert "| case | rate ÷ uvloop, 3.14 | 3.13 | server CPU ÷ uvloop, 3.14 | 3.13 |" in written
-    # Of a run with enough rounds, and of one without.
-    assert row(written, "Protocol echo, 1 KiB ×10")[:2] == ["1.23 (1.20–1.26)", "1.20"]
-    assert "| TLS echo" not in written
-    assert "allocator as it comes" in " ".join(written.split())
-    steady = readme.rewritten(text, results.latest([a_newer_run()]))
-    assert "malloc trimming is off for every loop ([why]" in " ".join(steady.split())
-    for broken in ("", readme.BEGIN, text + text, readme.END + readme.BEGIN):
+def a_run_of_the_front_page() -> results.Run:
+    """A run with all rows of the front page: goloop is ahead in all but one."""
+    run = a_run()
+    run.samples = {}
+    for _words, name in front.ROWS:
+        case = cases.BY_NAME[name]
+        for number in range(6):
+            for loop, speed in (("goloop", 1.5), ("uvloop", 1.0), ("asyncio", 0.5)):
+                if not case.higher_is_better:
+                    run.add(name, loop, number, {"ns": 300 / speed})
+                else:
+                    run.add(name, loop, number, sample(1000 * speed, server_cpu=0.6))
+            if name == "udp-512-x50":
+                run.add(name, "zuvloop", number, sample(1800, server_cpu=0.2))
+    return run
+
+
+def test_the_front_pages_figures_are_written_between_their_comments(tmp_path: Path) -> None:
+    fast = "- **Fast.** 9.99 times uvloop's requests per second with aiohttp, 1 times with uvicorn"
+    text = f"{fast} (CPython 3.10). See\n{front.BEGIN}\nformer figures\n{front.END}\n\n## Develop\n"
+    chosen = results.latest([a_newer_run(), a_run_of_the_front_page(), a_free_threaded_run()])
+    written = front.rewritten(text, chosen, "https://there/img/", "docs/")
+    first = (
+        "- **Fast.** 1.50 times uvloop's requests per second with aiohttp, 1.50 times with uvicorn"
+    )
+    assert written.startswith(f"{first} (CPython 3.14). See\n{front.BEGIN}")
+    assert written.endswith(f"{front.END}\n\n## Develop\n")
+    assert "former figures" not in written
+    assert front.rewritten(written, chosen, "https://there/img/", "docs/") == written
+    assert "](https://there/img/front.svg)" in written
+    assert row(written, "HTTP, aiohttp") == ["1.50", "–", "3.00", "0.67"]
+    # asyncio's figure there is no measure of its speed; an operation's CPU is its time.
+    assert row(written, "HTTP, uvicorn") == ["1.50", "–", "†", "0.67"]
+    assert row(written, "UDP") == ["1.50", "0.83", "3.00", "0.67"]
+    assert row(written, "Tasks") == ["1.50", "–", "3.00", "0.67"]
+    assert "UDP echo, 512 B ×50 (zuvloop 1.20×)" in " ".join(written.split())
+    for broken in ("", front.BEGIN, text + text, front.END + front.BEGIN):
         with pytest.raises(ValueError, match="two comments"):
-            readme.rewritten(broken, chosen)
+            front.rewritten(broken, chosen, "", "")
+    # Without all rows there is neither picture nor table.
+    assert "Nothing of this" in front.block(results.latest([a_newer_run()]), "", "")
+    assert front.draw(results.latest([a_newer_run()]), tmp_path) == []
+    [image] = front.draw(chosen, tmp_path)
+    drawn = image.read_text()
+    assert drawn.count("<rect x=") == sum(
+        len(run.samples[name].keys() & set(front.SHOWN))
+        for run in [chosen["cp314"]["udp-512-x50"]]
+        for _words, name in front.ROWS
+    )
+    assert "prefers-color-scheme: dark" in drawn
 
 
-def test_readme_says_what_the_data_says() -> None:
-    """The table of the tree is that of docs/performance.json."""
+def test_the_front_pages_say_what_the_data_says(tmp_path: Path) -> None:
+    """Tables, losses and the picture of the tree are those of docs/performance.json."""
     chosen = results.latest(results.load(ROOT / "docs" / "performance.json"))
-    text = (ROOT / "README.md").read_text()
-    assert readme.rewritten(text, chosen) == text
+    for page, images, pages in report.front_pages():
+        text = page.read_text()
+        assert front.rewritten(text, chosen, images, pages) == text
+        version, _runs = front.chosen_run(chosen) or ("", {})
+        assert f"(CPython {version})" in text or page.name != "README.md"
+    [image] = front.draw(chosen, tmp_path)
+    assert image.read_text() == (ROOT / "docs" / "img" / front.IMAGE).read_text()
+
+
+def test_a_short_run_says_what_it_shows_losses_too() -> None:
+    run = a_run_of_the_front_page()
+    run.loops = {"goloop": {}, "uvloop": {}, "asyncio": {}, "zuvloop": {"error": "is not there"}}
+    run.missing = {"tls-1k-x100": "no headers"}
+    for number in range(6):
+        run.add("udp-512-x50", "uvloop", number, sample(3000))
+        run.add("aiohttp-x100", "uvloop", number, sample(1500 + 100 * (-1) ** number))
+    wanted = cases.select(["udp-512-x50", "aiohttp-x100", "create-task"])
+    text = report.quick_summary(run, wanted)
+    said = (
+        "faster in create_task + await; slower in UDP echo, 512 B ×50; level in aiohttp hello ×100"
+    )
+    assert f"Beside uvloop, goloop is {said}." in text
+    assert "Beside asyncio, goloop is faster in" in text
+    assert row(text, "create_task + await")[-2:] == ["1.50 (1.50–1.50)", "3.00 (3.00–3.00)"]
+    assert text.endswith("zuvloop: is not there\ntls-1k-x100: no headers")
 
 
 def test_the_pages_have_every_loss_of_the_data() -> None:
@@ -568,14 +621,6 @@ def row_of(page: str, title: str) -> list[str]:
     text = (ROOT / page).read_text()
     line = next(line for line in text.splitlines() if line.startswith(f"| {title} "))
     return [cell.strip() for cell in line.strip("| ").split("|")][1:]
-
-
-def test_readme_begins_with_figures_of_its_table() -> None:
-    text = " ".join((ROOT / "README.md").read_text().split())
-    rates = [row_of("README.md", f"{name} hello ×100")[1] for name in ("aiohttp", "uvicorn")]
-    aiohttp, uvicorn = (rate.split()[0] for rate in rates)
-    said = f"**Fast.** {aiohttp} times uvloop's requests per second with aiohttp, "
-    assert f"{said}{uvicorn} times with uvicorn (CPython 3.14)" in text
 
 
 def test_the_start_of_a_process_is_that_of_the_tables() -> None:
