@@ -11,6 +11,7 @@
     python -m goloop top PID             shows what its loops do, second by second
     python -m goloop profile PID         tells who has its loops' time, by task and line
     python -m goloop slow PID            tells its last slow iterations
+    python -m goloop export              serves the figures of all processes to Prometheus
     python -m goloop help [COMMAND]      shows how to use all that
 
 The program is run as Python itself would run it, with Python's own options before it, but
@@ -35,6 +36,7 @@ usage: python -m goloop                      show diagnostics
        python -m goloop top PID|--all        show what its loops do, second by second
        python -m goloop profile PID          tell who has its loops' time, by task and line
        python -m goloop slow PID             tell its last slow iterations
+       python -m goloop export               serve the figures of all processes to Prometheus
        python -m goloop help [command]       show more
        python -m goloop --version
 """
@@ -58,7 +60,7 @@ What does a running program do? Start it with GOLOOP_INTROSPECT=1, then
   goloop top 4711
   goloop profile 4711
 """
-COMMANDS = ("doctor", "help", "profile", "ps", "pstree", "slow", "top")
+COMMANDS = ("doctor", "export", "help", "profile", "ps", "pstree", "slow", "top")
 
 
 def show_diagnostics() -> None:
@@ -117,6 +119,10 @@ def _run_command(name: str, arguments: list[str]) -> int:
         from ._internal.top import top
 
         return top.main(arguments)
+    if name == "export":
+        from ._internal.top import export
+
+        return export.main(arguments)
     if name == "profile":
         from ._internal.top import profile
 

@@ -50,7 +50,7 @@ except ImportError as error:
         "goloop.prometheus needs prometheus_client: pip install goloop[prometheus]"
     ) from error
 
-from ._internal.observe.catalogue import FIGURES, Figure
+from ._internal.observe.catalogue import FIGURES, Figure, bounded
 from ._internal.version import __version__, native
 
 if native:
@@ -66,16 +66,6 @@ if native:
 __all__ = ("Collector", "register")
 
 _logger = logging.getLogger(__name__)
-
-# Bucket bounds of times, from 1 us to 60 s.  They are round, unlike those that goloop counts by:
-# a value may be counted one bucket too high if it is less than a ninth below the bound.
-_SECONDS = (
-    1e-06, 2.5e-06, 5e-06, 1e-05, 2.5e-05, 5e-05, 0.0001, 0.00025, 0.0005,
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-)  # fmt: skip
-# And of numbers; with these goloop's own buckets end.
-_NUMBERS = (0, *(2**power - 1 for power in range(1, 13)))
 
 
 class Collector:
@@ -123,7 +113,7 @@ class Collector:
             family = _family(figure)
             value = getattr(figures, figure.field)
             if isinstance(family, HistogramMetricFamily):
-                family.add_metric([], _buckets(value), value.sum)
+                family.add_metric([], bounded(value), value.sum)
             else:
                 family.add_metric([], value)
             yield family
@@ -177,17 +167,6 @@ def _family(figure: Figure) -> CounterMetricFamily | GaugeMetricFamily | Histogr
     if figure.kind == "counter":
         return CounterMetricFamily(figure.prometheus, figure.text)
     return GaugeMetricFamily(figure.prometheus, figure.text)
-
-
-def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    # Prometheus counts what is equal to the bound, cumulative() what is less.
-    if histogram.scale == 1.0:
-        bounds = [(str(bound), float(bound + 1)) for bound in _NUMBERS]
-    else:
-        bounds = [(repr(bound), bound) for bound in _SECONDS]
-    counts = histogram.cumulative(bound for _, bound in bounds)
-    found = [(name, float(count)) for (name, _), (_, count) in zip(bounds, counts, strict=True)]
-    return [*found, ("+Inf", float(histogram.count))]
 
 
 # ---- several processes ----------------------------------------------------------------

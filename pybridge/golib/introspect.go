@@ -102,6 +102,7 @@ func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 	}
 	t := append(partial.text, `{"running":`...)
 	t = strconv.AppendBool(t, running)
+	t = strconv.AppendUint(append(t, `,"number":`...), uint64(atomic.LoadUint32(&sh.Number)), 10)
 	t = addSeconds(t, "blocked_for", blocked)
 	t = addSeconds(t, "clock", now)
 	t = append(t, `,"stack":[`...)

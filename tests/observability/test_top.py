@@ -408,6 +408,19 @@ def test_what_the_monitor_knows_is_shown_while_the_gil_is_held() -> None:
     assert os.path.basename(sys.executable) in text.splitlines()[0]  # of the process's command line
 
 
+def test_several_loops_are_known_by_their_numbers_while_the_gil_is_held() -> None:
+    def loop(number: int, **facts: Any) -> dict[str, Any]:
+        return {"number": number, "metrics": {"turns": number * 10, "time_busy": 0}, **facts}
+
+    process = watched.Watched(os.getpid())
+    whole = [loop(number, id=100 + number, tasks=[]) for number in (1, 2)]
+    process._taken({"loops": whole}, 1.0)
+    # The monitor's list has the last one first.
+    told = process._taken({"partial": True, "loops": [loop(2), loop(1)]}, 2.0)
+    assert [each["id"] for each in told["loops"]] == [102, 101]
+    assert [each["interval"]["turns"] for each in told["loops"]] == [0, 0]
+
+
 HOLDING = """
 import asyncio, re, goloop
 def slow():

@@ -196,7 +196,7 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
 # ---- commands ---------------------------------------------------------------------------
 
 # The first word behind goloop that is its own command; anything else is a program to run.
-COMMANDS = {"doctor", "help", "ps", "pstree", "top"}
+COMMANDS = {"doctor", "export", "help", "ps", "pstree", "top"}
 
 
 def commands(block: str) -> Iterator[list[str]]:

@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from .metering import Histogram
+
     Kind = Literal["counter", "state", "most", "histogram"]
 
 # As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
@@ -287,3 +289,26 @@ def unpacked(raw: dict[str, Any]) -> dict[str, Any]:
         if figure.kind == "histogram" and not any(figures[figure.field][:8]):
             figures[figure.field] = b""
     return figures
+
+
+# Prometheus' bucket bounds of times, from 1 us to 60 s.  They are round, unlike those that goloop
+# counts by: a value may be counted one bucket too high if it is less than a ninth below the bound.
+_SECONDS = (
+    1e-06, 2.5e-06, 5e-06, 1e-05, 2.5e-05, 5e-05, 0.0001, 0.00025, 0.0005,
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+# And of numbers; with these goloop's own buckets end.
+_NUMBERS = (0, *(2**power - 1 for power in range(1, 13)))
+
+
+def bounded(histogram: Histogram) -> list[tuple[str, float]]:
+    """Prometheus' buckets of a histogram: each bound in words, and how many values it has."""
+    # Prometheus counts what is equal to the bound, cumulative() what is less.
+    if histogram.scale == 1.0:
+        bounds = [(str(bound), float(bound + 1)) for bound in _NUMBERS]
+    else:
+        bounds = [(repr(bound), bound) for bound in _SECONDS]
+    counts = histogram.cumulative(bound for _, bound in bounds)
+    found = [(name, float(count)) for (name, _), (_, count) in zip(bounds, counts, strict=True)]
+    return [*found, ("+Inf", float(histogram.count))]

@@ -21,7 +21,7 @@ from .. import chosen
 from ..tasks.looking import attribute, await_stack, awaiters, ends_of, thread_stack, waiting_tasks
 from ..version import __version__
 from . import profiling
-from .catalogue import unpacked
+from .catalogue import FIGURES, unpacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def _loop(
     current = asyncio.current_task(loop) if ident else None
     return {
         "id": id(loop),
+        "number": getattr(loop, "_loop_number", 0),
         "thread": name,
         "native_id": native_id,
         "running": bool(ident),
@@ -163,6 +164,14 @@ def _loop(
     }
 
 
+# Of what Python counts a loop has nothing before there is something to count.
+_NOT_COUNTED: Row = {
+    figure.field: b"" if figure.kind == "histogram" else 0
+    for figure in FIGURES
+    if figure.source == "python" and figure.field != "loops"
+}
+
+
 def _raw_metrics(loop: Any, tasks: int) -> Row | None:
     """Loop._metrics() for JSON; None for a loop that counts nothing."""
     ask = getattr(loop, "_metrics", None)
@@ -170,7 +179,12 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
         return None
     from ... import _core
 
-    raw: Row = {**unpacked(ask()), "tasks": tasks, "gc_time": int(_core._collected() * 1e9)}
+    raw: Row = {
+        **_NOT_COUNTED,
+        **unpacked(ask()),
+        "tasks": tasks,
+        "gc_time": int(_core._collected() * 1e9),
+    }
     return {
         name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
         for name, value in raw.items()

@@ -26,8 +26,9 @@ again.
 
 While something holds the GIL, no Python thread can answer.  Then the monitor does
 (pybridge/golib/introspect.c), at the same socket and whatever it is asked: it says
-{"partial": true}, and tells of each loop what is known without the GIL: its "metrics",
-"blocked_for" (seconds) and the "stack" of its thread, innermost last; and the "profile".
+{"partial": true}, and of each loop what is known without the GIL: its "number" in reports, its
+"metrics", "blocked_for" (seconds) and the "stack" of its thread, innermost last.  It has the
+"profile" too.
 """
 
 from __future__ import annotations

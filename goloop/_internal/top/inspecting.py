@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from ..observe.described import Row
     from ..tasks.looking import Frame
 
-# How long an answer may take.
+# How long an answer may take, and how many bytes it may have.
 SECONDS = 10.0
+_BYTES = 256 << 20
 
 HINT = "start it with GOLOOP_INTROSPECT=1, or have it call goloop.introspect()"
 
@@ -46,9 +47,10 @@ class Question:
     answer.  Raises NoAnswer where none is to be had.
     """
 
-    def __init__(self, pid: int, **question: Any) -> None:
+    def __init__(self, pid: int, *, seconds: float = SECONDS, **question: Any) -> None:
         self.pid = pid
-        self.deadline = time.monotonic() + SECONDS
+        self._seconds = seconds
+        self.deadline = time.monotonic() + seconds
         self._data = bytearray()
         self._socket = socket.socket(socket.AF_UNIX)
         try:
@@ -66,7 +68,7 @@ class Question:
             self._socket.close()
             if not isinstance(error, OSError):
                 raise
-            raise NoAnswer(_why_not(pid, error)) from None
+            raise NoAnswer(_why_not(pid, error, seconds)) from None
 
     def fileno(self) -> int:
         """For select()."""
@@ -77,10 +79,12 @@ class Question:
         try:
             while part := self._socket.recv(1 << 20):
                 self._data += part
+                if len(self._data) > _BYTES:
+                    raise NoAnswer(f"process {self.pid} does not end its answer")
         except BlockingIOError:
             if time.monotonic() < self.deadline:
                 return None
-            raise NoAnswer(_too_late(self.pid)) from None
+            raise NoAnswer(_too_late(self.pid, self._seconds)) from None
         except OSError:
             pass  # goloop 0.2.0 ends without having read the question, which looks like this
         return self._whole()
@@ -94,7 +98,7 @@ class Question:
             raise NoAnswer(_why_not(self.pid, None))
         try:
             answer = json.loads(self._data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise NoAnswer(f"process {self.pid} has broken off its answer ({error})") from None
         if isinstance(answer, list):  # 0.2.0
             return {"tasks": answer}
@@ -123,31 +127,30 @@ def ask(pid: int, what: str) -> Row:
             select.select([question], [], [], left)
 
 
-def _why_not(pid: int, error: OSError | None) -> str:
+def _why_not(pid: int, error: OSError | None, seconds: float = SECONDS) -> str:
     if isinstance(error, BlockingIOError):  # the queue of its socket is full
-        return _too_late(pid)
+        return _too_late(pid, seconds)
     if not is_alive(pid):
         return f"there is no process {pid}"
-    owner = _owner(pid)
-    if os.geteuid() not in (0, owner):
+    if is_anothers(pid):
         return f"process {pid} is another user's: only that user and root are answered"
     if error is None:
         return f"process {pid} has hung up without an answer"
     return f"process {pid} does not answer ({error.strerror or error}): {HINT}"
 
 
-def _too_late(pid: int) -> str:
+def _too_late(pid: int, seconds: float) -> str:
     return (
-        f"process {pid} has given no answer for {SECONDS:.0f} seconds: something in it holds the "
+        f"process {pid} has given no answer for {seconds:g} seconds: something in it holds the "
         "GIL (a call of C code), or it is stopped"
     )
 
 
-def _owner(pid: int) -> int:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return os.geteuid()
+def is_anothers(pid: int) -> bool:
+    """Whether it is another user's process, which answers root and that user only."""
+    with contextlib.suppress(OSError):
+        return os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid)
+    return False
 
 
 def process_id(text: str) -> int:

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 
 from .inspecting import process_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """One that asks of an option which it does not know whether another was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with status 2."""
+        words = message.removeprefix("unrecognized arguments: ")
+        if words != message and words.startswith("-"):
+            word = words.split()[0].partition("=")[0]
+            close = difflib.get_close_matches(word, self._option_string_actions, n=1)
+            message += f"; did you mean {close[0]}?" if close else ""
+        super().error(message)
 
 
 def pid(text: str) -> int:

@@ -37,7 +37,7 @@ def _file(text: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = options.Parser(
         prog="python -m goloop profile",
         description="Tell who has the time of a running program's loops, by task and line.",
         epilog="An interrupt ends the time early.",
@@ -116,7 +116,7 @@ def _show(text: str) -> None:
 
 def slow_main(arguments: list[str]) -> int:
     """`slow PID`; returns the exit status."""
-    parser = argparse.ArgumentParser(
+    parser = options.Parser(
         prog="python -m goloop slow",
         description="Tell the last iterations of a running program's loops that took long.",
     )

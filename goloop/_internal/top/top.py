@@ -228,7 +228,7 @@ def _refreshes(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = options.Parser(
         prog="python -m goloop top",
         description="Show what the loops of running programs do, second by second.",
         epilog="Keys: q quits, p pauses, s changes the order of the tasks. Arrows, Page Up and "
@@ -253,15 +253,15 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """`top PID...` or `top --all`; returns the exit status."""
     parser = _parser()
-    options = parser.parse_args(arguments)
-    if bool(options.pid) == options.all:
+    given = parser.parse_args(arguments)
+    if bool(given.pid) == given.all:
         parser.error("name processes, or --all")
-    top = Top(options.pid, options.interval, 1 if options.once else options.refreshes)
+    top = Top(given.pid, given.interval, 1 if given.once else given.refreshes)
     terminal = Terminal()
     try:
-        if options.json:
+        if given.json:
             top.print(_print_json)
-        elif terminal.is_screen and not options.once:
+        elif terminal.is_screen and not given.once:
             return _end(top.watch(terminal))
         else:
             top.print(lambda reports: _print_text(terminal, reports))

@@ -38,6 +38,8 @@ class Watched:
         self.error = ""
         self.report: Row | None = None
         self._facts: Row = {}
+        # By the loop's number in reports, which the monitor knows too: its id.
+        self._ids: dict[int, int] = {}
         # By the loop's id: its raw figures and when they were taken.
         self._before: dict[int, tuple[Row, float]] = {}
         # By the task's mark: where it stood, and since when it was seen there.
@@ -97,12 +99,13 @@ class Watched:
         facts = {name: answer[name] for name in _FACTS if name in answer}
         self._facts = {**self._facts, **facts}
         if "program" not in self._facts:
-            self._facts["program"] = _command_line(self.pid)
+            self._facts["program"] = " ".join(command_line(self.pid))
         loops = answer["loops"]
         report = {"pid": self.pid, **self._facts, "partial": partial}
         report["loops"] = [self._loop(loop, index, now) for index, loop in enumerate(loops)]
         if not partial:
             ids = {loop["id"] for loop in loops}
+            self._ids = {loop["number"]: loop["id"] for loop in loops if "number" in loop}
             self._before = {key: kept for key, kept in self._before.items() if key in ids}
             marks = {(loop["id"], _mark(row)) for loop in loops for row in loop["tasks"]}
             self._seen = {key: kept for key, kept in self._seen.items() if key in marks}
@@ -111,8 +114,9 @@ class Watched:
 
     def _loop(self, loop: Row, index: int, now: float) -> Row:
         key = loop.get("id")
-        if key is None:  # the monitor may not know the id
+        if key is None:  # the monitor does not know the id
             key = next(iter(self._before)) if len(self._before) == 1 else index
+            key = self._ids.get(loop.get("number", 0), key)
         metrics: Row | None = None
         if loop.get("metrics") is not None:
             before = self._before.get(key)
@@ -214,8 +218,8 @@ def _figures(raw: Row, clock: float, before: tuple[Row, float] | None, uptime: f
     from ..observe.metering import Histogram
 
     try:
-        now = _metrics(raw)
-        earlier = _metrics(before[0]) if before is not None else None
+        now = metrics_of(raw)
+        earlier = metrics_of(before[0]) if before is not None else None
     except (ValueError, TypeError, struct.error):
         return None
     # How old the loop is, it does not tell: no older than its process, and no younger than what
@@ -239,7 +243,11 @@ def _figures(raw: Row, clock: float, before: tuple[Row, float] | None, uptime: f
     return told
 
 
-def _metrics(raw: Row) -> Metrics:
+def metrics_of(raw: Row) -> Metrics:
+    """The figures that an answer has, those that are known here.
+
+    Raises ValueError, TypeError or struct.error for what is not of a known kind.
+    """
     from ..observe import metering
 
     known = {field.name for field in dataclasses.fields(metering.Metrics)}
@@ -263,7 +271,9 @@ def _spread(histogram: Any) -> Row:
     }
 
 
-def _command_line(pid: int) -> str:
+def command_line(pid: int) -> list[str]:
+    """The words that a process was started with, or its title; [] where the system tells none."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        return file.read().decode(errors="replace").rstrip("\0").replace("\0", " ")
-    return ""
+        words = file.read().decode(errors="replace").rstrip("\0")
+        return words.split("\0") if words else []
+    return []
