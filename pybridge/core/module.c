@@ -40,7 +40,6 @@
 #include "fds/lease.c"
 #include "fds/registry.c"
 #include "fds/large.c"
-#include "fds/flush.c"
 
 #include "observe/metrics.c"
 #include "observe/python_stack.c"
@@ -73,7 +72,6 @@
 
 #include "transports/transport.c"
 #include "transports/transport_type.c"
-#include "transports/clients.c"
 
 #include "streams/stream.c"
 #include "streams/stream_io.c"
@@ -133,7 +131,30 @@ core_swap_wakeup_fd(PyObject *Py_UNUSED(module), PyObject *arg)
 }
 #endif
 
+static PyObject *
+core_before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    gl_library_before_fork();
+    Py_RETURN_NONE;
+}
+
+#ifdef GL_FREE_THREADED
+static PyObject *
+core_in_child(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    memset(&G.loops_mutex, 0, sizeof G.loops_mutex);
+    for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
+        gl_lock_forget_others(loop);
+    Py_RETURN_NONE;
+}
+#endif
+
 static PyMethodDef core_methods[] = {
+#ifdef GL_FREE_THREADED
+    {"_in_child", core_in_child, METH_NOARGS, PyDoc_STR("For os.register_at_fork(after_in_child=).")},
+#endif
+    {"_before_fork", core_before_fork, METH_NOARGS, PyDoc_STR("For os.register_at_fork(before=).")},
+    {"_shut_door", gl_door_shut, METH_NOARGS, PyDoc_STR("For atexit: shuts state/door.c.")},
 #if PY_VERSION_HEX >= 0x030D0000
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
      PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},
@@ -165,11 +186,10 @@ core_refuse_again(void)
 
 /* In order: each may need what those before it have made. */
 static int (*const inits[])(PyObject *module) = {
-    gl_names_init,      gl_calls_init,         gl_lease_init,         gl_flush_init,
-    gl_metrics_init,    gl_watchdog_init,      gl_asker_init,         gl_hold_init,
-    gl_stopped_init,    gl_native_init,
+    gl_names_init,      gl_calls_init,         gl_lease_init,         gl_metrics_init,
+    gl_watchdog_init,   gl_asker_init,         gl_hold_init,          gl_stopped_init,    gl_native_init,
     gl_tasks_init,      gl_handle_init_types,  gl_sockop_init_type,   gl_loop_init_type,
-    gl_stream_init_type, gl_pipe_init_types,   gl_listener_init_type, gl_clients_init_type,
+    gl_stream_init_type, gl_pipe_init_types,   gl_listener_init_type,
     gl_datagram_init_type, gl_tls_init_type,   gl_signal_notes_init_type,
 };
 

@@ -26,7 +26,6 @@ import sys
 import threading
 import types
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -493,13 +492,6 @@ def make_listener(world: World) -> Any:
     return made
 
 
-def make_clients(world: World) -> Any:
-    made = _core.Clients(world.loop, weakref.WeakSet())
-    world.peers.append(make_stream(world))
-    made.add(world.peers[-1])
-    return made
-
-
 def make_engine(world: World) -> Any:
     """One end of a TLS connection, in the middle of its handshake."""
     near, far = world.pair()
@@ -547,7 +539,6 @@ MAKERS: dict[str, Callable[[World], Any]] = {
     "WritePipeTransport": make_write_pipe,
     "DatagramTransport": make_datagram,
     "Listener": make_listener,
-    "Clients": make_clients,
     "TLSEngine": make_engine,
     "SignalNotes": lambda world: _core.SignalNotes(),
     "Handle": lambda world: world.loop.call_soon(lambda *_: None),

@@ -25,8 +25,28 @@ except ImportError as error:
 LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
 
 _core.set_library_path(LIBRARY)
+
+
+def _flush_all() -> None:
+    """Sends what must leave before something ends it: what all loops' transports have queued.
+
+    asyncio's transports send within write().  Here small writes wait for the next turn, so what may
+    keep that turn from coming, or lets others look at the connection first, sends them before it: a
+    fork (of any thread), and the exit of the interpreter.  What ends a process without a word
+    (os._exit, execv, a fatal signal) can't be helped; docs/compatibility.md says so.
+    """
+    for loop in _core._open_loops():
+        for transport in loop._all_transports():
+            flush = getattr(transport, "_flush", None)
+            if flush is not None:
+                flush()
+
+
+# Of these the last one that was given is called first.
 os.register_at_fork(before=_core._before_fork)
+os.register_at_fork(before=_flush_all)
 if hasattr(_core, "_in_child"):  # a free-threaded Python
     os.register_at_fork(after_in_child=_core._in_child)
 # What a loop of a daemon thread has written last leaves, and the door for threads of C is shut.
-atexit.register(_core._at_exit)
+atexit.register(_core._shut_door)
+atexit.register(_flush_all)

@@ -22,7 +22,7 @@ import types
 import weakref
 from asyncio import constants, trsock
 from asyncio.log import logger
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ... import _core
 from ..loop import naming
@@ -306,6 +306,54 @@ class Listener(_core.Listener):
         return f"<Listener {'on' if self._open else 'stopped, of'} {self._sock!r}>"
 
 
+class Clients:
+    """The connections of a server since Python 3.13, in the place of its WeakSet.
+
+    A weak reference and its entry there cost more than 130 bytes for each connection.  The loop
+    knows its transports, and these know their server.  What is no stream of this loop is kept by
+    the WeakSet.
+    """
+
+    def __init__(self, loop: CoreLoop, server: Any, others: weakref.WeakSet[Any]) -> None:
+        self._loop: Any = loop
+        self._server = weakref.ref(server)
+        self._others = others
+        self._count = 0
+
+    def add(self, transport: Any) -> None:
+        if not isinstance(transport, _core.StreamTransport) or transport._loop is not self._loop:
+            self._others.add(transport)
+        elif not transport._counted:
+            transport._counted = True
+            self._count += 1
+
+    def discard(self, transport: Any) -> None:
+        # The server is told behind the end, and the transport has no loop any more.
+        if isinstance(transport, _core.StreamTransport) and transport._counted:
+            transport._counted = False
+            self._count -= 1
+        else:
+            self._others.discard(transport)
+
+    def _has(self, transport: Any) -> bool:
+        ours = isinstance(transport, _core.StreamTransport) and transport._counted
+        return ours and transport._server is self._server()
+
+    def copy(self) -> set[Any]:
+        """A set of them."""
+        found = {each for each in self._loop._all_transports() if self._has(each)}
+        return found.union(self._others)
+
+    def __contains__(self, transport: object) -> bool:
+        return self._has(transport) or transport in self._others
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return self._count + len(self._others)
+
+
 class Server(asyncio.Server):
     """asyncio's Server, which can stop accepting for a while, and limit its connections.
 
@@ -546,7 +594,7 @@ class Streams(CoreLoop):
             backlog = 0  # one in an iteration: none is accepted beyond the limit
         clients = getattr(server, "_clients", None)
         if type(clients) is weakref.WeakSet and not clients:
-            server._clients = _core.Clients(self, clients)
+            server._clients = Clients(self, server, clients)
         factory = protocol_factory
         if sslcontext is not None:
             factory = self._tls_factory(

@@ -5,7 +5,6 @@
  *   lease.c        whose a descriptor is, and until when; lease.h draws it
  *   registry.c     registrations (stream, listener, watch) by id, and what uses an fd
  *   large.c        buffers for large receives
- *   flush.c        what is sent before a fork and at exit
  *
  * gl_reg_ops, by which this room calls those below it:
  *
@@ -14,9 +13,6 @@
  *   orphan    Loop.close(): leaves the reactor before it goes, for a finalizer must not call
  *             Go afterwards
  *   blocks    of a transport: it is open, and keeps others from its number
- *   unsent    of a transport, may be NULL: it has bytes to send, and the reactor does not know
- *             it yet.  Runs no Python
- *   flush     of such a transport: sends them
  *   queued    of a stream: how many bytes the kernel has not taken yet.  Runs no Python
  */
 #pragma once
@@ -74,6 +70,8 @@ GL_PRIVATE void gl_held_release(gl_loop *loop);
 /* Calls `each` for every entry in the table, while it returns 0. */
 typedef int gl_fd_call(gl_fd *f, visitproc visit, void *arg);
 GL_PRIVATE int gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg);
+/* A list of the loop's transports, also of those that the reactor does not know yet or any more. */
+GL_PRIVATE PyObject *gl_fd_transports(gl_loop *loop, PyObject *ignored);
 /* `watch` visits what the watch of a number holds, and `drop` ends it. */
 GL_PRIVATE int gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *arg);
 /* At close: nobody is told any more; the fds themselves are left to their owners. */
@@ -92,8 +90,7 @@ GL_PRIVATE void gl_large_drop(gl_loop *loop);
 GL_PRIVATE PyObject *gl_large_new(gl_loop *loop);
 GL_PRIVATE void gl_large_cut(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
 
-/* ---- calls.c, lease.c and flush.c, at import --------------------------------- */
+/* ---- calls.c and lease.c, at import ------------------------------------------ */
 
 GL_PRIVATE int gl_calls_init(PyObject *module);
 GL_PRIVATE int gl_lease_init(PyObject *module);
-GL_PRIVATE int gl_flush_init(PyObject *module);

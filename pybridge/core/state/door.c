@@ -52,8 +52,8 @@ gl_door_leave(const PyGILState_STATE *gil)
     atomic_fetch_sub(&gl_here->inside, 1);
 }
 
-GL_PRIVATE void
-gl_door_shut(void)
+GL_PRIVATE PyObject *
+gl_door_shut(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     const struct timespec moment = {0, 1000000};
     atomic_store(&gl_here->ended, 1);
@@ -61,4 +61,5 @@ gl_door_shut(void)
     while (atomic_load(&gl_here->inside) != 0)
         nanosleep(&moment, NULL);
     Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }

@@ -257,7 +257,7 @@ GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value)
 GL_PRIVATE bool gl_door_enter(PyGILState_STATE *gil);
 GL_PRIVATE void gl_door_leave(const PyGILState_STATE *gil);
 /* Python ends: nobody comes in any more; returns when all have left. */
-GL_PRIVATE void gl_door_shut(void);
+GL_PRIVATE PyObject *gl_door_shut(PyObject *module, PyObject *ignored);
 
 /* ---- loops.c ----------------------------------------------------------------- */
 

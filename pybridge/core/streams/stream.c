@@ -126,8 +126,11 @@ static int
 stream_begin(gl_stream *s, PyObject *waiter, PyObject *server)
 {
     int rc = 0;
-    if (server != Py_None && (rc = stream_tell_server(s, server, G.s__attach)) == 0)
+    if (server != Py_None) {
         s->server = Py_NewRef(server);
+        if ((rc = stream_tell_server(s, server, G.s__attach)) < 0)
+            Py_CLEAR(s->server);
+    }
     if (rc == 0 && gl_transport_begin(&s->base, waiter) == 0)
         return 0;
     PyObject *exc = gl_take_exception();

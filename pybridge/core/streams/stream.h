@@ -63,6 +63,7 @@ typedef struct gl_stream {
                                    * something */
     uint8_t rd_end;               /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
     char lazy;                    /* extra has not yet all that it could have.  Python's */
+    char counted;                 /* among its server's connections.  Python's */
     uint8_t peer_len, local_len;  /* of the raw names */
     int held_errno;
     uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
@@ -158,12 +159,12 @@ GL_PRIVATE int stream_submit(gl_stream *s);
  * registered; an error of the socket comes with the next turn. */
 GL_PRIVATE int stream_flush_now(gl_stream *s);
 GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *data);
-/* gl_reg_ops.  flush: before other code sees the socket. */
-GL_PRIVATE bool stream_unsent(PyObject *transport);
+/* gl_reg_ops. */
 GL_PRIVATE size_t stream_queued_bytes(PyObject *transport);
 /* Only by what C writes: Go may be at work while another thread collects. */
 GL_PRIVATE bool stream_dormant(PyObject *transport);
-GL_PRIVATE void stream_flush_visible(PyObject *transport);
+/* Before other code sees the socket, or ends the process. */
+GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
 
 /* ---- stream_write.c ------------------------------------------------------------- */
 

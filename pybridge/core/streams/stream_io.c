@@ -200,13 +200,6 @@ stream_flush_now(gl_stream *s)
     return 0;
 }
 
-GL_PRIVATE bool
-stream_unsent(PyObject *transport)
-{
-    gl_stream *s = (gl_stream *)transport;
-    return !s->registered && stream_queued(s) > 0;
-}
-
 GL_PRIVATE size_t
 stream_queued_bytes(PyObject *transport)
 {
@@ -221,14 +214,10 @@ stream_dormant(PyObject *transport)
            s->empty_waiter == NULL;
 }
 
-GL_PRIVATE void
-stream_flush_visible(PyObject *transport)
+GL_PRIVATE PyObject *
+stream_flush(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    gl_stream *s = (gl_stream *)transport;
-    if (stream_queued(s) == 0 || stream_blocked(s) || is_ending(s))
-        return;
-    PyObject *exc = gl_take_exception();
-    if (stream_flush_now(s) < 0)
+    if (stream_queued(s) > 0 && !stream_blocked(s) && !is_ending(s) && stream_flush_now(s) < 0)
         PyErr_Clear(); /* the next turn finds the same, and reports it */
-    gl_restore_exception(exc);
+    Py_RETURN_NONE;
 }

@@ -37,14 +37,6 @@ stream_set_protocol_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs
     return protocol ? gl_none_or_null(stream_set_protocol(s, protocol)) : NULL;
 }
 
-/* For whoever has the socket and is about to use it. */
-static PyObject *
-stream_flush_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
-{
-    stream_flush_visible((PyObject *)s);
-    Py_RETURN_NONE;
-}
-
 /* ---- what an accepted connection knows of itself ---------------------------------------- */
 
 /* _raw_name(peer): a name that came with the connection, as a socket would tell it; None
@@ -112,7 +104,7 @@ static PyMethodDef stream_methods[] = {
     {"write_eof", GL_FASTKW(write_eof_checked),
      PyDoc_STR("write_eof($self)\n--\n\n"
                "Close the write end once buffered data is sent; reading goes on.")},
-    {"_flush", GL_NOARGS(stream_flush_method), PyDoc_STR("Send now what waits to be sent.")},
+    {"_flush", GL_NOARGS(stream_flush), PyDoc_STR("Send now what waits to be sent.")},
     {"_adopt", GL_ONEARG(stream_adopt), NULL},
     {"_raw_name", GL_ONEARG(stream_raw_name), NULL},
     {NULL, NULL, 0, NULL},
@@ -134,6 +126,7 @@ static PyMemberDef stream_members[] = {
     TRANSPORT_MEMBERS,
     {"_exposed", T_BOOL, offsetof(gl_stream, exposed), 0, NULL},
     {"_lazy", T_BOOL, offsetof(gl_stream, lazy), 0, NULL},
+    {"_counted", T_BOOL, offsetof(gl_stream, counted), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -162,9 +155,7 @@ static const gl_reg_ops stream_reg_ops = {
     .complete = stream_complete,
     .orphan = gl_transport_orphan,
     .blocks = gl_transport_blocks_number,
-    .unsent = stream_unsent,
     .queued = stream_queued_bytes,
-    .flush = stream_flush_visible,
     .dormant = stream_dormant,
 };
 

@@ -54,8 +54,6 @@ typedef struct gl_reg_ops {
     int (*complete)(gl_loop *loop, PyObject *owner, const gl_completion *c);
     void (*orphan)(PyObject *owner);
     bool (*blocks)(PyObject *transport);
-    bool (*unsent)(PyObject *transport);
-    void (*flush)(PyObject *transport);
     size_t (*queued)(PyObject *transport);
     /* Whether nothing that the reactor may say calls the owner; NULL: never. */
     bool (*dormant)(PyObject *owner);
@@ -157,7 +155,6 @@ struct gl_globals {
     PyMethodDef *task_wakeup;     /* of the callable that wakes a task (tasks/wakeup.c) */
     PyTypeObject *future_iter_type, *sockop_type, *signal_notes_type;
     PyTypeObject *listener_type;
-    PyTypeObject *clients_type;
     PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */
     gl_receive *native_receive;    /* tls gives to transports */
     const gl_reg_ops *reg_ops[GL_REG_KINDS];

@@ -514,7 +514,6 @@ gl_transport_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     /* Before a weak reference's callback looks for it. */
     transport_forget_number(t);
-    transport_leave_clients(t);
     if (t->weakrefs != NULL)
         PyObject_ClearWeakRefs(self);
     /* A subclass may have a __del__ that does not call ours. */

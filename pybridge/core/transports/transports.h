@@ -2,7 +2,6 @@
  * transports.h: the base of stream and datagram transports: what both have, once.
  *
  *   transport.c         construction, closing, loss, finalizer; the reactor's registration
- *   clients.c           a server's connections
  *   transport_type.c    the methods and attributes that both types have; pausing
  *
  * The life of a transport is one number, gl_phase:
@@ -105,11 +104,9 @@ typedef struct transport_ops {
     PyObject *held;               /* list of what was received while paused; NULL: nothing */ \
     gl_lease lease;               /* the descriptor; empty once it is closed */               \
     const transport_ops *ops;                                                                 \
-    struct gl_clients *clients;   /* borrowed: the set that it is in, or NULL (clients.c) */  \
                                                                                               \
     int fd_shown;                 /* the number for repr, kept after closing; -1: GL_EMPTY */ \
     uint32_t id, gen;             /* valid while registered */                                \
-    uint32_t place;               /* in `clients` */                                          \
     uint32_t conn_lost;           /* asyncio's _conn_lost: > 0 from GL_ENDING on; counts */   \
                                   /* the writes that came too late */                         \
     uint8_t phase;                /* gl_phase */                                              \
@@ -217,12 +214,6 @@ GL_PRIVATE void gl_transport_dealloc(PyObject *self);
 GL_PRIVATE void gl_transport_finalize(PyObject *self);
 GL_PRIVATE int gl_transport_traverse(gl_transport *t, visitproc visit, void *arg);
 GL_PRIVATE void gl_transport_clear(gl_transport *t);
-
-/* ---- clients.c -------------------------------------------------------------------------- */
-
-GL_PRIVATE int gl_clients_init_type(PyObject *module);
-/* Before it dies. */
-GL_PRIVATE void transport_leave_clients(gl_transport *t);
 
 /* ---- transport_type.c ------------------------------------------------------------------- */
 

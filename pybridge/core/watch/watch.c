@@ -530,6 +530,7 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 static PyMethodDef watch_table[] = {
     WATCH_ENTRIES(reader, "readable", "reading"),
     WATCH_ENTRIES(writer, "writable", "writing"),
+    {"_all_transports", GL_NOARGS(gl_fd_transports), NULL},
     {"_ensure_fd_no_transport", GL_ONEARG(loop_ensure_fd_no_transport), NULL},
     {"_waits", GL_FAST(loop_waits), NULL},
     {"_end_waits", GL_FAST(loop_end_waits),
