@@ -28,3 +28,13 @@ def uvloop_with_aiofastnet() -> AbstractEventLoop:
 
     made: AbstractEventLoop = aiofastnet.loop_factory(uvloop.new_event_loop)()
     return made
+
+
+def goloop_with_aiofastnet() -> AbstractEventLoop:
+    """Make a loop of goloop's whose transports are aiofastnet's."""
+    import aiofastnet
+
+    import goloop
+
+    made: AbstractEventLoop = aiofastnet.loop_factory(goloop.new_event_loop)()
+    return made

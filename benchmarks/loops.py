@@ -65,6 +65,15 @@ LOOPS = (
         {"GOLOOP_IO_URING": "0"},
         variant_of="goloop",
     ),
+    # What goloop's own transports bring: the same loop with aiofastnet's, on add_reader.
+    Loop(
+        "goloop-aiofastnet",
+        "benchmarks.factories:goloop_with_aiofastnet",
+        ("goloop", "aiofastnet"),
+        ("protocol-1k-x10", "protocol-1k-x100", "protocol-100k-x10", "buffered-1k-x10",
+         "buffered-100k-x10", "tls-1k-x100", "tls-100k-x10", "aiohttp-x100"),
+        variant_of="goloop",
+    ),
 )  # fmt: skip
 
 BY_NAME = {loop.name: loop for loop in LOOPS}

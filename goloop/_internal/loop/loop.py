@@ -20,6 +20,7 @@ from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
 from ..net.streams import UnixSockets
 from ..net.tls import StartTLS
+from ..process import delegating
 from ..process.processes import Processes
 from . import debugging as debugging  # for C, when it is imported
 from . import naming
@@ -74,6 +75,7 @@ class Loop(
         self._init_datagrams()
         self._init_processes()
         self._handshakes = Handshakes()
+        delegating.begin()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
         # An __init__ that failed, or was never called, leaves nothing to close.

@@ -39,6 +39,7 @@ The status is 1 where the report has a problem, and 0 otherwise.
 
 # The variables that goloop reads in a running program (docs/settings.md, "Running").
 VARIABLES = (
+    "GOLOOP_AIOFASTNET",
     "GOLOOP_DOCTOR",
     "GOLOOP_INTROSPECT",
     "GOLOOP_IO_URING",
@@ -52,6 +53,7 @@ VARIABLES = (
 )
 # Those that its build and its tools read: no mistakes.
 _OTHER_VARIABLES = (
+    "GOLOOP_AIOFASTNET",
     "GOLOOP_BENCH", "GOLOOP_DEBUG", "GOLOOP_FUZZ", "GOLOOP_HOSTILE", "GOLOOP_PURE",
     "GOLOOP_PYTHONS", "GOLOOP_SANITIZE", "GOLOOP_STORM", "GOLOOP_TARGET", "GOLOOP_TEST",
     "GOLOOP_WERROR",
@@ -59,7 +61,8 @@ _OTHER_VARIABLES = (
 
 # What chooses a loop, or is often asked about; shown where it is installed.
 _PACKAGES = (
-    "uvloop", "uvicorn", "gunicorn", "hypercorn", "granian", "aiohttp", "anyio", "pytest-asyncio",
+    "uvloop", "uvicorn", "gunicorn", "hypercorn", "granian", "aiohttp", "aiofastnet", "anyio",
+    "pytest-asyncio",
 )  # fmt: skip
 
 # A batch needs twelve connections that are busy in one iteration.

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import sys
 import threading
-from importlib.abc import Loader, MetaPathFinder
 
+# importlib.abc costs every process that makes a loop more than all of this.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from importlib.abc import Loader, MetaPathFinder
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
     Action = Callable[[ModuleType], object]
+else:
+    Loader = MetaPathFinder = object
 
 _actions: dict[str, Action] = {}
 # The names that this thread's finder is asking the others for.
