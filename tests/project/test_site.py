@@ -55,14 +55,14 @@ def test_the_reference_has_every_public_name(name: str) -> None:
 def test_public_names_are_those_of_the_modules() -> None:
     named = set(public_names())
     assert {f"goloop.{name}" for name in goloop.__all__} <= named
-    for module in ("watchdog", "testing", "otel", "prometheus"):
+    for module in ("watchdog", "systemd", "testing", "otel", "prometheus"):
         names = pytest.importorskip(f"goloop.{module}").__all__
         assert {f"goloop.{module}.{name}" for name in names} <= named
 
 
 def described() -> Iterator[tuple[str, object]]:
     """Public classes and functions, and the public methods of the classes' own."""
-    for module in ("", ".watchdog", ".testing", ".otel", ".prometheus"):
+    for module in ("", ".watchdog", ".systemd", ".testing", ".otel", ".prometheus"):
         loaded = importlib.import_module(module := f"goloop{module}")
         for name in loaded.__all__:
             # Naming the policy warns from Python 3.14 on.
