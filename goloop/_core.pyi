@@ -7,6 +7,7 @@ from asyncio import Future
 from asyncio import Handle as _AsyncioHandle
 from asyncio import TimerHandle as _AsyncioTimerHandle
 from asyncio.transports import _FlowControlMixin
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from types import FrameType
@@ -238,6 +239,17 @@ class WritePipeTransport(_FlowControlMixin, _Transport):
 @disjoint_base
 class DatagramTransport(_FlowControlMixin, asyncio.DatagramTransport, _Transport):
     max_size: int
+    _parcels: deque[tuple[bytes, Any]] | None
+    _buffer_size: int
+    _maybe_pause_protocol: Callable[[], None]
+    _maybe_resume_protocol: Callable[[], None]
+    @property
+    def _address(self) -> Any: ...
+    @property
+    def _conn_lost(self) -> int: ...
+    def _fatal_error(self, exc: BaseException, message: str = ...) -> None: ...
+    def _send(self, data: bytes, addr: Any, /) -> bool: ...
+    def _sent_all(self) -> None: ...
     def __init__(
         self,
         loop: Loop,

@@ -61,9 +61,10 @@ def named_as(ours: type, theirs: type | None = None) -> None:
                 method.__qualname__ = model.__qualname__
 
 
-def refuse_data(data: object) -> NoReturn:
-    """Raises what the running asyncio says of a write() of something that is no bytes."""
-    constants = _selector_events._SelectorSocketTransport.write.__code__.co_consts
+def refuse_data(transport: object, data: object) -> NoReturn:
+    """Raises what the running asyncio says of a write() or sendto() of what is no bytes."""
+    theirs: Any = _theirs(type(transport))
+    constants = getattr(theirs, "sendto", theirs.write).__code__.co_consts
     words = [c for c in constants if isinstance(c, str) and c.endswith(" object, not ")]
     words.append("data argument must be a bytes-like object, not ")
     raise TypeError(f"{words[0]}{type(data).__name__!r}")

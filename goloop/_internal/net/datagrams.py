@@ -9,11 +9,14 @@ other kinds of sockets.
 from __future__ import annotations
 
 import asyncio
+import asyncio.selector_events
+import collections
 import socket
 import weakref
 from asyncio import trsock
 
 from ... import _core
+from ..loop import naming
 from ..loop.base import CoreLoop
 from . import transport_info
 
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 _SPECIAL_HOSTS = ("", b"", "<broadcast>", b"<broadcast>")
 # What asyncio calls of such a socket, and native code stands in for.
 _METHODS = frozenset({"fileno", "recvfrom", "send", "sendto"})
+_selector_events: Any = asyncio.selector_events
+# What asyncio counts for each queued datagram beside its bytes, since 3.13.
+_HEADER: int = getattr(_selector_events._SelectorDatagramTransport, "_header_size", 0)
 _NATIVE_FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
 
 
@@ -55,6 +61,56 @@ class DatagramTransport(_core.DatagramTransport):
             nameless=peer is not None and not peer,
         )
 
+    # ---- called by C: what seldom happens
+
+    def _check_address(self, address: Any) -> None:
+        """Where the transport has a remote address no other may be given."""
+        if address != self._address:
+            raise ValueError(f"Invalid address: must be None or {self._address}")
+
+    def _enqueue(self, data: Any, address: Any) -> None:
+        """The kernel has no room for a datagram, or for one before it."""
+        kept = bytes(data)
+        if self._conn_lost:  # nobody would send it any more
+            return
+        if self._parcels is None:
+            self._parcels = collections.deque()
+        self._parcels.append((kept, address))
+        self._buffer_size += len(kept) + _HEADER
+        # In a copy of the context: a sender may be in that very one, which can't be entered twice.
+        context: Any = self._context
+        context.copy().run(self._maybe_pause_protocol)
+
+    def _drain(self) -> None:
+        """The kernel has room: sends in order until it has none, or one fails."""
+        while self._parcels and not self._conn_lost:
+            data, address = self._parcels.popleft()
+            size = len(data) + _HEADER
+            self._buffer_size -= size
+            try:
+                sent = self._send(data, address)
+            except OSError as exc:
+                if self._protocol is not None:
+                    self._protocol.error_received(exc)
+                return  # the rest has its turn, as in asyncio
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as exc:
+                self._fatal_error(exc, "Fatal write error on datagram transport")
+                return
+            if not sent:
+                if self._parcels is not None:
+                    self._parcels.appendleft((data, address))
+                    self._buffer_size += size
+                break
+        self._maybe_resume_protocol()  # which may send more
+        if not self._parcels:
+            self._sent_all()
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes the kernel has not taken yet."""
+        return self._buffer_size
+
     def _refuse_look_up(self, address: Any) -> None:
         """ValueError for a host name; what else is wrong is the socket's to say."""
         host = address[0] if isinstance(address, tuple) and address else None
@@ -72,6 +128,9 @@ class DatagramTransport(_core.DatagramTransport):
 
     def __repr__(self) -> str:
         return transport_info.described(self)
+
+
+naming.named_as(DatagramTransport)
 
 
 class Datagrams(CoreLoop):

@@ -99,7 +99,7 @@ datagram_start(gl_transport *t)
 static int
 datagram_close(gl_transport *t)
 {
-    if (((gl_datagram *)t)->parcel_count == 0)
+    if (!((gl_datagram *)t)->blocked)
         return gl_transport_end(t, Py_None);
     return gl_transport_sync(t); /* receives no more; connection_lost comes with the last one */
 }
@@ -115,7 +115,10 @@ datagram_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
 static void
 datagram_drop(gl_transport *t)
 {
-    datagram_drop_queue((gl_datagram *)t);
+    gl_datagram *d = (gl_datagram *)t;
+    d->queued = 0;
+    d->blocked = false;
+    Py_CLEAR(d->parcels);
 }
 
 static void
@@ -131,8 +134,7 @@ datagram_traverse(PyObject *self, visitproc visit, void *arg)
 {
     gl_datagram *d = (gl_datagram *)self;
     Py_VISIT(d->address);
-    for (uint32_t i = 0; i < d->parcel_count; i++)
-        Py_VISIT(d->parcel[(d->parcel_head + i) & d->parcel_mask].addr);
+    Py_VISIT(d->parcels);
     /* target and the peers' objects hold strings and numbers only */
     return gl_transport_traverse(&d->base, visit, arg);
 }
@@ -143,7 +145,7 @@ datagram_clear(PyObject *self)
     gl_datagram *d = (gl_datagram *)self;
     gl_transport_clear(&d->base);
     Py_CLEAR(d->address);
-    datagram_drop_queue(d);
+    Py_CLEAR(d->parcels);
     return 0;
 }
 
@@ -209,14 +211,6 @@ datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs,
     return datagram_sendto(d, value[0], value[1] ? value[1] : Py_None);
 }
 
-static PyObject *
-datagram_get_write_buffer_size(gl_datagram *d, PyObject *Py_UNUSED(ignored))
-{
-    return PyLong_FromSsize_t(d->queued);
-}
-
-GL_TAKES_NONE(datagram_queued_checked, datagram_get_write_buffer_size, "get_write_buffer_size")
-
 static PyMethodDef datagram_methods[] = {
     TRANSPORT_METHODS,
     TRANSPORT_READING_METHODS,
@@ -227,9 +221,8 @@ static PyMethodDef datagram_methods[] = {
     {"sendto", GL_FASTKW(datagram_sendto_method),
      PyDoc_STR("sendto($self, data, addr=None)\n--\n\n"
                "Send a datagram, to the remote address where addr is None.  Does not block.")},
-    {"get_write_buffer_size", GL_FASTKW(datagram_queued_checked),
-     PyDoc_STR("get_write_buffer_size($self)\n--\n\n"
-               "Return how many bytes the kernel has not taken yet.")},
+    {"_send", GL_FAST(datagram_send_method), NULL},
+    {"_sent_all", GL_NOARGS(datagram_sent_all), NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -243,7 +236,8 @@ static PyGetSetDef datagram_getset[] = {
 
 static PyMemberDef datagram_members[] = {
     TRANSPORT_MEMBERS,
-    {"_buffer_size", T_PYSSIZET, offsetof(gl_datagram, queued), READONLY, NULL},
+    {"_buffer_size", T_PYSSIZET, offsetof(gl_datagram, queued), 0, NULL},
+    {"_parcels", T_OBJECT, offsetof(gl_datagram, parcels), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

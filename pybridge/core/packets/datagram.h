@@ -2,7 +2,7 @@
  * datagram.h: the state of a datagram transport, and what its files share.
  *
  *   datagram.c           construction, registration, the type; transports/transports.h has the base
- *   datagram_send.c      sendto, and the queue of what the kernel had no room for
+ *   datagram_send.c      sendto
  *   datagram_receive.c   what was received, on its way to the protocol
  *
  * Go receives and C sends: asyncio makes the system call within sendto() and calls
@@ -20,11 +20,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* A datagram that waits to be sent: exact bytes, and an address or None. */
-typedef struct gl_parcel {
-    PyObject *data, *addr;
-} gl_parcel;
-
 /* An address that was received from, as the kernel and as Python have it. */
 typedef struct gl_peer {
     PyObject *object;             /* NULL: the place is empty */
@@ -32,16 +27,9 @@ typedef struct gl_peer {
     uint8_t raw[sizeof(struct sockaddr_in6)];
 } gl_peer;
 
-#define PEERS_MAX 256u
+#define PEERS 256u
 
 #define SHARE_LEAST 1000000 /* ns of datagram_received() in a turn: 64 echoes take less */
-
-/* What asyncio counts for each queued datagram beside its bytes. */
-#if PY_VERSION_HEX >= 0x030D0000
-#define PARCEL_HEADER 8
-#else
-#define PARCEL_HEADER 0
-#endif
 
 typedef struct gl_datagram {
     TRANSPORT_HEAD                /* the lease's owner is the socket */
@@ -53,17 +41,16 @@ typedef struct gl_datagram {
     bool nameless;                /* its peer has no name: so it is where no address is given */
 
     /* Sending (datagram_send.c). */
-    bool blocked;                 /* the kernel had no room: it tells when it has */
-    Py_ssize_t queued;            /* the write buffer's size in asyncio's counting */
-    gl_parcel *parcel;            /* FIFO in a circular buffer, or NULL */
-    uint32_t parcel_mask, parcel_head, parcel_count;
+    bool blocked;                 /* the kernel had no room, and the queue is not yet empty */
+    Py_ssize_t queued;            /* the write buffer's size in asyncio's counting.  Python's */
+    PyObject *parcels;            /* deque of what waits to be sent, or NULL.  Python's */
     PyObject *target;             /* the last address that was sent to ... */
     uint32_t target_len;          /* ... and its raw form */
     uint8_t target_raw[GL_SOCKADDR_MAX];
 
     /* Receiving (datagram_receive.c). */
-    gl_peer *peers;               /* table by hash of the raw address */
-    uint32_t peers_mask, peers_missed;
+    gl_peer *peers;               /* table by hash of the raw address: one place, or PEERS */
+    uint32_t peers_mask;
     gl_peer *peer_last;           /* the sender of the last one, or NULL */
     gl_peer peers_inline[1];
     uint64_t turn;                /* of the loop, in which it last delivered ... */
@@ -73,11 +60,10 @@ typedef struct gl_datagram {
 /* ---- datagram_send.c --------------------------------------------------------------- */
 
 GL_PRIVATE PyObject *datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr);
-GL_PRIVATE void datagram_drop_queue(gl_datagram *d);
+GL_PRIVATE PyObject *datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs);
+GL_PRIVATE PyObject *datagram_sent_all(gl_datagram *d, PyObject *ignored);
 /* Calls protocol.error_received; takes over exc. */
 GL_PRIVATE int datagram_tell_error(gl_datagram *d, PyObject *exc);
-/* The kernel has room again. */
-GL_PRIVATE int datagram_drain(gl_datagram *d);
 
 /* ---- datagram_receive.c ------------------------------------------------------------ */
 

@@ -11,7 +11,7 @@
  *
  * A server hears from the same peers again and again, so the tuples of their
  * addresses are kept in a small table: a hash of the raw address names the one place
- * where it can be.  The table grows with the number of peers, up to PEERS_MAX.
+ * where it can be.  There is one place until a second peer comes.
  */
 #include "packets/datagram.h"
 
@@ -30,28 +30,16 @@ peer_hash(const uint8_t *raw, uint32_t len)
     return (uint32_t)h;
 }
 
-/* Four times the places, empty but for what the old ones held. */
+/* More places, empty ones, where there is memory. */
 static void
 peers_grow(gl_datagram *d)
 {
-    uint32_t count = (d->peers_mask + 1) * 4;
-    gl_peer *bigger = PyMem_Calloc(count, sizeof(*bigger));
+    gl_peer *bigger = PyMem_Calloc(PEERS, sizeof(*bigger));
     if (bigger == NULL)
-        return; /* what there is serves on */
-    for (uint32_t i = 0; i <= d->peers_mask; i++) {
-        gl_peer *old = &d->peers[i];
-        if (old->object == NULL)
-            continue;
-        gl_peer *place = &bigger[peer_hash(old->raw, old->len) & (count - 1)];
-        Py_XSETREF(place->object, old->object);
-        place->len = old->len;
-        memcpy(place->raw, old->raw, old->len);
-    }
-    if (d->peers != d->peers_inline)
-        PyMem_Free(d->peers);
-    memset(d->peers_inline, 0, sizeof(d->peers_inline));
+        return;
+    datagram_forget_peers(d);
     d->peers = bigger;
-    d->peers_mask = count - 1;
+    d->peers_mask = PEERS - 1;
 }
 
 GL_PRIVATE void
@@ -88,10 +76,7 @@ datagram_peer(gl_datagram *d, const gl_packet *p)
         PyObject *object = peer_address(p);
         if (object == NULL)
             return NULL;
-        if (peer->object != NULL && d->peers_mask + 1 < PEERS_MAX &&
-            ++d->peers_missed > 2 * d->peers_mask + 2) {
-            d->peers_missed = 0;
-            d->peer_last = NULL;
+        if (peer->object != NULL && d->peers_mask == 0) {
             peers_grow(d);
             peer = &d->peers[hash & d->peers_mask];
         }
@@ -195,7 +180,7 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
             rc = datagram_error_came(d, c->res);
             break;
         case GL_CMP_READY:
-            rc = datagram_drain(d);
+            rc = gl_call_method(owner, G.s__drain, NULL);
             break;
         default:
             break;

@@ -1,14 +1,14 @@
 /*
- * datagram_send.c: sendto, and the queue of what the kernel had no room for.
+ * datagram_send.c: sendto.
  *
- *   sendto() --> queue empty: the system call is made
+ *   sendto() --> not blocked: the system call is made
  *       |            |  sent ............ done
- *       |            |  no room ......... queued, and the reactor is asked for room
+ *       |            |  no room ......... blocked: queued, and the reactor is asked for room
  *       |            +- an OSError ...... error_received(), done
  *       +-------> else queued
  *
- * When the reactor tells of room the queue is sent from its head, in order, until
- * it is empty, the kernel has no room, or one fails.
+ * The queue is Python's (goloop/_internal/net/datagrams.py), and so is what sends it when the reactor
+ * tells of room: kernels seldom lack it.
  *
  * Addresses in the plain forms (a literal and a port, a path) are translated here,
  * the one that the last datagram came from or went to not even that; whatever else
@@ -23,92 +23,6 @@
 #endif
 
 #define SEND_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL)
-
-/* ---- the queue ------------------------------------------------------------------ */
-
-static int
-parcel_grow(gl_datagram *d)
-{
-    uint32_t capacity = d->parcel ? d->parcel_mask + 1 : 0, more = capacity ? capacity * 2 : 16;
-    gl_parcel *bigger =
-        more > UINT32_MAX / 4 ? NULL : PyMem_Malloc((size_t)more * sizeof(gl_parcel));
-    if (bigger == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint32_t i = 0; i < d->parcel_count; i++)
-        bigger[i] = d->parcel[(d->parcel_head + i) & d->parcel_mask];
-    PyMem_Free(d->parcel);
-    d->parcel = bigger;
-    d->parcel_head = 0;
-    d->parcel_mask = more - 1;
-    return 0;
-}
-
-static inline Py_ssize_t
-parcel_size(gl_parcel p)
-{
-    return PyBytes_GET_SIZE(p.data) + PARCEL_HEADER;
-}
-
-/* Takes over the references, on failure too. */
-static int
-parcel_push(gl_datagram *d, gl_parcel p)
-{
-    if ((d->parcel == NULL || d->parcel_count > d->parcel_mask) && parcel_grow(d) < 0) {
-        Py_DECREF(p.data);
-        Py_DECREF(p.addr);
-        return -1;
-    }
-    d->parcel[(d->parcel_head + d->parcel_count) & d->parcel_mask] = p;
-    d->parcel_count++;
-    d->queued += parcel_size(p);
-    return 0;
-}
-
-/* The references become the caller's. */
-static gl_parcel
-parcel_pop(gl_datagram *d)
-{
-    gl_parcel p = d->parcel[d->parcel_head];
-    d->parcel_head = (d->parcel_head + 1) & d->parcel_mask;
-    d->parcel_count--;
-    d->queued -= parcel_size(p);
-    return p;
-}
-
-/* Back to the head, where it was: whatever ran meanwhile may have filled its place,
- * but not more. */
-static int
-parcel_unpop(gl_datagram *d, gl_parcel p)
-{
-    if ((d->parcel == NULL || d->parcel_count > d->parcel_mask) && parcel_grow(d) < 0) {
-        Py_DECREF(p.data);
-        Py_DECREF(p.addr);
-        return -1;
-    }
-    d->parcel_head = (d->parcel_head - 1) & d->parcel_mask;
-    d->parcel[d->parcel_head] = p;
-    d->parcel_count++;
-    d->queued += parcel_size(p);
-    return 0;
-}
-
-GL_PRIVATE void
-datagram_drop_queue(gl_datagram *d)
-{
-    gl_parcel *parcel = d->parcel;
-    uint32_t head = d->parcel_head, mask = d->parcel_mask, count = d->parcel_count;
-    d->parcel = NULL;
-    d->parcel_head = d->parcel_mask = d->parcel_count = 0;
-    d->queued = 0;
-    d->blocked = false;
-    for (uint32_t i = 0; i < count; i++) {
-        Py_DECREF(parcel[(head + i) & mask].data);
-        Py_DECREF(parcel[(head + i) & mask].addr);
-    }
-    PyMem_Free(parcel);
-}
 
 /* ---- the system call ---------------------------------------------------------------- */
 
@@ -244,32 +158,7 @@ datagram_send_failed(gl_datagram *d, enum gl_sent what)
 static int
 datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
-    PyObject *bytes = PyBytes_CheckExact(data) ? Py_NewRef(data) : PyBytes_FromObject(data);
-    if (bytes == NULL)
-        return -1;
-    if (is_ending(d)) { /* nobody would send it any more */
-        Py_DECREF(bytes);
-        return 0;
-    }
-    if (parcel_push(d, (gl_parcel){bytes, Py_NewRef(addr)}) < 0)
-        return -1;
-    return gl_transport_call_apart(&d->base, (PyObject *)d, G.s__maybe_pause_protocol);
-}
-
-/* Whether `addr` may be sent to: 1, or -1 with ValueError. */
-static int
-datagram_check_address(gl_datagram *d, PyObject *addr)
-{
-    if (addr == Py_None || addr == d->address)
-        return 1;
-    PyObject *address = Py_NewRef(d->address);
-    int same = PyObject_RichCompareBool(addr, address, Py_EQ);
-    if (same == 0) {
-        same = -1;
-        PyErr_Format(PyExc_ValueError, "Invalid address: must be None or %S", address);
-    }
-    Py_DECREF(address);
-    return same;
+    return gl_done(PyObject_CallMethodObjArgs((PyObject *)d, G.s__enqueue, data, addr, NULL));
 }
 
 /* asyncio looks a host name up in sendto(), and the loop stands still meanwhile: -1 with
@@ -295,7 +184,7 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr)
         return gl_late_write(&d->conn_lost, LATE_SEND);
     if (gl_loop_is_foreign(d->loop))
         return gl_loop_check_usable(d->loop);
-    if (d->parcel_count > 0)
+    if (d->blocked)
         return datagram_enqueue(d, data, addr);
     enum gl_sent what = datagram_send(d, data, addr);
     if (what == GL_SENT)
@@ -313,11 +202,7 @@ GL_PRIVATE PyObject *
 datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
-        PyObject *name = PyType_GetName(Py_TYPE(data));
-        if (name != NULL)
-            PyErr_Format(PyExc_TypeError, "data argument must be a bytes-like object, not %R",
-                         name);
-        Py_XDECREF(name);
+        gl_transport_refuse_data((PyObject *)d, data);
         return NULL;
     }
 #if PY_VERSION_HEX < 0x030D0000
@@ -328,7 +213,8 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
         Py_RETURN_NONE;
 #endif
     if (d->fixed) {
-        if (datagram_check_address(d, addr) < 0)
+        if (addr != Py_None && addr != d->address &&
+            gl_call_method((PyObject *)d, G.s__check_address, addr) < 0)
             return NULL;
         addr = d->address;
     }
@@ -342,29 +228,27 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 
 /* ---- the kernel has room ------------------------------------------------------------------ */
 
-GL_PRIVATE int
-datagram_drain(gl_datagram *d)
+/* _send(data, addr): False where there is none; what it raises is the caller's to sort. */
+GL_PRIVATE PyObject *
+datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
 {
-    while (d->parcel_count > 0) {
-        gl_parcel p = parcel_pop(d);
-        enum gl_sent what = datagram_send(d, p.data, p.addr);
-        if (what == GL_NO_ROOM && !is_ending(d)) {
-            if (parcel_unpop(d, p) < 0)
-                return -1;
-            break;
-        }
-        Py_DECREF(p.data);
-        Py_DECREF(p.addr);
-        if (what == GL_TOLD || what == GL_BROKEN)
-            return datagram_send_failed(d, what); /* the rest has its turn, as in asyncio */
-        if (is_ending(d))
-            return 0;
-    }
-    if (d->slot_protocol_paused == Py_True &&
-        gl_call_method((PyObject *)d, G.s__maybe_resume_protocol, NULL) < 0)
-        return -1; /* the call may have sent more */
-    if (d->parcel_count > 0 || is_ending(d))
-        return 0;
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "_send() takes data and an address");
+    if (is_lost(d))
+        Py_RETURN_TRUE;
+    if (gl_loop_check_usable(d->loop) < 0)
+        return NULL;
+    enum gl_sent what = datagram_send(d, args[0], args[1]);
+    return what == GL_SENT || what == GL_NO_ROOM ? PyBool_FromLong(what == GL_SENT) : NULL;
+}
+
+/* _sent_all(): the queue is empty. */
+GL_PRIVATE PyObject *
+datagram_sent_all(gl_datagram *d, PyObject *Py_UNUSED(ignored))
+{
+    if (is_ending(d))
+        Py_RETURN_NONE;
     d->blocked = false;
-    return is_closing(d) ? gl_transport_lost(&d->base, Py_None) : gl_transport_sync(&d->base);
+    return gl_none_or_null(is_closing(d) ? gl_transport_lost(&d->base, Py_None)
+                                         : gl_transport_sync(&d->base));
 }

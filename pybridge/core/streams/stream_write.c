@@ -216,10 +216,7 @@ GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *data)
 {
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
-        PyObject *refuse = gl_import_attr("goloop._internal.loop.naming", "refuse_data");
-        if (refuse != NULL)
-            Py_XDECREF(PyObject_CallOneArg(refuse, data)); /* it raises */
-        Py_XDECREF(refuse);
+        gl_transport_refuse_data((PyObject *)s, data);
         return NULL;
     }
     if (s->eof) {

@@ -39,7 +39,8 @@ typedef struct gl_loop gl_loop;
     X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(name) X(_loop)      \
     X(throw) X(_check_thread) X(debug) X(recv_into) X(callback) X(join)             \
     X(_deliver_held) X(_maybe_resume_protocol)                                                \
-    X(_close_if_sent) X(_refuse_look_up) X(_maybe_pause_protocol) X(datagram_received)        \
+    X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain)             \
+    X(_check_address)                                                                         \
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
     X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
     X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future) \

@@ -23,6 +23,15 @@ gl_late_write(uint32_t *count, const char *warning)
     return 0;
 }
 
+GL_PRIVATE void
+gl_transport_refuse_data(PyObject *transport, PyObject *data)
+{
+    PyObject *refuse = gl_import_attr("goloop._internal.loop.naming", "refuse_data");
+    if (refuse != NULL)
+        Py_XDECREF(PyObject_CallFunctionObjArgs(refuse, transport, data, NULL)); /* it raises */
+    Py_XDECREF(refuse);
+}
+
 /* ---- methods ----------------------------------------------------------------------------- */
 
 GL_PRIVATE PyObject *

@@ -240,6 +240,8 @@ GL_PRIVATE PyObject *gl_transport_conn_lost_getter(gl_transport *t, void *ignore
 GL_PRIVATE PyObject *gl_transport_closing_getter(gl_transport *t, void *ignored);
 GL_PRIVATE PyObject *gl_transport_polled_getter(gl_transport *t, void *ignored);
 
+/* Sets the TypeError for data to be sent that is not bytes-like, in asyncio's words. */
+GL_PRIVATE void gl_transport_refuse_data(PyObject *transport, PyObject *data);
 /* asyncio's warning of writes to a socket whose connection is lost. */
 #define LATE_SEND "socket.send() raised exception."
 /* Counts a write that comes too late; asyncio warns from the fifth on. */
