@@ -823,6 +823,30 @@ def test_the_dashboard_can_be_imported() -> None:
     assert len(set(places)) == len(places), "panels lie on one another"
 
 
+# Grafana's units, and what a panel and its parts have in its schema of version 39.
+UNITS = {"short", "s", "percentunit", "ops", "Bps", "bytes"}
+PANEL = {
+    *("id", "type", "title", "description", "datasource", "gridPos", "targets", "fieldConfig"),
+    *("options", "interval"),
+}
+TARGET = {"refId", "expr", "legendFormat", "datasource", "instant", "range", "format", "editorMode"}
+
+
+def test_the_dashboard_has_nothing_that_grafana_does_not_know() -> None:
+    promql = pytest.importorskip("promql_parser", reason="reads Prometheus' language")
+    for panel in panels():
+        assert panel.keys() <= PANEL, panel.keys() - PANEL
+        assert panel["type"] in ("stat", "timeseries")
+        assert panel["gridPos"].keys() == {"x", "y", "w", "h"}
+        assert panel["fieldConfig"].keys() == {"defaults", "overrides"}
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        for target in panel["targets"]:
+            assert target.keys() <= TARGET, target.keys() - TARGET
+            # As Grafana fills it in.
+            filled = target["expr"].replace("$__rate_interval", "1m")
+            promql.parse(re.sub(r"\$\w+", ".*", filled))
+
+
 def test_the_dashboard_asks_for_what_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     families = exported(some_metrics(), monkeypatch)
     asked: set[str] = set()
