@@ -521,10 +521,8 @@ class Walk:
 # Functions that were looked at, whose ways this lint can't tell apart, and why they are right.
 REVIEWED = {
     "gl_args_named": "args_place() and its kin answer without an exception",
-    "handshake_is_watched": "what can't be had counts as watched, which ends the loop",
     "listener_accept_protocol": "listener_log() returns 0 without an error: a protocol is there",
     "openssl_behind": "`good` says that the object before is there",
-    "openssl_load": "each failure makes it NULL, and PyErr_Clear() follows",
     "protocol_is_buffered": "gl_truth() takes NULL for the failure that it is",
     "schedule_first": "a wakeup has a context, or neither is there",
     "socket_from_fd": "a socket is made of both, and there is none without",

@@ -51,7 +51,6 @@
 #include "queue/handle.c"
 #include "queue/handle_views.c"
 #include "queue/handle_run.c"
-#include "queue/handle_types.c"
 #include "queue/timers.c"
 #include "queue/scheduling.c"
 #include "queue/inbox.c"
@@ -89,7 +88,6 @@
 #include "tls/openssl.c"
 #include "tls/tls_write.c"
 #include "tls/tls_read.c"
-#include "tls/tls_handshake.c"
 #include "tls/tls.c"
 
 #include "loop/turn.c"

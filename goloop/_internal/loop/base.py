@@ -56,6 +56,15 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     _check_sendfile_params: Callable[..., None]
     _ensure_resolved: Callable[..., Any]
 
+    @property
+    def _thread_id(self) -> int | None:
+        """Identity of the thread that runs the loop, or None."""
+        return self._thread or None
+
+    @_thread_id.setter
+    def _thread_id(self, ident: int | None) -> None:
+        self._thread = ident or 0
+
     def _create_task(self, coro: Any, **kwargs: Any) -> Any:
         """For C, where a create_task() is no usual one, as in debug mode."""
         task: Any = Task(coro, loop=self, **kwargs)

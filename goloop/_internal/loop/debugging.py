@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import sys
 import traceback
+from asyncio import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,10 +21,23 @@ if TYPE_CHECKING:
 _KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
 
 
+def caller_stack() -> tuple[Any, ...]:
+    """The frames of whoever calls into the loop, as stack_summary() takes them."""
+    frames: list[Any] = [stack_summary]
+    frame = sys._getframe().f_back
+    for _ in range(constants.DEBUG_STACK_DEPTH):
+        if frame is None:
+            break
+        frames += (frame.f_code, frame.f_lasti, frame.f_globals)
+        frame = frame.f_back
+    return tuple(frames)
+
+
 def stack_summary(frames: tuple[Any, ...]) -> traceback.StackSummary:
     """asyncio.format_helpers.extract_stack() of the time when `frames` was taken.
 
-    `frames` are a mark, and for each frame, from within, its code, last instruction and globals.
+    `frames` are this function, by which C knows them, and for each frame, from within, its code,
+    last instruction and globals.
     """
     summary = traceback.StackSummary()
     each = iter(frames[1:])

@@ -47,7 +47,7 @@ if sys.version_info < (3, 13):
             self._check_running()
             self._set_coroutine_origin_tracking(self._debug)
             self._old_agen_hooks = sys.get_asyncgen_hooks()
-            self._thread_id = threading.get_ident()
+            self._thread = threading.get_ident()
             sys.set_asyncgen_hooks(
                 firstiter=self._asyncgen_firstiter_hook,
                 finalizer=self._asyncgen_finalizer_hook,
@@ -56,7 +56,7 @@ if sys.version_info < (3, 13):
 
         def _run_forever_cleanup(self) -> None:
             self._stopping = False
-            self._thread_id = None
+            self._thread = 0
             asyncio._set_running_loop(None)
             self._set_coroutine_origin_tracking(False)
             if self._old_agen_hooks is not None:
@@ -130,7 +130,7 @@ class Running(_Surroundings):
             finally:
                 self._disarm_wakeup()
         finally:
-            self._thread_id = None
+            self._thread = 0
             try:
                 self._run_forever_cleanup()
             except BaseException:

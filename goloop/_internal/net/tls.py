@@ -7,7 +7,9 @@ the order of bases and replaces what runs per record; see pybridge/core/tls/tls.
 
 from __future__ import annotations
 
+import _ssl
 import asyncio
+import os
 import ssl
 from asyncio import sslproto, transports
 from collections.abc import Callable, Coroutine
@@ -126,10 +128,23 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             loop: Any = self._loop
             loop._handshakes.step(self)
 
+    def _is_watched(self) -> bool:
+        """Whether Python's callbacks hear of the handshake.
+
+        What they raise comes out of `_ssl`'s own method only; that of SNI may put a context with
+        such callbacks in this one's place.
+        """
+        context: Any = self._sslcontext
+        return not (
+            context._msg_callback is None
+            and context.keylog_filename is None
+            and context.sni_callback is None
+        )
+
     def _step_handshake(self) -> None:
         """Does what can be done now."""
         try:
-            done = self._advance_handshake()
+            done = self._advance_handshake(self._is_watched())
             if done is None:
                 self._sslobj.do_handshake()
         except sslproto.SSLAgainErrors:
@@ -535,3 +550,28 @@ class StartTLS(CoreLoop):
             # Its exception would keep itself alive through the traceback.
             del waiter
         return tls._app_transport
+
+
+def _begin() -> str | None:
+    """Tells C what it works with; why OpenSSL is not called directly, or None where it is."""
+    native: Any = _ssl
+    forced = os.environ.get("GOLOOP_TLS") == "stdlib"
+    reason = _core._begin_tls(
+        False if forced else getattr(native, "__file__", None),
+        (native._SSLSocket, native.MemoryBIO),
+        (ssl.SSLObject, SSLTransport),
+        (
+            _Inherited._do_read,
+            _Inherited._do_write,
+            _Inherited._process_outgoing,
+            _Inherited._write_appdata,
+            TLSProtocol._control_app_writing,
+            _State.FLUSHING,
+            _State.WRAPPED,
+        ),
+    )
+    return "GOLOOP_TLS=stdlib asks for SSLObject's own methods" if forced else reason
+
+
+# Why TLS goes through SSLObject's methods, or None where OpenSSL is called directly.
+fallback_reason = _begin()

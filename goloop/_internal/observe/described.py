@@ -91,7 +91,7 @@ def _is_foreign(loop: Any) -> bool:
         return False
     from ... import _core
 
-    return isinstance(loop, _core.Loop) and not loop.is_closed()
+    return isinstance(loop, _core.Loop) and not loop._closed
 
 
 def _open_loops() -> list[Any]:

@@ -27,6 +27,8 @@ class TaskStepMethWrapper:
     name, which is seen in logs.
     """
 
+    # As asyncio's, in the repr.
+    __module__ = "builtins"
     __slots__ = ("__self__", "_error")
 
     def __init__(self, task: asyncio.Task[Any], error: BaseException | None = None) -> None:

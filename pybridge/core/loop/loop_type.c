@@ -19,21 +19,9 @@
 /* ---- state ---------------------------------------------------------------------- */
 
 static PyObject *
-loop_is_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
-{
-    return PyBool_FromLong(GL_READ(self->closed));
-}
-
-static PyObject *
 loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(GL_READ(self->thread_id) != 0);
-}
-
-static PyObject *
-loop_get_debug(gl_loop *self, PyObject *Py_UNUSED(ignored))
-{
-    return PyBool_FromLong(GL_READ(self->debug));
 }
 
 static PyObject *
@@ -292,29 +280,6 @@ set_bool(gl_loop *self, PyObject *value, void *offset)
     return 0;
 }
 
-static PyObject *
-get_thread_id(gl_loop *self, void *Py_UNUSED(closure))
-{
-    unsigned long id = GL_READ(self->thread_id);
-    if (id == 0)
-        Py_RETURN_NONE;
-    return PyLong_FromUnsignedLong(id);
-}
-
-static int
-set_thread_id(gl_loop *self, PyObject *value, void *Py_UNUSED(closure))
-{
-    if (value == NULL || value == Py_None) {
-        GL_WRITE(self->thread_id, 0);
-        return 0;
-    }
-    unsigned long id = PyLong_AsUnsignedLong(value);
-    if (id == (unsigned long)-1 && PyErr_Occurred())
-        return -1;
-    GL_WRITE(self->thread_id, id);
-    return 0;
-}
-
 static int
 loop_setattro(PyObject *self, PyObject *name, PyObject *value)
 {
@@ -330,24 +295,16 @@ static PyGetSetDef loop_getset[] = {
     BOOL_GETSET("_closed", closed),
     BOOL_GETSET("_stopping", stopping),
     BOOL_GETSET("_debug", debug),
-    {"_thread_id", (getter)get_thread_id, (setter)set_thread_id,
-     PyDoc_STR("Identity of the thread that runs the loop, or None."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-GL_TAKES_NONE(is_closed_method, loop_is_closed, "is_closed")
 GL_TAKES_NONE(is_running_method, loop_is_running, "is_running")
-GL_TAKES_NONE(get_debug_method, loop_get_debug, "get_debug")
 GL_TAKES_NONE(create_future_method, gl_loop_create_future, "create_future")
 
 /* The other rooms and files have tables of their own; see gl_loop_init_type. */
 static PyMethodDef loop_methods[] = {
-    {"is_closed", GL_FASTKW(is_closed_method),
-     PyDoc_STR("is_closed($self)\n--\n\nReturn True once the loop is closed.")},
     {"is_running", GL_FASTKW(is_running_method),
      PyDoc_STR("is_running($self)\n--\n\nReturn True while the loop runs.")},
-    {"get_debug", GL_FASTKW(get_debug_method),
-     PyDoc_STR("get_debug($self)\n--\n\nReturn True in debug mode.")},
     {"create_task", GL_FASTKW(gl_loop_create_task),
      PyDoc_STR("create_task($self, coro, **kwargs)\n--\n\n"
                "Schedule a coroutine; return a Task.  Arguments as asyncio's.")},
@@ -362,6 +319,8 @@ static PyMethodDef loop_methods[] = {
 
 static PyMemberDef loop_members[] = {
     {"_iterations", T_ULONGLONG, offsetof(gl_loop, counts.iterations), READONLY, NULL},
+    {"_thread", T_ULONG, offsetof(gl_loop, thread_id), 0,
+     PyDoc_STR("Identity of the thread that runs the loop, or 0.")},
     {"_reactor", T_INT, offsetof(gl_loop, reactor), READONLY, NULL},
     {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
      PyDoc_STR("What set_task_factory was given, or None.")},
@@ -411,9 +370,9 @@ gl_loop_init_type(PyObject *module)
     G.loop_type->tp_richcompare = PyBaseObject_Type.tp_richcompare; /* a hash alone inherits none */
     /* They read or write one word, use the inbox, or take the lock themselves. */
     static const char *const free_names[] = {
-        "call_soon_threadsafe", "is_running", "is_closed",  "get_debug",    "time",
-        "_closed",              "_stopping",  "_debug",     "_thread_id",   "call_at",
-        "_check_closed",        "_wake",      "call_soon",  "call_later",   NULL,
+        "call_soon_threadsafe", "is_running", "time",      "_closed",    "_stopping", "_debug",
+        "_thread",              "call_at",    "call_soon", "call_later", "_wake",     "_check_closed",
+        NULL,
     };
     return gl_guard_type(G.loop_type, GL_HOME_ITSELF, free_names, GL_GUARD_ENDS);
 #else

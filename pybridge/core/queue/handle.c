@@ -79,47 +79,6 @@ gl_inbox_settle(gl_loop *loop)
 
 #endif
 
-/* ---- debug mode's stack ------------------------------------------------------------
- *
- * A handle of debug mode knows its scheduler's stack.  asyncio makes a StackSummary each time,
- * which takes longer than most callbacks; here it is made when somebody looks
- * (goloop/_internal/loop/debugging.py), out of a tuple that nobody else sees:
- *
- *     mark, code, last instruction, globals, code, last instruction, globals, ...
- */
-
-/* The frames of whoever calls into the loop, from within. */
-static PyObject *
-caller_stack(void)
-{
-    PyObject *depth = PyObject_GetAttrString(G.asyncio_constants, "DEBUG_STACK_DEPTH");
-    Py_ssize_t limit = depth ? PyNumber_AsSsize_t(depth, PyExc_OverflowError) : -1;
-    Py_XDECREF(depth);
-    if (limit < 0 && PyErr_Occurred())
-        return NULL;
-    limit = Py_MAX(Py_MIN(limit, 1000), 0);
-    PyObject *stack = PyTuple_New(1 + 3 * limit);
-    if (stack == NULL)
-        return NULL;
-    Py_ssize_t n = 0;
-    PyTuple_SET_ITEM(stack, n++, Py_NewRef(G.extract_stack));
-    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
-    while (frame != NULL && n < 1 + 3 * limit) {
-        PyTuple_SET_ITEM(stack, n++, (PyObject *)PyFrame_GetCode(frame));
-        PyObject *at = PyLong_FromLong(PyFrame_GetLasti(frame));
-        PyTuple_SET_ITEM(stack, n++, at ? at : Py_NewRef(Py_None));
-        PyTuple_SET_ITEM(stack, n++, PyFrame_GetGlobals(frame));
-        PyFrameObject *back = at ? PyFrame_GetBack(frame) : NULL;
-        Py_SETREF(frame, back);
-        if (at == NULL)
-            Py_CLEAR(stack);
-    }
-    Py_XDECREF(frame); /* the one at which the limit ends it */
-    if (stack != NULL)
-        _PyTuple_Resize(&stack, n);
-    return stack;
-}
-
 /* ---- the context -------------------------------------------------------------------
  *
  * A handle has a copy of the context in which it was scheduled.  Where that is empty, as in most
@@ -219,7 +178,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
         inl->nargs = -1;
     }
     if (GL_READ(loop->debug)) {
-        head->source_traceback = caller_stack();
+        head->source_traceback = PyObject_CallNoArgs(G.caller_stack); /* debugging.py */
         if (head->source_traceback == NULL)
             return -1;
     }

@@ -4,38 +4,26 @@
  * A ThreadSafeHandle (CPython 3.14 has asyncio._ThreadSafeHandle, with a lock) is what
  * call_soon_threadsafe returns: cancel() and cancelled() of another thread wait until a
  * callback that is running has ended.  The GIL guards the fields; only a thread that has to wait
- * makes a lock, so that a handle costs as much as any other.
+ * makes a lock of Python's, so that a handle costs as much as any other.
  */
 #include "queue/private.h"
 
 /* ---- waiting for a callback that runs in another thread ----------------------- */
 
-struct gl_handle_gate {
-    PyThread_type_lock lock;  /* held while the callback runs */
-    unsigned int users;       /* the waiters, and the runner; guarded by the GIL */
-};
-
-static void
-gate_leave(gl_handle_gate *gate)
-{
-    if (--gate->users == 0) {
-        PyThread_free_lock(gate->lock);
-        PyMem_Free(gate);
-    }
-}
-
+/* The lock that others wait for while the callback runs; it is taken until that has ended. */
 static int
 gate_make(gl_threadsafe_handle *h)
 {
-    gl_handle_gate *gate = PyMem_Malloc(sizeof *gate);
-    if (gate == NULL || (gate->lock = PyThread_allocate_lock()) == NULL) {
-        PyMem_Free(gate);
-        PyErr_NoMemory();
+    PyObject *gate = PyObject_CallNoArgs(G.allocate_lock);
+    if (gate == NULL || gl_done(PyObject_CallMethod(gate, "acquire", NULL)) < 0) {
+        Py_XDECREF(gate);
         return -1;
     }
-    PyThread_acquire_lock(gate->lock, NOWAIT_LOCK);
-    gate->users = 1;
-    h->gate = gate;
+    if (h->gate == NULL && h->running != 0) { /* still: the collector may have let others in */
+        h->gate = gate;
+        return 0;
+    }
+    Py_DECREF(gate);
     return 0;
 }
 
@@ -49,16 +37,12 @@ handle_wait_for_others(PyObject *self)
     while (h->running != 0 && h->running != PyThread_get_thread_ident()) {
         if (h->gate == NULL && gate_make(h) < 0)
             return -1;
-        gl_handle_gate *gate = h->gate;
-        gate->users++;
-        PyLockStatus status;
-        Py_BEGIN_ALLOW_THREADS
-        status = PyThread_acquire_lock_timed(gate->lock, -1, 1);
-        if (status == PY_LOCK_ACQUIRED)
-            PyThread_release_lock(gate->lock); /* for the next waiter */
-        Py_END_ALLOW_THREADS
-        gate_leave(gate);
-        if (status == PY_LOCK_INTR && PyErr_CheckSignals() < 0)
+        PyObject *gate = Py_XNewRef(h->gate);
+        int r = gate ? gl_done(PyObject_CallMethod(gate, "acquire", NULL)) : 0;
+        if (gate != NULL && r == 0)
+            r = gl_done(PyObject_CallMethod(gate, "release", NULL)); /* for the next waiter */
+        Py_XDECREF(gate);
+        if (r < 0)
             return -1;
     }
     return 0;
@@ -232,10 +216,12 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
     int rc = handle_call(loop, (PyObject *)h);
     h->running = outer;
     if (outer == 0 && h->gate != NULL) {
-        gl_handle_gate *gate = h->gate;
+        PyObject *gate = h->gate, *exc = gl_take_exception();
         h->gate = NULL;
-        PyThread_release_lock(gate->lock);
-        gate_leave(gate);
+        if (gl_done(PyObject_CallMethod(gate, "release", NULL)) < 0)
+            PyErr_Clear(); /* never: it is taken */
+        Py_DECREF(gate);
+        gl_restore_exception(exc);
     }
     return rc;
 }

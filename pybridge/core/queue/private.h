@@ -31,11 +31,6 @@ GL_PRIVATE void handle_spare_context(PyObject *self);
 
 /* The arguments as `_args` has them; new reference. */
 GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
-/* The tables of the types. */
-GL_PRIVATE_DATA PyGetSetDef *const handle_getset;
-GL_PRIVATE_DATA PyGetSetDef *const timer_handle_getset;
-GL_PRIVATE_DATA PyMemberDef *const handle_members;
-
 /* ---- handle_run.c ----------------------------------------------------------------------------- */
 
 /* cancel(), cancelled() and _run(), of all types. */

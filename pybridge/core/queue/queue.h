@@ -3,9 +3,8 @@
  *
  *   ready.c        the ready queue
  *   handle.c       Handle, TimerHandle and ThreadSafeHandle: the objects
- *   handle_views.c their attributes
+ *   handle_views.c their types and attributes
  *   handle_run.c   running and cancelling them
- *   handle_types.c their types
  *   timers.c       timer ids and their handles
  *   scheduling.c   what puts work on the ready queue, wakes the loop, runs an entry
  *   inbox.c        what other threads put there, where there is no GIL
@@ -17,7 +16,7 @@
 /* ---- Handle and TimerHandle (handle.c) ------------------------------------ */
 
 /* The head of all is asyncio.Handle's own slots, so that asyncio's methods and anybody's
- * attribute access work on them; handle_types.c checks the offsets.  Python can write or delete
+ * attribute access work on them; handle_views.c checks the offsets.  Python can write or delete
  * them: C takes from them objects, of any kind or NULL, and never more (handle.c).  Only
  * the fields behind the slots are ours alone. */
 #if PY_VERSION_HEX < 0x030C0000
@@ -70,14 +69,12 @@ typedef struct {
                                * is still there */
 } gl_timer_handle;
 
-typedef struct gl_handle_gate gl_handle_gate;
-
 typedef struct {
     GL_HANDLE_HEAD
     PyObject *lock;           /* the slot of asyncio's class; not used */
     gl_handle_args inl;
     unsigned long running;    /* the thread that runs the callback, or 0 */
-    gl_handle_gate *gate;     /* where others wait for its end, or NULL */
+    PyObject *gate;           /* a lock, for which others wait until it has ended, or NULL */
 } gl_threadsafe_handle;
 
 /* ---- ready.c ----------------------------------------------------------------- */
@@ -102,10 +99,10 @@ GL_PRIVATE void gl_ready_track_kept(gl_ready *q);
 /* Drops all entries and the memory: from now on a push is an error.  Idempotent. */
 GL_PRIVATE void gl_ready_close(gl_ready *q);
 
-/* ---- handle.c and handle_types.c --------------------------------------------- */
+/* ---- handle.c and handle_views.c --------------------------------------------- */
 
 GL_PRIVATE int gl_handle_init_types(PyObject *module);
-/* True for the exact types of handle_types.c. */
+/* True for the exact types of handle_views.c. */
 GL_PRIVATE_INLINE bool gl_is_handle(PyObject *o);
 GL_PRIVATE_INLINE bool gl_handle_is_cancelled(PyObject *h);
 /* Makes a handle known to the garbage collector. */

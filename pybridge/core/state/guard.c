@@ -298,7 +298,11 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home)
     PyObject *own = PyType_GetDict(type), *inherited = PyType_GetDict(base), *name, *descr;
     int rc = own == NULL || inherited == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(inherited, &i, &name, &descr);) {
-        rc = PyDict_Contains(own, name);
+        rc = is_free(NULL, name) ? 1 : PyDict_Contains(own, name);
+        if (rc == 0 && Py_IS_TYPE(descr, &PyMemberDescr_Type)) {
+            rc = guard_member(type, name, (PyMemberDescrObject *)descr, home);
+            continue;
+        }
         PyObject *made = rc == 0 ? guarded_copy(base, descr, home) : NULL;
         if (made != NULL) {
             make_immortal(made);

@@ -44,7 +44,8 @@ typedef struct gl_loop gl_loop;
     X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
     X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
     X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future) \
-    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES)
+    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown) X(_received)  \
+    X(_do_read) X(append)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -122,8 +123,9 @@ struct gl_globals {
     PyObject *asyncio_BufferedProtocol, *asyncio_Protocol;
     PyObject *asyncio_Future;     /* the C-accelerated class */
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
-    PyObject *extract_stack;      /* asyncio.format_helpers.extract_stack */
-    PyObject *stack_summary;      /* goloop._internal.loop.debugging.stack_summary */
+    PyObject *caller_stack;       /* goloop._internal.loop.debugging's: a handle's stack in debug mode, */
+    PyObject *stack_summary;      /* with this one before it, which makes a StackSummary of it */
+    PyObject *allocate_lock;      /* _thread.allocate_lock */
     PyObject *refuse_call;        /* goloop._internal.loop.naming.refuse */
     PyObject *logger;             /* asyncio.log.logger */
     PyObject *socket_socket;      /* socket.socket */
@@ -181,9 +183,8 @@ struct gl_globals {
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
-        PyObject *s_call_eof, *s_start_shutdown, *s_dispatch, *s_do_read, *s_append;
-    } tls;                        /* made at first use: SSLProtocol's methods and the states
-                                   * [GIL; read only once made] */
+    } tls;                        /* SSLProtocol's methods and states, by goloop/_internal/net/tls.py
+                                   * when it is imported */
     uint8_t *tls_spare;           /* where plaintext is decrypted to.  Whoever decrypts takes it
                                    * and puts it back: OpenSSL may call Python (a key log, a
                                    * message callback), which may let another thread in [atomic] */
@@ -201,7 +202,6 @@ struct gl_globals {
 #ifdef GL_FREE_THREADED
     PyMutex loops_mutex;          /* guards first_loop */
     PyMutex tasks_mutex;          /* guards own_tasks, which are those of other loops */
-    PyMutex tls_mutex;            /* guards the first use of `tls` and of openssl */
     struct {
         gl_guarded_type type[GL_GUARD_TYPES];
         int types;

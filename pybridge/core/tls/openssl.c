@@ -12,15 +12,15 @@
  * behind the SSL * must be the context that made the socket, and the BIO that the SSL
  * names must be the one in the MemoryBIO.  The functions are looked up in the _ssl
  * module's own file (and thereby in what it was linked to); where the whole process finds
- * others by their names, another OpenSSL may be what _ssl calls.  If anything is not as expected the reason is
- * kept and TLS goes through SSLObject's methods.
+ * others by their names, another OpenSSL may be what _ssl calls.  If anything is not as expected
+ * TLS goes through SSLObject's methods.
  */
 #include "tls/private.h"
 
 #include <dlfcn.h>
 
-/* lint: allow mutable-static: written once, at the first use; the GIL or G.tls_mutex guards it */
-GL_PRIVATE struct gl_openssl openssl = {.reason = "not tried yet"};
+/* lint: allow mutable-static: written once, when goloop is imported */
+GL_PRIVATE struct gl_openssl openssl;
 
 GL_PRIVATE_INLINE size_t
 bio_pending(BIO *bio)
@@ -90,22 +90,11 @@ openssl_is_behind(PyObject *sslobj, PyObject *inner)
     return is;
 }
 
-static const char *
-openssl_load(void)
+GL_PRIVATE const char *
+openssl_open(const char *path)
 {
-    const char *forced = getenv("GOLOOP_TLS");
-    if (forced && strcmp(forced, "stdlib") == 0)
-        return "GOLOOP_TLS=stdlib asks for SSLObject's own methods";
-    PyObject *mod = PyImport_ImportModule("_ssl");
-    PyObject *file = mod ? PyObject_GetAttrString(mod, "__file__") : NULL;
-    const char *path = file ? PyUnicode_AsUTF8(file) : NULL;
     /* The handle is never closed: _ssl stays loaded as long as the process lives. */
     void *lib = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    openssl.socket_type = mod ? (PyTypeObject *)PyObject_GetAttrString(mod, "_SSLSocket") : NULL;
-    openssl.bio_type = mod ? (PyTypeObject *)PyObject_GetAttrString(mod, "MemoryBIO") : NULL;
-    PyErr_Clear();
-    Py_XDECREF(file);
-    Py_XDECREF(mod);
     if (lib == NULL)
         return "Python's _ssl module is no library of its own, so its OpenSSL can't be named";
     static const char *const before = "another library stands before the OpenSSL of Python's _ssl";
@@ -118,19 +107,6 @@ openssl_load(void)
     GL_OPENSSL(LOOKUP)
 #undef LOOKUP
     return NULL;
-}
-
-GL_PRIVATE bool
-openssl_ready(void)
-{
-    if (!__atomic_load_n(&openssl.tried, __ATOMIC_ACQUIRE)) {
-        GL_LOCK(tls_mutex);
-        if (!openssl.tried)
-            openssl.reason = openssl_load(); /* lint: allow python-under-mutex: _ssl is loaded */
-        __atomic_store_n(&openssl.tried, true, __ATOMIC_RELEASE);
-        GL_UNLOCK(tls_mutex);
-    }
-    return openssl.reason == NULL;
 }
 
 /* ---- one connection ----------------------------------------------------------------------- */
@@ -148,7 +124,7 @@ GL_PRIVATE void
 tls_look_up(gl_tls *t)
 {
     t->looked_up = 1;
-    if (!openssl_ready() || t->sslobj == NULL || t->incoming == NULL || t->outgoing == NULL)
+    if (!openssl.ready || t->sslobj == NULL || t->incoming == NULL || t->outgoing == NULL)
         return;
     PyObject *sslobj = Py_NewRef(t->sslobj), *incoming = Py_NewRef(t->incoming),
              *outgoing = Py_NewRef(t->outgoing);

@@ -29,10 +29,9 @@ typedef struct bio_st BIO;
     X(long, SSL_get_verify_result, (const SSL *))                                             \
     X(const char *, X509_verify_cert_error_string, (long))
 
-/* Written once, at the first use, and read by all threads (GIL). */
+/* Written once, when goloop is imported, and read by all threads. */
 struct gl_openssl {
-    bool tried;
-    const char *reason;       /* why it can't be used; NULL: it can */
+    bool ready;               /* it can be called directly */
 #define X(type, name, arguments) type(*name) arguments;
     GL_OPENSSL(X)
 #undef X
@@ -40,8 +39,9 @@ struct gl_openssl {
 };
 GL_PRIVATE_DATA struct gl_openssl openssl;
 
-/* True if OpenSSL can be called directly. */
-GL_PRIVATE bool openssl_ready(void);
+/* Looks the functions up in the file of _ssl, NULL where it has none; NULL, or why they can't be
+ * called. */
+GL_PRIVATE const char *openssl_open(const char *path);
 /* The _ssl._SSLSocket behind an ssl.SSLObject, owned, with its SSL * and the two BIO *, all
  * of which live as long as it does; NULL, without an exception, where they are not found
  * where they should be. */
@@ -153,8 +153,3 @@ GL_PRIVATE PyObject *tls_write(gl_tls *t, PyObject *data);
 /* Called by the stream transport with what it received, instead of get_buffer and
  * buffer_updated.  -1 with an exception. */
 GL_PRIVATE int tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);
-
-/* ---- tls_handshake.c ------------------------------------------------------------------------- */
-
-/* TLSEngine._advance_handshake(). */
-GL_PRIVATE PyObject *tls_advance_handshake(gl_tls *t, PyObject *Py_UNUSED(ignored));

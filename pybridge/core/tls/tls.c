@@ -12,7 +12,7 @@
  * of this object, which SSLProtocol's Python reads and writes through descriptors: so
  * there is one truth, and no attribute look-up here.
  *
- * Where OpenSSL can't be called directly (openssl.c tells why), and for whatever is
+ * Where OpenSSL can't be called directly (openssl_open() tells why), and for whatever is
  * not plain data flow, SSLProtocol's own methods are called.  An error is taken from the call
  * that failed, and goloop._internal.net.tls_errors words it as _ssl would have.
  *
@@ -22,66 +22,46 @@
  */
 #include "tls/private.h"
 
-/* SSLProtocol's methods and states, and what of them is goloop's, once. */
-static int
-tls_import_once(void)
-{
-    if (G.tls.s_append)
-        return 0;
-    PyObject *cls = gl_import_attr("asyncio.sslproto", "SSLProtocol");
-    PyObject *states = cls ? gl_import_attr("asyncio.sslproto", "SSLProtocolState") : NULL;
-    PyObject *ours = states ? gl_import_attr("goloop._internal.net.tls", "TLSProtocol") : NULL;
-    const struct {
-        PyObject **at, *of; /* of NULL: the name itself */
-        const char *name;
-    } wanted[] = {
-        {&G.tls.do_read, cls, "_do_read"}, {&G.tls.do_write, cls, "_do_write"},
-        {&G.tls.process_outgoing, cls, "_process_outgoing"},
-        {&G.tls.write_appdata, cls, "_write_appdata"},
-        {&G.tls.control_app_writing, ours, "_control_app_writing"},
-        {&G.tls.wrapped, states, "WRAPPED"}, {&G.tls.flushing, states, "FLUSHING"},
-        {&G.tls.s_call_eof, NULL, "_call_eof_received"},
-        {&G.tls.s_start_shutdown, NULL, "_start_shutdown"},
-        {&G.tls.s_dispatch, NULL, "_received"}, {&G.tls.s_do_read, NULL, "_do_read"},
-        {&G.tls.s_append, NULL, "append"}, /* last: all are there */
-    };
-    PyObject *object = ours ? gl_import_attr("ssl", "SSLObject") : NULL;
-    PyObject *transport = object ? gl_import_attr("goloop._internal.net.tls", "SSLTransport") : NULL;
-    int r = transport == NULL || gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
-                    gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0
-                ? -1
-                : 0;
-    Py_XDECREF(transport);
-    Py_XDECREF(object);
-    for (size_t i = 0; r == 0 && i < sizeof wanted / sizeof *wanted; i++) {
-        PyObject *value = wanted[i].of ? PyObject_GetAttrString(wanted[i].of, wanted[i].name)
-                                       : PyUnicode_InternFromString(wanted[i].name);
-        PyObject *before = *wanted[i].at;
-        __atomic_store_n(wanted[i].at, value, __ATOMIC_RELEASE);
-        Py_XDECREF(before);
-        r = value ? 0 : -1;
-    }
-    Py_XDECREF(cls);
-    Py_XDECREF(states);
-    Py_XDECREF(ours);
-    return r;
-}
-
-static int
-tls_import(void)
-{
-    if (__atomic_load_n(&G.tls.s_append, __ATOMIC_ACQUIRE))
-        return 0;
-    GL_LOCK(tls_mutex);
-    int rc = tls_import_once(); /* lint: allow python-under-mutex: all of these are loaded */
-    GL_UNLOCK(tls_mutex);
-    return rc;
-}
-
 static PyObject *
 tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
     return tls_process_outgoing(t) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* One step of a handshake.  SSLObject.do_handshake tells by an exception that more has to come,
+ * which most steps of a server end with.  Here OpenSSL is asked directly, and that exception is never
+ * made.
+ *
+ *     advance --> True: done      False: the peer's turn      an exception: it has failed
+ *          '----> None: not here; SSLObject's own method has to be called
+ *
+ * So it is where Python's callbacks watch the handshake.  The GIL is released meanwhile, as _ssl does: a
+ * step computes for some hundred microseconds.  `stepping` keeps the loop's own threads out.  Other
+ * calls that a program makes of the SSLObject meanwhile are what they are beside _ssl's
+ * do_handshake(): without a GIL that has a lock of its own for those that compute, and the object's,
+ * which its getters take, is not held amid them. */
+static PyObject *
+tls_advance_handshake(gl_tls *t, PyObject *watched)
+{
+    if (t->stepping) /* another thread, or a callback of the step's, makes the step */
+        Py_RETURN_FALSE;
+    if (watched != Py_False || !tls_stands_in(t))
+        Py_RETURN_NONE;
+    PyObject *inner = Py_NewRef(t->inner); /* Python that runs meanwhile may take it from us */
+    SSL *ssl = t->ssl;
+    struct openssl_stop stop = {0};
+    int done;
+    t->stepping = 1;
+    Py_BEGIN_ALLOW_THREADS
+    done = openssl.SSL_do_handshake(ssl);
+    if (done != 1)
+        stop = openssl_stopped(ssl, done); /* this thread's, like its queue of errors */
+    Py_END_ALLOW_THREADS
+    t->stepping = 0;
+    Py_DECREF(inner);
+    if (done != 1 && !tls_waits(stop))
+        return tls_raise(t, "do_handshake", stop);
+    return PyBool_FromLong(done == 1);
 }
 
 /* ---- the type ----------------------------------------------------------------------- */
@@ -89,8 +69,10 @@ tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
 static PyObject *
 tls_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwds))
 {
-    if (tls_import() < 0)
+    if (G.tls.wrapped == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "goloop is not imported yet");
         return NULL;
+    }
     return type->tp_alloc(type, 0);
 }
 
@@ -205,7 +187,7 @@ static PyMemberDef tls_members[] = {
 #undef SIZE
 
 static PyMethodDef tls_methods[] = {
-    {"_advance_handshake", GL_NOARGS(tls_advance_handshake), NULL},
+    {"_advance_handshake", GL_ONEARG(tls_advance_handshake), NULL},
     {"_do_read", GL_NOARGS(tls_do_read), NULL},
     {"_process_outgoing", GL_NOARGS(tls_process_outgoing_method), NULL},
     {"_write_appdata", GL_ONEARG(tls_write_appdata), NULL},
@@ -233,18 +215,34 @@ static PyType_Spec tls_spec = {
     .slots = tls_slots,
 };
 
-/* Why TLS goes through SSLObject's methods, or None where OpenSSL is called directly. */
+/* _core._begin_tls(file, types, classes, objects) -> why OpenSSL is not called directly, or None;
+ * once.  The file is _ssl's, None where it is no library of its own, or False: it is not to be
+ * called; the objects are those of G.tls. */
 static PyObject *
-core_tls_fallback_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    if (openssl_ready())
+    PyObject *file, *object, *transport;
+    if (G.tls.wrapped != NULL)
         Py_RETURN_NONE;
-    return PyUnicode_FromString(openssl.reason);
+    if (!PyArg_ParseTuple(args, "O(O!O!)(OO)(OOOOOOO)", &file, &PyType_Type, &openssl.socket_type,
+                          &PyType_Type, &openssl.bio_type, &object, &transport, &G.tls.do_read,
+                          &G.tls.do_write, &G.tls.process_outgoing, &G.tls.write_appdata,
+                          &G.tls.control_app_writing, &G.tls.flushing, &G.tls.wrapped) ||
+        gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
+        gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0)
+        return NULL;
+    Py_INCREF(args); /* for good: the objects are borrowed from it */
+    if (file == Py_False)
+        Py_RETURN_NONE;
+    const char *path = PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : NULL;
+    PyErr_Clear();
+    const char *reason = openssl_open(path);
+    openssl.ready = reason == NULL;
+    return reason ? PyUnicode_FromString(reason) : Py_NewRef(Py_None);
 }
 
 static PyMethodDef tls_functions[] = {
-    {"tls_fallback_reason", core_tls_fallback_reason, METH_NOARGS,
-     PyDoc_STR("tls_fallback_reason(): why OpenSSL is not called directly, or None.")},
+    {"_begin_tls", core_begin_tls, METH_VARARGS, PyDoc_STR("For goloop/_internal/net/tls.py.")},
     {NULL, NULL, 0, NULL},
 };
 

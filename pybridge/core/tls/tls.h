@@ -1,8 +1,7 @@
 /*
  * tls.h: the data path of TLS.
  *
- *   tls.c            the protocol under a TLS connection, in C: its type
- *   tls_handshake.c  one step of a handshake
+ *   tls.c            the protocol under a TLS connection, in C: its type, a step of a handshake
  *   tls_write.c      plaintext to records
  *   tls_read.c       records to plaintext
  *   openssl.c        the libssl behind Python's ssl module

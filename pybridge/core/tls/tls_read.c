@@ -55,9 +55,9 @@ tls_broken(struct openssl_stop end)
 static int
 tls_peer_closed(gl_tls *t)
 {
-    if (gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_call_eof)) < 0)
+    if (gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.s__call_eof_received)) < 0)
         return -1;
-    return gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.tls.s_start_shutdown));
+    return gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.s__start_shutdown));
 }
 
 static bool
@@ -143,7 +143,7 @@ tls_read_buffered(gl_tls *t)
     if (end.why == 0) {
         /* The buffer is full: the rest in the next iteration, as asyncio does. */
         PyObject *o = PyObject_GetAttr((PyObject *)t, G.s__loop);
-        PyObject *again = o ? PyObject_GetAttr((PyObject *)t, G.tls.s_do_read) : NULL;
+        PyObject *again = o ? PyObject_GetAttr((PyObject *)t, G.s__do_read) : NULL;
         PyObject *res = again ? PyObject_CallMethodOneArg(o, G.s_call_soon, again) : NULL;
         Py_XDECREF(again);
         Py_XDECREF(o);
@@ -204,7 +204,7 @@ tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
     gl_tls *t = (gl_tls *)protocol;
     if (t->state != G.tls.wrapped || !tls_native(t)) {
         PyObject *bytes = PyBytes_FromStringAndSize(data, n);
-        PyObject *r = bytes ? PyObject_CallMethodOneArg(protocol, G.tls.s_dispatch, bytes) : NULL;
+        PyObject *r = bytes ? PyObject_CallMethodOneArg(protocol, G.s__received, bytes) : NULL;
         Py_XDECREF(bytes);
         return gl_done(r);
     }

@@ -104,7 +104,7 @@ tls_write_one(gl_tls *t, PyObject *data)
     if (rest == NULL)
         return -1;
     PyObject *backlog = tls_hold(t->write_backlog);
-    int r = gl_done(PyObject_CallMethodOneArg(backlog, G.tls.s_append, rest));
+    int r = gl_done(PyObject_CallMethodOneArg(backlog, G.s_append, rest));
     Py_DECREF(backlog);
     Py_DECREF(rest);
     if (r < 0)
