@@ -403,6 +403,7 @@ def install_real_programs(made: Environment) -> None:
         "tools": requirements("tools"),
         "freezers": requirements("freezers"),
         "stdio": requirements("stdio"),
+        "clusters": requirements("clusters"),
     }
     if made.interpreter.free_threaded:
         groups = {

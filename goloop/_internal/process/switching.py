@@ -125,11 +125,23 @@ def _taskiq(module: Any) -> None:
     module.uvloop = None
 
 
+def _ray(module: Any) -> None:
+    """Asynchronous actors: uvloop if it is installed, or asyncio's."""
+    original = module.get_new_event_loop
+    module.get_new_event_loop = chosen.new_event_loop
+    module.try_install_uvloop = set_policy
+    # Its compiled half has taken the function, if it is there already.
+    compiled = sys.modules.get("ray._raylet")
+    if getattr(compiled, "get_new_event_loop", None) is original:
+        vars(compiled)["get_new_event_loop"] = chosen.new_event_loop
+
+
 _PROGRAMS: dict[str, Callable[[ModuleType], None]] = {
     "uvicorn.loops.auto": _uvicorn,
     "granian._loops": _granian,
     "gunicorn.workers.gasgi": _gunicorn,
     "taskiq.cli.worker.run": _taskiq,
+    "ray._private.async_compat": _ray,
 }
 
 
