@@ -520,7 +520,6 @@ class Walk:
 
 # Functions that were looked at, whose ways this lint can't tell apart, and why they are right.
 REVIEWED = {
-    "gl_args_named": "args_place() and its kin answer without an exception",
     "listener_accept_protocol": "listener_log() returns 0 without an error: a protocol is there",
     "openssl_behind": "`good` says that the object before is there",
     "protocol_is_buffered": "gl_truth() takes NULL for the failure that it is",

@@ -37,6 +37,8 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     # Asks for call_at(): what the native call_later stands aside for where that is another one.
     _call_later = asyncio.base_events.BaseEventLoop.call_later
+    # For a task factory, and to word errors.
+    _create_by_asyncio = asyncio.base_events.BaseEventLoop.create_task
 
     # The figures of catalogue.py that are counted in Python.
     _tally: dict[str, int]

@@ -11,6 +11,7 @@ import linecache
 import sys
 import traceback
 from asyncio import constants
+from asyncio.log import logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 # Newer ones find by it the source of what `python -c` and the prompt were given.
 _KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
+
+
+def log(about: object, words: str, detail: str | None, error: BaseException | None) -> None:
+    """A line for asyncio's logger about an object, for C."""
+    logger.debug(words, *((about,) if detail is None else (about, detail)), exc_info=error)
 
 
 def caller_stack() -> tuple[Any, ...]:

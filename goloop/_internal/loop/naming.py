@@ -20,7 +20,6 @@ from types import FunctionType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any, NoReturn
 
 _selector_events: Any = asyncio.selector_events
@@ -70,10 +69,11 @@ def refuse_data(transport: object, data: object) -> NoReturn:
     raise TypeError(f"{words[0]}{type(data).__name__!r}")
 
 
-def refuse(name: str, self: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
+def refuse(name: str, self: object, given: tuple[Any, ...], names: tuple[str, ...]) -> NoReturn:
     """Raises what CPython says of a call of asyncio's method with arguments that don't fit.
 
-    A function of the same parameters that does nothing is made and called.
+    The last of those that are given have these names.  A function of the same parameters that does
+    nothing is made and called.
     """
     method = inspect.unwrap(getattr(_theirs(type(self)), name.rpartition(".")[2], refuse))
     signature = inspect.signature(method)
@@ -86,6 +86,16 @@ def refuse(name: str, self: object, args: tuple[Any, ...], kwargs: Mapping[str, 
     scope: dict[str, Any] = {}
     exec(f"def refused{bare}: pass", scope)
     scope["refused"].__qualname__ = method.__qualname__
+    args = given[: len(given) - len(names)]
+    kwargs = dict(zip(names, given[len(args) :], strict=True))
     scope["refused"](self, *args, **kwargs)
     # A name that is not the same each time it is compared.
     raise TypeError(f"{name}() got wrong arguments")
+
+
+def fd_number(file: Any) -> int:
+    """The number that an object's fileno() gives, as asyncio's selectors ask for it; for C."""
+    try:
+        return int(file.fileno())
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(f"Invalid file object: {file!r}") from None

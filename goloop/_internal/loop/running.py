@@ -15,6 +15,7 @@ import sys
 import threading
 from asyncio.log import logger
 
+from ..tasks.waiting import TaskStepMethWrapper
 from .signals import Signals
 
 TYPE_CHECKING = False
@@ -158,6 +159,14 @@ class Running(_Surroundings):
         if handle._source_traceback:
             context["source_traceback"] = handle._source_traceback
         self.call_exception_handler(context)
+
+    def _step_failed(
+        self, task: Any, wakeup: Any, waited_for: Any, exc: BaseException, context: Any
+    ) -> None:
+        """Tell the exception handler what a task's step raised, as of asyncio's handle for it."""
+        callback = TaskStepMethWrapper(task) if wakeup is None else wakeup
+        args = () if wakeup is None else (waited_for,)
+        self._callback_failed(asyncio.Handle(callback, args, self, context), exc)
 
     def _descriptors_lost(self, poller: int, wakeup: int) -> None:
         raise OSError(

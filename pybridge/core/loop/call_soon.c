@@ -240,13 +240,8 @@ static PyObject *
 loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     BRIEFLY(self);
-    if (gl_loop_has_own(self, GL_OWN_CALL_AT)) {
-        PyObject *by_call_at = PyObject_GetAttrString((PyObject *)self, "_call_later"), *h = NULL;
-        if (by_call_at != NULL)
-            h = PyObject_Vectorcall(by_call_at, args, (size_t)nargs, kwnames);
-        Py_XDECREF(by_call_at);
-        return h;
-    }
+    if (gl_loop_has_own(self, GL_OWN_CALL_AT))
+        return gl_call_python((PyObject *)self, "_call_later", args, nargs, kwnames);
     return call_timer(self, &call_later_params, true, args, nargs, kwnames);
 }
 

@@ -59,7 +59,9 @@ gl_names_init(PyObject *Py_UNUSED(module))
     IMPORT(caller_stack, "goloop._internal.loop.debugging", "caller_stack")
     IMPORT(stack_summary, "goloop._internal.loop.debugging", "stack_summary")
     IMPORT(refuse_call, "goloop._internal.loop.naming", "refuse")
+    IMPORT(fd_number, "goloop._internal.loop.naming", "fd_number")
     IMPORT(logger, "asyncio.log", "logger")
+    IMPORT(log_debug, "goloop._internal.loop.debugging", "log")
     IMPORT(socket_socket, "socket", "socket")
 #undef IMPORT
     PyObject *handle = G.asyncio_Handle, *timer = G.asyncio_TimerHandle;

@@ -30,6 +30,16 @@ gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
                        : PyObject_CallMethodNoArgs(o, name));
 }
 
+GL_PRIVATE PyObject *
+gl_call_python(PyObject *o, const char *name, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    PyObject *method = PyObject_GetAttrString(o, name);
+    PyObject *r = method ? PyObject_Vectorcall(method, args, (size_t)nargs, kwnames) : NULL;
+    Py_XDECREF(method);
+    return r;
+}
+
 GL_PRIVATE bool
 gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {

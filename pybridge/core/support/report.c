@@ -73,51 +73,27 @@ GL_PRIVATE void
 gl_log_debug(PyObject *about, const char *format, const char *detail, PyObject *exc)
 {
     PyObject *saved = gl_take_exception();
-    PyObject *method = PyObject_GetAttr(G.logger, G.s_debug);
-    PyObject *args = Py_BuildValue(detail ? "(sOs)" : "(sO)", format, about, detail);
-    PyObject *kwargs = Py_BuildValue("{sO}", "exc_info", exc ? exc : Py_None);
-    PyObject *r = method && args && kwargs ? PyObject_Call(method, args, kwargs) : NULL;
-    if (r == NULL)
+    if (gl_done(PyObject_CallFunction(G.log_debug, "OszO", about, format, detail,
+                                      exc ? exc : Py_None)) < 0)
         PyErr_WriteUnraisable(about);
-    Py_XDECREF(r);
-    Py_XDECREF(kwargs);
-    Py_XDECREF(args);
-    Py_XDECREF(method);
     gl_restore_exception(saved);
-}
-
-/* Calls the handler with {'message', 'exception', ...}.  `exc` may be NULL. */
-GL_PRIVATE int
-gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *key1, PyObject *value1,
-          PyObject *key2, PyObject *value2, PyObject *source_traceback)
-{
-    PyObject *context = PyDict_New();
-    if (context == NULL)
-        return -1;
-    int r = PyDict_SetItem(context, G.s_message, message);
-    if (r == 0 && exc)
-        r = PyDict_SetItem(context, G.s_exception, exc);
-    if (r == 0 && key1)
-        r = PyDict_SetItem(context, key1, value1);
-    if (r == 0 && key2)
-        r = PyDict_SetItem(context, key2, value2);
-    if (r == 0 && source_traceback && source_traceback != Py_None)
-        r = PyDict_SetItem(context, G.s_source_traceback, source_traceback);
-    if (r == 0)
-        r = gl_call_method((PyObject *)loop, G.s_call_exception_handler, context);
-    Py_DECREF(context);
-    return r;
 }
 
 GL_PRIVATE int
 gl_report_exception_object(gl_loop *loop, const char *message, PyObject *exc,
                            PyObject *transport, PyObject *protocol)
 {
-    PyObject *text = PyUnicode_FromString(message);
-    int r = text ? gl_report(loop, text, exc, transport ? G.s_transport : NULL, transport,
-                             protocol ? G.s_protocol : NULL, protocol, NULL)
-                 : -1;
-    Py_XDECREF(text);
+    PyObject *context = Py_BuildValue("{ss}", "message", message);
+    int r = context ? 0 : -1;
+    if (r == 0 && exc)
+        r = PyDict_SetItem(context, G.s_exception, exc);
+    if (r == 0 && transport)
+        r = PyDict_SetItem(context, G.s_transport, transport);
+    if (r == 0 && protocol)
+        r = PyDict_SetItem(context, G.s_protocol, protocol);
+    if (r == 0)
+        r = gl_call_method((PyObject *)loop, G.s_call_exception_handler, context);
+    Py_XDECREF(context);
     return r;
 }
 

@@ -31,21 +31,19 @@ typedef struct gl_loop gl_loop;
 
 /* The interned strings: G.s_NAME is the str "NAME". */
 #define GL_STRINGS(X)                                                                         \
-    X(_asyncio_future_blocking) X(_attach) X(_detach) X(add_done_callback) X(buffer_updated)  \
+    X(_asyncio_future_blocking) X(_attach) X(_detach) X(buffer_updated)                       \
     X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost)           \
     X(connection_made) X(context) X(data_received) X(done) X(eof_received) X(_accepted)       \
-    X(exception) X(fileno) X(get_buffer) X(loop) X(message) X(pause_writing)                  \
-    X(protocol) X(resume_writing) X(result) X(set_exception) X(set_result)                    \
-    X(source_traceback) X(transport) X(_call_connection_lost) X(_start) X(name) X(_loop)      \
-    X(throw) X(_check_thread) X(debug) X(recv_into) X(callback) X(join)             \
-    X(_deliver_held) X(_maybe_resume_protocol)                                                \
-    X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain)             \
-    X(_check_address)                                                                         \
-    X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(coro) X(get_loop)     \
-    X(is_running) X(eager_start) X(create_task) X(fd) X(n) X(sock) X(buf) X(data) X(delay) X(when)           \
-    X(_callback_failed) X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future) \
-    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown) X(_received)  \
-    X(_do_read) X(append)
+    X(exception) X(fileno) X(get_buffer) X(loop) X(pause_writing) X(protocol)                 \
+    X(resume_writing) X(result) X(set_exception) X(set_result) X(transport)                   \
+    X(_call_connection_lost) X(_start) X(name) X(_loop) X(throw) X(_check_thread)             \
+    X(recv_into) X(callback) X(join) X(_deliver_held) X(_maybe_resume_protocol)               \
+    X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain)           \
+    X(_check_address) X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel)       \
+    X(is_running) X(eager_start) X(fd) X(sock) X(data) X(delay) X(when) X(_callback_failed)   \
+    X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)            \
+    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown)             \
+    X(_received) X(_do_read) X(append) X(n) X(buf)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -126,14 +124,13 @@ struct gl_globals {
     PyObject *caller_stack;       /* goloop._internal.loop.debugging's: a handle's stack in debug mode, */
     PyObject *stack_summary;      /* with this one before it, which makes a StackSummary of it */
     PyObject *allocate_lock;      /* _thread.allocate_lock */
-    PyObject *refuse_call;        /* goloop._internal.loop.naming.refuse */
-    PyObject *logger;             /* asyncio.log.logger */
+    PyObject *refuse_call, *fd_number; /* goloop._internal.loop.naming.refuse and .fd_number */
+    PyObject *logger, *log_debug; /* asyncio.log.logger; goloop._internal.loop.debugging.log */
     PyObject *socket_socket;      /* socket.socket */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
     PyObject *asyncio_constants;  /* the module asyncio.constants */
     struct {
         PyTypeObject *Future, *Task;        /* the C-accelerated classes */
-        PyObject *BaseEventLoop_create_task;
         /* For tasks/: by goloop/_internal/tasks/probe.py, which names them */
         PyObject *iscoroutine, *iter_throw, *step, *wait;
         PyObject *Future_add_done_callback, *Future_cancel, *Future_set_exception, *Task_cancel;
@@ -279,6 +276,10 @@ gl_truth(PyObject *answer)
 /* Calls o.name() or, where `arg` is not NULL, o.name(arg), and drops the result. */
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 
+/* Calls o.name() as a method of C was called: for what that leaves to Python. */
+GL_PRIVATE PyObject *gl_call_python(PyObject *o, const char *name, PyObject *const *args,
+                                    Py_ssize_t nargs, PyObject *kwnames);
+
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size,
                              uint32_t first);
 /* Makes room for the item behind `len` in the array of `*cap` items of `size` bytes that the
@@ -293,11 +294,7 @@ gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 /* ---- report.c -------------------------------------------------------------------------------- */
 
 /* Hands an exception to loop.call_exception_handler as asyncio words it, with the keys whose
- * values are not NULL: the general form, with up to two further keys, and the usual one.  -1 where
- * the handler raised. */
-GL_PRIVATE int gl_report(gl_loop *loop, PyObject *message, PyObject *exc, PyObject *key1,
-                         PyObject *value1, PyObject *key2, PyObject *value2,
-                         PyObject *source_traceback);
+ * values are not NULL.  -1 where the handler raised. */
 GL_PRIVATE int gl_report_exception_object(gl_loop *loop, const char *message, PyObject *exc,
                                           PyObject *transport, PyObject *protocol);
 /* The same with the exception that is set, for what a callback raised outside of

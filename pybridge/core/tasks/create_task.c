@@ -9,13 +9,6 @@
  */
 #include "tasks/private.h"
 
-/* asyncio's own method, with the loop as first argument. */
-static PyObject *
-create_by_asyncio(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    return call_unbound(G.asyncio.BaseEventLoop_create_task, (PyObject *)self, args, nargs, kwnames);
-}
-
 /* The first step: now where the task begins eagerly and the loop runs, else by the ready queue. */
 static int
 create_begin(gl_loop *loop, gl_task *task, bool eager)
@@ -50,10 +43,9 @@ create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bo
 GL_PRIVATE PyObject *
 gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    if (!gl_tasks_native() || (self->task_factory && self->task_factory != Py_None))
-        return create_by_asyncio(self, args, nargs, kwnames);
-    if (nargs != 1)
-        return create_by_asyncio(self, args, nargs, kwnames);
+    static const char by_asyncio[] = "_create_by_asyncio";
+    if (!gl_tasks_native() || (self->task_factory && self->task_factory != Py_None) || nargs != 1)
+        return gl_call_python((PyObject *)self, by_asyncio, args, nargs, kwnames);
     if (gl_loop_check_usable(self) < 0)
         return NULL;
     PyObject *name = NULL, *context = NULL;
@@ -70,7 +62,7 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
             if (known < 0)
                 return NULL;
             if (!known)
-                return create_by_asyncio(self, args, nargs, kwnames);
+                return gl_call_python((PyObject *)self, by_asyncio, args, nargs, kwnames);
             if (key != G.s_eager_start)
                 plain = false;
             else if ((eager = PyObject_IsTrue(args[1 + i])) < 0)
@@ -79,11 +71,7 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
     }
     if (plain && gl_native_loop((PyObject *)self))
         return create_fast(self, args[0], name, context, eager);
-    PyObject *by_class = PyObject_GetAttrString((PyObject *)self, "_create_task"), *task = NULL;
-    if (by_class != NULL)
-        task = PyObject_Vectorcall(by_class, args, 1, kwnames);
-    Py_XDECREF(by_class);
-    return task;
+    return gl_call_python((PyObject *)self, "_create_task", args, 1, kwnames);
 }
 
 /* ---- futures -------------------------------------------------------------------- */

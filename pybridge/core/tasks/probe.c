@@ -57,33 +57,24 @@ core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 #define OBJECT(field) WORD(#field, t->field)
 
 static int
-put_future(PyObject *d, const gl_future *t)
+put_task(PyObject *d, const gl_base_task *t)
 {
     const gl_peeked fields[] = {
         GL_FUTURE_OBJECTS(OBJECT) INT(state) INT(log_tb) INT(blocking)
+        GL_TASK_OBJECTS(OBJECT) INT(must_cancel) INT(log_destroy_pending) INT(num_cancels)
 #if GL_LAYOUT_OWN_DICT
         OBJECT(weakrefs)
 #endif
 #if GL_LAYOUT_AWAITED_BY
         INT(awaited_by_is_set) INT(is_task)
-#endif
-    };
-    return PUT(d, fields);
-}
-
-static int
-put_task(PyObject *d, const gl_base_task *t)
-{
-    const gl_peeked fields[] = {
-        GL_TASK_OBJECTS(OBJECT) INT(must_cancel) INT(log_destroy_pending) INT(num_cancels)
-#if GL_LAYOUT_AWAITED_BY
         WORD("node_next", t->node.next) WORD("node_prev", t->node.prev)
 #endif
     };
     return PUT(d, fields);
 }
 
-/* _core._peek(future): the fields, words as addresses, by the names of layout.h. */
+/* _core._peek(future): the fields, words as addresses, by the names of layout.h; 0 for those of a
+ * Task where it is none. */
 static PyObject *
 core_peek(PyObject *Py_UNUSED(module), PyObject *o)
 {
@@ -95,8 +86,11 @@ core_peek(PyObject *Py_UNUSED(module), PyObject *o)
         PyErr_SetString(PyExc_TypeError, "not a future of a known layout");
         return NULL;
     }
+    gl_base_task copy;
+    memset(&copy, 0, sizeof copy);
+    memcpy(&copy, o, size);
     PyObject *d = PyDict_New();
-    if (put_future(d, (gl_future *)o) < 0 || (is_task && put_task(d, (gl_base_task *)o) < 0))
+    if (put_task(d, &copy) < 0)
         Py_CLEAR(d);
     return d;
 }
@@ -241,11 +235,6 @@ gl_tasks_init(PyObject *module)
     G.task_wakeup = &wakeup_def;
     PyObject *future = gl_import_attr("_asyncio", "Future");
     PyObject *task = future ? gl_import_attr("_asyncio", "Task") : NULL;
-    PyObject *base = task ? gl_import_attr("asyncio.base_events", "BaseEventLoop") : NULL;
     G.asyncio.Future = (PyTypeObject *)future, G.asyncio.Task = (PyTypeObject *)task;
-    G.asyncio.BaseEventLoop_create_task = base ? PyObject_GetAttr(base, G.s_create_task) : NULL;
-    Py_XDECREF(base);
-    if (G.asyncio.BaseEventLoop_create_task == NULL)
-        return -1;
-    return PyModule_AddFunctions(module, task_functions);
+    return task ? PyModule_AddFunctions(module, task_functions) : -1;
 }

@@ -166,22 +166,13 @@ report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
     if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
-    PyObject *callable =
-        waited_for ? wakeup_callable(task) : PyObject_CallOneArg(G.asyncio.step, (PyObject *)task);
-    PyObject *handle = NULL, *context = Py_XNewRef(task->context);
-    if (callable)
-        handle = gl_handle_new(loop, callable, &waited_for, waited_for ? 1 : 0, context);
-    Py_XDECREF(context);
-    Py_XDECREF(callable);
-    if (handle == NULL) {
-        Py_XDECREF(exc);
-        return -1;
-    }
-    gl_restore_exception(exc);
-    int r = gl_handle_report(loop, handle);
-    if (Py_REFCNT(handle) > 1)
-        gl_handle_track(handle);
-    Py_DECREF(handle);
+    PyObject *wakeup = waited_for ? wakeup_callable(task) : Py_NewRef(Py_None);
+    int r = wakeup ? gl_done(PyObject_CallMethod((PyObject *)loop, "_step_failed", "OOOOO", task,
+                                                 wakeup, waited_for ? waited_for : Py_None, exc,
+                                                 task->context ? task->context : Py_None))
+                   : -1;
+    Py_XDECREF(wakeup);
+    Py_XDECREF(exc);
     return r;
 }
 
