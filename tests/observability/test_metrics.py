@@ -249,6 +249,39 @@ async def test_accepts_that_fail_are_counted(loop: Any) -> None:
     server.close()
 
 
+async def test_pauses_of_accepting_are_counted(loop: Any) -> None:
+    counted = Counted(loop)
+    server: Any = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    paused: Any = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+
+    def figures() -> tuple[int, int]:
+        now = counted()
+        return now.listeners_paused, now.accept_pauses
+
+    server.max_connections = 2  # it listens anew, which is no pause
+    assert figures() == (0, 0)
+    clients = [socket.create_connection(server.sockets[0].getsockname()) for _ in range(3)]
+    while not figures()[0]:
+        await asyncio.sleep(0)
+    assert figures() == (1, 1)
+    paused.pause_accepting()
+    paused.pause_accepting()
+    assert figures() == (2, 2)
+    server.max_connections = None
+    assert figures() == (1, 2)
+    paused.resume_accepting()
+    assert figures() == (0, 2)
+    # What is closed does not wait to accept.
+    paused.pause_accepting()
+    paused.close()
+    assert figures() == (0, 3)
+    for client in clients:
+        client.close()
+    server.pause_accepting()
+    server.close()
+    assert figures() == (0, 4)
+
+
 async def test_tls_handshakes_are_counted(loop: Any) -> None:
     loop.set_exception_handler(lambda loop, context: None)
     server = await asyncio.start_server(

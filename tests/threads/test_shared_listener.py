@@ -589,3 +589,21 @@ def test_the_kernel_balances_with_reuse_port(no_leaks: None) -> None:
         for loop, stop in stops:
             loop.call_soon_threadsafe(stop.set)
         thread.join()
+
+
+def test_a_server_has_a_limit_from_its_start() -> None:
+    """By the arguments of both calls; one that is wrong leaves nothing open."""
+
+    async def main() -> None:
+        with goloop.SharedListener("127.0.0.1", 0) as listener:
+            with pytest.raises(ValueError, match="must be positive"):
+                await listener.create_server(asyncio.Protocol, max_connections=0)
+            one: Any = await listener.create_server(asyncio.Protocol, max_connections=3)
+            two: Any = await listener.start_server(lambda r, w: None, max_connections=4)
+            assert (one.max_connections, two.max_connections) == (3, 4)
+            assert one.is_accepting()
+            assert two.is_accepting()
+            one.close()
+            two.close()
+
+    goloop.run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import gc
 import socket
 import struct
@@ -602,6 +603,61 @@ async def test_a_limit_can_be_changed_and_taken_away(loop: Any) -> None:
     for each in clients:
         each.close()
     await close_all(server)
+
+
+@no_pauses
+@pytest.mark.parametrize("kind", ["tcp", "queued", "unix", "streams", "later"])
+async def test_a_limit_is_there_before_the_first_connection(
+    loop: Any, tmp_path: Path, kind: str
+) -> None:
+    class Here(Crowd):
+        pass
+
+    clients = []
+    make = functools.partial(loop.create_server, Here, "127.0.0.1", 0)
+    if kind == "queued":
+        listening = socket.create_server(("127.0.0.1", 0))
+        clients = [socket.create_connection(listening.getsockname()) for _ in range(5)]
+        make = functools.partial(loop.create_server, Here, sock=listening)
+    elif kind == "unix":
+        make = functools.partial(loop.create_unix_server, Here, str(tmp_path / "socket"))
+    elif kind == "streams":
+
+        async def serve(reader: Any, writer: Any) -> None:
+            Here.open += 1
+            Here.most = max(Here.most, Here.open)
+            await reader.read()
+            Here.open -= 1
+            writer.close()
+
+        make = functools.partial(asyncio.start_server, serve, "127.0.0.1", 0)
+    server: Any = await make(max_connections=2, start_serving=kind != "later")
+    assert server.is_serving() == (kind != "later")
+    assert server.max_connections == 2
+    await server.start_serving()
+    while len(clients) < 5:
+        clients.append(socket.socket(server.sockets[0].family))
+        clients[-1].connect(server.sockets[0].getsockname())
+    await until(lambda: Here.open == 2)
+    await turns(20)
+    assert Here.most == 2
+    for client in clients:
+        client.close()
+        await until(lambda: Here.open <= 2)
+    await until(lambda: Here.open == 0 and server.is_accepting())
+    assert Here.most == 2
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_server_with_a_wrong_limit_is_not_made(loop: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        address = sock.getsockname()
+        with pytest.raises(ValueError, match="must be positive"):
+            await loop.create_server(Recorder, sock=sock, max_connections=0)
+        assert not can_connect(address)
+    with pytest.raises(TypeError):
+        await loop.create_server(Recorder, "127.0.0.1", 0, max_connection=1)
 
 
 @no_pauses

@@ -399,7 +399,7 @@ class Server(asyncio.Server):
         self.__class__ = Server if limit is None else _Limited
         # How many are accepted in an iteration is chosen when listening begins.
         for sock in self._listening():
-            self._loop._pause_listening(sock)
+            self._loop._listen_anew(sock)
         self._accept_or_not()
 
     def _listening(self) -> Any:
@@ -451,8 +451,40 @@ for _class in (Server, _Limited):
     _class.__name__ = _class.__qualname__ = "Server"
 
 
+def _with_limit(create: Any) -> Any:
+    """asyncio's `create_server` or `create_unix_server`, with `max_connections`."""
+
+    @functools.wraps(create)
+    async def limited(
+        self: Any, *args: Any, max_connections: int | None = None, **kwargs: Any
+    ) -> Any:
+        if max_connections is None:
+            return await create(self, *args, **kwargs)
+        # The limit is there before the first connection.
+        start_serving = kwargs.pop("start_serving", True)
+        server = await create(self, *args, start_serving=False, **kwargs)
+        try:
+            server.__class__ = Server
+            server.max_connections = max_connections
+            if start_serving:
+                await server.start_serving()
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    asked = inspect.signature(create)
+    last = inspect.Parameter("max_connections", inspect.Parameter.KEYWORD_ONLY, default=None)
+    shown: Any = limited
+    shown.__signature__ = asked.replace(parameters=[*asked.parameters.values(), last])
+    return limited
+
+
 class Streams(CoreLoop):
     """Transports of connected sockets, and listening."""
+
+    if not TYPE_CHECKING:
+        create_server = _with_limit(asyncio.base_events.BaseEventLoop.create_server)
 
     # asyncio's own, for listening sockets whose methods are not the original ones.
     _accept_connection = _SelectorEventLoop._accept_connection
@@ -724,7 +756,7 @@ class Streams(CoreLoop):
     def _stop_serving(self, sock: socket.socket) -> None:
         """The server has done with this socket, whether it ever listened or not."""
         self._serving.pop(sock, None)
-        self._paused.discard(sock)
+        self._is_paused_no_more(sock)
         self._stop_listening(sock)
         sock.close()
 
@@ -741,11 +773,24 @@ class Streams(CoreLoop):
     def _pause_listening(self, sock: socket.socket) -> None:
         if sock in self._serving and sock not in self._paused:
             self._paused.add(sock)
+            self._count("listeners_paused")
+            self._count("accept_pauses")
             self._stop_listening(sock)
 
     def _resume_listening(self, sock: socket.socket) -> None:
-        if sock in self._paused:
+        if self._is_paused_no_more(sock):
+            self._serving[sock]()
+
+    def _is_paused_no_more(self, sock: socket.socket) -> bool:
+        was_paused = sock in self._paused
+        if was_paused:
             self._paused.remove(sock)
+            self._count("listeners_paused", -1)
+        return was_paused
+
+    def _listen_anew(self, sock: socket.socket) -> None:
+        if sock in self._serving and sock not in self._paused:
+            self._stop_listening(sock)
             self._serving[sock]()
 
     def _forget_listeners(self) -> None:
@@ -756,7 +801,8 @@ class Streams(CoreLoop):
                 shared.leave()
         self._listeners.clear()
         self._serving.clear()
-        self._paused.clear()
+        for sock in tuple(self._paused):
+            self._is_paused_no_more(sock)
 
 
 # ---- Unix-domain streams -------------------------------------------------------------------------
@@ -781,7 +827,7 @@ class UnixSockets(Streams):
 
     if not TYPE_CHECKING:
         create_unix_connection = _Unix.create_unix_connection
-        create_unix_server = _Unix.create_unix_server
+        create_unix_server = _with_limit(_Unix.create_unix_server)
 
 
 def _written_in(cls: type, function: Any) -> Any:

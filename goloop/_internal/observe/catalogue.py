@@ -189,6 +189,16 @@ FIGURES: tuple[Figure, ...] = (
         "Reports of failed accepts: out of descriptors or memory",
     ),
     Figure(
+        "listeners_paused", "state", "python", "{listener}",
+        "goloop_listeners_paused", "goloop.listener.paused",
+        "Listening sockets that don't accept now: their server is paused, or full",
+    ),
+    Figure(
+        "accept_pauses", "counter", "python", "{pause}",
+        "goloop_accept_pauses_total", "goloop.listener.pauses",
+        "How often a listening socket stopped accepting: its server was paused, or became full",
+    ),
+    Figure(
         "tls_handshakes", "counter", "python", "{handshake}",
         "goloop_tls_handshakes_total", "goloop.tls.handshakes",
         "TLS handshakes that succeeded",

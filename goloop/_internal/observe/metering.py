@@ -218,6 +218,10 @@ class Metrics:
     """Accepted connections that were closed at once, because the protocol factory failed."""
     accept_failures: int = 0
     """Reports of failed accepts: no descriptors or no memory (once a second at most)."""
+    listeners_paused: int = 0
+    """Listening sockets that don't accept now, because their server is paused or full."""
+    accept_pauses: int = 0
+    """How often a listening socket stopped accepting: its server was paused or became full."""
     tls_handshakes: int = 0
     """TLS handshakes that succeeded."""
     tls_handshake_failures: int = 0

@@ -128,6 +128,7 @@ class SharedListener:
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
         start_serving: bool = True,
+        max_connections: int | None = None,
     ) -> asyncio.Server:
         """Serve at this address on the running loop, as `loop.create_server()` does.
 
@@ -137,6 +138,7 @@ class SharedListener:
             ssl_handshake_timeout: Seconds that a handshake may take; None is 60.
             ssl_shutdown_timeout: Seconds that the end of TLS may take; None is 30.
             start_serving: Whether to serve at once.
+            max_connections: The most that this loop has at a time, or a few more; None is no limit.
 
         Returns:
             asyncio's Server.  Its `close()` ends the service of this loop alone.
@@ -144,10 +146,12 @@ class SharedListener:
         Raises:
             RuntimeError: The listener is closed.
             OSError: The process has no descriptors left.
+            ValueError: `max_connections` is not positive.
         """
         shared = self.share()
+        loop: Any = asyncio.get_running_loop()
         try:
-            server = await asyncio.get_running_loop().create_server(
+            server: asyncio.Server = await loop.create_server(
                 protocol_factory,
                 sock=shared[0],
                 backlog=self._backlog,
@@ -155,6 +159,7 @@ class SharedListener:
                 ssl_handshake_timeout=ssl_handshake_timeout,
                 ssl_shutdown_timeout=ssl_shutdown_timeout,
                 start_serving=False,
+                max_connections=max_connections,
             )
         except BaseException:
             for sock in shared:
@@ -180,6 +185,7 @@ class SharedListener:
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
         start_serving: bool = True,
+        max_connections: int | None = None,
     ) -> asyncio.Server:
         """Serve with streams at this address on the running loop, as `asyncio.start_server()` does.
 
@@ -191,6 +197,7 @@ class SharedListener:
             ssl_handshake_timeout: Seconds that a handshake may take; None is 60.
             ssl_shutdown_timeout: Seconds that the end of TLS may take; None is 30.
             start_serving: Whether to serve at once.
+            max_connections: The most that this loop has at a time, or a few more; None is no limit.
 
         Returns:
             asyncio's Server.  Its `close()` ends the service of this loop alone.
@@ -198,6 +205,7 @@ class SharedListener:
         Raises:
             RuntimeError: The listener is closed.
             OSError: The process has no descriptors left.
+            ValueError: `max_connections` is not positive.
         """
         loop = asyncio.get_running_loop()
 
@@ -211,6 +219,7 @@ class SharedListener:
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
             start_serving=start_serving,
+            max_connections=max_connections,
         )
 
     def close(self) -> None:
