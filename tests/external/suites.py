@@ -1,0 +1,184 @@
+"""Runs other projects' own test suites on asyncio and on goloop, and compares the outcomes.
+
+    python tests/external/suites.py [--install] [--keep FOLDER] NAME ... [-- PYTEST ARGUMENT ...]
+
+NAME is one of SUITES.  The interpreter needs goloop, the project, and what its tests import:
+--install has pip fetch these into it, so give it an environment of its own.  The sources of the
+installed version are fetched with pip; the tests run against the installed package.  goloop is put
+in by the event loop policy, which these tests ask for their loops.
+
+A test that passes on asyncio and not on goloop, when run alone too, fails the run, unless the
+suite's `different` names it; and so does one that this names and that passes.  What fails on both
+is the machine's matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import importlib.metadata
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """A project, and how its tests are run."""
+
+    needs: str
+    """What its tests import, for pip."""
+    arguments: str = ""
+    """For pytest, beside its own configuration; `addopts` of this is left out."""
+    tests: str = "tests"
+    """What is run where the command line names nothing."""
+    package: str = ""
+    """The package in the sources, which is to be no other than the installed one."""
+    builds: str = "setuptools wheel"
+    """What pip needs to unpack the sources."""
+    different: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Tests that differ by design, with the reason."""
+
+
+SUITES = {
+    "httpx": Suite(
+        "httpx[brotli,http2,socks,zstd] chardet trio trustme uvicorn cryptography",
+        "-p no:asyncio -k 'not trio'",
+        package="httpx",
+        builds="hatchling hatch-fancy-pypi-readme",
+    ),
+    "starlette": Suite(
+        "starlette[full] httpx2 opentelemetry-sdk pytest-codspeed trio typing_extensions",
+        "-p no:asyncio -k 'not trio'",
+        package="starlette",
+        builds="hatchling",
+    ),
+}
+
+# What asks asyncio for a new loop asks the policy.
+PLUGIN = """
+import os
+
+if os.environ["GOLOOP_SUITE_LOOP"] == "goloop":
+    from goloop._internal.process.policy import set_policy
+
+    set_policy()
+"""
+
+OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::.*?)(?: - .*)?$", re.M)
+GOOD = {"PASSED", "XFAIL"}
+PIP = (sys.executable, "-m", "pip")
+
+
+def install(name: str, suite: Suite) -> None:
+    """The project and what its tests import, into this interpreter's environment."""
+    wanted = [
+        name,
+        *suite.needs.split(),
+        *suite.builds.split(),
+        "pytest",
+        "pytest-timeout",
+    ]
+    subprocess.run([*PIP, "install", "-q", *wanted], check=True)
+
+
+def fetch(name: str, suite: Suite, folder: Path) -> Path:
+    """The unpacked sources of the installed version, without the package itself."""
+    version = importlib.metadata.version(name)
+    options = [
+        "-q",
+        "--no-deps",
+        "--no-binary=:all:",
+        "--no-build-isolation",
+        "-d",
+        str(folder),
+    ]
+    subprocess.run([*PIP, "download", *options, f"{name}=={version}"], check=True)
+    (archive,) = folder.glob(f"{name}-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    root = folder / f"{name}-{version}"
+    if suite.package:
+        shutil.rmtree(root / suite.package)
+    (root / "goloop_suite.py").write_text(PLUGIN)
+    return root
+
+
+def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str, str]:
+    """What became of each test on that loop."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
+    command += ["-o", "addopts=", "-p", "goloop_suite", "--timeout=60"]
+    log = root / f"{loop}.log"
+    command += shlex.split(suite.arguments)
+    with log.open("w") as output:
+        subprocess.run(
+            [*command, *asked],
+            cwd=root,
+            env={**os.environ, "GOLOOP_SUITE_LOOP": loop},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+            start_new_session=True,  # some tests send signals around
+        )
+    said = log.read_text(errors="replace")
+    found: dict[str, str] = {}
+    for outcome, test in OUTCOME.findall(said):
+        # A test that passed and whose teardown failed is told twice.
+        if found.get(test) not in ("FAILED", "ERROR"):
+            found[test] = outcome
+    if not found:
+        raise SystemExit(said[-3000:])
+    return found
+
+
+def compare(name: str, root: Path, asked: list[str]) -> bool:
+    """Whether the outcomes are as expected; prints those that differ."""
+    suite = SUITES[name]
+    tests = asked or suite.tests.split()
+    control, ours = (outcomes(suite, root, loop, tests) for loop in ("asyncio", "goloop"))
+    for loop, found in (("asyncio", control), ("goloop", ours)):
+        print(f"{name} on {loop}: {dict(collections.Counter(found.values()))}", flush=True)
+    worse = [test for test in control if control[test] in GOOD and ours.get(test) not in GOOD]
+    for test in sorted(worse):
+        # Alone: what an earlier test left behind is no difference.
+        if outcomes(suite, root, "goloop", [test]).get(test) in GOOD:
+            print(f"passes alone: {test}")
+            worse.remove(test)
+    for test in worse:
+        reason = suite.different.get(test, "not expected")
+        print(f"{ours.get(test, 'MISSING')} {test}  ({reason})")
+    surprising = {test for test in suite.different if test in control} - set(worse)
+    for test in sorted(surprising):
+        print(f"passes, though it is expected to differ: {test}")
+    return not surprising and set(worse) <= set(suite.different)
+
+
+def main() -> int:
+    """Runs the suites that are named; 1 where one is not as expected."""
+    own, _, asked = " ".join(sys.argv[1:]).partition(" -- ")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", choices=SUITES)
+    parser.add_argument("--install", action="store_true", help="what the tests import, by pip")
+    parser.add_argument("--keep", type=Path, help="where the sources go; default: nowhere")
+    args = parser.parse_args(own.split())
+    good = True
+    for name in args.names:
+        if args.install:
+            install(name, SUITES[name])
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = (args.keep or Path(temporary)) / name
+            folder.mkdir(parents=True, exist_ok=True)
+            good = compare(name, fetch(name, SUITES[name], folder), asked.split()) and good
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
