@@ -60,6 +60,18 @@ SUITES = {
         package="starlette",
         builds="hatchling",
     ),
+    "uvicorn": Suite(
+        "uvicorn[standard] pytest-mock pytest-xdist[psutil] pytest-codspeed trustme cryptography"
+        " httpx2 a2wsgi wsproto",
+        "-p no:asyncio -k 'not uvloop'",
+        package="uvicorn",
+        builds="hatchling",
+        different={
+            "tests/test_compat.py::test_asyncio_run__default_loop_factory": (
+                "expects the default loop to be asyncio's own, which the policy changes"
+            ),
+        },
+    ),
 }
 
 # What asks asyncio for a new loop asks the policy.
