@@ -203,14 +203,20 @@ class StreamTransport(_FlowControlMixin, _Transport):
     def __init__(
         self,
         loop: Loop,
-        sock: socket.socket,
+        sock: Any,
         protocol: asyncio.BaseProtocol,
         waiter: Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
         server: Any = None,
         context: Context | None = None,
         exposed: bool = False,
+        pipe: bool = False,
+        watch_end: bool = False,
     ) -> None: ...
+    @property
+    def _late_writes(self) -> int: ...
+    def _force_close(self, exc: BaseException | None, /) -> None: ...
+    def _let_go(self) -> None: ...
     def _flush(self) -> None: ...
     def _adopt(self, sock: socket.socket, /) -> bool: ...
     def _raw_name(self, peer: bool, /) -> Any: ...
@@ -221,24 +227,13 @@ class ReadPipeTransport(asyncio.ReadTransport, _Transport):
     def __init__(
         self,
         loop: Loop,
-        pipe: Any,
+        sock: Any,
         protocol: asyncio.BaseProtocol,
+        waiter: Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
-        watch_end: bool = False,
     ) -> None: ...
-
-@disjoint_base
-class WritePipeTransport(_FlowControlMixin, _Transport):
-    _exposed: bool
-    def __init__(
-        self,
-        loop: Loop,
-        pipe: Any,
-        protocol: asyncio.BaseProtocol,
-        extra: dict[str, Any] | None = None,
-        watch_end: bool = False,
-        exposed: bool = False,
-    ) -> None: ...
+    def _force_close(self, exc: BaseException | None, /) -> None: ...
+    def _let_go(self) -> None: ...
 
 @disjoint_base
 class DatagramTransport(_FlowControlMixin, asyncio.DatagramTransport, _Transport):

@@ -530,7 +530,6 @@ REVIEWED = {
     "wait_exact": "a wakeup has a context, or neither is there",
     "wait_general": "a wakeup has a context, or neither is there",
     "watch_place": "`placed` says that there is a watch, and no exception",
-    "write_pipe_write": "`some` is more than 0 only where `rc` is 0",
 }
 
 

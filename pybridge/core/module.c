@@ -77,8 +77,6 @@
 #include "streams/stream_write.c"
 #include "streams/stream_read.c"
 #include "streams/stream_type.c"
-#include "streams/pipe.c"
-#include "streams/pipe_type.c"
 
 #include "packets/listener.c"
 #include "packets/datagram.c"
@@ -187,7 +185,7 @@ static int (*const inits[])(PyObject *module) = {
     gl_names_init,      gl_calls_init,         gl_lease_init,         gl_metrics_init,
     gl_watchdog_init,   gl_asker_init,         gl_hold_init,          gl_stopped_init,    gl_native_init,
     gl_tasks_init,      gl_handle_init_types,  gl_sockop_init_type,   gl_loop_init_type,
-    gl_stream_init_type, gl_pipe_init_types,   gl_listener_init_type,
+    gl_stream_init_type, gl_listener_init_type,
     gl_datagram_init_type, gl_tls_init_type,   gl_signal_notes_init_type,
 };
 

@@ -39,6 +39,7 @@ from fuzz.trail import Trail
 
 import goloop
 from goloop import _core
+from goloop._internal.net.pipes import WritePipeTransport
 from goloop._internal.net.streams import Listener
 
 SILENT = float(os.environ.get("GOLOOP_HOSTILE_SILENT", "60"))  # seconds: then a call hangs
@@ -459,7 +460,7 @@ def make_read_pipe(world: World) -> Any:
     reading, writing = os.pipe()
     near, far = os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
     world.peers += [near, far]
-    made = _core.ReadPipeTransport(world.loop, near, asyncio.Protocol(), {"a": 1})
+    made = _core.ReadPipeTransport(world.loop, near, asyncio.Protocol(), None, {"a": 1})
     world.turns(1)
     far.write(b"to be read")
     return made
@@ -469,7 +470,7 @@ def make_write_pipe(world: World) -> Any:
     reading, writing = os.pipe()
     near, far = os.fdopen(writing, "wb", 0), os.fdopen(reading, "rb", 0)
     world.peers += [near, far]
-    made = _core.WritePipeTransport(world.loop, near, asyncio.Protocol(), {"a": 1})
+    made = WritePipeTransport(world.loop, near, asyncio.Protocol(), None, {"a": 1})
     world.turns(1)
     return made
 
@@ -531,12 +532,12 @@ def make_future_iterator(world: World) -> Any:
     return world.loop.create_future().__await__()
 
 
+_streams = itertools.count()
 MAKERS: dict[str, Callable[[World], Any]] = {
     "module": lambda world: _core,
     "Loop": lambda world: world.loop,
-    "StreamTransport": make_stream,
+    "StreamTransport": lambda world: (make_stream, make_write_pipe)[next(_streams) % 2](world),
     "ReadPipeTransport": make_read_pipe,
-    "WritePipeTransport": make_write_pipe,
     "DatagramTransport": make_datagram,
     "Listener": make_listener,
     "TLSEngine": make_engine,
@@ -653,15 +654,11 @@ PLAUSIBLE: dict[str, tuple[Any, ...]] = {
     "StreamTransport.__init__": (
         *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
         *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
-        *(None, lambda world: contextvars.copy_context()),
+        *(None, lambda world: contextvars.copy_context(), True, True, True),
     ),
     "ReadPipeTransport.__init__": (
         *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
-        *(lambda world: {"a": 1}, True),
-    ),
-    "WritePipeTransport.__init__": (
-        *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
-        *(lambda world: {"a": 1}, True),
+        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
     ),
     "DatagramTransport.__init__": (
         *(lambda world: world.loop, near, lambda world: asyncio.DatagramProtocol(), None),

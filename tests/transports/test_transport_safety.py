@@ -285,9 +285,7 @@ def test_an_accepted_transport_does_not_come_from_new() -> None:
 # ---- no memory ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["StreamTransport", "DatagramTransport", "ReadPipeTransport", "WritePipeTransport"]
-)
+@pytest.mark.parametrize("name", ["StreamTransport", "DatagramTransport", "ReadPipeTransport"])
 def test_a_transport_that_gets_no_memory_is_not_made(name: str) -> None:
     pytest.importorskip("_testcapi")
     program = """

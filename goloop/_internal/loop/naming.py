@@ -63,6 +63,8 @@ def named_as(ours: type, theirs: type | None = None) -> None:
 def refuse_data(transport: object, data: object) -> NoReturn:
     """Raises what the running asyncio says of a write() or sendto() of what is no bytes."""
     theirs: Any = _theirs(type(transport))
+    if theirs is _unix_events._UnixWritePipeTransport:
+        raise AssertionError(repr(data))
     constants = getattr(theirs, "sendto", theirs.write).__code__.co_consts
     words = [c for c in constants if isinstance(c, str) and c.endswith(" object, not ")]
     words.append("data argument must be a bytes-like object, not ")

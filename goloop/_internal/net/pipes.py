@@ -21,6 +21,7 @@ import stat
 from asyncio import base_subprocess, futures
 
 from ... import _core
+from ..loop import naming
 from ..loop.base import CoreLoop
 from .transport_info import head
 
@@ -80,19 +81,32 @@ class ReadPipeTransport(_core.ReadPipeTransport):
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
         _kind(pipe, "Pipe transport is for pipes/sockets only.")
-        super().__init__(loop, pipe, protocol, entries)
+        super().__init__(loop, pipe, protocol, None, entries)
         if waiter is not None:
             loop.call_soon(_wake, waiter, None)
+
+    _close = _core.ReadPipeTransport._force_close
 
     @property
     def _fileno(self) -> int | None:
         return self._sock_fd if self._sock_fd >= 0 else None
 
+    @property
+    def _pipe(self) -> Any:
+        return self._owner
+
+    @_pipe.setter
+    def _pipe(self, pipe: None) -> None:
+        # As with asyncio's, `transport._pipe = None` lets go of the pipe, unclosed.
+        if pipe is not None:
+            raise AttributeError("_pipe can only be set to None")
+        self._let_go()
+
     def __repr__(self) -> str:
         return _described(self, "polling" if self._polled[0] else "idle")
 
 
-class WritePipeTransport(_core.WritePipeTransport):
+class WritePipeTransport(_core.StreamTransport):
     """The writing end of a pipe as an asyncio.WriteTransport."""
 
     def __init__(
@@ -107,11 +121,28 @@ class WritePipeTransport(_core.WritePipeTransport):
         entries["pipe"] = pipe
         ends = _kind(pipe, "Pipe transport is only for pipes, sockets and character devices")
         own = isinstance(protocol, base_subprocess.WriteSubprocessPipeProto)
-        super().__init__(loop, pipe, protocol, entries, ends, not own)
+        super().__init__(
+            loop, pipe, protocol, None, entries, exposed=not own, pipe=True, watch_end=ends
+        )
         if waiter is not None:
             loop.call_soon(_wake, waiter, None)
 
+    _close = _core.StreamTransport._force_close
     _fileno = ReadPipeTransport._fileno
+    _pipe = ReadPipeTransport._pipe
+    # Those of asyncio's, which does not read.
+    is_reading = asyncio.ReadTransport.is_reading
+    pause_reading = asyncio.ReadTransport.pause_reading
+    resume_reading = asyncio.ReadTransport.resume_reading
+    writelines = asyncio.WriteTransport.writelines
+
+    @property
+    def _conn_lost(self) -> int:
+        return self._late_writes
+
+    def write_eof(self) -> None:
+        """Close the transport once buffered data is sent."""
+        _core.StreamTransport.close(self)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Get optional transport information: 'pipe'."""
@@ -123,6 +154,9 @@ class WritePipeTransport(_core.WritePipeTransport):
     def __repr__(self) -> str:
         size = self._polled[2]
         return _described(self, f"{'polling' if size else 'idle'} bufsize={size}")
+
+
+naming.named_as(WritePipeTransport)
 
 
 class Pipes(CoreLoop):

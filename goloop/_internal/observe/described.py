@@ -328,7 +328,7 @@ def _transports(loop: Any) -> list[Any]:
 
     if isinstance(loop, _core.Loop):
         found += loop._registered()
-    kinds = (_core.StreamTransport, _core.ReadPipeTransport, _core.WritePipeTransport)
+    kinds = (_core.StreamTransport, _core.ReadPipeTransport)
     return [
         each
         for each in found

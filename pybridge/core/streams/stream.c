@@ -27,7 +27,7 @@ stream_detach_server(gl_stream *s)
 
 /* ---- the reactor ------------------------------------------------------------- */
 
-GL_NO_PYTHON GL_PRIVATE int32_t
+GL_NO_PYTHON static int32_t
 stream_enter(gl_transport *t, int fd)
 {
     gl_stream *s = (gl_stream *)t;
@@ -39,13 +39,13 @@ stream_enter(gl_transport *t, int fd)
     return gl_enter(s->loop)->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id, &s->gen);
 }
 
-GL_NO_PYTHON GL_PRIVATE void
+GL_NO_PYTHON static void
 stream_leave(gl_transport *t)
 {
     gl_enter(t->loop)->stream_close(t->loop->reactor, t->id, t->gen, 0);
 }
 
-GL_PRIVATE int
+static int
 stream_tell(gl_transport *t)
 {
     if (!t->registered)
@@ -102,23 +102,13 @@ stream_note_kind(gl_stream *s, protocol_kind kind)
 GL_PRIVATE int
 stream_set_protocol(gl_stream *s, PyObject *protocol)
 {
-    protocol_kind kind;
-    if (protocol_kind_of(protocol, &kind) < 0)
+    protocol_kind kind = {.buffered = false};
+    /* Pipes give data to any protocol by data_received, as asyncio's. */
+    if (!s->kind && protocol_kind_of(protocol, &kind) < 0)
         return -1;
     stream_note_kind(s, kind);
     Py_XSETREF(s->protocol, Py_NewRef(protocol));
     return 0;
-}
-
-GL_PRIVATE gl_stream *
-stream_alloc(PyTypeObject *type, const transport_ops *ops)
-{
-    gl_stream *s = (gl_stream *)gl_transport_alloc(type, ops);
-    if (s == NULL)
-        return NULL;
-    s->high = HIGH_WATER;
-    s->low = HIGH_WATER / 4;
-    return s;
 }
 
 /* Behind gl_transport_take. */
@@ -250,26 +240,42 @@ gl_stream_accepted(PyTypeObject *type, gl_loop *loop, int fd, const gl_endpoints
     return (PyObject *)s;
 }
 
+static const transport_ops pipe_ops;
+
+static void
+stream_become_pipe(gl_stream *s, enum stream_kind kind)
+{
+    s->kind = (uint8_t)kind;
+    s->ops = &pipe_ops;
+}
+
+/* `sock` is the file object where it is a pipe, of which `pipe` is the writing end.  `watch_end`:
+ * whether readiness to read says that the reader has gone. */
 GL_PRIVATE int
 stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"loop",   "sock",    "protocol", "waiter", "extra",
-                            "server", "context", "exposed",  NULL};
+    static char *names[] = {"loop",    "sock",    "protocol", "waiter",    "extra", "server",
+                            "context", "exposed", "pipe",     "watch_end", NULL};
     gl_stream *s = (gl_stream *)self;
     transport_arguments a = TRANSPORT_ARGUMENTS;
     PyObject *server = Py_None;
-    protocol_kind kind;
-    int exposed = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOp:StreamTransport", names,
+    protocol_kind kind = {.buffered = false};
+    int exposed = 0, pipe = 0, watch_end = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOppp:StreamTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &a.waiter,
-                                     &a.given_extra, &server, &a.given_context, &exposed) ||
-        protocol_kind_of(a.protocol, &kind) < 0)
+                                     &a.given_extra, &server, &a.given_context, &exposed, &pipe,
+                                     &watch_end))
+        return -1;
+    if (pipe && s->phase == GL_EMPTY && s->kind == KIND_SOCKET)
+        stream_become_pipe(s, KIND_WRITE_PIPE);
+    if (!s->kind && protocol_kind_of(a.protocol, &kind) < 0)
         return -1;
     GL_GUARD(a.loop);
     int rc = gl_transport_construct(&s->base, &a);
     if (rc == 0) {
         stream_note_kind(s, kind);
         s->exposed = (char)exposed;
+        s->watch_end = watch_end && s->kind == KIND_WRITE_PIPE;
         rc = stream_begin(s, a.waiter, server);
     }
     gl_transport_arguments_clear(&a);
@@ -286,11 +292,22 @@ stream_start(gl_transport *t)
     return 0;
 }
 
+/* Go may read, or look for the end; a write end also where only its queue is left.  A device
+ * that cannot be polled (/dev/null) fails here alone. */
+static int
+pipe_start(gl_transport *t)
+{
+    /* A number is missing where somebody has set _pipe to None. */
+    if (t->lease.number < 0)
+        return 0;
+    return t->registered ? gl_transport_sync(t) : gl_transport_open(t);
+}
+
 /* ---- closing ------------------------------------------------------------------------ */
 
 /* What asyncio would have handed to the kernel when it was written goes out still; only
  * what did not fit is dropped. */
-GL_PRIVATE void
+static void
 stream_send_rest(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
@@ -298,7 +315,7 @@ stream_send_rest(gl_transport *t)
         PyErr_Clear();
 }
 
-GL_PRIVATE int
+static int
 stream_close(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
@@ -329,7 +346,7 @@ stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-GL_PRIVATE int
+static int
 stream_lost(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
@@ -351,6 +368,36 @@ stream_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
     return PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError);
 }
 
+/* A terminal whose other side is gone says EIO, and that is no more than an end. */
+static bool
+pipe_quiet(gl_transport *t, PyObject *exc)
+{
+    if (!stream_quiet(t, exc))
+        return false;
+    if (((gl_stream *)t)->kind == KIND_WRITE_PIPE)
+        return true;
+    PyObject *number = ((PyOSErrorObject *)exc)->myerrno;
+    if (number == NULL || !PyLong_Check(number))
+        return false;
+    int overflow;
+    return PyLong_AsLongAndOverflow(number, &overflow) == EIO;
+}
+
+GL_PRIVATE PyObject *
+pipe_let_go(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (s->loop != NULL && gl_loop_is_foreign(s->loop))
+        return gl_none_or_null(gl_loop_check_usable(s->loop));
+    if (!is_closing(s))
+        s->phase = GL_CLOSING;
+    if (s->loop != NULL) {
+        gl_transport_leave(&s->base);
+        gl_fd_forget_transport(s->loop, s->fd_shown, (PyObject *)s);
+    }
+    gl_lease_return(&s->lease);
+    Py_RETURN_NONE;
+}
+
 /* ---- the end ---------------------------------------------------------------------------- */
 
 #if PY_VERSION_HEX >= 0x030D0000
@@ -363,13 +410,13 @@ stream_finalized(gl_transport *t)
 #define stream_finalized NULL
 #endif
 
-GL_PRIVATE void
+static void
 stream_drop(gl_transport *t)
 {
     stream_drop_queue((gl_stream *)t);
 }
 
-GL_PRIVATE void
+static void
 stream_freed(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
@@ -397,34 +444,61 @@ stream_clear(PyObject *self)
     return 0;
 }
 
-GL_PRIVATE bool
+static bool
 stream_reading(gl_transport *t)
 {
     return stream_reading_wanted((gl_stream *)t);
 }
 
-GL_PRIVATE bool
+static bool
 stream_writing(gl_transport *t)
 {
     return stream_queued((gl_stream *)t) > 0;
 }
 
-GL_PRIVATE Py_ssize_t
+static Py_ssize_t
 stream_size(gl_transport *t)
 {
     return stream_queued((gl_stream *)t);
 }
 
+#define STREAM_OPS                                                                            \
+    .kind = GL_REG_STREAM, .enter = stream_enter, .leave = stream_leave, .tell = stream_tell, \
+    .close = stream_close, .send_rest = stream_send_rest, .drop = stream_drop,                \
+    .lost = stream_lost, .freed = stream_freed, .holds = stream_holds,                        \
+    .deliver = stream_deliver, .reading = stream_reading, .writing = stream_writing,          \
+    .queued = stream_size
+
 static const transport_ops socket_ops = {
-    .kind = GL_REG_STREAM,
     STREAM_OPS,
     .start = stream_start,
     .finalized = stream_finalized,
     .quiet = stream_quiet,
 };
 
+static const transport_ops pipe_ops = {
+    STREAM_OPS,
+    .shares_number = true,
+    .start = pipe_start,
+    .quiet = pipe_quiet,
+};
+
 GL_PRIVATE PyObject *
 stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
-    return (PyObject *)stream_alloc(type, &socket_ops);
+    gl_stream *s = (gl_stream *)gl_transport_alloc(type, &socket_ops);
+    if (s != NULL) {
+        s->high = HIGH_WATER;
+        s->low = HIGH_WATER / 4;
+    }
+    return (PyObject *)s;
+}
+
+GL_PRIVATE PyObject *
+read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *self = stream_new(type, args, kwargs);
+    if (self != NULL)
+        stream_become_pipe((gl_stream *)self, KIND_READ_PIPE);
+    return self;
 }

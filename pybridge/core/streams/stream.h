@@ -6,8 +6,6 @@
  *   stream_write.c   write, flow control, write_eof
  *   stream_read.c    what was received, on its way to the protocol
  *   stream_type.c    methods and attributes of socket streams, their type
- *   pipe.c           what is different where the stream is an end of a pipe
- *   pipe_type.c      the types of pipe transports
  *
  * transports/transports.h has the base, and draws a transport's life.  A stream in GL_CLOSING stays
  * registered until the last byte has left.  While it is registered Go has the address of
@@ -40,8 +38,21 @@ typedef struct gl_piece {
 /* The same for a pipe: what fills half of it is sent while the reader may still be awake. */
 #define DEFER_MAX_PIPE (32 * 1024)
 
-/* A socket's stream goes both ways; a pipe's goes one way, and has other rules for
- * errors and for its end (pipe.c). */
+/* A socket's stream goes both ways.  A stream can also be one end of a pipe, a FIFO, a terminal or
+ * another character device, or a socket that serves as one.  It goes one way, and has asyncio's other
+ * rules:
+ *
+ *   - The pipe object is the caller's until the transport has been made, then the
+ *     transport's; it is closed once, by its close(), behind connection_lost.
+ *   - Reading: the end (stream_read.c) schedules eof_received and connection_lost, whatever
+ *     eof_received answers.  What data_received raises is reported, and reading goes on.
+ *   - Writing: write_eof() and close() are one: no more is taken, and the pipe is closed
+ *     when all is sent.  On FIFOs and sockets the reactor watches for the end:
+ *     anything readable there means that the reader has gone.
+ *
+ * One fd number can be in the poller once.  A terminal that is opened for both
+ * directions has two transports, and loop.add_reader may have the number too: the second
+ * user gets a duplicate for the reactor (shares_number). */
 enum stream_kind { KIND_SOCKET = 0, KIND_READ_PIPE, KIND_WRITE_PIPE };
 
 typedef struct gl_stream {
@@ -91,9 +102,10 @@ typedef struct gl_stream {
 
 /* ---- stream.c ----------------------------------------------------------------- */
 
-/* The empty state, in which every method does nothing. */
-GL_PRIVATE gl_stream *stream_alloc(PyTypeObject *type, const transport_ops *ops);
 GL_PRIVATE PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+/* Lets go of a pipe, unclosed. */
+GL_PRIVATE PyObject *pipe_let_go(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
 /* A name that an accepted connection came with; NULL, perhaps with an exception, where it must be
  * asked. */
@@ -103,25 +115,6 @@ GL_PRIVATE int stream_set_protocol(gl_stream *s, PyObject *protocol);
 GL_PRIVATE PyObject *stream_close_if_sent_method(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int stream_clear(PyObject *self);
-/* transport_ops, of sockets and pipes. */
-GL_PRIVATE int32_t stream_enter(gl_transport *t, int fd);
-GL_PRIVATE void stream_leave(gl_transport *t);
-GL_PRIVATE int stream_tell(gl_transport *t);
-GL_PRIVATE int stream_close(gl_transport *t);
-GL_PRIVATE void stream_send_rest(gl_transport *t);
-GL_PRIVATE void stream_drop(gl_transport *t);
-GL_PRIVATE int stream_lost(gl_transport *t);
-GL_PRIVATE void stream_freed(gl_transport *t);
-GL_PRIVATE bool stream_reading(gl_transport *t);
-GL_PRIVATE bool stream_writing(gl_transport *t);
-GL_PRIVATE Py_ssize_t stream_size(gl_transport *t);
-
-#define STREAM_OPS                                                                            \
-    .enter = stream_enter, .leave = stream_leave, .tell = stream_tell, .close = stream_close, \
-    .send_rest = stream_send_rest, .drop = stream_drop, .lost = stream_lost,                  \
-    .freed = stream_freed, .holds = stream_holds, .deliver = stream_deliver,                  \
-    .reading = stream_reading, .writing = stream_writing, .queued = stream_size
-
 /* ---- stream_io.c ---------------------------------------------------------------- */
 
 /* Bytes that were written and are not in the kernel, exact.  (In another thread during a
@@ -168,12 +161,6 @@ GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
 
 /* ---- stream_write.c ------------------------------------------------------------- */
 
-/* One piece for the queue, from an object with the buffer protocol.  Bytes, and
- * views of bytes, are referred to; whatever may change is copied. */
-GL_PRIVATE int piece_from_object(PyObject *data, gl_piece *c);
-/* Queues a piece; takes over the reference.  An object's __buffer__ may have closed the
- * stream, or given nothing. */
-GL_PRIVATE int stream_take_piece(gl_stream *s, gl_piece c);
 GL_PRIVATE PyObject *stream_writelines(gl_stream *s, PyObject *list);
 GL_PRIVATE PyObject *stream_write_eof(gl_stream *s, PyObject *ignored);
 GL_PRIVATE PyObject *stream_can_write_eof(gl_stream *s, PyObject *ignored);
@@ -195,31 +182,3 @@ GL_PRIVATE int stream_write_failed(gl_stream *s, int err);
 GL_PRIVATE bool stream_holds(gl_transport *t);
 GL_PRIVATE int stream_deliver(gl_transport *t, PyObject *item);
 GL_PRIVATE int stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
-
-/* ---- pipe.c ---------------------------------------------------------------------- */
-
-GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
-GL_PRIVATE PyObject *write_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
-GL_PRIVATE int pipe_init(PyObject *self, PyObject *args, PyObject *kwargs);
-GL_PRIVATE PyObject *write_pipe_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
-                                      PyObject *kwnames);
-GL_PRIVATE int pipe_setter(gl_stream *s, PyObject *value, void *ignored);
-
-/* ---- methods and attributes of all streams that write ------------------------------ */
-
-GL_TAKES_NONE(can_write_eof_checked, stream_can_write_eof, "can_write_eof")
-GL_TAKES_NONE(queued_checked, stream_get_write_buffer_size, "get_write_buffer_size")
-
-#define STREAM_WRITING_METHODS                                                                \
-    {"can_write_eof", GL_FASTKW(can_write_eof_checked),                                       \
-     PyDoc_STR("can_write_eof($self)\n--\n\nReturn True.")},                                  \
-    {"get_write_buffer_size", GL_FASTKW(queued_checked),                                      \
-     PyDoc_STR("get_write_buffer_size($self)\n--\n\n"                                         \
-               "Return how many bytes the kernel has not taken yet.")},                       \
-    {"_maybe_pause_protocol", GL_NOARGS(stream_maybe_pause_method), NULL},                    \
-    {"_maybe_resume_protocol", GL_NOARGS(stream_maybe_resume_method), NULL},                  \
-    {"_close_if_sent", GL_NOARGS(stream_close_if_sent_method), NULL}
-#define STREAM_WRITING_ATTRIBUTES                                                             \
-    ATTRIBUTE_FLAG("_protocol_paused", gl_stream, protocol_paused),                           \
-        {"_high_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, ""},    \
-        {"_low_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, NULL}

@@ -1,7 +1,9 @@
 /*
- * stream_type.c: the type goloop._core.StreamTransport, which goloop/_internal/net/streams.py completes.
+ * stream_type.c: the type goloop._core.StreamTransport, which goloop/_internal/net/streams.py completes
+ * for sockets and pipes.py for the writing ends of pipes; and ReadPipeTransport for the others, which
+ * has the base and the methods of an asyncio.ReadTransport alone, so that isinstance tells the same.
  *
- * It is a subclass of asyncio's _FlowControlMixin, and so of asyncio.Transport: the stdlib's
+ * StreamTransport is a subclass of asyncio's _FlowControlMixin, and so of asyncio.Transport: the stdlib's
  * sendfile fallback accepts no other transports.  The arithmetic of the write limits is the
  * mix-in's, which puts its results into _high_water and _low_water.
  */
@@ -85,16 +87,32 @@ stream_waiter_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
 
 /* ---- the type ----------------------------------------------------------------------------- */
 
+GL_TAKES_NONE(can_write_eof_checked, stream_can_write_eof, "can_write_eof")
+GL_TAKES_NONE(queued_checked, stream_get_write_buffer_size, "get_write_buffer_size")
 GL_TAKES_NONE(write_eof_checked, stream_write_eof, "write_eof")
 
+#define STREAM_METHODS                                                                        \
+    TRANSPORT_METHODS, TRANSPORT_READING_METHODS, METHOD_CLOSE,                               \
+    METHOD_SET_PROTOCOL(stream_set_protocol_method),                                          \
+    {"_force_close", GL_ONEARG(gl_transport_force_close_method), NULL},                       \
+    {"_let_go", GL_NOARGS(pipe_let_go), NULL}
+
+static PyMethodDef read_pipe_methods[] = {
+    STREAM_METHODS,
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMethodDef stream_methods[] = {
-    TRANSPORT_METHODS,
-    TRANSPORT_READING_METHODS,
-    STREAM_WRITING_METHODS,
-    METHOD_CLOSE,
+    STREAM_METHODS,
     METHOD_ABORT,
-    METHOD_SET_PROTOCOL(stream_set_protocol_method),
-    {"_force_close", GL_ONEARG(gl_transport_force_close_method), NULL},
+    {"can_write_eof", GL_FASTKW(can_write_eof_checked),
+     PyDoc_STR("can_write_eof($self)\n--\n\nReturn True.")},
+    {"get_write_buffer_size", GL_FASTKW(queued_checked),
+     PyDoc_STR("get_write_buffer_size($self)\n--\n\n"
+               "Return how many bytes the kernel has not taken yet.")},
+    {"_maybe_pause_protocol", GL_NOARGS(stream_maybe_pause_method), NULL},
+    {"_maybe_resume_protocol", GL_NOARGS(stream_maybe_resume_method), NULL},
+    {"_close_if_sent", GL_NOARGS(stream_close_if_sent_method), NULL},
     {"write", GL_FASTKW(stream_write_method),
      PyDoc_STR("write($self, data)\n--\n\n"
                "Write some data to the transport.  Does not block.")},
@@ -110,9 +128,16 @@ static PyMethodDef stream_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyGetSetDef read_pipe_getset[] = {
+    TRANSPORT_ATTRIBUTES,
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyGetSetDef stream_getset[] = {
     TRANSPORT_ATTRIBUTES,
-    STREAM_WRITING_ATTRIBUTES,
+    ATTRIBUTE_FLAG("_protocol_paused", gl_stream, protocol_paused),
+    {"_high_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, ""},
+    {"_low_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, NULL},
     {"_conn_lost", (getter)gl_transport_conn_lost_getter, NULL, NULL, NULL},
     {"_protocol_connected", (getter)stream_connected_getter, NULL, NULL, NULL},
     {"_empty_waiter", (getter)gl_transport_object_getter, (setter)stream_waiter_setter, NULL,
@@ -122,34 +147,53 @@ static PyGetSetDef stream_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+static PyMemberDef read_pipe_members[] = {
+    TRANSPORT_MEMBERS,
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyMemberDef stream_members[] = {
     TRANSPORT_MEMBERS,
+    {"_late_writes", T_UINT, offsetof(gl_stream, late_writes), READONLY, NULL},
     {"_exposed", T_BOOL, offsetof(gl_stream, exposed), 0, NULL},
     {"_lazy", T_BOOL, offsetof(gl_stream, lazy), 0, NULL},
     {"_counted", T_BOOL, offsetof(gl_stream, counted), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
+#define STREAM_SLOTS                                                                          \
+    {Py_tp_init, stream_init}, {Py_tp_traverse, stream_traverse}, {Py_tp_clear, stream_clear}, \
+    {Py_tp_finalize, gl_transport_finalize}, {Py_tp_dealloc, gl_transport_dealloc}
+
+static PyType_Slot read_pipe_slots[] = {
+    STREAM_SLOTS,
+    {Py_tp_doc, PyDoc_STR("The reading end of a pipe as an asyncio.ReadTransport.")},
+    {Py_tp_new, read_pipe_new},
+    {Py_tp_methods, read_pipe_methods},
+    {Py_tp_members, read_pipe_members},
+    {Py_tp_getset, read_pipe_getset},
+    {0, NULL},
+};
+
 static PyType_Slot stream_slots[] = {
+    STREAM_SLOTS,
     {Py_tp_doc, PyDoc_STR("A connected stream socket as an asyncio.Transport.")},
     {Py_tp_new, stream_new},
-    {Py_tp_init, stream_init},
-    {Py_tp_traverse, stream_traverse},
-    {Py_tp_clear, stream_clear},
-    {Py_tp_finalize, gl_transport_finalize},
-    {Py_tp_dealloc, gl_transport_dealloc},
     {Py_tp_methods, stream_methods},
     {Py_tp_members, stream_members},
     {Py_tp_getset, stream_getset},
     {0, NULL},
 };
 
-static PyType_Spec stream_spec = {
-    .name = "goloop._core.StreamTransport",
-    .basicsize = sizeof(gl_stream),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .slots = stream_slots,
-};
+#define STREAM_SPEC(type_name, its_slots)                                                     \
+    {                                                                                         \
+        .name = "goloop._core." type_name, .basicsize = sizeof(gl_stream),                    \
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,               \
+        .slots = its_slots,                                                                   \
+    }
+
+static PyType_Spec read_pipe_spec = STREAM_SPEC("ReadPipeTransport", read_pipe_slots);
+static PyType_Spec stream_spec = STREAM_SPEC("StreamTransport", stream_slots);
 
 static const gl_reg_ops stream_reg_ops = {
     .complete = stream_complete,
@@ -170,5 +214,10 @@ gl_stream_init_type(PyObject *module)
     G.reg_ops[GL_REG_STREAM] = &stream_reg_ops;
     G.stream_type =
         gl_transport_make_type(module, &stream_spec, "_FlowControlMixin", NULL, 256 * 1024);
-    return G.stream_type == NULL ? -1 : 0;
+    PyTypeObject *reading =
+        G.stream_type == NULL
+            ? NULL
+            : gl_transport_make_type(module, &read_pipe_spec, "ReadTransport", NULL, 256 * 1024);
+    Py_XDECREF(reading); /* the module has it */
+    return reading == NULL ? -1 : 0;
 }

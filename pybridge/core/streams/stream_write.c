@@ -164,7 +164,9 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 
 /* ---- write -------------------------------------------------------------------------- */
 
-GL_PRIVATE int
+/* One piece for the queue, from an object with the buffer protocol.  Bytes, and
+ * views of bytes, are referred to; whatever may change is copied. */
+static int
 piece_from_object(PyObject *data, gl_piece *c)
 {
     if (PyBytes_CheckExact(data)) {
@@ -189,10 +191,27 @@ piece_from_object(PyObject *data, gl_piece *c)
     return 0;
 }
 
-GL_PRIVATE int
+/* Whether it is too late to write. */
+static inline bool
+stream_refuses(const gl_stream *s)
+{
+    return s->kind ? is_closing(s) : is_ending(s);
+}
+
+static int
+stream_write_late(gl_stream *s)
+{
+    return s->kind ? gl_late_write(&s->late_writes, "pipe closed by peer or os.write(pipe, data) "
+                                                    "raised exception.")
+                   : gl_late_write(&s->conn_lost, LATE_SEND);
+}
+
+/* Queues a piece; takes over the reference.  An object's __buffer__ may have closed the
+ * stream, or given nothing. */
+static int
 stream_take_piece(gl_stream *s, gl_piece c)
 {
-    if (c.len == 0 || is_ending(s) || s->eof) {
+    if (c.len == 0 || stream_refuses(s) || s->eof) {
         Py_DECREF(c.owner);
         return 0;
     }
@@ -232,13 +251,15 @@ stream_write(gl_stream *s, PyObject *data)
                                                 : PyMemoryView_GET_BUFFER(data)->len;
     if (size == 0)
         Py_RETURN_NONE;
-    if (is_ending(s))
-        return gl_none_or_null(gl_late_write(&s->conn_lost, LATE_SEND));
+    if (stream_refuses(s))
+        return gl_none_or_null(stream_write_late(s));
     gl_piece c;
     if (piece_from_object(data, &c) < 0) {
+        if (!PyErr_ExceptionMatches(PyExc_BufferError))
+            return NULL;
+        s->late_writes++;
         /* asyncio learns of a view in pieces when it sends it. */
-        if (!PyErr_ExceptionMatches(PyExc_BufferError) ||
-            gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
+        if (gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
             return NULL;
         Py_RETURN_NONE;
     }

@@ -6,7 +6,6 @@
 #include "transports/transports.h"
 
 GL_PRIVATE int gl_stream_init_type(PyObject *module);
-GL_PRIVATE int gl_pipe_init_types(PyObject *module);
 /* Whether it is a class of stream transports, which a program can replace; else TypeError. */
 GL_PRIVATE bool gl_stream_class(PyObject *cls);
 /* A transport over an accepted fd, which it takes over (on failure too). */
