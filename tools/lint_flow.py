@@ -520,11 +520,9 @@ class Walk:
 
 # Functions that were looked at, whose ways this lint can't tell apart, and why they are right.
 REVIEWED = {
-    "listener_accept_protocol": "listener_log() returns 0 without an error: a protocol is there",
     "openssl_behind": "`good` says that the object before is there",
     "protocol_is_buffered": "gl_truth() takes NULL for the failure that it is",
     "schedule_first": "a wakeup has a context, or neither is there",
-    "socket_from_fd": "a socket is made of both, and there is none without",
     "stream_get_buffer": "`n` is that of the buffer, which goes where it is not more than 0",
     "gl_transport_dealloc": "a lease without an owner closes a number, and calls no method",
     "wait_exact": "a wakeup has a context, or neither is there",

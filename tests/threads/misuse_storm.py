@@ -56,7 +56,7 @@ TRANSPORT: list[Act] = [
            "get_protocol", "get_write_buffer_size", "get_write_buffer_limits", "write_eof",
            "can_write_eof", "__repr__", "_flush", "_sync", "_deliver_held"),
     *attributes("_loop", "_protocol", "_context", "_extra", "_paused", "_sock_fd", "_number",
-                "_polled", "_high_water", "_conn_lost", "_empty_waiter", "__dict__"),
+                "_receives", "_high_water", "_conn_lost", "_empty_waiter", "__dict__"),
     ("write", lambda t, chance: t.write(bytes(chance.randrange(200_000)))),
     ("writelines", lambda t, chance: t.writelines([b"a", bytearray(b"b"), memoryview(b"c")])),
     ("set_write_buffer_limits", lambda t, chance: t.set_write_buffer_limits(chance.randrange(9))),

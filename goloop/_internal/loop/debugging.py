@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
 
 
-def log(about: object, words: str, detail: str | None, error: BaseException | None) -> None:
+def log(about: object, words: str) -> None:
     """A line for asyncio's logger about an object, for C."""
-    logger.debug(words, *((about,) if detail is None else (about, detail)), exc_info=error)
+    logger.debug(words, about)
 
 
 def caller_stack() -> tuple[Any, ...]:

@@ -63,6 +63,8 @@ class DatagramTransport(_core.DatagramTransport):
 
     # ---- called by C: what seldom happens
 
+    _fatal_error = transport_info.fatal_error
+
     def _check_address(self, address: Any) -> None:
         """Where the transport has a remote address no other may be given."""
         if address != self._address:
@@ -127,7 +129,7 @@ class DatagramTransport(_core.DatagramTransport):
                 ) from None
 
     def __repr__(self) -> str:
-        return transport_info.described(self)
+        return transport_info.described(self, self._blocked, self._buffer_size)
 
 
 naming.named_as(DatagramTransport)

@@ -23,7 +23,7 @@ from asyncio import base_subprocess, futures
 from ... import _core
 from ..loop import naming
 from ..loop.base import CoreLoop
-from .transport_info import head
+from .transport_info import fatal_error, head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class ReadPipeTransport(_core.ReadPipeTransport):
             loop.call_soon(_wake, waiter, None)
 
     _close = _core.ReadPipeTransport._force_close
+    _fatal_error = fatal_error
 
     @property
     def _fileno(self) -> int | None:
@@ -103,7 +104,7 @@ class ReadPipeTransport(_core.ReadPipeTransport):
         self._let_go()
 
     def __repr__(self) -> str:
-        return _described(self, "polling" if self._polled[0] else "idle")
+        return _described(self, "polling" if self._receives else "idle")
 
 
 class WritePipeTransport(_core.StreamTransport):
@@ -128,6 +129,7 @@ class WritePipeTransport(_core.StreamTransport):
             loop.call_soon(_wake, waiter, None)
 
     _close = _core.StreamTransport._force_close
+    _fatal_error = fatal_error
     _fileno = ReadPipeTransport._fileno
     _pipe = ReadPipeTransport._pipe
     # Those of asyncio's, which does not read.
@@ -152,7 +154,7 @@ class WritePipeTransport(_core.StreamTransport):
         return super().get_extra_info(name, default)
 
     def __repr__(self) -> str:
-        size = self._polled[2]
+        size = self._queued
         return _described(self, f"{'polling' if size else 'idle'} bufsize={size}")
 
 

@@ -123,8 +123,10 @@ class StreamTransport(_core.StreamTransport):
         _set_nodelay(sock)
         super().__init__(loop, sock, protocol, waiter, entries, server, context, exposed)
 
+    _fatal_error = transport_info.fatal_error
+
     def __repr__(self) -> str:
-        return transport_info.described(self)
+        return transport_info.described(self, self._queued > 0, self._queued)
 
     # ---- extra info
 
@@ -215,7 +217,7 @@ class StreamTransport(_core.StreamTransport):
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._empty_waiter = waiter
         self._flush()
-        if not self._polled[2] and not waiter.done():
+        if not self._queued and not waiter.done():
             waiter.set_result(None)
         return waiter
 

@@ -10,17 +10,19 @@ any time: from then on each write() sends at once.
 
 from __future__ import annotations
 
+import errno
 import socket
 import sys
 import weakref
 from asyncio import trsock
+from asyncio.log import logger
 from collections.abc import Callable
+
+from ... import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from ... import _core
 
 # Where asyncio's class keeps the socket, which all of its methods ask for.
 _slot: Any = vars(trsock.TransportSocket)["_sock"]
@@ -54,13 +56,31 @@ def head(transport: Any) -> str:
     return type(transport).__name__ + state
 
 
-def described(transport: Any) -> str:
+def fatal_error(self: Any, exc: BaseException, message: str = "Fatal error on transport") -> None:
+    """Tells of an exception that ends a transport, and ends it: `_fatal_error` of each.
+
+    Of an OSError asyncio tells in debug mode only; of a pipe that is read, of EIO alone: a terminal
+    whose other side is gone says so, and that is no more than an end.
+    """
+    loop = self._loop
+    if loop is None:  # it has ended
+        return
+    reads = isinstance(self, _core.ReadPipeTransport)
+    if isinstance(exc, OSError) and (not reads or exc.errno == errno.EIO):
+        if loop.get_debug():
+            logger.debug("%r: %s", self, message, exc_info=exc)
+    else:
+        told = {"message": message, "exception": exc, "transport": self, "protocol": self._protocol}
+        loop.call_exception_handler(told)
+    self._force_close(exc)
+
+
+def described(transport: Any, writing: bool, size: int) -> str:
     """The repr of a transport over a socket, as asyncio's."""
     words = f"{head(transport)} fd={transport._sock_fd}"
     loop = transport._loop
     if loop is not None and not loop.is_closed():
-        reading, writing, size = transport._polled
-        words += f" read={'polling' if reading else 'idle'}"
+        words += f" read={'polling' if transport._receives else 'idle'}"
         words += f" write=<{'polling' if writing else 'idle'}, bufsize={size}>"
     return f"<{words}>"
 

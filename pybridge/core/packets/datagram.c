@@ -104,12 +104,6 @@ datagram_close(gl_transport *t)
     return gl_transport_sync(t); /* receives no more; connection_lost comes with the last one */
 }
 
-static bool
-datagram_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
-{
-    return PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError);
-}
-
 /* ---- the end ---------------------------------------------------------------------------- */
 
 static void
@@ -157,18 +151,6 @@ datagram_holds(gl_transport *t)
     return t->held != NULL;
 }
 
-static bool
-datagram_writing(gl_transport *t)
-{
-    return ((gl_datagram *)t)->blocked;
-}
-
-static Py_ssize_t
-datagram_size(gl_transport *t)
-{
-    return ((gl_datagram *)t)->queued;
-}
-
 static const transport_ops datagram_transport_ops = {
     .kind = GL_REG_DATAGRAM,
     .enter = datagram_enter,
@@ -178,13 +160,10 @@ static const transport_ops datagram_transport_ops = {
     .close = datagram_close,
     .drop = datagram_drop,
     .freed = datagram_freed,
-    .quiet = datagram_quiet,
     .holds = datagram_holds,
     .deliver = datagram_deliver,
     .spent = datagram_spent,
     .reading = datagram_reading,
-    .writing = datagram_writing,
-    .queued = datagram_size,
 };
 
 static PyObject *
@@ -237,6 +216,7 @@ static PyGetSetDef datagram_getset[] = {
 static PyMemberDef datagram_members[] = {
     TRANSPORT_MEMBERS,
     {"_buffer_size", T_PYSSIZET, offsetof(gl_datagram, queued), 0, NULL},
+    {"_blocked", T_BOOL, offsetof(gl_datagram, blocked), READONLY, NULL},
     {"_parcels", T_OBJECT, offsetof(gl_datagram, parcels), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };

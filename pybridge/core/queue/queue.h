@@ -150,10 +150,6 @@ GL_PRIVATE void gl_wake(gl_loop *loop);
 GL_PRIVATE int gl_run_timed(gl_loop *loop, PyObject *handle);
 /* Debug mode: says when `what`, which began at `before`, took long. */
 GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *what, int64_t before);
-/* What asyncio's _fatal_error tells before it closes: to the handler, or where quiet to
- * the log of the debug mode. `protocol` may be NULL for None. */
-GL_PRIVATE int gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
-                               PyObject *transport, PyObject *protocol);
 
 /* ---- timers.c ---------------------------------------------------------------- */
 

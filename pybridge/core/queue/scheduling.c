@@ -111,20 +111,3 @@ gl_run_timed(gl_loop *loop, PyObject *handle)
     Py_CLEAR(loop->current_handle);
     return r;
 }
-
-GL_PRIVATE int
-gl_report_fatal(gl_loop *loop, bool quiet, const char *message, PyObject *exc,
-                PyObject *transport, PyObject *protocol)
-{
-    if (quiet) {
-        if (loop->debug)
-            gl_log_debug(transport, "%r: %s", message, exc);
-        return 0;
-    }
-    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
-    Py_INCREF(loop);
-    int r = gl_report_exception_object(loop, message, exc, transport, owner);
-    Py_DECREF(loop);
-    Py_DECREF(owner);
-    return r;
-}

@@ -362,27 +362,6 @@ stream_lost(gl_transport *t)
     return error != NULL ? -1 : 0;
 }
 
-static bool
-stream_quiet(gl_transport *Py_UNUSED(t), PyObject *exc)
-{
-    return PyObject_TypeCheck(exc, (PyTypeObject *)PyExc_OSError);
-}
-
-/* A terminal whose other side is gone says EIO, and that is no more than an end. */
-static bool
-pipe_quiet(gl_transport *t, PyObject *exc)
-{
-    if (!stream_quiet(t, exc))
-        return false;
-    if (((gl_stream *)t)->kind == KIND_WRITE_PIPE)
-        return true;
-    PyObject *number = ((PyOSErrorObject *)exc)->myerrno;
-    if (number == NULL || !PyLong_Check(number))
-        return false;
-    int overflow;
-    return PyLong_AsLongAndOverflow(number, &overflow) == EIO;
-}
-
 GL_PRIVATE PyObject *
 pipe_let_go(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -450,37 +429,22 @@ stream_reading(gl_transport *t)
     return stream_reading_wanted((gl_stream *)t);
 }
 
-static bool
-stream_writing(gl_transport *t)
-{
-    return stream_queued((gl_stream *)t) > 0;
-}
-
-static Py_ssize_t
-stream_size(gl_transport *t)
-{
-    return stream_queued((gl_stream *)t);
-}
-
 #define STREAM_OPS                                                                            \
     .kind = GL_REG_STREAM, .enter = stream_enter, .leave = stream_leave, .tell = stream_tell, \
     .close = stream_close, .send_rest = stream_send_rest, .drop = stream_drop,                \
     .lost = stream_lost, .freed = stream_freed, .holds = stream_holds,                        \
-    .deliver = stream_deliver, .reading = stream_reading, .writing = stream_writing,          \
-    .queued = stream_size
+    .deliver = stream_deliver, .reading = stream_reading
 
 static const transport_ops socket_ops = {
     STREAM_OPS,
     .start = stream_start,
     .finalized = stream_finalized,
-    .quiet = stream_quiet,
 };
 
 static const transport_ops pipe_ops = {
     STREAM_OPS,
     .shares_number = true,
     .start = pipe_start,
-    .quiet = pipe_quiet,
 };
 
 GL_PRIVATE PyObject *

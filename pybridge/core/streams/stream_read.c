@@ -209,7 +209,7 @@ stream_feed_eof(gl_stream *s)
     if (is_closing(s) || s->protocol == NULL)
         return 0;
     if (s->loop->debug)
-        gl_log_debug((PyObject *)s, "%r received EOF", NULL, NULL);
+        gl_log_debug((PyObject *)s, "%r received EOF");
     PyObject *protocol = Py_NewRef(s->protocol);
     PyObject *r = PyObject_CallMethodNoArgs(protocol, G.s_eof_received);
     Py_DECREF(protocol);

@@ -73,6 +73,12 @@ stream_adopt(gl_stream *s, PyObject *sock)
 }
 
 static PyObject *
+stream_queued_getter(gl_stream *s, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(stream_queued(s));
+}
+
+static PyObject *
 stream_connected_getter(gl_stream *s, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(s->phase != GL_EMPTY);
@@ -139,6 +145,7 @@ static PyGetSetDef stream_getset[] = {
     {"_high_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, ""},
     {"_low_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, NULL},
     {"_conn_lost", (getter)gl_transport_conn_lost_getter, NULL, NULL, NULL},
+    {"_queued", (getter)stream_queued_getter, NULL, NULL, NULL},
     {"_protocol_connected", (getter)stream_connected_getter, NULL, NULL, NULL},
     {"_empty_waiter", (getter)gl_transport_object_getter, (setter)stream_waiter_setter, NULL,
      (void *)offsetof(gl_stream, empty_waiter)},

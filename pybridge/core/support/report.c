@@ -70,11 +70,10 @@ gl_unraisable_unless_leaving(int rc, PyObject *about)
 }
 
 GL_PRIVATE void
-gl_log_debug(PyObject *about, const char *format, const char *detail, PyObject *exc)
+gl_log_debug(PyObject *about, const char *format)
 {
     PyObject *saved = gl_take_exception();
-    if (gl_done(PyObject_CallFunction(G.log_debug, "OszO", about, format, detail,
-                                      exc ? exc : Py_None)) < 0)
+    if (gl_done(PyObject_CallFunction(G.log_debug, "Os", about, format)) < 0)
         PyErr_WriteUnraisable(about);
     gl_restore_exception(saved);
 }

@@ -320,10 +320,8 @@ GL_PRIVATE void gl_restore_exception(PyObject *exc);
 /* Leaves a context: where no exception is set, and where one may be, which is kept. */
 GL_PRIVATE_INLINE void gl_context_leave(PyObject *context);
 GL_PRIVATE void gl_context_exit(PyObject *context);
-/* A line for asyncio's logger at debug level about an object, with a detail or an
- * exception where not NULL; never fails. */
-GL_PRIVATE void gl_log_debug(PyObject *about, const char *format, const char *detail,
-                             PyObject *exc);
+/* A line for asyncio's logger at debug level about an object; never fails. */
+GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
 

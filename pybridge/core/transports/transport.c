@@ -353,10 +353,7 @@ gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 {
     if (is_lost(t))
         return 0;
-    if (gl_report_fatal(t->loop, t->ops->quiet(t, exc), message, exc, (PyObject *)t,
-                        t->protocol) < 0)
-        return -1;
-    return gl_transport_force_close(t, exc);
+    return gl_done(PyObject_CallMethod((PyObject *)t, "_fatal_error", "Os", exc, message));
 }
 
 GL_PRIVATE int

@@ -59,17 +59,6 @@ gl_transport_lost_method(gl_transport *t, PyObject *exc)
 }
 
 GL_PRIVATE PyObject *
-gl_transport_fatal_error_method(gl_transport *t, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"exc", "message", NULL};
-    PyObject *exc;
-    const char *message = "Fatal error on transport";
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|s:_fatal_error", names, &exc, &message))
-        return NULL;
-    return gl_none_or_null(gl_transport_fatal_error(t, exc, message));
-}
-
-GL_PRIVATE PyObject *
 gl_transport_is_closing_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(is_closing(t));
@@ -103,7 +92,7 @@ static PyObject *
 transport_note(gl_transport *t, const char *format)
 {
     if (t->loop != NULL && t->loop->debug)
-        gl_log_debug((PyObject *)t, format, NULL, NULL);
+        gl_log_debug((PyObject *)t, format);
     Py_RETURN_NONE;
 }
 
@@ -260,12 +249,10 @@ gl_transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
     return PyBool_FromLong(is_closing(t));
 }
 
-/* (whether it receives, whether it waits to send, the size of the queue), for repr. */
 GL_PRIVATE PyObject *
-gl_transport_polled_getter(gl_transport *t, void *Py_UNUSED(closure))
+gl_transport_receives_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
-    return Py_BuildValue("(NNn)", PyBool_FromLong(t->ops->reading(t)),
-                         PyBool_FromLong(t->ops->writing(t)), t->ops->queued(t));
+    return PyBool_FromLong(t->ops->reading(t));
 }
 
 /* ---- the types ---------------------------------------------------------------------------- */

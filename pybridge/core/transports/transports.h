@@ -71,18 +71,14 @@ typedef struct transport_ops {
     int (*finalized)(gl_transport *t);
     /* Gives back memory that no Python object has. */
     void (*freed)(gl_transport *t);
-    /* Whether asyncio tells of a fatal error in debug mode only. */
-    bool (*quiet)(gl_transport *t, PyObject *exc);
     /* resume_reading: whether something is to be delivered before receiving goes on. */
     bool (*holds)(gl_transport *t);
     /* Gives a held item to the protocol, or with NULL the end behind them.  Runs Python. */
     int (*deliver)(gl_transport *t, PyObject *item);
     /* Whether the rest of what is held waits for the next turn; or NULL. */
     bool (*spent)(gl_transport *t);
-    /* For repr: whether it receives, whether it waits to send, the size of the queue. */
+    /* For repr: whether it receives. */
     bool (*reading)(gl_transport *t);
-    bool (*writing)(gl_transport *t);
-    Py_ssize_t (*queued)(gl_transport *t);
 } transport_ops;
 
 /* The head of both.  First are the slots of asyncio.transports.BaseTransport and
@@ -228,8 +224,6 @@ GL_PRIVATE PyObject *gl_transport_set_protocol_method(gl_transport *t, PyObject 
                                                       Py_ssize_t nargs, PyObject *kwnames);
 GL_PRIVATE PyObject *gl_transport_get_protocol_method(gl_transport *t, PyObject *ignored);
 GL_PRIVATE PyObject *gl_transport_force_close_method(gl_transport *t, PyObject *exc);
-GL_PRIVATE PyObject *gl_transport_fatal_error_method(gl_transport *t, PyObject *args,
-                                                     PyObject *kwargs);
 GL_PRIVATE PyObject *gl_transport_lost_method(gl_transport *t, PyObject *exc);
 GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
 GL_PRIVATE PyObject *gl_transport_flag_getter(gl_transport *t, void *offset);
@@ -238,7 +232,7 @@ GL_PRIVATE PyObject *gl_transport_extra_getter(gl_transport *t, void *ignored);
 GL_PRIVATE int gl_transport_extra_setter(gl_transport *t, PyObject *extra, void *ignored);
 GL_PRIVATE PyObject *gl_transport_conn_lost_getter(gl_transport *t, void *ignored);
 GL_PRIVATE PyObject *gl_transport_closing_getter(gl_transport *t, void *ignored);
-GL_PRIVATE PyObject *gl_transport_polled_getter(gl_transport *t, void *ignored);
+GL_PRIVATE PyObject *gl_transport_receives_getter(gl_transport *t, void *ignored);
 
 /* Sets the TypeError for data to be sent that is not bytes-like, in asyncio's words. */
 GL_PRIVATE void gl_transport_refuse_data(PyObject *transport, PyObject *data);
@@ -266,7 +260,6 @@ GL_TAKES_NONE(abort_checked, gl_transport_abort_method, "abort")
                "Return True if the transport is closing or closed.")},                        \
     {"get_protocol", GL_FASTKW(get_protocol_checked),                                         \
      PyDoc_STR("get_protocol($self)\n--\n\nReturn the current protocol.")},                   \
-    {"_fatal_error", GL_KEYWORDS(gl_transport_fatal_error_method), NULL},                     \
     {"_call_connection_lost", GL_ONEARG(gl_transport_lost_method), NULL},                     \
     {"_start", GL_ONEARG(gl_transport_start_method), NULL}
 /* What all have that are no write ends of pipes. */
@@ -299,7 +292,7 @@ GL_TAKES_NONE(abort_checked, gl_transport_abort_method, "abort")
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},               \
         {"_extra", (getter)gl_transport_extra_getter, (setter)gl_transport_extra_setter, NULL, NULL}, \
         {"_closing", (getter)gl_transport_closing_getter, NULL, NULL, NULL},                  \
-        {"_polled", (getter)gl_transport_polled_getter, NULL, NULL, NULL},                    \
+        {"_receives", (getter)gl_transport_receives_getter, NULL, NULL, NULL},                \
         ATTRIBUTE_FLAG("_paused", gl_transport, paused),                                      \
         ATTRIBUTE_OBJECT("_context", gl_transport, context),                                  \
         ATTRIBUTE_OBJECT("_loop", gl_transport, loop),                                        \
