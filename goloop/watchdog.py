@@ -1,6 +1,6 @@
 """The watchdog: an iteration of a loop that lasts too long is reported while it lasts.
 
-A thread of C sees it (pybridge/golib/watchdog.c) and notes the Python stack of the loop's thread,
+A thread of C sees it (pybridge/golib/watchdog.go) and notes the Python stack of the loop's thread,
 without the GIL.  The rest, here, needs the GIL:
 
     Loop._blocked()      on a separate thread, while the loop is blocked: at the limit, and at two,

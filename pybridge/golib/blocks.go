@@ -161,20 +161,18 @@ func why(sh *netloop.Shared, givesUp bool) string {
 	return ", and its report has not come yet"
 }
 
-// goloop_block_text writes what stderr gets about a block that has lasted ns, and returns how many bytes
-// that are: 0 for a later look that shows the calls of the one before.
-//
-//export goloop_block_text
-func goloop_block_text(shared *C.gl_shared, ns C.int64_t, givesUp C.uint32_t, out *C.char, room C.size_t) C.size_t {
+// blockText is what stderr gets about a block that has lasted ns; nothing for a later look that shows
+// the calls of the one before.
+func blockText(shared *C.gl_shared, ns int64, givesUp bool) []byte {
 	sh := (*netloop.Shared)(unsafe.Pointer(shared))
-	b := &block{shared: sh, ns: int64(ns), why: why(sh, givesUp != 0)}
+	b := &block{shared: sh, ns: ns, why: why(sh, givesUp)}
 	look := sh.BlockedLooks - 1
-	if givesUp != 0 {
+	if givesUp {
 		look = C.GL_LOOKS - 1
 	}
 	b.own = readStack(shared, look)
-	if givesUp == 0 && sh.BlockedInsisted > 0 && len(b.own) > 0 && sameCalls(b.own, readStack(shared, look-1)) {
-		return 0
+	if !givesUp && sh.BlockedInsisted > 0 && len(b.own) > 0 && sameCalls(b.own, readStack(shared, look-1)) {
+		return nil
 	}
 	b.own = belowTheLoop(b.own)
 	if sh.BlockedHeld != 0 {
@@ -185,8 +183,8 @@ func goloop_block_text(shared *C.gl_shared, ns C.int64_t, givesUp C.uint32_t, ou
 		if sh.Flags&netloop.JSON != 0 {
 			text = b.json
 		}
-		if t := text(); len(t) < int(room) {
-			return C.size_t(copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(room)), t))
+		if t := text(); len(t) < textMost {
+			return t
 		}
 		// The outermost calls tell least.
 		b.own, b.holder = b.own[:len(b.own)*3/4], b.holder[:len(b.holder)*3/4]

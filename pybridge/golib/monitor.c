@@ -29,7 +29,6 @@
 #include "_cgo_export.h"
 #include "monitor.h"
 #include "thread.h"
-#include "watchdog.h"
 
 /* What was written leaves within LATE_NS and a tick: an iteration that is older when the monitor
  * comes is a long one.  A tick takes 10 to 20 us from a loop that is busy on the same core, so it
@@ -49,6 +48,8 @@
 #define STARVED_NS 250000000
 /* Somebody may hold the GIL, so long does an iteration last. */
 #define HELD_NS 100000000
+/* From such a part of its limit on a block is watched. */
+#define WATCHED_PART 128
 
 typedef struct watched {
     struct watched *next;
@@ -70,7 +71,7 @@ static struct {
     uint32_t thread;          /* its id; constant once it runs */
     bool fenced;              /* there is no membarrier, or none any more */
     watched *all;
-    int64_t looked_at;        /* ns */
+    int64_t looked_at, attentive_since; /* ns: what happened before it did not see */
     int steady;               /* see STEADY_TICKS */
     int64_t due;              /* ns: when the next sample is */
     uint64_t random;
@@ -210,6 +211,26 @@ monitor_looks_for_askers(gl_asker *asker, int64_t now)
         close(fd);
 }
 
+/* ---- reports of blocks, which wait for the GIL ------------------------------------------- */
+
+/* lint: allow mutable-static: of the process; constant once a block was seen */
+static const gl_watchdog *reporter;
+
+static void *
+monitor_tells(void *reactor)
+{
+    thread_set_name(REPORT_THREAD_NAME);
+    reporter->tell((int32_t)(intptr_t)reactor);
+    return NULL;
+}
+
+void
+monitor_reports(int32_t reactor, gl_shared *sh)
+{
+    reporter = sh->watchdog;
+    (void)thread_start(monitor_tells, (void *)(intptr_t)reactor);
+}
+
 /* ---- the thread ------------------------------------------------------------------------ */
 
 /* Unless C is at work on the reactor, which it never is for long: the next tick tries again. */
@@ -298,6 +319,20 @@ monitor_sample(watched *w, int64_t now)
     return w->sample_due;
 }
 
+/* Of a process that was stopped, or did not get a processor, nobody is to blame. */
+static void
+monitor_watches(watched *w, int64_t now)
+{
+    gl_shared *sh = w->shared;
+    int64_t since = __atomic_load_n(&sh->now, __ATOMIC_RELAXED);
+    int64_t ns = now - (since > monitor.attentive_since ? since : monitor.attentive_since);
+    int64_t limit = __atomic_load_n(&sh->blocked_limit, __ATOMIC_RELAXED);
+    int64_t end = __atomic_load_n(&sh->blocked_end, __ATOMIC_RELAXED);
+    if (sh->watchdog != NULL &&
+        ((end > 0 && ns >= end) || (limit > 0 && ns >= limit / WATCHED_PART)))
+        goloop_watch(w->reactor, sh, ns, now);
+}
+
 /* Sends what is late, and looks for what blocks; true if some loop was awake.  With the mutex. */
 static bool
 monitor_look(void)
@@ -306,7 +341,7 @@ monitor_look(void)
     int64_t now = monitor_now(), since = now - monitor.looked_at;
     monitor.due = INT64_MAX;
     if (since > STARVED_NS)
-        watchdog_wakes(now);
+        monitor.attentive_since = now;
     monitor.looked_at = now;
     for (watched *w = monitor.all; w != NULL; w = w->next) {
         gl_shared *sh = w->shared;
@@ -321,7 +356,7 @@ monitor_look(void)
             monitor.steady = 0;
             monitor_send(w);
         }
-        watchdog_look(w->reactor, sh, now);
+        monitor_watches(w, now);
         if (now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= HELD_NS)
             monitor_looks_for_askers(sh->asker, now);
     }

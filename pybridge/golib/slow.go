@@ -306,18 +306,8 @@ const (
 	lastSlow    = 3
 )
 
-// goloop_last_words writes who had the loops' time, and the last slow iterations, for a process that
-// is about to end; returns how long that is.
-//
-//export goloop_last_words
-func goloop_last_words(out *C.char, room C.size_t) C.int {
-	profiled.Lock()
-	defer profiled.Unlock()
-	profiled.count()
-	text := profiled.lastWords()
-	return C.int(copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(room)), text))
-}
-
+// lastWords tells who had the loops' time, and the last slow iterations, for a process that is about
+// to end.
 func (p *profile) lastWords() []byte {
 	own := map[slowFrame]int64{}
 	all := int64(0)

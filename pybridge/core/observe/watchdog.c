@@ -1,7 +1,7 @@
 /*
  * watchdog.c: an iteration of a loop that lasts too long is reported while it lasts.
  *
- * The library sees it (golib/watchdog.c).  Here its thread's stack is noted at once, without the
+ * The library sees it (golib/watchdog.go).  Here its thread's stack is noted at once, without the
  * GIL; then a thread waits for the GIL and calls Loop._blocked(), which logs it; the loop's own
  * thread calls Loop._block_ended() before its next poll.  Where the log does not have the report
  * soon, the library writes a text to stderr.  goloop/watchdog.py has the rest.
