@@ -12,6 +12,7 @@
     python -m goloop profile PID         tells who has its loops' time, by task and line
     python -m goloop slow PID            tells its last slow iterations
     python -m goloop export              serves the figures of all processes to Prometheus
+    python -m goloop trace PID           writes down what its loops do, event by event
     python -m goloop help [COMMAND]      shows how to use all that
 
 The program is run as Python itself would run it, with Python's own options before it, but
@@ -37,6 +38,7 @@ usage: python -m goloop                      show diagnostics
        python -m goloop profile PID          tell who has its loops' time, by task and line
        python -m goloop slow PID             tell its last slow iterations
        python -m goloop export               serve the figures of all processes to Prometheus
+       python -m goloop trace PID            write down what its loops do, event by event
        python -m goloop help [command]       show more
        python -m goloop --version
 """
@@ -60,7 +62,7 @@ What does a running program do? Start it with GOLOOP_INTROSPECT=1, then
   goloop top 4711
   goloop profile 4711
 """
-COMMANDS = ("doctor", "export", "help", "profile", "ps", "pstree", "slow", "top")
+COMMANDS = ("doctor", "export", "help", "profile", "ps", "pstree", "slow", "top", "trace")
 
 
 def show_diagnostics() -> None:
@@ -131,6 +133,10 @@ def _run_command(name: str, arguments: list[str]) -> int:
         from ._internal.top import profile
 
         return profile.slow_main(arguments)
+    if name == "trace":
+        from ._internal.top import trace
+
+        return trace.main(arguments)
     from ._internal.top import inspecting
 
     return inspecting.main(name, arguments)

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 
-from ._internal.frames import Frame
+from ._internal.frames import Frame, read_frames
 from ._internal.tasks import looking
 
 # Each program on goloop imports this module, so nothing here makes its classes by exec(), as
@@ -387,21 +387,29 @@ def _tell(loop: Any) -> None:
 
 def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
     """What is to be told of the block that goes on, or has just ended.  With the lock."""
-    serial, seconds, gc, cpu, callbacks, callback_time, stacks = loop._block()
-    if not stacks or (ended is None and (seconds == 0.0 or serial < loop._told_block)):
+    told, seconds, gc = loop._block()
+    head, *looks = told.split("\x1e")
+    if not looks:
+        return []
+    serial, callbacks, callback_ns, cpu_ns = map(int, head.split())
+    if ended is None and (seconds == 0.0 or serial < loop._told_block):
         return []
     seconds = ended or seconds
-    *stacks, (_, holder) = [(at, tuple(Frame(*entry) for entry in stack)) for at, stack in stacks]
+    stacks: list[tuple[float, tuple[Frame, ...]]] = []
+    for look in looks:
+        ns, _, frames = look.partition("\n")
+        stacks.append((int(ns) / 1e9, tuple(Frame(*entry) for entry in read_frames(frames))))
+    _, holder = stacks.pop()
     if stacks and not stacks[-1][1] and ended is None:
         # C can't read it where there is no GIL.
         read = looking.thread_stack(loop._thread_id or 0)[0][::-1]
         stacks[-1] = stacks[-1][0], tuple(Frame(*entry) for entry in read)
     now = {
         "duration": seconds,
-        "cpu": None if cpu is None else min(cpu, seconds),
+        "cpu": None if cpu_ns < 0 else min(cpu_ns / 1e9, seconds),
         "gc": min(gc, seconds),
         "callbacks": callbacks,
-        "callback_time": min(callback_time, seconds),
+        "callback_time": min(callback_ns / 1e9, seconds),
     }
     new = []
     last = loop._last_block

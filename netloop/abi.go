@@ -14,9 +14,22 @@ const SockaddrMax = 128
 const PacketMax = 256 * 1024
 const ArenaSlack = PacketMax + 256
 const Buckets = 320
+const Frames = 48
 const SampleFrames = 64
 const SamplesMost = 32
-const Frames = 48
+const TraceStep = 1
+const TraceCall = 2
+const TraceNative = 3
+const TraceEvent = 4
+const TraceTurn = 5
+const TraceWake = 6
+const TraceStop = 7
+const TraceTask = 8
+const TraceGc = 9
+const TraceMade = 10
+const TraceLost = 11
+const TraceMore = 0
+const TraceRecords = 1 << 18
 const Looks = 4
 const DeadlineNone = math.MaxInt64
 const LargeMax = 2
@@ -138,11 +151,11 @@ type RawFrame struct {
 	Instruction uint64
 }
 
-// Frame is gl_frame, see there.
-type Frame struct {
-	Function [192]byte
-	File     [256]byte
-	Line     int32
+// Stack is gl_stack, see there.
+type Stack struct {
+	Python uint64
+	Frames int64
+	Frame  [Frames]RawFrame
 }
 
 // Sample is gl_sample, see there.
@@ -166,64 +179,73 @@ type Samples struct {
 	Sample  [SamplesMost]Sample
 }
 
+// Record is gl_record, see there.
+type Record struct {
+	Ticks uint64
+	What  uint64
+}
+
+// Trace is gl_trace, see there.
+type Trace struct {
+	Written uint64
+	_       [7]uint64
+	Record  [TraceRecords]Record
+}
+
 // Shared is gl_shared, see there.
 type Shared struct {
-	Sub             *Submission
-	Cmp             *Completion
-	Arena           *byte
-	SubLen          uint32
-	SubCap          uint32
-	CmpLen          uint32
-	CmpCap          uint32
-	ArenaCap        uint64
-	Now             int64
-	NextDeadline    int64
-	More            uint32
-	WakePending     uint32
-	WakeFD          int32
-	Flags           uint32
-	WakeToken       uint64
-	PollFD          int32
-	Events          uint32
-	Clock           int32
-	NativeThread    uint32
-	Polls           uint64
-	Recvs           uint64
-	Sends           uint64
-	Wakeups         uint64
-	Ran             int64
-	Busy            int64
-	Accepting       int64
-	Large           [LargeMax]uintptr
-	LargeSize       uint64
-	Holds           uint32
-	Guest           uint32
-	Fenced          uint32
-	Awake           uint32
-	Unsent          uint32
-	Parked          uint32
-	ReadyMost       uint64
-	TimersMost      uint64
-	Metrics         Metrics
-	Watchdog        uintptr
-	Block           uintptr
-	Stacks          uintptr
-	BlockedLimit    int64
-	BlockedEnd      int64
-	BlockedSince    int64
-	BlockedTold     uint32
-	BlockedLooks    uint32
-	BlockedInsisted uint32
-	BlockedHeld     uint32
-	Number          uint32
-	Asker           uintptr
-	Python          uintptr
-	Thread          uintptr
-	Base            uint64
-	SampleEvery     int64
-	SlowLimit       int64
-	Gc              uintptr
-	GcBefore        int64
-	Popped          uintptr
-	Handed          uintptr
+	Sub          *Submission
+	Cmp          *Completion
+	Arena        *byte
+	SubLen       uint32
+	SubCap       uint32
+	CmpLen       uint32
+	CmpCap       uint32
+	ArenaCap     uint64
+	Now          int64
+	NextDeadline int64
+	More         uint32
+	WakePending  uint32
+	WakeFD       int32
+	Flags        uint32
+	WakeToken    uint64
+	PollFD       int32
+	Events       uint32
+	Clock        int32
+	NativeThread uint32
+	Polls        uint64
+	Recvs        uint64
+	Sends        uint64
+	Wakeups      uint64
+	Ran          int64
+	Busy         int64
+	Accepting    int64
+	Large        [LargeMax]uintptr
+	LargeSize    uint64
+	Holds        uint32
+	Guest        uint32
+	Fenced       uint32
+	Awake        uint32
+	Unsent       uint32
+	Parked       uint32
+	ReadyMost    uint64
+	TimersMost   uint64
+	Metrics      Metrics
+	Watchdog     uintptr
+	BlockedLimit int64
+	BlockedEnd   int64
+	BlockedSince int64
+	BlockedTold  uint32
+	Number       uint32
+	Asker        uintptr
+	Python       uintptr
+	Thread       uintptr
+	Base         uint64
+	SampleEvery  int64
+	SlowLimit    int64
+	Gc           uintptr
+	GcBefore     int64
+	Popped       uintptr
+	Handed       uintptr
+	Trace        uintptr
 }

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 #if defined(__linux__)
 #include <sys/epoll.h>
 #else
@@ -31,7 +32,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 19
+#define GL_ABI_VERSION 20
 
 /* ---- submissions ------------------------------------------------------- */
 
@@ -227,10 +228,13 @@ typedef struct gl_raw_frame {
     uint64_t code, instruction;
 } gl_raw_frame;
 
-typedef struct gl_frame {
-    char function[192], file[256];  /* UTF-8, without control characters; end with 0 */
-    int32_t line;                     /* 0: not known */
-} gl_frame;
+/* Asks for the names of a thread's frames. */
+#define GL_FRAMES 48
+typedef struct gl_stack {
+    uint64_t python;          /* a gl_python's address */
+    int64_t frames;
+    gl_raw_frame frame[GL_FRAMES];
+} gl_stack;
 
 /* What a loop's thread did at one moment, and the time that it stands for. */
 #define GL_SAMPLE_FRAMES 64
@@ -253,32 +257,68 @@ typedef struct gl_samples {
     gl_sample sample[GL_SAMPLES_MOST];
 } gl_samples;
 
+/* ---- the trace ------------------------------------------------------------ */
+
+/* What a loop does, record by record, while somebody traces it.  `what`, from its top down: 4 bits that
+ * are one of these, 4 bits of its own, 8 of the iteration's number, 48 of an address or a number.  A
+ * record of the first line's lasts until the next of these. */
+#define GL_TRACE_STEP 1u      /* of the task; */
+#define GL_TRACE_CALL 2u      /* a callback of this code object; */
+#define GL_TRACE_NATIVE 3u    /* one in C of that name; */
+#define GL_TRACE_EVENT 4u     /* own: enum gl_completion_kind; the name of the protocol's class, or 0; */
+#define GL_TRACE_TURN 5u      /* the loop goes into the library; */
+#define GL_TRACE_WAKE 6u      /* and is back, so many ns after the poll; */
+#define GL_TRACE_STOP 7u      /* it stops */
+#define GL_TRACE_TASK 8u      /* is made; then in MOREs a STEP-like word of its coroutine, and its name */
+#define GL_TRACE_GC 9u        /* own: 1 it begins, 0 it ends */
+#define GL_TRACE_MADE 10u     /* a connection; then in a MORE the name of its protocol's class */
+#define GL_TRACE_LOST 11u     /* likewise */
+#define GL_TRACE_MORE 0u      /* `ticks` and what stands below are bytes of the record before; own: 1: `ticks`
+                               * is the number in a default name */
+#define GL_TRACE_RECORDS (1u << 18)
+typedef struct gl_record {
+    uint64_t ticks, what;
+} gl_record;
+
+/* C overwrites the oldest, and never waits; Go reads behind it, and counts what it has missed. */
+typedef struct gl_trace {
+    uint64_t written, unused[7]; /* atomic, C: how many */
+    gl_record record[GL_TRACE_RECORDS];
+} gl_trace;
+
+/* The cheapest clock; Go compares it with CLOCK_MONOTONIC. */
+static inline uint64_t
+gl_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
 /* ---- the block of one loop ---------------------------------------------- */
 
 struct gl_shared;
 
-#define GL_FRAMES 48
 #define GL_LOOKS 4           /* stacks of a block: at 1, 2, 4 and 8 times the limit */
-
-typedef struct gl_stack {
-    int64_t ns;               /* since the iteration began */
-    int64_t frames;
-    gl_frame frame[GL_FRAMES]; /* innermost first */
-} gl_stack;
 
 /* What the monitor asks of C about an iteration that lasts long.  Each is quick, blocks nowhere, has no
  * GIL and calls no function of the table, but `tell`: the monitor waits, with its lock. */
 typedef struct gl_watchdog {
-    /* Called at each tick from a small part of the limit on: notes the thread's CPU clock, the number
-     * of callbacks, and whether one thread keeps the GIL. */
-    void (*watch)(struct gl_shared *shared, int64_t since, int64_t now);
-    /* The block of that number lasts: notes what the thread does as the look of that number, or as
-     * number GL_LOOKS what another one does that has the GIL.  0 where Python has ended: nothing is
-     * to be reported any more. */
-    uint32_t (*seen)(struct gl_shared *shared, uint64_t serial, uint32_t look);
+    /* The frames of a thread, innermost first: how many; -1: its chain breaks; -2: Python has ended. */
+    int32_t (*walk)(void *thread, gl_raw_frame *to, int32_t room);
+    /* The thread that has the GIL, or NULL where that can't be told. */
+    void *(*holder)(void);
     /* Reports what is new of it, on a thread made for that, which may wait for the GIL. */
     void (*tell)(int32_t reactor);
-    /* Notes in a sample what the thread does; 0 where that can't be told.  As `seen`. */
+    /* Notes in a sample what the thread does; 0 where that can't be told. */
     uint32_t (*sample)(struct gl_shared *shared, gl_sample *to);
 } gl_watchdog;
 
@@ -350,16 +390,11 @@ typedef struct gl_shared {
     gl_metrics metrics;
     /* The watchdog; the monitor looks at each tick whether now - `now` is more than it should. */
     const gl_watchdog *watchdog; /* set by C before reactor_new */
-    void *block;             /* C's: what it knows of the block */
-    const gl_stack *stacks;  /* in it, by number of the look; read with the monitor's lock */
     int64_t blocked_limit;   /* atomic, C: ns; 0: nothing is reported */
     int64_t blocked_end;     /* atomic, C: ns, after which the process gives up; 0: never */
     int64_t blocked_since;   /* atomic, the monitor: `now` of the iteration that was last
                               * reported; it is not reported again */
     uint32_t blocked_told;   /* atomic: GL_REPORT_WAITS and GL_REPORTED are C's; the monitor sets 0 */
-    uint32_t blocked_looks;  /* the monitor's, like the next two: how many stacks were noted, */
-    uint32_t blocked_insisted; /* for how many of them stderr was looked at, and whether one thread */
-    uint32_t blocked_held;   /* has had the GIL at each tick since the last */
     uint32_t number;         /* C's: of the loop, in reports */
     gl_asker *asker;         /* set by C before reactor_new; of the process */
     const gl_python *python; /* likewise */
@@ -371,6 +406,7 @@ typedef struct gl_shared {
     int64_t gc_before;       /* C: when the iteration began */
     const uint64_t *popped;  /* C's: entries of the ready queue that were run, in all */
     const uint32_t *handed;  /* C's: completions of the turn that were */
+    gl_trace *trace;         /* atomic, Go: NULL while nobody traces; its memory stays */
 } gl_shared;
 
 /*
@@ -501,13 +537,11 @@ typedef struct gl_table {
     int32_t (*wake)(int32_t reactor);
 
     /* Facts about the Go runtime, as a JSON object in UTF-8; returns its length,
-     * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process.  What
+     * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process.  Of GL_TRACE:
+     * the connection `cap` gets a trace, on a thread of its own; 0 or -errno.  Of GL_BLOCK, whose
+     * reactor stands in `out`, and GL_STACK, which is a gl_stack there: golib/watchdog.go.  What
      * GL_SIMULATE and GL_SIMULATED are stands in golib/simulation_linux.go. */
     int32_t (*describe)(int32_t reactor, char *out, int32_t cap);
-
-    /* Names frames, without the GIL; leaves out those that are none of Python's.  How many, or -1
-     * where one is nonsense.  Any thread. */
-    int32_t (*name_frames)(gl_python *python, gl_raw_frame *raw, int32_t n, gl_frame *out);
 } gl_table;
 
 /* The one function that the Go library exports. */
@@ -515,6 +549,9 @@ typedef const gl_table *(*gl_table_fn)(void);
 #define GL_PROFILE (-2)
 #define GL_SIMULATE (-3)
 #define GL_SIMULATED (-4)
+#define GL_TRACE (-5)
+#define GL_BLOCK (-6)
+#define GL_STACK (-7)
 #define GL_TABLE_SYMBOL "goloop_table"
 
 /* What Linux calls the library's threads of C. */

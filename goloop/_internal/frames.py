@@ -10,6 +10,7 @@ import collections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NamedTuple
 
     class _Frame(NamedTuple):
@@ -32,3 +33,20 @@ class Frame(_Frame):
     """The file of its code, as Python names it."""
     line: int
     """The line that runs; 0 where it is not known."""
+
+
+def read_frames(text: str) -> list[tuple[str, str, int]]:
+    """Frames as C and Go tell them: a line each, of function, file and line."""
+    frames = []
+    for each in text.split("\n")[:-1]:
+        function, file, line = each.split("\t")
+        frames.append((function, file, int(line)))
+    return frames
+
+
+def read_stack(read: Callable[[int], str], ident: int) -> list[tuple[str, str, int]]:
+    """A thread's stack, innermost last, by _core._thread_stack(): none while it changes."""
+    for _ in range(5):
+        if text := read(ident):
+            return read_frames(text)
+    return []

@@ -1,15 +1,9 @@
 package main
 
-/*
-#include "abi.h"
-*/
-import "C"
-
 import (
 	"strconv"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
 	"golang.org/x/sys/unix"
@@ -23,17 +17,6 @@ import (
 type frame struct {
 	function, file string
 	line           int
-}
-
-// readStack returns the stack of a look, innermost first.
-func readStack(shared *C.gl_shared, look uint32) []frame {
-	noted := &unsafe.Slice(shared.stacks, C.GL_LOOKS+1)[look]
-	stack := make([]frame, noted.frames)
-	for i := range stack {
-		at := &noted.frame[i]
-		stack[i] = frame{C.GoString(&at.function[0]), C.GoString(&at.file[0]), int(at.line)}
-	}
-	return stack
 }
 
 // belowTheLoop is the stack without the frames of the program's start.
@@ -149,13 +132,13 @@ func (b *block) json() []byte {
 }
 
 // why is the reason for a text: no more than what was seen.
-func why(sh *netloop.Shared, givesUp bool) string {
+func (s *spell) why(sh *netloop.Shared, givesUp bool) string {
 	switch {
 	case givesUp:
 		return "; the process gives up (GOLOOP_WATCHDOG_ABORT)"
 	case atomic.LoadUint32(&sh.BlockedTold) == netloop.ReportWaits:
 		return ", and its report waits for the log"
-	case sh.BlockedHeld != 0:
+	case s.held:
 		return ", and the GIL is held"
 	}
 	return ", and its report has not come yet"
@@ -163,24 +146,24 @@ func why(sh *netloop.Shared, givesUp bool) string {
 
 // blockText is what stderr gets about a block that has lasted ns; nothing for a later look that shows
 // the calls of the one before.
-func blockText(shared *C.gl_shared, ns int64, givesUp bool) []byte {
-	sh := (*netloop.Shared)(unsafe.Pointer(shared))
-	b := &block{shared: sh, ns: ns, why: why(sh, givesUp)}
-	look := sh.BlockedLooks - 1
+func (l *loop) blockText(ns int64, givesUp bool) []byte {
+	s := &l.spell
+	b := &block{shared: l.shared, ns: ns, why: s.why(l.shared, givesUp)}
+	look := s.looks - 1
 	if givesUp {
-		look = C.GL_LOOKS - 1
+		look = netloop.Looks - 1
 	}
-	b.own = readStack(shared, look)
-	if !givesUp && sh.BlockedInsisted > 0 && len(b.own) > 0 && sameCalls(b.own, readStack(shared, look-1)) {
+	b.own = s.stacks[look].frames
+	if !givesUp && s.insisted > 0 && len(b.own) > 0 && sameCalls(b.own, s.stacks[look-1].frames) {
 		return nil
 	}
 	b.own = belowTheLoop(b.own)
-	if sh.BlockedHeld != 0 {
-		b.holder = readStack(shared, C.GL_LOOKS)
+	if s.held {
+		b.holder = s.stacks[netloop.Looks].frames
 	}
 	for {
 		text := b.text
-		if sh.Flags&netloop.JSON != 0 {
+		if l.shared.Flags&netloop.JSON != 0 {
 			text = b.json
 		}
 		if t := text(); len(t) < textMost {

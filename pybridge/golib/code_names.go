@@ -1,15 +1,9 @@
 package main
 
-/*
-#include "abi.h"
-*/
-import "C"
-
 import (
 	"encoding/binary"
 	"strings"
 	"unicode/utf8"
-	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
 )
@@ -202,28 +196,4 @@ func lineOf(table []byte, line int32, offset int64) int32 {
 		}
 	}
 	return 0
-}
-
-// goloop_name_frames is gl_table.name_frames.
-//
-//export goloop_name_frames
-func goloop_name_frames(python *C.gl_python, raw *C.gl_raw_frame, frames C.int32_t, out *C.gl_frame) C.int32_t {
-	py := (*netloop.Python)(unsafe.Pointer(python))
-	found := C.int32_t(0)
-	to := unsafe.Slice((*netloop.Frame)(unsafe.Pointer(out)), int(frames))
-	for _, f := range unsafe.Slice((*netloop.RawFrame)(unsafe.Pointer(raw)), int(frames)) {
-		frame := &to[found]
-		c, state := readCode(py, f.Code, len(frame.Function), len(frame.File))
-		switch state {
-		case isNonsense:
-			return -1
-		case isNoCode:
-			continue
-		}
-		frame.Function[copy(frame.Function[:], c.function)] = 0
-		frame.File[copy(frame.File[:], c.file)] = 0
-		frame.Line = readLine(py, &c, f.Code, f.Instruction)
-		found++
-	}
-	return found
 }

@@ -1,7 +1,7 @@
 package main
 
 /*
-#include "abi.h"
+#include "monitor.h"
 */
 import "C"
 
@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"unsafe"
+
+	"github.com/goloop/goloop/netloop"
 )
 
 // lentOut is the memory that C lends for an answer.
@@ -19,15 +21,18 @@ func lentOut(out *C.char, size C.int32_t) []byte {
 
 //export goloop_describe
 func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
-	if size < 0 || out == nil && size > 0 {
+	if size < 0 || reactor != C.GL_TRACE && out == nil && size > 0 {
 		return -C.int32_t(syscall.EINVAL)
 	}
-	if reactor == C.GL_PROFILE {
-		text := profiled.text()
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(size)), text)
-		return C.int32_t(len(text))
-	}
 	switch reactor {
+	case C.GL_TRACE:
+		return -C.int32_t(C.monitor_traces(size))
+	case C.GL_PROFILE:
+		return lend(out, size, profiled.text())
+	case C.GL_BLOCK:
+		return lend(out, size, blockAnswer(*(*C.int32_t)(unsafe.Pointer(out))))
+	case C.GL_STACK:
+		return lend(out, size, stackAnswer((*netloop.Stack)(unsafe.Pointer(out))))
 	case C.GL_SIMULATE:
 		return simulate(lentOut(out, size))
 	case C.GL_SIMULATED:
@@ -76,6 +81,10 @@ func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
 	number("wakeups", facts.Wakeups)
 	number("fences", uint64(facts.Fences))
 	b[len(b)-1] = '}'
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(out)), int(size)), b)
-	return C.int32_t(len(b))
+	return lend(out, size, b)
+}
+
+func lend(out *C.char, size C.int32_t, text []byte) C.int32_t {
+	copy(lentOut(out, size), text)
+	return C.int32_t(len(text))
 }

@@ -41,13 +41,17 @@ var partial struct {
 	sample netloop.Sample
 }
 
-// goloop_answer answers a question, whatever it is, with what is known without Python, and
-// closes the connection. A thread of C's calls it (monitor.c), which has nothing else to do.
+// goloop_answer answers a question, whatever it is, with what is known without Python, closes
+// the connection, and returns -1. A thread of C's calls it (monitor.c), which has nothing else to do.
+// But a trace begins, as it does for ^fd, where the question was read: that returns how many ms
+// goloop_trace_goes_on may wait.
 //
 //export goloop_answer
-func goloop_answer(fd C.int32_t) {
+func goloop_answer(fd C.int32_t) C.int32_t {
+	if fd < 0 {
+		return beginTrace(int(^fd))
+	}
 	asker := int(fd)
-	defer func() { _ = unix.Close(asker) }()
 	// What stays unread would be a reset for the client.
 	question := make([]byte, questionMost)
 	for got := 0; got < len(question) && !bytes.Contains(question[:got], []byte("\n")) &&
@@ -58,14 +62,28 @@ func goloop_answer(fd C.int32_t) {
 		}
 		got += n
 	}
-	for text := partialAnswer(); len(text) > 0 && readyFor(asker, unix.POLLOUT, answerTime); {
+	if bytes.Contains(question, []byte(`"trace"`)) {
+		return beginTrace(asker)
+	}
+	sendAll(asker, partialAnswer())
+	hangUp(asker)
+	return -1
+}
+
+func hangUp(asker int) {
+	_ = unix.Shutdown(asker, unix.SHUT_WR)
+	_ = unix.Close(asker)
+}
+
+func sendAll(asker int, text []byte) bool {
+	for len(text) > 0 && readyFor(asker, unix.POLLOUT, answerTime) {
 		n, err := unix.SendmsgN(asker, text, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		if err != nil {
 			break
 		}
 		text = text[n:]
 	}
-	_ = unix.Shutdown(asker, unix.SHUT_WR)
+	return len(text) == 0
 }
 
 func readyFor(fd int, events int16, timeout time.Duration) bool {

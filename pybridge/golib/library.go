@@ -46,6 +46,7 @@ type loop struct {
 	shared *netloop.Shared
 	pace   pace
 	ran    ran
+	spell  spell
 	// simulated: what happens comes from a seed, so that no other thread may do anything.
 	simulated bool
 }
@@ -97,6 +98,7 @@ func enter(r *netloop.Reactor, shared *netloop.Shared, simulated bool) C.int32_t
 		all = append(all, place{l, int32(i)})
 	}
 	places.Store(&all)
+	traced.opened(l, all[i].number)
 	live := 0
 	for _, p := range all {
 		if p.loop != nil {
@@ -151,6 +153,7 @@ func goloop_reactor_close(reactor C.int32_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
+	traced.closed(r)
 	r.Close()
 	return 0
 }

@@ -16,6 +16,7 @@
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -194,9 +195,19 @@ monitor_give_way(gl_shared *sh)
 static void *
 monitor_answers(void *arg)
 {
+    struct pollfd client = {.fd = (int)(intptr_t)arg, .events = POLLIN};
     thread_set_name("goloop-answer");
-    goloop_answer((int32_t)(intptr_t)arg);
+    int32_t ms = goloop_answer(client.fd);
+    client.fd = client.fd < 0 ? ~client.fd : client.fd;
+    while (ms >= 0) /* a trace: C waits, see above */
+        ms = goloop_trace_goes_on(client.fd, poll(&client, 1, ms) != 0);
     return NULL;
+}
+
+int
+monitor_traces(int32_t fd)
+{
+    return thread_start(monitor_answers, (void *)(intptr_t)~fd);
 }
 
 static void
@@ -330,7 +341,7 @@ monitor_watches(watched *w, int64_t now)
     int64_t end = __atomic_load_n(&sh->blocked_end, __ATOMIC_RELAXED);
     if (sh->watchdog != NULL &&
         ((end > 0 && ns >= end) || (limit > 0 && ns >= limit / WATCHED_PART)))
-        goloop_watch(w->reactor, sh, ns, now);
+        goloop_watch(w->reactor, ns, now);
 }
 
 /* Sends what is late, and looks for what blocks; true if some loop was awake.  With the mutex. */

@@ -38,7 +38,8 @@ type ran struct {
 
 func (r *ran) turned(sh *netloop.Shared, completions int) {
 	if popped := (*C.gl_shared)(unsafe.Pointer(sh)).popped; popped != nil {
-		r.popped, r.handed = uint64(*popped), uint64(max(completions, 0))
+		atomic.StoreUint64(&r.popped, uint64(*popped)) // the monitor reads it
+		r.handed = uint64(max(completions, 0))
 		r.waited = sh.Metrics.GILWait.Sum
 	}
 }

@@ -78,7 +78,6 @@ static const gl_table table = {
     .give_way = monitor_give_way,
     .wake = goloop_wake,
     .describe = goloop_describe,
-    .name_frames = goloop_name_frames,
 };
 
 __attribute__((visibility("default"))) const gl_table *

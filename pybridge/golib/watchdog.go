@@ -18,9 +18,9 @@ static inline void end_process(int has_written) {
 	abort();
 }
 
-static inline void watch(gl_shared *sh, int64_t since, int64_t now) { sh->watchdog->watch(sh, since, now); }
+static inline int32_t walk(gl_shared *sh, void *thread, gl_raw_frame *to) { return sh->watchdog->walk(thread, to, GL_FRAMES); }
 
-static inline uint32_t seen(gl_shared *sh, uint64_t serial, uint32_t look) { return sh->watchdog->seen(sh, serial, look); }
+static inline void *gil_holder(gl_shared *sh) { return sh->watchdog->holder(); }
 */
 import "C"
 
@@ -35,9 +35,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The watchdog tells C of an iteration of a loop that lasts too long, while it lasts.
+// The watchdog tells Python of an iteration of a loop that lasts too long, while it lasts.
 //
-//	quiet --now - shared.now > limit--> seen: C notes the stack, a thread waits for the GIL
+//	quiet --now - shared.now > limit--> seen: the stack is noted, a thread waits for the GIL
 //	  ^                                 | ^
 //	  |  the iteration ends, and C      | | at 2, 4 and 8 times the limit
 //	  |  tells it                       v |
@@ -55,6 +55,11 @@ const (
 	// A process that gives up leaves stderr so many times lastWait.
 	lastWords = 100
 	lastWait  = 10 * time.Millisecond
+	// A chain of frames that breaks, because its thread runs on, is walked again.
+	walksMost = 5
+	walkPause = 50 * time.Microsecond
+	// Bytes of names in a report.
+	functionMost, fileMost = 192, 256
 )
 
 // output is what stderr is to get. It may take nothing: a pipe that nobody reads, a terminal after
@@ -119,82 +124,200 @@ func textsAreWritten() bool {
 	return !output.writing
 }
 
+// spell is what is known of a loop's present block, or of its last.
+type spell struct {
+	sync.Mutex        // the monitor writes, and Python asks
+	since, cpu int64  // the iteration that is watched, and the thread's processor time then, or -1
+	begun      uint64 // its callbacks at the last tick,
+	begunAt    int64  // and when the last of them was new
+	holder     unsafe.Pointer
+	held       bool // one thread, the holder, has had the GIL at each tick since the last look
+	serial     uint64
+	callback   int64 // ns that the callback of the last look had lasted
+	looks      uint32
+	insisted   uint32 // for so many looks it was asked whether stderr gets a text
+	stacks     [netloop.Looks + 1]noted
+}
+
+// noted is a stack, innermost first; the last of a spell is the holder's.
+type noted struct {
+	ns     int64 // since the iteration began
+	frames []frame
+}
+
+// callbacksBegun tells how many callbacks the loop has begun since the poll.
+func (l *loop) callbacksBegun() uint64 {
+	sh := (*C.gl_shared)(unsafe.Pointer(l.shared))
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(sh.popped))) - atomic.LoadUint64(&l.ran.popped) +
+		uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(sh.handed))))
+}
+
+// cpu is the processor time of the loop's thread in ns, or -1.
+func (l *loop) cpu() int64 {
+	var t unix.Timespec
+	clock := atomic.LoadInt32(&l.shared.Clock)
+	if clock == 0 || unix.ClockGettime(clock, &t) != nil {
+		return -1
+	}
+	return t.Nano()
+}
+
+// watch notes at each tick what a later look tells.
+func (l *loop) watch(since, now int64) {
+	s, begun := &l.spell, l.callbacksBegun()
+	holder := C.gil_holder((*C.gl_shared)(unsafe.Pointer(l.shared)))
+	s.Lock()
+	defer s.Unlock()
+	if s.since != since {
+		s.since, s.begunAt, s.cpu = since, since, l.cpu()
+	} else if begun != s.begun {
+		s.begunAt = now
+	}
+	s.begun = begun
+	s.held = s.held && holder == s.holder
+}
+
+// stackOf reads a thread's stack, innermost first; false: Python has ended.
+func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
+	var raw [C.GL_FRAMES]netloop.RawFrame
+	for range walksMost {
+		n := int(C.walk(shared, thread, (*C.gl_raw_frame)(unsafe.Pointer(&raw[0]))))
+		if n == -2 {
+			return nil, false
+		}
+		if n >= 0 {
+			if frames, ok := nameFrames((*netloop.Python)(unsafe.Pointer(shared.python)), raw[:n]); ok {
+				return frames, true
+			}
+		}
+		time.Sleep(walkPause)
+	}
+	return nil, true
+}
+
+// nameFrames leaves out those that are none of Python's; false where one is nonsense.
+func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok bool) {
+	for _, f := range raw {
+		c, state := readCode(py, f.Code, functionMost, fileMost)
+		switch state {
+		case isNonsense:
+			return nil, false
+		case isCode:
+			line := readLine(py, &c, f.Code, f.Instruction)
+			frames = append(frames, frame{c.function, c.file, int(line)})
+		}
+	}
+	return frames, true
+}
+
+// note notes what the thread does as the look of that number, or as number Looks what another one
+// does that has the GIL. False where Python has ended: nothing is to be reported any more.
+func (l *loop) note(serial uint64, look uint32) bool {
+	s, shared := &l.spell, (*C.gl_shared)(unsafe.Pointer(l.shared))
+	holder, thread := C.gil_holder(shared), atomic.LoadPointer((*unsafe.Pointer)(unsafe.Pointer(&l.shared.Thread)))
+	if look == netloop.Looks {
+		if holder == thread {
+			holder = nil
+		}
+		thread = holder
+	}
+	frames, lives := []frame(nil), true
+	if thread != nil {
+		frames, lives = stackOf(shared, thread)
+	}
+	if !lives {
+		return false
+	}
+	now := monotonic()
+	s.Lock()
+	defer s.Unlock()
+	if look < netloop.Looks {
+		s.serial, s.looks = serial, look+1
+		s.holder, s.held = holder, holder != nil
+		s.callback = now - s.begunAt
+		s.stacks[netloop.Looks] = noted{}
+	}
+	s.stacks[look] = noted{now - s.since, frames}
+	return true
+}
+
 // goloop_watch looks at a loop whose iteration, that of shared.now, has lasted for some time: ns of
 // it are the loop's to blame.
 //
 //export goloop_watch
-func goloop_watch(reactor C.int32_t, shared *C.gl_shared, ns, now C.int64_t) {
-	sh := (*netloop.Shared)(unsafe.Pointer(shared))
+func goloop_watch(reactor C.int32_t, ns, now C.int64_t) {
+	l := find(reactor)
+	if l == nil {
+		return
+	}
+	sh, s := l.shared, &l.spell
 	limit, end := atomic.LoadInt64(&sh.BlockedLimit), atomic.LoadInt64(&sh.BlockedEnd)
 	since, lasted := atomic.LoadInt64(&sh.Now), int64(ns)
 	if end > 0 && lasted >= end {
-		giveUp(shared, lasted)
+		l.giveUp(lasted)
 	}
 	if limit <= 0 {
 		return
 	}
-	C.watch(shared, C.int64_t(since), now)
+	l.watch(since, int64(now))
 	known, looks := atomic.LoadInt64(&sh.BlockedSince) == since, uint32(0)
 	if known {
-		looks = sh.BlockedLooks
+		looks = s.looks
 	}
 	due := limit
-	if sh.BlockedInsisted > 0 {
+	if s.insisted > 0 {
 		due = limit << (looks - 1)
 	}
 	if looks < netloop.Looks && lasted >= limit<<looks {
-		look(reactor, shared, since, looks)
-	} else if known && sh.BlockedInsisted < looks && lasted >= due+max(limit/2, grace) {
+		l.look(reactor, since, looks)
+	} else if known && s.insisted < looks && lasted >= due+max(limit/2, grace) {
 		if atomic.LoadUint32(&sh.BlockedTold) != netloop.Reported {
-			insist(shared, lasted, false)
+			l.insist(lasted, false)
 		}
-		sh.BlockedInsisted = looks
+		s.insisted = looks
 	}
 }
 
 // look notes what the loop's thread does, and has it reported.
-func look(reactor C.int32_t, shared *C.gl_shared, since int64, number uint32) {
-	sh := (*netloop.Shared)(unsafe.Pointer(shared))
+func (l *loop) look(reactor C.int32_t, since int64, number uint32) {
+	sh := l.shared
 	serial, told := sh.Metrics.BlockedSpells, uint32(netloop.Reported)
 	if number == 0 {
 		serial++
 	} else {
 		told = atomic.LoadUint32(&sh.BlockedTold)
 	}
-	if C.seen(shared, C.uint64_t(serial), C.uint32_t(number)) == 0 {
+	if !l.note(serial, number) {
 		return
 	}
 	atomic.StoreUint64(&sh.Metrics.BlockedSpells, serial)
-	sh.BlockedLooks = number + 1
 	if number == 0 {
-		sh.BlockedInsisted = 0
+		l.spell.insisted = 0
 	}
 	if told == netloop.Reported {
 		atomic.StoreUint32(&sh.BlockedTold, 0)
 	}
 	atomic.StoreInt64(&sh.BlockedSince, since)
 	if told != 0 { // else the thread of the last look still waits
-		C.monitor_reports(reactor, shared)
+		C.monitor_reports(reactor, (*C.gl_shared)(unsafe.Pointer(sh)))
 	}
 }
 
-func insist(shared *C.gl_shared, ns int64, givesUp bool) {
-	sh := (*netloop.Shared)(unsafe.Pointer(shared))
-	if sh.BlockedHeld != 0 {
-		C.seen(shared, C.uint64_t(sh.Metrics.BlockedSpells), netloop.Looks)
+func (l *loop) insist(ns int64, givesUp bool) {
+	if l.spell.held {
+		l.note(l.shared.Metrics.BlockedSpells, netloop.Looks)
 	}
-	if text := blockText(shared, ns, givesUp); len(text) > 0 {
-		writeText(text, sh.Flags&netloop.JSON != 0)
+	if text := l.blockText(ns, givesUp); len(text) > 0 {
+		writeText(text, l.shared.Flags&netloop.JSON != 0)
 	}
 }
 
 // giveUp ends the process, whether stderr takes a text or not.
-func giveUp(shared *C.gl_shared, ns int64) {
-	sh := (*netloop.Shared)(unsafe.Pointer(shared))
-	if C.seen(shared, C.uint64_t(sh.Metrics.BlockedSpells), netloop.Looks-1) == 0 {
+func (l *loop) giveUp(ns int64) {
+	if !l.note(l.shared.Metrics.BlockedSpells, netloop.Looks-1) {
 		return // Python has ended, and with it all iterations
 	}
-	insist(shared, ns, true)
+	l.insist(ns, true)
 	profiled.Lock()
 	profiled.count()
 	text := profiled.lastWords()
@@ -208,4 +331,54 @@ func giveUp(shared *C.gl_shared, ns int64) {
 		written = 1
 	}
 	C.end_process(written) // else without a handler: faulthandler's would write there, too
+}
+
+// ---- for Python: goloop/_internal/frames.py reads both -----------------------------------
+
+// addFrames adds a line for each frame, innermost last; a name has no control characters.
+func addFrames(t []byte, frames []frame) []byte {
+	for i := len(frames) - 1; i >= 0; i-- {
+		t = append(append(append(append(t, frames[i].function...), '\t'), frames[i].file...), '\t')
+		t = append(strconv.AppendInt(t, int64(frames[i].line), 10), '\n')
+	}
+	return t
+}
+
+// blockAnswer answers GL_BLOCK: the block's number, its callbacks, ns of the last look's callback, ns on
+// a processor or -1; a stack for each look, and the GIL's holder's, each behind "\x1e", ns and the end of a line.
+func blockAnswer(reactor C.int32_t) []byte {
+	l := find(reactor)
+	if l == nil {
+		return nil
+	}
+	s := &l.spell
+	s.Lock()
+	defer s.Unlock()
+	cpu := int64(-1)
+	if s.cpu >= 0 {
+		cpu = l.cpu() - s.cpu
+	}
+	t := strconv.AppendUint(nil, s.serial, 10)
+	t = strconv.AppendUint(append(t, ' '), l.callbacksBegun(), 10)
+	t = strconv.AppendInt(append(t, ' '), s.callback, 10)
+	t = strconv.AppendInt(append(t, ' '), cpu, 10)
+	for i := uint32(0); s.looks > 0 && i <= s.looks; i++ {
+		of := &s.stacks[i]
+		if i == s.looks {
+			of = &s.stacks[netloop.Looks]
+		}
+		t = append(strconv.AppendInt(append(t, '\x1e'), of.ns, 10), '\n')
+		t = addFrames(t, of.frames)
+	}
+	return t
+}
+
+// stackAnswer answers GL_STACK.
+func stackAnswer(of *netloop.Stack) []byte {
+	if of.Frames < 0 {
+		return nil
+	}
+	py := (*netloop.Python)(*(*unsafe.Pointer)(unsafe.Pointer(&of.Python)))
+	frames, _ := nameFrames(py, of.Frame[:of.Frames])
+	return addFrames(nil, frames)
 }

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from goloop import _core
+from goloop._internal.frames import read_stack
 
 PATIENCE = 60.0
 
@@ -53,7 +54,7 @@ class Parked:
             (each.f_code.co_qualname, each.f_code.co_filename, line)
             for each, line in traceback.walk_stack(sys._current_frames()[ident])
         ]
-        return _core._thread_stack(ident), told[::-1]
+        return read_stack(_core._thread_stack, ident), told[::-1]
 
     def __exit__(self, *exc: object) -> None:
         self._end.release()
@@ -197,7 +198,7 @@ def test_long_names_are_cut() -> None:
 
 
 def test_a_thread_that_is_none_has_no_stack() -> None:
-    assert _core._thread_stack(1) == []
+    assert read_stack(_core._thread_stack, 1) == []
 
 
 def test_a_stack_that_changes_meanwhile_does_no_harm() -> None:
@@ -225,7 +226,7 @@ def test_a_stack_that_changes_meanwhile_does_no_harm() -> None:
     try:
         whole = 0
         for _ in range(3000):
-            stack = _core._thread_stack(thread.ident or 0)
+            stack = read_stack(_core._thread_stack, thread.ident or 0)
             for function, file, line in stack:
                 assert function.isprintable(), stack
                 assert file.endswith(".py"), stack

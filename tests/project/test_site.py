@@ -105,15 +105,6 @@ def test_every_page_is_in_the_navigation() -> None:
     assert len(set(listed)) == len(listed)
 
 
-def test_the_front_page_has_the_figures_of_the_readme() -> None:
-    text = (DOCS / "index.md").read_text()
-    rows = [line for line in text.splitlines() if re.match(r"\| .*×\d+ \|", line)]
-    assert len(rows) == 3
-    readme = (ROOT / "README.md").read_text().splitlines()
-    for row in rows:
-        assert row in readme
-
-
 def test_links_out_of_the_pages_lead_to_the_repository() -> None:
     page = DOCS / "frameworks" / "page.md"
     base = "https://github.com/goloop/goloop"

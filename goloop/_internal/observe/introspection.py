@@ -15,6 +15,8 @@ The protocol, version 1.  A client sends one line of JSON, and reads one JSON do
     {"ask": "top"}      the process, its loops, their figures, tasks and connections; "tasks" and
                         "connections" in the question say of how many at most each loop tells
     {"ask": "profile"}  who has had the loops' time: "profile" is what profiling.from_raw() reads
+    {"ask": "trace"}    what the loops do from now on: a line of JSON with "trace", and then the
+                        frames of pybridge/golib/trace.go, until the client ends its side
 
 A row has the task's id, name and stack (innermost first; each frame is [function, file, line]),
 and the tasks that await it.  Each answer has "protocol" and "pid", and where the question was not
@@ -265,11 +267,27 @@ def handle(client: socket.socket) -> None:
             return
         client.settimeout(_QUESTION_SECONDS)
         question = _read(client)
-        answer = json.dumps(respond(question)).encode()
+        response = respond(question)
+        if response.pop("trace", False):
+            _trace(client)
+            return
+        answer = json.dumps(response).encode()
         client.settimeout(_ANSWER_SECONDS)
         client.sendall(answer)
         # A child that was forked meanwhile holds this connection too: close() is not its end.
         client.shutdown(socket.SHUT_WR)
+
+
+def _trace(client: socket.socket) -> None:
+    """Go tells of the loops by the connection from here on, on a thread of its own."""
+    from ... import _core
+
+    number = os.dup(client.fileno())
+    try:
+        _core._trace(number)
+    except BaseException:
+        os.close(number)
+        raise
 
 
 def _read(client: socket.socket) -> bytes:
@@ -297,6 +315,12 @@ def respond(question: bytes) -> Row:
             from . import profiling
 
             answer["profile"] = profiling.snapshot()
+        elif what == "trace":
+            from . import profiling
+
+            answer["trace"] = profiling.counts_here()
+            if not answer["trace"]:
+                answer["error"] = "no loop of goloop has run here"
         else:
             answer["error"] = f"goloop {__version__} does not know the question {what!r}"
     except Exception as error:

@@ -191,15 +191,23 @@ def profile() -> Profile:
 def snapshot() -> Row:
     """What from_raw() reads, for json.dumps()."""
     raw: Row = {}
-    if native:
+    if counts_here():
         from ... import _core
 
-        if _core.library_info()["mode"] != "unopened":
-            raw = json.loads(_core._profile())
+        raw = json.loads(_core._profile())
     raw["clock"] = time.monotonic()
     raw["time"] = time.time()
     raw["library"] = library_folders()
     return raw
+
+
+def counts_here() -> bool:
+    """Whether the Go library is open, so that it may know something."""
+    if not native:
+        return False
+    from ... import _core
+
+    return bool(_core.library_info()["mode"] != "unopened")
 
 
 def busy_coroutines() -> dict[int, tuple[int, int]]:
@@ -207,12 +215,10 @@ def busy_coroutines() -> dict[int, tuple[int, int]]:
 
     At most 256, those that were seen last.
     """
-    if not native:
+    if not counts_here():
         return {}
     from ... import _core
 
-    if _core.library_info()["mode"] == "unopened":
-        return {}
     text = _core._profile()
     # The whole is long, and this is asked second by second.  No name can look like this key.
     began = text.index('"tasks":{') + len('"tasks":')

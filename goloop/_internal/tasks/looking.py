@@ -12,6 +12,7 @@ import gc
 import sys
 import types
 
+from ..frames import read_stack
 from ..version import native
 
 TYPE_CHECKING = False
@@ -28,7 +29,7 @@ FUTURES = 16
 
 # Only there.
 _await_frames: Any = None
-_read_stack: Callable[[int], list[Frame]] | None = None
+_read_stack: Callable[[int], str] | None = None
 _guarded_attribute: Any = None
 if native:
     from ... import _core
@@ -113,7 +114,7 @@ def _generator_of(step: Any) -> Any:
 def thread_stack(ident: int, coroutine: Any = None) -> tuple[list[Frame], bool]:
     """What a thread is doing, innermost first, up to a coroutine's frame; whether that was met."""
     if _read_stack is not None:
-        frames = _read_stack(ident)[::-1]
+        frames = read_stack(_read_stack, ident)[::-1]
         code = getattr(coroutine, "cr_code", None) or getattr(coroutine, "gi_code", None)
         outermost = len(frames) - 1
         while code is not None and outermost >= 0:

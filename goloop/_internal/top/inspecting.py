@@ -51,7 +51,7 @@ class Question:
         self.pid = pid
         self._seconds = seconds
         self.deadline = time.monotonic() + seconds
-        self._data = bytearray()
+        self.data = bytearray()
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.setblocking(False)
@@ -76,28 +76,42 @@ class Question:
 
     def advance(self) -> Row | None:
         """The whole answer, or None while more of it is to come."""
-        try:
-            while part := self._socket.recv(1 << 20):
-                self._data += part
-                if len(self._data) > _BYTES:
-                    raise NoAnswer(f"process {self.pid} does not end its answer")
-        except BlockingIOError:
+        if self.receive():
+            if len(self.data) > _BYTES:
+                raise NoAnswer(f"process {self.pid} does not end its answer")
             if time.monotonic() < self.deadline:
                 return None
-            raise NoAnswer(_too_late(self.pid, self._seconds)) from None
+            raise NoAnswer(_too_late(self.pid, self._seconds))
+        return self.whole()
+
+    def receive(self) -> bool:
+        """Adds what has come to `data`; False: it was the end."""
+        try:
+            while len(self.data) <= _BYTES and (part := self._socket.recv(1 << 20)):
+                self.data += part
+            if len(self.data) > _BYTES:
+                return True
+        except BlockingIOError:
+            return True
         except OSError:
             pass  # goloop 0.2.0 ends without having read the question, which looks like this
-        return self._whole()
+        return False
+
+    def end(self) -> None:
+        """Have a trace end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Give up."""
         self._socket.close()
 
-    def _whole(self) -> Row:
-        if not self._data:
+    def whole(self) -> Row:
+        """The answer that `data` has."""
+        if not self.data:
             raise NoAnswer(_why_not(self.pid, None))
         try:
-            answer = json.loads(self._data)
+            answer = json.loads(self.data)
         except (ValueError, RecursionError) as error:
             raise NoAnswer(f"process {self.pid} has broken off its answer ({error})") from None
         if isinstance(answer, list):  # 0.2.0

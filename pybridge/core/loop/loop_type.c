@@ -53,7 +53,6 @@ shared_free(gl_shared *sh)
     PyMem_RawFree(sh->sub);
     PyMem_RawFree(sh->cmp);
     PyMem_RawFree(sh->arena);
-    gl_watchdog_close(sh);
     PyMem_RawFree(sh);
 }
 
@@ -65,10 +64,11 @@ shared_new(void)
         return NULL;
     sh->cmp = PyMem_RawMalloc(GL_CMP_CAP * sizeof(gl_completion));
     sh->arena = PyMem_RawMalloc(GL_ARENA_SIZE + GL_ARENA_SLACK);
-    if (sh->cmp == NULL || sh->arena == NULL || gl_watchdog_open(sh) < 0) {
+    if (sh->cmp == NULL || sh->arena == NULL) {
         shared_free(sh);
         return NULL;
     }
+    gl_watchdog_open(sh);
     sh->cmp_cap = GL_CMP_CAP;
     sh->arena_cap = GL_ARENA_SIZE;
     sh->next_deadline = GL_DEADLINE_NONE;

@@ -42,6 +42,16 @@ ticks(void)
 static inline int
 run_task(gl_loop *loop, PyObject *task)
 {
+    gl_trace *t = gl_trace_of(loop);
+    if (t != NULL) {
+#if PY_VERSION_HEX < 0x030C0000 /* asyncio names a task that has been made */
+        gl_task *made = (gl_task *)task;
+        if (made->coro && PyCoro_CheckExact(made->coro) &&
+            ((PyCoroObject *)made->coro)->cr_frame_state == -2) /* FRAME_CREATED */
+            gl_trace_task(loop, task, made->coro, made->name);
+#endif
+        gl_trace_add(loop, t, GL_TRACE_STEP, 0, (uintptr_t)task);
+    }
     if (!loop->debug)
         return gl_task_run(loop, (gl_task *)task);
     Py_INCREF(task);
@@ -55,6 +65,9 @@ run_task(gl_loop *loop, PyObject *task)
 static int
 complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
 {
+    gl_trace *t = gl_trace_of(loop);
+    if (t != NULL)
+        gl_trace_event(loop, t, c, kind == GL_REG_LISTENER ? NULL : ((gl_transport *)owner)->protocol);
     int64_t before = loop->debug ? gl_monotonic_ns() : 0;
     int r = G.reg_ops[kind]->complete(loop, owner, c);
     return before && loop->debug && r == 0 ? gl_log_slow(loop, owner, before) : r;
@@ -218,6 +231,18 @@ turn(gl_loop *loop, int64_t timeout)
     return PyErr_CheckSignals();
 }
 
+static inline int
+traced_turn(gl_loop *loop, int64_t timeout)
+{
+    gl_trace *t = gl_trace_of(loop);
+    if (t != NULL)
+        gl_trace_add(loop, t, GL_TRACE_TURN, 0, 0);
+    int r = turn(loop, timeout);
+    if ((t = gl_trace_of(loop)) != NULL) /* perhaps since the wait */
+        gl_trace_add(loop, t, GL_TRACE_WAKE, 0, (uint64_t)(gl_monotonic_ns() - loop->shared->now));
+    return r;
+}
+
 /* Is a turn due though there is work in the ready queue? */
 static inline bool
 turn_due(gl_loop *loop)
@@ -248,7 +273,7 @@ iterate(gl_loop *loop)
         bool busy = loop->ready.count != 0 || GL_READ(loop->stopping);
         if (busy && !turn_due(loop))
             GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
-        else if (turn(loop, busy ? 0 : -1) < 0)
+        else if (traced_turn(loop, busy ? 0 : -1) < 0)
             return -1;
     }
 #ifdef GL_FREE_THREADED
@@ -321,6 +346,8 @@ run_ends(gl_loop *self, unsigned long thread_before)
 #endif
     GL_WRITE(self->stopping, 0);
     gl_asleep(self);
+    if (gl_trace_of(self) != NULL)
+        gl_trace_add(self, gl_trace_of(self), GL_TRACE_STOP, 0, 0);
     int64_t now = gl_monotonic_ns();
     self->shared->ran += now;
     self->shared->busy += now;

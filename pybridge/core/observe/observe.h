@@ -5,6 +5,7 @@
  *   watchdog.c     an iteration that lasts too long is reported while it lasts
  *   python_stack.c the Python stack of another thread, read without the GIL
  *   stopped.c      what a coroutine is doing, read in a stopped world (3.13 without the GIL)
+ *   trace.c        notes what a loop does, while somebody traces it
  *   asker.c        accepts the clients that ask this process about itself
  */
 #pragma once
@@ -23,10 +24,8 @@ GL_PRIVATE int gl_metrics_init(PyObject *module);
 
 /* ---- watchdog.c ---------------------------------------------------------------- */
 
-/* The shared block gets, and loses, what the watchdog knows; the monitor must not know it yet, or
- * any longer.  -1 without memory, and without an exception. */
-GL_PRIVATE int gl_watchdog_open(gl_shared *sh);
-GL_PRIVATE void gl_watchdog_close(gl_shared *sh);
+/* The shared block gets what the watchdog knows. */
+GL_PRIVATE void gl_watchdog_open(gl_shared *sh);
 /* This thread begins to run the loop. */
 GL_PRIVATE void gl_watchdog_runs(gl_loop *loop);
 /* A poll has ended. */
@@ -36,6 +35,28 @@ GL_PRIVATE_INLINE void gl_watchdog_polled(gl_loop *loop);
 GL_PRIVATE int gl_watchdog_ended(gl_loop *loop);
 GL_PRIVATE_DATA PyMethodDef *const gl_watchdog_methods;
 GL_PRIVATE int gl_watchdog_init(PyObject *module);
+
+/* ---- trace.c -------------------------------------------------------------------- */
+
+/* NULL while nobody traces the loop. */
+static inline gl_trace *
+gl_trace_of(gl_loop *loop)
+{
+    return loop->shared ? __atomic_load_n(&loop->shared->trace, __ATOMIC_RELAXED) : NULL;
+}
+/* Notes a record of abi.h; `own` has four bits. */
+GL_PRIVATE_INLINE void gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned own, uint64_t value);
+/* A callable, or NULL, is called. */
+GL_PRIVATE void gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable);
+/* A completion is handed to the protocol, or NULL. */
+GL_PRIVATE void gl_trace_event(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol);
+/* These look whether the loop is traced.  A connection is made or lost: GL_TRACE_MADE or _LOST. */
+GL_PRIVATE void gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject *protocol);
+/* A task is made.  The coroutine and the name that it has got. */
+GL_PRIVATE void gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name);
+/* Python's collector runs in this thread. */
+GL_PRIVATE void gl_trace_collection(bool begins);
+GL_PRIVATE int gl_trace_init(PyObject *module);
 
 /* ---- asker.c -------------------------------------------------------------------- */
 

@@ -10,11 +10,9 @@
 /* A chain of frames that breaks, because its thread runs on, is walked again up to so often. */
 #define WALKS_MOST 5
 
-/* The frames of a thread, innermost first, without the GIL: it may run on, or end.  How many; 0
- * where they can't be told. */
-GL_PRIVATE int python_stack(PyThreadState *ts, gl_frame *to, int room);
-/* The same without names, up to a frame that is not told (0: none); the last place is the outermost's,
- * whose coroutine is told too.  -1: the chain breaks; ~n: it ends elsewhere, as that of a greenlet. */
+/* The frames of a thread, innermost first, without the GIL: it may run on, or end.  How many, up to a
+ * frame that is not told (0: none); the last place is the outermost's, whose coroutine is told too.
+ * -1: the chain breaks; ~n: it ends elsewhere, as that of a greenlet. */
 GL_PRIVATE int python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room,
                            uint64_t *coroutine);
 /* The frame in which a thread is; false where that can't be told. */

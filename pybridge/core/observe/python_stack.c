@@ -15,7 +15,6 @@
  */
 #include "observe/private.h"
 
-#include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -134,24 +133,6 @@ python_layout(gl_python *to)
     memcpy(&to->str_kind, (char *)&kind + state, sizeof to->str_kind);
     memcpy(&to->str_compact, (char *)&compact + state, sizeof to->str_compact);
     memcpy(&to->str_ascii, (char *)&ascii + state, sizeof to->str_ascii);
-}
-
-GL_PRIVATE int
-python_stack(PyThreadState *ts, gl_frame *to, int room)
-{
-    const char *message;
-    const gl_table *go = gl_library(&message);
-    gl_raw_frame raw[64];
-    uint64_t coroutine;
-    int n = -1;
-    for (int i = 0; KNOWN && ts != NULL && go != NULL && i < WALKS_MOST && n < 0; i++) {
-        const struct timespec moment = {0, 50000};
-        if (i > 0)
-            nanosleep(&moment, NULL); /* lint: allow python-under-mutex: 200 us in all */
-        n = python_walk(ts, 0, raw, room, &coroutine);
-        n = n < 0 ? n : go->name_frames(&G.python, raw, n, to);
-    }
-    return n < 0 ? 0 : n;
 }
 
 GL_PRIVATE PyThreadState *

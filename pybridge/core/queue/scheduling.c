@@ -102,6 +102,9 @@ gl_log_slow(gl_loop *loop, PyObject *what, int64_t before)
 GL_PRIVATE int
 gl_run_timed(gl_loop *loop, PyObject *handle)
 {
+    gl_trace *t = gl_trace_of(loop);
+    if (t != NULL)
+        gl_trace_call(loop, t, ((gl_handle_head *)handle)->callback);
     if (!loop->debug)
         return handle_run(loop, handle);
     Py_XSETREF(loop->current_handle, Py_NewRef(handle));

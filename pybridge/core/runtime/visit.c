@@ -108,9 +108,7 @@ visit_end(gl_visit *visit)
     X(int32_t, watch, (int32_t reactor), (reactor))                                           \
     X(int32_t, give_way, (gl_shared *shared), (shared))                                       \
     X(int32_t, wake, (int32_t reactor), (reactor))                                            \
-    X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))      \
-    X(int32_t, name_frames, (gl_python *python, gl_raw_frame *raw, int32_t n, gl_frame *out), \
-      (python, raw, n, out))
+    X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
 
 #define DEFINE(type, name, parameters, arguments)                                             \
     static type visit_##name parameters                                                       \
@@ -134,7 +132,7 @@ visit_turn(int32_t reactor, int64_t timeout)
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
 
-_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 20 * sizeof(void (*)(void)),
+_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 19 * sizeof(void (*)(void)),
                "each function of the table needs its visit");
 
 GL_PRIVATE const gl_table visits = {

@@ -32,7 +32,10 @@ create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bo
     if (task == NULL)
         return NULL;
     __atomic_store_n(&task->loop, Py_NewRef((PyObject *)loop), __ATOMIC_RELEASE);
-    if (task_fill(task, coro, name, context) < 0 || create_begin(loop, task, eager) < 0) {
+    int r = task_fill(task, coro, name, context);
+    if (r == 0)
+        gl_trace_task(loop, (PyObject *)task, coro, task->name);
+    if (r < 0 || create_begin(loop, task, eager) < 0) {
         task->log_destroy_pending = 0;
         Py_DECREF(task);
         return NULL;

@@ -415,9 +415,11 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
     }
     if (task_fill(task, coro, name, context) < 0)
         return -1;
+    gl_loop *native = gl_native_loop(task->loop);
+    if (native != NULL)
+        gl_trace_task(native, self, coro, task->name);
 #if PY_VERSION_HEX >= 0x030C0000
     if (eager) {
-        gl_loop *native = gl_native_loop(task->loop);
         int is_running = native ? native->thread_id != 0
                                 : gl_truth(PyObject_CallMethodNoArgs(task->loop, G.s_is_running));
         if (is_running < 0)

@@ -290,8 +290,10 @@ wake_waiter(PyObject *waiter)
 GL_PRIVATE PyObject *
 gl_transport_start_method(gl_transport *t, PyObject *waiter)
 {
-    if (t->phase == GL_STARTING)
+    if (t->phase == GL_STARTING) {
         t->phase = GL_OPEN;
+        gl_trace_connection(t->loop, GL_TRACE_MADE, (PyObject *)t, t->protocol);
+    }
     if (!is_ending(t) && t->ops->start(t) < 0)
         return NULL;
     if (waiter != Py_None && wake_waiter(waiter) < 0)
@@ -412,6 +414,7 @@ gl_transport_lost(gl_transport *t, PyObject *exc)
     if (gl_loop_is_foreign(t->loop))
         return gl_loop_check_usable(t->loop);
     transport_set_ending(t);
+    gl_trace_connection(t->loop, GL_TRACE_LOST, (PyObject *)t, t->protocol);
     PyObject *error = NULL;
     note_failure(transport_tell_lost(t, exc), &error);
     if (!is_lost(t)) /* else the protocol called _call_connection_lost again */

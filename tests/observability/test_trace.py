@@ -1,0 +1,414 @@
+"""`python -m goloop trace`: what a loop does, event by event."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asked_programs import goloop, running, until
+
+from goloop._internal.top import trace
+from goloop._internal.top.inspecting import NoAnswer, Question, ask
+
+pytestmark = [
+    pytest.mark.goloop_only("asyncio's loop can't be traced"),
+    pytest.mark.skipif(sys.platform != "linux", reason="code is named by a call of Linux"),
+]
+
+# Does what a line says, and prints what that has come to, as JSON.
+PROGRAM = """
+import asyncio, gc, json, re, sys, threading, time
+import goloop
+
+def spin(seconds):
+    began = time.monotonic_ns()
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+    return [began, time.monotonic_ns()]
+
+async def echo(reader, writer):
+    writer.write(await reader.read(10))
+    await writer.drain()
+    writer.close()
+
+async def short():
+    times.append(spin(0.02))
+    await asyncio.sleep(0)
+    times.append(spin(0.03))
+
+async def waits():
+    while True:
+        await old.wait()
+        old.clear()
+        times.append(spin(0.01))
+
+class Long:
+    def callback(self):
+        times.append(spin(0.04))
+
+async def tasks():
+    await asyncio.create_task(short(), name="a näme of more than fourteen bytes")
+    await asyncio.create_task(short())
+
+async def connection():
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"x")
+    await reader.read(10)
+    writer.close()
+    await writer.wait_closed()
+
+async def collection():
+    began = time.monotonic_ns()
+    gc.collect()
+    times.append([began, time.monotonic_ns()])
+
+async def long():
+    asyncio.get_running_loop().call_soon(Long().callback)
+    await asyncio.sleep(0)
+
+async def before():
+    old.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+async def many():
+    done = asyncio.Event()
+    left = 600_000
+    def chained():
+        nonlocal left
+        left -= 1
+        loop.call_soon(chained) if left else done.set()
+    loop.call_soon(chained)
+    await done.wait()
+
+async def second():
+    def run():
+        async def main():
+            await asyncio.create_task(short(), name="in another loop")
+        goloop.run(main())
+    await loop.run_in_executor(None, run)
+
+async def hang():
+    print('"hangs"', flush=True)
+    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
+
+async def main():
+    global loop, old, port, times
+    loop, old = asyncio.get_running_loop(), asyncio.Event()
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    task = asyncio.create_task(waits(), name="from before")
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    print("ready", flush=True)
+    while line := await reader.readline():
+        times = []
+        await globals()[line.decode().strip()]()
+        print(json.dumps(times), flush=True)
+
+goloop.run(main())
+"""
+
+Events = list[dict[str, Any]]
+
+
+def act(process: subprocess.Popen[str], what: str) -> Any:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{what}\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
+def receive(question: Question) -> bool:
+    select.select([question], [], [], 60)
+    return question.receive()
+
+
+def _granted(pid: int) -> Question:
+    """A trace that has begun.
+
+    One that was just being granted by Python when a hang has begun never is: the next one is.
+    """
+    while True:
+        question = Question(pid, ask="trace")
+        while b"\n" not in question.data and select.select([question], [], [], 5)[0]:
+            assert question.receive(), question.data
+        if b"\n" in question.data:
+            return question
+        question.close()
+
+
+@contextlib.contextmanager
+def traced(pid: int, events: bool = True) -> Iterator[dict[str, Any]]:
+    """Traces a process meanwhile; the document is there afterwards."""
+    document: dict[str, Any] = {}
+    with contextlib.closing(_granted(pid)) as question:
+        rows = None
+        with contextlib.suppress(NoAnswer):  # it hangs
+            rows = ask(pid, "tasks").get("tasks")
+        yield document
+        question.end()
+        while receive(question):
+            pass
+        document["data"] = bytes(question.data.partition(b"\n")[2])
+    if events:
+        document["traceEvents"] = []
+        append = document["traceEvents"].append
+        document["otherData"] = trace.convert(pid, document["data"], rows, append)
+        check(document)
+
+
+def slices(document: dict[str, Any], name: str = "", category: str = "") -> Events:
+    return [
+        each
+        for each in document["traceEvents"]
+        if each["ph"] == "X"
+        and (not name or each["name"] == name)
+        and (not category or each.get("cat") == category)
+    ]
+
+
+def _begin(event: dict[str, Any]) -> float:
+    begin: float = event["ts"]
+    return begin
+
+
+def check(document: dict[str, Any]) -> None:
+    """What Perfetto asks of a document; slices of a thread nest, or come one behind the other."""
+    events: Events = json.loads(json.dumps(document["traceEvents"]))
+    assert document["otherData"]["whole"]
+    open_connections = set()
+    for each in events:
+        assert {"ph", "ts", "pid", "tid", "name"} <= each.keys(), each
+        assert each["ph"] in "XMibe"
+        assert each["ts"] >= 0.0
+        if each["ph"] == "b":
+            open_connections.add(each["id"])
+        elif each["ph"] == "e":
+            open_connections.remove(each["id"])
+    assert not open_connections
+    for thread in {each["tid"] for each in events}:
+        stack: list[float] = []
+        of_thread = [each for each in slices(document) if each["tid"] == thread]
+        for each in sorted(of_thread, key=lambda each: (each["ts"], -each["dur"])):
+            assert each["dur"] >= 0.0
+            end = each["ts"] + each["dur"]
+            while stack and stack[-1] <= each["ts"] + 0.0015:
+                stack.pop()
+            # Each of these numbers is rounded.
+            assert not stack or end <= stack[-1] + 0.0025, each
+            stack.append(end)
+
+
+def encloses(document: dict[str, Any], found: Events, times: list[list[int]]) -> None:
+    """Each slice is the one in which that was done, as the program has noted."""
+    assert len(found) == len(times), found
+    for each, (began, ended) in zip(found, times, strict=True):
+        start = document["otherData"]["clock"] / 1000 + each["ts"]
+        # The two clocks agree to some millionths.
+        assert start <= began / 1000 + 500, each
+        assert start + each["dur"] >= ended / 1000 - 500, each
+        # No other code of the program's is in it.
+        assert each["dur"] < (ended - began) / 1000 * 1.5 + 1_000_000
+
+
+def test_steps_of_tasks_have_their_names_coroutines_and_times() -> None:
+    with running(PROGRAM) as process:
+        with traced(process.pid) as document:
+            times = act(process, "tasks")
+        found = [each for each in slices(document, "short", "task") if each["dur"] > 10_000]
+        encloses(document, found, times)
+        name = "a näme of more than fourteen bytes"
+        names = [each["args"]["task"] for each in found]
+        assert names[:2] == [name, name]
+        assert names[2] == names[3]
+        assert names[2].startswith("Task-")
+        line = PROGRAM[: PROGRAM.index("async def short")].count("\n") + 1
+        assert found[0]["args"]["file"] == "<string>"
+        assert found[0]["args"]["line"] == line
+        iterations = slices(document, "iteration")
+        assert all(
+            any(
+                i["ts"] <= each["ts"] and each["ts"] + each["dur"] <= i["ts"] + i["dur"] + 0.002
+                for i in iterations
+            )
+            for each in found
+        )
+        assert slices(document, "poll")
+
+
+def test_a_task_from_before_the_trace_has_its_name() -> None:
+    with running(PROGRAM) as process:
+        act(process, "before")
+        with traced(process.pid) as document:
+            times = act(process, "before")
+        found = [each for each in slices(document, "waits") if each["dur"] > 5_000]
+        encloses(document, found, times)
+        assert found[0]["args"]["task"] == "from before"
+
+
+def test_a_callback_is_named_by_its_function() -> None:
+    with running(PROGRAM) as process:
+        with traced(process.pid) as document:
+            times = act(process, "long")
+        found = slices(document, "Long.callback", "callback")
+        encloses(document, found, times)
+        line = PROGRAM[: PROGRAM.index("    def callback")].count("\n") + 1
+        assert found[0]["args"] == {"file": "<string>", "line": line}
+
+
+def test_connections_are_there_from_made_to_lost() -> None:
+    with running(PROGRAM) as process:
+        with traced(process.pid) as document:
+            act(process, "connection")
+        events: Events = document["traceEvents"]
+        began = {each["id"] for each in events if each["ph"] == "b"}
+        made = [each for each in events if each["name"] == "connection made"]
+        lost = [each for each in events if each["name"] == "connection lost"]
+        assert len(made) == len(lost) == 2
+        assert {each["args"]["protocol"] for each in made} == {"StreamReaderProtocol"}
+        assert len(began) == 2
+        received = slices(document, "data_received", "event")
+        # And the pipe that has the orders.
+        assert len(received) >= 2
+        assert {each["args"]["protocol"] for each in received} == {"StreamReaderProtocol"}
+        assert slices(document, "accept", "event")
+
+
+def test_a_collection_is_in_the_step_that_has_brought_it_about() -> None:
+    with running(PROGRAM) as process:
+        with traced(process.pid) as document:
+            [(began, ended)] = act(process, "collection")
+        found = max(slices(document, "collection"), key=lambda each: each["dur"])
+        start = document["otherData"]["clock"] / 1000 + found["ts"]
+        assert began / 1000 - 500 <= start
+        assert start + found["dur"] <= ended / 1000 + 500
+        assert any(
+            each["ts"] <= found["ts"] and found["ts"] + found["dur"] <= each["ts"] + each["dur"]
+            for each in slices(document, "main", "task")
+        )
+
+
+def test_what_found_no_room_is_counted() -> None:
+    with running(PROGRAM) as process:
+        with traced(process.pid, events=False) as document:
+            act(process, "many")  # and nobody reads
+        losses: Events = []
+        calls = 0
+
+        def emit(event: dict[str, Any]) -> None:
+            nonlocal calls
+            if event.get("cat") == "lost":
+                losses.append(event)
+            calls += event["name"] == "many.<locals>.chained"
+
+        lost = trace.convert(process.pid, document["data"], None, emit)["lost"]
+        assert lost > 0
+        assert sum(each["args"]["lost"] for each in losses) == lost
+        assert {each["name"] for each in losses} == {
+            f"{each['args']['lost']} events lost" for each in losses
+        }
+        # A turn is two records, and there is one for 64 callbacks or more.  What was lost has taken
+        # the length of the slice before with it.
+        assert calls > 0
+        assert 600_000 <= calls + lost + 100 <= 650_000
+
+
+def test_two_loops_are_told_apart_and_one_may_begin_and_end_meanwhile() -> None:
+    with running(PROGRAM) as process:
+        with traced(process.pid) as document:
+            times = act(process, "second")
+        assert document["otherData"]["loops"] == 2
+        found = [each for each in slices(document, "short") if each["dur"] > 10_000]
+        encloses(document, found, times)
+        assert {each["args"]["task"] for each in found} == {"in another loop"}
+        [thread] = {each["tid"] for each in found}
+        own = slices(document, "second.<locals>.run.<locals>.main", "task")
+        assert {each["tid"] for each in own} == {thread}
+        assert thread not in {each["tid"] for each in slices(document, "main", "task")}
+
+
+def test_there_is_one_trace_at_a_time_and_another_one_afterwards() -> None:
+    with running(PROGRAM) as process:
+        with traced(process.pid):
+            with pytest.raises(NoAnswer, match="somebody traces it already"):
+                trace.record(process.pid, 0.1)
+            assert "somebody traces" in goloop("trace", str(process.pid)).stderr
+        with traced(process.pid) as document:
+            act(process, "long")
+        assert len(slices(document, "Long.callback")) == 1
+
+
+def test_the_trace_ends_with_its_tracer() -> None:
+    with running(PROGRAM) as process:
+        command = [sys.executable, "-m", "goloop", "trace", str(process.pid), "--seconds", "600"]
+        with subprocess.Popen(command) as tracer:
+            until(lambda: refused(process.pid))
+            act(process, "long")
+            tracer.kill()
+        until(lambda: not refused(process.pid))
+        with traced(process.pid) as document:
+            act(process, "long")
+        assert len(slices(document, "Long.callback")) == 1
+
+
+def refused(pid: int) -> bool:
+    with contextlib.closing(Question(pid, ask="trace")) as question:
+        while b"\n" not in question.data and receive(question):
+            pass
+        return b"somebody traces" in question.data
+
+
+@pytest.mark.parametrize("begins", ["before", "while it hangs"])
+def test_a_process_that_hangs_gives_what_it_has(begins: str) -> None:
+    with running(PROGRAM) as process:
+        if begins == "before":
+            with traced(process.pid) as document:
+                act(process, "long")
+                assert act(process, "hang") == "hangs"
+            assert len(slices(document, "Long.callback")) == 1
+            last = slices(document, "main", "task")[-1]
+            end = max(each["ts"] + each["dur"] for each in slices(document))
+            assert last["ts"] + last["dur"] == pytest.approx(end, abs=0.01)
+        else:
+            assert act(process, "hang") == "hangs"
+            with traced(process.pid) as document:
+                pass
+            lasting = sorted((each for each in slices(document) if each["dur"]), key=_begin)
+            assert [each["name"] for each in lasting] == ["iteration", "(since before the trace)"]
+
+
+def test_the_command_writes_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    with running(PROGRAM) as process:
+        done = goloop("trace", str(process.pid), "--seconds", "0.2", "-o", str(path))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"{path}: ")
+        assert " of 1 loop\n" in done.stdout
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        check(document)
+        names = {each["args"]["name"] for each in document["traceEvents"] if each["ph"] == "M"}
+        assert f"goloop {process.pid}" in names
+        assert "loop 0" in names
+        assert slices(document, "poll")
+        nowhere = goloop("trace", str(process.pid), "--seconds", "0.1", "-o", str(tmp_path))
+        assert nowhere.returncode == 1
+        assert "Is a directory" in nowhere.stderr
+    assert goloop("trace", str(process.pid)).returncode == 1
+
+
+def test_without_a_loop_there_is_no_trace() -> None:
+    with running("import goloop, sys; print('ready', flush=True); sys.stdin.read()") as process:
+        done = goloop("trace", str(process.pid))
+        assert done.returncode == 1
+        assert "no loop of goloop has run here" in done.stderr
