@@ -478,6 +478,8 @@ def _with_limit(create: Any) -> Any:
     asked = inspect.signature(create)
     last = inspect.Parameter("max_connections", inspect.Parameter.KEYWORD_ONLY, default=None)
     shown: Any = limited
+    # A program may look for one; of Unix's asyncio has it in the abstract class alone.
+    shown.__doc__ = create.__doc__ or getattr(asyncio.AbstractEventLoop, create.__name__).__doc__
     shown.__signature__ = asked.replace(parameters=[*asked.parameters.values(), last])
     return limited
 
