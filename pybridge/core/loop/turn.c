@@ -44,10 +44,9 @@ run_task(gl_loop *loop, PyObject *task)
 {
     gl_trace *t = gl_trace_of(loop);
     if (t != NULL) {
-#if PY_VERSION_HEX < 0x030C0000 /* asyncio names a task that has been made */
+#if PY_VERSION_HEX < 0x030D0000 /* asyncio names a task that has been made; -2 is FRAME_CREATED */
         gl_task *made = (gl_task *)task;
-        if (made->coro && PyCoro_CheckExact(made->coro) &&
-            ((PyCoroObject *)made->coro)->cr_frame_state == -2) /* FRAME_CREATED */
+        if (made->coro && PyCoro_CheckExact(made->coro) && ((PyCoroObject *)made->coro)->cr_frame_state == -2)
             gl_trace_task(loop, task, made->coro, made->name);
 #endif
         gl_trace_add(loop, t, GL_TRACE_STEP, 0, (uintptr_t)task);

@@ -141,7 +141,7 @@ gl_watchdog_ended(gl_loop *loop)
 
 #define TOLD_MAX (1 << 20)
 
-/* What Go tells, without the GIL; opens the Go library. */
+/* What Go tells; opens the Go library. */
 static PyObject *
 told(int32_t what, const void *question, size_t size)
 {
@@ -151,10 +151,11 @@ told(int32_t what, const void *question, size_t size)
     if (text == NULL)
         return go ? PyErr_NoMemory() : PyErr_Format(PyExc_ImportError, "%s", message);
     memcpy(text, question, size);
-    int32_t n;
-    Py_BEGIN_ALLOW_THREADS
-    n = go->describe(what, text, TOLD_MAX);
-    Py_END_ALLOW_THREADS
+    /* Without a GIL, who asks about a block has the loop's lock, and got it back after the block. */
+    PyThreadState *ts = what != GL_BLOCK ? PyEval_SaveThread() : NULL;
+    int32_t n = go->describe(what, text, TOLD_MAX);
+    if (ts != NULL)
+        PyEval_RestoreThread(ts);
     PyObject *answer = PyUnicode_DecodeUTF8(text, n < 0 || n > TOLD_MAX ? 0 : n, "replace");
     PyMem_RawFree(text);
     return answer;
@@ -255,7 +256,7 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
 static PyObject *
 profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    return told(GL_PROFILE, NULL, 0);
+    return told(GL_PROFILE, "", 0);
 }
 
 static PyMethodDef watchdog_table[] = {
