@@ -386,11 +386,12 @@ NEEDS_GIL = {
     "jupyter-client",
     "memray",
     "nbclient",
+    "pyside6-essentials",
     "tornado",
     "uvloop",
 }
 # Programs that tests/real_programs start, beside Python packages, and Debian's packages.
-SERVERS = {"redis-server": "redis-server", "postgres": "postgresql"}
+SERVERS = {"redis-server": "redis-server", "postgres": "postgresql", "xvfb-run": "xvfb"}
 # Seconds for apt-get; without a network it gives up earlier.
 APT_LIMIT = 240
 
@@ -404,6 +405,7 @@ def install_real_programs(made: Environment) -> None:
         "freezers": requirements("freezers"),
         "stdio": requirements("stdio"),
         "clusters": requirements("clusters"),
+        "windows": requirements("windows"),
     }
     if made.interpreter.free_threaded:
         groups = {
@@ -411,6 +413,8 @@ def install_real_programs(made: Environment) -> None:
             for group, wanted in groups.items()
         }
     for group, wanted in groups.items():
+        if not wanted:
+            continue
         options = ["--no-deps"] if group == "alone" else []
         if made.interpreter.free_threaded:
             options += ["--only-binary", ":all:"]  # older releases have wheels

@@ -35,7 +35,10 @@ import tls_tools
 from fuzz.trail import Trail
 
 # What would end the run, not the process: closing the loop is an action of its own.
-KEPT = {"Loop._close_core", "Loop._run", "Loop.__init__", "Loop._stopping", "Loop._closed"}
+KEPT = {
+    "Loop._close_core", "Loop._run", "Loop.__init__", "Loop._stopping", "Loop._closed",
+    "Loop._hosted",
+}  # fmt: skip
 
 
 class Fuzzer:

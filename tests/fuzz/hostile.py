@@ -51,9 +51,9 @@ SKIPPED = {
 }
 PLAIN_DATA = (str, int, bool, type(None), types.ModuleType)
 
-# A loop whose _stopping is lost in each turn does not stop; the object's own dictionary is
-# where the hostile ones are.
-UNTOUCHED = ("__dict__", "_thread_id", "_stopping")
+# A loop whose _stopping is lost in each turn does not stop, nor does one of a guest at the end of
+# _run(); the object's own dictionary is where the hostile ones are.
+UNTOUCHED = ("__dict__", "_thread_id", "_stopping", "_hosted")
 
 # ---- what happens in the middle -------------------------------------------------------
 

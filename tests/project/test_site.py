@@ -36,8 +36,8 @@ REFERENCE = (DOCS / "reference.md").read_text()
 
 def public_names() -> Iterator[str]:
     """What each public module has in `__all__`, also where what it imports is not installed."""
-    for path in sorted((ROOT / "goloop").glob("*.py")):
-        module = "goloop" if path.stem == "__init__" else f"goloop.{path.stem}"
+    for path in sorted([*(ROOT / "goloop").glob("*.py"), *(ROOT / "goloop/guest").glob("*.py")]):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for node in ast.parse(path.read_text()).body:
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             target = node.target if isinstance(node, ast.AnnAssign) else target
@@ -55,15 +55,16 @@ def test_the_reference_has_every_public_name(name: str) -> None:
 def test_public_names_are_those_of_the_modules() -> None:
     named = set(public_names())
     assert {f"goloop.{name}" for name in goloop.__all__} <= named
-    for module in ("watchdog", "systemd", "testing", "otel", "prometheus"):
+    for module in ("guest", "guest.qt", "watchdog", "systemd", "testing", "otel", "prometheus"):
         names = pytest.importorskip(f"goloop.{module}").__all__
         assert {f"goloop.{module}.{name}" for name in names} <= named
 
 
 def described() -> Iterator[tuple[str, object]]:
     """Public classes and functions, and the public methods of the classes' own."""
-    for module in ("", ".watchdog", ".systemd", ".testing", ".otel", ".prometheus"):
-        loaded = importlib.import_module(module := f"goloop{module}")
+    modules = ("", ".guest", ".guest.qt", ".watchdog", ".systemd", ".testing", ".otel")
+    for module in [f"goloop{name}" for name in (*modules, ".prometheus")]:
+        loaded = importlib.import_module(module)
         for name in loaded.__all__:
             # Naming the policy warns from Python 3.14 on.
             if name == "EventLoopPolicy" or not callable(value := getattr(loaded, name)):

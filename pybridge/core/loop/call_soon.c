@@ -51,11 +51,10 @@ push_handle(gl_loop *self, PyObject *h)
 static PyObject *
 push_behind_posted(gl_loop *self, PyObject *h)
 {
-    if (gl_inbox_any(self) && gl_inbox_join(self) < 0) {
-        Py_DECREF(h);
-        return NULL;
-    }
-    return push_handle(self, h);
+    if (!gl_inbox_any(self) || gl_inbox_join(self) == 0)
+        return push_handle(self, h);
+    Py_DECREF(h);
+    return NULL;
 }
 
 /* From a thread that may not have the loop's lock. */
@@ -133,11 +132,8 @@ loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs
     PyObject *h = schedule(self, &threadsafe_params, "call_soon_threadsafe", false, args, nargs,
                            kwnames);
 #ifndef GL_FREE_THREADED
-    if (h == NULL)
-        return NULL;
-    self->counts.threadsafe_calls++;
-    if (GL_READ(self->sleeping))
-        gl_wake(self);
+    self->counts.threadsafe_calls += h != NULL;
+    gl_wake(self);
 #endif
     return h;
 }
@@ -202,15 +198,12 @@ static PyObject *
 arm(gl_loop *self, PyObject *when, double seconds, PyObject *callback, PyObject *const *args,
     Py_ssize_t nargs, PyObject *context)
 {
-    if (gl_loop_check_usable(self) < 0)
-        return NULL;
-    if (self->debug && debug_checks(self, callback, "call_at", true) < 0)
+    if (gl_loop_check_usable(self) < 0 ||
+        (self->debug && debug_checks(self, callback, "call_at", true) < 0))
         return NULL;
     PyObject *h = gl_timer_handle_new(self, when, deadline_of(seconds), callback, args, nargs,
                                       context);
-    if (h == NULL)
-        return NULL;
-    if (gl_timers_arm(self, (gl_timer_handle *)h) < 0)
+    if (h != NULL && gl_timers_arm(self, (gl_timer_handle *)h) < 0)
         Py_CLEAR(h);
     return h;
 }

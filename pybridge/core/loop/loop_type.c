@@ -177,11 +177,8 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_TypeError, "Loop() takes no arguments");
         return -1;
     }
-    if (self->shared || self->closed) {
-        PyErr_SetString(PyExc_RuntimeError, "the event loop is initialised already");
-        return -1;
-    }
-    const char *message = gl_library_stack_short();
+    const char *message = self->shared || self->closed ? "the event loop is initialised already"
+                                                       : gl_library_stack_short();
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return -1;
@@ -218,17 +215,13 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     int r = gl_ready_traverse(&self->ready, visit, arg);
-    if (r == 0)
-        r = gl_timers_traverse(&self->timers, visit, arg);
-    if (r == 0)
-        r = gl_registry_traverse(self, gl_watch_traverse, visit, arg);
-    if (r)
-        return r;
+    r = r ? r : gl_timers_traverse(&self->timers, visit, arg);
+    r = r ? r : gl_registry_traverse(self, gl_watch_traverse, visit, arg);
 #ifdef GL_FREE_THREADED
-    r = gl_inbox_traverse(self, visit, arg);
+    r = r ? r : gl_inbox_traverse(self, visit, arg);
+#endif
     if (r)
         return r;
-#endif
     Py_VISIT(self->current_handle);
     Py_VISIT(self->task_factory);
     return 0;
@@ -274,10 +267,9 @@ static int
 set_bool(gl_loop *self, PyObject *value, void *offset)
 {
     int truth = value ? PyObject_IsTrue(value) : 0;
-    if (truth < 0)
-        return -1;
-    GL_WRITE(*((char *)self + (intptr_t)offset), (char)truth);
-    return 0;
+    if (truth >= 0)
+        GL_WRITE(*((char *)self + (intptr_t)offset), (char)truth);
+    return truth < 0 ? -1 : 0;
 }
 
 static int
@@ -295,6 +287,7 @@ static PyGetSetDef loop_getset[] = {
     BOOL_GETSET("_closed", closed),
     BOOL_GETSET("_stopping", stopping),
     BOOL_GETSET("_debug", debug),
+    BOOL_GETSET("_hosted", hosted),
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -269,7 +269,7 @@ iterate(gl_loop *loop)
     if (loop->shared->blocked_since != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
-        bool busy = loop->ready.count != 0 || GL_READ(loop->stopping);
+        bool busy = loop->ready.count != 0 || GL_READ(loop->stopping) || loop->hosted == GL_HOSTED_INSIDE;
         if (busy && !turn_due(loop))
             GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
         else if (traced_turn(loop, busy ? 0 : -1) < 0)
@@ -359,31 +359,59 @@ run_ends(gl_loop *self, unsigned long thread_before)
     return r;
 }
 
+/* A run; in guest mode one iteration of it, in the thread that began it: then true where there is
+ * more to do without a wait, and None where the run has ended. */
 static PyObject *
 loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     if (gl_loop_check_usable(self) < 0)
         return NULL;
-    const char *message = self->running ? "This event loop is already running"
-                                        : gl_library_run_begins();
+    bool hosted = self->hosted, goes_on = self->hosted == GL_HOSTED_BETWEEN && gl_loop_runs_here(self);
+    const char *message = self->running && !goes_on ? "This event loop is already running"
+                                                    : gl_library_run_begins();
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return NULL;
     }
-    /* Python's set-up has noted the thread already; a bare _run() has not. */
-    unsigned long thread_before = self->thread_id;
-    run_begins(self);
+    unsigned long thread_before = self->thread_id; /* noted by Python, but before a bare _run() */
+    if (!goes_on)
+        run_begins(self);
+    self->hosted = hosted ? GL_HOSTED_INSIDE : 0;
     int r;
     do {
         r = iterate(self);
-    } while (r == 0 && !GL_READ(self->stopping));
-    r |= run_ends(self, thread_before);
+    } while (r == 0 && !hosted && !GL_READ(self->stopping));
+    bool ends = r < 0 || !hosted || GL_READ(self->stopping);
+    if (ends)
+        r |= run_ends(self, thread_before);
+    self->hosted = !hosted ? 0 : ends ? GL_HOSTED_ASKED : GL_HOSTED_BETWEEN;
+    gl_library_run_ends();
+    return ends ? gl_none_or_null(r) : PyBool_FromLong(self->ready.count || self->dirty || self->ended ||
+                                                       self->shared->more);
+}
+
+/* Guest mode: the poll of the next iteration, in any thread.  What is pushed meanwhile ends it. */
+static PyObject *
+loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    const char *message = self->hosted == GL_HOSTED_BETWEEN ? gl_library_run_begins()
+                                                          : "no guest's loop, or at work";
+    if (message != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, message);
+        return NULL;
+    }
+    self->hosted = GL_HOSTED_INSIDE;
+    self->ready.until = self->ready.block = 1, self->ready.behind = 0; /* as gl_ready_polled does */
+    bool busy = self->ready.count || GL_READ(self->stopping), handed_out = self->cmp_pos >= self->shared->cmp_len;
+    int r = handed_out ? turn(self, busy ? 0 : -1) : 0;
+    self->hosted = GL_HOSTED_BETWEEN;
     gl_library_run_ends();
     return gl_none_or_null(r);
 }
 
 static PyMethodDef turn_table[] = {
     {"_run", GL_NOARGS(loop__run), NULL},
+    {"_poll", GL_NOARGS(loop__poll), NULL},
     {NULL, NULL, 0, NULL},
 };
 GL_PRIVATE PyMethodDef *const turn_methods = turn_table;

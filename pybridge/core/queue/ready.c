@@ -59,6 +59,7 @@ ready_grow(gl_ready *q)
 static uint32_t
 ready_draw(gl_ready *q)
 {
+    gl_wake((gl_loop *)((char *)q - offsetof(gl_loop, ready))); /* a guest's host may have pushed */
     uint32_t stands_for = q->block;
     q->budget -= q->budget > 0;
     q->block = 1u << (q->budget < GL_SAMPLES / 2 ? (GL_SAMPLES / 2 - q->budget) / 4 : 0);

@@ -65,6 +65,9 @@ typedef struct gl_counts {
         blocked_for;
 } gl_counts;
 
+/* Guest mode: asked for; in a run, between two iterations; in one of them, or in a poll. */
+enum { GL_HOSTED_ASKED = 1, GL_HOSTED_BETWEEN, GL_HOSTED_INSIDE };
+
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
 
 struct gl_loop {
@@ -79,6 +82,7 @@ struct gl_loop {
     unsigned long thread_id;  /* 0 while not running; Python may write it [GIL] */
     unsigned long running;    /* the thread that is in _run(), or 0 [written by loop] */
     char closed, stopping, debug; /* [GIL] */
+    char hosted;              /* GL_HOSTED_..., or 0 [GIL] */
     char in_turn;             /* Go is at work in a turn [written by loop: set with the GIL, cleared
                                * without; atomic] */
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */

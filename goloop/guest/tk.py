@@ -1,0 +1,101 @@
+"""asyncio in a program of Tk."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import tkinter
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from . import Guest
+from . import start as _start
+
+__all__ = ("run", "start")
+
+_T = TypeVar("_T")
+
+
+def start(main: Coroutine[Any, Any, _T], root: tkinter.Misc, **options: Any) -> Guest[_T]:
+    """Begin to run a coroutine inside Tk's loop, in this thread.
+
+    It is called in the thread that has made the window.  When `mainloop()` has returned, call
+    `Guest.finish()`.  Since 0.3.0.
+
+    Args:
+        main: The coroutine.
+        root: The window, or any widget of it.
+        options: `done_callback`, `debug`, `context` and `time_share`, see `goloop.guest.start`.
+
+    Returns:
+        The run.
+
+    Raises:
+        OSError: The process has no descriptors left.
+    """
+    try:
+        poster = _Poster(root)
+    except BaseException:
+        main.close()
+        raise
+    done = options.pop("done_callback", None)
+
+    def ended(outcome: concurrent.futures.Future[_T]) -> None:
+        poster.close()
+        if done is not None:
+            done(outcome)
+
+    return _start(main, run_sync_soon_threadsafe=poster.post, done_callback=ended, **options)
+
+
+def run(main: Coroutine[Any, Any, _T], root: tkinter.Tk, **options: Any) -> _T:
+    """Run a window until a coroutine has ended.
+
+    The window is destroyed when `main` has ended.  If it is closed before, `main` is cancelled and
+    runs to its end; the window is gone then.  Since 0.3.0.
+
+    Args:
+        main: The coroutine.
+        root: The window.
+        options: `debug`, `context` and `time_share`, see `goloop.guest.start`.
+
+    Returns:
+        What `main` returns.
+
+    Raises:
+        CancelledError: The window was closed before; or what else `main` raises.
+    """
+    guest = start(main, root, done_callback=lambda outcome: root.quit(), **options)
+    try:
+        return guest._finish_after(root.mainloop)
+    finally:
+        with contextlib.suppress(tkinter.TclError):  # it was closed
+            root.destroy()
+
+
+class _Poster:
+    """Posts calls to the thread of Tk's loop, which watches a pipe.
+
+    A call of Tk from another thread would wait for Tk's loop, and fail where that does not run.
+    """
+
+    def __init__(self, root: tkinter.Misc) -> None:
+        self._calls: deque[Callable[[], object]] = deque()
+        self._tk = root.tk
+        self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._tk.createfilehandler(self._reading, tkinter.READABLE, self._call)
+
+    def post(self, function: Callable[[], object]) -> None:
+        self._calls.append(function)
+        os.write(self._writing, b"\0")
+
+    def _call(self, file: object, mask: int) -> None:
+        os.read(self._reading, 1)
+        self._calls.popleft()()
+
+    def close(self) -> None:
+        self._tk.deletefilehandler(self._reading)
+        os.close(self._reading)
+        os.close(self._writing)

@@ -1,0 +1,684 @@
+"""Guest mode: a loop's iterations inside another loop, of which a queue is the simplest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import logging
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import ended
+import pytest
+
+import goloop
+import goloop.guest
+from goloop import _core
+
+pytestmark = [
+    pytest.mark.skipif(not goloop.native, reason="asyncio's loops have no guest mode"),
+    pytest.mark.usefixtures("no_leaks"),
+]
+
+
+class Host:
+    """A loop that calls what is in its queue."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self.thread = threading.get_ident()
+
+    def post(self, call: Callable[[], object]) -> None:
+        """From any thread."""
+        self.calls.put(call)
+
+    def post_here(self, call: Callable[[], object]) -> None:
+        assert threading.get_ident() == self.thread
+        self.calls.put(call)
+
+    def stop(self, outcome: object = None) -> None:
+        self.calls.put(None)
+
+    def step(self) -> bool:
+        """One call; False at the end."""
+        call = self.calls.get(timeout=60)
+        if call is not None:
+            call()
+        return call is not None
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+    def start(self, main: Coroutine[Any, Any, Any], **options: Any) -> goloop.guest.Guest[Any]:
+        options.setdefault("done_callback", self.stop)
+        return goloop.guest.start(
+            main,
+            run_sync_soon_threadsafe=self.post,
+            run_sync_soon_not_threadsafe=self.post_here,
+            **options,
+        )
+
+    def until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            assert self.step(), "all is over"
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def test_main_runs_in_the_hosts_thread_and_its_result_is_the_outcome(host: Host) -> None:
+    threads = set()
+
+    async def main() -> str:
+        for delay in (0, 0.001, 0):
+            await asyncio.sleep(delay)
+            threads.add(threading.get_ident())
+        return "result"
+
+    outcomes: list[Any] = []
+
+    def done(outcome: Any) -> None:
+        threads.add(threading.get_ident())
+        outcomes.append(outcome)
+        host.stop()
+
+    guest = host.start(main(), done_callback=done)
+    assert not threads, "nothing runs before the host's loop"
+    host.run()
+    assert outcomes == [guest.outcome]
+    assert guest.outcome.result() == "result"
+    assert threads == {host.thread}
+    assert guest.loop.is_closed()
+
+
+def test_what_asyncio_has_works_in_it(host: Host) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readline())
+        writer.close()
+        await writer.wait_closed()
+
+    async def main() -> dict[str, object]:
+        loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(echo, "localhost", 0, family=socket.AF_INET)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"hello\n")
+        found: dict[str, object] = {"stream": await reader.read()}
+        writer.close()
+        server.close()
+        await server.wait_closed()
+        one, other = socket.socketpair()
+        with one, other:
+            one.setblocking(False)
+            other.setblocking(False)
+            received = asyncio.create_task(loop.sock_recv(other, 10))
+            await asyncio.sleep(0)
+            await loop.sock_sendall(one, b"sock")
+            found["sock"] = await received
+        found["thread"] = await asyncio.to_thread(threading.get_ident) != host.thread
+        process = await asyncio.create_subprocess_exec("echo", "child", stdout=-1)
+        found["child"] = (await process.communicate())[0]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await loop.create_future()
+        return found
+
+    guest = host.start(main())
+    host.run()
+    assert guest.outcome.result() == {
+        "stream": b"hello\n",
+        "sock": b"sock",
+        "thread": True,
+        "child": b"child\n",
+    }
+
+
+def test_the_loop_is_the_running_one_in_its_iterations_only(host: Host) -> None:
+    seen = []
+
+    async def main() -> None:
+        for _ in range(3):
+            seen.append(asyncio.get_running_loop())
+            await asyncio.sleep(0.001)
+
+    hooks = sys.get_asyncgen_hooks()
+    guest = host.start(main(), debug=True)
+
+    def between() -> bool:
+        assert asyncio._get_running_loop() is None
+        assert sys.get_asyncgen_hooks() == hooks
+        assert sys.get_coroutine_origin_tracking_depth() == 0
+        return guest.outcome.done()
+
+    host.until(between)
+    assert seen == [guest.loop] * 3
+    guest.outcome.result()
+
+
+def test_between_iterations_it_can_be_neither_run_nor_closed(host: Host) -> None:
+    ends = asyncio.Event()
+    guest = host.start(ends.wait())
+    host.step()
+    assert guest.loop.is_running()
+    with pytest.raises(RuntimeError, match="already running"):
+        guest.loop.run_forever()
+    with pytest.raises(RuntimeError, match="Cannot close a running event loop"):
+        guest.loop.close()
+    assert goloop.run(asyncio.sleep(0, "another loop")) == "another loop"
+    ends.set()
+    host.run()
+    assert guest.outcome.result() is True
+
+
+def test_what_the_host_does_between_iterations_ends_the_wait(host: Host) -> None:
+    """The loop polls without a timeout when each of these comes."""
+    done: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(lambda r, w: writers.append(w), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        while not writers:
+            await asyncio.sleep(0)
+        for act in actions(loop):
+            future = loop.create_future()
+            host.post(lambda act=act, future=future: act(future))
+            await future
+            done.append(act.__name__)
+        host.post(lambda: writers[0].write(b"line\n"))
+        done.append((await reader.readline()).decode())
+        for each in (writer, *writers):
+            each.close()
+        server.close()
+
+    writers: list[Any] = []
+
+    def actions(loop: Any) -> list[Callable[[Any], object]]:
+        def set_result(future: Any) -> None:
+            future.set_result(None)
+
+        def call_soon(future: Any) -> None:
+            loop.call_soon(future.set_result, None)
+
+        def call_later(future: Any) -> None:
+            loop.call_later(0.001, future.set_result, None)
+
+        def call_soon_threadsafe(future: Any) -> None:
+            thread = threading.Thread(
+                target=loop.call_soon_threadsafe, args=(future.set_result, None)
+            )
+            thread.start()
+            thread.join()
+
+        def create_task(future: Any) -> None:
+            async def task() -> None:
+                future.set_result(None)
+
+            future.task = loop.create_task(task())
+
+        return [set_result, call_soon, call_later, call_soon_threadsafe, create_task] * 3
+
+    guest = host.start(main())
+    host.run()
+    guest.outcome.result()
+    assert done[-1] == "line\n"
+    assert len(done) == 16
+
+
+def test_an_iteration_sends_and_does_not_wait(host: Host) -> None:
+    """What is written leaves in the host's thread, by a poll."""
+    one, other = socket.socketpair()
+
+    async def main() -> bytes:
+        future = asyncio.get_running_loop().create_future()
+        _, writer = await asyncio.open_connection(sock=one)
+        writer.write(b"sent")
+        host.post(lambda: future.set_result(other.recv(100)))
+        try:
+            return bytes(await future)
+        finally:
+            writer.close()
+
+    with other:
+        guest = host.start(main())
+        host.run()
+    assert guest.outcome.result() == b"sent"
+
+
+def test_a_busy_loop_leaves_time_to_the_host(host: Host) -> None:
+    ends = False
+    turns = 0
+
+    async def main() -> None:
+        nonlocal turns
+        while not ends:
+            turns += 1
+            await asyncio.sleep(0)
+
+    guest = host.start(main(), time_share=0)
+    host.step()
+    host.step()
+    assert turns == 2, "no time: one iteration, and the host has its turn"
+    ends = True
+    host.run()
+    guest.outcome.result()
+
+
+class Wrong(Exception):
+    pass
+
+
+async def fail(exc: BaseException) -> None:
+    raise exc
+
+
+@pytest.mark.parametrize("kind", [Wrong, KeyboardInterrupt, SystemExit])
+def test_what_main_raises_is_the_outcome(host: Host, kind: type[BaseException]) -> None:
+    guest = host.start(fail(kind()))
+    host.run()
+    with pytest.raises(kind):
+        guest.outcome.result()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_what_leaves_a_callback_cancels_main(host: Host, kind: type[BaseException]) -> None:
+    steps = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(asyncio.create_task, fail(kind()))
+        try:
+            await loop.create_future()
+        except asyncio.CancelledError:
+            steps.append("cancelled")
+            await asyncio.sleep(0.001)
+            steps.append("cleaned up")
+            raise
+
+    guest = host.start(main())
+    host.run()
+    assert steps == ["cancelled", "cleaned up"]
+    with pytest.raises(kind):
+        guest.outcome.result()
+
+
+def test_a_second_one_ends_the_run(host: Host) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(asyncio.create_task, fail(SystemExit(1)))
+        try:
+            await loop.create_future()
+        finally:
+            raise SystemExit(2)
+
+    guest = host.start(main())
+    host.run()
+    with pytest.raises(SystemExit) as caught:
+        guest.outcome.result()
+    assert caught.value.code == 1
+    assert guest.loop.is_closed()
+
+
+def test_a_loop_that_is_stopped_is_an_error(host: Host) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.stop()
+        await loop.create_future()
+
+    guest = host.start(main())
+    host.run()
+    with pytest.raises(RuntimeError, match="stopped before Future completed"):
+        guest.outcome.result()
+
+
+def test_a_poller_that_is_lost_is_an_error() -> None:
+    program = """
+import asyncio, os, queue, goloop.guest
+
+def pollers():
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventpoll]":
+                found.add(int(fd))
+        except FileNotFoundError:
+            pass
+    return found
+
+async def main():
+    [poller] = pollers() - before
+    os.close(poller)
+    await asyncio.get_running_loop().create_future()
+
+calls = queue.SimpleQueue()
+goloop.new_event_loop().close()  # Go's runtime has one that stays
+before = pollers()
+guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
+while not guest.outcome.done():
+    calls.get()()
+print(repr(guest.outcome.exception()), guest.loop.is_closed())
+"""
+    result = ended.python("-c", program)
+    assert result.stdout.startswith("OSError(9"), result.stdout
+    assert " True\n" in result.stdout
+
+
+def test_cancel_from_another_thread(host: Host) -> None:
+    async def main() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    guest = host.start(main())
+    host.step()
+    thread = threading.Thread(target=guest.cancel)
+    thread.start()
+    host.run()
+    thread.join()
+    with pytest.raises(asyncio.CancelledError):
+        guest.outcome.result()
+
+
+def test_the_end_is_that_of_asyncio_run(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    ended_by: list[str] = []
+    kept: list[Any] = []
+
+    async def left() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            ended_by.append("cancelled")
+            raise Wrong from None
+
+    async def generator() -> Any:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+            ended_by.append("closed")
+
+    async def main() -> None:
+        kept.append(asyncio.create_task(left()))
+        kept.append(generator())
+        await kept[-1].__anext__()
+        await asyncio.to_thread(int)
+
+    guest = host.start(main())
+    host.run()
+    guest.outcome.result()
+    assert ended_by == ["cancelled", "closed"]
+    assert "unhandled exception during the end of a guest run" in caplog.text
+
+
+def test_finish_runs_the_rest_without_the_host(host: Host) -> None:
+    steps = []
+
+    async def main() -> str:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.001)
+            steps.append(threading.get_ident())
+        return "saved"
+
+    guest = host.start(main())
+    host.step()
+    assert guest.finish() == "saved"
+    assert steps == [host.thread]
+    assert guest.finish() == "saved"
+    assert guest.loop.is_closed()
+    host.run()  # what it still had to call does nothing
+
+
+def test_finish_before_the_host_has_begun(host: Host) -> None:
+    async def main() -> None:
+        raise AssertionError
+
+    guest = host.start(main())
+    with pytest.raises(asyncio.CancelledError):
+        guest.finish()
+
+
+def test_finish_is_refused_in_an_iteration_and_in_another_thread(host: Host) -> None:
+    ends = asyncio.Event()
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="between two iterations"):
+            guest.finish()
+        with pytest.raises(RuntimeError, match="between two iterations"):
+            await asyncio.to_thread(guest.finish)
+        await ends.wait()
+
+    guest = host.start(main())
+    host.calls.put(ends.set)
+    host.run()
+    guest.outcome.result()
+
+
+def test_finish_after_an_interrupt(host: Host) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_future()
+        finally:
+            loop.call_soon(asyncio.create_task, fail(KeyboardInterrupt()))
+            await asyncio.sleep(0.001)
+
+    guest = host.start(main())
+    host.step()
+    with pytest.raises(KeyboardInterrupt):
+        guest.finish()
+    assert guest.loop.is_closed()
+
+
+def test_a_host_that_takes_no_calls_is_told_of_and_finished(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = threading.Event()
+
+    def post(call: Callable[[], object]) -> None:
+        if threading.get_ident() != host.thread:
+            refused.set()
+            raise Wrong("gone")
+        host.post(call)
+
+    async def main() -> None:
+        await asyncio.sleep(0.001)
+        await asyncio.get_running_loop().create_future()
+
+    with caplog.at_level(logging.WARNING):
+        guest = goloop.guest.start(main(), run_sync_soon_threadsafe=post)
+        host.step()
+        assert refused.wait(60)
+        with pytest.raises(asyncio.CancelledError):
+            guest.finish()
+    assert "takes no more calls" in caplog.text
+
+
+def test_a_process_ends_though_its_host_left_the_run() -> None:
+    program = """
+import asyncio, queue, goloop.guest
+
+async def main():
+    await asyncio.get_running_loop().create_future()
+
+calls = queue.SimpleQueue()
+guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
+calls.get()()
+print("host ends")
+"""
+    result = ended.python("-c", program)
+    assert result.returncode == 0, result.stdout
+    assert "host ends" in result.stdout
+
+
+def test_an_iteration_may_run_the_hosts_loop(host: Host) -> None:
+    """A modal dialog does: no iteration comes within another."""
+    depth = 0
+
+    async def main() -> None:
+        nonlocal depth
+        for _ in range(3):
+            depth += 1
+            assert depth == 1
+            host.post(int)
+            guest._tick()
+            host.step()
+            depth -= 1
+            await asyncio.sleep(0.001)
+
+    guest = host.start(main())
+    host.run()
+    guest.outcome.result()
+
+
+def test_a_loop_of_asyncio_may_be_the_host() -> None:
+    async def main() -> list[bool]:
+        other = asyncio.open_connection  # any name: what follows needs the running loop
+        assert other is not None
+        tasks = [asyncio.create_task(asyncio.sleep(0.001, True)) for _ in range(10)]
+        assert asyncio.current_task() is not None
+        return await asyncio.gather(*tasks)
+
+    async def hosting() -> Any:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        goloop.guest.start(
+            main(),
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            run_sync_soon_not_threadsafe=loop.call_soon,
+            done_callback=done.set_result,
+        )
+        while not done.done():
+            assert asyncio.get_running_loop() is loop
+            await asyncio.sleep(0)
+        return done.result().result()
+
+    for factory in (asyncio.SelectorEventLoop, goloop.new_event_loop):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            assert runner.run(hosting()) == [True] * 10
+
+
+def test_two_guests_of_one_host(host: Host) -> None:
+    async def main(n: int) -> int:
+        await asyncio.sleep(0.001)
+        return n
+
+    guests = [host.start(main(n), done_callback=None) for n in range(3)]
+    host.until(lambda: all(guest.outcome.done() for guest in guests))
+    assert [guest.outcome.result() for guest in guests] == [0, 1, 2]
+
+
+def test_the_context_is_mains(host: Host) -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    context = contextvars.copy_context()
+    context.run(variable.set, "given")
+
+    async def main() -> str:
+        return variable.get()
+
+    guest = host.start(main(), context=context)
+    host.run()
+    assert guest.outcome.result() == "given"
+
+
+def test_ctrl_c_cancels_main_and_is_the_outcome() -> None:
+    program = """
+import asyncio, os, queue, signal, goloop.guest
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.call_soon(calls.put, lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        await loop.create_future()
+    finally:
+        await asyncio.sleep(0.001)
+        print("cleaned up")
+
+calls = queue.SimpleQueue()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
+while not guest.outcome.done():
+    calls.get()()
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+try:
+    guest.outcome.result()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    result = ended.python("-c", program)
+    assert result.stdout == "cleaned up\ninterrupted\n"
+
+
+def test_signal_handlers_run_while_the_host_sleeps() -> None:
+    program = """
+import asyncio, os, queue, signal, threading, goloop.guest
+
+async def main():
+    loop = asyncio.get_running_loop()
+    caught = loop.create_future()
+    loop.add_signal_handler(signal.SIGUSR1, caught.set_result, "caught")
+    threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGUSR1)).start()
+    return await caught
+
+calls = queue.SimpleQueue()
+guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
+while not guest.outcome.done():
+    calls.get()()
+print(guest.outcome.result())
+"""
+    assert ended.python("-c", program).stdout == "caught\n"
+
+
+def test_the_programs_own_handler_of_sigint_stays(host: Host) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        guest = host.start(asyncio.sleep(0))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        host.run()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        guest.outcome.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_wrong_arguments(host: Host) -> None:
+    with pytest.raises(TypeError, match="a coroutine was expected"):
+        goloop.guest.start(1, run_sync_soon_threadsafe=host.post)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_a_host_that_refuses_the_first_call(host: Host) -> None:
+    def post(call: Callable[[], object]) -> None:
+        raise Wrong
+
+    with pytest.raises(Wrong):
+        goloop.guest.start(asyncio.sleep(0), run_sync_soon_threadsafe=post)
+    gc.collect()
+
+
+def test_a_loop_of_its_own_is_polled_by_its_run_alone() -> None:
+    loop = goloop.new_event_loop()
+
+    def inside() -> None:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="no guest's loop"):
+                loop._poll()
+            loop._hosted = True  # too late for this run
+        loop.stop()
+
+    try:
+        loop.call_soon(inside)
+        loop.run_forever()
+        assert loop._hosted is False
+        with pytest.raises(RuntimeError, match="no guest's loop"):
+            loop._poll()
+    finally:
+        loop.close()
+    assert isinstance(loop, _core.Loop)
