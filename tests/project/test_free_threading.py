@@ -112,6 +112,10 @@ def test_packages_without_wheels_are_not_compiled(
     monkeypatch.setattr(environments, "_install", installs)
     monkeypatch.setattr(environments, "install_debian", lambda *_: None)
     base = environments.Interpreter("p", (3, 13, 0), tag)
+    monkeypatch.delenv("GOLOOP_TEST_LARGE", raising=False)
+    environments.install_real_programs(environments.Environment(tmp_path, base))
+    assert set(asked) == {"real", "alone", "tools", "freezers", "stdio"}
+    monkeypatch.setenv("GOLOOP_TEST_LARGE", "1")
     environments.install_real_programs(environments.Environment(tmp_path, base))
     free_threaded = tag == "3.13t"
     windows = set() if free_threaded else {"windows"}
