@@ -208,16 +208,19 @@ def test_no_timer_comes_before_the_time_that_it_was_set_for() -> None:
     """A product of seconds and 1e9 is rounded, and so is what time() tells."""
     source = random.Random(1)
     late = []
+    rounded: list[bool] = []
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for _ in range(3000):
-            when = 1 + source.random() * source.choice((1, 1e3, 1e5))
+            when = (1 + source.random()) * source.choice((1, 1e3, 4e6, 1e7))
+            rounded.append(math.ceil(when * 1e9) / 1e9 < when)
             loop.call_at(when, lambda when=when: late.append(loop.time() - when))
-        await asyncio.sleep(1e5 + 10)
+        await asyncio.sleep(2e7 + 10)
 
     testing.run(main)
     assert len(late) == 3000
+    assert sum(rounded) > 20  # what would come too early by the nearest nanosecond alone
     assert min(late) >= 0
     assert max(late) < 1e-3  # the reactor lets timers of a crowd share a turn
 
