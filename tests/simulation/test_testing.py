@@ -564,6 +564,7 @@ async def pipes_out(real: socket.socket) -> None:
 
 
 @linux
+@pytest.mark.forks
 @pytest.mark.parametrize(
     "escape",
     [

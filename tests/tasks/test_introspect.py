@@ -513,9 +513,9 @@ def test_each_loop_is_described_with_its_thread(answer: dict[str, Any]) -> None:
 
 
 def test_the_figures_can_be_rebuilt(answer: dict[str, Any]) -> None:
-    from goloop._internal.top.watched import _metrics
+    from goloop._internal.top.watched import metrics_of
 
-    metrics = _metrics(loop_of(answer, "MainThread")["metrics"])
+    metrics = metrics_of(loop_of(answer, "MainThread")["metrics"])
     assert metrics.tasks == loop_of(answer, "MainThread")["task_count"]
     assert metrics.timers >= 2  # wait_for's too
     assert metrics.connections_open == 2

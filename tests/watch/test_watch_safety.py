@@ -255,9 +255,8 @@ def test_a_fileno_that_closes_the_loop_is_no_crash(
 def test_a_socket_that_closes_the_loop_is_an_error(
     loop_factory: LoopFactory, attribute: str, errors: Errors
 ) -> None:
-    from goloop import _core
     from goloop._internal.net.datagrams import DatagramTransport
-    from goloop._internal.net.streams import StreamTransport
+    from goloop._internal.net.streams import Listener, StreamTransport
 
     loop: Any = loop_factory()
 
@@ -279,7 +278,7 @@ def test_a_socket_that_closes_the_loop_is_an_error(
         import contextvars
 
         with pytest.raises(RuntimeError):
-            _core.Listener(loop, stream, asyncio.Protocol, None, 1, contextvars.Context())
+            Listener(loop, stream, asyncio.Protocol, None, 1, contextvars.Context())
     stream.close()
     datagram.close()
     loop.close()

@@ -21,8 +21,6 @@ _T = TypeVar("_T")
 class Result(Generic[_T]):
     """What a simulation was.  Since 0.3.0."""
 
-    __module__ = "goloop.testing"
-
     value: _T
     """What the main coroutine has returned."""
     time: float
@@ -32,6 +30,9 @@ class Result(Generic[_T]):
     trace: str
     """What the kernel was asked and what happened by itself, a line each: the time in nanoseconds,
     then a call with its result, or behind a star an event.  Equal seeds give equal traces."""
+
+
+Result.__module__ = "goloop.testing"  # dataclass() wants the module that there is
 
 
 class Simulation:
