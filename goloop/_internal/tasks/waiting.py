@@ -36,7 +36,11 @@ class TaskStepMethWrapper:
         self._error = error
 
     def __call__(self) -> None:
-        _core._step(self.__self__, self._error)
+        try:
+            _core._step(self.__self__, self._error)
+        finally:
+            # The frames of an exception lead to this one, and a task keeps its exception.
+            del self
 
 
 def wait(
