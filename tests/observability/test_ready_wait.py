@@ -54,6 +54,7 @@ class Record:
     def begin(self) -> None:
         """What was so far has no part in it."""
         self.waits: list[float] = []
+        self.calls: list[float] = []
         self._before = self.loop.metrics()
 
     def end(self) -> Metrics:
@@ -68,14 +69,22 @@ class Record:
         self.loop.call_soon(self._runs, now(), work)
 
     def threadsafe(self, work: Callable[[], object]) -> None:
-        self.loop.call_soon_threadsafe(self._runs, now(), work)
+        ready = now()
+        self.loop.call_soon_threadsafe(self._runs, ready, work)
+        self.calls.append(now() - ready)
 
     def later(self, delay: float, work: Callable[[], object]) -> None:
         due = self.loop.time() + delay
         self.loop.call_at(due, lambda: self._runs(now() - (self.loop.time() - due), work))
 
-    def percentile(self, percent: float) -> float:
-        return sorted(self.waits)[-int(-len(self.waits) * percent // 100) - 1]
+    def percentile(self, percent: float) -> Any:
+        """What the loop must tell; its own stamp comes at some moment of a thread's call."""
+        truth, call = (_percentile(each, percent) for each in (self.waits, self.calls or [0.0]))
+        return pytest.approx(truth, rel=0.1, abs=STAMPS + call)
+
+
+def _percentile(values: list[float], percent: float) -> float:
+    return sorted(values)[-int(-len(values) * percent // 100) - 1]
 
 
 async def repeated(
@@ -232,8 +241,7 @@ async def test_it_is_what_a_record_says(
         told = [wait.percentile(percent) for percent in (50, 90, 99)]
         truth = [record.percentile(percent) for percent in (50, 90, 99)]
         print(f"{wait.count} of {len(record.waits)}: {told} where the record has {truth}")
-        right = told == [pytest.approx(each, rel=0.1, abs=STAMPS) for each in truth]
-        if right and wait.count == pytest.approx(len(record.waits), rel=0.05):
+        if told == truth and wait.count == pytest.approx(len(record.waits), rel=0.05):
             return
     raise AssertionError(f"{told} where the record has {truth}")
 

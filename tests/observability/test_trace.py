@@ -143,7 +143,7 @@ def _granted(pid: int) -> Question:
         question = Question(pid, ask="trace")
         while b"\n" not in question.data and select.select([question], [], [], 5)[0]:
             assert question.receive(), question.data
-        if b"\n" in question.data:
+        if b"\n" in question.data and b"somebody traces" not in question.data:
             return question
         question.close()
 
@@ -349,11 +349,24 @@ def test_there_is_one_trace_at_a_time_and_another_one_afterwards() -> None:
         assert len(slices(document, "Long.callback")) == 1
 
 
+TRACER = """
+import sys, time
+from goloop._internal.top.inspecting import Question
+question = Question(int(sys.argv[1]), ask="trace")
+while b"\\n" not in question.data:
+    question.receive()
+print(bytes(question.data.partition(b"\\n")[0]), flush=True)
+time.sleep(600)
+"""
+
+
 def test_the_trace_ends_with_its_tracer() -> None:
     with running(PROGRAM) as process:
-        command = [sys.executable, "-m", "goloop", "trace", str(process.pid), "--seconds", "600"]
-        with subprocess.Popen(command) as tracer:
-            until(lambda: refused(process.pid))
+        command = [sys.executable, "-c", TRACER, str(process.pid)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tracer:
+            assert tracer.stdout is not None
+            assert "somebody" not in tracer.stdout.readline()
+            assert refused(process.pid)
             act(process, "long")
             tracer.kill()
         until(lambda: not refused(process.pid))

