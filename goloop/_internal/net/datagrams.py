@@ -12,6 +12,7 @@ import asyncio
 import asyncio.selector_events
 import collections
 import socket
+import sys
 import weakref
 from asyncio import trsock
 
@@ -29,8 +30,13 @@ _SPECIAL_HOSTS = ("", b"", "<broadcast>", b"<broadcast>")
 # What asyncio calls of such a socket, and native code stands in for.
 _METHODS = frozenset({"fileno", "recvfrom", "send", "sendto"})
 _selector_events: Any = asyncio.selector_events
-# What asyncio counts for each queued datagram beside its bytes, since 3.13.
-_HEADER: int = getattr(_selector_events._SelectorDatagramTransport, "_header_size", 0)
+# What asyncio counts for each queued datagram beside its bytes, since 3.13, whose first release
+# has no name for it.
+_HEADER: int = getattr(
+    _selector_events._SelectorDatagramTransport,
+    "_header_size",
+    8 if sys.version_info >= (3, 13) else 0,
+)
 _NATIVE_FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
 
 
