@@ -820,7 +820,7 @@ for thread in openers + askers:
 
 def test_loops_that_others_close_meanwhile_are_told_or_not() -> None:
     """A storm in a process of its own: without a GIL, and a copy of the figures, it crashed."""
-    done = ended.python("-c", CLOSED_MEANWHILE, limit=110)
+    done = ended.python("-c", CLOSED_MEANWHILE, limit=110, GOLOOP_WATCHDOG="0")
     assert (done.returncode, done.stdout) == (0, "")
 
 
