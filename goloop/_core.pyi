@@ -168,7 +168,6 @@ class Loop:
     def _set_watchdog(
         self, limit: float, end: float, every: float, slow: float, number: int, /
     ) -> None: ...
-    _reactor: int
     _iterations: int
 
 # What the base of transports has. No class of its own: each has asyncio's bases.

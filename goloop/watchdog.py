@@ -449,7 +449,7 @@ def _shares(loop: Any, seconds: float) -> tuple[tuple[float, Frame], ...]:
         # On the loop's own thread: one that reports must import nothing.
         from ._internal.observe import profiling
 
-        return profiling.shares(profiling.snapshot(), loop._reactor, seconds)
+        return profiling.shares(profiling.snapshot(), loop._loop_number, seconds)
     except Exception:  # the report matters more
         return ()
 

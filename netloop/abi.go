@@ -167,7 +167,7 @@ type Sample struct {
 	Coroutine uint64
 	Iteration int64
 	Serial    uint64
-	Reactor   int32
+	Loop      int32
 	Frames    uint32
 	Frame     [SampleFrames]RawFrame
 }

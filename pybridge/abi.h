@@ -245,7 +245,7 @@ typedef struct gl_sample {
     uint64_t coroutine;       /* the outermost one's address, 0: a callback runs, or nothing */
     int64_t iteration;        /* gl_shared.now */
     uint64_t serial;          /* another one: another callback */
-    int32_t reactor;
+    int32_t loop;             /* gl_shared.number */
     uint32_t frames;          /* the outermost, in the last place, is the callback or the task's */
     gl_raw_frame frame[GL_SAMPLE_FRAMES]; /* innermost first */
 } gl_sample;

@@ -98,7 +98,7 @@ func enter(r *netloop.Reactor, shared *netloop.Shared, simulated bool) C.int32_t
 		all = append(all, place{l, int32(i)})
 	}
 	places.Store(&all)
-	traced.opened(l, all[i].number)
+	traced.opened(l)
 	live := 0
 	for _, p := range all {
 		if p.loop != nil {

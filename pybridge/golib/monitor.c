@@ -291,7 +291,7 @@ monitor_take(watched *w, int64_t now, int64_t since)
     if (monitor_samples.written - __atomic_load_n(&monitor_samples.counted, __ATOMIC_ACQUIRE) == GL_SAMPLES_MOST)
         goloop_count_samples();
     gl_sample *s = &monitor_samples.sample[monitor_samples.written % GL_SAMPLES_MOST];
-    s->at = now, s->since = since, s->reactor = w->reactor, s->iteration = w->began;
+    s->at = now, s->since = since, s->loop = (int32_t)__atomic_load_n(&sh->number, __ATOMIC_RELAXED), s->iteration = w->began;
     s->serial = __atomic_load_n(sh->popped, __ATOMIC_RELAXED) +
                 __atomic_load_n(sh->handed, __ATOMIC_RELAXED);
     s->polled = __atomic_load_n(&sh->metrics.poll_time.sum, __ATOMIC_RELAXED);

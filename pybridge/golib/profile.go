@@ -42,7 +42,7 @@ const (
 // What a call is in the place of a code object.
 const (
 	codeProcess = iota
-	codeLoop    // its line is the reactor's number
+	codeLoop    // its line is the loop's number
 	codeTask
 	codeCallback
 	codeItself // the loop's own work, and its wait for the GIL
@@ -140,12 +140,14 @@ func (p *profile) count() {
 }
 
 func (p *profile) add(s *netloop.Sample) {
-	if p.python == nil {
-		l := find(C.int32_t(s.Reactor))
-		if l == nil {
+	for i := 0; p.python == nil; i++ { // all loops have the same
+		all := *places.Load()
+		if i == len(all) {
 			return
 		}
-		p.python = (*netloop.Python)(unsafe.Pointer((*C.gl_shared)(unsafe.Pointer(l.shared)).python))
+		if l := all[i].loop; l != nil {
+			p.python = (*netloop.Python)(unsafe.Pointer((*C.gl_shared)(unsafe.Pointer(l.shared)).python))
+		}
 	}
 	if p.began == 0 {
 		p.began = s.Since
@@ -160,7 +162,7 @@ func (p *profile) add(s *netloop.Sample) {
 		len(p.edges) > edgesMost || p.names > namesMost {
 		p.prune()
 	}
-	at := p.find(0, codeLoop, uint32(s.Reactor), s.Reactor)
+	at := p.find(0, codeLoop, uint32(s.Loop), s.Loop)
 	switch {
 	case s.Frames == 0:
 		at = p.find(at, codeItself, 0, 0)
@@ -204,11 +206,11 @@ func (p *profile) add(s *netloop.Sample) {
 // onProcessor is what the sample stands for in processor time: as much as its thread had of the
 // time, since the sample before, in which its loop did not poll.
 func (p *profile) onProcessor(s *netloop.Sample, wall int64) int64 {
-	before, ok := p.loops[s.Reactor]
+	before, ok := p.loops[s.Loop]
 	if !ok && len(p.loops) == loopsMost {
 		clear(p.loops)
 	}
-	p.loops[s.Reactor] = seen{s.At, s.Cpu, s.Polled}
+	p.loops[s.Loop] = seen{s.At, s.Cpu, s.Polled}
 	busy := s.At - before.at - int64(s.Polled-before.polled)
 	if !ok || busy <= 0 || s.Cpu <= before.cpu {
 		return 0

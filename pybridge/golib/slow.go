@@ -69,7 +69,7 @@ type slowStack struct {
 }
 
 type slowIteration struct {
-	reactor       int32
+	loop          int32
 	began, length int64
 	callbacks     uint64
 	gc            int64
@@ -94,13 +94,13 @@ func newRecorder() recorder {
 
 // sighted notes a sample that has become a call.
 func (p *profile) sighted(s *netloop.Sample, call uint32) {
-	now := p.sights[s.Reactor]
+	now := p.sights[s.Loop]
 	if now == nil {
 		if len(p.sights) == loopsMost {
 			clear(p.sights)
 		}
 		now = &sightings{}
-		p.sights[s.Reactor] = now
+		p.sights[s.Loop] = now
 	}
 	if now.iteration != s.Iteration {
 		now.iteration, now.list = s.Iteration, now.list[:0]
@@ -126,7 +126,7 @@ func (l *loop) slow(began, length int64) {
 		return // no loop of Python's
 	}
 	record := slowIteration{
-		reactor: numberOf(l), began: began, length: length,
+		loop: int32(atomic.LoadUint32(&l.shared.Number)), began: began, length: length,
 		callbacks: uint64(*sh.popped) - l.ran.popped + l.ran.handed,
 		gc:        max(atomic.LoadInt64((*int64)(unsafe.Pointer(sh.gc)))-int64(sh.gc_before), 0),
 		gilWait:   int64(l.shared.Metrics.GILWait.Sum - l.ran.waited),
@@ -137,17 +137,8 @@ func (l *loop) slow(began, length int64) {
 	profiled.Unlock()
 }
 
-func numberOf(l *loop) int32 {
-	for _, each := range *places.Load() {
-		if each.loop == l {
-			return each.number
-		}
-	}
-	return -1
-}
-
 func (p *profile) record(r *slowIteration, limit int64) {
-	if now := p.sights[r.reactor]; now != nil && now.iteration == r.began {
+	if now := p.sights[r.loop]; now != nil && now.iteration == r.began {
 		p.addStacks(r, now.list, limit)
 	}
 	p.slowCount++
@@ -268,7 +259,7 @@ func (p *profile) addSlow(t []byte) []byte {
 		if i > 0 {
 			t = append(t, ',')
 		}
-		t = numbers(append(t, '['), int64(r.reactor), r.began, r.length, int64(r.callbacks), r.gc, r.gilWait, r.longest)
+		t = numbers(append(t, '['), int64(r.loop), r.began, r.length, int64(r.callbacks), r.gc, r.gilWait, r.longest)
 		t = append(stack(t, &r.longestStack), ",["...)
 		for j := range r.stacks {
 			if j > 0 {
@@ -279,8 +270,8 @@ func (p *profile) addSlow(t []byte) []byte {
 		t = append(t, "]]"...)
 	}
 	t = append(t, `],"now":[`...)
-	for reactor, now := range p.sights {
-		t = append(numbers(append(t, '['), int64(reactor), now.iteration), '[')
+	for loop, now := range p.sights {
+		t = append(numbers(append(t, '['), int64(loop), now.iteration), '[')
 		for i, each := range now.list {
 			if i > 0 {
 				t = append(t, ',')

@@ -31,7 +31,7 @@ func TestTheLongestCallbackIsThatSeenForTheLongestTime(t *testing.T) {
 	p.sights[3] = &sightings{iteration: 1000, list: []sighting{
 		{1020, 5, first}, {1040, 6, second}, {1060, 6, second}, {1100, 6, first}, {1300, 7, first},
 	}}
-	r := slowIteration{reactor: 3, began: 1000, length: 350}
+	r := slowIteration{loop: 3, began: 1000, length: 350}
 	p.record(&r, 30)
 	got := p.slow[0]
 	// From halfway between 1020 and 1040 to halfway between 1100 and 1300.
@@ -45,7 +45,7 @@ func TestTheLongestCallbackIsThatSeenForTheLongestTime(t *testing.T) {
 	if ages != "40 second 60 second 300 first inner " {
 		t.Errorf("%q", ages)
 	}
-	p.record(&slowIteration{reactor: 3, began: 2000, length: 350}, 30)
+	p.record(&slowIteration{loop: 3, began: 2000, length: 350}, 30)
 	if len(p.slow[1].stacks) != 0 {
 		t.Error("the stacks are those of another iteration")
 	}

@@ -45,7 +45,6 @@ const (
 
 type ring struct {
 	memory []byte // of the system; what C may still write to is never given back, but its pages are
-	number int32
 	read   uint64
 }
 
@@ -65,7 +64,7 @@ type tracer struct {
 var traced = &tracer{rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 
 // opened is called for a loop that is new.
-func (t *tracer) opened(l *loop, number int32) {
+func (t *tracer) opened(l *loop) {
 	t.Lock()
 	defer t.Unlock()
 	if !t.on || l.simulated {
@@ -81,7 +80,7 @@ func (t *tracer) opened(l *loop, number int32) {
 		return
 	}
 	trace := r.trace()
-	r.number, r.read, trace.Written = number, 0, 0
+	r.read, trace.Written = 0, 0
 	if atomic.LoadInt64(&l.shared.Ran) < 0 { // it runs; what it does now has begun before
 		kind := uint64(netloop.TraceTurn)
 		if atomic.LoadUint32(&l.shared.Awake) != 0 {
@@ -153,7 +152,7 @@ func (t *tracer) take(l *loop, r *ring) uint64 {
 	if count > room {
 		lost = count - room
 	}
-	end := t.frame(frameRecords, r.number, l.shared.NativeThread)
+	end := t.frame(frameRecords, int32(atomic.LoadUint32(&l.shared.Number)), l.shared.NativeThread)
 	at := len(t.out)
 	t.out = binary.LittleEndian.AppendUint64(t.out, 0)
 	for i := r.read + lost; i < written; {
@@ -262,7 +261,7 @@ func beginTrace(asker int) C.int32_t {
 	if all := places.Load(); all != nil {
 		for _, each := range *all {
 			if each.loop != nil {
-				traced.opened(each.loop, each.number)
+				traced.opened(each.loop)
 			}
 		}
 	}

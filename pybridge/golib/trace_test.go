@@ -33,13 +33,13 @@ func records(t *testing.T, out []byte) (lost uint64, words []uint64) {
 func TestALoopIsTracedWhileATracerIsThere(t *testing.T) {
 	tr := &tracer{rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 	l := &loop{shared: &netloop.Shared{}}
-	tr.opened(l, 7)
+	tr.opened(l)
 	if l.shared.Trace != 0 {
 		t.Fatal("nobody traces")
 	}
 	tr.on = true
-	tr.opened(&loop{shared: &netloop.Shared{}, simulated: true}, 8)
-	tr.opened(l, 7)
+	tr.opened(&loop{shared: &netloop.Shared{}, simulated: true})
+	tr.opened(l)
 	if len(tr.rings) != 1 || l.shared.Trace == 0 {
 		t.Fatalf("%d rings", len(tr.rings))
 	}
@@ -52,7 +52,7 @@ func TestALoopIsTracedWhileATracerIsThere(t *testing.T) {
 		t.Fatal("the ring is still the loop's")
 	}
 	memory := &tr.spare[0].memory[0]
-	tr.opened(l, 7)
+	tr.opened(l)
 	if len(tr.spare) != 0 || &tr.rings[l].memory[0] != memory || tr.rings[l].trace().Written != 0 {
 		t.Fatal("the ring is not used again")
 	}
@@ -61,12 +61,16 @@ func TestALoopIsTracedWhileATracerIsThere(t *testing.T) {
 func TestWhatIsOverwrittenIsCounted(t *testing.T) {
 	tr := &tracer{on: true, rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 	l := &loop{shared: &netloop.Shared{}}
-	tr.opened(l, 7)
+	tr.opened(l)
 	const more = 1000
 	for i := range uint64(netloop.TraceRecords + more) {
 		note(l.shared, netloop.TraceStop<<60|i)
 	}
+	l.shared.Number = 7
 	tr.take(l, tr.rings[l])
+	if number := binary.LittleEndian.Uint32(tr.out[8:]); number != 7 {
+		t.Fatalf("of loop %d", number)
+	}
 	lost, words := records(t, tr.out)
 	if lost != more+traceLate || uint64(len(words)) != netloop.TraceRecords-traceLate {
 		t.Fatalf("%d lost, %d there", lost, len(words))

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 import pytest
-from asked_programs import goloop, running
+from asked_programs import goloop, running, until
 
 import goloop as package
 from goloop._internal.observe import slow
@@ -142,6 +142,35 @@ def test_a_block_tells_whose_the_time_was(caplog: pytest.LogCaptureFixture) -> N
     assert end.shares[0][0] > end.shares[1][0] > 0.1 * end.duration
     assert "of it " in str(end)
     assert "% in spin:" in str(end)
+
+
+def test_a_loop_has_one_number_in_the_log_the_recorder_and_the_profile(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    package.new_event_loop().close()  # whose place in the library the next one gets
+
+    def keeps_the_loop() -> None:
+        spin(0.4)
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop.set_watchdog(0.2)
+        await asyncio.sleep(0.01)
+        keeps_the_loop()
+        await asyncio.sleep(0.01)
+
+    loops = {iteration.loop for iteration in recorded(main)}
+    until(lambda: " was blocked for " in caplog.text)
+    logged = {int(number) for number in re.findall(r"\[loop (\d+), ", caplog.text)}
+    assert len(logged) == 1
+    assert loops == logged
+    stacks = package.profile().stacks
+    assert logged == {
+        stack.loop
+        for stack in stacks
+        for frame in stack.frames
+        if frame.function == keeps_the_loop.__qualname__
+    }
 
 
 def test_events_of_transports_count_as_callbacks() -> None:
@@ -271,7 +300,7 @@ def test_the_command_tells_them() -> None:
     with running(WAITS) as process:
         done = goloop("slow", str(process.pid))
     assert done.returncode == 0, done.stderr
-    assert re.search(r"loop 0: \d\.\d+ s, \d callback", done.stdout)
+    assert re.search(r"loop 1: \d\.\d+ s, \d callback", done.stdout)
     assert 'File "<string>", line 6, in culprit' in done.stdout
 
 

@@ -127,7 +127,7 @@ class Watching(CoreLoop):
         # Not needed by programs that only run.
         from ..observe import profiling, slow
 
-        return slow.from_raw(profiling.snapshot(), self._reactor)
+        return slow.from_raw(profiling.snapshot(), self._loop_number)
 
     # ---- called by C -------------------------------------------------------------
 

@@ -51,6 +51,8 @@ def describe_tasks() -> list[Row]:
         with contextlib.suppress(Exception):
             row = _row(task)
             row["tid"] = threads.get(_thread_of(task.get_loop()), ("", 0))[1]
+            code = getattr(task.get_coro(), "cr_code", None)
+            row["code"] = code and (code.co_qualname, code.co_filename, code.co_firstlineno)
             row["awaiters"] = [_row(each) for each in awaiters(task, waiting)]
             rows.append(row)
     return rows

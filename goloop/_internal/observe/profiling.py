@@ -57,7 +57,7 @@ class ProfileStack:
     """Calls in which a loop was seen.  Since 0.3.0."""
 
     loop: int
-    """The loop's number in this process."""
+    """The loop's number in this process: the first has 1, as in the log."""
     task: str
     """As in `ProfileEntry`."""
     frames: tuple[Frame, ...]
@@ -277,12 +277,12 @@ def _paths(raw: Row) -> list[tuple[int, int, tuple[Frame, ...]]]:
     return paths
 
 
-def shares(raw: Row, reactor: int, seconds: float) -> tuple[tuple[float, Frame], ...]:
+def shares(raw: Row, number: int, seconds: float) -> tuple[tuple[float, Frame], ...]:
     """What a loop did in its present iteration, which has lasted so long: seconds and the function,
     the greatest first.  Empty where the monitor did not look."""
     for loop, began, seen in raw.get("now") or ():
         lasted = raw["clock"] - began / 1e9
-        if loop == reactor and seen and abs(lasted - seconds) < 0.05 + 0.1 * seconds:
+        if loop == number and seen and abs(lasted - seconds) < 0.05 + 0.1 * seconds:
             break
     else:
         return ()

@@ -38,7 +38,7 @@ class SlowIteration:
     """An iteration of a loop that took longer than the limit.  Since 0.3.0."""
 
     loop: int
-    """The loop's number in this process."""
+    """The loop's number in this process: the first has 1, as in the log."""
     started: float
     """When it began, as time.time()."""
     seconds: float
@@ -80,7 +80,7 @@ def _lines(stack: SlowStack) -> list[str]:
     return [f'    File "{f.file}", line {f.line}, in {f.function}' for f in stack.frames]
 
 
-def from_raw(raw: Row, reactor: int | None = None) -> list[SlowIteration]:
+def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:
     """Those of one loop or of all in a snapshot of profiling.py's, oldest first."""
     frames = [Frame(*each) for each in raw.get("frames") or ()]
     offset = raw.get("time", 0.0) - raw.get("clock", 0.0)
@@ -92,7 +92,7 @@ def from_raw(raw: Row, reactor: int | None = None) -> list[SlowIteration]:
     found: list[SlowIteration] = []
     rows: list[list[Any]] = raw.get("slow") or []
     for loop, began, length, callbacks, gc, gil, longest, longest_stack, stacks in rows:
-        if reactor is None or loop == reactor:
+        if number is None or loop == number:
             found.append(
                 SlowIteration(
                     loop=loop,

@@ -288,9 +288,7 @@ def convert(
     """Gives the events away, and returns what is told of all of them; `rows` are the tasks that
     there were before."""
     recording = Recording(pid, data)
-    tasks = {
-        row["id"]: (row["name"], row["stack"][-1] if row["stack"] else None) for row in rows or ()
-    }
+    tasks = {row["id"]: (row["name"], row.get("code")) for row in rows or ()}
     writer = _Writer(recording, tasks, emit)
     if recording.clocks:
         writer.write()

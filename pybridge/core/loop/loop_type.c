@@ -314,7 +314,6 @@ static PyMemberDef loop_members[] = {
     {"_iterations", T_ULONGLONG, offsetof(gl_loop, counts.iterations), READONLY, NULL},
     {"_thread", T_ULONG, offsetof(gl_loop, thread_id), 0,
      PyDoc_STR("Identity of the thread that runs the loop, or 0.")},
-    {"_reactor", T_INT, offsetof(gl_loop, reactor), READONLY, NULL},
     {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
      PyDoc_STR("What set_task_factory was given, or None.")},
     {"_current_handle", T_OBJECT, offsetof(gl_loop, current_handle), 0,
