@@ -34,6 +34,40 @@
 
 #define GL_ABI_VERSION 20
 
+/* ---- probes ------------------------------------------------------------------- */
+
+/* A place that bpftrace, perf, gdb and SystemTap find by its name (USDT), at the price of a nop.  A note
+ * in the ELF file has it, and where its two unsigned arguments are then, in the format of SystemTap's
+ * sys/sdt.h, version 3: https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation. */
+#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+#ifdef __clang__ /* whose linker collects sections that no code names */
+#define GL_PROBE_KEPT "\"aGR\""
+#else
+#define GL_PROBE_KEPT "\"aG\""
+#endif
+#define GL_PROBE(name, first, second)                                                              \
+    __asm__ volatile("990: nop\n"                                                                  \
+                     ".pushsection .note.stapsdt,\"\",\"note\"\n"                                  \
+                     ".balign 4\n"                                                                 \
+                     ".4byte 992f-991f, 994f-993f, 3\n"                                            \
+                     "991: .asciz \"stapsdt\"\n"                                                   \
+                     "992: .balign 4\n"                                                            \
+                     "993: .8byte 990b, _.stapsdt.base, 0\n"                                       \
+                     ".asciz \"goloop\", \"" #name "\", \"%c2@%0 %c3@%1\"\n"                       \
+                     "994: .balign 4\n"                                                            \
+                     ".popsection\n"                                                               \
+                     ".ifndef _.stapsdt.base\n" /* by how much prelink has moved it all */         \
+                     ".pushsection .stapsdt.base," GL_PROBE_KEPT ",\"progbits\",.stapsdt.base,comdat\n" \
+                     ".weak _.stapsdt.base\n"                                                      \
+                     ".hidden _.stapsdt.base\n"                                                    \
+                     "_.stapsdt.base: .space 1\n"                                                  \
+                     ".popsection\n"                                                               \
+                     ".endif" ::"nr"(first), "nr"(second),                                         \
+                     "n"(sizeof(first)), "n"(sizeof(second)))
+#else
+#define GL_PROBE(name, first, second) ((void)(first), (void)(second))
+#endif
+
 /* ---- submissions ------------------------------------------------------- */
 
 #define GL_NO_TIMER 0xFFFFFFFFu /* no timer's id; every other one can be armed */

@@ -255,6 +255,7 @@ monitor_send(watched *w)
     if (barrier() && __atomic_load_n(&sh->holds, __ATOMIC_ACQUIRE) == 0 && sh->unsent) {
         goloop_flush_late(w->reactor);
         sh->metrics.late_writes++;
+        GL_PROBE(late_write, sh->number, sh->now);
     }
     guest_leave(sh, monitor.thread);
 }

@@ -2,6 +2,8 @@ package main
 
 /*
 #include "abi.h"
+
+static void probe_slow(uint32_t loop, uint64_t ns) { GL_PROBE(iteration_slow, loop, ns); }
 */
 import "C"
 
@@ -131,6 +133,7 @@ func (l *loop) slow(began, length int64) {
 		gc:        max(atomic.LoadInt64((*int64)(unsafe.Pointer(sh.gc)))-int64(sh.gc_before), 0),
 		gilWait:   int64(l.shared.Metrics.GILWait.Sum - l.ran.waited),
 	}
+	C.probe_slow(C.uint32_t(record.loop), C.uint64_t(length))
 	profiled.Lock()
 	profiled.count()
 	profiled.record(&record, int64(sh.slow_limit))

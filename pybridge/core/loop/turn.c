@@ -51,6 +51,7 @@ run_task(gl_loop *loop, PyObject *task)
 #endif
         gl_trace_add(loop, t, GL_TRACE_STEP, 0, (uintptr_t)task);
     }
+    GL_PROBE(task_step, loop, task);
     if (!loop->debug)
         return gl_task_run(loop, (gl_task *)task);
     Py_INCREF(task);

@@ -214,6 +214,7 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
     int rc = 0;
     if (c->kind == GL_CMP_ACCEPT) {
+        GL_PROBE(accept, loop->shared->number, c->res);
         rc = listener_accepted((gl_listener *)owner, loop, c);
     } else if (c->kind == GL_CMP_ACCEPT_ERROR) {
         loop->counts.accept_failures++;
