@@ -122,7 +122,7 @@ def test_packages_without_wheels_are_not_compiled(
     assert set(asked) == {"real", "alone", "tools", "freezers", "stdio", "clusters"} | windows
     for wanted, options in asked.values():
         assert ("--only-binary" in options) == free_threaded
-        known = ("uvicorn", "coverage", "arq", "nuitka", "mcp", "ray", "pyside6")
+        known = ("uvicorn", "coverage", "arq", "cx-freeze", "pygls", "ray", "pyside6")
         assert any(name in wanted for name in known)
     assert ("uvloop" in asked["real"][0]) != free_threaded
     assert ("memray" in asked["tools"][0]) != free_threaded
