@@ -53,11 +53,21 @@ _LISTENER = frozenset({"fileno", "accept"})
 _SIMULATED = 1 << 24  # the first descriptor of simulated kernels: goloop/_internal/simulation
 _SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
+_NO_METHOD = (
+    "descriptors need a protocol whose class has fds_received() when the connection is made: "
+    "if it sends only, one that closes what comes"
+)
 
 
 def _is_tcp(sock: socket.socket) -> bool:
     """Whether it gets TCP_NODELAY; asyncio leaves Nagle on where `sock.proto` is 0."""
     return sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP
+
+
+def _carries_fds(sock: socket.socket, protocol: object) -> bool:
+    """Whether descriptors come and go with the bytes of a connection."""
+    unix = sock.family == socket.AF_UNIX and sock.fileno() < _SIMULATED
+    return unix and transport_info.takes_fds(protocol)
 
 
 def _set_nodelay(sock: socket.socket) -> None:
@@ -127,6 +137,26 @@ class StreamTransport(_core.StreamTransport):
 
     def __repr__(self) -> str:
         return transport_info.described(self, self._queued > 0, self._queued)
+
+    # ---- descriptors go by another transport: selector_transports.py
+
+    def send_fds(self, data: object, fds: object) -> None:
+        """Refuse, with a TypeError: this connection carries no descriptors."""
+        if hasattr(self._protocol, "_app_transport"):
+            raise TypeError(transport_info.NO_TLS)
+        if not self._is_unix():
+            raise TypeError("only Unix streams carry descriptors: use create_unix_connection()")
+        raise TypeError(_NO_METHOD)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Set a new protocol."""
+        if transport_info.takes_fds(protocol) and self._is_unix():
+            raise TypeError(_NO_METHOD)
+        super().set_protocol(protocol)
+
+    def _is_unix(self) -> bool:
+        named = isinstance(self.get_extra_info("sockname"), (str, bytes))
+        return named and self._sock_fd < _SIMULATED
 
     # ---- extra info
 
@@ -253,6 +283,7 @@ class Listener(_core.Listener):
         self._give = give
         # asyncio tries one accept more than `backlog` in a turn since 3.14.
         most = min(max(backlog + (sys.version_info >= (3, 14)), 1), 2**31 - 1)
+        self._unix = sock.family == socket.AF_UNIX
         super().__init__(loop, sock, context, most, give is None and _is_tcp(sock))
 
     # ---- called by C, once for each connection
@@ -271,7 +302,10 @@ class Listener(_core.Listener):
             protocol = self._factory()
             if error:
                 raise OSError(error, os.strerror(error))
-            self._take(StreamTransport, protocol, self._server, context)
+            if self._unix and transport_info.takes_fds(protocol):
+                self._take_with_fds(protocol, context)
+            else:
+                self._take(StreamTransport, protocol, self._server, context)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
@@ -286,6 +320,17 @@ class Listener(_core.Listener):
             self._give(sock, peer)
         else:
             self._loop._accept_shared(self._factory, self._server, sock, peer)
+
+    def _take_with_fds(self, protocol: asyncio.BaseProtocol, context: contextvars.Context) -> None:
+        sock = _socket_taken(self._detach())
+        taken = False
+        try:
+            extra = {"peername": transport_info.asked(sock.getpeername)}
+            self._loop._make_stream(sock, protocol, None, extra, self._server, context, False)
+            taken = True
+        finally:
+            if not taken:
+                sock.close()
 
     def _log(self) -> None:
         sock = _socket_of(self._number)
@@ -554,16 +599,20 @@ class Streams(CoreLoop):
         exposed: bool,
     ) -> Any:
         """The native transport, or asyncio's where the socket's own methods have to be called."""
-        if _STREAM.isdisjoint(_core.replaced_methods(sock)):
+        carries_fds = _carries_fds(sock, protocol)
+        if not carries_fds and _STREAM.isdisjoint(_core.replaced_methods(sock)):
             return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
-        from .selector_transports import OtherStreamTransport
-
         self._ensure_fd_no_transport(sock)
         _set_nodelay(sock)
         named: dict[str, Any] = {"extra": extra, "server": server}
         if sys.version_info >= (3, 15):
             named["context"] = context
-        return OtherStreamTransport(self, sock, protocol, waiter, **named)
+        transport: Any
+        if carries_fds:
+            from .selector_transports import DescriptorTransport as transport
+        else:
+            from .selector_transports import OtherStreamTransport as transport
+        return transport(self, sock, protocol, waiter, **named)
 
     def _make_ssl_transport(
         self,

@@ -18,7 +18,7 @@ from ... import _core
 from ..loop.base import CoreLoop
 from . import tls_errors
 from .handshakes import ANSWERED, FRESH, HEAD, SLOW, WHOLE, Records
-from .transport_info import has_buffer_methods
+from .transport_info import NO_TLS, has_buffer_methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ class SSLTransport(sslproto._SSLProtocolTransport):
             self._closed_again = True
             protocol: Any = self._ssl_protocol
             protocol._forget_context_if_lost(self)
+
+    def send_fds(self, data: object, fds: object) -> None:
+        """Refuse, with a TypeError: TLS carries no descriptors."""
+        raise TypeError(NO_TLS)
 
 
 class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):

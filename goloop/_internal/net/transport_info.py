@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NO_TLS = "TLS carries no descriptors: send them by a Unix stream without ssl"
+
 # Where asyncio's class keeps the socket, which all of its methods ask for.
 _slot: Any = vars(trsock.TransportSocket)["_sock"]
 
@@ -95,6 +97,11 @@ def has_buffer_methods(protocol: object) -> bool:
     if hasattr(protocol, "data_received"):
         return False
     return hasattr(protocol, "get_buffer") and hasattr(protocol, "buffer_updated")
+
+
+def takes_fds(protocol: object) -> bool:
+    """Whether a protocol asks for descriptors: its class has `fds_received()`."""
+    return hasattr(type(protocol), "fds_received")
 
 
 class TransportSocket(trsock.TransportSocket):
