@@ -22,21 +22,32 @@ if not native:
 from ._internal.simulation.clock import MockClock, new_event_loop, wait_all_tasks_blocked
 from ._internal.simulation.errors import (
     EscapedSimulation,
+    InvariantBroken,
+    LeftBehind,
+    NeverHappened,
+    NonDeterminism,
     SimulationDeadlock,
     SimulationError,
     SimulationTimeout,
 )
-from ._internal.simulation.run import Result, Simulation, run
+from ._internal.simulation.run import Result, Simulation, buggify, run
+from ._internal.simulation.simulate import simulate
 
 __all__ = (
     "EscapedSimulation",
+    "InvariantBroken",
+    "LeftBehind",
     "MockClock",
+    "NeverHappened",
+    "NonDeterminism",
     "Result",
     "Simulation",
     "SimulationDeadlock",
     "SimulationError",
     "SimulationTimeout",
+    "buggify",
     "new_event_loop",
     "run",
+    "simulate",
     "wait_all_tasks_blocked",
 )

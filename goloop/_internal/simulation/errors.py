@@ -32,3 +32,38 @@ class EscapedSimulation(SimulationError):
     """
 
     __module__ = "goloop.testing"
+
+
+class InvariantBroken(SimulationError):
+    """What `Simulation.always()` was given has been false.  Since 0.3.0."""
+
+    __module__ = "goloop.testing"
+
+
+class NeverHappened(SimulationError):
+    """What `Simulation.eventually()` was given was not true in time.  Since 0.3.0."""
+
+    __module__ = "goloop.testing"
+
+
+class LeftBehind(SimulationError):
+    """The program has returned, and has left something that it should have ended or looked at.
+
+    `findings` has a sentence for each: tasks that run, transports and servers that are open, and
+    exceptions that no code has handled, the first of which is the cause.  Since 0.3.0.
+    """
+
+    __module__ = "goloop.testing"
+
+    def __init__(self, message: str, findings: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.findings = findings
+
+
+class NonDeterminism(SimulationError):
+    """A seed has not given the same run twice; the message has the first event that differs.
+
+    Since 0.3.0.
+    """
+
+    __module__ = "goloop.testing"

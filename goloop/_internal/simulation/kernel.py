@@ -93,6 +93,7 @@ class Kernel:
         times = map(_ns, (start, call_time, *latency))
         self._number = ask(Ask.MAKE, 0, seed, *times, trace)[0]
         _kernels.add(self._number)
+        self.closed = False
 
     def __enter__(self) -> Kernel:
         ask(Ask.ENTER, self._number)
@@ -113,6 +114,7 @@ class Kernel:
     def close(self) -> None:
         """Forgets the kernel, and its descriptors with it. Its loops are closed before."""
         _kernels.discard(self._number)
+        self.closed = True
         ask(Ask.END, self._number)
 
     def set_faults(self, probability: float, *, resources: bool = False) -> None:

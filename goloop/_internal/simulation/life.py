@@ -9,14 +9,16 @@ import gc
 import random
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, NoReturn
 
 from ... import _core
 from ..loop import running
 from ..tasks.looking import await_stack, awaiters, waiting_tasks
 from ..top.inspecting import tree
+from . import findings, policies
 from .errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
+from .invariants import Invariants
 from .kernel import Kernel
 from .loop import SimulatedLoop
 from .world import fresh_counters, replacements, worlds
@@ -32,13 +34,33 @@ _CLEAN_UP = 60.0
 
 
 class Life:
-    """A simulation from its beginning to its end."""
+    """A simulation from its beginning to its end.
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    With `record` the trace has the steps of tasks, too.  With `allow` what the program leaves
+    behind is an error, but for these kinds of it.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        policy: str = "io",
+        *,
+        record: bool = False,
+        allow: Collection[str] | None = None,
+    ) -> None:
+        self._scheduler = policies.scheduler(policy, seed)
+        self._record, self._allow = record, allow
+        self.seed, seed = seed, policies.outer_seed(policy, seed)
         self.kernel = Kernel(seed, start=_START, latency=_LATENCY, trace=True)
         self.random = random.Random(f"decisions {seed}")
         self.program_random = random.Random(f"program {seed}")
+        self.buggy_random = random.Random(f"buggify {seed}")
+        self.invariants = Invariants()
+        self._broken: BaseException | None = None
+        self._names = policies.Names()
+        self._trace: list[str] = []
+        self.trace = self.events = ""  # all of it; and until the program ended
+        self._ended: float | None = None
         self._handlers: dict[int, asyncio.Handle] = {}
         self._slept = 0
         self._in_job = False
@@ -51,6 +73,20 @@ class Life:
     def time(self) -> float:
         """Seconds of virtual time since the beginning."""
         return (self.monotonic_ns() - _START_NS) / 1e9
+
+    @property
+    def ended(self) -> float:
+        """When the program returned, or failed."""
+        return self.time() if self._ended is None else self._ended
+
+    def when(self) -> str:
+        """For messages."""
+        return f"{self.time():.6f} s of virtual time; seed {self.seed}"
+
+    @property
+    def row(self) -> tuple[int, bool] | None:
+        """Where the run is among all, with a policy that goes through them."""
+        return getattr(self._scheduler, "row", None)
 
     # ---- for the replaced functions, and the loop
 
@@ -105,6 +141,34 @@ class Life:
         self._escape = EscapedSimulation(message)
         raise self._escape
 
+    def look(self) -> None:
+        """Behind each iteration: raises what invariant is broken."""
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            raise broken
+        if self.invariants:
+            self.invariants.look(self)
+
+    def look_between(self) -> None:
+        """Behind a step of a task, within an iteration, whose end raises what is broken."""
+        if self.invariants:
+            try:
+                self.invariants.look(self)
+            except BaseException as exc:
+                self._broken = self._broken or exc
+                self.invariants.forget()
+
+    def _note_step(self, task: Any) -> None:
+        self._trace.append(self.kernel.trace())
+        self._trace.append(f"{self.kernel.now_ns()} step {self._names.of(task)}\n")
+
+    def _new_loop(self) -> Any:
+        scheduler = self._scheduler
+        if scheduler is None and not self._record:
+            return SimulatedLoop(self)
+        note = self._note_step if self._record else None
+        return policies.ScheduledLoop(self, scheduler or policies.InOrder(), note)
+
     # ---- its life
 
     @contextlib.contextmanager
@@ -112,19 +176,21 @@ class Life:
         thread = threading.get_ident()
         collecting = gc.isenabled()
         gc.disable()  # what finalizers do must not depend on when it runs
+        own = findings.only_new_objects if self._allow is not None else contextlib.nullcontext
         try:
-            with replacements(), fresh_counters(), self.kernel:
+            with own(), replacements(), fresh_counters(), self.kernel:
                 worlds[thread] = self
                 try:
-                    self.loop = SimulatedLoop(self)
+                    self.loop = self._new_loop()
                     self._monotonic = _core.Loop.time.__get__(self.loop)
                     running.on_exception.append(self._note_unhandled)
                     try:
                         yield
                     finally:
+                        self.trace = "".join(self._trace) + self.kernel.trace()
                         running.on_exception.remove(self._note_unhandled)
                         self._monotonic = self.kernel.now
-                        self.loop.close()
+                        self._close_loop()
                         self.loop = None
                 finally:
                     del worlds[thread]
@@ -146,20 +212,57 @@ class Life:
             self.kernel.end_time_at(end)
             self._max_time = max_time
             task = loop.create_task(main)
+            left: list[str] = []
             try:
-                return loop.run_until_complete(task)
+                with self._watched(left):
+                    value = loop.run_until_complete(task)
+                    self._ended = self.time()
+                    self._let_settle(left)
             except OSError as exc:
                 if not task.done():
                     self._explain(exc)
                 raise
             finally:
+                self._ended = self.ended
+                self._trace.append(self.kernel.trace())
+                self.events = "".join(self._trace)
+                self.invariants.forget()
+                if sys.exc_info()[1] is not None:
+                    # The callback by which run_until_complete() would have ended may be queued.
+                    loop.stop()
+                    loop.run_forever()
                 self._clean_up()
                 if self._escape is not None and not isinstance(
                     sys.exc_info()[1], EscapedSimulation
                 ):
                     raise self._escape
+            if self._allow is not None:
+                del task
+                gc.collect()  # what was never retrieved is reported by finalizers
+                when = f"{self.ended:.6f} s of virtual time; seed {self.seed}"
+                findings.raise_what_is_left(left, self._unhandled, self._allow, when)
+            return value
         finally:
             asyncio.set_event_loop(None)
+
+    def _watched(self, left: list[str]) -> contextlib.AbstractContextManager[None]:
+        if self._allow is None or "transports" in self._allow:
+            return contextlib.nullcontext()
+        return findings.dropped_transports(left)
+
+    def _let_settle(self, left: list[str]) -> None:
+        """When `main` is done: promises are waited for; then what goes on is `left`."""
+        loop = self.loop
+        self.kernel.end_time_at(0)
+        while (due := self.invariants.left()) is not None:
+            loop.run_until_complete(asyncio.sleep(max(0.0, due - loop.time())))
+        if self._allow is None:
+            return
+        loop.run_until_complete(asyncio.sleep(findings.SETTLE))
+        if "tasks" not in self._allow and asyncio.all_tasks(loop):
+            left.append(f"tasks run:\n{describe(loop)}")
+        if "transports" not in self._allow:
+            left += findings.open_transports(loop)
 
     def _explain(self, exc: OSError) -> None:
         """Raises what an error of the kernel's means."""
@@ -194,6 +297,14 @@ class Life:
                         "task": task,
                     }
                 )
+
+    def _close_loop(self) -> None:
+        """Transports end with it: their descriptors would be those of the next simulation."""
+        for transport in self.loop._all_transports():
+            transport.abort()
+        with contextlib.suppress(OSError):
+            self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
 
 
 def _by_number(task: asyncio.Task[Any]) -> tuple[int, str]:

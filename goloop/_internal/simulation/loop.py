@@ -36,6 +36,20 @@ class SimulatedLoop(Loop):
         self._simulation = simulation
         self._thread = threading.get_ident()
         super().__init__()
+        self._hosted = True  # so that _run() returns after each iteration
+
+    def _run(self) -> None:
+        """Iterations until stop(), with a look at the invariants after each."""
+        while (busy := super()._run()) is not None:
+            try:
+                self._simulation.look()
+                if not busy:
+                    self._poll()
+            except BaseException:
+                self.stop()
+                super()._run()
+                raise
+        self._simulation.look()
 
     # ---- threads
 

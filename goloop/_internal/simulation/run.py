@@ -60,6 +60,58 @@ class Simulation:
         """Seconds of virtual time since the simulation began."""
         return self._life.time()
 
+    def always(self, name: str, predicate: Callable[[], object]) -> None:
+        """The predicate has to be true from now on: it is called behind each iteration of the loop.
+
+        With a policy that orders tasks, behind each step of a task.  What it raises ends the
+        simulation, too.  Since 0.3.0.
+
+        Args:
+            name: For the message.
+            predicate: Takes nothing, and does not wait.
+
+        Raises:
+            InvariantBroken: By the simulation, where the predicate is false.
+        """
+        self._life.invariants.always(name, predicate)
+
+    def eventually(self, name: str, predicate: Callable[[], object], *, within: float) -> None:
+        """The predicate has to be true once, in time; it is called as `always()` calls it.
+
+        Where the program returns before, time goes on until then.  Since 0.3.0.
+
+        Args:
+            name: For the message.
+            predicate: Takes nothing, and does not wait.
+            within: Seconds of virtual time from now on.
+
+        Raises:
+            NeverHappened: By the simulation, where it was false until then.
+        """
+        life = self._life
+        life.invariants.eventually(life.loop, self.time(), name, predicate, within)
+
+    def buggify(self, probability: float = 0.1) -> bool:
+        """Whether a rare thing is to happen now, by the seed.  Since 0.3.0.
+
+        Args:
+            probability: From 0 to 1.
+        """
+        return self._life.buggy_random.random() < probability
+
+
+def buggify(probability: float = 0.1) -> bool:
+    """`Simulation.buggify()` for programs: outside of a simulation it is False.
+
+    It goes where a program may take a rare way: to give a short read, to be late, to try again.
+    Since 0.3.0.
+
+    Args:
+        probability: From 0 to 1.
+    """
+    life = worlds.get(threading.get_ident())
+    return life is not None and life.buggy_random.random() < probability
+
 
 def _called(main: Callable[..., Coroutine[Any, Any, _T]], simulation: Simulation) -> Any:
     """The coroutine of a main function that takes the simulation, or nothing."""
@@ -79,6 +131,7 @@ def run(
     *,
     seed: int = 0,
     max_time: float | None = None,
+    policy: str = "io",
 ) -> Result[_T]:
     """Run a program in virtual time, on a simulated kernel; a seed decides what is left to chance.
 
@@ -90,6 +143,7 @@ def run(
         main: A coroutine function that takes the `Simulation`, or nothing.
         seed: From 0 to 2**63 - 1.
         max_time: Seconds of virtual time that it may take; None: any number.
+        policy: Which of the tasks that are ready goes next, as in `simulate()`.
 
     Returns:
         What it has returned, how long it took, and the trace.
@@ -97,17 +151,26 @@ def run(
     Raises:
         SimulationDeadlock: Nothing can run any more.
         SimulationTimeout: `max_time` is over.
+        InvariantBroken: Of `Simulation.always()`; and NeverHappened: of `eventually()`.
         EscapedSimulation: The program has asked for what can't be simulated.
         RuntimeError: The thread runs a loop or a simulation already, or the system is not Linux.
+        ValueError: There is no such policy.
     """
+    life = new_life(seed, policy)
+    value = live(life, main, max_time)
+    return Result(value, life.ended, seed, life.trace)
+
+
+def new_life(seed: int, policy: str, **options: Any) -> Life:
+    """A simulation that can begin here; RuntimeError where none can."""
     if sys.platform != "linux":
         raise RuntimeError("simulations need Linux")
-    thread = threading.get_ident()
-    if thread in worlds or asyncio._get_running_loop() is not None:
+    if threading.get_ident() in worlds or asyncio._get_running_loop() is not None:
         raise RuntimeError("a simulation can't begin while this thread runs a loop")
-    life = Life(seed)
+    return Life(seed, policy, **options)
+
+
+def live(life: Life, main: Callable[..., Any], max_time: float | None) -> Any:
+    """What the main function returns; the simulation has its trace then, or when it has failed."""
     with life.entered():
-        value = life.run(_called(main, Simulation(life)), max_time)
-        time = life.time()
-        trace = life.kernel.trace()
-    return Result(value, time, seed, trace)
+        return life.run(_called(main, Simulation(life)), max_time)

@@ -48,7 +48,7 @@ class _Fields(ctypes.Structure):
 class Socket(socket.socket):
     """A socket of a simulated kernel, native to goloop as a ``socket.socket`` is."""
 
-    __slots__ = ("_timeout",)
+    __slots__ = ("_kernel", "_timeout")
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         made: Self = _new(cls)
@@ -63,6 +63,7 @@ class Socket(socket.socket):
         self._io_refs = 0
         self._closed = False
         self._timeout: float | None = None
+        self._kernel = here.get(threading.get_ident())
         if fileno is None:
             family = socket.AF_INET if family == -1 else family
             type = socket.SOCK_STREAM if type == -1 else type
@@ -88,7 +89,8 @@ class Socket(socket.socket):
 
     def _real_close(self) -> None:
         number = super(socket.socket, self).detach()
-        if number >= 0:
+        # A later kernel has the numbers of one that is closed.
+        if number >= 0 and not (self._kernel is not None and self._kernel.closed):
             ask(Ask.CLOSE, number)
 
     def setblocking(self, flag: bool, /) -> None:

@@ -1,0 +1,75 @@
+"""What has to be true in a simulation: always, or in time."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from .errors import InvariantBroken, NeverHappened
+
+
+@dataclasses.dataclass
+class _Promise:
+    name: str
+    predicate: Callable[[], object]
+    within: float
+    begun: float
+    deadline: float  # of the loop's clock
+    timer: asyncio.TimerHandle
+
+
+class Invariants:
+    """The predicates of one simulation, in the order in which they were given."""
+
+    def __init__(self) -> None:
+        self._always: list[tuple[str, Callable[[], object]]] = []
+        self._promised: list[_Promise] = []
+
+    def always(self, name: str, predicate: Callable[[], object]) -> None:
+        """The predicate is true from now on."""
+        self._always.append((name, predicate))
+
+    def eventually(
+        self, loop: Any, begun: float, name: str, predicate: Callable[[], object], within: float
+    ) -> None:
+        """The predicate is true once, at the latest so many seconds from now."""
+        deadline = loop.time() + within
+        timer = loop.call_at(deadline, _nothing)  # there is a look then
+        self._promised.append(_Promise(name, predicate, within, begun, deadline, timer))
+
+    def left(self) -> float | None:
+        """When the next promise is due, by the loop's clock."""
+        return min((each.deadline for each in self._promised), default=None)
+
+    def look(self, life: Any) -> None:
+        """Raises what is broken."""
+        for name, predicate in self._always:
+            if not predicate():
+                self.forget()
+                raise InvariantBroken(f"{name!r} is broken at {life.when()}")
+        for promise in tuple(self._promised):
+            if promise.predicate():
+                promise.timer.cancel()
+                self._promised.remove(promise)
+            elif life.loop.time() >= promise.deadline:
+                self.forget()
+                raise NeverHappened(
+                    f"{promise.name!r} was not true within {promise.within:g} s from "
+                    f"{promise.begun:.6f} s on, at {life.when()}"
+                )
+
+    def forget(self) -> None:
+        """Nothing has to be true any more."""
+        for promise in self._promised:
+            promise.timer.cancel()
+        self._always.clear()
+        self._promised.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._always or self._promised)
+
+
+def _nothing() -> None:
+    pass

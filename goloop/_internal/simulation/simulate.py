@@ -1,0 +1,262 @@
+"""A test that runs once for each of many seeds, and what is told of a seed that fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from . import findings, policies, replay
+from .errors import NonDeterminism
+from .run import live, new_life
+
+_LAST = 20  # events that a note shows
+_TOKEN = re.compile(r"(?P<policy>[a-z]+(:[0-9]+)?)/(?P<seed>[0-9]{1,19})")
+# What a loop asks its kernel all the time.
+_SILENT = re.compile(r"[0-9]+ (epoll|eventfd|fdinfo|fcntl|[gs]etsockopt|getsockname|getpeername)")
+_SUSPECTS = """\
+The usual suspects: the order of a set of strings (each process hashes them its own way) or of
+objects (by address), id() in an order or a name, files, environment variables, a module's state
+that an earlier run has changed, and TLS with ECDSA."""
+
+
+@dataclasses.dataclass
+class Options:
+    """What a command line asks for, instead of what tests say."""
+
+    seeds: int | None = None
+    seed: int | None = None
+    replay: str | None = None
+    jobs: int = 1
+
+
+options = Options()
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a test is run."""
+
+    max_time: float | None
+    policy: str
+    allow: frozenset[str]
+
+    def run(self, function: Callable[[Any], Any], seed: int, record: bool = False) -> Ran:
+        """One seed of it."""
+        life = new_life(seed, self.policy, record=record, allow=self.allow)
+        exc = None
+        try:
+            live(life, function, self.max_time)
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as failed:  # pytest.fail() raises one
+            if type(failed).__name__ == "Skipped":
+                raise
+            exc = failed
+        return Ran(seed, exc, life.trace, life.events, life.ended, life.row)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """How one seed went."""
+
+    seed: int
+    exc: BaseException | None
+    trace: str
+    events: str  # the trace before what was left was cancelled
+    time: float
+    row: tuple[int, bool] | None = None
+
+
+def simulate(
+    seeds: int = 200,
+    *,
+    max_time: float | None = 3600.0,
+    policy: str = "io",
+    allow: Collection[str] = (),
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a test of a coroutine function: it runs in a simulation for each of many seeds.
+
+    The test is a plain function, for pytest or to be called.  The coroutine function's parameter
+    `sim`, if it has one, is the `Simulation`; its other parameters stay.  The first seed that fails
+    ends the test with what it has raised, and a note: the seed, a token that replays it, the last
+    events.  That seed is run again in two new processes, which hash strings differently, and gives
+    the same run there, or the test is at fault.  Since 0.3.0.
+
+    Args:
+        seeds: How many: 0, 1, 2 and so on.
+        max_time: Seconds of virtual time that a run may take; None: any number.
+        policy: Which of the tasks that are ready goes next.  "io": as in asyncio, and seeds decide
+            what the outside does.  "shuffle": any.  "pct:D": the one with the highest of random
+            priorities, which change at D random steps.  "dfs:D": as in asyncio, but D times another
+            one; seeds number all such runs, and the test ends when there are no more.
+        allow: What may be left behind: "tasks" that run, "transports" and servers that are open,
+            "exceptions" that no code has handled.
+
+    Returns:
+        A decorator.
+
+    Raises:
+        LeftBehind: By the test, where the program returns and has left something behind.
+        NonDeterminism: By the test, where a seed that fails gives different runs.
+        ValueError: There is no such policy, or kind in `allow`.
+        TypeError: What is decorated is no coroutine function.
+    """
+    if callable(seeds):
+        raise TypeError("write @testing.simulate(), with parentheses")
+    if seeds < 1:
+        raise ValueError(f"seeds is a number from 1 on, not {seeds!r}")
+    policies.check(policy)
+    plan = Plan(max_time, policy, findings.check(allow))
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., None]:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function!r} is no coroutine function")
+        signature = inspect.signature(function)
+        takes_sim = "sim" in signature.parameters
+
+        @functools.wraps(function)
+        def test(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+
+            def main(sim: Any) -> Any:
+                return function(*args, **kwargs, **({"sim": sim} if takes_sim else {}))
+
+            explore(Explored(test, main, args, kwargs), plan, seeds)
+
+        kept = [each for name, each in signature.parameters.items() if name != "sim"]
+        test.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=kept, return_annotation=None
+        )
+        test.goloop_plan = plan, takes_sim, function  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+@dataclasses.dataclass(frozen=True)
+class Explored:
+    """A call of a test."""
+
+    test: Callable[..., None]
+    main: Callable[[Any], Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def explore(call: Explored, plan: Plan, seeds: int) -> None:
+    """Runs a test's seeds, or those that the command line names."""
+    __tracebackhide__ = True
+    token = options.replay or os.environ.get("GOLOOP_SIM_REPLAY")
+    if token:
+        policy, seed = read_token(token)
+        plan = dataclasses.replace(plan, policy=policy)
+        ran = plan.run(call.main, seed, record=True)
+        if ran.exc is not None:
+            _fail(ran, plan, "", ran.events)
+        return
+    if options.seed is not None:
+        numbers: Iterable[int] = (options.seed,)
+    else:
+        numbers = range(options.seeds or seeds)
+    explored = policies.Explored()
+    for seed in _suspected(call, plan, numbers):
+        ran = plan.run(call.main, seed)
+        if ran.exc is not None:
+            _look_again(call, plan, ran)
+        if explored.all(ran.row):
+            return
+
+
+def _suspected(call: Explored, plan: Plan, numbers: Iterable[int]) -> Iterable[int]:
+    """The seeds to run here: with more processes the first that fails in one of them."""
+    if options.jobs < 2 or options.seed is not None:
+        return numbers
+    request, _ = replay.request(call.test, call.args, call.kwargs)
+    if request is None:
+        return numbers
+    seeds = list(numbers)
+    shares = [seeds[start :: options.jobs] for start in range(options.jobs)]
+    answers = replay.in_processes(
+        [{**request, "policy": plan.policy, "seeds": share} for share in shares if share]
+    )
+    failed = [answer["seed"] for answer in answers if answer.get("seed") is not None]
+    if any("error" in answer for answer in answers):
+        return numbers
+    return [min(failed)] if failed else []
+
+
+def _look_again(call: Explored, plan: Plan, ran: Ran) -> None:
+    """Fails, with what two new processes say of it."""
+    __tracebackhide__ = True
+    request, why = replay.request(call.test, call.args, call.kwargs)
+    if request is not None:
+        each = {**request, "policy": plan.policy, "seeds": [ran.seed], "record": True}
+        answers = replay.in_processes([each, each])
+        why = next((answer["error"] for answer in answers if "error" in answer), "")
+        if not why:
+            differ(ran, answers)
+            _fail(ran, plan, "Two new processes gave the same run.", answers[0]["events"])
+    _fail(ran, plan, f"Not run again in a new process: {why}.", ran.events)
+
+
+def differ(ran: Ran, answers: list[dict[str, Any]]) -> None:
+    """NonDeterminism where runs of a seed are not the same."""
+    kinds = [type(ran.exc).__name__, *(answer["kind"] or "no error" for answer in answers)]
+    what = ""
+    if len(set(kinds)) > 1:
+        what = f"It ended with {', then '.join(kinds)}.\n"
+    one, other = (answer["trace"].splitlines() for answer in answers)
+    calls = [line for line in one if not _is_step(line)]
+    what += _first_difference(one, other) or _first_difference(ran.trace.splitlines(), calls)
+    if what:
+        raise NonDeterminism(
+            f"seed {ran.seed} has failed, but does not give the same run again.\n{what}{_SUSPECTS}"
+        ) from ran.exc
+
+
+def _is_step(line: str) -> bool:
+    return line.split(" ", 2)[1:2] == ["step"]
+
+
+def _first_difference(one: list[str], other: list[str]) -> str:
+    for number, (a, b) in enumerate(zip([*one, ""], [*other, ""], strict=False), 1):
+        if a != b:
+            return (
+                f"The first event that differs is number {number}:\n"
+                f"    {_shown(a) if a else 'the end'}\n    {_shown(b) if b else 'the end'}\n"
+            )
+    return ""
+
+
+def _shown(line: str) -> str:
+    when, _, what = line.partition(" ")
+    return f"{(int(when) - 1_000_000_000) / 1e9:14.6f} s  {what}"
+
+
+def _fail(ran: Ran, plan: Plan, again: str, events: str) -> None:
+    __tracebackhide__ = True
+    assert ran.exc is not None
+    token = f"{plan.policy}/{ran.seed}"
+    shown = [line for line in events.splitlines() if not _SILENT.match(line)]
+    last = "\n".join(map(_shown, shown[-_LAST:])) or "    none"
+    ran.exc.add_note(
+        f"Simulation: seed {ran.seed}, policy {plan.policy}, ended at {ran.time:.6f} s of virtual "
+        f"time.\nReplay: pytest --goloop-replay={token}, or GOLOOP_SIM_REPLAY={token}\n"
+        + (f"{again}\n" if again else "")
+        + f"The last events:\n{last}"
+    )
+    raise ran.exc
+
+
+def read_token(token: str) -> tuple[str, int]:
+    """The policy and the seed; ValueError where it is none."""
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        raise ValueError(f"{token!r} is no token of a simulation, such as 'io/7'")
+    policies.check(match["policy"])
+    return match["policy"], int(match["seed"])
