@@ -1,0 +1,176 @@
+"""pytest's options and fixtures of simulated tests, each in a pytest of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
+
+TESTS = """
+import asyncio, os
+from goloop import testing
+
+seen = []
+
+@testing.simulate(seeds=30)
+async def test_seeds(sim):
+    with open("seen", "a") as file:
+        print(sim.seed, os.getpid(), file=file)
+
+@testing.simulate(seeds=30)
+async def test_fails(sim):
+    await asyncio.sleep(1)
+    assert sim.seed not in (7, 8, 11)
+"""
+
+
+def run(folder: Path, *options: str, tests: str = TESTS) -> str:
+    """What pytest says of tests in a folder."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_project.py").write_text(tests)
+    (folder / "seen").write_text("")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": "", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ran.stdout + ran.stderr
+
+
+def seeds(folder: Path) -> list[int]:
+    """The seeds that test_seeds has run, in order."""
+    return [int(line.split()[0]) for line in (folder / "seen").read_text().splitlines()]
+
+
+def processes(folder: Path) -> set[str]:
+    return {line.split()[1] for line in (folder / "seen").read_text().splitlines()}
+
+
+def test_without_options_a_test_has_its_own_seeds(tmp_path: Path) -> None:
+    said = run(tmp_path)
+    assert "1 failed, 1 passed" in said
+    assert "goloop-replay=io/7," in said
+    assert "Two new processes gave the same run." in said
+    assert seeds(tmp_path) == list(range(30))
+
+
+def test_the_number_of_seeds(tmp_path: Path) -> None:
+    assert "2 passed" in run(tmp_path, "--goloop-seeds=5")
+    assert seeds(tmp_path) == list(range(5))
+
+
+def test_one_seed(tmp_path: Path) -> None:
+    said = run(tmp_path, "--goloop-seed=8")
+    assert "1 failed, 1 passed" in said
+    assert "goloop-replay=io/8," in said
+    assert seeds(tmp_path) == [8]
+
+
+def test_the_seed_0(tmp_path: Path) -> None:
+    assert "2 passed" in run(tmp_path, "--goloop-seed=0")
+    assert seeds(tmp_path) == [0]
+
+
+def test_a_replay(tmp_path: Path) -> None:
+    said = run(tmp_path, "--goloop-replay=shuffle/11")
+    assert "1 failed, 1 passed" in said
+    assert "Simulation: seed 11, policy shuffle" in said
+    assert seeds(tmp_path) == [11]
+
+
+def test_seeds_over_processes(tmp_path: Path) -> None:
+    said = run(tmp_path, "--goloop-jobs=3")
+    assert "1 failed, 1 passed" in said
+    assert "goloop-replay=io/7," in said  # the first that fails, as with one process
+    assert sorted(seeds(tmp_path)) == list(range(30))
+    assert len(processes(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ("--goloop-replay=7", "--goloop-replay: '7' is no token"),
+        ("--goloop-replay=best/7", "a policy is"),
+        ("--goloop-seeds=0", "invalid _from_one value: '0'"),
+        ("--goloop-jobs=none", "invalid _from_one value: 'none'"),
+    ],
+)
+def test_wrong_values(tmp_path: Path, option: str, error: str) -> None:
+    said = run(tmp_path, option)
+    assert error in said
+    assert "passed" not in said
+
+
+FIXTURES = """
+import asyncio
+import pytest
+from goloop import testing
+
+def test_clock(goloop_clock):
+    async def main():
+        await asyncio.sleep(3600)
+    with asyncio.Runner(loop_factory=lambda: testing.new_event_loop(clock=goloop_clock)) as runner:
+        runner.run(main())
+    assert goloop_clock.current_time() == 3600
+
+@pytest.mark.parametrize("last", [3, 4])
+def test_sim(goloop_sim, last):
+    seen = []
+    async def main(sim):
+        await asyncio.sleep(1)
+        seen.append(sim.seed)
+    goloop_sim(main, seeds=last + 1, policy="shuffle")
+    assert seen[-1] == last
+
+@pytest.fixture
+def clock():
+    return "the project's own"
+
+@testing.simulate(seeds=3)
+async def test_with_fixtures(sim, clock, tmp_path):
+    assert clock == "the project's own"
+    assert tmp_path.exists()
+    assert sim.seed < 3
+"""
+
+
+def test_fixtures(tmp_path: Path) -> None:
+    assert "4 passed" in run(tmp_path, tests=FIXTURES)
+
+
+BESIDE = """
+import asyncio
+import pytest
+from goloop import testing
+
+@testing.simulate(seeds=3)
+async def test_simulated(sim):
+    await asyncio.sleep(3600)
+    assert sim.time() == 3600
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+@pytest.mark.anyio
+async def test_anyio():
+    await asyncio.sleep(0)
+
+@pytest.mark.anyio
+@testing.simulate(seeds=3)
+async def test_both(sim):
+    await asyncio.sleep(3600)
+"""
+
+
+def test_beside_anyios_plugin(tmp_path: Path) -> None:
+    said = run(tmp_path, "-v", "-p", "anyio", tests=BESIDE)
+    assert "3 passed" in said
