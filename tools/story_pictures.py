@@ -1,7 +1,9 @@
-"""Makes docs/img/story-top.svg and story-flame.svg: `python tools/story_pictures.py [FOLDER]`.
+"""Makes docs/img/story-*.svg, of top, a flame graph and a trace: `python tools/story_pictures.py
+[FOLDER]`.
 
-A shop whose invoices block its loop, under load; what `goloop top` shows while one does, and the
-flame graph of that time.  What the commands of docs/operating.md print comes to standard output.
+A shop whose invoices block its loop, under load; what `goloop top` shows while one does, the flame
+graph of that time, and a trace in which a shorter one is made.  What the commands of
+docs/operating.md print comes to standard output.
 Needs tmux, and aiohttp in this Python.
 """
 
@@ -17,6 +19,7 @@ import urllib.request
 from pathlib import Path
 
 import top_picture
+import trace_picture
 
 SHOP = """
 import asyncio
@@ -133,6 +136,15 @@ def look(target: Path, folder: Path, pid: int, port: str) -> None:
         long.join()
         print(public(asked("slow", str(pid))[-1500:]))
         print(public(profile.communicate()[0]))
+    file = folder / "trace.json.gz"
+    words = [*COMMAND, "trace", str(pid), "--seconds", "5", "-o", str(file)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as trace:
+        time.sleep(2)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/invoice/{LINES // 100}").read()
+        print(public(trace.communicate()[0]))
+    title = "goloop trace: a loop before, in and after a long step"
+    picture = trace_picture.svg(trace_picture.read(file), title)
+    (target / "story-trace.svg").write_text(public(picture))
     (target / "story-flame.svg").write_text(public(flame.read_text()))
     (target / "story-top.svg").write_text(top_picture.svg(public(screens[0])))
 

@@ -245,6 +245,19 @@ def test_processes_come_and_go_between_scrapes() -> None:
         process.kill()
         process.wait()
         assert scraped(process.pid, exporter) == scraped(late.pid, exporter) == {}
+        assert not {process.pid, late.pid} & set(exporter._known)
+
+
+def test_a_process_that_has_got_the_number_of_another_counts_afresh() -> None:
+    exporter = export.Exporter()
+    with program() as (process, _):
+        scraped(process.pid, exporter)
+        known = exporter._known[process.pid]
+        high = dict.fromkeys(known._last, 1e18)
+        known._last = high
+        assert "goloop_turns_total" not in scraped(process.pid, exporter)
+        known._last, known.began = high, b"1"
+        assert "goloop_turns_total" in scraped(process.pid, exporter)
 
 
 AS_NOBODY = """
