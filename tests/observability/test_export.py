@@ -414,6 +414,13 @@ def test_the_server_answers_scrapes_until_it_is_ended() -> None:
         assert b"/metrics" in answer.read()
         client.close()
         assert get(port, "/healthz") == "ok\n"
+        # On one connection; HEAD has no body.
+        asks = b"HEAD /healthz HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as bare:
+            bare.sendall(asks)
+            told = b"".join(iter(lambda: bare.recv(4096), b""))
+        assert told.count(b"HTTP/1.1 200 OK\r\n") == 2
+        assert told.count(b"ok\n") == 1
         # One that goes before its answer leaves no traceback.
         with socket.create_connection(("127.0.0.1", port)) as rude:
             rude.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
