@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import gzip
 import json
@@ -57,7 +58,11 @@ class Long:
 
 async def tasks():
     await asyncio.create_task(short(), name="a näme of more than fourteen bytes")
-    await asyncio.create_task(short())
+    unnamed.append(asyncio.create_task(short()))
+    await unnamed[-1]
+
+async def name():
+    times.append(unnamed[-1].get_name())
 
 async def connection():
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -115,6 +120,7 @@ async def main():
         await globals()[line.decode().strip()]()
         print(json.dumps(times), flush=True)
 
+unnamed = []
 goloop.run(main())
 """
 
@@ -199,6 +205,9 @@ def check(document: dict[str, Any]) -> None:
         elif each["ph"] == "e":
             open_connections.remove(each["id"])
     assert not open_connections
+    # A poll brings something, or lasts at the end.
+    more = len(slices(document, "poll")) - len(slices(document, "receive, wait for the GIL"))
+    assert 0 <= more <= document["otherData"]["loops"]
     for thread in {each["tid"] for each in events}:
         stack: list[float] = []
         of_thread = [each for each in slices(document) if each["tid"] == thread]
@@ -233,8 +242,7 @@ def test_steps_of_tasks_have_their_names_coroutines_and_times() -> None:
         name = "a näme of more than fourteen bytes"
         names = [each["args"]["task"] for each in found]
         assert names[:2] == [name, name]
-        assert names[2] == names[3]
-        assert names[2].startswith("Task-")
+        assert names[2:] == act(process, "name") * 2
         line = PROGRAM[: PROGRAM.index("async def short")].count("\n") + 1
         assert found[0]["args"]["file"] == "<string>"
         assert found[0]["args"]["line"] == line
@@ -407,7 +415,13 @@ def test_a_process_that_hangs_gives_what_it_has(begins: str) -> None:
 def test_the_command_writes_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json.gz"
     with running(PROGRAM) as process:
-        done = goloop("trace", str(process.pid), "--seconds", "0.2", "-o", str(path))
+        act(process, "before")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            words = "trace", str(process.pid), "--seconds", "1", "-o", str(path)
+            command = pool.submit(goloop, *words)
+            while not command.done():
+                act(process, "before")
+        done = command.result()
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"{path}: ")
         assert " of 1 loop\n" in done.stdout
@@ -417,6 +431,8 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
         assert f"goloop {process.pid}" in names
         assert "loop 1" in names
         assert slices(document, "poll")
+        steps = slices(document, "waits", "task")
+        assert {each["args"]["task"] for each in steps} == {"from before"}
         nowhere = goloop("trace", str(process.pid), "--seconds", "0.1", "-o", str(tmp_path))
         assert nowhere.returncode == 1
         assert "Is a directory" in nowhere.stderr
