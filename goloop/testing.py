@@ -30,14 +30,18 @@ from ._internal.simulation.errors import (
     SimulationError,
     SimulationTimeout,
 )
+from ._internal.simulation.hosts import Host
+from ._internal.simulation.network import Network
 from ._internal.simulation.run import Result, Simulation, buggify, run
 from ._internal.simulation.simulate import simulate
 
 __all__ = (
     "EscapedSimulation",
+    "Host",
     "InvariantBroken",
     "LeftBehind",
     "MockClock",
+    "Network",
     "NeverHappened",
     "NonDeterminism",
     "Result",

@@ -111,13 +111,12 @@ func padded(n uint64, base, places int, by byte) string {
 // isAny tells whether it names every address of the host.
 func (a *address) isAny() bool { return a.ip == [16]byte{} }
 
-// isLocal tells whether a socket of this host can have the address.
-func (a *address) isLocal() bool {
-	loopback := [16]byte{15: 1}
+// isLoopback tells whether it names the host that uses it.
+func (a *address) isLoopback() bool {
 	if a.family == unix.AF_INET6 {
-		return a.isAny() || a.ip == loopback
+		return a.ip == [16]byte{15: 1}
 	}
-	return a.isAny() || a.ip[0] == 127
+	return a.ip[0] == 127
 }
 
 // loopback fills in the host's own address where none is named.

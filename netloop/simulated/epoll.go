@@ -95,6 +95,10 @@ func (ep *epoll) collect(events []unix.EpollEvent) int {
 	for len(ep.ready) > 0 && n < len(events) {
 		it := ep.ready[0]
 		ep.ready = ep.ready[1:]
+		if s, ok := it.key.file.node.(endpoint); ok && s.base().home.paused {
+			back = append(back, it) // its programs hear of it later
+			continue
+		}
 		it.listed = false
 		found := it.key.file.node.poll()&it.events | it.spurious
 		it.spurious = 0

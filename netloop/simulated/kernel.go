@@ -22,9 +22,9 @@ type Kernel struct {
 	table []descriptor // by number
 	open  int
 
-	names   map[nameKey]*socket // Unix sockets that have a name
-	ports   [2]ports            // of TCP and UDP
-	passing int64               // when the last datagram arrives
+	hosts   []*host // by number
+	links   map[[2]int]*link
+	stalled []*tcp // in the order in which they came to a link that is held
 }
 
 // New makes a kernel.
@@ -37,7 +37,8 @@ func New(options Options) *Kernel {
 		random:  newRandom(options.Seed),
 		trace:   trace{to: options.Trace},
 		now:     options.Start,
-		names:   map[nameKey]*socket{},
+		hosts:   []*host{newHost(0)},
+		links:   map[[2]int]*link{},
 	}
 	k.changed.L = &k.mu
 	for range 3 {

@@ -102,13 +102,13 @@ func TestABlockingCallWaitsForWhatIsOnTheWay(t *testing.T) {
 		check(p.Close(fd))
 	}
 	p.Sleep(10_000)
-	if p.Descriptors() != 3 || len(p.Kernel.ports[0].taken) != 0 && slices.ContainsFunc(ported(p.Kernel), func(n int) bool { return n > 0 }) {
+	if p.Descriptors() != 3 || len(p.Kernel.hosts[0].ports[0].taken) != 0 && slices.ContainsFunc(ported(p.Kernel), func(n int) bool { return n > 0 }) {
 		t.Errorf("%d descriptors are open, ports are taken by %v", p.Descriptors(), ported(p.Kernel))
 	}
 }
 
 func ported(k *Kernel) (all []int) {
-	for _, sockets := range k.ports[0].taken {
+	for _, sockets := range k.hosts[0].ports[0].taken {
 		all = append(all, len(sockets))
 	}
 	return all

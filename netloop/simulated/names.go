@@ -18,7 +18,7 @@ type ports struct {
 	last  uint16
 }
 
-func (k *Kernel) portsOf(s *socket) *ports { return &k.ports[truth(s.kind == unix.SOCK_DGRAM)] }
+func (k *Kernel) portsOf(s *socket) *ports { return &s.home.ports[truth(s.kind == unix.SOCK_DGRAM)] }
 
 // bindPort gives an internet socket its address; with port 0 one that nobody has.
 func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
@@ -59,7 +59,7 @@ func (s *socket) mayBind(a *address) syscall.Errno {
 	switch {
 	case a.family != s.family:
 		return syscall.EAFNOSUPPORT
-	case !a.isLocal():
+	case !s.home.has(a):
 		return syscall.EADDRNOTAVAIL
 	case s.bound:
 		return syscall.EINVAL
@@ -118,14 +118,14 @@ func (a *address) key(kind int) nameKey {
 
 // bindName gives a Unix socket its name; without one, one that nobody has.
 func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
-	_, taken := k.names[a.key(s.kind)]
+	_, taken := s.home.names[a.key(s.kind)]
 	switch {
 	case a.family != unix.AF_UNIX:
 		return syscall.EINVAL
 	case a.name == "" && s.local.name != "":
 		return 0
 	case a.name == "":
-		for taken = true; taken; _, taken = k.names[a.key(s.kind)] {
+		for taken = true; taken; _, taken = s.home.names[a.key(s.kind)] {
 			a.name = "\x00" + padded(uint64(k.random.between(0, 0xfffff)), 16, 5, '0')
 		}
 	case taken && a.name[0] != 0: // the path is looked at first
@@ -136,13 +136,13 @@ func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 		return syscall.EADDRINUSE
 	}
 	s.local = a
-	k.names[a.key(s.kind)] = s
+	s.home.names[a.key(s.kind)] = s
 	return 0
 }
 
-// named is the socket of a name, that may be closed: then its path alone is left.
-func (k *Kernel) named(a address, kind int) (*socket, syscall.Errno) {
-	s, ok := k.names[a.key(kind)]
+// named is the socket of a name on a host, that may be closed: then its path alone is left.
+func (h *host) named(a address, kind int) (*socket, syscall.Errno) {
+	s, ok := h.names[a.key(kind)]
 	switch {
 	case a.family != unix.AF_UNIX || a.name == "":
 		return nil, syscall.EINVAL
@@ -158,22 +158,24 @@ func (k *Kernel) named(a address, kind int) (*socket, syscall.Errno) {
 
 // leaveName is called when a Unix socket is closed. A path stays, as a file does.
 func (k *Kernel) leaveName(s *socket) {
-	if key := s.local.key(s.kind); key.name != "" && k.names[key] == s {
-		if k.names[key] = nil; key.kind != 0 {
-			delete(k.names, key)
+	names := s.home.names
+	if key := s.local.key(s.kind); key.name != "" && names[key] == s {
+		if names[key] = nil; key.kind != 0 {
+			delete(names, key)
 		}
 	}
 }
 
-// Unlink is unlink(2) of the path of a Unix socket.
+// Unlink is unlink(2) of the path of a Unix socket of host 0.
 func (k *Kernel) Unlink(path string) syscall.Errno {
 	c, errno := k.begin("unlink", -1)
 	key := nameKey{name: path}
-	if _, ok := k.names[key]; !ok && errno == 0 {
+	names := k.hosts[0].names
+	if _, ok := names[key]; !ok && errno == 0 {
 		errno = syscall.ENOENT
 	}
 	if errno == 0 {
-		delete(k.names, key)
+		delete(names, key)
 	}
 	return c.done(errno)
 }

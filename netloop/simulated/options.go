@@ -28,7 +28,7 @@ type Options struct {
 	Faults  Faults
 }
 
-// Network is how TCP and UDP travel.
+// Network is how TCP and UDP travel: between all hosts, or on one link.
 type Network struct {
 	// A packet takes between LatencyLeast and LatencyMost ns. TCP stays in order.
 	LatencyLeast, LatencyMost int64
@@ -42,7 +42,10 @@ type Network struct {
 	// that, at the next multiple of StormEvery ns.
 	Storm      float64
 	StormEvery int64
-	// Loss, Duplicate and Reorder are chances of a UDP datagram.
+	// Bandwidth is how many bytes leave a host in a second; 0: all at once.
+	Bandwidth float64
+	// Loss is the chance that a packet is lost; TCP sends it again later, see retryFirst. Duplicate and
+	// Reorder are chances of a UDP datagram.
 	Loss, Duplicate, Reorder float64
 }
 

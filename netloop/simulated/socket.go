@@ -44,6 +44,7 @@ type endpoint interface {
 type socket struct {
 	watchers
 	self        endpoint
+	home        *host
 	family      int
 	kind        int
 	err         syscall.Errno // SO_ERROR, told once

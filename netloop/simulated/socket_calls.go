@@ -10,31 +10,39 @@ import (
 
 // The calls on sockets that move no bytes. Addresses are those of the kernel, as bytes.
 
-// make makes a socket of a kind.
-func (k *Kernel) make(domain, kind int) (endpoint, syscall.Errno) {
+// make makes a socket of a kind, on a host.
+func (k *Kernel) make(home, domain, kind int) (s endpoint, errno syscall.Errno) {
 	switch {
+	case !k.hasHosts(home):
+		return nil, syscall.ESRCH
 	case domain == unix.AF_UNIX && kind == unix.SOCK_STREAM:
-		return newUnixStream(k), 0
+		s = newUnixStream(k)
 	case domain == unix.AF_UNIX && kind == unix.SOCK_DGRAM:
-		return newUnixDatagram(k), 0
+		s = newUnixDatagram(k)
 	case domain != unix.AF_INET && domain != unix.AF_INET6:
 		return nil, syscall.EAFNOSUPPORT
 	case kind == unix.SOCK_STREAM:
-		return newTCP(k, domain), 0
+		s = newTCP(k, domain)
 	case kind == unix.SOCK_DGRAM:
-		return newUDP(k, domain), 0
+		s = newUDP(k, domain)
+	default:
+		return nil, syscall.ESOCKTNOSUPPORT
 	}
-	return nil, syscall.ESOCKTNOSUPPORT
+	s.base().home = k.hosts[home]
+	return s, 0
 }
 
 const kindFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 
 // Socket is socket(2); kind has SOCK_NONBLOCK and SOCK_CLOEXEC too.
-func (k *Kernel) Socket(domain, kind int) (int, syscall.Errno) {
+func (k *Kernel) Socket(domain, kind int) (int, syscall.Errno) { return k.SocketOn(0, domain, kind) }
+
+// SocketOn is Socket of a host.
+func (k *Kernel) SocketOn(home, domain, kind int) (int, syscall.Errno) {
 	c, errno := k.begin("socket", -1)
 	var s endpoint
 	if errno == 0 {
-		s, errno = k.make(domain, kind&^kindFlags)
+		s, errno = k.make(home, domain, kind&^kindFlags)
 	}
 	if errno != 0 {
 		return c.end(-1, errno, domain, kind)
@@ -45,6 +53,11 @@ func (k *Kernel) Socket(domain, kind int) (int, syscall.Errno) {
 
 // Socketpair is socketpair(2).
 func (k *Kernel) Socketpair(domain, kind int) (a, b int, errno syscall.Errno) {
+	return k.SocketpairOn(0, domain, kind)
+}
+
+// SocketpairOn is Socketpair of a host.
+func (k *Kernel) SocketpairOn(home, domain, kind int) (a, b int, errno syscall.Errno) {
 	c, errno := k.begin("socketpair", -1)
 	if errno == 0 && domain != unix.AF_UNIX {
 		errno = syscall.EOPNOTSUPP
@@ -52,7 +65,7 @@ func (k *Kernel) Socketpair(domain, kind int) (a, b int, errno syscall.Errno) {
 	var ends [2]endpoint
 	for i := range ends {
 		if errno == 0 {
-			ends[i], errno = k.make(domain, kind&^kindFlags)
+			ends[i], errno = k.make(home, domain, kind&^kindFlags)
 		}
 	}
 	if errno != 0 {
@@ -117,8 +130,10 @@ func (k *Kernel) Connect(fd int, name []byte) syscall.Errno {
 		if !waits || f.nonblocking {
 			return c.done(errno)
 		}
-		if _, ok := s.(*tcp); ok && s.connect(a, bad) == 0 {
-			return c.done(0)
+		if _, ok := s.(*tcp); ok { // without latency the answer is there
+			if errno = s.connect(a, bad); errno != syscall.EALREADY {
+				return c.done(errno)
+			}
 		}
 		if _, errno = k.idle(forever); errno != 0 {
 			return c.done(errno)

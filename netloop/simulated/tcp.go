@@ -37,12 +37,15 @@ type tcp struct {
 	finSent   bool
 	finAcked  bool
 	finIn     bool
-	refused   bool  // a send found no room: the next room is told
-	held      bool  // the next piece waits for more
-	arrives   int64 // when the last packet arrives
-	onTheWay  int   // packets
-	epoch     int   // counts its connections
-	earlyFin  bool  // the peer's end came before the connection was complete
+	refused   bool      // a send found no room: the next room is told
+	held      bool      // the next piece waits for more
+	arrives   int64     // when the last packet arrives
+	onTheWay  int       // packets
+	line      []segment // what the network does not take now
+	again     *entry    // when that is tried again
+	lost      int       // how often it was
+	epoch     int       // counts its connections
+	earlyFin  bool      // the peer's end came before the connection was complete
 	retry     *entry
 	tries     int
 	waiting   []*tcp // connections to accept
@@ -199,7 +202,7 @@ func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 		return bad
 	}
 	a.loopback()
-	if !a.isLocal() {
+	if t.k.hostOf(t.home, &a) == nil {
 		return syscall.ENETUNREACH
 	}
 	if !t.bound {
@@ -207,7 +210,7 @@ func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 			return errno
 		}
 	}
-	t.local.loopback()
+	t.home.source(&t.local, &a)
 	t.remote, t.err, t.peer, t.tries = a, 0, nil, 0
 	t.epoch++
 	t.state, t.stage, t.finIn = synSent, connecting, false
@@ -260,10 +263,10 @@ func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 		t.inbox = nil
 	}
 	if p := t.peer; n > 0 && p != nil && len(p.out) > 0 {
-		if net := &t.k.options.Network; t.k.random.chance(net.SlowReader) {
+		if net := t.network(); t.k.random.chance(net.SlowReader) {
 			t.k.at(t.k.now+t.k.random.between(1, net.SlowMost), "slow reader "+t.local.String(), func() { p.pump(false) })
 		} else {
-			t.packet("window", p, func() { p.pump(false) })
+			t.packet("window", 0, p, func() { p.pump(false) })
 		}
 	}
 	return n, nil, 0
@@ -300,7 +303,7 @@ func (t *tcp) shutdown(how uint8) syscall.Errno {
 
 // disconnect makes the socket as new, but for its options.
 func (t *tcp) disconnect() {
-	t.retry.cancel()
+	t.quiet()
 	wasOpen := t.state != closed
 	if t.state == listening {
 		t.unlisten()
@@ -339,7 +342,7 @@ func (t *tcp) release() {
 		t.state = closed
 		t.unlisten()
 	case synSent:
-		t.retry.cancel()
+		t.quiet()
 		t.state = closed
 	case synReceived, connected:
 		t.shut = shutBoth

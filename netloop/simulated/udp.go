@@ -20,6 +20,9 @@ type udp struct {
 
 const udpMost = 65507
 
+// headers is what a packet has beside its data.
+const headers = 40
+
 func newUDP(k *Kernel, family int) *udp {
 	u := &udp{socket: socket{
 		family: family, kind: unix.SOCK_DGRAM, sndbuf: bufferUsual, rcvbuf: bufferUsual,
@@ -60,13 +63,10 @@ func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 		return bad
 	}
 	a.loopback()
-	if !a.isLocal() {
+	if u.k.hostOf(u.home, &a) == nil {
 		return syscall.ENETUNREACH
 	}
-	if u.local.isAny() {
-		u.local.ip = address{}.ip
-		u.local.loopback()
-	}
+	u.home.source(&u.local, &a)
 	u.connected, u.remote = true, a
 	return 0
 }
@@ -91,7 +91,8 @@ func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 	case !u.connected:
 		return -1, syscall.EDESTADDRREQ
 	}
-	if !target.isLocal() {
+	other := u.k.hostOf(u.home, &target)
+	if other == nil {
 		return -1, syscall.ENETUNREACH
 	}
 	if len(b) > udpMost {
@@ -104,40 +105,46 @@ func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 		return -1, syscall.EPIPE
 	}
 	from := u.local
-	from.loopback()
+	u.home.source(&from, &target)
 	p := piece{data: append([]byte(nil), b...), cost: cost(len(b)), from: &u.socket, name: &from}
-	u.k.travel(&p, target)
+	u.k.travel(&p, target, u.k.between(u.home, other), other.number)
 	u.wake(outEvents)
 	return len(b), 0
 }
 
 // travel brings a datagram to its target, once, twice or not at all.
-func (k *Kernel) travel(p *piece, target address) {
-	net := &k.options.Network
-	if k.random.chance(net.Loss) {
+func (k *Kernel) travel(p *piece, target address, l *link, to int) {
+	net := k.network(l)
+	switch {
+	case l.way == Held:
+		l.held = append(l.held, func() { k.travel(p, target, l, to) })
+		return
+	case l.way == Partitioned || k.random.chance(net.Loss):
 		k.trace.entry(k.now, "lost")
 		return
 	}
+	left := k.leaves(l, headers+len(p.data))
 	times := 1 + truth(k.random.chance(net.Duplicate))
 	for range times {
-		at := k.now + k.random.between(net.LatencyLeast, net.LatencyMost)
+		at := left + k.random.between(net.LatencyLeast, net.LatencyMost)
 		if !k.random.chance(net.Reorder) {
-			at = max(at, k.passing)
-			k.passing = at
+			at = max(at, l.passing)
+			l.passing = at
 		}
+		land := func() { k.hosts[to].arrive(func() { k.land(p, target, k.hosts[to]) }) }
 		if at == k.now {
-			k.land(p, target)
+			land()
 			continue
 		}
-		k.at(at, "datagram to "+target.String(), func() { k.land(p, target) })
+		k.at(at, "datagram to "+target.String(), land)
 	}
 }
 
-// land puts a datagram into the inbox of whoever has its target.
-func (k *Kernel) land(p *piece, target address) {
-	s := k.ports[1].at(target, *p.name)
+// land puts a datagram into the inbox of the socket that has its target.
+func (k *Kernel) land(p *piece, target address, h *host) {
+	s := h.ports[1].at(target, *p.name)
 	if s == nil {
-		if u := p.from.self.(*udp); u.connected && u.remote == target {
+		if u := p.from.self.(*udp); u.connected && u.remote == target && k.between(h, u.home).way == Open {
 			u.err = syscall.ECONNREFUSED
 			u.wake(unix.EPOLLERR)
 		}

@@ -73,7 +73,7 @@ func (u *unixDatagram) choose(other *unixDatagram) {
 }
 
 func (u *unixDatagram) find(a address) (*unixDatagram, syscall.Errno) {
-	s, errno := u.k.named(a, unix.SOCK_DGRAM)
+	s, errno := u.home.named(a, unix.SOCK_DGRAM)
 	if errno != 0 {
 		return nil, errno
 	}

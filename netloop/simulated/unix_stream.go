@@ -99,7 +99,7 @@ func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	if a.family != unix.AF_UNIX {
 		return syscall.EINVAL
 	}
-	s, errno := u.k.named(a, unix.SOCK_STREAM)
+	s, errno := u.home.named(a, unix.SOCK_STREAM)
 	if errno != 0 {
 		return errno
 	}
@@ -116,7 +116,7 @@ func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	}
 	child := newUnixStream(u.k)
 	child.local = host.local
-	child.host = host
+	child.host, child.home = host, host.home
 	child.join(u)
 	host.waiting = append(host.waiting, child)
 	host.wake(inEvents)

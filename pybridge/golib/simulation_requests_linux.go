@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"encoding/binary"
+	"math"
 	"syscall"
 
 	"github.com/goloop/goloop/netloop/simulated"
@@ -49,6 +50,10 @@ const (
 	askUnlink
 	askFaults
 	askEndOfTime
+	askMakeHost
+	askChangeHost
+	askLink
+	askWay
 )
 
 const requestHead = 64
@@ -107,7 +112,7 @@ func (r request) answer() (int, syscall.Errno) {
 		(*simulation)(nil).enter()
 		return 0, 0
 	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults,
-		askEndOfTime:
+		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay:
 		s := simulationOf(simulatedFirst + r.word(1)<<simulatedBits)
 		if s == nil {
 			return -1, syscall.ESRCH
@@ -142,9 +147,9 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 	case askOpen:
 		return s.Descriptors(), 0
 	case askSocket:
-		return s.Socket(r.word(2), r.word(3))
+		return s.SocketOn(r.word(4), r.word(2), r.word(3))
 	case askSocketpair:
-		a, b, errno := s.Socketpair(r.word(2), r.word(3))
+		a, b, errno := s.SocketpairOn(r.word(4), r.word(2), r.word(3))
 		r.setWord(5, b)
 		return a, errno
 	case askFaults: // in billionths, and whether memory and descriptors run out
@@ -153,10 +158,32 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 			faults = faults.Without(syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE)
 		}
 		s.SetFaults(faults)
+	case askMakeHost:
+		return s.MakeHost(), 0
+	case askChangeHost:
+		return 0, s.ChangeHost(r.word(2), r.word(3))
+	case askLink:
+		return 0, s.SetLink(r.word(2), r.word(3), r.network())
+	case askWay:
+		return 0, s.SetWay(r.word(2), r.word(3), simulated.Way(r.word(4)))
 	case askUnlink:
 		return 0, s.Unlink(string(r.part(0, r.word(2))))
 	}
 	return 0, 0
+}
+
+// network is a link's, in floating-point numbers.
+func (r request) network() (n simulated.Network) {
+	var latency [2]float64
+	for i, to := range []*float64{
+		&latency[0], &latency[1], &n.Bandwidth, &n.Loss, &n.Reorder, &n.Duplicate, &n.Fragment,
+	} {
+		if raw := r.part(8*i, 8); raw != nil {
+			*to = math.Float64frombits(binary.NativeEndian.Uint64(raw))
+		}
+	}
+	n.LatencyLeast, n.LatencyMost = int64(latency[0]*1e9), int64(latency[1]*1e9)
+	return n
 }
 
 func (r request) ofDescriptor(s *simulation, what, fd int) (int, syscall.Errno) {

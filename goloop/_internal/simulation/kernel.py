@@ -8,12 +8,14 @@ numbers for them.
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import errno
 import os
 import struct
 import threading
 from types import TracebackType
+from typing import Any
 
 from ... import _core
 from ..loop import signals
@@ -50,6 +52,10 @@ class Ask(enum.IntEnum):
     UNLINK = 25
     FAULTS = 26
     END_OF_TIME = 27
+    MAKE_HOST = 28
+    CHANGE_HOST = 29
+    LINK = 30
+    WAY = 31
 
 
 _HEAD = struct.Struct("=8q")
@@ -159,6 +165,15 @@ class Kernel:
 
 # By thread, what it is on.
 here: dict[int, Kernel] = {}
+# The host that runs, a Boot of hosts.py; None: what is on no host.
+host_here: contextvars.ContextVar[Any] = contextvars.ContextVar("host_here", default=None)
+
+
+def host_number() -> int:
+    """What the kernel calls the host that runs."""
+    boot = host_here.get()
+    number: int = 0 if boot is None else boot.number
+    return number
 
 
 def _ns(seconds: float) -> int:

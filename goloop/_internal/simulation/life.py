@@ -7,6 +7,7 @@ import contextlib
 import errno
 import gc
 import random
+import socket
 import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
@@ -18,9 +19,11 @@ from ..tasks.looking import await_stack, awaiters, waiting_tasks
 from ..top.inspecting import tree
 from . import findings, policies
 from .errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
+from .hosts import Hosts
 from .invariants import Invariants
-from .kernel import Kernel
+from .kernel import Kernel, host_here
 from .loop import SimulatedLoop
+from .network import Network
 from .world import fresh_counters, replacements, worlds
 
 # What clocks say first: the monotonic one in seconds, and at the same moment the calendar.
@@ -51,6 +54,9 @@ class Life:
         self._scheduler = policies.scheduler(policy, seed)
         self._record, self._allow = record, allow
         self.seed, seed = seed, policies.outer_seed(policy, seed)
+        self.latency = _LATENCY
+        self.hosts = Hosts(self)
+        self.net = Network(self)
         self.kernel = Kernel(seed, start=_START, latency=_LATENCY, trace=True)
         self.random = random.Random(f"decisions {seed}")
         self.program_random = random.Random(f"program {seed}")
@@ -96,7 +102,9 @@ class Life:
 
     def wall_ns(self) -> int:
         """What the calendar's clock says."""
-        return _WALL - _START_NS + self.monotonic_ns()
+        boot = host_here.get()
+        skew: int = 0 if boot is None else boot.host._skew
+        return _WALL - _START_NS + self.monotonic_ns() + skew
 
     def sleep(self, seconds: float) -> None:
         """time.sleep."""
@@ -113,11 +121,14 @@ class Life:
         """The addresses of a name."""
         if name.rstrip(".").lower() == "localhost":
             return ["127.0.0.1"]
-        return []
+        host = self.hosts.by_name().get(name)
+        return [] if host is None or family not in (0, socket.AF_INET) else [host.address]
 
     def hostname(self) -> str:
         """The name of this host."""
-        return "localhost"
+        boot = host_here.get()
+        name: str = "localhost" if boot is None else boot.host.name
+        return name
 
     def executor_delay(self) -> float:
         """Seconds until an executor's job runs."""
@@ -134,7 +145,9 @@ class Life:
 
     def signal_handlers(self) -> dict[int, asyncio.Handle]:
         """By signal."""
-        return self._handlers
+        boot = host_here.get()
+        handlers: dict[int, asyncio.Handle] = self._handlers if boot is None else boot.handlers
+        return handlers
 
     def escaped(self, message: str) -> NoReturn:
         """Raises, and the simulation ends with it, in whatever thread that is."""
@@ -280,6 +293,7 @@ class Life:
     def _clean_up(self) -> None:
         """As asyncio.run: what is left is cancelled."""
         loop = self.loop
+        self.hosts.end()
         self.kernel.end_time_at(self.kernel.now_ns() + round(_CLEAN_UP * 1e9))
         left = sorted(asyncio.all_tasks(loop), key=_by_number)
         for task in left:

@@ -11,7 +11,7 @@ from asyncio import events
 from ..loop.loop import Loop
 from . import world as worlds
 from .errors import EscapedSimulation
-from .kernel import FIRST
+from .kernel import FIRST, host_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class SimulatedLoop(Loop):
             self._check_callback(func, "run_in_executor")
         future: asyncio.Future[Any] = self.create_future()
         delay = self._simulation.executor_delay()
-        self.call_later(delay, self._run_job, future, func, args, context=contextvars.Context())
+        context = contextvars.Context()
+        context.run(host_here.set, host_here.get())
+        self.call_later(delay, self._run_job, future, func, args, context=context)
         return future
 
     def _run_job(

@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from .hosts import Host
 from .life import Life
+from .network import Network
 from .world import worlds
 
 _T = TypeVar("_T")
@@ -55,6 +57,22 @@ class Simulation:
     def random(self) -> random.Random:
         """For decisions of the test: a generator of the seed, apart from the program's."""
         return self._life.random
+
+    def host(self, name: str) -> Host:
+        """Make a host, on which programs run apart from those of other hosts.
+
+        Args:
+            name: Its name; `getaddrinfo` knows it everywhere in the simulation.
+
+        Raises:
+            ValueError: There is one of that name.
+        """
+        return self._life.hosts.make(name)
+
+    @property
+    def net(self) -> Network:
+        """The network between the hosts."""
+        return self._life.net
 
     def time(self) -> float:
         """Seconds of virtual time since the simulation began."""

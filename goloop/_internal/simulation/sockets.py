@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast
 
 from .errors import EscapedSimulation
-from .kernel import _NAME_MOST, FIRST, Ask, Kernel, ask, here
+from .kernel import _NAME_MOST, FIRST, Ask, Kernel, ask, here, host_number
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -68,7 +68,8 @@ class Socket(socket.socket):
             family = socket.AF_INET if family == -1 else family
             type = socket.SOCK_STREAM if type == -1 else type
             kernel = here[threading.get_ident()]
-            fileno = ask(Ask.SOCKET, kernel.number, family, type | os.O_CLOEXEC)[0]
+            kind = type | os.O_CLOEXEC
+            fileno = ask(Ask.SOCKET, kernel.number, family, kind, host_number())[0]
         elif fileno < FIRST:
             raise EscapedSimulation(
                 f"descriptor {fileno} is the host's; make the socket within the simulation"
@@ -205,7 +206,10 @@ def make(kernel: Kernel, family: int = socket.AF_INET, kind: int = socket.SOCK_S
 
 def pair(kernel: Kernel, kind: int = socket.SOCK_STREAM) -> tuple[Socket, Socket]:
     """Two Unix sockets that are connected."""
-    first, second, _ = ask(Ask.SOCKETPAIR, kernel.number, socket.AF_UNIX, kind | os.O_CLOEXEC)
+    kind |= os.O_CLOEXEC
+    first, second, _ = ask(
+        Ask.SOCKETPAIR, kernel.number, socket.AF_UNIX, kind, host_number()
+    )
     return Socket(fileno=first), Socket(fileno=second)
 
 

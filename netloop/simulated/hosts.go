@@ -1,0 +1,172 @@
+//go:build linux
+
+package simulated
+
+import (
+	"maps"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// host is one machine from its start to its end: what starts in its place later is another host with
+// the same number and address. Number 0 is the host of a kernel that has no others. It reaches all the
+// others, by links that nothing can block.
+type host struct {
+	number int
+	ip     [4]byte
+	ports  [2]ports            // of TCP and UDP
+	names  map[nameKey]*socket // Unix sockets that have a name
+	dead   bool                // without power: it sends nothing and hears nothing
+	paused bool                // its programs see nothing, and what arrives is kept
+	kept   []func()
+}
+
+// hostZero are the last three numbers in the address of host 0; those of the others are their number.
+const hostZero = 255<<16 | 255<<8 | 254
+
+func newHost(number int) *host {
+	n := number
+	if n == 0 {
+		n = hostZero
+	}
+	return &host{number: number, names: map[nameKey]*socket{}, ip: [4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}}
+}
+
+// has tells whether an address is one of the host's.
+func (h *host) has(a *address) bool {
+	if a.family == unix.AF_INET6 {
+		return a.isAny() || a.isLoopback()
+	}
+	return a.isAny() || a.isLoopback() || [4]byte(a.ip[:]) == h.ip
+}
+
+// source fills in the address from which a socket of the host sends to another one.
+func (h *host) source(local *address, to *address) {
+	if !local.isAny() || to.isLoopback() {
+		local.loopback()
+		return
+	}
+	copy(local.ip[:], h.ip[:])
+}
+
+// hostOf is the host that has an address, seen from one of them; nil: none has.
+func (k *Kernel) hostOf(from *host, a *address) *host {
+	if from.has(a) {
+		return k.current(from)
+	}
+	n := int(a.ip[1])<<16 | int(a.ip[2])<<8 | int(a.ip[3])
+	if n == hostZero && len(k.hosts) > 1 {
+		n = 0
+	}
+	if a.family == unix.AF_INET && n < len(k.hosts) && [4]byte(a.ip[:]) == k.hosts[n].ip {
+		return k.hosts[n]
+	}
+	return nil
+}
+
+// current is what runs now under the number of a host.
+func (k *Kernel) current(h *host) *host { return k.hosts[h.number] }
+
+// MakeHost makes one more host, and returns its number.
+func (k *Kernel) MakeHost() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.hosts = append(k.hosts, newHost(len(k.hosts)))
+	return len(k.hosts) - 1
+}
+
+// Actions on a host.
+const (
+	// HostKill ends the host's programs. Their sockets are closed as by close(2).
+	HostKill = iota
+	// HostCrash takes the host's power: it sends nothing more, and what arrives is lost.
+	HostCrash
+	// HostStart gives the power back.
+	HostStart
+	// HostPause stops the host: its programs see no events, and what arrives is kept.
+	HostPause
+	// HostResume lets it go on.
+	HostResume
+)
+
+// ChangeHost does one of the actions.
+func (k *Kernel) ChangeHost(number, action int) syscall.Errno {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if number <= 0 || number >= len(k.hosts) {
+		return syscall.ESRCH
+	}
+	h := k.hosts[number]
+	k.trace.entry(k.now, [...]string{"kill ", "crash ", "start ", "pause ", "resume "}[action]+padded(uint64(number), 10, 1, ' '))
+	switch action {
+	case HostKill:
+		k.closeAllOf(h, true)
+	case HostCrash:
+		h.dead = true
+		k.closeAllOf(h, false)
+	case HostStart:
+		if h.dead {
+			k.hosts[number] = newHost(number)
+		}
+	case HostPause:
+		h.paused = true
+	case HostResume:
+		h.paused = false
+		for len(h.kept) > 0 && !h.paused {
+			run := h.kept[0]
+			h.kept = h.kept[1:]
+			run()
+		}
+	}
+	return 0
+}
+
+// closeAllOf closes the sockets of a host. Their numbers stay taken until they are closed by the
+// objects that have them, and name nothing. Without power the network hears nothing of it.
+func (k *Kernel) closeAllOf(h *host, powered bool) {
+	h.paused, h.kept = false, nil
+	for i := range k.table {
+		f := k.table[i].file
+		if f == nil {
+			continue
+		}
+		s, ok := f.node.(endpoint)
+		if !ok || s.base().home != h {
+			continue
+		}
+		for w := s.watched(); len(w.items) > 0; {
+			w.items[0].remove()
+		}
+		f.node = &gone{watchers{k: k}}
+		if powered {
+			s.release()
+		}
+	}
+	if powered {
+		return
+	}
+	for _, port := range slices.Sorted(maps.Keys(h.ports[0].taken)) {
+		for _, s := range h.ports[0].taken[port] {
+			s.self.(*tcp).silence()
+		}
+	}
+}
+
+// gone is what the number of a socket names whose host's programs have ended.
+type gone struct{ watchers }
+
+func (*gone) poll() uint32 { return 0 }
+func (*gone) release()     {}
+
+// arrive has happen what a packet does at a host: later where that is paused.
+func (h *host) arrive(run func()) {
+	switch {
+	case h.dead:
+	case h.paused:
+		h.kept = append(h.kept, run)
+	default:
+		run()
+	}
+}

@@ -1,0 +1,351 @@
+//go:build linux
+
+package simulated
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const ms = 1_000_000
+
+// lan is a kernel with hosts 1 and 2, between which packets take a millisecond.
+func lan() Program {
+	p := Program{New(Options{Sealed: true, Network: Network{LatencyLeast: ms, LatencyMost: ms}})}
+	p.MakeHost()
+	p.MakeHost()
+	return p
+}
+
+func hostAddress(number, port int) *unix.SockaddrInet4 {
+	return &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, byte(number)}, Port: port}
+}
+
+func (p Program) socketOn(number, kind int) int {
+	return must(result(p.SocketOn(number, unix.AF_INET, kind)))
+}
+
+func (p Program) listenerOn(number, port int) int {
+	listener := p.socketOn(number, unix.SOCK_STREAM)
+	check(p.Bind(listener, &unix.SockaddrInet4{Port: port}))
+	check(p.Listen(listener, 1))
+	return listener
+}
+
+// across connects host 1 to host 2; both ends block.
+func (p Program) across() (client, server int) {
+	listener := p.listenerOn(2, 80)
+	client = p.socketOn(1, unix.SOCK_STREAM)
+	check(p.Connect(client, hostAddress(2, 80)))
+	server, _, err := p.Accept(listener)
+	check(err)
+	return client, server
+}
+
+func (p Program) change(number, action int) {
+	check(failure(p.ChangeHost(number, action)))
+}
+
+func (p Program) partition(from, to int) { check(failure(p.SetWay(from, to, Partitioned))) }
+
+// receive reads what has come: "-" where it is nothing.
+func (p Program) receive(fd int) string {
+	b := make([]byte, 1<<20)
+	n, errno := p.Recv(fd, b, unix.MSG_DONTWAIT)
+	switch {
+	case errno == syscall.EAGAIN:
+		return "-"
+	case errno != 0:
+		return unix.ErrnoName(errno)
+	}
+	return string(b[:n])
+}
+
+func (p Program) want(t *testing.T, what string, fd int, want string) {
+	t.Helper()
+	if got := p.receive(fd); got != want {
+		t.Fatalf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestEachHostHasItsPortsAndNames(t *testing.T) {
+	p := lan()
+	for _, number := range []int{0, 1, 2} {
+		p.listenerOn(number, 80)
+		u := must(result(p.SocketOn(number, unix.AF_UNIX, unix.SOCK_STREAM)))
+		check(p.Bind(u, &unix.SockaddrUnix{Name: "/socket"}))
+	}
+	again := p.socketOn(1, unix.SOCK_STREAM)
+	expect(t, "a taken port", p.Bind(again, &unix.SockaddrInet4{Port: 80}), unix.EADDRINUSE)
+	expect(t, "another host's address", p.Bind(again, hostAddress(2, 81)), unix.EADDRNOTAVAIL)
+	check(p.Bind(again, hostAddress(1, 81)))
+	expect(t, "nobody's address", p.Connect(p.socketOn(1, unix.SOCK_STREAM), hostAddress(9, 80)), unix.ENETUNREACH)
+	local := p.listenerOn(2, 82)
+	check(p.Connect(p.socketOn(2, unix.SOCK_STREAM), &unix.SockaddrInet4{Addr: loopback.Addr, Port: 82}))
+	_, from, err := p.Accept(local)
+	check(err)
+	if from.(*unix.SockaddrInet4).Addr != loopback.Addr {
+		t.Errorf("the loopback is %v", from)
+	}
+	other := p.socketOn(1, unix.SOCK_STREAM)
+	expect(t, "the loopback of another host", p.Connect(other, &unix.SockaddrInet4{Addr: loopback.Addr, Port: 82}), unix.ECONNREFUSED)
+	check(p.Connect(other, hostAddress(2, 82)))
+	_, from, err = p.Accept(local)
+	check(err)
+	if from.(*unix.SockaddrInet4).Addr != hostAddress(1, 0).Addr {
+		t.Errorf("host 1 is seen as %v", from)
+	}
+	alone := Program{New(Options{Sealed: true})}
+	expect(t, "an address without hosts", alone.Connect(alone.socketOn(0, unix.SOCK_STREAM), hostAddress(1, 80)), unix.ENETUNREACH)
+	expect(t, "a refusal at once", alone.Connect(alone.socketOn(0, unix.SOCK_STREAM), &unix.SockaddrInet4{Addr: loopback.Addr, Port: 80}), unix.ECONNREFUSED)
+}
+
+func TestALostSegmentIsADelay(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	check(failure(p.SetLink(1, 2, Network{LatencyLeast: ms, LatencyMost: ms, Loss: 0.5})))
+	begun, all := p.Now(), ""
+	for range 100 {
+		must(p.Write(client, []byte("x")))
+	}
+	for len(all) < 100 {
+		p.Sleep(ms)
+		if got := p.receive(server); got != "-" {
+			all += got
+		}
+	}
+	if took := p.Now() - begun; took < retryFirst || took > 100*retryFirst {
+		t.Errorf("%d ns", took)
+	}
+}
+
+func TestAPartitionDelaysAStream(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	p.partition(1, 2)
+	for _, part := range []string{"one ", "two"} {
+		must(p.Write(client, []byte(part)))
+	}
+	p.Sleep(1000 * ms) // tried at 0.2 and 0.6 s, then at 1.4
+	check(failure(p.SetWay(1, 2, Open)))
+	p.Sleep(399 * ms)
+	p.want(t, "before the retransmission", server, "-")
+	p.Sleep(2 * ms)
+	p.want(t, "behind it", server, "one two")
+	must(p.Write(client, []byte("more")))
+	p.Sleep(ms)
+	p.want(t, "in an open network", server, "more")
+}
+
+func TestAPartitionEndsConnectionsAfterTheRetransmissions(t *testing.T) {
+	for name, way := range map[string][2]int{"data": {1, 2}, "acknowledgements": {2, 1}} {
+		p := lan()
+		client, server := p.across()
+		p.partition(way[0], way[1])
+		must(p.Write(client, []byte("data")))
+		p.Sleep(924_000 * ms)
+		p.want(t, name, client, "-")
+		p.Sleep(1000 * ms)
+		p.want(t, name, client, "ETIMEDOUT")
+		if way[0] == 2 {
+			p.want(t, "the other end", server, "data")
+		}
+		p.want(t, "the other end", server, "-")
+	}
+}
+
+func TestASynIsLostInAPartition(t *testing.T) {
+	p := lan()
+	p.listenerOn(2, 80)
+	p.partition(1, 2)
+	expect(t, "connect", p.Connect(p.socketOn(1, unix.SOCK_STREAM), hostAddress(2, 80)), unix.ETIMEDOUT)
+	if seconds := p.Now() / (1000 * ms); seconds != 127 {
+		t.Errorf("after %d s", seconds)
+	}
+	check(failure(p.SetWay(1, 2, Open)))
+	p.partition(2, 1)
+	client := p.socketOn(1, unix.SOCK_STREAM)
+	p.SetNonblock(client, true)
+	expect(t, "connect", p.Connect(client, hostAddress(2, 80)), unix.EINPROGRESS)
+	p.Sleep(100 * ms)
+	check(failure(p.SetWay(2, 1, Open)))
+	p.Sleep(200 * ms)
+	if _, err := p.Getpeername(client); err != nil {
+		t.Errorf("the acknowledgement was not sent again: %v", err)
+	}
+}
+
+func TestAHeldLinkKeepsWhatIsSent(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	sender, receiver := p.socketOn(1, unix.SOCK_DGRAM), p.socketOn(2, unix.SOCK_DGRAM)
+	check(p.Bind(receiver, hostAddress(2, 53)))
+	check(failure(p.SetWay(1, 2, Held)))
+	for _, part := range []string{"one ", "two"} {
+		must(p.Write(client, []byte(part)))
+		check(p.Sendto(sender, []byte(part), 0, hostAddress(2, 53)))
+	}
+	p.Sleep(3_600_000 * ms)
+	p.want(t, "held", server, "-")
+	p.want(t, "held", receiver, "-")
+	check(failure(p.SetWay(1, 2, Open)))
+	p.Sleep(ms)
+	p.want(t, "a stream", server, "one two")
+	p.want(t, "a datagram", receiver, "one ")
+	p.want(t, "a datagram", receiver, "two")
+	check(failure(p.SetWay(1, 2, Held)))
+	client2 := p.socketOn(1, unix.SOCK_STREAM)
+	p.SetNonblock(client2, true)
+	expect(t, "connect", p.Connect(client2, hostAddress(2, 80)), unix.EINPROGRESS)
+	check(failure(p.SetWay(1, 2, Open)))
+	p.Sleep(2 * ms)
+	if _, err := p.Getpeername(client2); err != nil {
+		t.Errorf("a SYN was not held: %v", err)
+	}
+}
+
+func TestDatagramsByTheLink(t *testing.T) {
+	p := lan()
+	sender, receiver := p.socketOn(1, unix.SOCK_DGRAM), p.socketOn(2, unix.SOCK_DGRAM)
+	check(p.Bind(receiver, hostAddress(2, 53)))
+	sent := func(n Network) (got []byte) {
+		n.LatencyLeast, n.LatencyMost = ms, 50*ms
+		check(failure(p.SetLink(1, 2, n)))
+		for i := range 100 {
+			check(p.Sendto(sender, []byte{byte(i), 0}, 0, hostAddress(2, 53)))
+		}
+		p.Sleep(1000 * ms)
+		for one := p.receive(receiver); one != "-"; one = p.receive(receiver) {
+			got = append(got, one[0])
+		}
+		return got
+	}
+	if got := sent(Network{}); len(got) != 100 || !slices.IsSorted(got) {
+		t.Errorf("usually %v", got)
+	}
+	if got := sent(Network{Reorder: 0.5}); len(got) != 100 || slices.IsSorted(got) {
+		t.Errorf("reordered %v", got)
+	}
+	if got := sent(Network{Duplicate: 0.5}); len(got) < 120 || len(got) > 180 {
+		t.Errorf("duplicated %d", len(got))
+	}
+	if got := sent(Network{Loss: 0.5}); len(got) < 20 || len(got) > 80 {
+		t.Errorf("%d are left", len(got))
+	}
+	p.partition(1, 2)
+	if got := sent(Network{}); len(got) != 0 {
+		t.Errorf("%d came through a partition", len(got))
+	}
+	// The other direction, of which nothing was set.
+	check(p.Sendto(receiver, []byte("back"), 0, must(p.Getsockname(sender))))
+}
+
+func TestBandwidthIsShared(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	check(failure(p.SetLink(1, 2, Network{Bandwidth: 1e6, LatencyLeast: ms, LatencyMost: ms})))
+	sender := p.socketOn(1, unix.SOCK_DGRAM)
+	check(p.Sendto(sender, make([]byte, 60_000-headers), 0, hostAddress(2, 53)))
+	must(p.Write(client, make([]byte, 40_000-headers)))
+	p.Sleep(100 * ms)
+	p.want(t, "after 0.1 s", server, "-")
+	p.Sleep(ms)
+	if n := len(p.receive(server)); n != 40_000-headers {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+func TestAKilledHostClosesItsSockets(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	must(p.Write(server, []byte("last")))
+	p.change(2, HostKill)
+	p.Sleep(10 * ms)
+	p.want(t, "what was sent", client, "last")
+	p.want(t, "the end", client, "")
+	must(p.Write(client, []byte("more")))
+	p.Sleep(2 * ms)
+	_, err := p.Write(client, []byte("more"))
+	expect(t, "a reset", err, unix.EPIPE)
+	expect(t, "a connection", p.Connect(p.socketOn(1, unix.SOCK_STREAM), hostAddress(2, 80)), unix.ECONNREFUSED)
+	_, err = p.Read(server, make([]byte, 1))
+	expect(t, "a read of the dead", err, unix.EINVAL)
+	check(p.Close(server))
+	p.listenerOn(2, 80)
+}
+
+func TestACrashIsSilent(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	must(p.Write(server, []byte("last")))
+	must(p.Write(client, []byte("on the way")))
+	p.change(2, HostCrash)
+	p.Sleep(5000 * ms)
+	p.want(t, "what was sent", client, "last")
+	p.want(t, "nothing", client, "-")
+	expect(t, "a connection", p.Connect(p.socketOn(1, unix.SOCK_STREAM), hostAddress(2, 80)), unix.ETIMEDOUT)
+	p.want(t, "nothing", client, "-")
+	p.change(2, HostStart)
+	expect(t, "a connection", p.Connect(p.socketOn(1, unix.SOCK_STREAM), hostAddress(2, 80)), unix.ECONNREFUSED)
+	p.Sleep(retryMost)
+	p.want(t, "a reset for what was sent again", client, "ECONNRESET")
+	p.listenerOn(2, 80)
+}
+
+func TestAHostThatStartsAgainKnowsNoConnection(t *testing.T) {
+	p := lan()
+	client, _ := p.across()
+	p.change(2, HostCrash)
+	p.change(2, HostStart)
+	p.Sleep(1000 * ms)
+	p.want(t, "until something is sent", client, "-")
+	must(p.Write(client, []byte("data")))
+	p.Sleep(2 * ms)
+	p.want(t, "a reset", client, "ECONNRESET")
+}
+
+func TestACrashedClientLeavesRoomInTheBacklog(t *testing.T) {
+	p := lan()
+	listener := p.listenerOn(2, 80)
+	for range 3 { // more than wait
+		client := p.socketOn(1, unix.SOCK_STREAM)
+		p.SetNonblock(client, true)
+		expect(t, "connect", p.Connect(client, hostAddress(2, 80)), unix.EINPROGRESS)
+		p.Sleep(ms + ms/2) // the answer is on its way
+		p.change(1, HostCrash)
+		p.change(1, HostStart)
+		p.Sleep(1000 * ms)
+	}
+	if n := p.file(listener).node.(*tcp).embryos; n != 0 {
+		t.Errorf("%d connections are half made", n)
+	}
+}
+
+func TestAPausedHostKeepsWhatArrives(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	ep := must(p.EpollCreate1(0))
+	check(p.EpollCtl(ep, unix.EPOLL_CTL_ADD, server, &unix.EpollEvent{Events: unix.EPOLLIN}))
+	events := make([]unix.EpollEvent, 2)
+	must(p.Write(client, []byte("seen ")))
+	p.Sleep(ms)
+	p.change(2, HostPause)
+	must(p.Write(client, []byte("kept")))
+	if n := must(p.EpollWait(ep, events, 1000)); n != 0 {
+		t.Errorf("%d events of a paused host", n)
+	}
+	p.want(t, "before the pause", server, "seen ")
+	p.change(2, HostResume)
+	if n := must(p.EpollWait(ep, events, 1000)); n != 1 {
+		t.Errorf("%d events after the pause", n)
+	}
+	p.want(t, "the rest", server, "kept")
+	expect(t, "host 0", failure(p.ChangeHost(0, HostKill)), unix.ESRCH)
+	expect(t, "no host", failure(p.SetWay(1, 3, Held)), unix.ESRCH)
+	expect(t, "no host", failure(p.SetLink(3, 1, Network{})), unix.ESRCH)
+	_, errno := p.SocketOn(3, unix.AF_INET, unix.SOCK_STREAM)
+	expect(t, "no host", failure(errno), unix.ESRCH)
+}
