@@ -53,7 +53,7 @@ func (p Program) partition(from, to int) { check(failure(p.SetWay(from, to, Part
 
 // receive reads what has come: "-" where it is nothing.
 func (p Program) receive(fd int) string {
-	b := make([]byte, 1<<20)
+	b := make([]byte, 1<<16)
 	n, errno := p.Recv(fd, b, unix.MSG_DONTWAIT)
 	switch {
 	case errno == syscall.EAGAIN:
@@ -112,7 +112,7 @@ func TestALostSegmentIsADelay(t *testing.T) {
 		must(p.Write(client, []byte("x")))
 	}
 	for len(all) < 100 {
-		p.Sleep(ms)
+		p.Sleep(50 * ms)
 		if got := p.receive(server); got != "-" {
 			all += got
 		}
@@ -129,7 +129,8 @@ func TestAPartitionDelaysAStream(t *testing.T) {
 	for _, part := range []string{"one ", "two"} {
 		must(p.Write(client, []byte(part)))
 	}
-	p.Sleep(1000 * ms) // tried at 0.2 and 0.6 s, then at 1.4
+	p.Sleep(1000 * ms)                    // tried at 0.2 and 0.6 s, then at 1.4
+	must(p.Write(server, []byte("back"))) // its acknowledgement is lost, too
 	check(failure(p.SetWay(1, 2, Open)))
 	p.Sleep(399 * ms)
 	p.want(t, "before the retransmission", server, "-")
@@ -138,6 +139,16 @@ func TestAPartitionDelaysAStream(t *testing.T) {
 	must(p.Write(client, []byte("more")))
 	p.Sleep(ms)
 	p.want(t, "in an open network", server, "more")
+	p.Sleep(1000 * ms)
+	p.want(t, "the other direction", client, "back")
+	p.partition(1, 2)
+	must(p.Write(server, []byte("back")))
+	p.Sleep(60_000 * ms)
+	must(p.Write(client, []byte("late")))
+	p.Sleep(300 * ms)
+	check(failure(p.SetWay(1, 2, Open)))
+	p.Sleep(301 * ms)
+	p.want(t, "after its own second retransmission", server, "late")
 }
 
 func TestAPartitionEndsConnectionsAfterTheRetransmissions(t *testing.T) {

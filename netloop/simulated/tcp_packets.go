@@ -3,6 +3,7 @@
 package simulated
 
 import (
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,9 @@ type segment struct {
 
 // repeats tells whether it is sent again where it is lost. The program's SYN has retries of its own.
 func (p *segment) repeats() bool { return p.name != "syn" && p.name != "reset" }
+
+// answers tells whether it is an acknowledgement, which comes again when what it answers is sent again.
+func (p *segment) answers() bool { return p.name == "ack" || p.name == "window" }
 
 // packet sends a segment, or puts it behind what the network does not take now.
 func (t *tcp) packet(name string, size int, to *tcp, run func()) {
@@ -47,7 +51,7 @@ func (t *tcp) transmit(p segment) {
 	lost := l.way == Partitioned || there.dead
 	switch {
 	case t.home.dead:
-	case lost && !p.repeats():
+	case lost && !p.repeats(), there.dead && p.answers():
 		t.k.trace.entry(t.k.now, "lost")
 	case lost || l.way == Held || len(t.line) > 0:
 		t.keep(p, l.way == Held)
@@ -82,7 +86,7 @@ func (t *tcp) deliver(p segment, number int) {
 	there := t.k.hosts[number]
 	switch {
 	case there.dead:
-		if p.repeats() && !t.home.dead {
+		if p.repeats() && !p.answers() && !t.home.dead {
 			t.keep(p, false)
 		}
 	case p.to.home.dead: // it was started again, and does not know the connection
@@ -100,6 +104,10 @@ func (t *tcp) deliver(p segment, number int) {
 
 // keep puts a segment into the line, which goes on by itself, or where it is held with the link.
 func (t *tcp) keep(p segment, held bool) {
+	if t.again != nil && !p.answers() && !slices.ContainsFunc(t.line, func(p segment) bool { return !p.answers() }) {
+		t.again.cancel()
+		t.again, t.lost = nil, 0 // its own retransmissions begin
+	}
 	t.line = append(t.line, p)
 	switch {
 	case held:
@@ -137,7 +145,7 @@ func (t *tcp) giveUp() {
 	t.quiet()
 	for _, p := range line {
 		waits := t
-		if p.name == "ack" || p.name == "window" {
+		if p.answers() {
 			waits = p.to
 		}
 		if waits.state != closed && p.to.epoch == p.epoch {

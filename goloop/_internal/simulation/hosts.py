@@ -1,9 +1,9 @@
 """Hosts of a simulation: what runs where, and how it ends and begins anew.
 
-All hosts run in one loop.  Which one a callback is of stands in its context (kernel.host_here), which
-callbacks, tasks and transports inherit.  Once there are hosts, the loop is a HostedLoop, that drops
-what a host that was killed still had to run, and keeps what a paused one has.  Sockets belong to the
-host that made them; packets are the kernel's (netloop/simulated/hosts.go).
+All hosts run in one loop.  The context of a callback names its host (kernel.host_here); callbacks,
+tasks and transports inherit it.  Once there are hosts, the loop is a HostedLoop: it drops what a
+killed host still had to run, and keeps what a paused one has.  Sockets belong to the host that made
+them; packets are the kernel's (netloop/simulated/hosts.go).
 """
 
 from __future__ import annotations
@@ -271,16 +271,16 @@ class Host:
     def kill(self) -> None:
         """End its programs at once, as SIGKILL does: no `except` and no `finally` of theirs runs.
 
-        The machine lives on and closes their sockets: a peer reads the end of the stream, or a reset
-        where bytes were left unread, and gets a reset when it sends.  Connections are refused.
+        The machine lives on, closes their sockets and refuses connections: a peer reads the end of
+        the stream, or a reset where bytes were left unread, and gets a reset when it sends.
         """
         self._end(_Change.KILL)
 
     def crash(self) -> None:
         """Take its power: as `kill()`, but the network hears nothing of it.
 
-        Peers notice by their timeouts, or when they send: after 15 minutes of retransmissions, or by
-        a reset once the host has been restarted.
+        Peers notice by their timeouts, or when they send: after 15 minutes of retransmissions, or
+        by a reset once the host has been restarted.
         """
         self._end(_Change.CRASH)
         self._powered = False
@@ -378,6 +378,7 @@ def _drop(task: Any, loop: Any) -> None:
     """Nothing of a task runs any more, also when its memory is freed."""
     asyncio.tasks._unregister_task(task)
     task._log_destroy_pending = False
+    _set_finalized(task)  # before CPython 3.14 all_tasks() leaves out what was finalized
     _unwound(task.get_coro(), loop)
 
 
@@ -458,6 +459,6 @@ class Hosts:
         return self._by_name
 
     def end(self) -> None:
-        """What is paused goes on, for all is to end."""
+        """The main function has returned: nothing of them runs any more."""
         for each in self._by_name.values():
-            each.resume()
+            each.kill()

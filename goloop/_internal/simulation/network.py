@@ -53,8 +53,8 @@ class Network:
         Args:
             a: A host.
             b: Another one.
-            latency: Seconds that a packet takes, or the least and the most of them; None: as between
-                hosts without a link of their own.
+            latency: Seconds that a packet takes, or the least and the most of them; None: as
+                between hosts of which nothing was set.
             bandwidth: Bytes per second in each direction, shared by all that is sent; 0: no limit.
             loss: The chance that a packet is lost.  Streams send it again: there it is a delay.
             reorder: The chance that a datagram does not wait for those before it.
@@ -87,9 +87,9 @@ class Network:
         Raises:
             ValueError: There is no such host.
         """
-        a, b = self._group(a), self._group(b)
-        self._set(_Way.PARTITIONED, a, b)
-        self._set(_Way.PARTITIONED, b, a)
+        one, other = self._group(a), self._group(b)
+        self._set(_Way.PARTITIONED, one, other)
+        self._set(_Way.PARTITIONED, other, one)
 
     def partition_oneway(
         self, sources: Iterable[Host | str], targets: Iterable[Host | str]
@@ -107,9 +107,9 @@ class Network:
         Raises:
             ValueError: There is no such host.
         """
-        a, b = self._group(a), self._group(b)
-        self._set(_Way.HELD, a, b)
-        self._set(_Way.HELD, b, a)
+        one, other = self._group(a), self._group(b)
+        self._set(_Way.HELD, one, other)
+        self._set(_Way.HELD, other, one)
 
     def heal(
         self,
@@ -141,6 +141,6 @@ class Network:
     def _number(self, host: Host | str) -> int:
         name = host if isinstance(host, str) else host.name
         found = self._life.hosts.by_name().get(name)
-        if found is None or not isinstance(host, str) and found is not host:
+        if found is None or (not isinstance(host, str) and found is not host):
             raise ValueError(f"the simulation has no host {name!r}")
         return found._number

@@ -207,9 +207,7 @@ def make(kernel: Kernel, family: int = socket.AF_INET, kind: int = socket.SOCK_S
 def pair(kernel: Kernel, kind: int = socket.SOCK_STREAM) -> tuple[Socket, Socket]:
     """Two Unix sockets that are connected."""
     kind |= os.O_CLOEXEC
-    first, second, _ = ask(
-        Ask.SOCKETPAIR, kernel.number, socket.AF_UNIX, kind, host_number()
-    )
+    first, second, _ = ask(Ask.SOCKETPAIR, kernel.number, socket.AF_UNIX, kind, host_number())
     return Socket(fileno=first), Socket(fileno=second)
 
 
