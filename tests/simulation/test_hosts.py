@@ -425,6 +425,42 @@ def test_unix_sockets_and_datagrams_are_of_their_host() -> None:
     testing.run(main)
 
 
+@pytest.mark.parametrize("policy", ["io", "shuffle", "pct:2"])
+def test_policies_choose_among_the_tasks_of_hosts(policy: str) -> None:
+    order: list[tuple[str, int]] = []
+
+    async def steps(name: str) -> None:
+        for n in range(5):
+            order.append((name, n))
+            await asyncio.sleep(0)
+
+    async def main(sim: testing.Simulation) -> None:
+        hosts = [sim.host(name) for name in "abc"]
+        await asyncio.gather(*(host.spawn(steps, host.name) for host in hosts))
+
+    testing.run(main, policy=policy, seed=3)
+    in_order = [(name, n) for n in range(5) for name in "abc"]
+    assert (order == in_order) == (policy == "io")
+    assert sorted(order) == sorted(in_order)
+
+
+@testing.simulate(seeds=2)
+async def test_hosts_that_run_at_the_end_are_not_left_behind(sim: testing.Simulation) -> None:
+    a, b = sim.host("a"), sim.host("b")
+    a.spawn(serve)
+    b.spawn(asyncio.sleep, 1000)
+    await asyncio.sleep(1)
+    sim.eventually("a served when the program had returned", lambda: len(seen) == 2, within=20)
+    seen: list[bytes] = []
+
+    async def asks() -> None:
+        for _ in range(2):
+            await asyncio.sleep(5)
+            seen.append(await call("a"))
+
+    b.spawn(asks)
+
+
 async def cluster(sim: testing.Simulation) -> list[object]:
     """Everything at once, by decisions of the seed."""
     hosts = [sim.host(f"node{n}") for n in range(3)]

@@ -1,9 +1,9 @@
 """Hosts of a simulation: what runs where, and how it ends and begins anew.
 
 All hosts run in one loop.  The context of a callback names its host (kernel.host_here); callbacks,
-tasks and transports inherit it.  Once there are hosts, the loop is a HostedLoop: it drops what a
-killed host still had to run, and keeps what a paused one has.  Sockets belong to the host that made
-them; packets are the kernel's (netloop/simulated/hosts.go).
+tasks and transports inherit it.  Once there are hosts, the loop's class has Hosted before it: it
+drops what a killed host still had to run, and keeps what a paused one has.  Sockets belong to the
+host that made them; packets are the kernel's (netloop/simulated/hosts.go).
 """
 
 from __future__ import annotations
@@ -85,14 +85,24 @@ class _Gated:
             return
         self.callback(*self.args)
 
+    # As those of the callback: policies.py knows the steps of tasks by them.
+    @property
+    def __self__(self) -> Any:
+        return getattr(self.callback, "__self__", None)
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.callback, "__name__", type(self.callback).__name__)
+
     def __repr__(self) -> str:
         return f"{self.callback!r} of {self.boot.host!r}"
 
 
-class HostedLoop(SimulatedLoop):
-    """A loop in virtual time on which several hosts run."""
+class Hosted(SimulatedLoop):
+    """What a simulation's loop does otherwise on which several hosts run."""
 
-    __module__ = "goloop.testing"
+    def _call_again(self, kept: _Gated) -> None:
+        super().call_soon(kept, context=kept.context)
 
     def create_task(self, coro: Any, **options: Any) -> Any:
         """As asyncio's."""
@@ -156,6 +166,12 @@ class HostedLoop(SimulatedLoop):
             return super().call_later(delay, callback, *args, context=context)
         handle = made.handle = super().call_later(delay, made, context=made.context)
         return handle
+
+
+@functools.cache
+def _hosted(loop: type) -> type:
+    """The class of loops for hosts, instead of another one."""
+    return type("HostedLoop", (Hosted, loop), {"__module__": "goloop.testing"})
 
 
 def _gated(
@@ -312,7 +328,7 @@ class Host:
         kept, boot.kept = boot.kept, []
         for each in kept:
             if not each.handle.cancelled():
-                SimulatedLoop.call_soon(self._life.loop, each, context=each.context)
+                self._life.loop._call_again(each)
 
     def clock_skew(self, seconds: float) -> None:
         """Set its calendar's clock, what `time.time()` and `datetime.now()` go by, ahead or behind.
@@ -450,7 +466,8 @@ class Hosts:
         if not name or name in self._by_name or name == "localhost":
             raise ValueError(f"{name!r} is no name for a host, or is taken")
         if not self._by_name:
-            self._life.loop.__class__ = HostedLoop
+            loop = self._life.loop
+            loop.__class__ = _hosted(loop.__class__)
         made = self._by_name[name] = Host(self._life, name)
         return made
 

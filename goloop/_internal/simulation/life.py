@@ -269,6 +269,7 @@ class Life:
         self.kernel.end_time_at(0)
         while (due := self.invariants.left()) is not None:
             loop.run_until_complete(asyncio.sleep(max(0.0, due - loop.time())))
+        self.hosts.end()
         if self._allow is None:
             return
         loop.run_until_complete(asyncio.sleep(findings.SETTLE))
