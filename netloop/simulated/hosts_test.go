@@ -78,6 +78,11 @@ func TestEachHostHasItsPortsAndNames(t *testing.T) {
 		u := must(result(p.SocketOn(number, unix.AF_UNIX, unix.SOCK_STREAM)))
 		check(p.Bind(u, &unix.SockaddrUnix{Name: "/socket"}))
 	}
+	u := must(result(p.SocketOn(2, unix.AF_UNIX, unix.SOCK_DGRAM)))
+	check(p.Bind(u, &unix.SockaddrUnix{Name: "@name"}))
+	check(p.Connect(must(result(p.SocketOn(2, unix.AF_UNIX, unix.SOCK_DGRAM))), &unix.SockaddrUnix{Name: "@name"}))
+	other := must(result(p.SocketOn(1, unix.AF_UNIX, unix.SOCK_DGRAM)))
+	expect(t, "another host's name", p.Connect(other, &unix.SockaddrUnix{Name: "@name"}), unix.ECONNREFUSED)
 	again := p.socketOn(1, unix.SOCK_STREAM)
 	expect(t, "a taken port", p.Bind(again, &unix.SockaddrInet4{Port: 80}), unix.EADDRINUSE)
 	expect(t, "another host's address", p.Bind(again, hostAddress(2, 81)), unix.EADDRNOTAVAIL)
@@ -90,7 +95,7 @@ func TestEachHostHasItsPortsAndNames(t *testing.T) {
 	if from.(*unix.SockaddrInet4).Addr != loopback.Addr {
 		t.Errorf("the loopback is %v", from)
 	}
-	other := p.socketOn(1, unix.SOCK_STREAM)
+	other = p.socketOn(1, unix.SOCK_STREAM)
 	expect(t, "the loopback of another host", p.Connect(other, &unix.SockaddrInet4{Addr: loopback.Addr, Port: 82}), unix.ECONNREFUSED)
 	check(p.Connect(other, hostAddress(2, 82)))
 	_, from, err = p.Accept(local)
@@ -132,10 +137,11 @@ func TestAPartitionDelaysAStream(t *testing.T) {
 	p.Sleep(1000 * ms)                    // tried at 0.2 and 0.6 s, then at 1.4
 	must(p.Write(server, []byte("back"))) // its acknowledgement is lost, too
 	check(failure(p.SetWay(1, 2, Open)))
+	must(p.Write(client, []byte(" three")))
 	p.Sleep(399 * ms)
 	p.want(t, "before the retransmission", server, "-")
 	p.Sleep(2 * ms)
-	p.want(t, "behind it", server, "one two")
+	p.want(t, "behind it", server, "one two three")
 	must(p.Write(client, []byte("more")))
 	p.Sleep(ms)
 	p.want(t, "in an open network", server, "more")
@@ -176,7 +182,15 @@ func TestASynIsLostInAPartition(t *testing.T) {
 	if seconds := p.Now() / (1000 * ms); seconds != 127 {
 		t.Errorf("after %d s", seconds)
 	}
+	early := p.socketOn(1, unix.SOCK_STREAM)
+	p.SetNonblock(early, true)
+	expect(t, "connect", p.Connect(early, hostAddress(2, 80)), unix.EINPROGRESS)
 	check(failure(p.SetWay(1, 2, Open)))
+	p.Sleep(900 * ms) // the next SYN comes after a second
+	_, err := p.Getpeername(early)
+	expect(t, "too early", err, unix.ENOTCONN)
+	p.Sleep(200 * ms)
+	must(p.Getpeername(early))
 	p.partition(2, 1)
 	client := p.socketOn(1, unix.SOCK_STREAM)
 	p.SetNonblock(client, true)
@@ -187,6 +201,20 @@ func TestASynIsLostInAPartition(t *testing.T) {
 	if _, err := p.Getpeername(client); err != nil {
 		t.Errorf("the acknowledgement was not sent again: %v", err)
 	}
+}
+
+func TestAResetIsLostInAPartition(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	p.partition(1, 2)
+	check(p.SetsockoptLinger(client, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
+	check(p.Close(client))
+	check(failure(p.SetWay(1, 2, Open)))
+	p.Sleep(1000_000 * ms)
+	p.want(t, "nothing", server, "-")
+	must(p.Write(server, []byte("data")))
+	p.Sleep(2 * ms)
+	p.want(t, "an answer", server, "ECONNRESET")
 }
 
 func TestAHeldLinkKeepsWhatIsSent(t *testing.T) {
@@ -308,10 +336,13 @@ func TestACrashIsSilent(t *testing.T) {
 
 func TestAHostThatStartsAgainKnowsNoConnection(t *testing.T) {
 	p := lan()
-	client, _ := p.across()
+	client, server := p.across()
+	must(p.Write(server, []byte("last"))) // its acknowledgement is not sent again
 	p.change(2, HostCrash)
+	p.Sleep(60_000 * ms)
 	p.change(2, HostStart)
 	p.Sleep(1000 * ms)
+	p.want(t, "what was sent", client, "last")
 	p.want(t, "until something is sent", client, "-")
 	must(p.Write(client, []byte("data")))
 	p.Sleep(2 * ms)
@@ -359,4 +390,15 @@ func TestAPausedHostKeepsWhatArrives(t *testing.T) {
 	expect(t, "no host", failure(p.SetLink(3, 1, Network{})), unix.ESRCH)
 	_, errno := p.SocketOn(3, unix.AF_INET, unix.SOCK_STREAM)
 	expect(t, "no host", failure(errno), unix.ESRCH)
+}
+
+func TestACrashedHostSendsNothingAgain(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	p.partition(1, 2)
+	must(p.Write(client, []byte("lost")))
+	p.change(1, HostCrash)
+	check(failure(p.SetWay(1, 2, Open)))
+	p.Sleep(5000 * ms)
+	p.want(t, "nothing", server, "-")
 }

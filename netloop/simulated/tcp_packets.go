@@ -50,7 +50,6 @@ func (t *tcp) transmit(p segment) {
 	l := t.k.between(t.home, there)
 	lost := l.way == Partitioned || there.dead
 	switch {
-	case t.home.dead:
 	case lost && !p.repeats(), there.dead && p.answers():
 		t.k.trace.entry(t.k.now, "lost")
 	case lost || l.way == Held || len(t.line) > 0:
