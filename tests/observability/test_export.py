@@ -138,6 +138,8 @@ def test_a_process_with_two_loops_has_all_figures_by_loop() -> None:
     assert first["goloop_gil_held"] == {"": 0}
     assert first["goloop_loops"] == {"": 2}
     assert set(first["goloop_tasks"]) == {"1", "2"}
+    # The collector is the process's.
+    assert set(first["goloop_gc_seconds_total"]) == {""}
     assert second["goloop_turns_total"]["1"] > first["goloop_turns_total"]["1"]
     assert second["goloop_iteration_seconds_count"]["1"] > 0
     # Go's heap is not asked for: that would take Go's time.
@@ -153,6 +155,9 @@ def test_a_process_with_two_loops_has_all_figures_by_loop() -> None:
         ]
         assert set(bounds[0]) == set(bounds[1])
     assert not left_out & families.keys()
+    [info], [own_info] = families["goloop_info"].samples, own["goloop_info"].samples
+    assert info.labels.items() > own_info.labels.items()
+    assert own_info.labels["native"] == "true"
 
 
 def test_the_label_of_the_program_is_its_name(tmp_path: Path) -> None:
@@ -508,6 +513,11 @@ def test_a_misspelt_command_is_told() -> None:
 
 
 def test_once_ends_quietly_where_nobody_reads() -> None:
-    script = f"{sys.executable} -m goloop export --once | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("0\n", "")
+    reads, writes = os.pipe()
+    os.close(reads)
+    start = f"{APART}import sys\nfrom goloop.__main__ import command\nsys.exit(command())"
+    command = [sys.executable, "-c", start, "export", "--once"]
+    with program():
+        done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, check=False)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, b"")
