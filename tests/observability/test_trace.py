@@ -95,6 +95,13 @@ async def many():
     loop.call_soon(chained)
     await done.wait()
 
+async def few():
+    done = asyncio.Event()
+    def link(left):
+        loop.call_soon(link, left - 1) if left else done.set()
+    loop.call_soon(link, 9)
+    await done.wait()
+
 async def second():
     def run():
         async def main():
@@ -315,12 +322,15 @@ def test_what_found_no_room_is_counted() -> None:
         with traced(process.pid, events=False) as document:
             act(process, "many")  # and nobody reads
         losses: Events = []
+        lasted: Events = []
         calls = 0
 
         def emit(event: dict[str, Any]) -> None:
             nonlocal calls
             if event.get("cat") == "lost":
                 losses.append(event)
+            elif event["ph"] == "X":
+                lasted.append(event)
             calls += event["name"] == "many.<locals>.chained"
 
         lost = trace.convert(process.pid, document["data"], None, emit)["lost"]
@@ -329,10 +339,27 @@ def test_what_found_no_room_is_counted() -> None:
         assert {each["name"] for each in losses} == {
             f"{each['args']['lost']} events lost" for each in losses
         }
+        # When it has ended is not known of what lasted then.
+        assert not any(
+            each["ts"] + 0.002 < at <= each["ts"] + each["dur"] + 0.002
+            for at in {each["ts"] for each in losses}
+            for each in lasted
+        )
         # A turn is two records, and there is one for 64 callbacks or more.  What was lost has taken
         # the length of the slice before with it.
         assert calls > 0
         assert 600_000 <= calls + lost + 100 <= 650_000
+
+
+def test_what_was_ready_at_one_time_is_an_iteration_though_no_poll_is_between() -> None:
+    with running(PROGRAM) as process:
+        with traced(process.pid) as document:
+            act(process, "few")
+        links = slices(document, "few.<locals>.link", "callback")
+        assert len(links) == 10
+        for iteration in slices(document, "iteration"):
+            end = iteration["ts"] + iteration["dur"]
+            assert sum(iteration["ts"] <= each["ts"] < end for each in links) <= 1
 
 
 def test_two_loops_are_told_apart_and_one_may_begin_and_end_meanwhile() -> None:
