@@ -186,6 +186,13 @@ def bench() -> None:
         run([made[0].python, "-m", "benchmarks", "report"], env=made[0].variables())
 
 
+def explore() -> None:
+    """How many seeds the simulations of tests/simulation/corpus need; writes docs/testing.md."""
+    made = built(environments.default_interpreter(), "test")
+    program = ROOT / "tests" / "simulation" / "corpus" / "explore.py"
+    run([made.python, program, os.environ.get("SEEDS", "1000")], env=made.variables())
+
+
 def wheel() -> None:
     """The wheel for the default Python, in dist/, built in isolation as pip does."""
     made = environments.environment(environments.default_interpreter())
@@ -221,6 +228,7 @@ TARGETS: dict[str, Callable[[], None]] = {
     "build": build,
     "demo": demo,
     "bench": bench,
+    "explore": explore,
     "test": test,
     "test-all": test_all,
     "check": check,
