@@ -48,6 +48,27 @@ class Suite:
 
 
 SUITES = {
+    "aiohttp": Suite(
+        "aiohttp[speedups] pytest-mock pytest-cov pytest-xdist pytest-codspeed freezegun trustme"
+        " proxy.py blockbuster isal zlib_ng python-on-whales setuptools-git",
+        "-m 'not dev_mode and not autobahn and not internal' --ignore-glob=*benchmarks*"
+        f" --ignore=tests/isolated --ignore=tests/autobahn -n {os.cpu_count() or 1}",
+        package="aiohttp",
+        different={
+            "tests/test_client_functional.py::test_upload_tracker_progress[pyloop]": (
+                "counts what get_write_buffer_size() does not, right after a write; "
+                "goloop sends at the end of the turn"
+            ),
+            "tests/test_web_functional.py::test_keepalive_expires_on_time[pyloop]": (
+                "patches loop.time() and expects the loop's timers to go by it"
+            ),
+        },
+    ),
+    "asyncssh": Suite(
+        "asyncssh cryptography bcrypt libnacl pyOpenSSL",
+        "-p no:asyncio",
+        package="asyncssh",
+    ),
     "httpx": Suite(
         "httpx[brotli,http2,socks,zstd] chardet trio trustme uvicorn cryptography",
         "-p no:asyncio -k 'not trio'",
