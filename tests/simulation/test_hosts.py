@@ -54,7 +54,7 @@ def test_hosts_have_names_addresses_and_ports_of_their_own() -> None:
         found = await loop.getaddrinfo("b", 80, type=socket.SOCK_STREAM)
         assert {each[4] for each in found} == {("10.0.0.2", 80)}
         assert socket.gethostbyname("a") == "10.0.0.1"
-        seen.append(await asyncio.to_thread(socket.gethostname))
+        seen.append(await loop.run_in_executor(None, socket.gethostname))
         sock.close()
 
     async def main(sim: testing.Simulation) -> None:
@@ -96,6 +96,15 @@ def test_hosts_and_the_main_function_reach_each_other() -> None:
 
 
 def test_a_program_ends_with_what_it_returns_or_raises() -> None:
+    cancelled: list[float] = []
+
+    async def sleeps() -> None:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            cancelled.append(round(asyncio.get_running_loop().time() - 1))
+            raise
+
     async def fails() -> None:
         raise ZeroDivisionError
 
@@ -104,11 +113,13 @@ def test_a_program_ends_with_what_it_returns_or_raises() -> None:
         assert await a.spawn(asyncio.sleep, 1, result=7) == 7
         with pytest.raises(ZeroDivisionError):
             await a.spawn(fails)
-        left = a.spawn(asyncio.sleep, 1000)
+        left = a.spawn(sleeps)
         await asyncio.sleep(1)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
+        await asyncio.sleep(1)
+        assert cancelled == [2]
         own = a.spawn(cancels_itself)
         with pytest.raises(asyncio.CancelledError):
             await own
@@ -148,12 +159,13 @@ def test_a_kill_runs_nothing_of_the_program() -> None:
             with entered():
                 async with contextlib.AsyncExitStack() as stack:
                     stack.enter_context(entered())
-                    async for _ in generates():
-                        pass
+                    async for _ in generates():  # it is at its yield, and the next one sleeps
+                        async for _ in generates():
+                            pass
         finally:
             ran.append("inner")
 
-    async def program() -> None:
+    async def program(shared: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(1.5, ran.append, "timer")
         loop.call_soon(lambda: loop.call_later(1.6, ran.append, "timer of a callback"))
@@ -174,11 +186,9 @@ def test_a_kill_runs_nothing_of_the_program() -> None:
         while True:
             await asyncio.sleep(0.001)
 
-    shared = asyncio.Event()
-
     async def main(sim: testing.Simulation) -> None:
-        a = sim.host("a")
-        result = a.spawn(program)
+        a, shared = sim.host("a"), asyncio.Event()
+        result = a.spawn(program, shared)
         await asyncio.sleep(1)
         before = len(asyncio.all_tasks())
         a.kill()
@@ -186,11 +196,10 @@ def test_a_kill_runs_nothing_of_the_program() -> None:
         assert len(asyncio.all_tasks()) < before
         a.kill()
         with pytest.raises(RuntimeError, match="is down"):
-            a.spawn(program)
+            a.spawn(program, shared)
         shared.set()
         await asyncio.sleep(10)
         assert not result.done()
-        gc.collect()
 
     assert testing.run(main).time == pytest.approx(11)
     gc.collect()
@@ -209,10 +218,15 @@ def test_a_kill_within_a_step_lets_that_step_end() -> None:
         finally:
             ran.append("finally")
 
+    async def returns(host: testing.Host) -> None:
+        host.kill()
+
     async def main(sim: testing.Simulation) -> None:
-        a = sim.host("a")
+        a, b = sim.host("a"), sim.host("b")
         a.spawn(program, a)
+        returned = b.spawn(returns, b)
         await asyncio.sleep(10)
+        assert not returned.done()
 
     testing.run(main)
     gc.collect()

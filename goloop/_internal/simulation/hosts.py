@@ -362,6 +362,8 @@ class Host:
         self._up = False
         boot.dead, boot.paused = True, False
         boot.kept.clear()
+        for program in self._programs:
+            program.task = None
         self._change(change)
         for sock in [each for each in loop._serving if _is_gone(each.fileno())]:
             loop._stop_serving(sock)
