@@ -10,7 +10,6 @@ from asyncio.transports import _FlowControlMixin
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from types import FrameType
 from typing import Any, TypeVar, TypeVarTuple, final
 
 from _typeshed import FileDescriptorLike, ReadableBuffer, StrOrBytesPath, WriteableBuffer
@@ -301,20 +300,6 @@ class TLSEngine:
     def _process_outgoing(self) -> None: ...
     def _write_appdata(self, list_of_data: Any, /) -> None: ...
     def _write(self, data: ReadableBuffer, /) -> None: ...
-
-@final
-class SignalNotes:
-    def __new__(cls) -> SignalNotes: ...
-    def __call__(self, signum: int, frame: FrameType | None, /) -> None: ...
-    def drain(
-        self,
-        what: tuple[Loop, int, dict[int, _AsyncioHandle], Callable[[int], object]],
-        /,
-    ) -> None: ...
-    @staticmethod
-    def handle(
-        loop: Loop, callback: Callable[[*_Ts], object], /, *args: *_Ts
-    ) -> _AsyncioHandle: ...
 
 # What sock_recv and its kin return; there is no other way to one.
 @final

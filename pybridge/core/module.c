@@ -68,7 +68,6 @@
 
 #include "watch/watch.c"
 #include "watch/sockop.c"
-#include "watch/signal_notes.c"
 
 #include "transports/transport.c"
 #include "transports/transport_type.c"
@@ -188,7 +187,7 @@ static int (*const inits[])(PyObject *module) = {
     gl_stopped_init,    gl_native_init,
     gl_tasks_init,      gl_handle_init_types,  gl_sockop_init_type,   gl_loop_init_type,
     gl_stream_init_type, gl_listener_init_type,
-    gl_datagram_init_type, gl_tls_init_type,   gl_signal_notes_init_type,
+    gl_datagram_init_type, gl_tls_init_type,
 };
 
 static int

@@ -542,7 +542,6 @@ MAKERS: dict[str, Callable[[World], Any]] = {
     "DatagramTransport": make_datagram,
     "Listener": make_listener,
     "TLSEngine": make_engine,
-    "SignalNotes": lambda world: _core.SignalNotes(),
     "Handle": lambda world: world.loop.call_soon(lambda *_: None),
     "TimerHandle": lambda world: world.loop.call_later(60, lambda: None),
     "SockOp": make_sock_op,

@@ -13,11 +13,14 @@ Who holds the process's one wakeup fd:
 * the loop, as long as it has a signal handler, also while it does not run, so
   that what arrives between two runs is delivered in the next: as asyncio does.
 
-A full pipe loses numbers.  The Python-level handler notes each kind as well (CPython
-never loses a kind), and whoever finds the pipe full on draining it delivers the
-noted kinds that were not read.  Both are `_core.SignalNotes`: C, so that a
-KeyboardInterrupt never strikes between reading a number and scheduling its handler.  It is
-an object of its own, so that CPython's table of handlers does not keep the loop alive.
+A full pipe loses numbers.  So the Python-level handler of a signal notes its kind, which CPython
+never loses, and a loop that finds its pipe full delivers the noted kinds that it has not read.
+
+A KeyboardInterrupt, which SIGINT's usual handler raises between two bytecodes, must lose none
+either.  What it may not come between is one call of C's: the pipe is read into a deque, and
+the Python-level handler is a dict's own pop(), which takes the kind out of those that were not
+seen.  (CPython keeps that dict alive by it, and not the loop.)  A drain that was interrupted
+goes on when the loop runs again.  Rather is a signal delivered twice than not at all.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
+import itertools
 import os
 import signal
 import sys
@@ -33,6 +38,7 @@ import warnings
 import weakref
 from asyncio import coroutines
 from asyncio.log import logger
+from collections import deque
 from collections.abc import Callable
 
 from ... import _core
@@ -51,6 +57,9 @@ if TYPE_CHECKING:
 _is_coroutine_function: Callable[[object], bool] = (
     getattr(coroutines, "_iscoroutinefunction", None) or coroutines.iscoroutinefunction
 )
+
+# The least that a pipe holds: who has read less has not found it full.
+_PIPE_LEAST = 4096
 
 # Loops that may hold the wakeup fd; a forked child looks through them.
 _armed_loops: weakref.WeakSet[Signals] = weakref.WeakSet()
@@ -78,11 +87,17 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is main and main.ident not in simulated
 
 
+def _run_unless_cancelled(handle: asyncio.Handle) -> None:
+    if not handle.cancelled():
+        handle._run()
+
+
 class Signals(CoreLoop):
     """The part of the loop that deals with signals."""
 
     _signal_handlers: dict[int, asyncio.Handle]
-    _noted: _core.SignalNotes
+    _signals_unseen: dict[int, None]  # those with a handler, until CPython calls that
+    _signals_read: deque[int]  # and not delivered yet
     # The reading and the writing end; None until they are needed.
     _signal_pipe: tuple[int, int] | None
     _signal_file: File  # which both are
@@ -90,7 +105,8 @@ class Signals(CoreLoop):
 
     def _init_signals(self) -> None:
         self._signal_handlers = {}
-        self._noted = _core.SignalNotes()
+        self._signals_unseen = {}
+        self._signals_read = deque()
         self._signal_pipe = None
         self._wakeup_armed = False
         # Made early where it is going to be wanted: a process that has run out of
@@ -112,11 +128,7 @@ class Signals(CoreLoop):
         if self._signal_pipe is None:
             reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                self._add_reader(
-                    reading,
-                    self._noted.drain,
-                    (self, reading, self._signal_handlers, self.remove_signal_handler),
-                )
+                self._add_reader(reading, self._drain_signals, reading)
             except BaseException:
                 os.close(reading)
                 os.close(writing)
@@ -132,6 +144,29 @@ class Signals(CoreLoop):
             close_own(fd, self._signal_file)
         self._signal_pipe = None
         self._internal_fds -= 1
+
+    def _drain_signals(self, fd: int) -> None:
+        """Schedules the handlers of the signals whose numbers the pipe has."""
+        again = self.call_soon(self._drain_signals, fd)  # where an exception ends this
+        read = self._signals_read
+        with contextlib.suppress(OSError):
+            chunks = iter(functools.partial(os.read, fd, _PIPE_LEAST), b"")
+            read.extend(itertools.chain.from_iterable(chunks))
+        if len(read) >= _PIPE_LEAST:
+            # CPython has called its handlers by now, as it does between two bytecodes.
+            read.extend(self._signal_handlers.keys() - self._signals_unseen.keys() - set(read))
+        self._signals_unseen.update(dict.fromkeys(self._signal_handlers))
+        while read:
+            self._signal_came(read[0])
+            read.popleft()
+        again.cancel()
+
+    def _signal_came(self, sig: int) -> None:
+        handle = self._signal_handlers.get(sig)
+        if handle is not None and handle.cancelled():
+            self.call_soon(self.remove_signal_handler, sig)
+        elif handle is not None:
+            self.call_soon(_run_unless_cancelled, handle)
 
     def _arm_wakeup(self) -> None:
         """Puts the pipe in as wakeup fd if the main thread has none; see the head."""
@@ -210,9 +245,10 @@ class Signals(CoreLoop):
         except (ValueError, OSError) as exc:
             raise RuntimeError(str(exc)) from exc
         _armed_loops.add(self)
-        self._signal_handlers[sig] = self._noted.handle(self, callback, *args)
+        self._signal_handlers[sig] = asyncio.Handle(callback, args, self, None)
+        self._signals_unseen[sig] = None
         try:
-            signal.signal(sig, self._noted)
+            signal.signal(sig, self._signals_unseen.pop)
             # System calls of this process go on after the signal.
             signal.siginterrupt(sig, False)
         except OSError as exc:

@@ -153,7 +153,7 @@ struct gl_globals {
     PyTypeObject *threadsafe_handle_type; /* of call_soon_threadsafe since 3.14; NULL before */
     PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
     PyMethodDef *task_wakeup;     /* of the callable that wakes a task (tasks/wakeup.c) */
-    PyTypeObject *future_iter_type, *sockop_type, *signal_notes_type;
+    PyTypeObject *future_iter_type, *sockop_type;
     PyTypeObject *listener_type;
     PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */
     gl_receive *native_receive;    /* tls gives to transports */
