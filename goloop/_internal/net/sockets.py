@@ -10,6 +10,7 @@ callback: whoever cancels in between loses no connection and no datagram.
 from __future__ import annotations
 
 import asyncio.base_events
+import asyncio.selector_events
 import contextlib
 import socket
 import sys
@@ -30,6 +31,7 @@ _check_ssl_socket: Callable[[object], None] = _base_events._check_ssl_socket
 # Received descriptors go to no program that is executed: Python's own rule (PEP 446).
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
+_selector_loop: Any = asyncio.selector_events.BaseSelectorEventLoop
 # The most bytes that one native sock_recv receives.
 _LARGEST = 256 * 1024
 
@@ -47,7 +49,15 @@ def _public(function: _Method) -> _Method:
 
 
 class Sockets(CoreLoop):
-    """The sock_* methods that are not native."""
+    """The sock_* methods that are not native, and asyncio's own add_reader and its kin.
+
+    These look whether a transport has the descriptor, and call the native _add_reader and so on.
+    """
+
+    add_reader = _selector_loop.add_reader
+    add_writer = _selector_loop.add_writer
+    remove_reader = _selector_loop.remove_reader
+    remove_writer = _selector_loop.remove_writer
 
     def _check_sock(self, sock: socket.socket) -> None:
         _check_ssl_socket(sock)

@@ -153,39 +153,23 @@ gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
     return 0;
 }
 
-/* Transports, owned. */
-typedef struct {
-    PyObject **item;
-    uint32_t len, cap;
-} transport_list;
-
-/* Runs no Python, as what that did to the table would be missed. */
+/* To a list, which runs no Python: what that did to the table would be missed. */
 static int
-note_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
+note_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
 {
-    transport_list *all = arg;
-    if (f->transport == NULL)
+    if (f->transport == NULL || gl_try_newref(f->transport) == NULL)
         return 0;
-    if (!gl_grow(&all->item, &all->cap, all->len, sizeof(*all->item), 16))
-        return -1;
-    if (gl_try_newref(f->transport) != NULL)
-        all->item[all->len++] = f->transport;
-    return 0;
+    int rc = PyList_Append(list, f->transport);
+    Py_DECREF(f->transport); /* lint: allow check-commit: the list has it, unless memory has run out */
+    return rc;
 }
 
 GL_PRIVATE PyObject *
 gl_fd_transports(gl_loop *loop, PyObject *Py_UNUSED(ignored))
 {
-    transport_list all = {NULL, 0, 0};
-    bool complete = gl_fds_each(&loop->fds, note_transport, NULL, &all) == 0;
-    PyObject *list = complete ? PyList_New(all.len) : PyErr_NoMemory();
-    for (uint32_t i = 0; i < all.len; i++) {
-        if (list != NULL)
-            PyList_SET_ITEM(list, i, all.item[i]);
-        else
-            Py_DECREF(all.item[i]);
-    }
-    PyMem_RawFree(all.item);
+    PyObject *list = PyList_New(0);
+    if (list != NULL && gl_fds_each(&loop->fds, note_transport, NULL, list) < 0)
+        Py_CLEAR(list);
     return list;
 }
 

@@ -2,11 +2,11 @@
  * args.h: the arguments of the functions that asyncio has in Python, where they can be given
  * by position or by name.
  *
- *     static const gl_params add_reader_params =
- *         GL_PARAMS("BaseSelectorEventLoop.add_reader", 2, 2, true, GL_NAME(fd), GL_NAME(callback));
+ *     static const gl_params call_later_params =
+ *         GL_PARAMS("BaseEventLoop.call_later", 2, 2, true, GL_NAME(delay), GL_NAME(callback));
  *
  *     PyObject *value[2];
- *     if (gl_args(&add_reader_params, self, args, nargs, kwnames, value) < 0)
+ *     if (gl_args(&call_later_params, self, args, nargs, kwnames, value) < 0)
  *         return NULL;
  *
  * A call with wrong arguments raises what the running CPython says of such a call of asyncio's

@@ -40,7 +40,7 @@ typedef struct gl_loop gl_loop;
     X(recv_into) X(callback) X(join) X(_deliver_held) X(_maybe_resume_protocol)               \
     X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain)           \
     X(_check_address) X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel)       \
-    X(is_running) X(eager_start) X(fd) X(sock) X(data) X(delay) X(when) X(_callback_failed)   \
+    X(is_running) X(eager_start) X(sock) X(data) X(delay) X(when) X(_callback_failed)   \
     X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)            \
     X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown)             \
     X(_received) X(_do_read) X(append) X(n) X(buf)

@@ -1,5 +1,5 @@
 /*
- * watch.c: add_reader, add_writer and waiting for an fd once.
+ * watch.c: _add_reader, _add_writer and waiting for an fd once.
  *
  * Each direction of an fd has one place: a Handle, called at each turn while the fd is
  * ready, or a Future that is done once (sock_recv and its kin).  A later caller takes the
@@ -311,74 +311,50 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 
 /* ---- methods of Loop ---------------------------------------------------------- */
 
-#define WATCH_PARAMS(name)                                                                    \
-    GL_PARAMS("BaseSelectorEventLoop." name, 2, 2, true, GL_NAME(fd), GL_NAME(callback))
-#define UNWATCH_PARAMS(name)                                                                  \
-    GL_PARAMS("BaseSelectorEventLoop." name, 1, 1, false, GL_NAME(fd))
-
+/* _add_reader(fd, callback, *args) and _add_writer: the Handle. */
 static PyObject *
-watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs,
-          PyObject *kwnames, int which, bool check)
+watch_add(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, int which)
 {
-    PyObject *named[2];
-    if (gl_args(params, self, args, nargs, kwnames, named) < 0)
+    if (nargs < 2)
+        return PyErr_Format(PyExc_TypeError, "a descriptor and a callback are expected");
+    int fd = gl_fd_from_object(args[0]);
+    if (fd < 0 || gl_loop_check_usable(self) < 0)
         return NULL;
-    int fd = gl_fd_from_object(named[0]);
-    if (fd < 0 || (check && gl_fd_ensure_no_transport(self, fd, named[0]) < 0) ||
-        gl_loop_check_usable(self) < 0)
-        return NULL;
-    PyObject *h = gl_handle_new(self, named[1], args + 2, nargs > 2 ? nargs - 2 : 0, NULL);
+    PyObject *h = gl_handle_new(self, args[1], args + 2, nargs - 2, NULL);
     if (h == NULL)
         return NULL;
     gl_handle_track(h);
-    /* fileno() may have closed the loop, and so may a collection that making the handle
-     * brought about. */
-    if (gl_loop_check_usable(self) < 0 ||
-        (check && gl_fd_ensure_no_transport(self, fd, named[0]) < 0)) {
+    /* A collection that making the handle brought about may have closed the loop. */
+    if (gl_loop_check_usable(self) < 0) {
         Py_DECREF(h);
         return NULL;
     }
     gl_place made = {.waiter = Py_NewRef(h)};
-    PyObject *file = PyLong_Check(named[0]) ? NULL : Py_NewRef(named[0]);
+    PyObject *file = PyLong_Check(args[0]) ? NULL : Py_NewRef(args[0]);
     if (watch_place(self, fd, which, made, file) < 0)
         Py_CLEAR(h);
     return h;
 }
 
 static PyObject *
-watch_remove(gl_loop *self, PyObject *arg, int which, bool check)
+watch_remove(gl_loop *self, PyObject *arg, int which)
 {
     long number = -1;
-    bool known = gl_fd_number(arg, &number);
-    if (!known && (check || !PyErr_ExceptionMatches(PyExc_ValueError)))
+    if (!gl_fd_number(arg, &number) && !PyErr_ExceptionMatches(PyExc_ValueError))
         return NULL;
     PyErr_Clear();
-    int fd;
-    if (number > INT_MAX)
-        Py_RETURN_FALSE;
-    if (number >= 0) {
-        fd = (int)number;
-        if (check && gl_fd_ensure_no_transport(self, fd, arg) < 0)
-            return NULL;
-    } else {
-        /* A file object that was closed meanwhile: asyncio searches for it among
-         * what is registered. */
-        fd = self->closed ? -1 : watch_search(self, arg);
-        if (fd < 0 && !check)
-            Py_RETURN_FALSE;
-        if (fd < 0 && !self->closed)
-            return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
-    }
-    if (self->closed)
-        Py_RETURN_FALSE;
-    return PyBool_FromLong(watch_unplace(self, fd, which, NULL));
+    /* A file object that was closed meanwhile: asyncio searches for it among what is registered. */
+    int fd = number >= 0 && number <= INT_MAX ? (int)number : self->closed ? -1 : watch_search(self, arg);
+    if (fd < 0 && number < 0 && !self->closed)
+        return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
+    return PyBool_FromLong(fd >= 0 && !self->closed && watch_unplace(self, fd, which, NULL));
 }
 
 static PyObject *
 loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 {
-    int fd = gl_fd_from_object(arg);
-    if (fd < 0 || gl_fd_ensure_no_transport(self, fd, arg) < 0)
+    long fd;
+    if (!gl_fd_number(arg, &fd) || (fd >= 0 && fd <= INT_MAX && gl_fd_ensure_no_transport(self, (int)fd, arg) < 0))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -415,31 +391,13 @@ wait_for(gl_loop *self, PyObject *arg, int which)
 }
 
 #define WATCH_METHODS(dir, which)                                                             \
-    static PyObject *loop_add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,       \
-                                    PyObject *kwnames)                                        \
-    {                                                                                         \
-        static const gl_params params = WATCH_PARAMS("add_" #dir);                            \
-        PyObject *h = watch_add(self, &params, args, n, kwnames, which, true);                \
-        if (h == NULL)                                                                        \
-            return NULL;                                                                      \
-        Py_DECREF(h);                                                                         \
-        Py_RETURN_NONE;                                                                       \
-    }                                                                                         \
     static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
     {                                                                                         \
-        static const gl_params params = WATCH_PARAMS("_add_" #dir);                           \
-        return watch_add(self, &params, args, n, NULL, which, false);                         \
-    }                                                                                         \
-    static PyObject *loop_remove_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n,    \
-                                       PyObject *kwnames)                                     \
-    {                                                                                         \
-        static const gl_params params = UNWATCH_PARAMS("remove_" #dir);                       \
-        PyObject *fd = gl_arg(&params, self, args, n, kwnames);                               \
-        return fd ? watch_remove(self, fd, which, true) : NULL;                               \
+        return watch_add(self, args, n, which);                                               \
     }                                                                                         \
     static PyObject *loop__remove_##dir(gl_loop *self, PyObject *fd)                          \
     {                                                                                         \
-        return watch_remove(self, fd, which, false);                                          \
+        return watch_remove(self, fd, which);                                                 \
     }                                                                                         \
     static PyObject *loop_wait_##dir(gl_loop *self, PyObject *arg)                            \
     {                                                                                         \
@@ -516,20 +474,14 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     return gl_none_or_null(rc);
 }
 
-#define WATCH_ENTRIES(dir, adjective, doing)                                                  \
-    {"add_" #dir, GL_FASTKW(loop_add_##dir),                                                  \
-     PyDoc_STR("add_" #dir "($self, fd, callback, *args)\n--\n\n"                             \
-               "Call callback(*args) whenever fd is " adjective ".")},                        \
-    {"remove_" #dir, GL_FASTKW(loop_remove_##dir),                                            \
-     PyDoc_STR("remove_" #dir "($self, fd)\n--\n\n"                                           \
-               "Stop watching fd for " doing "; return True if it was watched.")},            \
+#define WATCH_ENTRIES(dir, adjective)                                                         \
     {"_add_" #dir, GL_FAST(loop__add_##dir), NULL},                                           \
     {"_remove_" #dir, GL_ONEARG(loop__remove_##dir), NULL},                                   \
     {"_wait_" adjective, GL_ONEARG(loop_wait_##dir), NULL}
 
 static PyMethodDef watch_table[] = {
-    WATCH_ENTRIES(reader, "readable", "reading"),
-    WATCH_ENTRIES(writer, "writable", "writing"),
+    WATCH_ENTRIES(reader, "readable"),
+    WATCH_ENTRIES(writer, "writable"),
     {"_all_transports", GL_NOARGS(gl_fd_transports), NULL},
     {"_ensure_fd_no_transport", GL_ONEARG(loop_ensure_fd_no_transport), NULL},
     {"_waits", GL_FAST(loop_waits), NULL},

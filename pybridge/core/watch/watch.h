@@ -1,7 +1,7 @@
 /*
  * watch.h: watching descriptors.
  *
- *   watch.c         add_reader and its kin; waiting for an fd once
+ *   watch.c         what add_reader and its kin do; waiting for an fd once
  *   sockop.c        sock_recv, sock_recv_into, sock_sendall as coroutines
  */
 #pragma once
