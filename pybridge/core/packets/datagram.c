@@ -191,12 +191,6 @@ datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs,
 }
 
 static PyMethodDef datagram_methods[] = {
-    TRANSPORT_METHODS,
-    TRANSPORT_READING_METHODS,
-    METHOD_CLOSE,
-    METHOD_ABORT,
-    METHOD_SET_PROTOCOL(gl_transport_set_protocol_method),
-    {"_force_close", GL_ONEARG(gl_transport_force_close_method), NULL},
     {"sendto", GL_FASTKW(datagram_sendto_method),
      PyDoc_STR("sendto($self, data, addr=None)\n--\n\n"
                "Send a datagram, to the remote address where addr is None.  Does not block.")},
@@ -205,16 +199,11 @@ static PyMethodDef datagram_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef datagram_getset[] = {
-    TRANSPORT_ATTRIBUTES,
-    {"_conn_lost", (getter)gl_transport_conn_lost_getter, NULL, NULL, NULL},
-    ATTRIBUTE_OBJECT("_sock", gl_datagram, lease.owner),
-    ATTRIBUTE_OBJECT("_address", gl_datagram, address),
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
 static PyMemberDef datagram_members[] = {
     TRANSPORT_MEMBERS,
+    {"_conn_lost", T_UINT, offsetof(gl_datagram, conn_lost), READONLY, NULL},
+    {"_sock", T_OBJECT, offsetof(gl_datagram, lease.owner), READONLY, NULL},
+    {"_address", T_OBJECT, offsetof(gl_datagram, address), READONLY, NULL},
     {"_buffer_size", T_PYSSIZET, offsetof(gl_datagram, queued), 0, NULL},
     {"_blocked", T_BOOL, offsetof(gl_datagram, blocked), READONLY, NULL},
     {"_parcels", T_OBJECT, offsetof(gl_datagram, parcels), 0, NULL},
@@ -231,7 +220,6 @@ static PyType_Slot datagram_slots[] = {
     {Py_tp_dealloc, gl_transport_dealloc},
     {Py_tp_methods, datagram_methods},
     {Py_tp_members, datagram_members},
-    {Py_tp_getset, datagram_getset},
     {0, NULL},
 };
 

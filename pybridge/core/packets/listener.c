@@ -96,9 +96,7 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
         gl_lease_return(&lease);
         return -1;
     }
-#ifdef GL_FREE_THREADED
-    gl_home_set(&l->home, Py_NewRef(loop));
-#endif
+    GL_HOME_SET(l, loop);
     l->loop = (gl_loop *)Py_NewRef(loop);
     l->lease = lease;
     l->context = Py_NewRef(context);
@@ -236,9 +234,7 @@ listener_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(l->lease.owner);
     Py_VISIT(l->lease.backing);
     Py_VISIT(l->context);
-#ifdef GL_FREE_THREADED
-    Py_VISIT(l->home.loop);
-#endif
+    GL_HOME_VISIT(l);
     return 0;
 }
 
@@ -278,9 +274,7 @@ listener_dealloc(PyObject *self)
         return;
     PyObject_GC_UnTrack(self);
     listener_clear(self);
-#ifdef GL_FREE_THREADED
-    Py_CLEAR(((gl_listener *)self)->home.loop);
-#endif
+    GL_HOME_CLEAR((gl_listener *)self);
     type->tp_free(self);
     Py_DECREF(type);
 }

@@ -321,9 +321,7 @@ handle_traverse(PyObject *self, visitproc visit, void *arg)
     gl_handle_args *inl = handle_inline(self);
     for (int i = 0; i < inl->nargs; i++)
         Py_VISIT(inl->arg[i]);
-#ifdef GL_FREE_THREADED
-    Py_VISIT(inl->home.loop);
-#endif
+    GL_HOME_VISIT(inl);
     int further;
     PyObject **slot = handle_further_slots(self, &further);
     for (int i = 0; i < further; i++)

@@ -99,15 +99,15 @@ stream_note_kind(gl_stream *s, protocol_kind kind)
     s->receive = kind.receive;
 }
 
-GL_PRIVATE int
-stream_set_protocol(gl_stream *s, PyObject *protocol)
+static int
+stream_changes(gl_transport *t, PyObject *protocol)
 {
+    gl_stream *s = (gl_stream *)t;
     protocol_kind kind = {.buffered = false};
     /* Pipes give data to any protocol by data_received, as asyncio's. */
     if (!s->kind && protocol_kind_of(protocol, &kind) < 0)
         return -1;
     stream_note_kind(s, kind);
-    Py_XSETREF(s->protocol, Py_NewRef(protocol));
     return 0;
 }
 
@@ -433,7 +433,7 @@ stream_reading(gl_transport *t)
     .kind = GL_REG_STREAM, .enter = stream_enter, .leave = stream_leave, .tell = stream_tell, \
     .close = stream_close, .send_rest = stream_send_rest, .drop = stream_drop,                \
     .lost = stream_lost, .freed = stream_freed, .holds = stream_holds,                        \
-    .deliver = stream_deliver, .reading = stream_reading
+    .deliver = stream_deliver, .reading = stream_reading, .changes = stream_changes
 
 static const transport_ops socket_ops = {
     STREAM_OPS,

@@ -110,7 +110,6 @@ GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
 /* A name that an accepted connection came with; NULL, perhaps with an exception, where it must be
  * asked. */
 GL_PRIVATE PyObject *stream_name(gl_stream *s, bool peer);
-GL_PRIVATE int stream_set_protocol(gl_stream *s, PyObject *protocol);
 /* The second half of a close() that came before resume_writing. */
 GL_PRIVATE PyObject *stream_close_if_sent_method(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_traverse(PyObject *self, visitproc visit, void *arg);

@@ -13,8 +13,6 @@ static const gl_params write_params =
     GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
 static const gl_params writelines_params =
     GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
-static const gl_params stream_set_protocol_params =
-    GL_PARAMS("_SelectorSocketTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
 
 static PyObject *
 stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -29,14 +27,6 @@ stream_writelines_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
 {
     PyObject *list = gl_arg(&writelines_params, s, args, nargs, kwnames);
     return list ? stream_writelines(s, list) : NULL;
-}
-
-static PyObject *
-stream_set_protocol_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
-                           PyObject *kwnames)
-{
-    PyObject *protocol = gl_arg(&stream_set_protocol_params, s, args, nargs, kwnames);
-    return protocol ? gl_none_or_null(stream_set_protocol(s, protocol)) : NULL;
 }
 
 /* ---- what an accepted connection knows of itself ---------------------------------------- */
@@ -84,6 +74,12 @@ stream_connected_getter(gl_stream *s, void *Py_UNUSED(closure))
     return PyBool_FromLong(s->phase != GL_EMPTY);
 }
 
+static PyObject *
+stream_waiter_getter(gl_stream *s, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(s->empty_waiter ? s->empty_waiter : Py_None);
+}
+
 static int
 stream_waiter_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
 {
@@ -97,20 +93,13 @@ GL_TAKES_NONE(can_write_eof_checked, stream_can_write_eof, "can_write_eof")
 GL_TAKES_NONE(queued_checked, stream_get_write_buffer_size, "get_write_buffer_size")
 GL_TAKES_NONE(write_eof_checked, stream_write_eof, "write_eof")
 
-#define STREAM_METHODS                                                                        \
-    TRANSPORT_METHODS, TRANSPORT_READING_METHODS, METHOD_CLOSE,                               \
-    METHOD_SET_PROTOCOL(stream_set_protocol_method),                                          \
-    {"_force_close", GL_ONEARG(gl_transport_force_close_method), NULL},                       \
-    {"_let_go", GL_NOARGS(pipe_let_go), NULL}
-
 static PyMethodDef read_pipe_methods[] = {
-    STREAM_METHODS,
+    {"_let_go", GL_NOARGS(pipe_let_go), NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMethodDef stream_methods[] = {
-    STREAM_METHODS,
-    METHOD_ABORT,
+    {"_let_go", GL_NOARGS(pipe_let_go), NULL},
     {"can_write_eof", GL_FASTKW(can_write_eof_checked),
      PyDoc_STR("can_write_eof($self)\n--\n\nReturn True.")},
     {"get_write_buffer_size", GL_FASTKW(queued_checked),
@@ -134,23 +123,12 @@ static PyMethodDef stream_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef read_pipe_getset[] = {
-    TRANSPORT_ATTRIBUTES,
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
 static PyGetSetDef stream_getset[] = {
-    TRANSPORT_ATTRIBUTES,
-    ATTRIBUTE_FLAG("_protocol_paused", gl_stream, protocol_paused),
     {"_high_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, ""},
     {"_low_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, NULL},
-    {"_conn_lost", (getter)gl_transport_conn_lost_getter, NULL, NULL, NULL},
     {"_queued", (getter)stream_queued_getter, NULL, NULL, NULL},
     {"_protocol_connected", (getter)stream_connected_getter, NULL, NULL, NULL},
-    {"_empty_waiter", (getter)gl_transport_object_getter, (setter)stream_waiter_setter, NULL,
-     (void *)offsetof(gl_stream, empty_waiter)},
-    ATTRIBUTE_FLAG("_eof", gl_stream, eof),
-    ATTRIBUTE_OBJECT("_server", gl_stream, server),
+    {"_empty_waiter", (getter)stream_waiter_getter, (setter)stream_waiter_setter, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -161,6 +139,10 @@ static PyMemberDef read_pipe_members[] = {
 
 static PyMemberDef stream_members[] = {
     TRANSPORT_MEMBERS,
+    {"_conn_lost", T_UINT, offsetof(gl_stream, conn_lost), READONLY, NULL},
+    {"_protocol_paused", T_BOOL, offsetof(gl_stream, protocol_paused), READONLY, NULL},
+    {"_eof", T_BOOL, offsetof(gl_stream, eof), READONLY, NULL},
+    {"_server", T_OBJECT, offsetof(gl_stream, server), READONLY, NULL},
     {"_late_writes", T_UINT, offsetof(gl_stream, late_writes), READONLY, NULL},
     {"_exposed", T_BOOL, offsetof(gl_stream, exposed), 0, NULL},
     {"_lazy", T_BOOL, offsetof(gl_stream, lazy), 0, NULL},
@@ -178,7 +160,6 @@ static PyType_Slot read_pipe_slots[] = {
     {Py_tp_new, read_pipe_new},
     {Py_tp_methods, read_pipe_methods},
     {Py_tp_members, read_pipe_members},
-    {Py_tp_getset, read_pipe_getset},
     {0, NULL},
 };
 

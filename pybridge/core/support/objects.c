@@ -4,15 +4,19 @@
 #include "support/support.h"
 
 GL_PRIVATE int
+gl_type_add(PyTypeObject *type, const char *name, PyObject *value)
+{
+    int rc = value ? PyObject_SetAttrString((PyObject *)type, name, value) : -1;
+    Py_XDECREF(value);
+    return rc;
+}
+
+GL_PRIVATE int
 gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods)
 {
-    for (; methods->ml_name != NULL; methods++) {
-        PyObject *method = PyDescr_NewMethod(type, methods);
-        int rc = method ? PyObject_SetAttrString((PyObject *)type, methods->ml_name, method) : -1;
-        Py_XDECREF(method);
-        if (rc < 0)
+    for (; methods->ml_name != NULL; methods++)
+        if (gl_type_add(type, methods->ml_name, PyDescr_NewMethod(type, methods)) < 0)
             return -1;
-    }
     return 0;
 }
 

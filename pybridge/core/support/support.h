@@ -242,8 +242,10 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 #define GL_ONEARG(f) (PyCFunction)(f), METH_O
 #define GL_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 
-/* Adds the methods of a table, which ends with an empty entry, to a type that is not yet used:
- * so the parts of the Loop stay in the rooms that have them. */
+/* Adds an attribute to a type that is not yet used; takes over the value, NULL where an exception is
+ * set. */
+GL_PRIVATE int gl_type_add(PyTypeObject *type, const char *name, PyObject *value);
+/* Adds the methods of a table, which ends with an empty entry: so the parts of the Loop stay in the rooms that have them. */
 GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
 /* Makes a type of the module; `base` may be NULL. */
 GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec,

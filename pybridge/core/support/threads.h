@@ -27,6 +27,9 @@ typedef struct gl_home {
     PyObject *next;           /* of a Handle: in the loop's inbox */
 } gl_home;
 #define GL_HOME gl_home home;
+#define GL_HOME_SET(o, loop) gl_home_set(&(o)->home, Py_NewRef(loop))
+#define GL_HOME_VISIT(o) Py_VISIT((o)->home.loop)
+#define GL_HOME_CLEAR(o) Py_CLEAR((o)->home.loop)
 
 /* Steals a reference.  Whoever learns of the object in another thread finds the loop by it. */
 static inline void
@@ -37,6 +40,9 @@ gl_home_set(gl_home *home, PyObject *loop)
 
 #else
 #define GL_HOME
+#define GL_HOME_SET(o, loop) ((void)0)
+#define GL_HOME_VISIT(o) ((void)0)
+#define GL_HOME_CLEAR(o) ((void)0)
 #endif
 
 /* A word that other threads may read or write at the same time, without a lock. */

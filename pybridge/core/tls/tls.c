@@ -85,9 +85,7 @@ tls_traverse(gl_tls *t, visitproc visit, void *arg)
     GL_TLS_OBJECTS(VISIT)
 #undef VISIT
     Py_VISIT(t->loop);
-#ifdef GL_FREE_THREADED
-    Py_VISIT(t->home.loop);
-#endif
+    GL_HOME_VISIT(t);
     return 0;
 }
 
@@ -108,9 +106,7 @@ tls_dealloc(gl_tls *t)
     PyTypeObject *type = Py_TYPE(t);
     PyObject_GC_UnTrack(t);
     (void)tls_clear(t);
-#ifdef GL_FREE_THREADED
-    Py_CLEAR(t->home.loop);
-#endif
+    GL_HOME_CLEAR(t);
     type->tp_free((PyObject *)t);
     Py_DECREF(type);
 }

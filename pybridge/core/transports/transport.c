@@ -202,9 +202,7 @@ gl_transport_take(gl_transport *t, transport_arguments *a)
     t->lease = a->lease;
     a->lease = GL_NO_LEASE;
     t->fd_shown = number;
-#ifdef GL_FREE_THREADED
-    gl_home_set(&t->home, Py_NewRef(loop));
-#endif
+    GL_HOME_SET(t, loop);
     t->loop = (gl_loop *)Py_NewRef(loop);
     t->protocol = Py_NewRef(a->protocol);
     t->phase = GL_STARTING;
@@ -475,9 +473,7 @@ gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
     Py_VISIT(t->held);
     if (t->registered && gl_reg_is_dormant(t->loop, t->id, (PyObject *)t))
         Py_VISIT(t);
-#ifdef GL_FREE_THREADED
-    Py_VISIT(t->home.loop);
-#endif
+    GL_HOME_VISIT(t);
     return 0;
 }
 
@@ -523,9 +519,7 @@ gl_transport_dealloc(PyObject *self)
     t->registered = false;
     type->tp_clear(self);
     t->ops->freed(t);
-#ifdef GL_FREE_THREADED
-    Py_CLEAR(t->home.loop);
-#endif
+    GL_HOME_CLEAR(t);
     type->tp_free(self);
     Py_DECREF(type);
 }

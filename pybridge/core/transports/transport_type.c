@@ -34,54 +34,53 @@ gl_transport_refuse_data(PyObject *transport, PyObject *data)
 
 /* ---- methods ----------------------------------------------------------------------------- */
 
-GL_PRIVATE PyObject *
-gl_transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+static PyObject *
+transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return gl_none_or_null(transport_close(t));
 }
 
-GL_PRIVATE PyObject *
-gl_transport_abort_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+static PyObject *
+transport_abort_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return gl_none_or_null(gl_transport_force_close(t, Py_None));
 }
 
-GL_PRIVATE PyObject *
-gl_transport_force_close_method(gl_transport *t, PyObject *exc)
+static PyObject *
+transport_force_close_method(gl_transport *t, PyObject *exc)
 {
     return gl_none_or_null(gl_transport_force_close(t, exc));
 }
 
-GL_PRIVATE PyObject *
-gl_transport_lost_method(gl_transport *t, PyObject *exc)
+static PyObject *
+transport_lost_method(gl_transport *t, PyObject *exc)
 {
     return gl_none_or_null(gl_transport_lost(t, exc));
 }
 
-GL_PRIVATE PyObject *
-gl_transport_is_closing_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+static PyObject *
+transport_is_closing_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(is_closing(t));
 }
 
-GL_PRIVATE PyObject *
-gl_transport_is_reading_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+static PyObject *
+transport_is_reading_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(!is_closing(t) && !t->paused);
 }
 
-GL_PRIVATE PyObject *
-gl_transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+static PyObject *
+transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return Py_NewRef(t->protocol ? t->protocol : Py_None);
 }
 
-GL_PRIVATE PyObject *
-gl_transport_set_protocol_method(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
-                                 PyObject *kwnames)
+static PyObject *
+transport_set_protocol(gl_transport *t, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *protocol = gl_arg(&set_protocol_params, t, args, nargs, kwnames);
-    if (protocol == NULL)
+    if (protocol == NULL || (t->ops->changes != NULL && t->ops->changes(t, protocol) < 0))
         return NULL;
     Py_XSETREF(t->protocol, Py_NewRef(protocol));
     Py_RETURN_NONE;
@@ -96,8 +95,8 @@ transport_note(gl_transport *t, const char *format)
     Py_RETURN_NONE;
 }
 
-GL_PRIVATE PyObject *
-gl_transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
+static PyObject *
+transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     if (is_closing(t) || t->paused)
         Py_RETURN_NONE;
@@ -109,8 +108,8 @@ gl_transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     return transport_note(t, "%r pauses reading");
 }
 
-GL_PRIVATE PyObject *
-gl_transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
+static PyObject *
+transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     if (is_closing(t) || !t->paused)
         Py_RETURN_NONE;
@@ -184,8 +183,8 @@ transport_deliver_held(gl_transport *t)
 
 /* Runs as a handle, which has the transport's context and reports an exception; the rest
  * is delivered then by another. */
-GL_PRIVATE PyObject *
-gl_transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+static PyObject *
+transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     int rc = transport_deliver_held(t);
     t->delivering = false;
@@ -201,28 +200,9 @@ gl_transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 
 /* ---- attributes that other code reads ------------------------------------------------------ */
 
-GL_PRIVATE PyObject *
-gl_transport_flag_getter(gl_transport *t, void *offset)
-{
-    return PyBool_FromLong(*((bool *)((char *)t + (uintptr_t)offset)));
-}
-
-GL_PRIVATE PyObject *
-gl_transport_object_getter(gl_transport *t, void *offset)
-{
-    PyObject *o = *(PyObject **)((char *)t + (uintptr_t)offset);
-    return Py_NewRef(o ? o : Py_None);
-}
-
-GL_PRIVATE PyObject *
-gl_transport_conn_lost_getter(gl_transport *t, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLong(t->conn_lost);
-}
-
 /* asyncio's attribute, over its slot; made late, for most connections are never asked. */
-GL_PRIVATE PyObject *
-gl_transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
+static PyObject *
+transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     if (t->extra == NULL) {
         PyObject *made = PyDict_New(); /* a collection may run Python */
@@ -236,24 +216,70 @@ gl_transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
     return Py_NewRef(t->extra);
 }
 
-GL_PRIVATE int
-gl_transport_extra_setter(gl_transport *t, PyObject *extra, void *Py_UNUSED(closure))
+static int
+transport_extra_setter(gl_transport *t, PyObject *extra, void *Py_UNUSED(closure))
 {
     Py_XSETREF(t->extra, Py_XNewRef(extra));
     return 0;
 }
 
-GL_PRIVATE PyObject *
-gl_transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
+static PyObject *
+transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(is_closing(t));
 }
 
-GL_PRIVATE PyObject *
-gl_transport_receives_getter(gl_transport *t, void *Py_UNUSED(closure))
+static PyObject *
+transport_receives_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(t->ops->reading(t));
 }
+
+/* ---- what all have ------------------------------------------------------------------------- */
+
+GL_TAKES_NONE(is_closing_checked, transport_is_closing_method, "is_closing")
+GL_TAKES_NONE(get_protocol_checked, transport_get_protocol_method, "get_protocol")
+GL_TAKES_NONE(is_reading_checked, transport_is_reading_method, "is_reading")
+GL_TAKES_NONE(pause_reading_checked, transport_pause_reading, "pause_reading")
+GL_TAKES_NONE(resume_reading_checked, transport_resume_reading, "resume_reading")
+GL_TAKES_NONE(close_checked, transport_close_method, "close")
+GL_TAKES_NONE(abort_checked, transport_abort_method, "abort")
+
+static PyMethodDef transport_methods[] = {
+    /* First: an asyncio.ReadTransport has none. */
+    {"abort", GL_FASTKW(abort_checked),
+     PyDoc_STR("abort($self)\n--\n\nClose the transport at once; what is queued is lost.")},
+    {"is_closing", GL_FASTKW(is_closing_checked),
+     PyDoc_STR("is_closing($self)\n--\n\n"
+               "Return True if the transport is closing or closed.")},
+    {"get_protocol", GL_FASTKW(get_protocol_checked),
+     PyDoc_STR("get_protocol($self)\n--\n\nReturn the current protocol.")},
+    {"set_protocol", GL_FASTKW(transport_set_protocol),
+     PyDoc_STR("set_protocol($self, protocol)\n--\n\nSet a new protocol.")},
+    {"is_reading", GL_FASTKW(is_reading_checked),
+     PyDoc_STR("is_reading($self)\n--\n\nReturn True if the transport is receiving.")},
+    {"pause_reading", GL_FASTKW(pause_reading_checked),
+     PyDoc_STR("pause_reading($self)\n--\n\n"
+               "Pass nothing to the protocol until resume_reading().")},
+    {"resume_reading", GL_FASTKW(resume_reading_checked),
+     PyDoc_STR("resume_reading($self)\n--\n\nPass data to the protocol again.")},
+    {"close", GL_FASTKW(close_checked),
+     PyDoc_STR("close($self)\n--\n\n"
+               "Close the transport once what is queued is sent; no more is received.")},
+    {"_call_connection_lost", GL_ONEARG(transport_lost_method), NULL},
+    {"_deliver_held", GL_NOARGS(transport_deliver_held_method), NULL},
+    {"_force_close", GL_ONEARG(transport_force_close_method), NULL},
+    {"_start", GL_ONEARG(gl_transport_start_method), NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef transport_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {"_extra", (getter)transport_extra_getter, (setter)transport_extra_setter, NULL, NULL},
+    {"_closing", (getter)transport_closing_getter, NULL, NULL, NULL},
+    {"_receives", (getter)transport_receives_getter, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 
 /* ---- the types ---------------------------------------------------------------------------- */
 
@@ -282,12 +308,16 @@ has_our_slots(PyObject *cls)
 }
 
 static int
-set_number(PyTypeObject *type, const char *name, long number)
+complete_type(PyTypeObject *type, long max_size)
 {
-    PyObject *value = PyLong_FromLong(number);
-    int rc = value ? PyObject_SetAttrString((PyObject *)type, name, value) : -1;
-    Py_XDECREF(value);
-    return rc;
+    bool aborts = PyObject_HasAttrString((PyObject *)type, "abort");
+    if (gl_type_add(type, "max_size", PyLong_FromLong(max_size)) < 0 ||
+        gl_type_add_methods(type, transport_methods + !aborts) < 0)
+        return -1;
+    for (PyGetSetDef *a = transport_attributes; a->name != NULL; a++)
+        if (gl_type_add(type, a->name, PyDescr_NewGetSet(type, a)) < 0)
+            return -1;
+    return GL_GUARD_TYPE(type, gl_transport, home, NULL, GL_GUARD_ENDS);
 }
 
 GL_PRIVATE PyTypeObject *
@@ -305,9 +335,8 @@ gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, co
                      base);
     else if (first != NULL && (second == NULL || other != NULL))
         bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
-    if (bases != NULL && (gl_type_make(&type, module, spec, bases) < 0 ||
-                          (max_size > 0 && set_number(type, "max_size", max_size) < 0) ||
-                          GL_GUARD_TYPE(type, gl_transport, home, NULL, GL_GUARD_ENDS) < 0))
+    if (bases != NULL &&
+        (gl_type_make(&type, module, spec, bases) < 0 || complete_type(type, max_size) < 0))
         Py_CLEAR(type);
     Py_XDECREF(bases);
     Py_XDECREF(other);

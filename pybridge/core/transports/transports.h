@@ -77,6 +77,8 @@ typedef struct transport_ops {
     int (*deliver)(gl_transport *t, PyObject *item);
     /* Whether the rest of what is held waits for the next turn; or NULL. */
     bool (*spent)(gl_transport *t);
+    /* Another protocol comes; or NULL.  May run Python. */
+    int (*changes)(gl_transport *t, PyObject *protocol);
     /* For repr: whether it receives. */
     bool (*reading)(gl_transport *t);
 } transport_ops;
@@ -198,6 +200,8 @@ GL_PRIVATE int gl_transport_fatal_error(gl_transport *t, PyObject *exc, const ch
  * KeyboardInterrupt. */
 GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
 GL_PRIVATE int gl_transport_lost(gl_transport *t, PyObject *exc);
+/* _start(waiter) */
+GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
 
 /* Keeps an item at the front (what is left of a delivery) or at the back; takes over the
  * reference, which may be NULL with an exception set. */
@@ -213,27 +217,6 @@ GL_PRIVATE void gl_transport_clear(gl_transport *t);
 
 /* ---- transport_type.c ------------------------------------------------------------------- */
 
-GL_PRIVATE PyObject *gl_transport_close_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *gl_transport_abort_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *gl_transport_is_closing_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *gl_transport_is_reading_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *gl_transport_pause_reading(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *gl_transport_resume_reading(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *gl_transport_deliver_held_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *gl_transport_set_protocol_method(gl_transport *t, PyObject *const *args,
-                                                      Py_ssize_t nargs, PyObject *kwnames);
-GL_PRIVATE PyObject *gl_transport_get_protocol_method(gl_transport *t, PyObject *ignored);
-GL_PRIVATE PyObject *gl_transport_force_close_method(gl_transport *t, PyObject *exc);
-GL_PRIVATE PyObject *gl_transport_lost_method(gl_transport *t, PyObject *exc);
-GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
-GL_PRIVATE PyObject *gl_transport_flag_getter(gl_transport *t, void *offset);
-GL_PRIVATE PyObject *gl_transport_object_getter(gl_transport *t, void *offset);
-GL_PRIVATE PyObject *gl_transport_extra_getter(gl_transport *t, void *ignored);
-GL_PRIVATE int gl_transport_extra_setter(gl_transport *t, PyObject *extra, void *ignored);
-GL_PRIVATE PyObject *gl_transport_conn_lost_getter(gl_transport *t, void *ignored);
-GL_PRIVATE PyObject *gl_transport_closing_getter(gl_transport *t, void *ignored);
-GL_PRIVATE PyObject *gl_transport_receives_getter(gl_transport *t, void *ignored);
-
 /* Sets the TypeError for data to be sent that is not bytes-like, in asyncio's words. */
 GL_PRIVATE void gl_transport_refuse_data(PyObject *transport, PyObject *data);
 /* asyncio's warning of writes to a socket whose connection is lost. */
@@ -241,67 +224,19 @@ GL_PRIVATE void gl_transport_refuse_data(PyObject *transport, PyObject *data);
 /* Counts a write that comes too late; asyncio warns from the fifth on. */
 GL_PRIVATE int gl_late_write(uint32_t *count, const char *warning);
 /* A type with asyncio's bases by their names in asyncio.transports, whose slots must lie
- * where TRANSPORT_FIELDS has them, and with max_size where it is not 0; kept by the module. */
+ * where TRANSPORT_FIELDS has them, with what all transports have, and with max_size; kept by the
+ * module. */
 GL_PRIVATE PyTypeObject *gl_transport_make_type(PyObject *module, PyType_Spec *spec,
                                                 const char *base, const char *second, long max_size);
-
-GL_TAKES_NONE(is_closing_checked, gl_transport_is_closing_method, "is_closing")
-GL_TAKES_NONE(get_protocol_checked, gl_transport_get_protocol_method, "get_protocol")
-GL_TAKES_NONE(is_reading_checked, gl_transport_is_reading_method, "is_reading")
-GL_TAKES_NONE(pause_reading_checked, gl_transport_pause_reading, "pause_reading")
-GL_TAKES_NONE(resume_reading_checked, gl_transport_resume_reading, "resume_reading")
-GL_TAKES_NONE(close_checked, gl_transport_close_method, "close")
-GL_TAKES_NONE(abort_checked, gl_transport_abort_method, "abort")
-
-/* What every transport has. */
-#define TRANSPORT_METHODS                                                                     \
-    {"is_closing", GL_FASTKW(is_closing_checked),                                             \
-     PyDoc_STR("is_closing($self)\n--\n\n"                                                    \
-               "Return True if the transport is closing or closed.")},                        \
-    {"get_protocol", GL_FASTKW(get_protocol_checked),                                         \
-     PyDoc_STR("get_protocol($self)\n--\n\nReturn the current protocol.")},                   \
-    {"_call_connection_lost", GL_ONEARG(gl_transport_lost_method), NULL},                     \
-    {"_start", GL_ONEARG(gl_transport_start_method), NULL}
-/* What all have that are no write ends of pipes. */
-#define TRANSPORT_READING_METHODS                                                             \
-    {"is_reading", GL_FASTKW(is_reading_checked),                                             \
-     PyDoc_STR("is_reading($self)\n--\n\nReturn True if the transport is receiving.")},       \
-    {"pause_reading", GL_FASTKW(pause_reading_checked),                                       \
-     PyDoc_STR("pause_reading($self)\n--\n\n"                                                 \
-               "Pass nothing to the protocol until resume_reading().")},                      \
-    {"resume_reading", GL_FASTKW(resume_reading_checked),                                     \
-     PyDoc_STR("resume_reading($self)\n--\n\nPass data to the protocol again.")},             \
-    {"_deliver_held", GL_NOARGS(gl_transport_deliver_held_method), NULL}
-#define METHOD_CLOSE                                                                          \
-    {"close", GL_FASTKW(close_checked),                                                       \
-     PyDoc_STR("close($self)\n--\n\n"                                                         \
-               "Close the transport once what is queued is sent; no more is received.")}
-#define METHOD_ABORT                                                                          \
-    {"abort", GL_FASTKW(abort_checked),                                                       \
-     PyDoc_STR("abort($self)\n--\n\nClose the transport at once; what is queued is lost.")}
-#define METHOD_SET_PROTOCOL(function)                                                         \
-    {"set_protocol", GL_FASTKW(function),                                                     \
-     PyDoc_STR("set_protocol($self, protocol)\n--\n\nSet a new protocol.")}
-
-#define ATTRIBUTE_FLAG(name, kind, field)                                                     \
-    {name, (getter)gl_transport_flag_getter, NULL, NULL, (void *)offsetof(kind, field)}
-#define ATTRIBUTE_OBJECT(name, kind, field)                                                   \
-    {name, (getter)gl_transport_object_getter, NULL, NULL, (void *)offsetof(kind, field)}
-
-#define TRANSPORT_ATTRIBUTES                                                                  \
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},               \
-        {"_extra", (getter)gl_transport_extra_getter, (setter)gl_transport_extra_setter, NULL, NULL}, \
-        {"_closing", (getter)gl_transport_closing_getter, NULL, NULL, NULL},                  \
-        {"_receives", (getter)gl_transport_receives_getter, NULL, NULL, NULL},                \
-        ATTRIBUTE_FLAG("_paused", gl_transport, paused),                                      \
-        ATTRIBUTE_OBJECT("_context", gl_transport, context),                                  \
-        ATTRIBUTE_OBJECT("_loop", gl_transport, loop),                                        \
-        ATTRIBUTE_OBJECT("_owner", gl_transport, lease.owner),                                \
-        ATTRIBUTE_OBJECT("_protocol", gl_transport, protocol)
 
 /* `_number` is -1 once the descriptor is closed. */
 #define TRANSPORT_MEMBERS                                                                     \
     {"__dictoffset__", T_PYSSIZET, offsetof(gl_transport, dict), READONLY, NULL},             \
         {"__weaklistoffset__", T_PYSSIZET, offsetof(gl_transport, weakrefs), READONLY, NULL}, \
         {"_number", T_INT, offsetof(gl_transport, lease.number), READONLY, NULL},             \
-        {"_sock_fd", T_INT, offsetof(gl_transport, fd_shown), READONLY, NULL}
+        {"_sock_fd", T_INT, offsetof(gl_transport, fd_shown), READONLY, NULL},                \
+        {"_paused", T_BOOL, offsetof(gl_transport, paused), READONLY, NULL},                  \
+        {"_context", T_OBJECT, offsetof(gl_transport, context), READONLY, NULL},              \
+        {"_loop", T_OBJECT, offsetof(gl_transport, loop), READONLY, NULL},                    \
+        {"_owner", T_OBJECT, offsetof(gl_transport, lease.owner), READONLY, NULL},            \
+        {"_protocol", T_OBJECT, offsetof(gl_transport, protocol), READONLY, NULL}

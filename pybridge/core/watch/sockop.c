@@ -354,9 +354,7 @@ sockop_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(op->arg);
     Py_VISIT(op->wait);
     Py_VISIT(op->view.obj);
-#ifdef GL_FREE_THREADED
-    Py_VISIT(op->home.loop);
-#endif
+    GL_HOME_VISIT(op);
     return 0;
 }
 
@@ -386,9 +384,7 @@ sockop_dealloc(PyObject *self)
         PyObject_ClearWeakRefs(self);
     (void)sockop_finish(self);
     Py_CLEAR(((sockop *)self)->loop);
-#ifdef GL_FREE_THREADED
-    Py_CLEAR(((sockop *)self)->home.loop);
-#endif
+    GL_HOME_CLEAR((sockop *)self);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -474,9 +470,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     sockop *op = (sockop *)G.sockop_type->tp_alloc(G.sockop_type, 0);
     if (op == NULL)
         return NULL;
-#ifdef GL_FREE_THREADED
-    gl_home_set(&op->home, Py_NewRef((PyObject *)loop));
-#endif
+    GL_HOME_SET(op, (PyObject *)loop);
     op->loop = (gl_loop *)Py_NewRef((PyObject *)loop);
     op->sock = Py_NewRef(value[0]);
     op->arg = Py_NewRef(value[1]);
