@@ -42,6 +42,20 @@ func (r *Reactor) StreamClose(id, gen, flags uint32) error {
 	return r.closeSlot(id, s, flags)
 }
 
+// Forget ends a registration of any kind; its descriptor is its owner's.
+func (r *Reactor) Forget(id, gen uint32) error {
+	s := r.registry.find(id, gen)
+	switch {
+	case s == nil:
+		return failed("forget", syscall.ENOENT)
+	case s.kind == kindStream:
+		defer s.stream.Discard() // not before: the poller is left by the lease
+	case s.kind == kindDatagram:
+		defer s.datagram.Discard()
+	}
+	return r.closeSlot(id, s, 0)
+}
+
 // closeSlot takes a registration out of the poller and frees it.
 func (r *Reactor) closeSlot(id uint32, s *slot, flags uint32) error {
 	r.setHeld(id, s, 0)

@@ -32,7 +32,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 20
+#define GL_ABI_VERSION 21
 
 /* ---- probes ------------------------------------------------------------------- */
 
@@ -117,7 +117,7 @@ typedef struct gl_vector {
 
 /*
  * What a stream has to send, what C wants of it and what has come of that: one record
- * for both sides, in C's memory, whose address stream_open gives to Go and stream_close
+ * for both sides, in C's memory, whose address stream_open gives to Go and forget
  * takes back.
  *
  *      0          head                                tail          cap
@@ -133,7 +133,7 @@ typedef struct gl_vector {
  */
 typedef struct gl_stream_io {
     gl_vector *iov;          /* C, which moves and grows it.  The bytes of a piece stay alive
-                              * and unchanged until it is gone, or stream_close returns */
+                              * and unchanged until it is gone, or forget returns */
     const int32_t *owner;    /* C; may be NULL: where the object that owns the descriptor
                               * keeps its number, see stream_open */
     uint64_t appended;       /* C: bytes, in all */
@@ -493,19 +493,18 @@ gl_wake_up(const gl_shared *shared)
 #define GL_OPEN_WATCH_END 1u  /* receive nothing: readiness to read is GL_CMP_EOF */
 /* Flag of listener_open. */
 #define GL_LISTEN_NODELAY 1u  /* its connections are TCP: each gets TCP_NODELAY */
-/* Flags of stream_close, datagram_close and listener_close. */
-#define GL_CLOSE_FD 1u        /* close(fd) after it has left the poller */
+/* What both sides must have alike. */
+#define GL_ABI                                                                                \
+    {GL_ABI_VERSION, sizeof(gl_table), sizeof(gl_submission), sizeof(gl_completion),          \
+     sizeof(gl_shared), sizeof(gl_stream_io), sizeof(gl_endpoints), sizeof(gl_packet)}
 
 /*
  * Every function returns a value >= 0 or -errno.  None of them runs Python, none
  * keeps a pointer beyond what is said above.  A reactor is used by one thread at
- * a time; wake may come from any.
+ * a time.
  */
 typedef struct gl_table {
-    uint32_t abi_version;
-    uint32_t table_size;
-    uint32_t submission_size, completion_size, shared_size, stream_io_size, endpoints_size;
-    uint32_t packet_size;
+    uint32_t abi[8];          /* GL_ABI */
 
     /* Makes a reactor over `shared`; returns its number (>= 0). */
     int32_t (*reactor_new)(gl_shared *shared);
@@ -532,9 +531,9 @@ typedef struct gl_table {
      * registration is closed.  What is queued already waits for a GL_SUB_STREAM. */
     int32_t (*stream_open)(int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags,
                            uint32_t *id, uint32_t *gen);
-    /* Leaves the poller, closes the fd if asked. What is queued is not sent: call
-     * flush_stream first. */
-    int32_t (*stream_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
+    /* Ends a registration of any kind: it leaves the poller.  What a stream has queued is not
+     * sent: call flush_stream first.  An fd that its owner closed meanwhile is no error. */
+    int32_t (*forget)(int32_t reactor, uint32_t id, uint32_t gen);
 
     /* A datagram socket.  `want`: GL_READABLE receives, GL_WRITABLE reports GL_CMP_READY
      * in each turn while the kernel has room; datagram_set replaces both (0 leaves the
@@ -542,33 +541,26 @@ typedef struct gl_table {
     int32_t (*datagram_open)(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want,
                              uint32_t *id, uint32_t *gen);
     int32_t (*datagram_set)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want);
-    int32_t (*datagram_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
 
     /* `backlog`: at most so many accepts per turn. Listening starts at once. */
     int32_t (*listener_open)(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
                              uint32_t flags, uint32_t *id, uint32_t *gen);
-    int32_t (*listener_close)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t flags);
 
     /* A watch on any pollable fd.  `want`: directions reported in each turn while
      * ready (level-triggered); `once`: directions reported once, then forgotten.
      * watch_open makes the registration, watch_set replaces both masks (0, 0:
-     * stays registered but silent), watch_close removes it; an fd that was closed
-     * by its owner meanwhile is no error for watch_close, and watch_set registers
-     * the number afresh if the kernel has forgotten it. */
+     * stays registered but silent), and registers the number afresh if the kernel has
+     * forgotten it. */
     int32_t (*watch_open)(int32_t reactor, int32_t fd, uint32_t want, uint32_t once,
                           uint32_t *id, uint32_t *gen);
     int32_t (*watch_set)(int32_t reactor, uint32_t id, uint32_t gen,
                          uint32_t want, uint32_t once);
-    int32_t (*watch_close)(int32_t reactor, uint32_t id, uint32_t gen);
 
     /* Wakes the monitor, whose gl_shared.parked was seen set. */
     int32_t (*watch)(int32_t reactor);
     /* For a holder that has seen a guest: waits until the monitor is done, which takes some
      * system calls that do not block, and lends it this thread's priority meanwhile. */
     int32_t (*give_way)(gl_shared *shared);
-
-    /* Makes the current or next turn return early; any thread. */
-    int32_t (*wake)(int32_t reactor);
 
     /* Facts about the Go runtime, as a JSON object in UTF-8; returns its length,
      * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process.  Of GL_TRACE:

@@ -224,14 +224,14 @@ func goloop_stream_open(reactor, fd C.int32_t, io *C.gl_stream_io, flags C.uint3
 	return opened(id, gen, err, outID, outGen)
 }
 
-//export goloop_stream_close
-func goloop_stream_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t {
+//export goloop_forget
+func goloop_forget(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
 		return badReactor
 	}
 	defer r.hold().letGo()
-	return result(r.StreamClose(uint32(id), uint32(gen), uint32(flags)))
+	return result(r.Forget(uint32(id), uint32(gen)))
 }
 
 //export goloop_datagram_open
@@ -255,16 +255,6 @@ func goloop_datagram_set(reactor C.int32_t, id, gen, want C.uint32_t) C.int32_t 
 	return result(r.DatagramSet(uint32(id), uint32(gen), uint32(want)))
 }
 
-//export goloop_datagram_close
-func goloop_datagram_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t {
-	r := find(reactor)
-	if r == nil {
-		return badReactor
-	}
-	defer r.hold().letGo()
-	return result(r.DatagramClose(uint32(id), uint32(gen), uint32(flags)))
-}
-
 //export goloop_listener_open
 func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := find(reactor)
@@ -274,16 +264,6 @@ func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int
 	defer r.hold().letGo()
 	id, gen, err := r.ListenerOpen(int32(fd), (*int32)(owner), int32(backlog), uint32(flags))
 	return opened(id, gen, err, outID, outGen)
-}
-
-//export goloop_listener_close
-func goloop_listener_close(reactor C.int32_t, id, gen, flags C.uint32_t) C.int32_t {
-	r := find(reactor)
-	if r == nil {
-		return badReactor
-	}
-	defer r.hold().letGo()
-	return result(r.ListenerClose(uint32(id), uint32(gen), uint32(flags)))
 }
 
 //export goloop_watch_open
@@ -305,23 +285,4 @@ func goloop_watch_set(reactor C.int32_t, id, gen, want, once C.uint32_t) C.int32
 	}
 	defer r.hold().letGo()
 	return result(r.WatchSet(uint32(id), uint32(gen), uint32(want), uint32(once)))
-}
-
-//export goloop_watch_close
-func goloop_watch_close(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
-	r := find(reactor)
-	if r == nil {
-		return badReactor
-	}
-	defer r.hold().letGo()
-	return result(r.WatchClose(uint32(id), uint32(gen)))
-}
-
-//export goloop_wake
-func goloop_wake(reactor C.int32_t) C.int32_t {
-	r := find(reactor)
-	if r == nil {
-		return badReactor
-	}
-	return result(r.Wake())
 }

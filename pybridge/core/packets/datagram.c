@@ -31,12 +31,6 @@ datagram_enter(gl_transport *t, int fd)
                                       &d->id, &d->gen);
 }
 
-GL_NO_PYTHON static void
-datagram_leave(gl_transport *t)
-{
-    gl_enter(t->loop)->datagram_close(t->loop->reactor, t->id, t->gen, 0);
-}
-
 static int
 datagram_tell(gl_transport *t)
 {
@@ -154,7 +148,6 @@ datagram_holds(gl_transport *t)
 static const transport_ops datagram_transport_ops = {
     .kind = GL_REG_DATAGRAM,
     .enter = datagram_enter,
-    .leave = datagram_leave,
     .tell = datagram_tell,
     .start = datagram_start,
     .close = datagram_close,

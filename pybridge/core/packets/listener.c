@@ -53,7 +53,7 @@ listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
         return -rc;
     if (gl_reg_set(loop, l->id, l->gen, GL_REG_LISTENER, (PyObject *)l, fd) < 0) {
         PyErr_Clear();
-        gl_enter(loop)->listener_close(loop->reactor, l->id, l->gen, 0);
+        gl_enter(loop)->forget(loop->reactor, l->id, l->gen);
         return ENOMEM;
     }
     l->open = true;
@@ -116,7 +116,7 @@ listener_leave(gl_listener *l)
     l->open = false;
     gl_loop *loop = l->loop;
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        gl_enter(loop)->listener_close(loop->reactor, l->id, l->gen, 0);
+        gl_enter(loop)->forget(loop->reactor, l->id, l->gen);
 }
 
 static void

@@ -136,25 +136,13 @@ library_check(const gl_table *table)
 {
     if (table == NULL)
         return library_fail("The Go library %s gave no table.", library.path);
-    const struct {
-        const char *what;
-        uint32_t go, c;
-    } pairs[] = {
-        {"ABI version", table->abi_version, GL_ABI_VERSION},
-        {"table size", table->table_size, sizeof(gl_table)},
-        {"submission size", table->submission_size, sizeof(gl_submission)},
-        {"completion size", table->completion_size, sizeof(gl_completion)},
-        {"shared block size", table->shared_size, sizeof(gl_shared)},
-        {"stream record size", table->stream_io_size, sizeof(gl_stream_io)},
-        {"endpoints size", table->endpoints_size, sizeof(gl_endpoints)},
-        {"packet size", table->packet_size, sizeof(gl_packet)},
-    };
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].go != pairs[i].c)
+    static const uint32_t ours[] = GL_ABI;
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (table->abi[i] != ours[i])
             return library_fail(
-                "The Go library %s does not fit this build of goloop._core (its %s is %u, not %u); "
-                "the two come from different builds: reinstall goloop.",
-                library.path, pairs[i].what, (unsigned)pairs[i].go, (unsigned)pairs[i].c);
+                "The Go library %s does not fit this build of goloop._core (number %zu of its ABI is "
+                "%u, not %u); the two come from different builds: reinstall goloop.",
+                library.path, i, (unsigned)table->abi[i], (unsigned)ours[i]);
     return NULL;
 }
 

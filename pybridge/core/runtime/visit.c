@@ -76,8 +76,6 @@ visit_end(gl_visit *visit)
 
 /* Parameters and arguments that several functions have. */
 #define BY_ID (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)
-#define BY_ID_AND                                                                             \
-    (int32_t reactor, uint32_t id, uint32_t gen, uint32_t what), (reactor, id, gen, what)
 
 /* Every function but `turn`: its result, name, parameters and arguments. */
 #define GL_VISITS(X)                                                                          \
@@ -88,26 +86,23 @@ visit_end(gl_visit *visit)
     X(int32_t, stream_open, (int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags,   \
                              uint32_t *id, uint32_t *gen),                                    \
       (reactor, fd, io, flags, id, gen))                                                      \
-    X(int32_t, stream_close, BY_ID_AND)                                                       \
+    X(int32_t, forget, BY_ID)                                                                 \
     X(int32_t, datagram_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
                                uint32_t want, uint32_t *id, uint32_t *gen),                   \
       (reactor, fd, owner, want, id, gen))                                                    \
-    X(int32_t, datagram_set, BY_ID_AND)                                                       \
-    X(int32_t, datagram_close, BY_ID_AND)                                                     \
+    X(int32_t, datagram_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want),     \
+      (reactor, id, gen, want))                                                               \
     X(int32_t, listener_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
                                int32_t backlog, uint32_t flags, uint32_t *id, uint32_t *gen), \
       (reactor, fd, owner, backlog, flags, id, gen))                                          \
-    X(int32_t, listener_close, BY_ID_AND)                                                     \
     X(int32_t, watch_open, (int32_t reactor, int32_t fd, uint32_t want, uint32_t once,        \
                             uint32_t *id, uint32_t *gen),                                     \
       (reactor, fd, want, once, id, gen))                                                     \
     X(int32_t, watch_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want,         \
                            uint32_t once),                                                    \
       (reactor, id, gen, want, once))                                                         \
-    X(int32_t, watch_close, BY_ID)                                                            \
     X(int32_t, watch, (int32_t reactor), (reactor))                                           \
     X(int32_t, give_way, (gl_shared *shared), (shared))                                       \
-    X(int32_t, wake, (int32_t reactor), (reactor))                                            \
     X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
 
 #define DEFINE(type, name, parameters, arguments)                                             \
@@ -132,22 +127,14 @@ visit_turn(int32_t reactor, int64_t timeout)
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
 
-_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 19 * sizeof(void (*)(void)),
+_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 15 * sizeof(void (*)(void)),
                "each function of the table needs its visit");
 
 GL_PRIVATE const gl_table visits = {
-    .abi_version = GL_ABI_VERSION,
-    .table_size = sizeof(gl_table),
-    .submission_size = sizeof(gl_submission),
-    .completion_size = sizeof(gl_completion),
-    .shared_size = sizeof(gl_shared),
-    .stream_io_size = sizeof(gl_stream_io),
-    .endpoints_size = sizeof(gl_endpoints),
-    .packet_size = sizeof(gl_packet),
+    .abi = GL_ABI,
     .turn = visit_turn,
 #define X(type, name, ...) .name = visit_##name,
     GL_VISITS(X)
 #undef X
 };
 #undef BY_ID
-#undef BY_ID_AND

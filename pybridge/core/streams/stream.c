@@ -39,12 +39,6 @@ stream_enter(gl_transport *t, int fd)
     return gl_enter(s->loop)->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id, &s->gen);
 }
 
-GL_NO_PYTHON static void
-stream_leave(gl_transport *t)
-{
-    gl_enter(t->loop)->stream_close(t->loop->reactor, t->id, t->gen, 0);
-}
-
 static int
 stream_tell(gl_transport *t)
 {
@@ -430,7 +424,7 @@ stream_reading(gl_transport *t)
 }
 
 #define STREAM_OPS                                                                            \
-    .kind = GL_REG_STREAM, .enter = stream_enter, .leave = stream_leave, .tell = stream_tell, \
+    .kind = GL_REG_STREAM, .enter = stream_enter, .tell = stream_tell,                       \
     .close = stream_close, .send_rest = stream_send_rest, .drop = stream_drop,                \
     .lost = stream_lost, .freed = stream_freed, .holds = stream_holds,                        \
     .deliver = stream_deliver, .reading = stream_reading, .changes = stream_changes

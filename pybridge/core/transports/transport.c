@@ -31,6 +31,13 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
 
 /* ---- the reactor ------------------------------------------------------------- */
 
+/* Asks Go to forget it. */
+GL_NO_PYTHON static void
+transport_forget(gl_transport *t)
+{
+    gl_enter(t->loop)->forget(t->loop->reactor, t->id, t->gen);
+}
+
 /* Makes the registration; 0 or an errno. */
 GL_NO_PYTHON static int
 transport_register(gl_transport *t, int fd)
@@ -41,7 +48,7 @@ transport_register(gl_transport *t, int fd)
         return -rc;
     if (gl_reg_set(loop, t->id, t->gen, t->ops->kind, (PyObject *)t, fd) < 0) {
         PyErr_Clear();
-        t->ops->leave(t);
+        transport_forget(t);
         return ENOMEM;
     }
     t->registered = true;
@@ -91,7 +98,7 @@ gl_transport_leave(gl_transport *t)
         bool foreign = gl_loop_is_foreign(loop);
         t->registered = false;
         if (!foreign && loop->go != NULL)
-            t->ops->leave(t);
+            transport_forget(t);
         owner = gl_reg_take(loop, t->id, t->gen);
     }
     t->ops->drop(t);
@@ -113,7 +120,7 @@ gl_transport_orphan(PyObject *owner)
         return;
     t->registered = false;
     if (t->loop != NULL && t->loop->go != NULL && !gl_loop_is_foreign(t->loop))
-        t->ops->leave(t);
+        transport_forget(t);
 }
 
 /* Clears the note of the number's user, if it is still this transport. */

@@ -52,8 +52,6 @@ typedef struct transport_ops {
     bool shares_number;
     /* Asks Go for the registration of fd, and sets id and gen: 0 or -errno. */
     int32_t (*enter)(gl_transport *t, int fd);
-    /* Asks Go to forget it. */
-    void (*leave)(gl_transport *t);
     /* In the loop's own thread: tells Go what it has not been told; registers if need be. */
     int (*tell)(gl_transport *t);
     /* Behind connection_made, the first time that receiving may begin.  -1: an exception

@@ -33,7 +33,7 @@ watch_leave(gl_loop *loop, gl_watch *w)
     w->watched = false;
     (void)gl_reg_take(loop, w->id, w->gen); /* a watch has no owner */
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        gl_enter(loop)->watch_close(loop->reactor, w->id, w->gen);
+        gl_enter(loop)->forget(loop->reactor, w->id, w->gen);
 }
 
 /* A wait behind a refused call needs no call of Go's: the submission tells it before the poll.
