@@ -356,14 +356,10 @@ typedef struct gl_watchdog {
     uint32_t (*sample)(struct gl_shared *shared, gl_sample *to);
 } gl_watchdog;
 
-/* A client that asks about this process: Python answers, or the monitor where Python doesn't. */
+/* Where clients ask about this process: Python answers, or Go where Python doesn't.  Atomic, C's. */
 typedef struct gl_asker {
-    int64_t since;           /* atomic, C: ns; since then a thread answers, or waits for the GIL to do
-                              * so; 0: it waits for a client */
-    int32_t fd;              /* atomic, C: 1 + the connection; whoever sets it to 0 has it */
-    int32_t listener;        /* C's, and which file it is */
+    int32_t listener;        /* a socket, or -1; and which file it is */
     uint64_t dev, ino;
-    int32_t (*next)(void);   /* accepts another one, or returns -1; does not wait, needs no GIL */
 } gl_asker;
 
 #define GL_DEADLINE_NONE INT64_MAX

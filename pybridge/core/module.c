@@ -45,7 +45,6 @@
 #include "observe/python_stack.c"
 #include "observe/watchdog.c"
 #include "observe/trace.c"
-#include "observe/asker.c"
 #include "observe/stopped.c"
 
 #include "queue/ready.c"
@@ -183,7 +182,7 @@ core_refuse_again(void)
 /* In order: each may need what those before it have made. */
 static int (*const inits[])(PyObject *module) = {
     gl_names_init,      gl_calls_init,         gl_lease_init,         gl_metrics_init,
-    gl_watchdog_init,   gl_asker_init,         gl_trace_init,         gl_hold_init,
+    gl_watchdog_init,   gl_trace_init,         gl_hold_init,
     gl_stopped_init,    gl_native_init,
     gl_tasks_init,      gl_handle_init_types,  gl_sockop_init_type,   gl_loop_init_type,
     gl_stream_init_type, gl_listener_init_type,

@@ -26,7 +26,7 @@ func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
 	}
 	switch reactor {
 	case C.GL_TRACE:
-		return -C.int32_t(C.monitor_traces(size))
+		return -C.int32_t(C.monitor_answers(^size))
 	case C.GL_PROFILE:
 		return lend(out, size, profiled.text())
 	case C.GL_BLOCK:

@@ -187,13 +187,11 @@ monitor_give_way(gl_shared *sh)
 
 /* ---- clients that ask ------------------------------------------------------------------
  *
- * A thread of Python's answers, which needs the GIL.  Where it does not get it though somebody waits
- * (core/observe/asker.c), Go answers what it knows (introspect.go), each client on its own thread. */
-
-#define PATIENCE_NS 500000000 /* Python has been given so long to come */
+ * A thread of Python's answers, which needs the GIL.  Where it does not get it though somebody waits,
+ * Go answers what it knows (asking.go), each client on its own thread. */
 
 static void *
-monitor_answers(void *arg)
+answer(void *arg)
 {
     struct pollfd client = {.fd = (int)(intptr_t)arg, .events = POLLIN};
     thread_set_name("goloop-answer");
@@ -205,21 +203,9 @@ monitor_answers(void *arg)
 }
 
 int
-monitor_traces(int32_t fd)
+monitor_answers(int32_t fd)
 {
-    return thread_start(monitor_answers, (void *)(intptr_t)~fd);
-}
-
-static void
-monitor_looks_for_askers(gl_asker *asker, int64_t now)
-{
-    int64_t since = asker ? __atomic_load_n(&asker->since, __ATOMIC_ACQUIRE) : 0;
-    if (since == 0 || now - since < PATIENCE_NS)
-        return;
-    int fd = __atomic_exchange_n(&asker->fd, 0, __ATOMIC_ACQ_REL) - 1;
-    fd = fd < 0 ? asker->next() : fd;
-    if (fd >= 0 && thread_start(monitor_answers, (void *)(intptr_t)fd) != 0)
-        close(fd);
+    return thread_start(answer, (void *)(intptr_t)fd);
 }
 
 /* ---- reports of blocks, which wait for the GIL ------------------------------------------- */
@@ -350,6 +336,7 @@ static bool
 monitor_look(void)
 {
     bool awake = false, busy = false;
+    gl_asker *asker = NULL;
     int64_t now = monitor_now(), since = now - monitor.looked_at;
     monitor.due = INT64_MAX;
     if (since > STARVED_NS)
@@ -370,8 +357,10 @@ monitor_look(void)
         }
         monitor_watches(w, now);
         if (now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= HELD_NS)
-            monitor_looks_for_askers(sh->asker, now);
+            asker = sh->asker;
     }
+    if (asker != NULL)
+        goloop_look_for_askers(asker, now);
     if (busy)
         monitor.steady += monitor.steady < STEADY_TICKS;
     else

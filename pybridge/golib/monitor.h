@@ -18,8 +18,8 @@ int32_t monitor_give_way(gl_shared *shared);
 /* Calls `each` for every reactor, with the monitor's lock. */
 void monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg);
 int64_t monitor_now(void);
-/* A thread gives the connection a trace.  0 or an errno. */
-int monitor_traces(int32_t fd);
+/* A thread answers by the connection; by ^fd it gives a trace.  0 or an errno. */
+int monitor_answers(int32_t fd);
 /* Has C report a block, on a thread made for that. */
 void monitor_reports(int32_t reactor, gl_shared *shared);
 

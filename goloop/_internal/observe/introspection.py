@@ -165,7 +165,7 @@ def _stop() -> None:
 
 
 def _tell_core(fd: int) -> None:
-    """Where others ask, for _core._next_asker() and the monitor; -1: nowhere."""
+    """Where others ask, for the monitor; -1: nowhere."""
     if chosen.native:
         from ... import _core
 
@@ -231,51 +231,78 @@ def _remove_own(path: str, pid: int) -> None:
 # ---- question and answer -------------------------------------------------------------------
 
 
+# After so many that may not ask, or another failure, the next is kept waiting so long, in seconds.
+_REFUSED_MOST = 16
+_PAUSE = 0.02
+
+# Whose numbers are somebody else's by now.  An epoll closes its number when it goes.
+_lost: list[select.epoll] = []
+
+
 def _serve(server: socket.socket, file: File) -> None:
-    while (client := _next(server, file)) is not None:
-        handle(client)
-
-
-def _next(server: socket.socket, file: File) -> socket.socket | None:
-    """The connection of the next client; None once the socket is no more, or somebody else's."""
-    if chosen.native:
-        from ... import _core
-
-        number = _core._next_asker(file[1])
-        return socket.socket(socket.AF_UNIX, fileno=number) if number >= 0 else None
-    waiting = select.poll()
-    waiting.register(server, select.POLLIN)
-    while True:
-        waiting.poll()
-        if file_of(server.fileno()) != file:
-            return None
+    refused = 0
+    while _wait(server, file):
         try:
-            return server.accept()[0]
+            client = server.accept()[0]
+        except BlockingIOError:
+            continue  # the monitor was first
         except OSError:
-            time.sleep(0.02)  # the client has gone, or no descriptors are left
+            time.sleep(_PAUSE)  # the client has gone, or no descriptors are left
+            continue
+        refused += not handle(client)
+        if refused == _REFUSED_MOST:
+            refused = 0
+            time.sleep(_PAUSE)
 
 
-def handle(client: socket.socket) -> None:
+def _wait(server: socket.socket, file: File) -> bool:
+    """Wait for a client; False once the socket is no more, or somebody else's.
+
+    poll(2) would keep a socket that is closed, and its name, and go on with what has the number next.
+    """
+    if not ABSTRACT:
+        waiting = select.poll()
+        waiting.register(server, select.POLLIN)
+        waiting.poll()
+        return file_of(server.fileno()) == file
+    try:
+        epoll = select.epoll()
+    except OSError:
+        time.sleep(_PAUSE)
+        return file_of(server.fileno()) == file
+    with contextlib.suppress(OSError, ValueError):
+        epoll.register(server, select.EPOLLIN)
+        epoll.poll()
+        if file_of(server.fileno()) == file:
+            epoll.modify(server, 0)  # an epoll that knows our listener is ours
+            epoll.close()
+            return True
+    _lost.append(epoll)
+    return False
+
+
+def handle(client: socket.socket) -> bool:
     """Answer the question that comes in by an accepted connection, and close it.
 
-    Other users than the process's own and root get no answer, nor do other containers.  Raises
-    nothing.
+    Other users than the process's own and root get no answer, nor do other containers: False.
+    Raises nothing.
     """
     with client, contextlib.suppress(Exception):
         pid, uid = peer(client)
         if pid == 0 or uid not in (os.geteuid(), 0):
-            return
+            return False
         client.settimeout(_QUESTION_SECONDS)
         question = _read(client)
         response = respond(question)
         if response.pop("trace", False):
             _trace(client)
-            return
+            return True
         answer = json.dumps(response).encode()
         client.settimeout(_ANSWER_SECONDS)
         client.sendall(answer)
         # A child that was forked meanwhile holds this connection too: close() is not its end.
         client.shutdown(socket.SHUT_WR)
+    return True
 
 
 def _trace(client: socket.socket) -> None:

@@ -6,7 +6,6 @@
  *   python_stack.c the Python stack of another thread, read without the GIL
  *   stopped.c      what a coroutine is doing, read in a stopped world (3.13 without the GIL)
  *   trace.c        notes what a loop does, while somebody traces it
- *   asker.c        accepts the clients that ask this process about itself
  */
 #pragma once
 
@@ -57,10 +56,6 @@ GL_PRIVATE void gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyO
 /* Python's collector runs in this thread. */
 GL_PRIVATE void gl_trace_collection(bool begins);
 GL_PRIVATE int gl_trace_init(PyObject *module);
-
-/* ---- asker.c -------------------------------------------------------------------- */
-
-GL_PRIVATE int gl_asker_init(PyObject *module);
 
 /* ---- stopped.c ------------------------------------------------------------------ */
 

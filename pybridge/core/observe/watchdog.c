@@ -9,6 +9,7 @@
 #include "observe/private.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A forked child counts its own. */
@@ -259,6 +260,20 @@ profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return told(GL_PROFILE, "", 0);
 }
 
+/* _set_asker(fd): the socket at which others ask about this process, -1: none. */
+static PyObject *
+set_asker(PyObject *Py_UNUSED(module), PyObject *number)
+{
+    struct stat known = {0};
+    int fd = (int)PyLong_AsLong(number);
+    if (fd < 0 ? PyErr_Occurred() != NULL : fstat(fd, &known) < 0)
+        return PyErr_Occurred() ? NULL : PyErr_SetFromErrno(PyExc_OSError);
+    GL_WRITE(G.asker.dev, known.st_dev);
+    GL_WRITE(G.asker.ino, known.st_ino);
+    GL_WRITE(G.asker.listener, fd);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef watchdog_table[] = {
     {"_block", GL_NOARGS(loop__block), NULL},
     {"_block_told", (PyCFunction)loop__block_told, METH_VARARGS, NULL},
@@ -268,6 +283,7 @@ static PyMethodDef watchdog_table[] = {
 GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
 
 static PyMethodDef watchdog_functions[] = {
+    {"_set_asker", GL_ONEARG(set_asker), PyDoc_STR("Where others ask: a listening socket, or -1.")},
     {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
     {"_thread_stack", GL_ONEARG(thread_stack),
      PyDoc_STR("The Python stack of a thread, read without the GIL.")},
@@ -281,5 +297,6 @@ GL_PRIVATE int
 gl_watchdog_init(PyObject *module)
 {
     python_layout(&G.python);
+    G.asker.listener = -1;
     return PyModule_AddFunctions(module, watchdog_functions);
 }

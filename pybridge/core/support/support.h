@@ -187,7 +187,7 @@ struct gl_globals {
                                    * message callback), which may let another thread in [atomic] */
     const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
                                    * (fds/calls.c) [GIL] */
-    gl_asker asker;               /* observe/asker.c */
+    gl_asker asker;               /* observe/watchdog.c */
     gl_python python;             /* observe/python_stack.c */
     int64_t gc_ns, gc_began;      /* what Python's collector took in process gc_pid, and when it
                                    * began or 0 (observe/watchdog.c) [GIL] */
