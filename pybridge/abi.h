@@ -534,12 +534,12 @@ typedef struct gl_table {
     /* A datagram socket.  `want`: GL_READABLE receives, GL_WRITABLE reports GL_CMP_READY
      * in each turn while the kernel has room; datagram_set replaces both (0 leaves the
      * poller).  Sending is C's own. */
-    int32_t (*datagram_open)(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want,
+    int32_t (*datagram_open)(int32_t reactor, int32_t fd, int32_t *owner, uint32_t want,
                              uint32_t *id, uint32_t *gen);
     int32_t (*datagram_set)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want);
 
     /* `backlog`: at most so many accepts per turn. Listening starts at once. */
-    int32_t (*listener_open)(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
+    int32_t (*listener_open)(int32_t reactor, int32_t fd, int32_t *owner, int32_t backlog,
                              uint32_t flags, uint32_t *id, uint32_t *gen);
 
     /* A watch on any pollable fd.  `want`: directions reported in each turn while

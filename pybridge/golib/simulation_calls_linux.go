@@ -13,7 +13,6 @@ extern int goloop_simulated_shutdown(int, int);
 extern int goloop_simulated_nonblocking(int);
 extern int goloop_simulated_dup(int);
 extern int goloop_simulated_exists(int);
-extern ssize_t goloop_simulated_read(int, void *, size_t);
 extern int goloop_simulated_close(int);
 extern int64_t goloop_simulated_clock(void);
 static void set_errno(int e) { errno = e; }
@@ -22,20 +21,22 @@ import "C"
 
 import (
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// The gl_calls of C while there are simulations: each call goes to the kernel that has the number.
+// The gl_calls of C while there are simulations, or a test wants calls to fail: each goes to the kernel
+// that has the number.
 
 // simulatedTable is the address of that table. It is C's memory, and stays.
 var simulatedTable = sync.OnceValue(func() uintptr {
 	functions := [...]unsafe.Pointer{ // in the order of gl_calls, fds/lease.h
 		C.goloop_simulated_recv, C.goloop_simulated_send, C.goloop_simulated_sendto,
 		C.goloop_simulated_shutdown, C.goloop_simulated_nonblocking, C.goloop_simulated_dup,
-		C.goloop_simulated_exists, C.goloop_simulated_read, C.goloop_simulated_close,
+		C.goloop_simulated_exists, C.goloop_simulated_close,
 	}
 	table := C.malloc(C.size_t(unsafe.Sizeof(functions)))
 	*(*[len(functions)]unsafe.Pointer)(table) = functions
@@ -43,6 +44,51 @@ var simulatedTable = sync.OnceValue(func() uintptr {
 })
 
 func simulatedClock() uintptr { return uintptr(C.goloop_simulated_clock) }
+
+// Calls that can be made to fail, in the order of gl_calls.
+const (
+	callRecv = iota
+	callSend
+	callSendto
+	callShutdown
+	callNonblocking
+	callDup
+)
+
+// faults is what a test has asked for.
+var faults struct {
+	sync.Mutex
+	on          atomic.Bool
+	call        int
+	after, left int
+	errno       syscall.Errno
+}
+
+// fail has calls of a kind fail, behind so many that do not.
+func fail(call int, errno syscall.Errno, after, times int) {
+	faults.Lock()
+	defer faults.Unlock()
+	faults.call, faults.errno, faults.after, faults.left = call, errno, after, times
+	faults.on.Store(times > 0)
+}
+
+// faulty tells whether this call is to fail, and then sets errno.
+func faulty(call int) bool {
+	if !faults.on.Load() {
+		return false
+	}
+	faults.Lock()
+	defer faults.Unlock()
+	switch {
+	case faults.left == 0 || faults.call != call:
+		return false
+	case faults.after > 0:
+		faults.after--
+		return false
+	}
+	faults.left--
+	return told(0, faults.errno) < 0
+}
 
 // told leaves the errno where C looks for it.
 func told(n int, errno syscall.Errno) int {
@@ -59,6 +105,9 @@ func lent(p unsafe.Pointer, n C.size_t) []byte { return unsafe.Slice((*byte)(p),
 
 //export goloop_simulated_recv
 func goloop_simulated_recv(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) C.ssize_t {
+	if faulty(callRecv) {
+		return -1
+	}
 	if s := simulationOf(int(fd)); s != nil {
 		return C.ssize_t(told(s.Recv(int(fd), lent(p, n), int(flags))))
 	}
@@ -67,6 +116,9 @@ func goloop_simulated_recv(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) 
 
 //export goloop_simulated_send
 func goloop_simulated_send(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) C.ssize_t {
+	if faulty(callSend) {
+		return -1
+	}
 	if s := simulationOf(int(fd)); s != nil {
 		return C.ssize_t(told(s.Send(int(fd), lent(p, n), int(flags))))
 	}
@@ -76,6 +128,9 @@ func goloop_simulated_send(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) 
 //export goloop_simulated_sendto
 func goloop_simulated_sendto(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int, to unsafe.Pointer,
 	size C.socklen_t) C.ssize_t {
+	if faulty(callSendto) {
+		return -1
+	}
 	if s := simulationOf(int(fd)); s != nil {
 		return C.ssize_t(told(s.SendTo(int(fd), lent(p, n), int(flags), lent(to, C.size_t(size)))))
 	}
@@ -85,6 +140,9 @@ func goloop_simulated_sendto(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int
 
 //export goloop_simulated_shutdown
 func goloop_simulated_shutdown(fd, how C.int) C.int {
+	if faulty(callShutdown) {
+		return -1
+	}
 	if s := simulationOf(int(fd)); s != nil {
 		return C.int(told(0, s.Shutdown(int(fd), int(how))))
 	}
@@ -104,6 +162,9 @@ func fcntl(fd, command, arg int) int {
 
 //export goloop_simulated_nonblocking
 func goloop_simulated_nonblocking(fd C.int) C.int {
+	if faulty(callNonblocking) {
+		return -1
+	}
 	flags := fcntl(int(fd), unix.F_GETFL, 0)
 	if flags < 0 || flags&unix.O_NONBLOCK != 0 {
 		return C.int(flags)
@@ -112,18 +173,15 @@ func goloop_simulated_nonblocking(fd C.int) C.int {
 }
 
 //export goloop_simulated_dup
-func goloop_simulated_dup(fd C.int) C.int { return C.int(fcntl(int(fd), unix.F_DUPFD_CLOEXEC, 3)) }
+func goloop_simulated_dup(fd C.int) C.int {
+	if faulty(callDup) {
+		return -1
+	}
+	return C.int(fcntl(int(fd), unix.F_DUPFD_CLOEXEC, 3))
+}
 
 //export goloop_simulated_exists
 func goloop_simulated_exists(fd C.int) C.int { return C.int(fcntl(int(fd), unix.F_GETFD, 0)) }
-
-//export goloop_simulated_read
-func goloop_simulated_read(fd C.int, p unsafe.Pointer, n C.size_t) C.ssize_t {
-	if s := simulationOf(int(fd)); s != nil {
-		return C.ssize_t(told(s.Read(int(fd), lent(p, n))))
-	}
-	return C.ssize_t(hosts(unix.Syscall(unix.SYS_READ, uintptr(fd), uintptr(p), uintptr(n))))
-}
 
 //export goloop_simulated_close
 func goloop_simulated_close(fd C.int) C.int {

@@ -54,6 +54,7 @@ const (
 	askChangeHost
 	askLink
 	askWay
+	askFail // a call of fds/calls.c, an errno, after how many, how often; on any kernel
 )
 
 const requestHead = 64
@@ -108,6 +109,9 @@ func (r request) answer() (int, syscall.Errno) {
 			Network:     simulated.Network{LatencyLeast: int64(r.word(5)), LatencyMost: int64(r.word(6))},
 			Descriptors: 4096,
 		}, r.word(7) != 0)
+	case askFail:
+		fail(r.word(2), syscall.Errno(r.word(3)), r.word(4), r.word(5))
+		return 0, 0
 	case askLeave:
 		(*simulation)(nil).enter()
 		return 0, 0

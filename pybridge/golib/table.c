@@ -35,21 +35,6 @@ reactor_close(int32_t reactor)
     return goloop_reactor_close(reactor);
 }
 
-/* cgo knows no const. */
-static int32_t
-datagram_open(int32_t reactor, int32_t fd, const int32_t *owner, uint32_t want, uint32_t *id,
-              uint32_t *gen)
-{
-    return goloop_datagram_open(reactor, fd, (int32_t *)owner, want, id, gen);
-}
-
-static int32_t
-listener_open(int32_t reactor, int32_t fd, const int32_t *owner, int32_t backlog,
-              uint32_t flags, uint32_t *id, uint32_t *gen)
-{
-    return goloop_listener_open(reactor, fd, (int32_t *)owner, backlog, flags, id, gen);
-}
-
 static const gl_table table = {
     .abi = GL_ABI,
     .reactor_new = reactor_new,
@@ -59,9 +44,9 @@ static const gl_table table = {
     .flush = goloop_flush,
     .stream_open = goloop_stream_open,
     .forget = goloop_forget,
-    .datagram_open = datagram_open,
+    .datagram_open = goloop_datagram_open,
     .datagram_set = goloop_datagram_set,
-    .listener_open = listener_open,
+    .listener_open = goloop_listener_open,
     .watch_open = goloop_watch_open,
     .watch_set = goloop_watch_set,
     .watch = monitor_watch,

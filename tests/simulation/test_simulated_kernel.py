@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 import tls_tools
+from failing_calls import fail_call
 
 import goloop
-from goloop import _core
 from goloop._internal.net.datagrams import DatagramTransport
 from goloop._internal.net.streams import StreamTransport
 from goloop._internal.simulation import sockets
@@ -232,11 +232,11 @@ def test_a_native_call_on_a_simulated_descriptor_can_be_made_to_fail(kernel: Ker
         await asyncio.sleep(1)
         assert b.recv(10) == b"x"
         try:
-            _core._fail_call("send", errno.ENOBUFS)
+            fail_call("send", errno.ENOBUFS)
             transport.write(bytes(1_000_000))  # which C sends itself
             lost = await protocol.lost
         finally:
-            _core._fail_call("send", 0, times=0)
+            fail_call("send", 0, times=0)
         assert isinstance(lost, OSError)
         assert lost.errno == errno.ENOBUFS
         b.close()

@@ -1,7 +1,7 @@
 """Each system call that C makes on a connection fails, with each errno that it may have.
 
 Go's calls are made to fail in netloop's own tests (faults_test.go, ring_linux_test.go);
-here are those of pybridge/core/fds/calls.c, by `_core._fail_call`.
+here are those of pybridge/core/fds/calls.c, by support/failing_calls.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from unittest.mock import Mock
 
 import pytest
 from conftest import Errors, tcp_pair
+from failing_calls import fail_call
 from protocols import Recorder, turns, until
-
-from goloop import _core
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -33,7 +32,7 @@ def no_fault_is_left(loop_name: str) -> Iterator[None]:
     if loop_name == "asyncio":
         pytest.skip("asyncio's calls are Python's")
     yield
-    _core._fail_call("recv", 0, times=0)
+    fail_call("recv", 0, times=0)
 
 
 def named(number: int) -> str:
@@ -57,7 +56,7 @@ async def sock_recv_into(loop: Loop, sock: socket.socket) -> bytes:
 async def test_receiving_is_tried_again(loop: Loop, pair: Pair, receive: Any, number: int) -> None:
     near, far = pair
     far.send(b"data")
-    _core._fail_call("recv", number, times=3)
+    fail_call("recv", number, times=3)
     assert await receive(loop, near) == b"data"
 
 
@@ -69,7 +68,7 @@ async def test_a_failed_receive_raises_and_loses_nothing(
     near, far = pair
     task = loop.create_task(receive(loop, near))
     await turns(2)
-    _core._fail_call("recv", number)
+    fail_call("recv", number)
     far.send(b"data")
     with pytest.raises(OSError, match=os.strerror(number)) as failed:
         await task
@@ -80,7 +79,7 @@ async def test_a_failed_receive_raises_and_loses_nothing(
 @pytest.mark.parametrize("number", PASSING, ids=named)
 async def test_sending_is_tried_again(loop: Loop, pair: Pair, number: int) -> None:
     near, far = pair
-    _core._fail_call("send", number, times=3)
+    fail_call("send", number, times=3)
     await loop.sock_sendall(near, b"data")
     assert await loop.sock_recv(far, 100) == b"data"
 
@@ -90,7 +89,7 @@ async def test_a_failed_send_raises_and_the_next_one_sends(
     loop: Loop, pair: Pair, number: int
 ) -> None:
     near, far = pair
-    _core._fail_call("send", number)
+    fail_call("send", number)
     with pytest.raises(OSError, match=os.strerror(number)) as failed:
         await loop.sock_sendall(near, b"data")
     assert failed.value.errno == number
@@ -103,7 +102,7 @@ async def test_a_send_that_fails_in_the_middle_raises(loop: Loop, number: int) -
     near, far = tcp_pair()
     task = loop.create_task(loop.sock_sendall(near, b"x" * 8_000_000))
     await turns(3)
-    _core._fail_call("send", number)
+    fail_call("send", number)
 
     async def drain() -> None:
         while True:
@@ -162,7 +161,7 @@ async def test_bulk_is_tried_again(loop: Loop, number: int) -> None:
     near, far = tcp_pair()
     protocol = await bulk(loop, near, far)
     before = protocol.count
-    _core._fail_call("recv", number, times=2)
+    fail_call("recv", number, times=2)
     far.send(b"y" * 1000)
     await until(lambda: protocol.count == before + 1000)
     far.close()
@@ -175,7 +174,7 @@ async def test_a_failed_receive_in_bulk_ends_the_connection_with_its_error(
 ) -> None:
     near, far = tcp_pair()
     protocol = await bulk(loop, near, far)
-    _core._fail_call("recv", number)
+    fail_call("recv", number)
     far.send(b"y" * 1000)
     error = await protocol.lost
     assert isinstance(error, OSError)
@@ -212,7 +211,7 @@ async def test_a_datagram_that_would_block_waits_and_is_sent(
     transport, protocol = await loop.create_datagram_endpoint(
         Endpoint, remote_addr=remote if connected else None, local_addr=("127.0.0.1", 0)
     )
-    _core._fail_call("sendto", number)
+    fail_call("sendto", number)
     transport.sendto(b"first", None if connected else remote)
     transport.sendto(b"second", None if connected else remote)
     await until(lambda: transport.get_write_buffer_size() == 0)
@@ -232,7 +231,7 @@ async def test_a_failed_datagram_is_told_and_the_next_one_is_sent(
     transport, protocol = await loop.create_datagram_endpoint(
         Endpoint, remote_addr=remote if connected else None, local_addr=("127.0.0.1", 0)
     )
-    _core._fail_call("sendto", number)
+    fail_call("sendto", number)
     transport.sendto(b"lost", None if connected else remote)
     assert [error.errno for error in protocol.errors if isinstance(error, OSError)] == [number]
     transport.sendto(b"next", None if connected else remote)
@@ -246,10 +245,10 @@ async def test_a_failed_queued_datagram_is_told_and_the_next_one_is_sent(
 ) -> None:
     remote = target.getsockname()
     transport, protocol = await loop.create_datagram_endpoint(Endpoint, local_addr=("127.0.0.1", 0))
-    _core._fail_call("sendto", errno.EAGAIN)
+    fail_call("sendto", errno.EAGAIN)
     for word in (b"first", b"second", b"third"):
         transport.sendto(word, remote)
-    _core._fail_call("sendto", errno.ECONNREFUSED, after=1)
+    fail_call("sendto", errno.ECONNREFUSED, after=1)
     await until(lambda: transport.get_write_buffer_size() == 0)
     assert (target.recv(100), target.recv(100)) == (b"first", b"third")
     assert [type(error) for error in protocol.errors] == [ConnectionRefusedError]
@@ -264,7 +263,7 @@ async def test_a_failed_queued_datagram_is_told_and_the_next_one_is_sent(
 async def test_a_failed_write_eof_raises(loop: Loop, pair: Pair, number: int) -> None:
     near, _ = pair
     transport, protocol = await loop.create_connection(Recorder, sock=near)
-    _core._fail_call("shutdown", number)
+    fail_call("shutdown", number)
     with pytest.raises(OSError, match=os.strerror(number)) as failed:
         transport.write_eof()
     assert failed.value.errno == number
@@ -297,7 +296,7 @@ async def test_a_transport_that_cannot_be_made_leaves_the_socket_as_asyncio_does
     if call == "setsockopt":  # TCP_NODELAY, of which Python's code takes care
         near = Refusing(near.family, near.type, socket.IPPROTO_TCP, near.detach())
     else:
-        _core._fail_call(call, number)
+        fail_call(call, number)
     with pytest.raises(OSError, match=os.strerror(number)) as failed:
         await loop.create_connection(Recorder, sock=near)
     assert failed.value.errno == number
@@ -315,7 +314,7 @@ async def test_a_transport_that_cannot_be_made_leaves_the_socket_as_asyncio_does
 
 
 async def test_an_endpoint_that_cannot_be_made_leaves_the_socket_open(loop: Loop) -> None:
-    _core._fail_call("fcntl", errno.EBADF)
+    fail_call("fcntl", errno.EBADF)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         with pytest.raises(OSError, match="Bad file descriptor"):
@@ -336,16 +335,9 @@ async def test_a_pipe_that_cannot_be_duplicated_is_an_error(loop: Loop) -> None:
             os.close(self.fd)
 
     reading, writing = os.pipe()
-    _core._fail_call("dup", errno.EMFILE)
+    fail_call("dup", errno.EMFILE)
     with pytest.raises(OSError, match="Too many open files") as failed:
         await loop.connect_read_pipe(Recorder, Number(reading))
     assert failed.value.errno == errno.EMFILE
     os.close(reading)
     os.close(writing)
-
-
-def test_the_switch_refuses_unknown_calls() -> None:
-    with pytest.raises(ValueError, match="no such call: open"):
-        _core._fail_call("open", errno.EIO)
-    with pytest.raises(TypeError):
-        _core._fail_call("recv")  # type: ignore[call-arg]

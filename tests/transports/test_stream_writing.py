@@ -16,10 +16,9 @@ from typing import Any
 import asyncios_words
 import pytest
 from conftest import Errors, tcp_pair
+from failing_calls import fail_call
 from protocols import Recorder, close_all, connect, hang_up, until
 from stream_tools import attach, received
-
-from goloop import _core
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -309,7 +308,7 @@ async def test_what_the_kernel_does_not_take_of_much_is_sent_later(loop: Loop, p
 async def test_much_that_is_refused_is_sent_later(loop: Loop, pair: Pair, number: int) -> None:
     near, far = pair
     protocol = await attach(loop, near, Recorder())
-    _core._fail_call("send", number)
+    fail_call("send", number)
     protocol.transport.write(b"x" * LARGE)
     protocol.transport.close()
     assert await loop.run_in_executor(None, received, far) == b"x" * LARGE
@@ -323,7 +322,7 @@ async def test_an_error_of_a_large_write_is_told_at_once(
 ) -> None:
     near, far = pair
     protocol = await attach(loop, near, Recorder())
-    _core._fail_call("send", number)
+    fail_call("send", number)
     protocol.transport.write(b"x" * LARGE)
     assert protocol.transport.is_closing()
     assert protocol.transport.get_write_buffer_size() == 0

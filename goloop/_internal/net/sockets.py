@@ -21,7 +21,7 @@ from ..loop.base import CoreLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
+    from typing import Any, NoReturn, TypeVar
 
     _Method = TypeVar("_Method", bound=Callable[..., object])
 
@@ -39,6 +39,12 @@ _LARGEST = 256 * 1024
 # is room, so connect is tried again after these delays, in seconds.
 _FIRST_RETRY = 0.001
 _LONGEST_RETRY = 0.05
+
+
+def throw(*args: Any) -> NoReturn:
+    """Raise what a native coroutine's throw() was given, in the forms that a generator takes."""
+    empty: Any = (_ for _ in ())
+    empty.throw(*args)
 
 
 def _public(function: _Method) -> _Method:

@@ -258,7 +258,7 @@ def _serve(server: socket.socket, file: File) -> None:
 def _wait(server: socket.socket, file: File) -> bool:
     """Wait for a client; False once the socket is no more, or somebody else's.
 
-    poll(2) would keep a socket that is closed, and its name, and go on with what has the number next.
+    poll(2) would keep a socket that is closed, and its name, and go on with the number's next one.
     """
     if not ABSTRACT:
         waiting = select.poll()

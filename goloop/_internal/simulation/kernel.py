@@ -56,6 +56,7 @@ class Ask(enum.IntEnum):
     CHANGE_HOST = 29
     LINK = 30
     WAY = 31
+    FAIL = 32
 
 
 _HEAD = struct.Struct("=8q")

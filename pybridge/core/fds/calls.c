@@ -3,11 +3,7 @@
  *
  * A call takes a lease, never a number, and goes through a table of functions, G.calls, as Go's
  * go through its Calls: the kernel's, or with simulated kernels golib/simulation_linux.go's, which sends
- * each call to the kernel that has the number.  A test can make the next call of a kind fail:
- *
- *     _core._fail_call("send", errno.ECONNRESET, after=2, times=1)
- *
- * Guarded by the GIL.
+ * each call to the kernel that has the number, or fails where a test wants it.
  */
 #include "fds/fds.h"
 
@@ -49,38 +45,8 @@ static const gl_calls kernel_calls = {
     .nonblocking = kernel_nonblocking,
     .dup = kernel_dup,
     .exists = kernel_exists,
-    .read = read, .close = close,
+    .close = close,
 };
-
-/* Of each call that a lease can make: what it returns, its name in the table and in _fail_call,
- * and its parameters behind the descriptor, declared and passed. */
-#define _(...) , __VA_ARGS__
-#define CALLS(X)                                                                              \
-    X(ssize_t, recv, "recv", _(void *p, size_t n, int flags), _(p, n, flags))                 \
-    X(ssize_t, send, "send", _(const void *p, size_t n, int flags), _(p, n, flags))           \
-    X(ssize_t, sendto, "sendto",                                                              \
-      _(const void *p, size_t n, int flags, const void *to, socklen_t len),                   \
-      _(p, n, flags, to, len))                                                                \
-    X(int, shutdown, "shutdown", _(int how), _(how))                                          \
-    X(int, nonblocking, "fcntl", , )                                                          \
-    X(int, dup, "dup", , )
-
-#define NUMBER(type, name, text, declared, passed) FAULT_##name,
-enum fault { CALLS(NUMBER) };
-#define TEXT(type, name, text, declared, passed) text,
-static const char *const fault_names[] = {CALLS(TEXT)};
-
-/* Whether a test wants this call to fail; sets errno. */
-static inline bool
-faulty(enum fault call)
-{
-    if (G.call_fault.left == 0 || G.call_fault.call != (int)call || /* not this, or not yet */
-        (G.call_fault.after > 0 && G.call_fault.after--))
-        return false;
-    G.call_fault.left--;
-    errno = G.call_fault.err;
-    return true;
-}
 
 /* The descriptor to use, or -1 with errno. */
 static inline int
@@ -92,13 +58,24 @@ call_fd(const gl_lease *l)
     return fd;
 }
 
-#define LEASED(type, name, text, declared, passed)                                            \
+/* Of each: what it returns, its name in the table, and its parameters behind the descriptor, declared
+ * and passed. */
+#define LEASED(type, name, declared, passed)                                                  \
     GL_PRIVATE type gl_call_##name(const gl_lease *l declared)                                \
     {                                                                                         \
         int fd = call_fd(l);                                                                  \
-        return fd < 0 || faulty(FAULT_##name) ? -1 : G.calls->name(fd passed);                \
+        return fd < 0 ? -1 : G.calls->name(fd passed);                                        \
     }
-CALLS(LEASED)
+#define _(...) , __VA_ARGS__
+LEASED(ssize_t, recv, _(void *p, size_t n, int flags), _(p, n, flags))
+LEASED(ssize_t, send, _(const void *p, size_t n, int flags), _(p, n, flags))
+LEASED(ssize_t, sendto, _(const void *p, size_t n, int flags, const void *to, socklen_t len),
+       _(p, n, flags, to, len))
+LEASED(int, shutdown, _(int how), _(how))
+LEASED(int, nonblocking, , )
+LEASED(int, dup, , )
+#undef LEASED
+#undef _
 
 GL_PRIVATE void
 gl_call_close(int fd)
@@ -107,35 +84,6 @@ gl_call_close(int fd)
     Py_BEGIN_ALLOW_THREADS
     calls->close(fd);
     Py_END_ALLOW_THREADS
-}
-
-#undef _
-#undef CALLS
-#undef NUMBER
-#undef TEXT
-#undef LEASED
-
-/* _fail_call(call, errno, after=0, times=1): for tests; times=0 ends it. */
-static PyObject *
-fail_call(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"call", "errno", "after", "times", NULL};
-    const char *name;
-    int err;
-    unsigned long after = 0, times = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "si|kk:_fail_call", names, &name, &err, &after,
-                                     &times))
-        return NULL;
-    for (size_t i = 0; i < Py_ARRAY_LENGTH(fault_names); i++) {
-        if (strcmp(name, fault_names[i]) != 0)
-            continue;
-        G.call_fault.call = (int)i;
-        G.call_fault.err = err;
-        G.call_fault.after = after;
-        G.call_fault.left = times;
-        Py_RETURN_NONE;
-    }
-    return PyErr_Format(PyExc_ValueError, "no such call: %s", name);
 }
 
 /* _simulate(request): a writable buffer, which golib/simulation_linux.go reads and answers in.  Then this
@@ -160,9 +108,6 @@ simulate(PyObject *Py_UNUSED(module), PyObject *request)
 }
 
 static PyMethodDef calls_functions[] = {
-    {"_fail_call", GL_KEYWORDS(fail_call),
-     PyDoc_STR("_fail_call(call, errno, after=0, times=1): the next such system calls on "
-               "connections fail; for tests.")},
     {"_simulate", GL_ONEARG(simulate), PyDoc_STR("Asks for something of a simulated kernel.")},
     {NULL, NULL, 0, NULL},
 };

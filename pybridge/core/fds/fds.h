@@ -1,7 +1,7 @@
 /*
  * fds.h: descriptors, and what uses them.
  *
- *   calls.c        the system calls on leased descriptors, which a test can make fail
+ *   calls.c        the system calls on leased descriptors
  *   lease.c        whose a descriptor is, and until when; lease.h draws it
  *   registry.c     registrations (stream, listener, watch) by id, and what uses an fd
  *   large.c        buffers for large receives

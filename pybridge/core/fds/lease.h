@@ -52,11 +52,12 @@ gl_lease_fd(const gl_lease *l)
                : -1;
 }
 
-/* What the reactor is to compare with the number before it makes a call, or NULL. */
-static inline const int32_t *
+/* What the reactor is to compare with the number before it makes a call, or NULL.  It only reads;
+ * cgo knows no const. */
+static inline int32_t *
 gl_lease_word(const gl_lease *l)
 {
-    return l->own >= 0 ? NULL : l->word;
+    return l->own >= 0 ? NULL : (int32_t *)l->word;
 }
 
 /* A lease of the descriptor that `owner` tells by its fileno(); takes a reference.
@@ -108,7 +109,8 @@ GL_PRIVATE void gl_held_end(gl_loop *loop, PyObject *waiter);
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
  *
  * G.calls is the one door of this extension to the kernel for descriptors that carry a connection or
- * are watched.  While there are simulated kernels, another table looks which kernel has the number. */
+ * are watched.  While there are simulated kernels, or a test wants calls to fail, another table looks
+ * which kernel has the number. */
 typedef struct gl_calls { /* mirrored by golib/simulation_linux.go */
     ssize_t (*recv)(int fd, void *buf, size_t n, int flags);
     ssize_t (*send)(int fd, const void *buf, size_t n, int flags);
@@ -118,7 +120,6 @@ typedef struct gl_calls { /* mirrored by golib/simulation_linux.go */
     int (*nonblocking)(int fd);   /* fcntl: O_NONBLOCK */
     int (*dup)(int fd);           /* fcntl: close-on-exec */
     int (*exists)(int fd);        /* -1 where nothing is open under the number */
-    ssize_t (*read)(int fd, void *buf, size_t n);
     int (*close)(int fd);
 } gl_calls;
 

@@ -87,12 +87,12 @@ visit_end(gl_visit *visit)
                              uint32_t *id, uint32_t *gen),                                    \
       (reactor, fd, io, flags, id, gen))                                                      \
     X(int32_t, forget, BY_ID)                                                                 \
-    X(int32_t, datagram_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
+    X(int32_t, datagram_open, (int32_t reactor, int32_t fd, int32_t *owner,                   \
                                uint32_t want, uint32_t *id, uint32_t *gen),                   \
       (reactor, fd, owner, want, id, gen))                                                    \
     X(int32_t, datagram_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want),     \
       (reactor, id, gen, want))                                                               \
-    X(int32_t, listener_open, (int32_t reactor, int32_t fd, const int32_t *owner,             \
+    X(int32_t, listener_open, (int32_t reactor, int32_t fd, int32_t *owner,                   \
                                int32_t backlog, uint32_t flags, uint32_t *id, uint32_t *gen), \
       (reactor, fd, owner, backlog, flags, id, gen))                                          \
     X(int32_t, watch_open, (int32_t reactor, int32_t fd, uint32_t want, uint32_t once,        \

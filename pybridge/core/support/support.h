@@ -185,17 +185,12 @@ struct gl_globals {
     uint8_t *tls_spare;           /* where plaintext is decrypted to.  Whoever decrypts takes it
                                    * and puts it back: OpenSSL may call Python (a key log, a
                                    * message callback), which may let another thread in [atomic] */
-    const struct gl_calls *calls; /* the kernel's, unless a test makes one fail
-                                   * (fds/calls.c) [GIL] */
+    const struct gl_calls *calls; /* the kernel's, or golib/simulation_linux.go's (fds/calls.c) [GIL] */
     gl_asker asker;               /* observe/watchdog.c */
     gl_python python;             /* observe/python_stack.c */
     int64_t gc_ns, gc_began;      /* what Python's collector took in process gc_pid, and when it
                                    * began or 0 (observe/watchdog.c) [GIL] */
     long gc_pid;
-    struct {
-        int call, err;            /* an enum fault of fds/calls.c */
-        unsigned long after, left;
-    } call_fault;                 /* what a test has asked for [GIL] */
 #ifdef GL_FREE_THREADED
     PyMutex loops_mutex;          /* guards first_loop */
     PyMutex tasks_mutex;          /* guards own_tasks, which are those of other loops */

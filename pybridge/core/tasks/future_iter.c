@@ -51,9 +51,8 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
     return outcome;
 }
 
-/* Sets StopIteration(value). */
-static void
-set_stop_iteration(PyObject *value)
+GL_PRIVATE void
+gl_set_stop_iteration(PyObject *value)
 {
     if (!PyTuple_Check(value) && !PyExceptionInstance_Check(value)) {
         PyErr_SetObject(PyExc_StopIteration, value);
@@ -75,7 +74,7 @@ step_iter(PyObject *self, bool method)
     if (outcome != PYGEN_RETURN)
         return result;
     if (method || result != Py_None) /* a method has to raise */
-        set_stop_iteration(result);
+        gl_set_stop_iteration(result);
     Py_DECREF(result);
     return NULL;
 }

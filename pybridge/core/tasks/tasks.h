@@ -60,6 +60,11 @@ GL_PRIVATE void gl_current_flush(gl_loop *loop);
 /* The callable in the place of a stored Task, and the task's context or NULL; owned. */
 GL_PRIVATE PyObject *gl_wakeup_of(PyObject *task, PyObject **context);
 
+/* ---- future_iter.c --------------------------------------------------------------------------- */
+
+/* Sets StopIteration(value). */
+GL_PRIVATE void gl_set_stop_iteration(PyObject *value);
+
 /* ---- create_task.c --------------------------------------------------------------------------- */
 
 GL_PRIVATE PyObject *gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,

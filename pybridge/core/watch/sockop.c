@@ -274,12 +274,7 @@ sockop_send(PyObject *self, PyObject *value)
     PyObject *result;
     if (sockop_am_send(self, value, &result) != PYGEN_RETURN)
         return result;
-    /* A tuple or exception as value must not be unpacked: make the instance. */
-    PyObject *stop = result == Py_None ? PyObject_CallNoArgs(PyExc_StopIteration)
-                                       : PyObject_CallOneArg(PyExc_StopIteration, result);
-    if (stop != NULL)
-        PyErr_SetObject(PyExc_StopIteration, stop);
-    Py_XDECREF(stop);
+    gl_set_stop_iteration(result);
     Py_DECREF(result);
     return NULL;
 }
@@ -290,32 +285,6 @@ sockop_iternext(PyObject *self)
     return sockop_send(self, Py_None);
 }
 
-/* Raises what throw() was given. */
-static PyObject *
-raise_thrown(PyObject *type, PyObject *value, PyObject *tb)
-{
-    value = value == Py_None ? NULL : value;
-    tb = tb == Py_None ? NULL : tb;
-    if (PyExceptionInstance_Check(type) && value != NULL) {
-        PyErr_SetString(PyExc_TypeError, "instance exception may not have a separate value");
-        return NULL;
-    }
-    if (PyExceptionInstance_Check(type)) {
-        value = type;
-        type = (PyObject *)Py_TYPE(type);
-    } else if (!PyExceptionClass_Check(type)) {
-        return PyErr_Format(PyExc_TypeError,
-                            "exceptions must be classes or instances deriving from "
-                            "BaseException, not %s",
-                            Py_TYPE(type)->tp_name);
-    }
-    if (tb == NULL && value != NULL && PyExceptionInstance_Check(value))
-        PyErr_SetObject(type, value); /* keeps the traceback that the value has */
-    else
-        PyErr_Restore(Py_NewRef(type), Py_XNewRef(value), Py_XNewRef(tb));
-    return NULL;
-}
-
 static PyObject *
 sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -324,7 +293,14 @@ sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     if (sockop_check((sockop *)self, true) < 0)
         return NULL;
     sockop_end((sockop *)self);
-    return raise_thrown(args[0], nargs > 1 ? args[1] : NULL, nargs > 2 ? args[2] : NULL);
+    if (nargs == 1 && PyExceptionInstance_Check(args[0])) {
+        PyErr_SetObject((PyObject *)Py_TYPE(args[0]), args[0]); /* its traceback is kept */
+        return NULL;
+    }
+    PyObject *throw = gl_import_attr("goloop._internal.net.sockets", "throw");
+    PyObject *r = throw ? PyObject_Vectorcall(throw, args, (size_t)nargs, NULL) : NULL;
+    Py_XDECREF(throw);
+    return r;
 }
 
 static PyObject *

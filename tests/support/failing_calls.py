@@ -1,0 +1,12 @@
+"""System calls of C's on connections (pybridge/core/fds/calls.c) fail."""
+
+from __future__ import annotations
+
+from goloop._internal.simulation import kernel
+
+CALLS = ("recv", "send", "sendto", "shutdown", "fcntl", "dup")
+
+
+def fail_call(call: str, number: int, after: int = 0, times: int = 1) -> None:
+    """The next such calls fail with that errno, behind so many that do not; times=0 ends it."""
+    kernel.ask(kernel.Ask.FAIL, 0, CALLS.index(call), number, after, times)
