@@ -46,7 +46,8 @@ EXPORT int32_t shim_go(char *out, int32_t cap)
     int32_t reactor = go->reactor_new(&shared);
     if (reactor < 0)
         return reactor;
-    int32_t length = go->wake(reactor);
+    shared.wake_pending = 1;
+    int32_t length = gl_wake_up(&shared) ? 0 : -1;
     while (length >= 0 && shared.wakeups == 0)
         length = go->turn(reactor, -1);
     if (length >= 0)

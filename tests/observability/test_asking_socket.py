@@ -114,8 +114,10 @@ def call():
         return file.read().split()[0]
 while call() not in ("232", "281", "22"):  # epoll_wait, or epoll_pwait on either processor
     time.sleep(0.01)
-print("ready", flush=True)
-re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
+async def hold():
+    print("ready", flush=True)
+    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
+goloop.run(hold())
 """
 
 STRANGER = """

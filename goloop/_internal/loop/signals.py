@@ -47,7 +47,7 @@ from .descriptors import close_own, file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeVarTuple
+    from typing import Any, TypeVarTuple
 
     from .descriptors import File
 
@@ -85,11 +85,6 @@ simulated: set[int] = set()
 def _in_main_thread() -> bool:
     main = threading.main_thread()
     return threading.current_thread() is main and main.ident not in simulated
-
-
-def _run_unless_cancelled(handle: asyncio.Handle) -> None:
-    if not handle.cancelled():
-        handle._run()
 
 
 class Signals(CoreLoop):
@@ -162,11 +157,12 @@ class Signals(CoreLoop):
         again.cancel()
 
     def _signal_came(self, sig: int) -> None:
-        handle = self._signal_handlers.get(sig)
+        handle: Any = self._signal_handlers.get(sig)
         if handle is not None and handle.cancelled():
             self.call_soon(self.remove_signal_handler, sig)
         elif handle is not None:
-            self.call_soon(_run_unless_cancelled, handle)
+            # Not by its _run(), which an interrupt could end before the callback.
+            self.call_soon(handle._callback, *handle._args, context=handle._context)
 
     def _arm_wakeup(self) -> None:
         """Puts the pipe in as wakeup fd if the main thread has none; see the head."""
@@ -178,6 +174,8 @@ class Signals(CoreLoop):
             if exc.errno not in (errno.EBADF, errno.EINVAL):
                 raise
             return  # somebody has closed the poller as well, as the first turn says
+        if self._signals_read and self._signal_pipe is not None:  # a drain was interrupted
+            self.call_soon(self._drain_signals, self._signal_pipe[0])
         _armed_loops.add(self)
         self._wakeup_armed = True
         previous = _swap_wakeup_fd(ours, ours=True)

@@ -157,10 +157,9 @@ gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
 static int
 note_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
 {
-    if (f->transport == NULL || gl_try_newref(f->transport) == NULL)
-        return 0;
-    int rc = PyList_Append(list, f->transport);
-    Py_DECREF(f->transport); /* lint: allow check-commit: the list has it, unless memory has run out */
+    PyObject *transport = f->transport ? gl_try_newref(f->transport) : NULL;
+    int rc = transport ? PyList_Append(list, transport) : 0;
+    Py_XDECREF(transport);
     return rc;
 }
 

@@ -6,7 +6,9 @@
 GL_PRIVATE int
 gl_type_add(PyTypeObject *type, const char *name, PyObject *value)
 {
-    int rc = value ? PyObject_SetAttrString((PyObject *)type, name, value) : -1;
+    /* Not by setattr(), for which a class's `__dict__` is the class's own. */
+    int rc = value ? PyDict_SetItemString(type->tp_dict, name, value) : -1;
+    PyType_Modified(type);
     Py_XDECREF(value);
     return rc;
 }

@@ -335,7 +335,7 @@ gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, co
                      base);
     else if (first != NULL && (second == NULL || other != NULL))
         bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
-    if (bases != NULL &&
+    if (bases != NULL && /* lint: allow exception-set: then there is none */
         (gl_type_make(&type, module, spec, bases) < 0 || complete_type(type, max_size) < 0))
         Py_CLEAR(type);
     Py_XDECREF(bases);
