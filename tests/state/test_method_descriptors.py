@@ -14,7 +14,7 @@ import pytest
 import goloop
 from goloop import _core
 
-NAMES = [(goloop.Loop, "add_reader"), (goloop.Loop, "remove_reader"), (goloop.Future, "done")]
+NAMES = [(goloop.Loop, "call_later"), (goloop.Loop, "call_at"), (goloop.Future, "done")]
 
 
 @pytest.mark.parametrize(("owner", "name"), NAMES)
@@ -33,12 +33,12 @@ def test_a_method_tells_what_it_is(owner: type, name: str) -> None:
 def test_a_bound_method_is_the_methods_and_the_objects() -> None:
     loop = goloop.new_event_loop()
     try:
-        bound: Any = loop.add_reader
+        bound: Any = loop.call_later
         assert bound.__self__ is loop
-        assert bound.__name__ == "add_reader"
-        assert bound.__doc__ == _core.Loop.add_reader.__doc__
-        assert list(inspect.signature(bound).parameters)[:2] == ["fd", "callback"]
-        assert bound == loop.add_reader
+        assert bound.__name__ == "call_later"
+        assert bound.__doc__ == _core.Loop.call_later.__doc__
+        assert list(inspect.signature(bound).parameters)[:2] == ["delay", "callback"]
+        assert bound == loop.call_later
         future = loop.create_future()
         done = future.done
         assert not done()
