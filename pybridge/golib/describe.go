@@ -21,12 +21,17 @@ func lentOut(out *C.char, size C.int32_t) []byte {
 
 //export goloop_describe
 func goloop_describe(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
-	if size < 0 || reactor != C.GL_TRACE && out == nil && size > 0 {
+	if size < 0 || reactor != C.GL_TRACE && reactor != C.GL_OTHERS && out == nil && size > 0 {
 		return -C.int32_t(syscall.EINVAL)
 	}
 	switch reactor {
 	case C.GL_TRACE:
 		return -C.int32_t(C.monitor_answers(^size))
+	case C.GL_OTHERS:
+		if othersLive(int(size)) {
+			return 1
+		}
+		return 0
 	case C.GL_PROFILE:
 		return lend(out, size, profiled.text())
 	case C.GL_BLOCK:
