@@ -21,7 +21,7 @@ from ..loop.base import CoreLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeVar
+    from typing import Any, TypeVar
 
     _Method = TypeVar("_Method", bound=Callable[..., object])
 
@@ -41,7 +41,7 @@ _FIRST_RETRY = 0.001
 _LONGEST_RETRY = 0.05
 
 
-def throw(*args: Any) -> NoReturn:
+def throw(*args: Any) -> None:
     """Raise what a native coroutine's throw() was given, in the forms that a generator takes."""
     empty: Any = (_ for _ in ())
     empty.throw(*args)
