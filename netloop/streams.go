@@ -56,6 +56,9 @@ func (r *Reactor) Forget(id, gen uint32) error {
 	return r.closeSlot(id, s, 0)
 }
 
+// CloseFD is a flag of the functions that end a registration of one kind: the descriptor is closed, too.
+const CloseFD = 1
+
 // closeSlot takes a registration out of the poller and frees it.
 func (r *Reactor) closeSlot(id uint32, s *slot, flags uint32) error {
 	r.setHeld(id, s, 0)

@@ -313,10 +313,11 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 
 /* _add_reader(fd, callback, *args) and _add_writer: the Handle. */
 static PyObject *
-watch_add(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, int which)
+watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs, int which)
 {
-    if (nargs < 2)
-        return PyErr_Format(PyExc_TypeError, "a descriptor and a callback are expected");
+    PyObject *named[2];
+    if (gl_args(params, self, args, nargs, NULL, named) < 0)
+        return NULL;
     int fd = gl_fd_from_object(args[0]);
     if (fd < 0 || gl_loop_check_usable(self) < 0)
         return NULL;
@@ -393,7 +394,8 @@ wait_for(gl_loop *self, PyObject *arg, int which)
 #define WATCH_METHODS(dir, which)                                                             \
     static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
     {                                                                                         \
-        return watch_add(self, args, n, which);                                               \
+        static const gl_params params = {"_add_" #dir, 2, 2, true, 2, {0}};                   \
+        return watch_add(self, &params, args, n, which);                                      \
     }                                                                                         \
     static PyObject *loop__remove_##dir(gl_loop *self, PyObject *fd)                          \
     {                                                                                         \
