@@ -294,6 +294,33 @@ def test_without_the_option_tests_run_on_asyncio(programs: Programs, tmp_path: P
         assert "loop: goloop" not in said
 
 
+SIMULATED = """
+import asyncio
+import pytest
+from goloop import testing
+
+@testing.simulate(seeds=3)
+async def test_simulated(sim):
+    await asyncio.sleep(3600)
+    assert sim.time() == 3600
+
+@pytest.mark.asyncio
+@testing.simulate(seeds=3)
+async def test_marked(sim):
+    await asyncio.sleep(3600)
+
+async def test_of_pytest_asyncio():
+    await asyncio.sleep(0)
+"""
+
+
+def test_simulated_tests_run_beside_pytest_asyncio(programs: Programs, tmp_path: Path) -> None:
+    found, _ = passed(
+        programs, tmp_path, SIMULATED, "", "--goloop-seeds=2", ini="asyncio_mode = auto"
+    )
+    assert found == 3
+
+
 def test_without_the_option_the_plugin_imports_nothing(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_project.py").write_text(

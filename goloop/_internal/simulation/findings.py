@@ -40,11 +40,7 @@ def open_transports(loop: Any) -> list[str]:
 
 @contextlib.contextmanager
 def dropped_transports(found: list[str]) -> Iterator[None]:
-    """A sentence for each transport or stream that the program drops and has not closed.
-
-    TLS's own transports are left out: on 3.11 those of failed handshakes are dropped so by asyncio
-    itself, and below each is one of goloop's.
-    """
+    """A sentence for each transport or stream that the program drops and has not closed."""
     thread = threading.get_ident()
     with warnings.catch_warnings():
         warnings.filterwarnings("always", _DROPPED.pattern, ResourceWarning)
@@ -52,11 +48,7 @@ def dropped_transports(found: list[str]) -> Iterator[None]:
 
         def showwarning(message: Any, category: Any, *args: Any, **options: Any) -> None:
             text = str(message)
-            if (
-                threading.get_ident() == thread
-                and _DROPPED.match(text)
-                and "_SSLProtocolTransport" not in text
-            ):
+            if threading.get_ident() == thread and _DROPPED.match(text):
                 found.append(f"it was dropped, and not closed: {text.removeprefix('unclosed ')}")
             shown(message, category, *args, **options)
 
