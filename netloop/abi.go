@@ -40,7 +40,6 @@ const ReportWaits = 1
 const Reported = 2
 const OpenWatchEnd = 1
 const ListenNoDelay = 1
-const Others = -8
 const SubNop SubmissionOp = 0
 const SubTimerArm SubmissionOp = 1
 const SubTimerCancel SubmissionOp = 2

@@ -559,8 +559,9 @@ typedef struct gl_table {
     int32_t (*give_way)(gl_shared *shared);
 
     /* Facts about the Go runtime, as a JSON object in UTF-8; returns its length,
-     * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process.  Of GL_TRACE:
-     * the connection `cap` gets a trace, on a thread of its own; 0 or -errno.  Of GL_OTHERS: 0, where no thread lives but `cap` and the library's.  Of GL_BLOCK, whose
+     * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process.  Of
+     * GL_TRACE: the connection `cap` gets a trace, on a thread of its own; 0 or -errno.  Of
+     * GL_OTHERS: 0, where no thread lives but `cap` and the library's.  Of GL_BLOCK, whose
      * reactor stands in `out`, and GL_STACK, which is a gl_stack there: golib/watchdog.go.  What
      * GL_SIMULATE and GL_SIMULATED are stands in golib/simulation_linux.go. */
     int32_t (*describe)(int32_t reactor, char *out, int32_t cap);

@@ -28,6 +28,7 @@ ONLY_C_CONSTANTS = {
     "GL_TRACE",
     "GL_BLOCK",
     "GL_STACK",
+    "GL_OTHERS",
 }
 IN_TRANSPORTS = {"gl_vector": "Vector", "gl_stream_io": "StreamIO"}
 _TRANSPORTS_CONSTANTS = ("GL_READABLE", "GL_WRITABLE", "GL_WANT_", "GL_STATE_")

@@ -219,7 +219,6 @@ var _ [C.GL_REPORT_WAITS]byte = [netloop.ReportWaits]byte{}
 var _ [C.GL_REPORTED]byte = [netloop.Reported]byte{}
 var _ [C.GL_OPEN_WATCH_END]byte = [netloop.OpenWatchEnd]byte{}
 var _ [C.GL_LISTEN_NODELAY]byte = [netloop.ListenNoDelay]byte{}
-var _ [C.GL_OTHERS]byte = [netloop.Others]byte{}
 var _ [C.GL_SUB_NOP]byte = [netloop.SubNop]byte{}
 var _ [C.GL_SUB_TIMER_ARM]byte = [netloop.SubTimerArm]byte{}
 var _ [C.GL_SUB_TIMER_CANCEL]byte = [netloop.SubTimerCancel]byte{}
