@@ -19,8 +19,8 @@ if not native:
         "goloop.testing needs goloop's own loop; goloop.diagnostics() tells why asyncio's is used"
     )
 
-from ._internal.simulation.clock import MockClock, new_event_loop, wait_all_tasks_blocked
-from ._internal.simulation.errors import (
+from ._internal.simulated.clock import MockClock, new_event_loop, wait_all_tasks_blocked
+from ._internal.simulated.errors import (
     EscapedSimulation,
     InvariantBroken,
     LeftBehind,

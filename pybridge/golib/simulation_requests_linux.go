@@ -19,7 +19,7 @@ import (
 //	the place of the fourth the answer's size of a name, or its second descriptor;
 //	then bytes: what is sent, names, and what came
 //
-// The result is as C's: a number >= 0, or -errno. goloop/_internal/simulation/kernel.py has the
+// The result is as C's: a number >= 0, or -errno. goloop/_internal/simulated/kernel.py has the
 // other half.
 const (
 	askMake = iota

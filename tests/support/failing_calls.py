@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goloop._internal.simulation import kernel
+from goloop._internal.simulated import kernel
 
 CALLS = ("recv", "send", "sendto", "shutdown", "fcntl", "dup")
 

@@ -50,7 +50,7 @@ _TCP = (socket.IPPROTO_TCP, 0)
 # What asyncio calls of a socket, and native code stands in for: in a stream, and in listening.
 _STREAM = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown"})
 _LISTENER = frozenset({"fileno", "accept"})
-_SIMULATED = 1 << 24  # the first descriptor of simulated kernels: goloop/_internal/simulation
+_SIMULATED = 1 << 24  # the first descriptor of simulated kernels: goloop/_internal/simulated
 _SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
 _NO_METHOD = (
@@ -85,7 +85,7 @@ def _as_shared(sock: socket.socket) -> SharedSocket | None:
 def _socket_of(number: int) -> socket.socket:
     if number < _SIMULATED:
         return socket.socket(fileno=number)
-    from ..simulation import sockets
+    from ..simulated import sockets
 
     return sockets.Socket(fileno=number)
 

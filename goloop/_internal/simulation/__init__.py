@@ -1,1 +1,1 @@
-"""Simulated kernels: loops and sockets in memory, in virtual time, from one seed."""
+"""Simulations: their hosts and network, what they look for, and how they are run again."""

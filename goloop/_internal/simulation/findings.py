@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ... import _core
-from .errors import LeftBehind
+from ..simulated.errors import LeftBehind
 
 # What may be allowed.
 KINDS = ("tasks", "transports", "exceptions")

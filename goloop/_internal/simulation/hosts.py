@@ -25,8 +25,8 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from .kernel import Ask, ask, host_here
-from .loop import SimulatedLoop
+from ..simulated.kernel import Ask, ask, host_here
+from ..simulated.loop import SimulatedLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from .errors import InvariantBroken, NeverHappened
+from ..simulated.errors import InvariantBroken, NeverHappened
 
 
 @dataclasses.dataclass

@@ -15,16 +15,16 @@ from typing import Any, NoReturn
 
 from ... import _core
 from ..loop import running
+from ..simulated.errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
+from ..simulated.kernel import Kernel, host_here
+from ..simulated.loop import SimulatedLoop
+from ..simulated.world import fresh_counters, replacements, worlds
 from ..tasks.looking import await_stack, awaiters, waiting_tasks
 from ..top.inspecting import tree
 from . import findings, policies
-from .errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
 from .hosts import Hosts
 from .invariants import Invariants
-from .kernel import Kernel, host_here
-from .loop import SimulatedLoop
 from .network import Network
-from .world import fresh_counters, replacements, worlds
 
 # What clocks say first: the monotonic one in seconds, and at the same moment the calendar.
 _START = 1.0

@@ -7,7 +7,7 @@ import itertools
 import struct
 from collections.abc import Iterable
 
-from .kernel import Ask, ask
+from ..simulated.kernel import Ask, ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .loop import SimulatedLoop
+from ..simulated.loop import SimulatedLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

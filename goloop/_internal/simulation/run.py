@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from ..simulated.world import worlds
 from .hosts import Host
 from .life import Life
 from .network import Network
-from .world import worlds
 
 _T = TypeVar("_T")
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from ..simulated.errors import NonDeterminism
 from . import findings, policies, replay
-from .errors import NonDeterminism
 from .run import live, new_life
 
 _LAST = 20  # events that a note shows
