@@ -385,6 +385,7 @@ NEEDS_GIL = {
     "grpcio",
     "ipykernel",
     "jupyter-client",
+    "kubernetes-validate",
     "mcp",
     "memray",
     "nbclient",

@@ -391,7 +391,9 @@ LEFT = [
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize(("main", "kind", "what"), LEFT, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(
+    ("main", "kind", "what"), LEFT, ids=lambda each: getattr(each, "__name__", str(each)[:30])
+)
 def test_what_is_left_behind_is_an_error_unless_it_is_allowed(
     main: Any, kind: str, what: str
 ) -> None:
