@@ -115,6 +115,8 @@ def prepared(call: hostile.Call, world: World, bare: bool) -> Callable[[], Any]:
 ONE_FAILURE = {"__del__", TURN}
 if FREE_THREADED:
     ONE_FAILURE.add("throw")  # warns of three arguments; PyErr_WarnEx() crashes, as by asyncio's
+# A function of Python's, where CPython gets no memory for the frame of a traceback.
+PYTHONS_OWN = "<function "
 WAITS = frozenset({"SockOp", "coroutine", "FutureIter"})
 
 
@@ -178,7 +180,8 @@ class Runner:
             if call.name not in ("_run", "_close_core", TURN):
                 self.check_loop(where, world)
             for text in world.system_errors + self.system_errors:
-                self.problem(where, text)
+                if PYTHONS_OWN not in text:
+                    self.problem(where, text)
         finally:
             self.system_errors.clear()
             world.end()
