@@ -30,6 +30,7 @@ from ._internal.simulated.errors import (
     SimulationError,
     SimulationTimeout,
 )
+from ._internal.simulation.faults import Faults
 from ._internal.simulation.hosts import Host
 from ._internal.simulation.network import Network
 from ._internal.simulation.run import Result, Simulation, buggify, run
@@ -37,6 +38,7 @@ from ._internal.simulation.simulate import simulate
 
 __all__ = (
     "EscapedSimulation",
+    "Faults",
     "Host",
     "InvariantBroken",
     "LeftBehind",

@@ -42,6 +42,9 @@ func (k *Kernel) install(n node, flags int) (int, syscall.Errno) {
 }
 
 func (k *Kernel) installFile(f *file, least int) (int, syscall.Errno) {
+	if k.full(f.node) {
+		return -1, syscall.EMFILE
+	}
 	for fd := max(least, k.options.First); fd < k.options.First+k.options.Descriptors; fd++ {
 		if k.file(fd) == nil {
 			k.put(fd, f)
@@ -59,6 +62,9 @@ func (k *Kernel) put(fd int, f *file) {
 	f.node.watched().k = k
 	*k.place(fd) = descriptor{file: f}
 	k.open++
+	if h := homeOf(f.node); h != nil {
+		h.sockets++
+	}
 }
 
 // drop frees a number.
@@ -69,6 +75,9 @@ func (k *Kernel) drop(fd int) syscall.Errno {
 	}
 	*k.place(fd) = descriptor{}
 	k.open--
+	if h := homeOf(f.node); h != nil {
+		h.sockets--
+	}
 	if f.refs--; f.refs == 0 {
 		w := f.node.watched()
 		for len(w.items) > 0 {

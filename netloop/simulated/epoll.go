@@ -119,19 +119,6 @@ func (ep *epoll) collect(events []unix.EpollEvent) int {
 	return n
 }
 
-// invent has a socket be told as ready that perhaps is not.
-func (ep *epoll) invent() {
-	if len(ep.items) == 0 || !ep.k.random.chance(ep.k.options.Faults.Spurious) {
-		return
-	}
-	all := ep.sorted()
-	it := all[ep.k.random.between(0, int64(len(all)-1))]
-	if _, ok := it.key.file.node.(endpoint); ok && it.armed() {
-		it.spurious = it.events & (unix.EPOLLIN | unix.EPOLLOUT)
-		it.list()
-	}
-}
-
 // EpollCreate is epoll_create1(2).
 func (k *Kernel) EpollCreate(flags int) (int, syscall.Errno) {
 	c, errno := k.begin("epoll_create", -1)

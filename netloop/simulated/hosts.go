@@ -21,6 +21,9 @@ type host struct {
 	dead   bool                // without power: it sends nothing and hears nothing
 	paused bool                // its programs see nothing, and what arrives is kept
 	kept   []func()
+
+	faults  *Faults // nil: the kernel's
+	sockets int     // descriptors of its sockets
 }
 
 // hostZero are the last three numbers in the address of host 0; those of the others are their number.
@@ -109,6 +112,7 @@ func (k *Kernel) ChangeHost(number, action int) syscall.Errno {
 	case HostStart:
 		if h.dead {
 			k.hosts[number] = newHost(number)
+			k.hosts[number].faults = h.faults
 		}
 	case HostPause:
 		h.paused = true
@@ -144,6 +148,7 @@ func (k *Kernel) closeAllOf(h *host, powered bool) {
 			s.release()
 		}
 	}
+	h.sockets = 0
 	if powered {
 		return
 	}

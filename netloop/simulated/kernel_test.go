@@ -188,7 +188,7 @@ func wild(seed uint64, trace *bytes.Buffer) Options {
 	return Options{
 		Seed: seed, Sealed: true, CallTime: 100, Trace: trace,
 		Network: Network{LatencyLeast: 1000, LatencyMost: 5_000_000, Fragment: .3, Coalesce: .2, SlowReader: .1, SlowMost: 1000},
-		Faults:  Faults{Short: .1, OneByte: .1, Late: .1, LateMost: 1000, Errors: []Fault{{Errno: unix.EINTR, Call: "read", Chance: .05}}},
+		Faults:  Faults{ShortReads: .1, ShortWrites: .1, OneByte: .1, Late: .1, LateMost: 1000, Errors: []Fault{{Errno: unix.EINTR, Call: "read", Chance: .05}}},
 	}
 }
 
@@ -298,7 +298,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 }
 
 func TestShortTransfersMoveApart(t *testing.T) {
-	for _, faults := range []Faults{{Short: 1}, {OneByte: 1}} {
+	for _, faults := range []Faults{{ShortReads: 1, ShortWrites: 1}, {OneByte: 1}} {
 		p := Program{New(Options{Sealed: true, Faults: faults})}
 		ends := must(p.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0))
 		n := must(p.Write(ends[0], make([]byte, 1000)))

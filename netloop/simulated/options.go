@@ -53,14 +53,26 @@ type Network struct {
 type Faults struct {
 	// Errors fail calls. The first that hits counts.
 	Errors []Fault
-	// Short is the chance that a call on a stream moves a part of what it could, OneByte that it
-	// moves one byte.
-	Short, OneByte float64
+	// ShortReads and ShortWrites are the chances that a call on a stream moves a part of what it
+	// could, OneByte that it moves one byte.
+	ShortReads, ShortWrites, OneByte float64
 	// Late is the chance that readiness is told up to LateMost ns after it came.
 	Late     float64
 	LateMost int64
 	// Spurious is the chance that a poll tells of a socket that is not ready.
 	Spurious float64
+	// Descriptors is how many sockets each host may have open, then calls that make one fail with
+	// EMFILE; 0 is any number.
+	Descriptors int
+}
+
+// Add has calls fail with a chance.
+func (f *Faults) Add(errno syscall.Errno, chance float64, calls ...string) {
+	for _, call := range calls {
+		if chance > 0 {
+			f.Errors = append(f.Errors, Fault{Call: call, Errno: errno, Chance: chance})
+		}
+	}
 }
 
 // Fault makes a call fail.
@@ -77,12 +89,11 @@ type Fault struct {
 
 // Usual are the faults that a program has to live with, each with the same chance.
 func Usual(chance float64) Faults {
-	f := Faults{Short: chance, OneByte: chance, Late: chance, LateMost: 50_000_000, Spurious: chance}
-	add := func(errno syscall.Errno, calls ...string) {
-		for _, call := range calls {
-			f.Errors = append(f.Errors, Fault{Call: call, Errno: errno, Chance: chance})
-		}
+	f := Faults{
+		ShortReads: chance, ShortWrites: chance, OneByte: chance,
+		Late: chance, LateMost: 50_000_000, Spurious: chance,
 	}
+	add := func(errno syscall.Errno, calls ...string) { f.Add(errno, chance, calls...) }
 	moving := []string{"recv", "recvfrom", "recvmmsg", "read", "send", "sendto", "sendmsg", "write", "writev"}
 	add(syscall.EINTR, append(moving, "accept", "epoll_wait", "epoll_pwait2")...)
 	add(syscall.EAGAIN, append(moving, "accept")...)

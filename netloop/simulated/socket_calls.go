@@ -148,7 +148,7 @@ func (k *Kernel) Accept(fd, flags int) (n int, name []byte, errno syscall.Errno)
 	if errno == 0 {
 		errno = fault
 	}
-	if errno == 0 && k.open >= k.options.Descriptors {
+	if errno == 0 && (k.open >= k.options.Descriptors || k.full(s)) {
 		errno = syscall.EMFILE
 	}
 	var child endpoint

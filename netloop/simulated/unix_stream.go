@@ -147,7 +147,7 @@ func (u *unixStream) send(b []byte, to *address) (int, syscall.Errno) {
 	case u.shut&shutWrite != 0:
 		return -1, syscall.EPIPE
 	}
-	b = b[:u.k.part(len(b))]
+	b = b[:u.k.writePart(u, len(b))]
 	n := 0
 	for n < len(b) {
 		if errno := u.takeError(); errno != 0 {
@@ -185,7 +185,7 @@ func (u *unixStream) receive(b []byte) (int, *address, syscall.Errno) {
 		}
 		return -1, nil, syscall.EAGAIN
 	}
-	b = b[:u.k.part(len(b))]
+	b = b[:u.k.readPart(u, len(b))]
 	n := 0
 	for n < len(b) && len(u.inbox) > 0 {
 		first := &u.inbox[0]
@@ -244,7 +244,7 @@ func (u *unixStream) drain() {
 }
 
 func (u *unixStream) breakOff(errno syscall.Errno) {
-	if u.peer != nil {
+	if u.peer != nil && errno != syscall.ETIMEDOUT { // a Unix socket has no timeouts
 		u.host = nil
 		u.err, u.shut = errno, shutBoth
 		u.leave(syscall.ECONNRESET)

@@ -33,10 +33,12 @@ func (w *watchers) wake(events uint32) {
 	if w.k == nil {
 		return // not watched yet: a connection that waits to be accepted, say
 	}
-	f := &w.k.options.Faults
-	if len(w.items) > 0 && w.k.random.chance(f.Late) {
-		w.k.at(w.k.now+w.k.random.between(1, f.LateMost), "late", func() { w.wakeNow(events) })
-		return
+	if len(w.items) > 0 {
+		f := w.k.faultsOf(homeOf(w.items[0].key.file.node))
+		if w.k.random.chance(f.Late) {
+			w.k.at(w.k.now+w.k.random.between(1, f.LateMost), "late", func() { w.wakeNow(events) })
+			return
+		}
 	}
 	w.wakeNow(events)
 }

@@ -54,7 +54,8 @@ const (
 	askChangeHost
 	askLink
 	askWay
-	askFail // a call of fds/calls.c, an errno, after how many, how often; on any kernel
+	askSetFaults // of a host, or with -1 of all others: whether it has any, and how many sockets
+	askFail      // a call of fds/calls.c, an errno, after how many, how often; on any kernel
 )
 
 const requestHead = 64
@@ -116,7 +117,7 @@ func (r request) answer() (int, syscall.Errno) {
 		(*simulation)(nil).enter()
 		return 0, 0
 	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults,
-		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay:
+		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay, askSetFaults:
 		s := simulationOf(simulatedFirst + r.word(1)<<simulatedBits)
 		if s == nil {
 			return -1, syscall.ESRCH
@@ -170,6 +171,15 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 		return 0, s.SetLink(r.word(2), r.word(3), r.network())
 	case askWay:
 		return 0, s.SetWay(r.word(2), r.word(3), simulated.Way(r.word(4)))
+	case askSetFaults:
+		switch f := r.faults(); {
+		case r.word(2) < 0:
+			s.SetFaults(f)
+		case r.word(3) == 0:
+			return 0, s.SetFaultsOf(r.word(2), nil)
+		default:
+			return 0, s.SetFaultsOf(r.word(2), &f)
+		}
 	case askUnlink:
 		return 0, s.Unlink(string(r.part(0, r.word(2))))
 	}
@@ -179,15 +189,35 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 // network is a link's, in floating-point numbers.
 func (r request) network() (n simulated.Network) {
 	var latency [2]float64
-	for i, to := range []*float64{
-		&latency[0], &latency[1], &n.Bandwidth, &n.Loss, &n.Reorder, &n.Duplicate, &n.Fragment,
-	} {
+	r.floats(&latency[0], &latency[1], &n.Bandwidth, &n.Loss, &n.Reorder, &n.Duplicate, &n.Fragment)
+	n.LatencyLeast, n.LatencyMost = int64(latency[0]*1e9), int64(latency[1]*1e9)
+	return n
+}
+
+// faults are those of goloop/_internal/simulation/faults.py, whose chances have the same order. They
+// meet sockets alone, but for the wait that a signal interrupts.
+func (r request) faults() simulated.Faults {
+	f := simulated.Faults{LateMost: 50_000_000, Descriptors: r.word(4)}
+	var reset, timeout, interrupted, wouldBlock, noBuffers float64
+	r.floats(&reset, &timeout, &f.ShortReads, &f.ShortWrites, &f.OneByte, &interrupted, &wouldBlock,
+		&noBuffers, &f.Late, &f.Spurious)
+	receive, send := []string{"recv", "recvfrom", "recvmmsg"}, []string{"send", "sendmsg", "sendto"}
+	moving := append(receive, send...)
+	f.Add(syscall.EINTR, interrupted, append(moving, "accept", "epoll_wait", "epoll_pwait2")...)
+	f.Add(syscall.EAGAIN, wouldBlock, append(moving, "accept")...)
+	f.Add(syscall.ENOBUFS, noBuffers, "sendto", "accept")
+	f.Add(syscall.ECONNRESET, reset, moving...)
+	f.Add(syscall.ETIMEDOUT, timeout, moving...)
+	return f
+}
+
+// floats reads floating-point numbers.
+func (r request) floats(to ...*float64) {
+	for i, to := range to {
 		if raw := r.part(8*i, 8); raw != nil {
 			*to = math.Float64frombits(binary.NativeEndian.Uint64(raw))
 		}
 	}
-	n.LatencyLeast, n.LatencyMost = int64(latency[0]*1e9), int64(latency[1]*1e9)
-	return n
 }
 
 func (r request) ofDescriptor(s *simulation, what, fd int) (int, syscall.Errno) {

@@ -56,7 +56,8 @@ class Ask(enum.IntEnum):
     CHANGE_HOST = 29
     LINK = 30
     WAY = 31
-    FAIL = 32
+    SET_FAULTS = 32
+    FAIL = 33
 
 
 _HEAD = struct.Struct("=8q")

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from ..simulated.kernel import Ask, ask, host_here
 from ..simulated.loop import SimulatedLoop
+from .faults import Faults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -231,6 +232,7 @@ class Host:
         self._life = life
         self._name = name
         self._number = ask(Ask.MAKE_HOST, life.kernel.number)[0]
+        self._faults = Faults(life.kernel, self._number)
         self._boot = Boot(self, self._number)
         self._programs: list[_Program] = []
         self._skew = 0
@@ -249,6 +251,11 @@ class Host:
         """Its address, of IPv4."""
         n = self._number
         return f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"
+
+    @property
+    def faults(self) -> Faults:
+        """What the kernel does wrong here, instead of `Simulation.faults`; restarts leave it."""
+        return self._faults
 
     @property
     def is_up(self) -> bool:

@@ -22,6 +22,7 @@ from ..simulated.world import fresh_counters, replacements, worlds
 from ..tasks.looking import await_stack, awaiters, waiting_tasks
 from ..top.inspecting import tree
 from . import findings, policies
+from .faults import Faults
 from .hosts import Hosts
 from .invariants import Invariants
 from .network import Network
@@ -58,6 +59,7 @@ class Life:
         self.hosts = Hosts(self)
         self.net = Network(self)
         self.kernel = Kernel(seed, start=_START, latency=_LATENCY, trace=True)
+        self.faults = Faults(self.kernel)
         self.random = random.Random(f"decisions {seed}")
         self.program_random = random.Random(f"program {seed}")
         self.buggy_random = random.Random(f"buggify {seed}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from ..simulated.world import worlds
+from .faults import Faults
 from .hosts import Host
 from .life import Life
 from .network import Network
@@ -73,6 +74,11 @@ class Simulation:
     def net(self) -> Network:
         """The network between the hosts."""
         return self._life.net
+
+    @property
+    def faults(self) -> Faults:
+        """What the kernel does wrong, on all hosts but those that have faults of their own."""
+        return self._life.faults
 
     def time(self) -> float:
         """Seconds of virtual time since the simulation began."""
