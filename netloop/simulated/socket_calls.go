@@ -34,6 +34,14 @@ func (k *Kernel) make(home, domain, kind int) (s endpoint, errno syscall.Errno) 
 
 const kindFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 
+// ofHost are the numbers of a call in the trace, with the host where there are several.
+func ofHost(home int, args ...int) []int {
+	if home > 0 {
+		return append(args, home)
+	}
+	return args
+}
+
 // Socket is socket(2); kind has SOCK_NONBLOCK and SOCK_CLOEXEC too.
 func (k *Kernel) Socket(domain, kind int) (int, syscall.Errno) { return k.SocketOn(0, domain, kind) }
 
@@ -48,7 +56,7 @@ func (k *Kernel) SocketOn(home, domain, kind int) (int, syscall.Errno) {
 		return c.end(-1, errno, domain, kind)
 	}
 	n, errno := k.install(s, kind)
-	return c.end(n, errno, domain, kind)
+	return c.end(n, errno, ofHost(home, domain, kind)...)
 }
 
 // Socketpair is socketpair(2).
@@ -79,7 +87,7 @@ func (k *Kernel) SocketpairOn(home, domain, kind int) (a, b int, errno syscall.E
 		first.peer, second.peer = second, first
 	}
 	a, b, errno = k.installPair(ends[0], ends[1], kind)
-	_, errno = c.end(a, errno, domain, kind)
+	_, errno = c.end(a, errno, ofHost(home, domain, kind)...)
 	return a, b, errno
 }
 

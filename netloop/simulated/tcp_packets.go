@@ -74,7 +74,7 @@ func (t *tcp) launch(p segment, l *link, there *host) {
 		return
 	}
 	t.onTheWay++
-	t.k.at(t.arrives, p.name+" from "+t.local.String(), func() {
+	t.k.at(t.arrives, p.name+t.k.journey(&t.local, &t.remote, t.arrives), func() {
 		t.onTheWay--
 		t.deliver(p, there.number)
 	})

@@ -42,6 +42,11 @@ func (t *trace) call(now int64, name string, fd int, args []int, result int, err
 	t.write(b)
 }
 
+// journey is what the trace has of a packet: whence, whither, and how long it was on its way.
+func (k *Kernel) journey(from, to *address, arrives int64) string {
+	return " from " + from.String() + " to " + to.String() + " in " + strconv.FormatInt(arrives-k.now, 10) + " ns"
+}
+
 func (t *trace) entry(now int64, name string) {
 	if t.to == nil {
 		return

@@ -136,7 +136,7 @@ func (k *Kernel) travel(p *piece, target address, l *link, to int) {
 			land()
 			continue
 		}
-		k.at(at, "datagram to "+target.String(), land)
+		k.at(at, "datagram"+k.journey(p.name, &target, at), land)
 	}
 }
 

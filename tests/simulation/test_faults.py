@@ -214,9 +214,10 @@ def test_no_fault_makes_a_connection_where_there_is_none() -> None:
         sim.faults.set(spurious_readiness=0.9, late_readiness=0.5, would_block=0.5)
         with pytest.raises(ConnectionRefusedError):
             await loop.create_connection(Collector, "localhost", 80)
-        with socket.socket() as sock, pytest.raises(ConnectionRefusedError):
+        with socket.socket() as sock:
             sock.setblocking(False)
-            await loop.sock_connect(sock, ("127.0.0.1", 80))
+            with pytest.raises(ConnectionRefusedError):
+                await loop.sock_connect(sock, ("127.0.0.1", 80))
 
     for seed in range(10):
         testing.run(main, seed=seed, max_time=3600)
@@ -278,8 +279,8 @@ def test_a_server_without_resources_backs_off_and_goes_on(fault: dict[str, Any])
 
 def test_a_host_may_have_so_many_sockets_until_it_is_killed() -> None:
     async def hold(counts: asyncio.Queue[int]) -> None:
-        held = []
-        with pytest.raises(OSError, match="Too many open files") as failed:
+        held: list[socket.socket] = []
+        with pytest.raises(OSError, match="Too many open files") as failed:  # noqa: PT012
             while True:
                 held.append(socket.socket())
         assert failed.value.errno == errno.EMFILE

@@ -232,6 +232,7 @@ class Host:
         self._life = life
         self._name = name
         self._number = ask(Ask.MAKE_HOST, life.kernel.number)[0]
+        life.note(f"* host {self._number} {name}")
         self._faults = Faults(life.kernel, self._number)
         self._boot = Boot(self, self._number)
         self._programs: list[_Program] = []
@@ -479,6 +480,10 @@ class Hosts:
             loop.__class__ = _hosted(loop.__class__)
         made = self._by_name[name] = Host(self._life, name)
         return made
+
+    def name_of(self, task: Any) -> str | None:
+        """The host of a task."""
+        return next((n for n, each in self._by_name.items() if task in each._boot.tasks), None)
 
     def by_name(self) -> Mapping[str, Host]:
         """The hosts."""

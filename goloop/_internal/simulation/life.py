@@ -174,8 +174,12 @@ class Life:
                 self.invariants.forget()
 
     def _note_step(self, task: Any) -> None:
+        self.note(f"step {self._names.of(task, self.hosts.name_of)}")
+
+    def note(self, what: str) -> None:
+        """A line of the trace."""
         self._trace.append(self.kernel.trace())
-        self._trace.append(f"{self.kernel.now_ns()} step {self._names.of(task)}\n")
+        self._trace.append(f"{self.kernel.now_ns()} {what}\n")
 
     def _new_loop(self) -> Any:
         scheduler = self._scheduler

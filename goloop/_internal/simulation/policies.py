@@ -211,8 +211,8 @@ class Names:
         self._names: weakref.WeakKeyDictionary[Task, str] = weakref.WeakKeyDictionary()
         self._count = 0
 
-    def of(self, task: Task) -> str:
-        """By the order of first steps, with what the program has called it."""
+    def of(self, task: Task, host_of: Callable[[Task], str | None]) -> str:
+        """By the order of first steps, with what the program has called it, and its host."""
         name = self._names.get(task)
         if name is None:
             self._count += 1
@@ -221,6 +221,8 @@ class Names:
             name = f"{self._count} {what}"
             if not re.fullmatch(r"Task-[0-9]+", given):
                 name += f" {given!r}"
+            if (host := host_of(task)) is not None:
+                name += f" on {host}"
             self._names[task] = name
         return name
 

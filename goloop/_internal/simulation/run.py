@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import os
 import random
 import sys
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from ..simulated.world import worlds
+from . import pictures
 from .faults import Faults
 from .hosts import Host
 from .life import Life
@@ -33,6 +35,20 @@ class Result(Generic[_T]):
     trace: str
     """What the kernel was asked and what happened by itself, a line each: the time in nanoseconds,
     then a call with its result, or behind a star an event.  Equal seeds give equal traces."""
+
+    def write_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace for Perfetto or `chrome://tracing`, in virtual time.
+
+        Hosts are processes, tasks are their threads (with `steps` of `run()`), and packets go from
+        one to another.
+
+        Args:
+            path: A file for JSON, compressed where the name ends with `.gz`.
+
+        Raises:
+            OSError: It can't be written.
+        """
+        pictures.write(path, self.trace)
 
 
 Result.__module__ = "goloop.testing"  # dataclass() wants the module that there is
@@ -156,6 +172,7 @@ def run(
     seed: int = 0,
     max_time: float | None = None,
     policy: str = "io",
+    steps: bool = False,
 ) -> Result[_T]:
     """Run a program in virtual time, on a simulated kernel; a seed decides what is left to chance.
 
@@ -168,6 +185,7 @@ def run(
         seed: From 0 to 2**63 - 1.
         max_time: Seconds of virtual time that it may take; None: any number.
         policy: Which of the tasks that are ready goes next, as in `simulate()`.
+        steps: Whether the trace has the steps of tasks, too.
 
     Returns:
         What it has returned, how long it took, and the trace.
@@ -180,7 +198,7 @@ def run(
         RuntimeError: The thread runs a loop or a simulation already, or the system is not Linux.
         ValueError: There is no such policy.
     """
-    life = new_life(seed, policy)
+    life = new_life(seed, policy, record=steps)
     value = live(life, main, max_time)
     return Result(value, life.ended, seed, life.trace)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ..simulated.errors import NonDeterminism
-from . import findings, policies, replay
+from . import findings, pictures, policies, replay
 from .run import live, new_life
 
 _LAST = 20  # events that a note shows
@@ -157,7 +157,7 @@ def explore(call: Explored, plan: Plan, seeds: int) -> None:
         plan = dataclasses.replace(plan, policy=policy)
         ran = plan.run(call.main, seed, record=True)
         if ran.exc is not None:
-            _fail(ran, plan, "", ran.events)
+            _fail(call, ran, plan, "", ran.events)
         return
     if options.seed is not None:
         numbers: Iterable[int] = (options.seed,)
@@ -200,8 +200,8 @@ def _look_again(call: Explored, plan: Plan, ran: Ran) -> None:
         why = next((answer["error"] for answer in answers if "error" in answer), "")
         if not why:
             differ(ran, answers)
-            _fail(ran, plan, "Two new processes gave the same run.", answers[0]["events"])
-    _fail(ran, plan, f"Not run again in a new process: {why}.", ran.events)
+            _fail(call, ran, plan, "Two new processes gave the same run.", answers[0]["events"])
+    _fail(call, ran, plan, f"Not run again in a new process: {why}.", ran.events)
 
 
 def differ(ran: Ran, answers: list[dict[str, Any]]) -> None:
@@ -238,19 +238,36 @@ def _shown(line: str) -> str:
     return f"{(int(when) - 1_000_000_000) / 1e9:14.6f} s  {what}"
 
 
-def _fail(ran: Ran, plan: Plan, again: str, events: str) -> None:
+def _fail(call: Explored, ran: Ran, plan: Plan, again: str, events: str) -> None:
     __tracebackhide__ = True
     assert ran.exc is not None
     token = f"{plan.policy}/{ran.seed}"
     shown = [line for line in events.splitlines() if not _SILENT.match(line)]
     last = "\n".join(map(_shown, shown[-_LAST:])) or "    none"
+    written = _written(call.test, token, events)
     ran.exc.add_note(
         f"Simulation: seed {ran.seed}, policy {plan.policy}, ended at {ran.time:.6f} s of virtual "
         f"time.\nReplay: pytest --goloop-replay={token}, or GOLOOP_SIM_REPLAY={token}\n"
         + (f"{again}\n" if again else "")
+        + written
         + f"The last events:\n{last}"
     )
     raise ran.exc
+
+
+def _written(test: Callable[..., None], token: str, events: str) -> str:
+    """Writes the trace where a folder for that is named, and what a note has of it."""
+    folder = os.environ.get("GOLOOP_SIM_TRACES")
+    if not folder:
+        return ""
+    name = re.sub(r"\W+", "-", f"{test.__module__}.{test.__qualname__}-{token}")
+    path = os.path.join(folder, f"{name}.json.gz")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        pictures.write(path, events)
+    except OSError as exc:
+        return f"Its trace could not be written: {exc}\n"
+    return f"Its trace, for ui.perfetto.dev: {path}\n"
 
 
 def read_token(token: str) -> tuple[str, int]:
