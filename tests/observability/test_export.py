@@ -205,7 +205,10 @@ def test_a_process_whose_gil_is_held_has_numbers_though_its_own_endpoint_is_sile
         before = scraped(process.pid, exporter)
         say(process, "hang", "hangs")
         first = until(
-            lambda: (found := scraped(process.pid, exporter))["goloop_gil_held"][""] and found
+            lambda: (
+                (found := scraped(process.pid, exporter)).get("goloop_gil_held", {}).get("")
+                and found
+            )
         )
         with pytest.raises(TimeoutError):
             get(port, timeout=1)
