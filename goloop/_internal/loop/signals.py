@@ -123,7 +123,7 @@ class Signals(CoreLoop):
         if self._signal_pipe is None:
             reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                self._add_reader(reading, self._drain_signals, reading)
+                self._add_reader(reading, self._drain_signals)
             except BaseException:
                 os.close(reading)
                 os.close(writing)
@@ -140,9 +140,12 @@ class Signals(CoreLoop):
         self._signal_pipe = None
         self._internal_fds -= 1
 
-    def _drain_signals(self, fd: int) -> None:
+    def _drain_signals(self) -> None:
         """Schedules the handlers of the signals whose numbers the pipe has."""
-        again = self.call_soon(self._drain_signals, fd)  # where an exception ends this
+        if self._signal_pipe is None:  # closed since it was asked for
+            return
+        fd = self._signal_pipe[0]
+        again = self.call_soon(self._drain_signals)  # where an exception ends this
         read = self._signals_read
         with contextlib.suppress(OSError):
             chunks = iter(functools.partial(os.read, fd, _PIPE_LEAST), b"")
@@ -174,8 +177,8 @@ class Signals(CoreLoop):
             if exc.errno not in (errno.EBADF, errno.EINVAL):
                 raise
             return  # somebody has closed the poller as well, as the first turn says
-        if self._signals_read and self._signal_pipe is not None:  # a drain was interrupted
-            self.call_soon(self._drain_signals, self._signal_pipe[0])
+        if self._signals_read:  # a drain was interrupted
+            self.call_soon(self._drain_signals)
         _armed_loops.add(self)
         self._wakeup_armed = True
         previous = _swap_wakeup_fd(ours, ours=True)
