@@ -121,11 +121,7 @@ class Hosted(SimulatedLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """As asyncio's."""
-        made = _gated(callback, args, context)
-        if made is None:
-            return super().call_soon(callback, *args, context=context)
-        handle = made.handle = super().call_soon(made, context=made.context)
-        return handle
+        return _scheduled(super().call_soon, callback, args, context)
 
     def call_soon_threadsafe(
         self,
@@ -134,11 +130,7 @@ class Hosted(SimulatedLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """As asyncio's, from the simulation's own thread."""
-        made = _gated(callback, args, context)
-        if made is None:
-            return super().call_soon_threadsafe(callback, *args, context=context)
-        handle = made.handle = super().call_soon_threadsafe(made, context=made.context)
-        return handle
+        return _scheduled(super().call_soon_threadsafe, callback, args, context)
 
     def call_at(
         self,
@@ -148,11 +140,7 @@ class Hosted(SimulatedLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
-        made = _gated(callback, args, context)
-        if made is None:
-            return super().call_at(when, callback, *args, context=context)
-        handle = made.handle = super().call_at(when, made, context=made.context)
-        return handle
+        return _scheduled(functools.partial(super().call_at, when), callback, args, context)
 
     def call_later(
         self,
@@ -162,11 +150,7 @@ class Hosted(SimulatedLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
-        made = _gated(callback, args, context)
-        if made is None:
-            return super().call_later(delay, callback, *args, context=context)
-        handle = made.handle = super().call_later(delay, made, context=made.context)
-        return handle
+        return _scheduled(functools.partial(super().call_later, delay), callback, args, context)
 
 
 @functools.cache
@@ -175,13 +159,19 @@ def _hosted(loop: type) -> type:
     return type("HostedLoop", (Hosted, loop), {"__module__": "goloop.testing"})
 
 
-def _gated(
-    callback: Any, args: tuple[Any, ...], context: contextvars.Context | None
-) -> _Gated | None:
+def _scheduled(
+    schedule: Callable[..., _T],
+    callback: Any,
+    args: tuple[Any, ...],
+    context: contextvars.Context | None,
+) -> _T:
+    """The handle of a callback, which runs while its host does."""
     boot = host_here.get() if context is None else context.get(host_here)
     if boot is None:
-        return None
-    return _Gated(boot, callback, args, contextvars.copy_context() if context is None else context)
+        return schedule(callback, *args, context=context)
+    made = _Gated(boot, callback, args, contextvars.copy_context() if context is None else context)
+    handle = made.handle = schedule(made, context=made.context)
+    return handle
 
 
 class _Program:

@@ -87,9 +87,7 @@ class Network:
         Raises:
             ValueError: There is no such host.
         """
-        one, other = self._group(a), self._group(b)
-        self._set(_Way.PARTITIONED, one, other)
-        self._set(_Way.PARTITIONED, other, one)
+        self._set_both(_Way.PARTITIONED, a, b)
 
     def partition_oneway(
         self, sources: Iterable[Host | str], targets: Iterable[Host | str]
@@ -107,9 +105,7 @@ class Network:
         Raises:
             ValueError: There is no such host.
         """
-        one, other = self._group(a), self._group(b)
-        self._set(_Way.HELD, one, other)
-        self._set(_Way.HELD, other, one)
+        self._set_both(_Way.HELD, a, b)
 
     def heal(
         self,
@@ -124,9 +120,12 @@ class Network:
             ValueError: There is no such host.
         """
         every = list(self._life.hosts.by_name())
-        one, other = self._group(every if a is None else a), self._group(every if b is None else b)
-        self._set(_Way.OPEN, one, other)
-        self._set(_Way.OPEN, other, one)
+        self._set_both(_Way.OPEN, every if a is None else a, every if b is None else b)
+
+    def _set_both(self, way: _Way, a: Iterable[Host | str], b: Iterable[Host | str]) -> None:
+        one, other = self._group(a), self._group(b)
+        self._set(way, one, other)
+        self._set(way, other, one)
 
     def _set(self, way: _Way, sources: list[int], targets: list[int]) -> None:
         for source, target in itertools.product(sources, targets):

@@ -102,12 +102,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     if test is None:
         return {"error": f"{request['name']} is not in {request['module']!r} there"}
     args, kwargs = pickle.loads(base64.b64decode(request["arguments"]))
-    plan, takes_sim, function = test.goloop_plan
-    plan = dataclasses.replace(plan, policy=request["policy"])
-
-    def main(sim: Any) -> Any:
-        return function(*args, **kwargs, **({"sim": sim} if takes_sim else {}))
-
+    plan, program = test.goloop_plan
+    plan, main = dataclasses.replace(plan, policy=request["policy"]), program(args, kwargs)
     record = request.get("record", False)
     for seed in request["seeds"]:
         ran = plan.run(main, seed, record)

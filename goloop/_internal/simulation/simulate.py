@@ -119,20 +119,22 @@ def simulate(
         signature = inspect.signature(function)
         takes_sim = "sim" in signature.parameters
 
-        @functools.wraps(function)
-        def test(*args: Any, **kwargs: Any) -> None:
-            __tracebackhide__ = True
-
+        def program(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Any], Any]:
             def main(sim: Any) -> Any:
                 return function(*args, **kwargs, **({"sim": sim} if takes_sim else {}))
 
-            explore(Explored(test, main, args, kwargs), plan, seeds)
+            return main
+
+        @functools.wraps(function)
+        def test(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            explore(Explored(test, program(args, kwargs), args, kwargs), plan, seeds)
 
         kept = [each for name, each in signature.parameters.items() if name != "sim"]
         test.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=kept, return_annotation=None
         )
-        test.goloop_plan = plan, takes_sim, function  # type: ignore[attr-defined]
+        test.goloop_plan = plan, program  # type: ignore[attr-defined]
         return test
 
     return decorate
