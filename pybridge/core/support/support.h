@@ -240,7 +240,7 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 /* Adds an attribute to a type that is not yet used; takes over the value, NULL where an exception is
  * set. */
 GL_PRIVATE int gl_type_add(PyTypeObject *type, const char *name, PyObject *value);
-/* Adds the methods of a table, which ends with an empty entry: so the parts of the Loop stay in the rooms that have them. */
+/* Adds the methods of a table, which ends with an empty entry; each room has its own. */
 GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
 /* Makes a type of the module; `base` may be NULL. */
 GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec,
