@@ -218,7 +218,7 @@ func TestAWaitOfAWatchThatIsGone(t *testing.T) {
 	c := newCrowd(t)
 	c.trusted(t)
 	c.await(2, readable)
-	if err := c.l.r.WatchClose(c.w[2].id, c.w[2].gen); err != nil {
+	if err := c.l.r.Forget(c.w[2].id, c.w[2].gen); err != nil {
 		t.Fatal(err)
 	}
 	ignored := c.l.r.ignored

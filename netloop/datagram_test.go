@@ -78,7 +78,7 @@ func (l *loop) datagramsOver(fd, peer int, want interest) endpoint {
 	}
 	l.t.Cleanup(func() {
 		if l.r.registry.find(id, gen) != nil {
-			if err := l.r.DatagramClose(id, gen, CloseFD); err != nil {
+			if err := l.end(id, gen); err != nil {
 				l.t.Error(err)
 			}
 		}
@@ -386,11 +386,11 @@ func TestClosedEndpointIsSilent(t *testing.T) {
 	l := usualLoop(t)
 	e := l.datagrams(readable)
 	say(t, e.peer, []byte("x"))
-	if err := l.r.DatagramClose(e.id, e.gen, CloseFD); err != nil {
+	if err := l.end(e.id, e.gen); err != nil {
 		t.Fatal(err)
 	}
 	l.quiet()
-	if err := l.r.DatagramClose(e.id, e.gen, CloseFD); ErrnoOf(err) != syscall.ENOENT {
+	if err := l.end(e.id, e.gen); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
 	if err := l.r.DatagramSet(e.id, e.gen, uint32(readable)); ErrnoOf(err) != syscall.ENOENT {

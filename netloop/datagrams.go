@@ -45,16 +45,6 @@ func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	return r.setHeld(id, s, in)
 }
 
-// DatagramClose ends an endpoint, as StreamClose does a stream.
-func (r *Reactor) DatagramClose(id, gen, flags uint32) error {
-	s := r.registry.findKind(id, gen, kindDatagram)
-	if s == nil {
-		return failed("datagram_close", syscall.ENOENT)
-	}
-	defer s.datagram.Discard() // not before: the poller is left by the lease
-	return r.closeSlot(id, s, flags)
-}
-
 // serveDatagram receives what is there, then tells of room to send: asyncio's
 // order. It returns false, and leaves the endpoint ready, where room ran out
 // before anything was done for it.

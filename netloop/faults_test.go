@@ -275,7 +275,7 @@ func TestErrorsOfShutdownSocknameAndClose(t *testing.T) {
 	l.close(s)
 	s = l.stream(0)
 	f.fail("close", syscall.EIO)
-	if err := l.r.StreamClose(s.id, s.gen, CloseFD); ErrnoOf(err) != syscall.EIO {
+	if err := l.end(s.id, s.gen); ErrnoOf(err) != syscall.EIO {
 		t.Errorf("close: %v", err)
 	}
 	if l.r.registry.find(s.id, s.gen) != nil {

@@ -3,6 +3,7 @@ package netloop
 import (
 	"bytes"
 	"fmt"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -278,7 +279,7 @@ func (l *loop) open(fd int, flags uint32) stream {
 	}
 	l.t.Cleanup(func() {
 		if l.r.registry.find(id, gen) != nil {
-			if err := l.r.StreamClose(id, gen, CloseFD); err != nil {
+			if err := l.end(id, gen); err != nil {
 				l.t.Error(err)
 			}
 		}
@@ -286,9 +287,25 @@ func (l *loop) open(fd int, flags uint32) stream {
 	return stream{id: id, gen: gen, fd: int32(fd), peer: -1, io: io}
 }
 
+// end ends a registration, and then closes its descriptor, as an owner does.
+func (l *loop) end(id, gen uint32) error {
+	fd := -1
+	if s := l.r.registry.find(id, gen); s != nil {
+		fd = int(s.fd)
+	}
+	if err := l.r.Forget(id, gen); err != nil {
+		return err
+	}
+	// EINTR: the descriptor is closed all the same.
+	if errno := l.r.calls.Close(fd); errno != 0 && errno != syscall.EINTR {
+		return failed("close", errno)
+	}
+	return nil
+}
+
 func (l *loop) close(s stream) {
 	l.t.Helper()
-	if err := l.r.StreamClose(s.id, s.gen, CloseFD); err != nil {
+	if err := l.end(s.id, s.gen); err != nil {
 		l.t.Fatal(err)
 	}
 }

@@ -41,7 +41,7 @@ func (l *loop) listenWith(backlog int32, flags uint32) listening {
 	}
 	l.t.Cleanup(func() {
 		if l.r.registry.find(id, gen) != nil {
-			if err := l.r.ListenerClose(id, gen, CloseFD); err != nil {
+			if err := l.end(id, gen); err != nil {
 				l.t.Error(err)
 			}
 		}
@@ -352,7 +352,7 @@ func TestClosingAListenerThatBacksOff(t *testing.T) {
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
 	l.until(CmpAcceptError)
-	if err := l.r.ListenerClose(ln.id, ln.gen, CloseFD); err != nil {
+	if err := l.end(ln.id, ln.gen); err != nil {
 		t.Fatal(err)
 	}
 	l.quiet()
@@ -395,11 +395,11 @@ func TestClosedListenerAcceptsNothing(t *testing.T) {
 	l := usualLoop(t)
 	ln := l.listen(100)
 	ln.dial(t, 1)
-	if err := l.r.ListenerClose(ln.id, ln.gen, CloseFD); err != nil {
+	if err := l.end(ln.id, ln.gen); err != nil {
 		t.Fatal(err)
 	}
 	l.quiet()
-	if err := l.r.ListenerClose(ln.id, ln.gen, CloseFD); ErrnoOf(err) != syscall.ENOENT {
+	if err := l.end(ln.id, ln.gen); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
 }

@@ -22,15 +22,6 @@ func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32, flags uint
 	return id, s.gen, nil
 }
 
-// ListenerClose ends a listener, as StreamClose does a stream.
-func (r *Reactor) ListenerClose(id, gen, flags uint32) error {
-	s := r.registry.findKind(id, gen, kindListener)
-	if s == nil {
-		return failed("listener_close", syscall.ENOENT)
-	}
-	return r.closeSlot(id, s, flags)
-}
-
 // Listeners have a share of time in a turn, as handshakes have (goloop/_internal/net/handshakes.py):
 // of what was done since the last poll, but for accepting itself, an acceptShare-th, and
 // acceptLeast where that is more. C measures what it takes to begin with a connection, which

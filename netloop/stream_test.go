@@ -528,7 +528,7 @@ func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
 	}
 	say(t, s.peer, []byte("hi"))
 	l.until(CmpData)
-	if err := l.r.StreamClose(old.id, old.gen, CloseFD); ErrnoOf(err) != syscall.ENOENT {
+	if err := l.end(old.id, old.gen); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
 	if l.r.Facts().Ignored != 2 {

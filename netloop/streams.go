@@ -7,7 +7,7 @@ import (
 )
 
 // StreamOpen registers a connected, non-blocking descriptor under the record that C
-// has for it, which is shared until StreamClose. With OpenWatchEnd nothing is ever
+// has for it, which is shared until Forget. With OpenWatchEnd nothing is ever
 // received: the first readiness to read is reported as the end.
 func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
@@ -31,18 +31,8 @@ func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint
 	return id, s.gen, nil
 }
 
-// StreamClose ends a stream: it leaves the poller, and then its descriptor is closed if
-// flags has CloseFD. Nothing of it is reported any more, and its record is C's alone.
-func (r *Reactor) StreamClose(id, gen, flags uint32) error {
-	s := r.registry.findKind(id, gen, kindStream)
-	if s == nil {
-		return failed("stream_close", syscall.ENOENT)
-	}
-	defer s.stream.Discard() // not before: the poller is left by the lease
-	return r.closeSlot(id, s, flags)
-}
-
-// Forget ends a registration of any kind; its descriptor is its owner's.
+// Forget ends a registration of any kind: it leaves the poller, and nothing of it is reported any more.
+// Its descriptor, which may be closed already, is its owner's, and a stream's record is C's alone.
 func (r *Reactor) Forget(id, gen uint32) error {
 	s := r.registry.find(id, gen)
 	switch {
@@ -53,27 +43,17 @@ func (r *Reactor) Forget(id, gen uint32) error {
 	case s.kind == kindDatagram:
 		defer s.datagram.Discard()
 	}
-	return r.closeSlot(id, s, 0)
+	r.closeSlot(id, s)
+	return nil
 }
 
-// CloseFD is a flag of the functions that end a registration of one kind: the descriptor is closed, too.
-const CloseFD = 1
-
 // closeSlot takes a registration out of the poller and frees it.
-func (r *Reactor) closeSlot(id uint32, s *slot, flags uint32) error {
+func (r *Reactor) closeSlot(id uint32, s *slot) {
 	r.setHeld(id, s, 0)
 	r.unlist(s)
-	fd := s.fd
 	r.registry.release(id, s)
-	if flags&CloseFD != 0 {
-		// EINTR: the descriptor is closed all the same.
-		if errno := r.calls.Close(int(fd)); errno != 0 && errno != syscall.EINTR {
-			return failed("close", errno)
-		}
-	}
 	r.closedAt = r.shared.Metrics.Turns
 	r.calls.closes.note(r)
-	return nil
 }
 
 // FlushStream decodes all submissions and sends what the stream has queued. What has

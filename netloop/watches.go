@@ -42,15 +42,6 @@ func (r *Reactor) WatchSet(id, gen, want, once uint32) error {
 	return failed("epoll_ctl", r.setWatch(id, s, interest(want)&directions, interest(once)&directions))
 }
 
-// WatchClose ends a watch. It is no error that the descriptor is closed already.
-func (r *Reactor) WatchClose(id, gen uint32) error {
-	s := r.registry.findKind(id, gen, kindWatch)
-	if s == nil {
-		return failed("watch_close", syscall.ENOENT)
-	}
-	return r.closeSlot(id, s, 0)
-}
-
 // isTransports tells whether a watch's number belongs to a transport now, which must not go
 // deaf.
 func (r *Reactor) isTransports(fd int32) bool {
