@@ -5,6 +5,7 @@ import sys
 import threading
 
 from aiohttp import web
+from aiohttp_on_threads import served
 
 import goloop
 
@@ -18,19 +19,14 @@ async def index(request):
 
 
 async def main(index_of_thread):
-    app = web.Application()
-    app.add_routes([web.get("/", index)])
-    runner = web.AppRunner(app, handle_signals=False)
-    await runner.setup()
     try:
-        for sock in listener.share():
-            await web.SockSite(runner, sock).start()
-        print("serves", index_of_thread)
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
+        async with served(listener, index):
+            print("serves", index_of_thread)
+            await asyncio.Event().wait()
+    except asyncio.CancelledError:  # and not an error of the end
         print("cleaned up", index_of_thread)
         print("GIL:", getattr(sys, "_is_gil_enabled", lambda: True)())
+        raise
 
 
 with listener:

@@ -5,6 +5,7 @@ import sys
 
 import culprit
 from aiohttp import web
+from aiohttp_on_threads import served
 
 import goloop
 
@@ -16,18 +17,10 @@ async def index(request):
 
 
 async def main(index_of_thread):
-    app = web.Application()
-    app.add_routes([web.get("/", index)])
-    runner = web.AppRunner(app, handle_signals=False)
-    await runner.setup()
-    try:
-        for sock in listener.share():
-            await web.SockSite(runner, sock).start()
+    async with served(listener, index):
         kept = culprit.begin() if index_of_thread == 1 else None
         await asyncio.Event().wait()
         print(kept)
-    finally:
-        await runner.cleanup()
 
 
 with listener:
