@@ -34,6 +34,8 @@ from typing import Literal
 
 Kind = Literal["net", "children", "micro", "startup", "latency", "memory", "storm", "loops"]
 CONNECTIONS = (1, 10, 100)
+# Few connections are most services' case; of the small messages they have rows of their own.
+FEW = (1, 2, 4, 10, 20, 100)
 SIZES = {"1k": 1024, "10k": 10 * 1024, "100k": 100 * 1024}
 MIB = 1024 * 1024
 # asyncio's own Python in an operation, without a loop's part: a limit, in the cases that
@@ -179,10 +181,14 @@ _OTHER_NETWORK = (
         "datagrams: their receive and send path, with an address each",
         "datagrams/s", ("c-epoll",), server="udp", mode="udp", connections=50, size=512,
     ),
-    Case(
-        "unix-1k-x100", "unix", "net", "Unix socket echo, 1 KiB ×100",
-        "the transport again, over a kernel path that costs a third of TCP's",
-        "messages/s", ("c-epoll",), server="unix", mode="echo", connections=100, size=1024,
+    *(
+        Case(
+            f"unix-1k-x{connections}", "unix", "net", f"Unix socket echo, 1 KiB ×{connections}",
+            "the transport again, over a kernel path that costs a third of TCP's",
+            "messages/s", ("c-epoll",), server="unix", mode="echo", connections=connections,
+            size=1024, full=connections < 100,
+        )
+        for connections in (4, 10, 100)
     ),
     *(
         Case(
@@ -302,7 +308,7 @@ def _catalogue() -> list[Case]:
                     size=size,
                     full=f"{server}-{label}-x{connections}" not in USUAL,
                 )
-                for connections in CONNECTIONS
+                for connections in (FEW if label == "1k" else CONNECTIONS)
             )
     cases.extend(_OTHER_NETWORK)
     cases.extend(_HELD)

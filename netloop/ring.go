@@ -48,7 +48,7 @@ const (
 const (
 	// ringSize is the most calls of a batch; ringLeast are as many as are worth one.
 	ringSize  = 128
-	ringLeast = 12
+	ringLeast = 5
 
 	// Large pieces go alone: the call is little of their cost, and a batch must not hold
 	// up Go's scheduler. A receive in a batch has its room before it is known what comes,

@@ -67,7 +67,7 @@ _PACKAGES = (
     "pytest-asyncio",
 )  # fmt: skip
 
-# A batch needs twelve connections that are busy in one iteration.
+# The ring is made when so many connections, or fewer, are busy in one iteration.
 _CLIENTS = 16
 # What a server is ended by.
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
