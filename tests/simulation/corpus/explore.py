@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "support"))
 
 from cases import CASES
 from test_corpus import PAGE, found
@@ -16,16 +20,21 @@ def main(seeds: int) -> int:
     """Takes the figures; 1 where a right version has failed, or a bug was not found."""
     failed = False
     rows = [
-        "| bug | policy of its test | " + " | ".join(f'`"{each}"`' for each in _POLICIES) + " |",
-        "|---|---|" + "---:|" * len(_POLICIES),
+        "| bug | policy of its test | seconds | "
+        + " | ".join(f'`"{each}"`' for each in _POLICIES)
+        + " |",
+        "|---|---|" + "---:|" * (1 + len(_POLICIES)),
     ]
     for case in CASES:
-        needed = []
+        needed, seconds = [], "–"
         for policy in _POLICIES:
+            began = time.perf_counter()
             result = found(dataclasses.replace(case, policy=policy), False, seeds)
             needed.append("–" if result is None else str(result[0] + 1))
+            if policy == case.policy:
+                seconds = f"{time.perf_counter() - began:.2f}"
             failed = failed or (policy == case.policy and result is None)
-        rows.append(f'| {case.name} | `"{case.policy}"` | {" | ".join(needed)} |')
+        rows.append(f'| {case.name} | `"{case.policy}"` | {seconds} | {" | ".join(needed)} |')
         print(rows[-1], flush=True)
         if (right := found(case, True, seeds)) is not None:
             print(f"The right version fails with seed {right[0]}: {right[1]!r}")
