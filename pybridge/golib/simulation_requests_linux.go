@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/goloop/goloop/netloop/simulated"
+	"golang.org/x/sys/unix"
 )
 
 // What Python asks of a simulated kernel, in a buffer that has the answer afterwards:
@@ -56,6 +57,9 @@ const (
 	askWay
 	askSetFaults // of a host, or with -1 of all others: whether it has any, and how many sockets
 	askFail      // a call of fds/calls.c, an errno, after how many, how often; on any kernel
+	askEpoll
+	askEpollControl // what to do, a descriptor, events
+	askEpollWait    // for how many ns; a word for each event that is wanted: its descriptor, then what it is
 )
 
 const requestHead = 64
@@ -117,7 +121,7 @@ func (r request) answer() (int, syscall.Errno) {
 		(*simulation)(nil).enter()
 		return 0, 0
 	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults,
-		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay, askSetFaults:
+		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay, askSetFaults, askEpoll:
 		s := simulationOf(simulatedFirst + r.word(1)<<simulatedBits)
 		if s == nil {
 			return -1, syscall.ESRCH
@@ -163,6 +167,8 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 			faults = faults.Without(syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE)
 		}
 		s.SetFaults(faults)
+	case askEpoll:
+		return s.EpollCreate(0)
 	case askMakeHost:
 		return s.MakeHost(), 0
 	case askChangeHost:
@@ -264,6 +270,16 @@ func (r request) ofDescriptor(s *simulation, what, fd int) (int, syscall.Errno) 
 		return s.Fcntl(fd, r.word(2), r.word(3))
 	case askDup:
 		return s.Dup(fd, 0, true)
+	case askEpollControl:
+		of := r.word(3)
+		return 0, s.EpollCtl(fd, r.word(2), of, &unix.EpollEvent{Events: uint32(r.word(4)), Fd: int32(of)})
+	case askEpollWait:
+		events := make([]unix.EpollEvent, len(r.data())/8)
+		n, errno := s.EpollWait(fd, events, int64(r.word(2)))
+		for i := range max(n, 0) {
+			binary.NativeEndian.PutUint64(r.data()[8*i:], uint64(events[i].Fd)<<32|uint64(events[i].Events))
+		}
+		return n, errno
 	}
 	return -1, syscall.ENOSYS
 }

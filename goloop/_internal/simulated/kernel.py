@@ -58,6 +58,9 @@ class Ask(enum.IntEnum):
     WAY = 31
     SET_FAULTS = 32
     FAIL = 33
+    EPOLL = 34
+    EPOLL_CONTROL = 35
+    EPOLL_WAIT = 36
 
 
 _HEAD = struct.Struct("=8q")

@@ -1,4 +1,7 @@
-"""The loop of a simulation: goloop's own, on a simulated kernel, fenced from the host."""
+"""The loop of a simulation: goloop's own, on a simulated kernel, fenced from the host.
+
+Simulated has what a simulation needs of any loop; oracle.py puts it before asyncio's.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import socket
 import threading
 from asyncio import events
 
+from ... import _core
 from ..loop.loop import Loop
 from . import world as worlds
 from .errors import EscapedSimulation
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from typing import Any, TypeVarTuple
 
     _Ts = TypeVarTuple("_Ts")
+    _Base = Loop
+else:
+    _Base = object
 
 _CHILDREN = (
     "a child process is outside of the simulation; run what it does as a coroutine, by "
@@ -27,29 +34,13 @@ _CHILDREN = (
 _PIPES = "pipes of the host are outside of the simulation; use socket.socketpair()"
 
 
-class SimulatedLoop(Loop):
-    """A loop in virtual time."""
+class Simulated(_Base):
+    """What loops do otherwise in a simulation; before the class of a loop."""
 
-    __module__ = "goloop.testing"
-
-    def __init__(self, simulation: Any) -> None:
+    def __init__(self, simulation: Any, *args: Any) -> None:
         self._simulation = simulation
-        self._thread = threading.get_ident()
-        super().__init__()
-        self._hosted = True  # so that _run() returns after each iteration
-
-    def _run(self) -> None:
-        """Iterations until stop(), with a look at the invariants after each."""
-        while (busy := super()._run()) is not None:
-            try:
-                self._simulation.look()
-                if not busy:
-                    self._poll()
-            except BaseException:
-                self.stop()
-                super()._run()
-                raise
-        self._simulation.look()
+        self._home = threading.get_ident()
+        super().__init__(*args)
 
     # ---- threads
 
@@ -60,7 +51,7 @@ class SimulatedLoop(Loop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """As asyncio's, from the simulation's own thread."""
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self._home:
             self._simulation.escaped(
                 f"thread {threading.current_thread().name!r} has called in; what a thread does "
                 "has to go to asyncio.to_thread() or loop.run_in_executor(), which are simulated"
@@ -129,10 +120,6 @@ class SimulatedLoop(Loop):
 
     # ---- what is the host's
 
-    def _ensure_fd_no_transport(self, fd: Any) -> None:
-        self._check_simulated(fd)
-        super()._ensure_fd_no_transport(fd)
-
     def _check_simulated(self, file: Any) -> None:
         number = file if isinstance(file, int) else file.fileno()
         if 0 <= number < FIRST:
@@ -181,24 +168,51 @@ def _settle(future: asyncio.Future[Any], result: Any, failed: BaseException | No
 
 def _fence(name: str, is_coroutine: bool) -> None:
     """A method of the loop whose first argument must be simulated."""
-    inherited: Any = getattr(Loop, name)
 
     def method(self: Any, file: Any, *args: Any, **options: Any) -> Any:
         self._check_simulated(file)
-        return inherited(self, file, *args, **options)
+        return getattr(super(Simulated, self), name)(file, *args, **options)
 
     async def coroutine(self: Any, file: Any, *args: Any, **options: Any) -> Any:
         self._check_simulated(file)
-        return await inherited(self, file, *args, **options)
+        return await getattr(super(Simulated, self), name)(file, *args, **options)
 
+    inherited: Any = getattr(Loop, name)
     made = coroutine if is_coroutine else method
     made.__name__, made.__qualname__ = name, f"SimulatedLoop.{name}"
     made.__doc__ = inherited.__doc__
-    setattr(SimulatedLoop, name, made)
+    setattr(Simulated, name, made)
 
 
 for _name in ("add_reader", "add_writer"):
     _fence(_name, False)
+for _name in ("socket", "ssl", "datagram"):
+    _fence(f"_make_{_name}_transport", False)
 for _name in ("recv", "recv_into", "recvfrom", "recvfrom_into", "sendall", "sendto", "accept"):
     _fence(f"sock_{_name}", True)
 _fence("sock_connect", True)
+
+
+class SimulatedLoop(Simulated, Loop):
+    """A loop in virtual time."""
+
+    __module__ = "goloop.testing"
+
+    _now = _core.Loop.time
+
+    def __init__(self, simulation: Any) -> None:
+        super().__init__(simulation)
+        self._hosted = True  # so that _run() returns after each iteration
+
+    def _run(self) -> None:
+        """Iterations until stop(), with a look at the invariants after each."""
+        while (busy := super()._run()) is not None:
+            try:
+                self._simulation.look()
+                if not busy:
+                    self._poll()
+            except BaseException:
+                self.stop()
+                super()._run()
+                raise
+        self._simulation.look()

@@ -155,6 +155,12 @@ class Socket(socket.socket):
         n, name, data = ask(Ask.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
         return data[:n], unpack(data[n : n + name])
 
+    def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
+        view = memoryview(buffer).cast("B")
+        data, address = self.recvfrom(nbytes or len(view), flags)
+        view[: len(data)] = data
+        return len(data), address
+
     @_own
     def send(self, data: Any, flags: int = 0, /) -> int:
         raw = bytes(data)

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from ... import _core
 from ..simulated.errors import LeftBehind
 
 # What may be allowed.
@@ -34,8 +33,7 @@ def open_transports(loop: Any) -> list[str]:
     found = [
         f"a transport is open: {each!r}" for each in loop._all_transports() if not each.is_closing()
     ]
-    listeners = [each for each in loop._registered() if isinstance(each, _core.Listener)]
-    return found + ["a server listens" for each in listeners if each._open]
+    return found + ["a server listens" for _ in loop._serving]
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from ..simulated.kernel import Ask, ask, host_here
-from ..simulated.loop import SimulatedLoop
+from ..simulated.loop import Simulated
 from .faults import Faults
 
 TYPE_CHECKING = False
@@ -99,7 +99,7 @@ class _Gated:
         return f"{self.callback!r} of {self.boot.host!r}"
 
 
-class Hosted(SimulatedLoop):
+class Hosted(Simulated):
     """What a simulation's loop does otherwise on which several hosts run."""
 
     def _call_again(self, kept: _Gated) -> None:
@@ -167,7 +167,7 @@ def _scheduled(
 ) -> _T:
     """The handle of a callback, which runs while its host does."""
     boot = host_here.get() if context is None else context.get(host_here)
-    if boot is None:
+    if boot is None or type(callback) is _Gated:  # asyncio's call_later() calls call_at()
         return schedule(callback, *args, context=context)
     made = _Gated(boot, callback, args, contextvars.copy_context() if context is None else context)
     handle = made.handle = schedule(made, context=made.context)

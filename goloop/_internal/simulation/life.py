@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, NoReturn
 
-from ... import _core
 from ..loop import running
 from ..simulated.errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
 from ..simulated.kernel import Kernel, host_here
@@ -37,6 +36,17 @@ _EXECUTOR = (0.000_01, 0.02)
 _CLEAN_UP = 60.0
 
 
+def loop_class(name: str) -> Any:
+    """The class of a simulation's loop; ValueError where there is none of that name."""
+    if name == "goloop":
+        return SimulatedLoop
+    if name == "asyncio":
+        from ..simulated.oracle import OracleLoop  # Linux's alone, as its selector
+
+        return OracleLoop
+    raise ValueError(f"loop is 'goloop' or 'asyncio', not {name!r}")
+
+
 class Life:
     """A simulation from its beginning to its end.
 
@@ -49,9 +59,11 @@ class Life:
         seed: int,
         policy: str = "io",
         *,
+        loop: str = "goloop",
         record: bool = False,
         allow: Collection[str] | None = None,
     ) -> None:
+        self._loop_class = loop_class(loop)
         self._scheduler = policies.scheduler(policy, seed)
         self._record, self._allow = record, allow
         self.seed, seed = seed, policies.outer_seed(policy, seed)
@@ -184,9 +196,10 @@ class Life:
     def _new_loop(self) -> Any:
         scheduler = self._scheduler
         if scheduler is None and not self._record:
-            return SimulatedLoop(self)
+            return self._loop_class(self)
         note = self._note_step if self._record else None
-        return policies.ScheduledLoop(self, scheduler or policies.InOrder(), note)
+        scheduled = policies.scheduled(self._loop_class)
+        return scheduled(self, scheduler or policies.InOrder(), note)
 
     # ---- its life
 
@@ -201,7 +214,7 @@ class Life:
                 worlds[thread] = self
                 try:
                     self.loop = self._new_loop()
-                    self._monotonic = _core.Loop.time.__get__(self.loop)
+                    self._monotonic = self.loop._now
                     running.on_exception.append(self._note_unhandled)
                     try:
                         yield

@@ -8,6 +8,7 @@ that goes to call_soon(), keep the order that asyncio promises for them.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import random
 import re
@@ -15,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..simulated.loop import SimulatedLoop
+from ..simulated.loop import Simulated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -230,12 +231,13 @@ class Names:
 # ---- the loop that asks them -----------------------------------------------------------------
 
 
-class ScheduledLoop(SimulatedLoop):
+class Scheduled(Simulated):
     """A loop whose tasks' steps a scheduler chooses.
 
     It has a call_soon() of its own, so C hands it each step of a task instead of queueing the task
-    (pybridge/core/state/native.c).  A step waits here, and a callback in the loop's own queue has
-    the place that it would have had; what is chosen then runs there.
+    (pybridge/core/state/native.c), and asyncio's tasks always do.  A step waits here, and a
+    callback in the loop's own queue has the place that it would have had; what is chosen then runs
+    there.
     """
 
     def __init__(
@@ -273,6 +275,12 @@ class ScheduledLoop(SimulatedLoop):
         finally:
             del task, step  # the task's exception may have this frame
         self._simulation.look_between()
+
+
+@functools.cache
+def scheduled(loop: type) -> type:
+    """The class of loops that ask a scheduler, instead of another one."""
+    return type("ScheduledLoop", (Scheduled, loop), {"__module__": "goloop.testing"})
 
 
 def _stepped(callback: Any) -> Task | None:

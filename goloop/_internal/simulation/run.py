@@ -172,6 +172,7 @@ def run(
     seed: int = 0,
     max_time: float | None = None,
     policy: str = "io",
+    loop: str = "goloop",
     steps: bool = False,
 ) -> Result[_T]:
     """Run a program in virtual time, on a simulated kernel; a seed decides what is left to chance.
@@ -185,6 +186,7 @@ def run(
         seed: From 0 to 2**63 - 1.
         max_time: Seconds of virtual time that it may take; None: any number.
         policy: Which of the tasks that are ready goes next, as in `simulate()`.
+        loop: Whose loop runs: "goloop", or "asyncio": CPython's own, on the same kernel.
         steps: Whether the trace has the steps of tasks, too.
 
     Returns:
@@ -196,9 +198,9 @@ def run(
         InvariantBroken: Of `Simulation.always()`; and NeverHappened: of `eventually()`.
         EscapedSimulation: The program has asked for what can't be simulated.
         RuntimeError: The thread runs a loop or a simulation already, or the system is not Linux.
-        ValueError: There is no such policy.
+        ValueError: There is no such policy or loop.
     """
-    life = new_life(seed, policy, record=steps)
+    life = new_life(seed, policy, loop=loop, record=steps)
     value = live(life, main, max_time)
     return Result(value, life.ended, seed, life.trace)
 

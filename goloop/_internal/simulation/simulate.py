@@ -12,6 +12,7 @@ from typing import Any
 
 from ..simulated.errors import NonDeterminism
 from . import findings, pictures, policies, replay
+from .life import loop_class
 from .run import live, new_life
 
 _LAST = 20  # events that a note shows
@@ -44,10 +45,11 @@ class Plan:
     max_time: float | None
     policy: str
     allow: frozenset[str]
+    loop: str = "goloop"
 
     def run(self, function: Callable[[Any], Any], seed: int, record: bool = False) -> Ran:
         """One seed of it."""
-        life = new_life(seed, self.policy, record=record, allow=self.allow)
+        life = new_life(seed, self.policy, loop=self.loop, record=record, allow=self.allow)
         exc = None
         try:
             live(life, function, self.max_time)
@@ -77,6 +79,7 @@ def simulate(
     *,
     max_time: float | None = 3600.0,
     policy: str = "io",
+    loop: str = "goloop",
     allow: Collection[str] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Make a test of a coroutine function: it runs in a simulation for each of many seeds.
@@ -94,6 +97,7 @@ def simulate(
             what the outside does.  "shuffle": any.  "pct:D": the one with the highest of random
             priorities, which change at D random steps.  "dfs:D": as in asyncio, but D times another
             one; seeds number all such runs, and the test ends when there are no more.
+        loop: Whose loop runs: "goloop", or "asyncio": CPython's own, on the same kernel.
         allow: What may be left behind: "tasks" that run, "transports" and servers that are open,
             "exceptions" that no code has handled.
 
@@ -103,7 +107,7 @@ def simulate(
     Raises:
         LeftBehind: By the test, where the program returns and has left something behind.
         NonDeterminism: By the test, where a seed that fails gives different runs.
-        ValueError: There is no such policy, or kind in `allow`.
+        ValueError: There is no such policy or loop, or kind in `allow`.
         TypeError: What is decorated is no coroutine function.
     """
     if callable(seeds):
@@ -111,7 +115,8 @@ def simulate(
     if seeds < 1:
         raise ValueError(f"seeds is a number from 1 on, not {seeds!r}")
     policies.check(policy)
-    plan = Plan(max_time, policy, findings.check(allow))
+    loop_class(loop)
+    plan = Plan(max_time, policy, findings.check(allow), loop)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         if not inspect.iscoroutinefunction(function):
