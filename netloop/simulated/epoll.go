@@ -95,7 +95,7 @@ func (ep *epoll) collect(events []unix.EpollEvent) int {
 	for len(ep.ready) > 0 && n < len(events) {
 		it := ep.ready[0]
 		ep.ready = ep.ready[1:]
-		if s, ok := it.key.file.node.(endpoint); ok && s.base().home.paused {
+		if h := homeOf(it.key.file.node); h != nil && h.paused {
 			back = append(back, it) // its programs hear of it later
 			continue
 		}

@@ -28,15 +28,7 @@ func (k *Kernel) faultsOf(h *host) *Faults {
 	return &k.options.Faults
 }
 
-// homeOf is the host that has a socket; nil: the node is none.
-func homeOf(n node) *host {
-	if s, ok := n.(endpoint); ok {
-		return s.base().home
-	}
-	return nil
-}
-
-// full tells whether the host of a socket may have no more of them.
+// full tells whether the host of a node may have no more of them.
 func (k *Kernel) full(n node) bool {
 	h := homeOf(n)
 	most := k.faultsOf(h).Descriptors

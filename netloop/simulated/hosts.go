@@ -18,12 +18,13 @@ type host struct {
 	ip     [4]byte
 	ports  [2]ports            // of TCP and UDP
 	names  map[nameKey]*socket // Unix sockets that have a name
+	inodes map[string]int      // of those that are paths
 	dead   bool                // without power: it sends nothing and hears nothing
 	paused bool                // its programs see nothing, and what arrives is kept
 	kept   []func()
 
 	faults  *Faults // nil: the kernel's
-	sockets int     // descriptors of its sockets
+	sockets int     // descriptors of its sockets and pipes
 }
 
 // hostZero are the last three numbers in the address of host 0; those of the others are their number.
@@ -34,7 +35,7 @@ func newHost(number int) *host {
 	if n == 0 {
 		n = hostZero
 	}
-	return &host{number: number, names: map[nameKey]*socket{}, ip: [4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}}
+	return &host{number: number, names: map[nameKey]*socket{}, inodes: map[string]int{}, ip: [4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}}
 }
 
 // has tells whether an address is one of the host's.
@@ -127,28 +128,10 @@ func (k *Kernel) ChangeHost(number, action int) syscall.Errno {
 	return 0
 }
 
-// closeAllOf closes the sockets of a host. Their numbers stay taken until they are closed by the
-// objects that have them, and name nothing. Without power the network hears nothing of it.
+// closeAllOf closes what a host has. Without power the network hears nothing of it.
 func (k *Kernel) closeAllOf(h *host, powered bool) {
 	h.paused, h.kept = false, nil
-	for i := range k.table {
-		f := k.table[i].file
-		if f == nil {
-			continue
-		}
-		s, ok := f.node.(endpoint)
-		if !ok || s.base().home != h {
-			continue
-		}
-		for w := s.watched(); len(w.items) > 0; {
-			w.items[0].remove()
-		}
-		f.node = &gone{watchers{k: k}}
-		if powered {
-			s.release()
-		}
-	}
-	h.sockets = 0
+	k.closeAll(powered, func(o owner) bool { return o.home == h })
 	if powered {
 		return
 	}
@@ -159,7 +142,31 @@ func (k *Kernel) closeAllOf(h *host, powered bool) {
 	}
 }
 
-// gone is what the number of a socket names whose host's programs have ended.
+// closeAll closes the sockets and pipes of some owners. Their numbers stay taken until they are closed by
+// the objects that have them, and name nothing.
+func (k *Kernel) closeAll(powered bool, isOf func(owner) bool) {
+	for i := range k.table {
+		f := k.table[i].file
+		if f == nil {
+			continue
+		}
+		o := ownerOfNode(f.node)
+		if o == nil || !isOf(*o) {
+			continue
+		}
+		n := f.node
+		for w := n.watched(); len(w.items) > 0; {
+			w.items[0].remove()
+		}
+		f.node = &gone{watchers{k: k}}
+		o.home.sockets -= f.refs
+		if _, isSocket := n.(endpoint); powered || !isSocket {
+			n.release()
+		}
+	}
+}
+
+// gone is what a number names whose owner has ended.
 type gone struct{ watchers }
 
 func (*gone) poll() uint32 { return 0 }

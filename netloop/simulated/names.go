@@ -137,6 +137,10 @@ func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 	}
 	s.local = a
 	s.home.names[a.key(s.kind)] = s
+	if a.name[0] != 0 {
+		k.seq++
+		s.home.inodes[a.name] = int(k.seq)
+	}
 	return 0
 }
 
@@ -167,15 +171,36 @@ func (k *Kernel) leaveName(s *socket) {
 }
 
 // Unlink is unlink(2) of the path of a Unix socket of host 0.
-func (k *Kernel) Unlink(path string) syscall.Errno {
+func (k *Kernel) Unlink(path string) syscall.Errno { return k.UnlinkOn(0, path) }
+
+// UnlinkOn is Unlink for an owner.
+func (k *Kernel) UnlinkOn(number int, path string) syscall.Errno {
 	c, errno := k.begin("unlink", -1)
-	key := nameKey{name: path}
-	names := k.hosts[0].names
-	if _, ok := names[key]; !ok && errno == 0 {
+	o, found := k.ownerOf(number)
+	if errno == 0 {
+		errno = found
+	}
+	if errno == 0 && o.home.inodes[path] == 0 {
 		errno = syscall.ENOENT
 	}
 	if errno == 0 {
-		delete(names, key)
+		delete(o.home.names, nameKey{name: path})
+		delete(o.home.inodes, path)
 	}
 	return c.done(errno)
+}
+
+// Inode is that of the path of a Unix socket, as stat(2) tells it, for an owner. It is no call in the
+// trace: programs and Python's own modules ask for paths that are files, as often as caches let them.
+func (k *Kernel) Inode(number int, path string) (int, syscall.Errno) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o, errno := k.ownerOf(number)
+	if errno != 0 {
+		return -1, errno
+	}
+	if n := o.home.inodes[path]; n != 0 {
+		return n, 0
+	}
+	return -1, syscall.ENOENT
 }

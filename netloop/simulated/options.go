@@ -61,8 +61,8 @@ type Faults struct {
 	LateMost int64
 	// Spurious is the chance that a poll tells of a socket that is not ready.
 	Spurious float64
-	// Descriptors is how many sockets each host may have open, then calls that make one fail with
-	// EMFILE; 0 is any number.
+	// Descriptors is how many sockets and ends of pipes each host may have open, then calls that make
+	// one fail with EMFILE; 0 is any number.
 	Descriptors int
 }
 

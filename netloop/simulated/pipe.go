@@ -31,6 +31,7 @@ type slot struct {
 
 type pipeEnd struct {
 	watchers
+	owner
 	pipe   *pipe
 	writes bool
 }
@@ -157,14 +158,24 @@ func (p *pipe) resize(size int) syscall.Errno {
 
 // Pipe is pipe2(2).
 func (k *Kernel) Pipe(flags int) (reads, writes int, errno syscall.Errno) {
+	return k.PipeOn(0, 0, flags)
+}
+
+// PipeOn is Pipe, whose ends may be of two programs.
+func (k *Kernel) PipeOn(reader, writer, flags int) (reads, writes int, errno syscall.Errno) {
 	c, errno := k.begin("pipe", -1)
+	p := &pipe{slots: pipeSlots}
+	p.ends = [2]*pipeEnd{{pipe: p}, {pipe: p, writes: true}}
+	for i, number := range [2]int{reader, writer} {
+		if errno == 0 {
+			p.ends[i].owner, errno = k.ownerOf(number)
+		}
+	}
 	if errno != 0 {
 		return -1, -1, c.done(errno)
 	}
-	p := &pipe{slots: pipeSlots}
-	p.ends = [2]*pipeEnd{{pipe: p}, {pipe: p, writes: true}}
 	reads, writes, errno = k.installPair(p.ends[0], p.ends[1], flags)
-	_, errno = c.end(reads, errno)
+	_, errno = c.end(reads, errno, ofHost(reader)...)
 	return reads, writes, errno
 }
 

@@ -43,8 +43,8 @@ type endpoint interface {
 // socket is what all kinds have.
 type socket struct {
 	watchers
+	owner
 	self        endpoint
-	home        *host
 	family      int
 	kind        int
 	err         syscall.Errno // SO_ERROR, told once

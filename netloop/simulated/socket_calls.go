@@ -10,11 +10,12 @@ import (
 
 // The calls on sockets that move no bytes. Addresses are those of the kernel, as bytes.
 
-// make makes a socket of a kind, on a host.
-func (k *Kernel) make(home, domain, kind int) (s endpoint, errno syscall.Errno) {
+// make makes a socket of a kind, for an owner.
+func (k *Kernel) make(number, domain, kind int) (s endpoint, errno syscall.Errno) {
+	o, errno := k.ownerOf(number)
 	switch {
-	case !k.hasHosts(home):
-		return nil, syscall.ESRCH
+	case errno != 0:
+		return nil, errno
 	case domain == unix.AF_UNIX && kind == unix.SOCK_STREAM:
 		s = newUnixStream(k)
 	case domain == unix.AF_UNIX && kind == unix.SOCK_DGRAM:
@@ -28,15 +29,15 @@ func (k *Kernel) make(home, domain, kind int) (s endpoint, errno syscall.Errno) 
 	default:
 		return nil, syscall.ESOCKTNOSUPPORT
 	}
-	s.base().home = k.hosts[home]
+	s.base().owner = o
 	return s, 0
 }
 
 const kindFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 
 // ofHost are the numbers of a call in the trace, with the host where there are several.
-func ofHost(home int, args ...int) []int {
-	if home > 0 {
+func ofHost(number int, args ...int) []int {
+	if home := number & (1<<programBits - 1); home > 0 {
 		return append(args, home)
 	}
 	return args
@@ -45,7 +46,7 @@ func ofHost(home int, args ...int) []int {
 // Socket is socket(2); kind has SOCK_NONBLOCK and SOCK_CLOEXEC too.
 func (k *Kernel) Socket(domain, kind int) (int, syscall.Errno) { return k.SocketOn(0, domain, kind) }
 
-// SocketOn is Socket of a host.
+// SocketOn is Socket for an owner.
 func (k *Kernel) SocketOn(home, domain, kind int) (int, syscall.Errno) {
 	c, errno := k.begin("socket", -1)
 	var s endpoint
@@ -64,7 +65,7 @@ func (k *Kernel) Socketpair(domain, kind int) (a, b int, errno syscall.Errno) {
 	return k.SocketpairOn(0, domain, kind)
 }
 
-// SocketpairOn is Socketpair of a host.
+// SocketpairOn is Socketpair for an owner.
 func (k *Kernel) SocketpairOn(home, domain, kind int) (a, b int, errno syscall.Errno) {
 	c, errno := k.begin("socketpair", -1)
 	if errno == 0 && domain != unix.AF_UNIX {

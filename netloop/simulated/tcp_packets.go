@@ -218,7 +218,7 @@ func (t *tcp) synArrives() {
 	}
 	child := newTCP(t.k, t.family)
 	child.state, child.host, child.peer, t.peer = synReceived, host, t, child
-	child.home = host.home
+	child.owner = host.owner
 	child.local, child.remote, child.askedPort = t.remote, t.local, false
 	child.sndbuf, child.rcvbuf, child.reuse = host.sndbuf, host.rcvbuf, host.reuse
 	child.shut = host.shut

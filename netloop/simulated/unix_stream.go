@@ -116,7 +116,7 @@ func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	}
 	child := newUnixStream(u.k)
 	child.local = host.local
-	child.host, child.home = host, host.home
+	child.host, child.owner = host, host.owner
 	child.join(u)
 	host.waiting = append(host.waiting, child)
 	host.wake(inEvents)

@@ -60,6 +60,11 @@ const (
 	askEpoll
 	askEpollControl // what to do, a descriptor, events
 	askEpollWait    // for how many ns; a word for each event that is wanted: its descriptor, then what it is
+	askPipe
+	askRead
+	askWrite
+	askInode
+	askEndProgram
 )
 
 const requestHead = 64
@@ -121,7 +126,8 @@ func (r request) answer() (int, syscall.Errno) {
 		(*simulation)(nil).enter()
 		return 0, 0
 	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults,
-		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay, askSetFaults, askEpoll:
+		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay, askSetFaults, askEpoll, askPipe, askInode,
+		askEndProgram:
 		s := simulationOf(simulatedFirst + r.word(1)<<simulatedBits)
 		if s == nil {
 			return -1, syscall.ESRCH
@@ -187,7 +193,15 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 			return 0, s.SetFaultsOf(r.word(2), &f)
 		}
 	case askUnlink:
-		return 0, s.Unlink(string(r.part(0, r.word(2))))
+		return 0, s.UnlinkOn(r.word(3), string(r.part(0, r.word(2))))
+	case askInode:
+		return s.Inode(r.word(3), string(r.part(0, r.word(2))))
+	case askPipe:
+		reads, writes, errno := s.PipeOn(r.word(3), r.word(4), r.word(2))
+		r.setWord(5, writes)
+		return reads, errno
+	case askEndProgram:
+		return 0, s.EndProgram(r.word(2))
 	}
 	return 0, 0
 }
@@ -248,6 +262,10 @@ func (r request) ofDescriptor(s *simulation, what, fd int) (int, syscall.Errno) 
 			return s.SendTo(fd, r.part(0, size), r.word(3), name)
 		}
 		return s.Send(fd, r.part(0, size), r.word(3))
+	case askRead:
+		return s.Read(fd, r.part(0, r.word(2)))
+	case askWrite:
+		return s.Write(fd, r.part(0, r.word(2)))
 	case askShutdown:
 		return 0, s.Shutdown(fd, r.word(2))
 	case askClose:

@@ -556,11 +556,31 @@ async def derives(real: socket.socket) -> None:
 
 
 async def pipes(real: socket.socket) -> None:
-    await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, sys.stdin)
+    with open(os.devnull, "rb") as file:
+        await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, file)
 
 
 async def pipes_out(real: socket.socket) -> None:
-    await asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, sys.stdout)
+    with open(os.devnull, "wb") as file:
+        await asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, file)
+
+
+async def sends_descriptors(real: socket.socket) -> None:
+    a, _ = socket.socketpair()
+    socket.send_fds(a, [b"x"], [real.fileno()])
+
+
+async def inherits(real: socket.socket) -> None:
+    os.set_inheritable(os.pipe()[0], True)
+
+
+async def job_waits_for_the_loop(real: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+
+    def job() -> None:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(1), loop).result()
+
+    await asyncio.to_thread(job)
 
 
 @linux
@@ -569,7 +589,7 @@ async def pipes_out(real: socket.socket) -> None:
     "escape",
     [
         *(thread_calls_in, child, shell, blocking_child, forks, watches, receives, connects),
-        *(adopts, derives, pipes, pipes_out),
+        *(adopts, derives, pipes, pipes_out, sends_descriptors, inherits, job_waits_for_the_loop),
     ],
     ids=lambda each: each.__name__,
 )

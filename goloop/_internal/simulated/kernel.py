@@ -61,6 +61,11 @@ class Ask(enum.IntEnum):
     EPOLL = 34
     EPOLL_CONTROL = 35
     EPOLL_WAIT = 36
+    PIPE = 37
+    READ = 38
+    WRITE = 39
+    INODE = 40
+    END_PROGRAM = 41
 
 
 _HEAD = struct.Struct("=8q")
@@ -175,7 +180,7 @@ host_here: contextvars.ContextVar[Any] = contextvars.ContextVar("host_here", def
 
 
 def host_number() -> int:
-    """What the kernel calls the host that runs."""
+    """What the kernel calls the host that runs, or the program on it (owners.go)."""
     boot = host_here.get()
     number: int = 0 if boot is None else boot.number
     return number

@@ -31,7 +31,6 @@ _CHILDREN = (
     "a child process is outside of the simulation; run what it does as a coroutine, by "
     "asyncio.create_task()"
 )
-_PIPES = "pipes of the host are outside of the simulation; use socket.socketpair()"
 
 
 class Simulated(_Base):
@@ -56,6 +55,8 @@ class Simulated(_Base):
                 f"thread {threading.current_thread().name!r} has called in; what a thread does "
                 "has to go to asyncio.to_thread() or loop.run_in_executor(), which are simulated"
             )
+        if slept := self._simulation.job_slept():
+            return self.call_later(slept, callback, *args, context=context)
         return super().call_soon_threadsafe(callback, *args, context=context)
 
     def run_in_executor(  # type: ignore[override]
@@ -77,13 +78,17 @@ class Simulated(_Base):
     ) -> None:
         if future.cancelled():
             return
-        result = failed = None
+        result = None
+        failed: BaseException | None = None
         events._set_running_loop(None)  # as in a thread
         self._simulation.job_begins()
         try:
             result = func(*args)
-        except (SystemExit, KeyboardInterrupt, EscapedSimulation):
+        except (SystemExit, KeyboardInterrupt):
             raise
+        except EscapedSimulation as exc:
+            failed = exc
+            self._simulation.has_escaped(exc)
         except BaseException as exc:
             failed = exc
         finally:
@@ -124,8 +129,8 @@ class Simulated(_Base):
         number = file if isinstance(file, int) else file.fileno()
         if 0 <= number < FIRST:
             raise EscapedSimulation(
-                f"descriptor {number} is the host's; make sockets within the simulation, by "
-                "socket.socket(), socketpair() or asyncio's functions"
+                f"descriptor {number} is the host's; make sockets and pipes within the simulation, "
+                "by socket.socket(), socketpair(), os.pipe() or asyncio's functions"
             )
 
     async def subprocess_exec(self, *args: Any, **options: Any) -> Any:
@@ -136,13 +141,15 @@ class Simulated(_Base):
         """Raises EscapedSimulation."""
         raise EscapedSimulation(_CHILDREN)
 
-    async def connect_read_pipe(self, *args: Any, **options: Any) -> Any:
-        """Raises EscapedSimulation."""
-        raise EscapedSimulation(_PIPES)
+    async def connect_read_pipe(self, protocol_factory: Any, pipe: Any) -> Any:
+        """For pipes of the simulation."""
+        self._check_simulated(pipe)
+        return await super().connect_read_pipe(protocol_factory, pipe)
 
-    async def connect_write_pipe(self, *args: Any, **options: Any) -> Any:
-        """Raises EscapedSimulation."""
-        raise EscapedSimulation(_PIPES)
+    async def connect_write_pipe(self, protocol_factory: Any, pipe: Any) -> Any:
+        """For pipes of the simulation."""
+        self._check_simulated(pipe)
+        return await super().connect_write_pipe(protocol_factory, pipe)
 
     def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """For signals of the simulation."""
@@ -190,7 +197,8 @@ for _name in ("socket", "ssl", "datagram"):
     _fence(f"_make_{_name}_transport", False)
 for _name in ("recv", "recv_into", "recvfrom", "recvfrom_into", "sendall", "sendto", "accept"):
     _fence(f"sock_{_name}", True)
-_fence("sock_connect", True)
+for _name in ("connect", "sendfile"):
+    _fence(f"sock_{_name}", True)
 
 
 class SimulatedLoop(Simulated, Loop):

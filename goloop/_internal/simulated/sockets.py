@@ -161,6 +161,23 @@ class Socket(socket.socket):
         view[: len(data)] = data
         return len(data), address
 
+    def recvmsg(
+        self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
+    ) -> tuple[bytes, list[Any], int, Any]:
+        data, address = self.recvfrom(bufsize, flags)
+        return data, [], 0, address
+
+    def recvmsg_into(
+        self, buffers: Any, ancbufsize: int = 0, flags: int = 0, /
+    ) -> tuple[int, list[Any], int, Any]:
+        views = [memoryview(each).cast("B") for each in buffers]
+        data, address = self.recvfrom(sum(map(len, views)), flags)
+        rest = data
+        for view in views:
+            piece, rest = rest[: len(view)], rest[len(view) :]
+            view[: len(piece)] = piece
+        return len(data), [], 0, address
+
     @_own
     def send(self, data: Any, flags: int = 0, /) -> int:
         raw = bytes(data)
@@ -172,8 +189,19 @@ class Socket(socket.socket):
             view = view[self.send(view, flags) :]
 
     @_own
-    def sendmsg(self, buffers: Any, *_: Any) -> int:
-        return self.send(b"".join(buffers))
+    def sendmsg(
+        self, buffers: Any, ancdata: Any = (), flags: int = 0, address: Any = None, /
+    ) -> int:
+        if ancdata:
+            raise EscapedSimulation("the simulated kernel carries no descriptors in messages")
+        data = b"".join(buffers)
+        return self.send(data, flags) if address is None else self.sendto(data, flags, address)
+
+    def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
+        # The host's would wait by a selector.
+        send: Any = socket.socket._sendfile_use_send  # type: ignore[attr-defined]
+        sent: int = send(self, file, offset, count)
+        return sent
 
     @_own
     def sendto(self, data: Any, *args: Any) -> int:

@@ -18,8 +18,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent import futures
 
-from . import sockets
+from . import descriptors, sockets, threads
 from .builtins import Replaced, ReplacedAttribute, ReplacedMethod
 from .errors import EscapedSimulation
 
@@ -323,6 +324,7 @@ _FUNCTIONS: tuple[tuple[Any, Any], ...] = (
     (socket.getnameinfo, getnameinfo),
     (socket.gethostname, gethostname),
     (socket.getfqdn, getfqdn),
+    *descriptors.FUNCTIONS,
     *(
         (getattr(random, name), _of_generator(name))
         for name in ("getrandbits", "seed", "getstate", "setstate")
@@ -342,9 +344,11 @@ def _replace() -> Iterator[Any]:
     yield ReplacedAttribute(random.Random, "seed", seed)
     yield ReplacedAttribute(socket.socket, "__new__", new_socket)
     yield ReplacedAttribute(subprocess.Popen, "__init__", new_popen)
+    yield ReplacedAttribute(threading.Thread, "start", threads.start)
+    yield ReplacedAttribute(futures.Future, "result", threads.result)
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
-        if not isinstance(names, dict) or module is sys.modules[__name__]:
+        if not isinstance(names, dict) or module in (sys.modules[__name__], descriptors):
             continue
         for function, replacement in _FUNCTIONS:
             name = function.__name__

@@ -63,8 +63,8 @@ class Faults:
                 ready.
             spurious_readiness: The chance that a wait reports a socket that may not be ready;
                 below 1.
-            descriptors: How many sockets each host may have open; then what makes one fails with
-                EMFILE.  None: any number.
+            descriptors: How many sockets and ends of pipes each host may have open; then what makes
+                one fails with EMFILE.  None: any number.
 
         Raises:
             TypeError: A chance is no number, or `descriptors` no int.

@@ -15,17 +15,18 @@ import contextvars
 import ctypes
 import enum
 import errno
+import fcntl
 import functools
 import gc
 import signal
-import socket
 import sys
 import types
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from ..simulated.kernel import Ask, ask, host_here
+from ..simulated.descriptors import is_socket
+from ..simulated.kernel import FIRST, Ask, ask, host_here
 from ..simulated.loop import Simulated
 from .faults import Faults
 
@@ -369,7 +370,7 @@ class Host:
             if _is_gone(getattr(transport, "_sock_fd", -1)):
                 boot.ended.add(id(transport))
                 transport.set_protocol(_Nothing())
-                transport.abort()
+                abort(transport)
         for task in boot.tasks:
             _drop(task, loop)
 
@@ -378,12 +379,18 @@ class _Nothing(asyncio.Protocol, asyncio.DatagramProtocol):
     """The protocol of a connection of a host that has ended."""
 
 
+def abort(transport: Any) -> None:
+    """End a connection, or a pipe: what is read has no abort()."""
+    getattr(transport, "abort", transport.close)()
+
+
 def _is_gone(number: int) -> bool:
     """The kernel has closed it, with its host."""
     try:
-        ask(Ask.GET_OPTION, number, socket.SOL_SOCKET, socket.SO_TYPE)
+        if not is_socket(number):
+            ask(Ask.CONTROL, number, fcntl.F_GETPIPE_SZ)
     except OSError as exc:
-        return exc.errno == errno.ENOTSOCK
+        return exc.errno == errno.EBADF and number >= FIRST
     return False
 
 

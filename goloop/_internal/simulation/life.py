@@ -22,7 +22,7 @@ from ..tasks.looking import await_stack, awaiters, waiting_tasks
 from ..top.inspecting import tree
 from . import findings, policies
 from .faults import Faults
-from .hosts import Hosts
+from .hosts import Hosts, abort
 from .invariants import Invariants
 from .network import Network
 
@@ -152,6 +152,10 @@ class Life:
         """Until it ends, time that it sleeps is its own."""
         self._in_job, self._slept = True, 0
 
+    def job_slept(self) -> float:
+        """How long the job that runs has slept until now."""
+        return self._slept / 1e9 if self._in_job else 0.0
+
     def job_ends(self) -> float:
         """How long the job has slept."""
         slept, self._in_job, self._slept = self._slept, False, 0
@@ -165,8 +169,13 @@ class Life:
 
     def escaped(self, message: str) -> NoReturn:
         """Raises, and the simulation ends with it, in whatever thread that is."""
-        self._escape = EscapedSimulation(message)
-        raise self._escape
+        escape = EscapedSimulation(message)
+        self.has_escaped(escape)
+        raise escape
+
+    def has_escaped(self, exc: EscapedSimulation) -> None:
+        """The simulation ends with it, whatever the program makes of it."""
+        self._escape = exc
 
     def look(self) -> None:
         """Behind each iteration: raises what invariant is broken."""
@@ -335,7 +344,7 @@ class Life:
     def _close_loop(self) -> None:
         """Transports end with it: their descriptors would be those of the next simulation."""
         for transport in self.loop._all_transports():
-            transport.abort()
+            abort(transport)
         with contextlib.suppress(OSError):
             self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()

@@ -1,0 +1,128 @@
+"""Programs of others in a simulation, as they are: servers, clients and drivers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from goloop import testing
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's"),
+]
+
+
+def runs(main: Callable[[testing.Simulation], Awaitable[Any]], seeds: int = 2) -> None:
+    """Seeds of a program, which leaves nothing behind."""
+
+    @testing.simulate(seeds=seeds, max_time=100_000)
+    async def program(sim: testing.Simulation) -> None:
+        await main(sim)
+
+    program()
+
+
+def test_uvicorn_serves_fastapi_to_httpx() -> None:
+    uvicorn, fastapi = pytest.importorskip("uvicorn"), pytest.importorskip("fastapi")
+    httpx = pytest.importorskip("httpx")
+    app = fastapi.FastAPI()
+
+    @app.get("/async/{n}")
+    async def at_once(n: int) -> Any:
+        return {"n": n}
+
+    @app.get("/thread/{n}")
+    def in_a_thread(n: int) -> Any:
+        time.sleep(n)
+        return {"n": n}
+
+    async def main(_: testing.Simulation) -> None:
+        server = uvicorn.Server(uvicorn.Config(app, port=8000, log_level="error"))
+        serving = asyncio.create_task(server.serve())
+        await asyncio.sleep(1)
+        async with httpx.AsyncClient(base_url="http://localhost:8000", timeout=10) as http:
+            assert (await http.get("/async/5")).json() == {"n": 5}
+            began = time.monotonic()
+            answers = await asyncio.gather(*(http.get(f"/thread/{n}") for n in (3, 1, 2)))
+            assert [each.json()["n"] for each in answers] == [3, 1, 2]
+            assert 3 < time.monotonic() - began < 4  # of virtual time: side by side
+        server.should_exit = True
+        await serving
+
+    runs(main)
+
+
+def test_asyncssh_runs_a_command() -> None:
+    asyncssh = pytest.importorskip("asyncssh")
+    key = asyncssh.generate_private_key("ssh-ed25519")
+
+    class Server(asyncssh.SSHServer):  # type: ignore[misc, name-defined]
+        def begin_auth(self, username: str) -> bool:
+            return False
+
+    async def handle(process: Any) -> None:
+        process.stdout.write("hello " + await process.stdin.readline())
+        process.exit(3)
+
+    async def main(_: testing.Simulation) -> None:
+        server = await asyncssh.listen(
+            "localhost", 22, server_host_keys=[key], server_factory=Server, process_factory=handle
+        )
+        async with asyncssh.connect(
+            "localhost", 22, known_hosts=None, config=None, username="u", client_keys=None
+        ) as connection:
+            done = await connection.run("x", input="you\n")
+            assert (done.stdout, done.exit_status) == ("hello you\n", 3)
+        server.close()
+        await server.wait_closed()
+
+    runs(main)
+
+
+async def postgresql(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As much of a server as a connection and commands without parameters need."""
+
+    def send(kind: bytes, body: bytes = b"") -> None:
+        writer.write(kind + (len(body) + 4).to_bytes(4, "big") + body)
+
+    async def body() -> bytes:
+        return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big") - 4)
+
+    await body()  # a wish for TLS
+    writer.write(b"N")
+    await body()
+    send(b"R", bytes(4))
+    send(b"S", b"server_version\x0016.0\0")
+    send(b"Z", b"I")
+    while (kind := await reader.readexactly(1)) != b"X":
+        assert kind == b"Q"
+        command = await body()
+        send(b"C", command)
+        send(b"Z", b"I")
+    writer.close()
+
+
+def test_asyncpg_talks_to_a_server() -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+
+    async def main(_: testing.Simulation) -> None:
+        async with (
+            await asyncio.start_server(postgresql, "localhost", 5432),
+            asyncpg.create_pool(
+                "postgresql://u:p@localhost/d",
+                min_size=3,
+                ssl="prefer",
+                reset=lambda _: asyncio.sleep(0),
+            ) as pool,
+        ):
+            for _ in range(5):
+                async with pool.acquire() as connection:
+                    assert await connection.execute("begin") == "begin"
+
+    runs(main)
