@@ -182,9 +182,6 @@ struct gl_globals {
         PyObject *wrapped, *flushing;
     } tls;                        /* SSLProtocol's methods and states, by goloop/_internal/net/tls.py
                                    * when it is imported */
-    uint8_t *tls_spare;           /* where plaintext is decrypted to.  Whoever decrypts takes it
-                                   * and puts it back: OpenSSL may call Python (a key log, a
-                                   * message callback), which may let another thread in [atomic] */
     const struct gl_calls *calls; /* the kernel's, or golib/simulation_linux.go's (fds/calls.c) [GIL] */
     gl_asker asker;               /* observe/watchdog.c */
     gl_python python;             /* observe/python_stack.c */

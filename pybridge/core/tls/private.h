@@ -13,15 +13,19 @@ typedef struct bio_st BIO;
 #define GL_SSL_ERROR_WANT_READ 2
 #define GL_SSL_ERROR_WANT_WRITE 3
 #define GL_SSL_ERROR_ZERO_RETURN 6
+#define GL_BIO_CTRL_INFO 3
 #define GL_BIO_CTRL_PENDING 10
+#define GL_BIO_C_SET_BUF_MEM_EOF_RETURN 130
 
 /* The functions of libssl and libcrypto. */
 #define GL_OPENSSL(X)                                                                         \
     X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                    \
     X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                             \
     X(int, SSL_do_handshake, (SSL *))                                                         \
-    X(int, SSL_get_error, (const SSL *, int))                                                 \
+    X(int, SSL_get_error, (const SSL *, int)) X(int, SSL_has_pending, (const SSL *))          \
     X(BIO *, SSL_get_rbio, (const SSL *)) X(BIO *, SSL_get_wbio, (const SSL *))               \
+    X(void, SSL_set0_rbio, (SSL *, BIO *)) X(BIO *, BIO_new_mem_buf, (const void *, int))     \
+    X(int, BIO_up_ref, (BIO *)) X(int, BIO_free, (BIO *))                                     \
     X(int, BIO_read, (BIO *, void *, int)) X(int, BIO_write, (BIO *, const void *, int))      \
     X(long, BIO_ctrl, (BIO *, int, long, void *))                                             \
     X(void, ERR_clear_error, (void)) X(unsigned long, ERR_peek_last_error, (void))            \
@@ -86,6 +90,7 @@ typedef struct gl_tls {
     PyObject *inner;                 /* the _ssl._SSLSocket; keeps the three below alive */
     SSL *ssl;
     BIO *in, *out;
+    BIO *fed;                        /* what was received lately, where OpenSSL can read it */
     char looked_up;
     char stepping;                   /* a handshake's step is under way, without the GIL */
     PyObject *loop;                  /* SSLProtocol's _loop, as anybody may set it */

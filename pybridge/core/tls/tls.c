@@ -5,7 +5,7 @@
  * their timeouts) stays in charge: what runs once per connection is its Python.
  * goloop's TLSProtocol puts this type before it, and what runs per record is here:
  *
- *     received bytes --BIO_write--> SSL --SSL_read--> scratch --> data_received
+ *     received bytes --BIO--> SSL --SSL_read--> bytes --> data_received
  *     write(data)    --SSL_write--> SSL --BIO_read--> one bytes --> the stream's queue
  *
  * The attributes that both halves use (the state, the pauses, the backlog) are fields

@@ -3,32 +3,37 @@
  */
 #include "tls/private.h"
 
-#define GL_TLS_CHUNK (256 * 1024)
+/* From so many bytes on the copy into a BIO costs more than a BIO of their own. */
+#define GL_TLS_FED 4096
+#define GL_TLS_RECORD 16384
 
-static uint8_t *
-tls_scratch_take(void)
+/* What a stream receives at once is less than INT_MAX. */
+static int
+tls_keep(BIO *in, const char *data, Py_ssize_t n)
 {
-    uint8_t *p = __atomic_exchange_n(&G.tls_spare, NULL, __ATOMIC_ACQUIRE);
-    if (p == NULL && (p = PyMem_RawMalloc(GL_TLS_CHUNK)) == NULL)
+    if (n > 0 && openssl.BIO_write(in, data, (int)n) != (int)n) {
         PyErr_NoMemory();
-    return p;
-}
-
-static void
-tls_scratch_give(uint8_t *p)
-{
-    PyMem_RawFree(__atomic_exchange_n(&G.tls_spare, p, __ATOMIC_ACQ_REL));
+        return -1;
+    }
+    return 0;
 }
 
 /* Decrypts into [buf, buf + cap); *end says why it stopped, if that is not full.  tls_native()
- * holds. */
+ * holds.  What is fed stands in for t->in, which is empty then, and gets what OpenSSL does not take. */
 static Py_ssize_t
 tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_stop *end)
 {
     size_t done = 0;
+    int kept = 0;
     PyObject *inner = Py_NewRef(t->inner);
     SSL *ssl = t->ssl;
+    BIO *in = t->in, *fed = t->fed;
+    t->fed = NULL;
     GL_LOCK_OBJECT(inner); /* as _ssl does: a program may ask the SSLObject from another thread */
+    if (fed != NULL) {
+        openssl.BIO_up_ref(in);
+        openssl.SSL_set0_rbio(ssl, fed);
+    }
     openssl.ERR_clear_error();
     *end = (struct openssl_stop){0};
     while (done < cap && end->why == 0) {
@@ -39,9 +44,15 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_stop *end)
         else
             *end = openssl_stopped(ssl, r);
     }
+    if (fed != NULL) {
+        char *rest = NULL;
+        long left = openssl.BIO_ctrl(fed, GL_BIO_CTRL_INFO, 0, &rest);
+        kept = tls_keep(in, rest, left);
+        openssl.SSL_set0_rbio(ssl, in); /* which frees the other */
+    }
     GL_UNLOCK_OBJECT();
     Py_DECREF(inner);
-    return (Py_ssize_t)done;
+    return kept < 0 ? -1 : (Py_ssize_t)done;
 }
 
 /* True where OpenSSL has neither data nor an end to tell, but an error. */
@@ -89,27 +100,29 @@ tls_read_copied(gl_tls *t)
             return tls_read_buffered(t);
         if (!tls_stands_in(t)) /* or taken the SSL objects away */
             return tls_by_asyncio(t, G.tls.do_read);
-        uint8_t *scratch = tls_scratch_take();
-        if (scratch == NULL)
+        /* Records are longer than what is in them, so all of it fits: of one OpenSSL may have a part. */
+        size_t cap = bio_pending(t->fed ? t->fed : t->in) + 1 +
+                     (openssl.SSL_has_pending(t->ssl) ? GL_TLS_RECORD : 0);
+        PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)cap);
+        if (bytes == NULL)
             return -1;
-        Py_ssize_t n = tls_decrypt(t, scratch, GL_TLS_CHUNK, &end);
-        if (tls_broken(end)) {
+        Py_ssize_t n = tls_decrypt(t, (uint8_t *)PyBytes_AS_STRING(bytes), cap, &end);
+        if (n <= 0 || tls_broken(end)) {
+            Py_DECREF(bytes);
             /* At once, and for what was decrypted before it too, as in asyncio: a
              * protocol that answers would find its connection broken under its hands. */
-            tls_scratch_give(scratch);
-            return gl_done(tls_raise(t, "read", end));
+            if (n < 0 || tls_broken(end))
+                return n < 0 ? -1 : gl_done(tls_raise(t, "read", end));
+            continue;
         }
-        PyObject *bytes = n > 0 ? PyBytes_FromStringAndSize((const char *)scratch, n) : NULL;
-        tls_scratch_give(scratch);
-        if (n > 0) {
-            PyObject *protocol = tls_hold(t->app_protocol);
-            int r = bytes ? gl_done(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes))
-                          : -1;
-            Py_DECREF(protocol);
-            Py_XDECREF(bytes);
-            if (r < 0)
-                return -1;
-        }
+        if (_PyBytes_Resize(&bytes, n) < 0)
+            return -1;
+        PyObject *protocol = tls_hold(t->app_protocol);
+        int r = gl_done(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes));
+        Py_DECREF(protocol);
+        Py_DECREF(bytes);
+        if (r < 0)
+            return -1;
     }
     return end.why == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
 }
@@ -138,8 +151,8 @@ tls_read_buffered(gl_tls *t)
     else
         n = tls_decrypt(t, view.buf, (size_t)view.len, &end);
     PyBuffer_Release(&view);
-    if (tls_broken(end))
-        return gl_done(tls_raise(t, "read", end));
+    if (n < 0 || tls_broken(end))
+        return n < 0 ? -1 : gl_done(tls_raise(t, "read", end));
     if (end.why == 0) {
         /* The buffer is full: the rest in the next iteration, as asyncio does. */
         PyObject *o = PyObject_GetAttr((PyObject *)t, G.s__loop);
@@ -208,14 +221,20 @@ tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
         Py_XDECREF(bytes);
         return gl_done(r);
     }
-    while (n > 0) {
-        int part = n > INT_MAX ? INT_MAX : (int)n;
-        if (openssl.BIO_write(t->in, data, part) != part) {
-            PyErr_NoMemory();
+    /* No Python runs from here until OpenSSL reads. */
+    bool feed = n >= GL_TLS_FED && !t->is_buffer && !t->app_reading_paused &&
+                bio_pending(t->in) == 0 && openssl_is_behind(t->sslobj, t->inner);
+    t->fed = feed ? openssl.BIO_new_mem_buf(data, (int)n) : NULL;
+    if (t->fed != NULL) /* its end is not the stream's */
+        openssl.BIO_ctrl(t->fed, GL_BIO_C_SET_BUF_MEM_EOF_RETURN, -1, NULL);
+    else if (tls_keep(t->in, data, n) < 0)
+        return -1;
+    int r = gl_done(tls_do_read(t, NULL));
+    if (t->fed != NULL) { /* nobody reads */
+        openssl.BIO_free(t->fed);
+        t->fed = NULL;
+        if (t->in != NULL && tls_keep(t->in, data, n) < 0)
             return -1;
-        }
-        data += part;
-        n -= part;
     }
-    return gl_done(tls_do_read(t, NULL));
+    return r;
 }
