@@ -187,10 +187,13 @@ def bench() -> None:
 
 
 def explore() -> None:
-    """How many seeds the simulations of tests/simulation/corpus need; writes docs/testing.md."""
+    """SEEDS of random programs on both loops; and how many seeds the bugs of the corpus need."""
     made = built(environments.default_interpreter(), "test")
-    program = ROOT / "tests" / "simulation" / "corpus" / "explore.py"
-    run([made.python, program, os.environ.get("SEEDS", "1000")], env=made.variables())
+    seeds, jobs = os.environ.get("SEEDS", "1000"), os.environ.get("JOBS", str(os.cpu_count()))
+    programs = ROOT / "tests" / "simulation"
+    exploring = programs / "explored" / "exploring.py"
+    run([made.python, exploring, "--count", seeds, "--jobs", jobs], env=made.variables())
+    run([made.python, programs / "corpus" / "explore.py", seeds], env=made.variables())
 
 
 def wheel() -> None:

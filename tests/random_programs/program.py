@@ -49,21 +49,24 @@ NESTED = ("gather", "shield", "timeout", "wait_for", "group", "wait", "child", "
 class Program:
     """The operations of all workers, made from a seed."""
 
+    many = SIMPLE
+    nested = NESTED
+
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
         self.seed = seed
         self.futures = rng.randint(1, 4)
         crowded = rng.random() < 0.4
-        self.simple = rng.choice(CROWDED) if crowded else SIMPLE
+        self.simple = rng.choice(CROWDED) if crowded else self.many
         self.workers = [
             [self._operation(rng, depth=0) for _ in range(rng.randint(1, 6))]
             for _ in range(rng.randint(1, 12 if crowded else 5))
         ]
 
     def _operation(self, rng: random.Random, depth: int) -> Operation:
-        kind = rng.choice(self.simple if depth > 2 or rng.random() < 0.6 else NESTED)
+        kind = rng.choice(self.simple if depth > 2 or rng.random() < 0.6 else self.nested)
         number = rng.randrange(8)
-        if kind in NESTED:
+        if kind in self.nested:
             inner = [self._operation(rng, depth + 1) for _ in range(rng.randint(1, 3))]
             return (kind, number, inner, rng.random() < 0.5)
         return (kind, number)
@@ -298,6 +301,11 @@ class Run:
             task.cancel()
         return len(done), len(pending)
 
+    async def let_run(self) -> None:
+        """What goes on by itself does so now."""
+        for _ in range(60):
+            await asyncio.sleep(0)
+
     # ---- all of it ---------------------------------------------------------------------
 
     async def everything(self) -> list[str]:
@@ -305,8 +313,7 @@ class Run:
             owner.set(number)
             body = self.started(self.body(f"w{number}", operations))
             self.workers.append(self.loop.create_task(body))
-        for _ in range(60):
-            await asyncio.sleep(0)
+        await self.let_run()
         for round_ in range(50):
             left = [each for each in asyncio.all_tasks() if each.get_coro() in self.coroutines]
             if not left:

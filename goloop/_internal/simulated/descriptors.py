@@ -149,7 +149,7 @@ def read(fd: int, length: int, /) -> bytes:
     if not is_simulated(fd):
         return _read(fd, length)
     n, _, data = ask(Ask.READ, fd, length, room=length)
-    return data[:n]
+    return bytes(data[:n])
 
 
 def write(fd: int, data: Any, /) -> int:

@@ -69,22 +69,26 @@ class Ask(enum.IntEnum):
 
 
 _HEAD = struct.Struct("=8q")
+_NONE = (0,) * 6
 _NAME_MOST = 128
 FIRST = 1 << 24  # the least descriptor of a simulated kernel
 
 
 def ask(
     what: Ask, target: int = 0, *args: int, data: bytes = b"", room: int = 0
-) -> tuple[int, int, bytes]:
+) -> tuple[int, int, memoryview]:
     """A result, the answer's second number, and the bytes that came; OSError where it fails."""
-    words = [what, target, *args, *(0 for _ in range(6 - len(args)))]
+    words = (what, target, *args, *_NONE[len(args) :])
     result = -errno.EINTR
     while result == -errno.EINTR:
-        buffer = bytearray(_HEAD.pack(*words) + data + bytes(max(0, room - len(data))))
+        buffer = bytearray(_HEAD.size + max(room, len(data)))
+        _HEAD.pack_into(buffer, 0, *words)
+        if data:
+            buffer[_HEAD.size : _HEAD.size + len(data)] = data
         result = _core._simulate(buffer)
     if result < 0:
         raise OSError(-result, os.strerror(-result))
-    return result, _HEAD.unpack_from(buffer)[5], bytes(memoryview(buffer)[_HEAD.size :])
+    return result, _HEAD.unpack_from(buffer)[5], memoryview(buffer)[_HEAD.size :]
 
 
 class Kernel:

@@ -64,7 +64,7 @@ def _until(timeout: float) -> int:
         return 0
     now = here[threading.get_ident()].now_ns()
     when = now / 1e9 + timeout
-    at = math.ceil(when * 1e9)
+    at = math.floor(when * 1e9)
     while at / 1e9 < when:
         at += 1
     return at - now

@@ -19,6 +19,7 @@ from .kernel import _NAME_MOST, FIRST, Ask, Kernel, ask, here, host_number
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _SO_DOMAIN = 39
+_AT_ONCE = 1 << 18  # bytes that a call receives at most: there is room for them before they come
 _KIND_FLAGS = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _new: Any = socket.socket.__base__.__new__  # _socket.socket has it
 _F_GETFL, _F_SETFL, _NONBLOCK = 3, 4, os.O_NONBLOCK
@@ -140,8 +141,9 @@ class Socket(socket.socket):
 
     @_own
     def recv(self, size: int, flags: int = 0) -> bytes:
+        size = min(size, _AT_ONCE)
         n, _, data = ask(Ask.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
-        return data[:n]
+        return bytes(data[:n])
 
     @_own
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
@@ -152,8 +154,9 @@ class Socket(socket.socket):
 
     @_own
     def recvfrom(self, size: int, flags: int = 0) -> tuple[bytes, Any]:
+        size = min(size, _AT_ONCE)
         n, name, data = ask(Ask.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
-        return data[:n], unpack(data[n : n + name])
+        return bytes(data[:n]), unpack(data[n : n + name])
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
         view = memoryview(buffer).cast("B")
@@ -267,8 +270,9 @@ def _numeric(family: int, host: str) -> bytes:
         return socket.inet_pton(family, found)
 
 
-def unpack(raw: bytes) -> Any:
+def unpack(answer: memoryview) -> Any:
     """An address as ``socket`` has it; None where there is none."""
+    raw = bytes(answer)
     if len(raw) < 2:
         return None
     family = struct.unpack_from("=H", raw)[0]
@@ -277,4 +281,4 @@ def unpack(raw: bytes) -> Any:
     if family == socket.AF_INET6:
         return socket.inet_ntop(family, raw[8:24]), struct.unpack_from("!H", raw, 2)[0], 0, 0
     name = raw[2:]
-    return bytes(name) if name.startswith(b"\0") else os.fsdecode(name.rstrip(b"\0"))
+    return name if name.startswith(b"\0") else os.fsdecode(name.rstrip(b"\0"))

@@ -1,0 +1,126 @@
+"""Random programs on goloop and on asyncio, each seed on both, and what must hold in each.
+
+    python tests/simulation/explored/exploring.py [--first 0] [--count 1000] [--jobs 1]
+                                                  [--only talks]
+
+`make explore SEEDS=1000` runs it on all cores.  A finding is printed as it comes, with the command
+that finds it again; the exit status tells whether there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import gc
+import multiprocessing
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+if __name__ in ("__main__", "__mp_main__"):
+    TESTS = Path(__file__).resolve().parents[2]
+    sys.path[:0] = [str(TESTS), str(TESTS / "support")]
+
+import talks
+import timed
+
+from goloop import testing
+from goloop._internal.simulation import findings
+from goloop._internal.simulation.simulate import Plan
+
+# Seconds of virtual time; none needs nearly as many.
+MOST = 1e6
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What programs drop is not reported, and the collector sees what they make alone."""
+    talks.contexts()
+    gc.collect()
+    with warnings.catch_warnings(), findings.only_new_objects():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def of_talks(seed: int) -> list[str]:
+    """Conversations over a network without chance."""
+    runs, found = [], []
+    for loop in ("asyncio", "goloop"):
+        program = talks.Program(seed)
+        plan = Plan(MOST, "io", frozenset({"exceptions"}), loop)
+        exc = plan.run(program.main, seed).exc
+        broken = [*program.broken, *([] if exc is None else [repr(exc)])]
+        del exc
+        broken += [f"{each!r} is left" for each in program.left()]
+        found += [f"{loop}: {each}" for each in broken]
+        runs.append(program)
+    return found or talks.differences(*runs)
+
+
+def of_timed(seed: int) -> list[str]:
+    """Tasks, futures, timers and jobs."""
+    traces = []
+    for loop in ("asyncio", "goloop"):
+        reports: list[str] = []
+
+        async def main(reports: list[str] = reports) -> list[str]:
+            return await timed.main(seed, reports)
+
+        trace = testing.run(main, seed=seed, loop=loop, max_time=MOST).value
+        traces.append([*trace, *reports])
+    return list(difflib.unified_diff(*traces, "asyncio", "goloop", lineterm=""))
+
+
+KINDS = {"talks": of_talks, "timed": of_timed}
+
+
+def found(job: tuple[str, int]) -> tuple[str, int, list[str]]:
+    """What a seed of a kind finds; an exception is a finding."""
+    kind, seed = job
+    try:
+        return kind, seed, KINDS[kind](seed)
+    except Exception as exc:
+        return kind, seed, [repr(exc)]
+
+
+def explore(first: int, count: int, jobs: int, kinds: list[str]) -> bool:
+    """Whether some seed of them has found something; tells of the progress."""
+    work = ((kind, seed) for seed in range(first, first + count) for kind in kinds)
+    start, failed = time.monotonic(), 0
+    with quiet(), contextlib.ExitStack() as stack:
+        results = map(found, work)
+        if jobs > 1:
+            pool = multiprocessing.get_context("fork").Pool(jobs)
+            stack.callback(pool.join)
+            stack.callback(pool.close)
+            results = pool.imap_unordered(found, work, chunksize=20)
+        for number, (kind, seed, lines) in enumerate(results, 1):
+            if lines:
+                failed += 1
+                print(f"\nexploring.py --only {kind} --first {seed} --count 1")
+                print("\n".join(lines[:40]), flush=True)
+            if number % 200 == 0 or number == count * len(kinds):
+                rate = number / (time.monotonic() - start)
+                print(
+                    f"\r{number} of {count * len(kinds)} programs on both loops, {rate:.0f}/s, "
+                    f"{failed} failed", end="", flush=True,
+                )  # fmt: skip
+    print()
+    return failed > 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    options = parser.parse_args()
+    return explore(options.first, options.count, options.jobs, options.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
