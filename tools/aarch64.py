@@ -44,6 +44,7 @@ TESTS = (
     f"{FORK}[import_then_fork]",  # the library itself
     f"{FORK}[nested_forks]",  # copies
     f"{FORK}[parents_loop_is_refused]",
+    "tests/simulation/test_same_everywhere.py",
     "tests/state/test_timers.py",
     "tests/random_programs/test_random_programs.py",
     "tests/tasks/test_task_api.py",

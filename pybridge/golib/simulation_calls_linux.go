@@ -193,7 +193,7 @@ func goloop_simulated_close(fd C.int) C.int {
 
 //export goloop_simulated_clock
 func goloop_simulated_clock() C.int64_t {
-	if s := simulationHere(); s != nil {
+	if s := clockHere(); s != nil {
 		return C.int64_t(s.Now())
 	}
 	var ts unix.Timespec

@@ -55,6 +55,7 @@ var simulations struct {
 	all  [simulationsMax]*simulation
 	here map[int]*simulation // by thread
 	live atomic.Int32
+	only atomic.Pointer[simulation] // of `here`, where that has one
 }
 
 // simulationOf is the kernel that has a descriptor, nil where the host's has it.
@@ -75,6 +76,23 @@ func simulationHere() *simulation {
 	simulations.Lock()
 	defer simulations.Unlock()
 	return simulations.here[unix.Gettid()]
+}
+
+// clockHere is the kernel of this thread, which has its clock from it, so it is on one.
+func clockHere() *simulation {
+	if s := simulations.only.Load(); s != nil {
+		return s
+	}
+	return simulationHere()
+}
+
+func haveOnly() {
+	simulations.only.Store(nil)
+	if len(simulations.here) == 1 {
+		for _, s := range simulations.here {
+			simulations.only.Store(s)
+		}
+	}
 }
 
 // newSimulation makes a kernel, with a trace if that is wanted, and returns its number.
@@ -133,6 +151,7 @@ func (s *simulation) end() {
 			delete(simulations.here, thread)
 		}
 	}
+	haveOnly()
 	simulations.all[s.number] = nil
 	simulations.live.Add(-1)
 	s.closeWake()
@@ -142,6 +161,7 @@ func (s *simulation) end() {
 func (s *simulation) enter() {
 	simulations.Lock()
 	defer simulations.Unlock()
+	defer haveOnly()
 	if s == nil {
 		delete(simulations.here, unix.Gettid())
 		return

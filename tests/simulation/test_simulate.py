@@ -538,3 +538,37 @@ def test_a_program_that_is_run_calls_it(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "GOLOOP_SIM_REPLAY=io/3" in ran.stderr
     assert "Two new processes gave the same run." in ran.stderr
+
+
+def test_a_new_invariant_is_looked_at_behind_its_own_iteration() -> None:
+    went_on = []
+
+    async def main(sim: Any) -> None:
+        await asyncio.sleep(1)
+        sim.always("never", lambda: False)
+        await asyncio.sleep(0.001)
+        went_on.append(True)
+
+    with pytest.raises(testing.InvariantBroken, match=r"'never' is broken at 1\.000"):
+        testing.run(main, seed=1)
+    assert went_on == []
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_new_invariant_beside_a_stop_of_the_loop(stops: bool) -> None:
+    looks = []
+
+    async def main(sim: Any) -> str:
+        sim.always("looked at", lambda: looks.append(True) is None)
+        if stops:
+            asyncio.get_running_loop().stop()
+        await asyncio.sleep(1)
+        return "done"
+
+    if stops:
+        with pytest.raises(RuntimeError, match="stopped before Future completed"):
+            testing.run(main, seed=1)
+        assert len(looks) == 1
+    else:
+        assert testing.run(main, seed=1).value == "done"
+        assert len(looks) > 2

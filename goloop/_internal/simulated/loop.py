@@ -41,6 +41,9 @@ class Simulated(_Base):
         self._home = threading.get_ident()
         super().__init__(*args)
 
+    def watch(self) -> None:
+        """There are invariants from now on."""
+
     # ---- threads
 
     def call_soon_threadsafe(
@@ -208,12 +211,31 @@ class SimulatedLoop(Simulated, Loop):
 
     _now = _core.Loop.time
 
-    def __init__(self, simulation: Any) -> None:
-        super().__init__(simulation)
-        self._hosted = True  # so that _run() returns after each iteration
+    # Whether _run() of now has been told to end, and by whom.
+    _stops = _watch_begins = False
+
+    def stop(self) -> None:
+        """As asyncio's."""
+        self._stops = True
+        super().stop()
+
+    def watch(self) -> None:
+        """There are invariants from now on, and iterations end with a look at them."""
+        if not self._hosted:
+            self._watch_begins = True
+            super().stop()
 
     def _run(self) -> None:
-        """Iterations until stop(), with a look at the invariants after each."""
+        """Iterations until stop(); as long as there are invariants, with a look after each."""
+        self._stops = False
+        # Hosted, _run() returns after each iteration.
+        while not (hosted := bool(self._simulation.invariants)):
+            self._hosted, self._watch_begins = hosted, False
+            super()._run()
+            self._simulation.look()
+            if self._stops or not self._watch_begins:
+                return
+        self._hosted = hosted
         while (busy := super()._run()) is not None:
             try:
                 self._simulation.look()

@@ -330,6 +330,10 @@ _FUNCTIONS: tuple[tuple[Any, Any], ...] = (
         for name in ("getrandbits", "seed", "getstate", "setstate")
     ),
 )
+_BY_NAME: dict[str, list[tuple[Any, Any]]] = {}
+for _function, _replacement in _FUNCTIONS:
+    for _name in (_function.__name__, f"_{_function.__name__}"):
+        _BY_NAME.setdefault(_name, []).append((_function, _replacement))
 _lock = threading.Lock()
 _users = 0
 _replaced: list[Any] = []
@@ -350,11 +354,11 @@ def _replace() -> Iterator[Any]:
         names = getattr(module, "__dict__", None)
         if not isinstance(names, dict) or module in (sys.modules[__name__], descriptors):
             continue
-        for function, replacement in _FUNCTIONS:
-            name = function.__name__
-            for each in (name, f"_{name}"):
-                if names.get(each) is function:
-                    yield ReplacedAttribute(module, each, replacement)
+        for name in names.keys() & _BY_NAME.keys():
+            for function, replacement in _BY_NAME[name]:
+                if names[name] is function:
+                    yield ReplacedAttribute(module, name, replacement)
+                    break
 
 
 @contextlib.contextmanager

@@ -114,6 +114,7 @@ class Simulation:
             InvariantBroken: By the simulation, where the predicate is false.
         """
         self._life.invariants.always(name, predicate)
+        self._life.loop.watch()
 
     def eventually(self, name: str, predicate: Callable[[], object], *, within: float) -> None:
         """The predicate has to be true once, in time; it is called as `always()` calls it.
@@ -130,6 +131,7 @@ class Simulation:
         """
         life = self._life
         life.invariants.eventually(life.loop, self.time(), name, predicate, within)
+        life.loop.watch()
 
     def buggify(self, probability: float = 0.1) -> bool:
         """Whether a rare thing is to happen now, by the seed.  Since 0.3.0.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ..simulated.errors import NonDeterminism
+from ..simulated.world import replacements
 from . import findings, pictures, policies, replay
 from .life import loop_class
 from .run import live, new_life
@@ -171,12 +172,13 @@ def explore(call: Explored, plan: Plan, seeds: int) -> None:
     else:
         numbers = range(options.seeds or seeds)
     explored = policies.Explored()
-    for seed in _suspected(call, plan, numbers):
-        ran = plan.run(call.main, seed)
-        if ran.exc is not None:
-            _look_again(call, plan, ran)
-        if explored.all(ran.row):
-            return
+    with replacements():  # once for all of them
+        for seed in _suspected(call, plan, numbers):
+            ran = plan.run(call.main, seed)
+            if ran.exc is not None:
+                _look_again(call, plan, ran)
+            if explored.all(ran.row):
+                return
 
 
 def _suspected(call: Explored, plan: Plan, numbers: Iterable[int]) -> Iterable[int]:

@@ -1,0 +1,233 @@
+"""Simulated steps a second, goloop's beside other simulators; `python -m benchmarks.simulations`.
+
+Beside goloop.testing stand simloom, simloop, detangle and seedloop (pip install simloom simloop
+detangle seedloop; they need Python 3.12), which are Python, and simulate an asyncio loop of their
+own.  Each runs the same programs with the same seeds, and as it comes: goloop and seedloop order
+tasks as asyncio does, the others by the seed ("goloop, shuffle" does that, too).  They take turns
+in rounds, each in a process of its own; the figure is by processor time, and a ratio is taken
+inside a round: its median and 95 % interval (stats.py).  docs/benchmarks.md has the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import importlib
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from . import stats
+
+Main = Callable[[], Coroutine[Any, Any, None]]
+
+# ---- programs: how often each does what is counted ----------------------------------------------
+
+TASKS, STEPS = 50, 40
+CLIENTS, MESSAGES = 10, 40
+
+
+async def nothing() -> None:
+    """A simulation is made and ends: runs."""
+
+
+async def steps() -> None:
+    """Tasks that take turns: steps."""
+
+    async def one() -> None:
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(one() for _ in range(TASKS)))
+
+
+async def timers() -> None:
+    """Tasks that sleep: timers."""
+
+    async def one() -> None:
+        for _ in range(STEPS):
+            await asyncio.sleep(random.random())
+
+    await asyncio.gather(*(one() for _ in range(TASKS)))
+
+
+async def queue() -> None:
+    """Producers and consumers of a short queue, under a timeout: items."""
+    between: asyncio.Queue[int] = asyncio.Queue(2)
+
+    async def produce() -> None:
+        for number in range(STEPS):
+            await between.put(number)
+
+    async def consume() -> None:
+        for _ in range(STEPS):
+            async with asyncio.timeout(60):
+                await between.get()
+
+    await asyncio.gather(*(make() for _ in range(TASKS // 2) for make in (produce, consume)))
+
+
+async def streams() -> None:
+    """Clients of an echo server over the simulated network: messages."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+            await writer.drain()
+        writer.close()
+
+    async def ask() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", 8080)
+        for number in range(MESSAGES):
+            writer.write(b"%d\n" % number)
+            await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_server(echo, "127.0.0.1", 8080):
+        await asyncio.gather(*(ask() for _ in range(CLIENTS)))
+
+
+PROGRAMS: dict[str, tuple[Main, int, str]] = {
+    "nothing": (nothing, 1, "runs"),
+    "steps": (steps, TASKS * STEPS, "steps"),
+    "timers": (timers, TASKS * STEPS, "timers"),
+    "queue": (queue, TASKS // 2 * STEPS, "items"),
+    "streams": (streams, CLIENTS * MESSAGES, "messages"),
+}
+
+# ---- simulators: what runs a program with a seed ------------------------------------------------
+
+
+def _goloop(main: Main, seed: int, policy: str = "io") -> None:
+    from goloop import testing
+
+    testing.run(main, seed=seed, policy=policy)
+
+
+def _simloom(main: Main, seed: int) -> None:
+    importlib.import_module("simloom").run(main, seed=seed)
+
+
+def _simloop(main: Main, seed: int) -> None:
+    report = importlib.import_module("simloop").explore(main, [seed])
+    if report is not None:
+        raise RuntimeError(report)
+
+
+def _detangle(main: Main, seed: int) -> None:
+    importlib.import_module("detangle").run(main, seed=seed)
+
+
+def _seedloop(main: Main, seed: int) -> None:
+    if main is streams:
+        raise NotImplementedError("it has no streams")
+
+    def scenario(world: object) -> Awaitable[None]:
+        return main()
+
+    importlib.import_module("seedloop").replay(scenario, seed=seed)
+
+
+SIMULATORS: dict[str, Callable[[Main, int], None]] = {
+    "goloop": _goloop,
+    "goloop, shuffle": functools.partial(_goloop, policy="shuffle"),
+    "simloom": _simloom,
+    "simloop": _simloop,
+    "detangle": _detangle,
+    "seedloop": _seedloop,
+}
+OTHERS = [name for name in SIMULATORS if not name.startswith("goloop")]
+
+
+def sample(simulator: str, program: str, seconds: float) -> float | str:
+    """How much a second of processor time does; or why it does nothing."""
+    main, count, _ = PROGRAMS[program]
+    run = SIMULATORS[simulator]
+    try:
+        run(main, 0)  # imports
+        began, seed = time.process_time(), 0
+        while (passed := time.process_time() - began) < seconds:
+            seed += 1
+            run(main, seed)
+    except Exception as exc:
+        return f"{type(exc).__name__}: {exc}".splitlines()[0][:100]
+    return seed * count / passed
+
+
+# ---- rounds --------------------------------------------------------------------------------------
+
+
+def _in_a_process(simulator: str, program: str, seconds: float) -> float | str:
+    command = [sys.executable, "-m", "benchmarks.simulations", "--sample", simulator, program]
+    done = subprocess.run(
+        [*command, str(seconds)], capture_output=True, text=True, check=False,
+        cwd=Path(__file__).parents[1],
+    )  # fmt: skip
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["it crashed"])[-1]
+    found: float | str = json.loads(done.stdout)
+    return found
+
+
+def measure(rounds: int, seconds: float) -> str:
+    """The table."""
+    rows = []
+    for program, (_, _, unit) in PROGRAMS.items():
+        found: dict[str, dict[int, float]] = {name: {} for name in SIMULATORS}
+        for number in range(rounds):
+            for name in random.sample(list(SIMULATORS), len(SIMULATORS)):
+                figure = _in_a_process(name, program, seconds)
+                if isinstance(figure, str):
+                    print(f"{program}: {name}: {figure}", file=sys.stderr)
+                else:
+                    found[name][number] = figure
+        cells = [
+            f"{statistics.median(each.values()):,.0f}" if each else "–" for each in found.values()
+        ]
+        rows.append([f"{program}, {unit}/s", *cells, *_ratios(found)])
+    heads = ["", *SIMULATORS, "goloop ÷ the best", "shuffle ÷ the best by the seed"]
+    return stats.table(heads, rows)
+
+
+def _ratios(found: dict[str, dict[int, float]]) -> list[str]:
+    best = _fastest(found, OTHERS)
+    drawn = _fastest(found, [name for name in OTHERS if name != "seedloop"])
+    return [_ratio(found["goloop"], best), _ratio(found["goloop, shuffle"], drawn)]
+
+
+def _fastest(found: dict[str, dict[int, float]], names: list[str]) -> dict[int, float]:
+    measured = [found[name] for name in names if found[name]]
+    return max(measured, key=lambda each: statistics.median(each.values()), default={})
+
+
+def _ratio(ours: dict[int, float], best: dict[int, float]) -> str:
+    median, found = stats.paired_ratio(ours, best), stats.ratio_of(ours, best)
+    if median is None:
+        return "–"
+    return f"{median:.1f}" + (f" ({found.low:.1f}–{found.high:.1f})" if found else "")
+
+
+def main() -> None:
+    """Read the command line, measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulations")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of processor time for a figure")
+    parser.add_argument("--sample", nargs=3, metavar=("SIMULATOR", "PROGRAM", "SECONDS"),
+                        help="one figure, as JSON")  # fmt: skip
+    options = parser.parse_args()
+    if options.sample:
+        simulator, program, seconds = options.sample
+        print(json.dumps(sample(simulator, program, float(seconds))))
+    else:
+        print(measure(options.rounds, options.seconds))
+
+
+if __name__ == "__main__":
+    main()
