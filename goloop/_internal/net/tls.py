@@ -130,7 +130,25 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         # The client speaks first: OpenSSL is not asked what to do before.
         if not self._server_side or self._incoming.pending:
             loop: Any = self._loop
+            if not self._server_side:
+                self._offer_session()
             loop._handshakes.step(self)
+
+    # Of a client whose context keeps sessions (goloop/tls.py), and under which name.
+    _sessions: Any = None
+    _session_key: Any = None
+
+    def _offer_session(self) -> None:
+        sessions = getattr(self._sslcontext, "_goloop_sessions", None)
+        if sessions is not None and self._transport is not None:
+            address = self._transport.get_extra_info("peername")
+            self._session_key = sessions.offer(self._sslobj, address)
+            self._sessions = sessions
+
+    def _keep_session(self) -> None:
+        sessions, self._sessions = self._sessions, None
+        if sessions is not None and self._greeted and self._sslobj is not None:
+            sessions.keep(self._session_key, self._sslobj)
 
     def _is_watched(self) -> bool:
         """Whether Python's callbacks hear of the handshake.
@@ -361,6 +379,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if not self._greeted:
             loop: Any = self._loop
             loop._note_handshake(False)
+        self._keep_session()
         transport = self._app_transport
         exc, self._failed = self._failed or exc, None
         _Inherited.connection_lost(self, exc)

@@ -1,0 +1,193 @@
+"""Sessions that clients keep (goloop.tls.resume_sessions)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ssl
+import weakref
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tls_connections import by_version
+from tls_tools import client_context, server_context
+
+import goloop.tls
+
+Loop = asyncio.AbstractEventLoop
+TLS12, TLS13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+
+
+@pytest.fixture
+def loop_name() -> str:
+    """asyncio's loop offers no sessions."""
+    return "goloop"
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def server(version: ssl.TLSVersion = TLS13, who: str = "localhost") -> AsyncIterator[int]:
+    async with await asyncio.start_server(
+        greet, "127.0.0.1", 0, ssl=server_context(who, version)
+    ) as serving:
+        yield serving.sockets[0].getsockname()[1]
+
+
+async def visit(
+    port: int,
+    context: ssl.SSLContext,
+    *,
+    upgrade: bool = False,
+    abort: bool = False,
+    **options: Any,
+) -> bool:
+    """Whether a connection has resumed a session."""
+    options = {"server_hostname": "localhost", **options}
+    if upgrade:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        plain, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+        made = await loop.start_tls(plain, protocol, context, **options)
+        assert made is not None
+        protocol.connection_made(made)
+        writer = asyncio.StreamWriter(made, protocol, reader, loop)
+    else:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, **options)
+    writer.write(b"hello\n")
+    assert await reader.readline() == b"hello\n"
+    found = writer.get_extra_info("ssl_object")
+    assert bool(found.getpeercert()) == (context.verify_mode != ssl.CERT_NONE)
+    reused: bool = found.session_reused
+    if abort:
+        writer.transport.abort()
+        await asyncio.sleep(0.01)
+    else:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+    return reused
+
+
+@by_version
+@pytest.mark.parametrize("upgrade", [False, True], ids=["connect", "start_tls"])
+async def test_a_client_resumes_its_last_session(
+    loop: Loop, version: ssl.TLSVersion, upgrade: bool
+) -> None:
+    context = client_context(version=version)
+    goloop.tls.resume_sessions(context)
+    async with server(version) as port:
+        found = [await visit(port, context, upgrade=upgrade) for _ in range(3)]
+    assert found == [False, True, True]
+
+
+async def test_an_aborted_connection_leaves_its_session(loop: Loop) -> None:
+    context = client_context()
+    goloop.tls.resume_sessions(context)
+    async with server() as port:
+        assert not await visit(port, context, abort=True)
+        assert await visit(port, context)
+
+
+async def test_nothing_is_resumed_that_was_not_asked_for(loop: Loop) -> None:
+    context = client_context()
+    async with server() as port:
+        assert [await visit(port, context) for _ in range(2)] == [False, False]
+
+
+async def test_each_server_has_its_session(loop: Loop) -> None:
+    context = client_context()
+    goloop.tls.resume_sessions(context)
+    async with server() as one, server() as other:
+        assert not await visit(one, context)
+        assert not await visit(other, context)
+        assert await visit(one, context)
+        assert await visit(other, context)
+
+
+async def test_what_is_checked_belongs_to_a_session(loop: Loop) -> None:
+    """A session that began without a check of the certificate is none for who wants one."""
+    context = client_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    goloop.tls.resume_sessions(context)
+    async with server() as port:
+        assert not await visit(port, context)
+        assert await visit(port, context)
+        context.verify_mode = ssl.CERT_REQUIRED
+        assert not await visit(port, context)
+        context.check_hostname = True
+        assert not await visit(port, context)
+        assert await visit(port, context)
+
+
+async def test_a_wrong_certificate_is_refused_each_time(loop: Loop) -> None:
+    context = client_context("other.test")
+    goloop.tls.resume_sessions(context)
+    async with server() as port:
+        for _ in range(2):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await visit(port, context)
+
+
+async def test_an_old_session_is_not_offered(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = client_context()
+    goloop.tls.resume_sessions(context)
+    async with server() as port:
+        assert not await visit(port, context)
+        now = goloop.tls.time.time()
+        monkeypatch.setattr(goloop.tls.time, "time", lambda: now + 1_000_000)
+        assert not await visit(port, context)
+
+
+async def test_a_server_that_forgets_gets_a_full_handshake(loop: Loop) -> None:
+    context = client_context()
+    goloop.tls.resume_sessions(context)
+    async with server() as port:
+        assert not await visit(port, context)
+    serving = await asyncio.start_server(
+        greet, "127.0.0.1", port, ssl=server_context(), reuse_address=True
+    )
+    async with serving:
+        assert not await visit(port, context)
+        assert await visit(port, context)
+
+
+async def test_the_oldest_server_is_forgotten(loop: Loop) -> None:
+    context = client_context()
+    goloop.tls.resume_sessions(context, hosts=2)
+    async with server() as one, server() as two, server() as three:
+        for port in (one, two, one, three):
+            await visit(port, context)
+        assert await visit(one, context)
+        assert not await visit(two, context)
+
+
+async def test_a_context_with_sessions_is_collected(loop: Loop) -> None:
+    context = client_context()
+    goloop.tls.resume_sessions(context)
+    async with server() as port:
+        await visit(port, context)
+        assert await visit(port, context)
+    gone = weakref.ref(context)
+    del context
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_can_not_resume_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"an ssl\.SSLContext, not str"):
+        goloop.tls.resume_sessions("context")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a server's context"):
+        goloop.tls.resume_sessions(server_context())
+    for hosts in (0, -1, "2", 1.5):
+        with pytest.raises(ValueError, match="hosts is a positive number"):
+            goloop.tls.resume_sessions(client_context(), hosts=hosts)  # type: ignore[arg-type]
