@@ -19,6 +19,8 @@ if not native:
         "goloop.testing needs goloop's own loop; goloop.diagnostics() tells why asyncio's is used"
     )
 
+from ._internal.hosts.hosts import Host
+from ._internal.hosts.programs import Process
 from ._internal.simulated.clock import MockClock, new_event_loop, wait_all_tasks_blocked
 from ._internal.simulated.errors import (
     EscapedSimulation,
@@ -31,7 +33,6 @@ from ._internal.simulated.errors import (
     SimulationTimeout,
 )
 from ._internal.simulation.faults import Faults
-from ._internal.simulation.hosts import Host
 from ._internal.simulation.network import Network
 from ._internal.simulation.run import Result, Simulation, buggify, run
 from ._internal.simulation.simulate import simulate
@@ -46,6 +47,7 @@ __all__ = (
     "Network",
     "NeverHappened",
     "NonDeterminism",
+    "Process",
     "Result",
     "Simulation",
     "SimulationDeadlock",

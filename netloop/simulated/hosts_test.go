@@ -402,3 +402,83 @@ func TestACrashedHostSendsNothingAgain(t *testing.T) {
 	p.Sleep(5000 * ms)
 	p.want(t, "nothing", server, "-")
 }
+
+func TestTheEndOfAProgramClosesWhatItHas(t *testing.T) {
+	p := Program{New(Options{Sealed: true})}
+	p.MakeHost()
+	const program = 7 << programBits
+	mine := must(result(p.SocketOn(1|program, unix.AF_INET, unix.SOCK_STREAM)))
+	hosts := must(result(p.SocketOn(1, unix.AF_INET, unix.SOCK_STREAM)))
+	others := must(result(p.SocketOn(0|program, unix.AF_INET, unix.SOCK_STREAM)))
+	reads, writes, errno := p.PipeOn(1, 1|program, 0)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	must(p.Write(writes, []byte("x")))
+	if errno := p.EndProgram(1 | program); errno != 0 {
+		t.Fatal(errno)
+	}
+	if _, err := p.GetsockoptInt(mine, unix.SOL_SOCKET, unix.SO_TYPE); err != unix.ENOTSOCK {
+		t.Error("its socket:", err)
+	}
+	for _, fd := range []int{hosts, others} {
+		must(p.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE))
+	}
+	b := make([]byte, 4)
+	for _, want := range []int{1, 0} { // what it has written, then its end
+		if n, err := p.Read(reads, b); n != want || err != nil {
+			t.Error("read", n, err)
+		}
+	}
+	if n := p.Kernel.hosts[1].sockets; n != 2 {
+		t.Error("the host has", n)
+	}
+	for _, number := range []int{1, 9, 9 | program, -1} {
+		if errno := p.EndProgram(number); errno != unix.ESRCH {
+			t.Error(number, errno)
+		}
+	}
+	if _, _, errno := p.PipeOn(9, 1, 0); errno != unix.ESRCH {
+		t.Error(errno)
+	}
+}
+
+func TestAKillClosesPipesOfItsHost(t *testing.T) {
+	p := Program{New(Options{Sealed: true})}
+	p.MakeHost()
+	p.SetFaults(Faults{Descriptors: 2})
+	_, writes, _ := p.PipeOn(1, 1, 0)
+	if _, _, errno := p.PipeOn(1, 1, 0); errno != unix.EMFILE {
+		t.Error(errno)
+	}
+	p.ChangeHost(1, HostKill)
+	if _, err := p.Write(writes, []byte("x")); err == nil {
+		t.Error("a write to a pipe that is gone")
+	}
+	if _, _, errno := p.PipeOn(1, 1, 0); errno != 0 {
+		t.Error(errno)
+	}
+}
+
+func TestAPathHasAnInodeUntilItIsRemoved(t *testing.T) {
+	p := Program{New(Options{Sealed: true})}
+	p.MakeHost()
+	bind := func() int {
+		fd := must(result(p.SocketOn(1, unix.AF_UNIX, unix.SOCK_STREAM)))
+		check(p.Bind(fd, &unix.SockaddrUnix{Name: "/x"}))
+		return must(result(p.Inode(1, "/x")))
+	}
+	first := bind()
+	if _, errno := p.Inode(0, "/x"); errno != unix.ENOENT {
+		t.Error(errno)
+	}
+	if errno := p.UnlinkOn(0, "/x"); errno != unix.ENOENT {
+		t.Error(errno)
+	}
+	if errno := p.UnlinkOn(1, "/x"); errno != 0 {
+		t.Error(errno)
+	}
+	if second := bind(); first == 0 || second == first {
+		t.Error(first, second)
+	}
+}

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-_CHILDREN = (
-    "a child process is outside of the simulation; run what it does as a coroutine, by "
-    "asyncio.create_task()"
-)
-
 
 class Simulated(_Base):
     """What loops do otherwise in a simulation; before the class of a loop."""
@@ -136,13 +131,9 @@ class Simulated(_Base):
                 "by socket.socket(), socketpair(), os.pipe() or asyncio's functions"
             )
 
-    async def subprocess_exec(self, *args: Any, **options: Any) -> Any:
-        """Raises EscapedSimulation."""
-        raise EscapedSimulation(_CHILDREN)
-
-    async def subprocess_shell(self, *args: Any, **options: Any) -> Any:
-        """Raises EscapedSimulation."""
-        raise EscapedSimulation(_CHILDREN)
+    async def _make_subprocess_transport(self, *args: Any, **options: Any) -> Any:
+        """A program of the simulation instead of a child process."""
+        return await self._simulation.programs.start(*args, **options)
 
     async def connect_read_pipe(self, protocol_factory: Any, pipe: Any) -> Any:
         """For pipes of the simulation."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
         kernel: Kernel
         program_random: random.Random
+        programs: Any
 
         def monotonic_ns(self) -> int: ...
         def wall_ns(self) -> int: ...
@@ -112,7 +113,8 @@ _gethostbyname, _gethostname = socket.gethostbyname, socket.gethostname
 _getnameinfo, _getfqdn = socket.getnameinfo, socket.getfqdn
 _new_socket: Any = sockets._new
 _new_popen: Any = subprocess.Popen.__init__
-_fork = os.fork
+_fork, _kill = os.fork, os.kill
+_FIRST_PID = 1 << 23  # of hosts/programs.py: no process of the host's has one of these
 _GREGORIAN = 0x01B2_1DD2_1381_4000  # from 1582 to 1970, in 100 ns
 _NO_NAME = (socket.EAI_NONAME, "Name or service not known")
 
@@ -185,10 +187,20 @@ def new_popen(self: Any, *args: Any, **options: Any) -> None:
     """subprocess.Popen.__init__."""
     if world_here() is not None:
         raise EscapedSimulation(
-            "a child process is outside of the simulation; run what it does as a coroutine, by "
-            "asyncio.create_task()"
+            "a child process is outside of the simulation; start it by "
+            "asyncio.create_subprocess_exec(), and let a coroutine function stand for it by "
+            "sim.program()"
         )
     _new_popen(self, *args, **options)
+
+
+def kill(pid: int, sig: int, /) -> None:
+    """os.kill."""
+    world = world_here()
+    if world is None or pid < _FIRST_PID:
+        _kill(pid, sig)
+    else:
+        world.programs.kill(pid, sig)
 
 
 def fork() -> int:
@@ -317,6 +329,7 @@ _FUNCTIONS: tuple[tuple[Any, Any], ...] = (
     (time.gmtime, _broken_down(time.gmtime)),
     (os.urandom, urandom),
     (os.fork, fork),
+    (os.kill, kill),
     (uuid.uuid1, uuid1),
     (socket.socketpair, socketpair),
     (socket.getaddrinfo, getaddrinfo),

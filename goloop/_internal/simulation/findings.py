@@ -7,7 +7,7 @@ import gc
 import re
 import threading
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from typing import Any
 
 from ..simulated.errors import LeftBehind
@@ -28,10 +28,13 @@ def check(allow: Collection[str]) -> frozenset[str]:
     return kinds
 
 
-def open_transports(loop: Any) -> list[str]:
-    """A sentence for each transport that is not closing, and for each server that listens."""
+def open_transports(loop: Any, own: Container[Any] = ()) -> list[str]:
+    """A sentence for each transport that is not closing, nor the simulation's own, and for each
+    server that listens."""
     found = [
-        f"a transport is open: {each!r}" for each in loop._all_transports() if not each.is_closing()
+        f"a transport is open: {each!r}"
+        for each in loop._all_transports()
+        if not each.is_closing() and each not in own
     ]
     return found + ["a server listens" for _ in loop._serving]
 

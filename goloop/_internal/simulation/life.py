@@ -13,6 +13,9 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, NoReturn
 
+from ..hosts.boots import abort
+from ..hosts.hosts import Hosts
+from ..hosts.programs import Programs
 from ..loop import running
 from ..simulated.errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
 from ..simulated.kernel import Kernel, host_here
@@ -22,7 +25,6 @@ from ..tasks.looking import await_stack, awaiters, waiting_tasks
 from ..top.inspecting import tree
 from . import findings, policies
 from .faults import Faults
-from .hosts import Hosts, abort
 from .invariants import Invariants
 from .network import Network
 
@@ -70,6 +72,7 @@ class Life:
         self.latency = _LATENCY
         self.hosts = Hosts(self)
         self.net = Network(self)
+        self.programs = Programs(self)
         self.kernel = Kernel(seed, start=_START, latency=_LATENCY, trace=True)
         self.faults = Faults(self.kernel)
         self.random = random.Random(f"decisions {seed}")
@@ -117,7 +120,7 @@ class Life:
     def wall_ns(self) -> int:
         """What the calendar's clock says."""
         boot = host_here.get()
-        skew: int = 0 if boot is None else boot.host._skew
+        skew: int = 0 if boot is None or boot.host is None else boot.host._skew
         return _WALL - _START_NS + self.monotonic_ns() + skew
 
     def sleep(self, seconds: float) -> None:
@@ -141,7 +144,7 @@ class Life:
     def hostname(self) -> str:
         """The name of this host."""
         boot = host_here.get()
-        name: str = "localhost" if boot is None else boot.host.name
+        name: str = "localhost" if boot is None or boot.host is None else boot.host.name
         return name
 
     def executor_delay(self) -> float:
@@ -304,7 +307,7 @@ class Life:
         if "tasks" not in self._allow and asyncio.all_tasks(loop):
             left.append(f"tasks run:\n{describe(loop)}")
         if "transports" not in self._allow:
-            left += findings.open_transports(loop)
+            left += findings.open_transports(loop, self.programs.own) + self.programs.left()
 
     def _explain(self, exc: OSError) -> None:
         """Raises what an error of the kernel's means."""
@@ -347,6 +350,7 @@ class Life:
             abort(transport)
         with contextlib.suppress(OSError):
             self.loop.run_until_complete(asyncio.sleep(0))
+        self.programs.end()
         self.loop.close()
 
 

@@ -11,7 +11,7 @@ from ..simulated.kernel import Ask, ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .hosts import Host
+    from ..hosts.hosts import Host
     from .life import Life
 
 

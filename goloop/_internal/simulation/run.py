@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from ..hosts.hosts import Host
+from ..hosts.programs import Process
 from ..simulated.world import worlds
 from . import pictures
 from .faults import Faults
-from .hosts import Host
 from .life import Life
 from .network import Network
 
@@ -85,6 +86,22 @@ class Simulation:
             ValueError: There is one of that name.
         """
         return self._life.hosts.make(name)
+
+    def program(
+        self, name: str, function: Callable[[Process], Coroutine[Any, Any, int | None]]
+    ) -> None:
+        """Let a coroutine function stand for a program that is started as a child process.
+
+        `asyncio.create_subprocess_exec(name, ...)` and `loop.subprocess_exec()` run it on the host
+        where they are called, with pipes for what they ask for.  It is found by the whole name, or
+        by the last part of its path.  Since 0.3.0.
+
+        Args:
+            name: Of the program.
+            function: Takes the `Process`.  What it returns is the exit code, None is 0; after an
+                exception, which goes to its stderr, it is 1.
+        """
+        self._life.programs.register(name, function)
 
     @property
     def net(self) -> Network:
