@@ -16,6 +16,8 @@ type entry struct {
 	seq  uint64 // of two at the same time the older one is first
 	name string
 	run  func() // nil: cancelled
+	// vain tells whether nothing comes of it, nor of what follows. nil: something may.
+	vain func() bool
 }
 
 func (e *entry) cancel() {
@@ -74,6 +76,19 @@ func (k *Kernel) runDue() {
 	}
 }
 
+// inVain tells whether nothing of the agenda can end a wait; first is its first entry.
+func (k *Kernel) inVain(first *entry) bool {
+	if first == nil {
+		return true
+	}
+	for _, e := range k.agenda {
+		if e.run != nil && (e.vain == nil || !e.vain()) {
+			return false
+		}
+	}
+	return true
+}
+
 // idle lets time pass until something happened, or to the deadline. Where both are behind the end of
 // time it is ETIME.
 func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
@@ -83,6 +98,8 @@ func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
 		until = min(until, e.at)
 	}
 	switch {
+	case deadline == forever && k.options.Sealed && k.inVain(e):
+		return false, syscall.EDEADLK
 	case k.end != 0 && until != forever && until > k.end:
 		k.now = max(k.now, k.end)
 		return false, syscall.ETIME
@@ -92,8 +109,6 @@ func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
 	case deadline != forever:
 		k.now = max(k.now, deadline)
 		return true, 0
-	case k.options.Sealed:
-		return false, syscall.EDEADLK
 	default:
 		k.changed.Wait()
 	}

@@ -810,6 +810,8 @@ func (d *differential) option() bool {
 	name := pick(d.rand, unix.SO_ERROR, unix.SO_ERROR, unix.SO_ERROR, unix.SO_TYPE, unix.SO_ACCEPTCONN, unix.SO_REUSEADDR,
 		unix.SO_KEEPALIVE, unix.SO_DOMAIN, unix.SO_BROADCAST, 1000)
 	d.getOption(h, unix.SOL_SOCKET, name)
+	d.getOption(h, unix.IPPROTO_TCP, pick(d.rand, unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT,
+		unix.TCP_USER_TIMEOUT))
 	return true
 }
 
@@ -832,8 +834,13 @@ func (d *differential) setOption() bool {
 	}
 	o := pick(d.rand, [2]int{unix.SOL_SOCKET, unix.SO_REUSEADDR}, [2]int{unix.SOL_SOCKET, unix.SO_KEEPALIVE},
 		[2]int{unix.IPPROTO_TCP, unix.TCP_NODELAY}, [2]int{unix.SOL_SOCKET, unix.SO_BROADCAST},
-		[2]int{unix.SOL_SOCKET, unix.SO_ERROR}, [2]int{unix.SOL_SOCKET, 1000}, [2]int{unix.IPPROTO_TCP, 1000})
+		[2]int{unix.SOL_SOCKET, unix.SO_ERROR}, [2]int{unix.SOL_SOCKET, 1000}, [2]int{unix.IPPROTO_TCP, 1000},
+		[2]int{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, [2]int{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+		[2]int{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, [2]int{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT})
 	value := d.rand.IntN(2)
+	if o[0] == unix.IPPROTO_TCP && o[1] >= unix.TCP_KEEPIDLE && o[1] <= unix.TCP_USER_TIMEOUT {
+		value = pick(d.rand, -1, 0, 1, 40, 127, 128, 32767, 32768) // about the bounds
+	}
 	err := d.both(fmt.Sprintf("setsockopt(#%d, %d, %d, %d)", h.id, o[0], o[1], value), func(world int, s System) error {
 		return s.SetsockoptInt(h.fd[world], o[0], o[1], value)
 	})

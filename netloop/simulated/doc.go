@@ -27,9 +27,9 @@
 // # Time
 //
 // Each call takes Options.CallTime. Who waits, in epoll or on a blocking descriptor, moves the
-// clock to the next entry of the agenda, or to the end of the wait. Where neither is there, nothing
-// in the simulation can end the wait: EDEADLK where the kernel is Sealed, else the thread sleeps
-// until another one calls.
+// clock to the next entry of the agenda, or to the end of the wait. Where neither is there, or keep-alive
+// probes alone that would be answered, nothing in the simulation can end the wait: EDEADLK where the
+// kernel is Sealed, else the thread sleeps until another one calls.
 //
 // # What is not there
 //

@@ -15,7 +15,8 @@ import (
 // others, by links that nothing can block.
 type host struct {
 	number int
-	ip     [4]byte
+	ip     [4]byte // of IPv4, and ip6 of IPv6
+	ip6    [16]byte
 	ports  [2]ports            // of TCP and UDP
 	names  map[nameKey]*socket // Unix sockets that have a name
 	inodes map[string]int      // of those that are paths
@@ -27,7 +28,8 @@ type host struct {
 	sockets int     // descriptors of its sockets and pipes
 }
 
-// hostZero are the last three numbers in the address of host 0; those of the others are their number.
+// hostZero are the last three numbers in the addresses of host 0; those of the others are their number:
+// 10.0.0.1 and fd00::1.
 const hostZero = 255<<16 | 255<<8 | 254
 
 func newHost(number int) *host {
@@ -35,13 +37,17 @@ func newHost(number int) *host {
 	if n == 0 {
 		n = hostZero
 	}
-	return &host{number: number, names: map[nameKey]*socket{}, inodes: map[string]int{}, ip: [4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}}
+	high, middle, low := byte(n>>16), byte(n>>8), byte(n)
+	return &host{
+		number: number, names: map[nameKey]*socket{}, inodes: map[string]int{},
+		ip: [4]byte{10, high, middle, low}, ip6: [16]byte{0: 0xfd, 13: high, 14: middle, 15: low},
+	}
 }
 
 // has tells whether an address is one of the host's.
 func (h *host) has(a *address) bool {
 	if a.family == unix.AF_INET6 {
-		return a.isAny() || a.isLoopback()
+		return a.isAny() || a.isLoopback() || a.ip == h.ip6
 	}
 	return a.isAny() || a.isLoopback() || [4]byte(a.ip[:]) == h.ip
 }
@@ -52,6 +58,10 @@ func (h *host) source(local *address, to *address) {
 		local.loopback()
 		return
 	}
+	if local.family == unix.AF_INET6 {
+		local.ip = h.ip6
+		return
+	}
 	copy(local.ip[:], h.ip[:])
 }
 
@@ -60,11 +70,15 @@ func (k *Kernel) hostOf(from *host, a *address) *host {
 	if from.has(a) {
 		return k.current(from)
 	}
-	n := int(a.ip[1])<<16 | int(a.ip[2])<<8 | int(a.ip[3])
+	last := a.ip[1:4]
+	if a.family == unix.AF_INET6 {
+		last = a.ip[13:]
+	}
+	n := int(last[0])<<16 | int(last[1])<<8 | int(last[2])
 	if n == hostZero && len(k.hosts) > 1 {
 		n = 0
 	}
-	if a.family == unix.AF_INET && n < len(k.hosts) && [4]byte(a.ip[:]) == k.hosts[n].ip {
+	if n < len(k.hosts) && k.hosts[n].has(a) {
 		return k.hosts[n]
 	}
 	return nil

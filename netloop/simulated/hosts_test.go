@@ -482,3 +482,53 @@ func TestAPathHasAnInodeUntilItIsRemoved(t *testing.T) {
 		t.Error(first, second)
 	}
 }
+
+func TestHostsHaveAddressesOfIPv6(t *testing.T) {
+	p := lan()
+	address := func(number, port int) *unix.SockaddrInet6 {
+		return &unix.SockaddrInet6{Addr: p.Kernel.hosts[number].ip6, Port: port}
+	}
+	bind := func(number, kind int, to unix.Sockaddr) int {
+		fd := must(result(p.SocketOn(number, unix.AF_INET6, kind)))
+		check(p.Bind(fd, to))
+		return fd
+	}
+	listener := bind(2, unix.SOCK_STREAM, &unix.SockaddrInet6{Port: 80})
+	check(p.Listen(listener, 1))
+	p.listenerOn(2, 80) // of IPv4, beside it
+	client := must(result(p.SocketOn(1, unix.AF_INET6, unix.SOCK_STREAM)))
+	check(p.Connect(client, address(2, 80)))
+	server, from, err := p.Accept(listener)
+	check(err)
+	if sa := from.(*unix.SockaddrInet6); sa.Addr != p.Kernel.hosts[1].ip6 {
+		t.Error("from", sa.Addr)
+	}
+	must(p.Write(client, []byte("x")))
+	p.Sleep(2 * ms)
+	if got := p.receive(server); got != "x" {
+		t.Error(got)
+	}
+	there := bind(2, unix.SOCK_DGRAM, address(2, 53))
+	here := bind(1, unix.SOCK_DGRAM, &unix.SockaddrInet6{})
+	check(p.Sendto(here, []byte("y"), 0, address(2, 53)))
+	p.Sleep(2 * ms)
+	if _, from, err := p.Recvfrom(there, make([]byte, 4), 0); err != nil || from.(*unix.SockaddrInet6).Addr != p.Kernel.hosts[1].ip6 {
+		t.Error(from, err)
+	}
+	far := must(result(p.SocketOn(1, unix.AF_INET6, unix.SOCK_STREAM)))
+	if err := p.Connect(far, &unix.SockaddrInet6{Addr: [16]byte{0: 0xfd, 15: 9}, Port: 80}); err != unix.ENETUNREACH {
+		t.Error(err)
+	}
+	if err := p.Bind(far, address(2, 0)); err != unix.EADDRNOTAVAIL {
+		t.Error(err)
+	}
+	p.partition(1, 2)
+	if errno := p.SetWay(2, 1, Partitioned); errno != 0 {
+		t.Error(errno)
+	}
+	must(p.Write(client, []byte("z")))
+	p.Sleep(1000 * ms)
+	if got := p.receive(server); got != "-" {
+		t.Error("through a partition:", got)
+	}
+}

@@ -3,6 +3,7 @@
 package simulated
 
 import (
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -115,16 +116,23 @@ func (s *socket) setOption(level, name, value int) syscall.Errno {
 		}
 	} else if errno := s.mayHave(level, name); errno != 0 {
 		return errno
-	} else if name == unix.TCP_NODELAY && level == unix.IPPROTO_TCP && value != 0 {
-		value = 1
-	}
-	for i := range s.options {
-		if o := &s.options[i]; o.level == level && o.name == name {
-			o.value = value
-			return 0
+	} else if level == unix.IPPROTO_TCP {
+		if errno := mayBe(name, value); errno != 0 {
+			return errno
+		}
+		if name == unix.TCP_NODELAY {
+			value = truth(value != 0)
 		}
 	}
-	s.options = append(s.options, option{level, name, value})
+	of := func(o option) bool { return o.level == level && o.name == name }
+	if i := slices.IndexFunc(s.options, of); i >= 0 {
+		s.options[i].value = value
+	} else {
+		s.options = append(s.options, option{level, name, value})
+	}
+	if t, ok := s.self.(*tcp); ok {
+		t.keepAliveSet(level, name)
+	}
 	return 0
 }
 
@@ -168,14 +176,12 @@ func (s *socket) getOption(level, name int) (int, syscall.Errno) {
 			return -1, syscall.ENOPROTOOPT
 		}
 	} else if errno := s.mayHave(level, name); errno != 0 {
+		if s.family == unix.AF_INET && s.kind == unix.SOCK_DGRAM {
+			errno = syscall.EOPNOTSUPP // as ip_getsockopt has it, of any other level
+		}
 		return -1, errno
 	}
-	for _, o := range s.options {
-		if o.level == level && o.name == name {
-			return o.value, 0
-		}
-	}
-	return 0, 0
+	return s.option(level, name), 0
 }
 
 func truth(b bool) int {

@@ -53,6 +53,7 @@ type tcp struct {
 	host      *tcp   // where this one waits to be accepted
 	askedPort bool   // the program chose the port
 	askedIP   bool   // and the address
+	alive     keepAlive
 }
 
 type tcpState uint8

@@ -22,8 +22,11 @@ type segment struct {
 	run   func()
 }
 
-// repeats tells whether it is sent again where it is lost. The program's SYN has retries of its own.
-func (p *segment) repeats() bool { return p.name != "syn" && p.name != "reset" }
+// repeats tells whether it is sent again where it is lost. The program's SYN and probes have retries of
+// their own.
+func (p *segment) repeats() bool {
+	return p.name != "syn" && p.name != "reset" && p.name != "probe" && p.name != "probed"
+}
 
 // answers tells whether it is an acknowledgement, which comes again when what it answers is sent again.
 func (p *segment) answers() bool { return p.name == "ack" || p.name == "window" }
@@ -74,10 +77,13 @@ func (t *tcp) launch(p segment, l *link, there *host) {
 		return
 	}
 	t.onTheWay++
-	t.k.at(t.arrives, p.name+t.k.journey(&t.local, &t.remote, t.arrives), func() {
+	e := t.k.at(t.arrives, p.name+t.k.journey(&t.local, &t.remote, t.arrives), func() {
 		t.onTheWay--
 		t.deliver(p, there.number)
 	})
+	if p.name == "probe" || p.name == "probed" {
+		e.vain = t.answers
+	}
 }
 
 // deliver is the arrival at a host, whatever runs there by now.
@@ -95,6 +101,7 @@ func (t *tcp) deliver(p segment, number int) {
 	default:
 		there.arrive(func() {
 			if p.to.epoch == p.epoch {
+				p.to.hears()
 				p.run()
 			}
 		})
@@ -156,6 +163,7 @@ func (t *tcp) giveUp() {
 // quiet drops what would be sent.
 func (t *tcp) quiet() {
 	t.retry.cancel()
+	t.alive.timer.cancel()
 	t.again.cancel()
 	t.line, t.again, t.lost = nil, nil, 0
 }
@@ -239,6 +247,7 @@ func (t *tcp) synAckArrives(child *tcp) {
 	}
 	t.retry.cancel()
 	t.state = connected
+	t.keepAliveBegins()
 	t.wake(0)
 	t.packet("ack", 0, child, child.ackArrives)
 }
@@ -265,6 +274,7 @@ func (t *tcp) completes() {
 		return
 	}
 	t.state = connected
+	t.keepAliveBegins()
 	host.waiting = append(host.waiting, t)
 	host.wake(inEvents)
 	if t.earlyFin {
@@ -360,6 +370,7 @@ func (t *tcp) settle() {
 // end makes a connection closed.
 func (t *tcp) end() {
 	t.retry.cancel()
+	t.alive.timer.cancel()
 	t.state, t.shut = closed, shutBoth
 	t.out, t.flying, t.queued = nil, 0, 0
 	if t.orphan || !t.askedPort {

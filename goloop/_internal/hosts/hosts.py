@@ -75,8 +75,9 @@ class Host:
 
     __module__ = "goloop.testing"
 
-    def __init__(self, life: Life, name: str) -> None:
+    def __init__(self, life: Life, name: str, ipv6: bool) -> None:
         self._life = life
+        self._ipv6 = ipv6
         self._name = name
         self._number = ask(Ask.MAKE_HOST, life.kernel.number)[0]
         life.note(f"* host {self._number} {name}")
@@ -99,6 +100,17 @@ class Host:
         """Its address, of IPv4."""
         n = self._number
         return f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"
+
+    @property
+    def address6(self) -> str:
+        """Its address, of IPv6."""
+        n = self._number
+        return f"fd00::{n >> 16:x}:{n & 0xFFFF:x}" if n >> 16 else f"fd00::{n:x}"
+
+    @property
+    def ipv6(self) -> bool:
+        """Whether its name is both of its addresses, and localhost there both of its own."""
+        return self._ipv6
 
     @property
     def faults(self) -> Faults:
@@ -221,12 +233,12 @@ class Hosts:
         self._life = life
         self._by_name: dict[str, Host] = {}
 
-    def make(self, name: str) -> Host:
+    def make(self, name: str, ipv6: bool = False) -> Host:
         """A new host."""
         if not name or name in self._by_name or name == "localhost":
             raise ValueError(f"{name!r} is no name for a host, or is taken")
         boots.have_boots(self._life.loop)
-        made = self._by_name[name] = Host(self._life, name)
+        made = self._by_name[name] = Host(self._life, name, ipv6)
         return made
 
     def name_of(self, task: Any) -> str | None:

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import socket
 import threading
+import zlib
 from asyncio import events
 
 from ... import _core
@@ -121,6 +122,11 @@ class Simulated(_Base):
         """Addresses have no names."""
         return worlds.getnameinfo(sockaddr, flags)
 
+    async def _create_server_getaddrinfo(self, *args: Any, **options: Any) -> Any:
+        """What asyncio makes a set of, in whose order it binds."""
+        found: Any = await super()._create_server_getaddrinfo(*args, **options)  # type: ignore[misc]
+        return [_Address(each) for each in found]
+
     # ---- what is the host's
 
     def _check_simulated(self, file: Any) -> None:
@@ -156,6 +162,15 @@ class Simulated(_Base):
         """Remove a handler for a signal; True if there was one."""
         self._check_signal(sig)
         return self._simulation.signal_handlers().pop(sig, None) is not None
+
+
+class _Address(tuple):  # type: ignore[type-arg]
+    """Something of getaddrinfo, with a hash that is the same in each process."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return zlib.crc32(repr(self).encode())
 
 
 def _settle(future: asyncio.Future[Any], result: Any, failed: BaseException | None) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         def sleep(self, seconds: float) -> None: ...
         def resolve(self, name: str, family: int) -> list[str]: ...
         def hostname(self) -> str: ...
+        def has_ipv6(self) -> bool: ...
 
 
 # By thread.
@@ -226,10 +227,9 @@ def getaddrinfo(
     if world is None:
         return _getaddrinfo(host, port, family, type, proto, flags)
     numeric = flags | socket.AI_NUMERICHOST
-    if host is None:
-        # The loopback or any address, of IPv4 if it may be.
-        family = family or socket.AF_INET
-        return _getaddrinfo(host, port, family, type, proto, flags)
+    if host is None:  # the loopback or any address, of what families this host has
+        family = family or (0 if world.has_ipv6() else socket.AF_INET)
+        return _getaddrinfo(host, port, family, type, proto, flags & ~socket.AI_ADDRCONFIG)
     try:
         return _getaddrinfo(host, port, family, type, proto, numeric)
     except socket.gaierror as exc:

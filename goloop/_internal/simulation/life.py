@@ -136,10 +136,24 @@ class Life:
 
     def resolve(self, name: str, family: int) -> list[str]:
         """The addresses of a name."""
-        if name.rstrip(".").lower() == "localhost":
-            return ["127.0.0.1"]
         host = self.hosts.by_name().get(name)
-        return [] if host is None or family not in (0, socket.AF_INET) else [host.address]
+        if name.rstrip(".").lower() == "localhost":
+            found = {socket.AF_INET6: "::1", socket.AF_INET: "127.0.0.1"}
+            both = self.has_ipv6()
+        elif host is None:
+            return []
+        else:
+            found = {socket.AF_INET: host.address, socket.AF_INET6: host.address6}
+            both = host.ipv6
+        if family == 0 and not both:
+            family = socket.AF_INET
+        # In the order of RFC 6724, as glibc has it: private addresses of IPv6 come last.
+        return [address for each, address in found.items() if family in (0, each)]
+
+    def has_ipv6(self) -> bool:
+        """Whether names have addresses of IPv6 on this host, where no family is asked for."""
+        boot = host_here.get()
+        return boot is not None and boot.host is not None and boot.host.ipv6
 
     def hostname(self) -> str:
         """The name of this host."""

@@ -18,6 +18,7 @@ _HOST = re.compile(r"\* host (\d+) (.*)")
 _STEP = re.compile(r"step (\d+) (.*?)(?: on (\S+))?")
 _PACKET = re.compile(r"\* (\S+) from (\S+) to (\S+) in (\d+) ns")
 _ADDRESS = re.compile(r"10\.(\d+)\.(\d+)\.(\d+):\d+")
+_ADDRESS6 = re.compile(r"\[fd0{24}([0-9a-f]{6})\]:\d+")
 _SILENT = re.compile(r"(epoll|eventfd|fdinfo|fcntl|timerfd|[gs]etsockopt|getsockname|getpeername)")
 _HOST_ZERO = 255 << 16 | 255 << 8 | 254
 # Threads beside those of tasks, which have the numbers of these.
@@ -112,6 +113,9 @@ def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 
 def _home(address: str) -> int:
-    match = _ADDRESS.fullmatch(address)
-    number = 0 if match is None else int(match[1]) << 16 | int(match[2]) << 8 | int(match[3])
+    number = 0
+    if match := _ADDRESS.fullmatch(address):
+        number = int(match[1]) << 16 | int(match[2]) << 8 | int(match[3])
+    elif match := _ADDRESS6.fullmatch(address):
+        number = int(match[1], 16)
     return 0 if number == _HOST_ZERO else number

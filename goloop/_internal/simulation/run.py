@@ -76,16 +76,19 @@ class Simulation:
         """For decisions of the test: a generator of the seed, apart from the program's."""
         return self._life.random
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str, *, ipv6: bool = False) -> Host:
         """Make a host, on which programs run apart from those of other hosts.
 
         Args:
             name: Its name; `getaddrinfo` knows it everywhere in the simulation.
+            ipv6: Whether the name is its addresses of IPv4 and IPv6 where no family is asked for,
+                and `localhost` and servers without a host are of both there.  Its address of IPv6
+                it has in any case.
 
         Raises:
             ValueError: There is one of that name.
         """
-        return self._life.hosts.make(name)
+        return self._life.hosts.make(name, ipv6)
 
     def program(
         self, name: str, function: Callable[[Process], Coroutine[Any, Any, int | None]]

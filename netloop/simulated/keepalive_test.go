@@ -1,0 +1,162 @@
+//go:build linux
+
+package simulated
+
+import (
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// apart is a kernel with hosts 1 and 2, between which packets take no time.
+func apart(o Options) Program {
+	p := Program{New(o)}
+	p.MakeHost()
+	p.MakeHost()
+	return p
+}
+
+// keepsAlive sets the options of a socket, in seconds.
+func (p Program) keepsAlive(fd, idle, interval, count int) {
+	check(p.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1))
+	check(p.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, idle))
+	check(p.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, interval))
+	check(p.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, count))
+}
+
+// failsAt waits for a read to fail: by what, and after how many seconds.
+func (p Program) failsAt(fd int) (syscall.Errno, float64) {
+	began := p.Now()
+	_, errno := p.Recv(fd, make([]byte, 8), 0)
+	return errno, float64(p.Now()-began) / second
+}
+
+func TestAConnectionFailsWhenItsProbesAreLost(t *testing.T) {
+	p := apart(Options{})
+	client, _ := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	p.partition(1, 2)
+	// The last probe is sent after 60 + 4 * 10, and waits for as long as the others.
+	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 110 {
+		t.Error(errno, at)
+	}
+}
+
+func TestWhatIsHeardPutsTheProbesOff(t *testing.T) {
+	p := apart(Options{})
+	client, server := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	p.Sleep(50 * second)
+	must(p.Write(server, []byte("x")))
+	p.Sleep(5 * second)
+	must(p.Read(client, make([]byte, 1)))
+	p.partition(1, 2)
+	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 105 {
+		t.Error(errno, at)
+	}
+}
+
+func TestAProbeThatIsAnsweredBeginsAnew(t *testing.T) {
+	p := apart(Options{})
+	client, _ := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	p.partition(1, 2)
+	p.Sleep(95 * second) // four are lost
+	check(failure(p.SetWay(1, 2, Open)))
+	p.Sleep(10 * second) // the fifth, at 100, is not
+	p.partition(1, 2)
+	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 105 {
+		t.Error(errno, at)
+	}
+}
+
+func TestRetransmissionsComeBeforeProbes(t *testing.T) {
+	p := apart(Options{})
+	client, _ := p.across()
+	p.keepsAlive(client, 1, 1, 1)
+	p.partition(1, 2)
+	must(p.Write(client, []byte("x")))
+	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at < 900 {
+		t.Error(errno, at)
+	}
+}
+
+func TestAProbeFindsAHostThatWasStartedAgain(t *testing.T) {
+	p := apart(Options{})
+	client, _ := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	p.change(2, HostCrash)
+	p.Sleep(5 * second)
+	p.change(2, HostStart)
+	if errno, at := p.failsAt(client); errno != syscall.ECONNRESET || at != 55 {
+		t.Error(errno, at)
+	}
+}
+
+func TestAProbeFindsAConnectionThatHasEnded(t *testing.T) {
+	p := apart(Options{})
+	client, server := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	must(p.Write(client, []byte("x")))
+	p.partition(2, 1)
+	check(p.Close(server)) // with what it has not read: by a reset, which is lost
+	check(failure(p.SetWay(2, 1, Open)))
+	if errno, at := p.failsAt(client); errno != syscall.ECONNRESET || at != 60 {
+		t.Error(errno, at)
+	}
+}
+
+func TestThePatienceOfAUser(t *testing.T) {
+	p := apart(Options{})
+	client, _ := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	check(p.SetsockoptInt(client, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 75_000))
+	p.partition(1, 2)
+	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 80 {
+		t.Error(errno, at)
+	}
+}
+
+func TestAnAcceptedConnectionKeepsItsListenersOptions(t *testing.T) {
+	p := apart(Options{})
+	listener := p.listenerOn(2, 80)
+	p.keepsAlive(listener, 60, 10, 5)
+	client := p.socketOn(1, unix.SOCK_STREAM)
+	check(p.Connect(client, hostAddress(2, 80)))
+	server, _, err := p.Accept(listener)
+	check(err)
+	p.change(1, HostCrash)
+	if errno, at := p.failsAt(server); errno != syscall.ETIMEDOUT || at != 110 {
+		t.Error(errno, at)
+	}
+}
+
+func TestWithoutTheOptionNothingIsProbed(t *testing.T) {
+	p := apart(Options{Sealed: true})
+	client, _ := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	check(p.SetsockoptInt(client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))
+	p.partition(1, 2)
+	if errno, _ := p.failsAt(client); errno != syscall.EDEADLK {
+		t.Error(errno)
+	}
+}
+
+func TestProbesThatAreAnsweredEndNoWait(t *testing.T) {
+	p := apart(Options{Sealed: true, Network: Network{LatencyLeast: 1000, LatencyMost: 1000}})
+	client, server := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	p.keepsAlive(server, 60, 10, 5)
+	if errno, at := p.failsAt(client); errno != syscall.EDEADLK || at != 0 {
+		t.Error(errno, at)
+	}
+	p.Sleep(86_400 * second) // a day of probes
+	if errno, _ := p.failsAt(server); errno != syscall.EDEADLK {
+		t.Error(errno)
+	}
+	check(failure(p.SetWay(2, 1, Partitioned)))
+	if errno, _ := p.failsAt(client); errno != syscall.ETIMEDOUT {
+		t.Error(errno)
+	}
+}
