@@ -361,3 +361,43 @@ def test_a_seed_gives_the_same_run_of_programs() -> None:
 
     assert testing.run(main, seed=1).trace == testing.run(main, seed=1).trace
     assert testing.run(main, seed=1).time != testing.run(main, seed=2).time
+
+
+def test_handlers_of_the_signal_module_are_a_hosts_own() -> None:
+    got = []
+
+    async def program() -> None:
+        def handle(sig: int, frame: object) -> None:
+            got.append(sig)
+
+        assert signal.signal(signal.SIGTERM, handle) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is handle
+        assert signal.signal(signal.SIGUSR1, signal.SIG_IGN) is signal.SIG_DFL
+        assert signal.signal(signal.SIGUSR1, signal.SIG_IGN) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with pytest.raises(TypeError, match="a handler"):
+            signal.signal(signal.SIGUSR1, None)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(10)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        await asyncio.sleep(1000)
+
+    async def main(sim: testing.Simulation) -> None:
+        a = sim.host("a")
+        a.spawn(program)
+        await asyncio.sleep(1)
+        a.signal(signal.SIGTERM)
+        a.signal(signal.SIGUSR1)
+        await asyncio.sleep(1)
+        assert got == [signal.SIGTERM] * 2
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        await asyncio.sleep(10)
+        assert a.is_up
+        a.signal(signal.SIGTERM)
+        assert not a.is_up
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(testing.EscapedSimulation, match="would end the main function"):
+        testing.run(main)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
         def sleep(self, seconds: float) -> None: ...
         def resolve(self, name: str, family: int) -> list[str]: ...
         def hostname(self) -> str: ...
+        def set_signal(self, sig: int, handler: Any) -> Any: ...
+        def get_signal(self, sig: int) -> Any: ...
+        def raise_signal(self, sig: int) -> None: ...
         def has_ipv6(self) -> bool: ...
 
 
@@ -115,6 +119,7 @@ _getnameinfo, _getfqdn = socket.getnameinfo, socket.getfqdn
 _new_socket: Any = sockets._new
 _new_popen: Any = subprocess.Popen.__init__
 _fork, _kill = os.fork, os.kill
+_signal, _getsignal, _raise_signal = signal.signal, signal.getsignal, signal.raise_signal
 _FIRST_PID = 1 << 23  # of hosts/programs.py: no process of the host's has one of these
 _GREGORIAN = 0x01B2_1DD2_1381_4000  # from 1582 to 1970, in 100 ns
 _NO_NAME = (socket.EAI_NONAME, "Name or service not known")
@@ -202,6 +207,27 @@ def kill(pid: int, sig: int, /) -> None:
         _kill(pid, sig)
     else:
         world.programs.kill(pid, sig)
+
+
+def set_signal(signalnum: int, handler: Any, /) -> Any:
+    """signal.signal."""
+    world = world_here()
+    return _signal(signalnum, handler) if world is None else world.set_signal(signalnum, handler)
+
+
+def get_signal(signalnum: int, /) -> Any:
+    """signal.getsignal."""
+    world = world_here()
+    return _getsignal(signalnum) if world is None else world.get_signal(signalnum)
+
+
+def raise_signal(signalnum: int, /) -> None:
+    """signal.raise_signal."""
+    world = world_here()
+    if world is None:
+        _raise_signal(signalnum)
+    else:
+        world.raise_signal(signalnum)
 
 
 def fork() -> int:
@@ -330,6 +356,9 @@ _FUNCTIONS: tuple[tuple[Any, Any], ...] = (
     (os.urandom, urandom),
     (os.fork, fork),
     (os.kill, kill),
+    (signal.signal, set_signal),
+    (signal.getsignal, get_signal),
+    (signal.raise_signal, raise_signal),
     (uuid.uuid1, uuid1),
     (socket.socketpair, socketpair),
     (socket.getaddrinfo, getaddrinfo),

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import gc
 import random
+import signal
 import socket
 import sys
 import threading
@@ -183,6 +184,37 @@ class Life:
         boot = host_here.get()
         handlers: dict[int, asyncio.Handle] = self._handlers if boot is None else boot.handlers
         return handlers
+
+    def get_signal(self, sig: int) -> Any:
+        """signal.getsignal: what set_signal() has set."""
+        handle: Any = self.signal_handlers().get(sig)
+        if handle is None or handle._args != (sig, None):
+            return signal.default_int_handler if sig == signal.SIGINT else signal.SIG_DFL
+        return handle._callback
+
+    def set_signal(self, sig: int, handler: Any) -> Any:
+        """signal.signal, for signals of the simulation."""
+        before = self.get_signal(sig)
+        if handler == signal.SIG_IGN:
+            self.signal_handlers()[sig] = asyncio.Handle(_ignore, (sig, None), self.loop)
+        elif handler in (signal.SIG_DFL, signal.default_int_handler):
+            self.signal_handlers().pop(sig, None)
+        elif callable(handler):
+            self.signal_handlers()[sig] = asyncio.Handle(handler, (sig, None), self.loop)
+        else:
+            raise TypeError("a handler is a function, SIG_IGN or SIG_DFL")
+        return signal.SIG_IGN if before is _ignore else before
+
+    def raise_signal(self, sig: int) -> None:
+        """signal.raise_signal, to the host that runs."""
+        boot = host_here.get()
+        handle: Any = self.signal_handlers().get(sig)
+        if handle is not None:
+            self.loop.call_soon(handle._callback, *handle._args, context=handle._context)
+        elif boot is None or boot.host is None:
+            self.escaped(f"signal {sig} would end the main function, which has no handler of it")
+        else:
+            boot.host.signal(sig)
 
     def escaped(self, message: str) -> NoReturn:
         """Raises, and the simulation ends with it, in whatever thread that is."""
@@ -366,6 +398,10 @@ class Life:
             self.loop.run_until_complete(asyncio.sleep(0))
         self.programs.end()
         self.loop.close()
+
+
+def _ignore(sig: int, frame: None) -> None:
+    """SIG_IGN."""
 
 
 def _by_number(task: asyncio.Task[Any]) -> tuple[int, str]:
