@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -126,3 +127,67 @@ def test_asyncpg_talks_to_a_server() -> None:
                     assert await connection.execute("begin") == "begin"
 
     runs(main)
+
+
+# ---- what they leave -----------------------------------------------------------------------------
+
+
+async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """HTTP and RESP at once: what answers any client here."""
+    while data := await reader.read(1000):
+        if data.startswith(b"GET"):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+        else:
+            writer.write(b"%1\r\n$5\r\nproto\r\n:3\r\n" if b"HELLO" in data else b"+OK\r\n" * 2)
+    writer.close()
+
+
+async def aiohttp_session() -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+    session = aiohttp.ClientSession()
+    async with session.get("http://localhost/") as response:
+        assert await response.text() == "hi"
+
+
+async def httpx_client() -> None:
+    httpx = pytest.importorskip("httpx")
+    assert (await httpx.AsyncClient().get("http://localhost/")).text == "hi"
+
+
+async def redis_client() -> None:
+    redis = pytest.importorskip("redis.asyncio")
+    assert await redis.Redis(host="localhost", port=80).set("a", "b")
+
+
+async def uvicorn_server() -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    config = uvicorn.Config(lambda *_: None, port=8000, lifespan="off", log_config=None)
+    running.add(asyncio.create_task(uvicorn.Server(config).serve()))
+    await asyncio.sleep(1)
+
+
+running: set[Any] = set()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed")  # so they say themselves
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("leaves", "found"),
+    [
+        (aiohttp_session, "open|not closed|Unclosed"),
+        (httpx_client, "open|not closed"),
+        (redis_client, "open|not closed"),
+        (uvicorn_server, "tasks run:(.|\n)*Server.serve(.|\n)*a server listens"),
+    ],
+    ids=["aiohttp", "httpx", "redis", "uvicorn"],
+)
+def test_what_a_program_forgets_to_close_is_left_behind(leaves: Any, found: str) -> None:
+    async def main(_: testing.Simulation) -> None:
+        server = await asyncio.start_server(hello, "localhost", 80)
+        await leaves()
+        server.close()
+
+    with pytest.raises(testing.LeftBehind, match=found):
+        runs(main, seeds=1)
+    running.clear()
+    gc.collect()

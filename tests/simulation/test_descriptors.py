@@ -300,3 +300,37 @@ def test_descriptors_run_out_by_pipes_too() -> None:
         os.pipe()
 
     testing.run(main)
+
+
+def test_poll_and_select_know_simulated_descriptors() -> None:
+    real = os.pipe()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        a, b = socket.socketpair()
+        with a, b:
+            asked = select.poll()
+            asked.register(a, select.POLLIN)
+            asked.register(real[0], select.POLLIN)
+            assert asked.poll(0) == []
+            assert select.select([a], [], [], 0) == ([], [], [])
+            began = loop.time()
+            assert asked.poll(5000) == []
+            assert loop.time() - began == pytest.approx(5)
+            assert select.select([a], [b], [], 5) == ([], [b], [])
+            b.send(b"x")
+            assert asked.poll() == [(a.fileno(), select.POLLIN)]
+            os.write(real[1], b"x")
+            assert sorted(asked.poll()) == [(real[0], select.POLLIN), (a.fileno(), select.POLLIN)]
+            asked.unregister(real[0])
+            asked.modify(a, select.POLLOUT)
+            assert asked.poll() == [(a.fileno(), select.POLLOUT)]
+            asked.unregister(a)
+            assert asked.poll(0) == []
+            assert select.select([a, real[0]], [], [a.fileno()]) == ([a, real[0]], [], [])
+
+    try:
+        testing.run(main)
+    finally:
+        for number in real:
+            os.close(number)

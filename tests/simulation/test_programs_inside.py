@@ -81,7 +81,10 @@ def test_websockets_keep_a_connection_for_an_hour() -> None:
 def test_httpx_asks_a_server_of_streams() -> None:
     httpx = pytest.importorskip("httpx")
 
+    connections = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer.get_extra_info("peername"))
         while await reader.readuntil(b"\r\n\r\n"):
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
 
@@ -95,6 +98,8 @@ def test_httpx_asks_a_server_of_streams() -> None:
         async with await asyncio.start_server(answer, "localhost", 80), httpx.AsyncClient() as http:
             for _ in range(3):
                 assert (await http.get("http://localhost/")).text == "hello"
+        assert len(connections) == 1  # kept alive: it looks by poll() whether that is readable
+        connections.clear()
 
     runs(main)
 

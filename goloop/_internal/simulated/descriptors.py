@@ -1,4 +1,4 @@
-"""Descriptors of a simulated kernel in functions of os, fcntl and io; pipes; paths of sockets.
+"""Descriptors of a simulated kernel in functions of os, fcntl, io and select; pipes and paths.
 
 A number tells whose a descriptor is (kernel.FIRST), so the functions that take one ask no thread.
 `os.pipe()` makes pipes of the simulation in its thread, and the path of a Unix socket is one that
@@ -12,8 +12,10 @@ import errno
 import fcntl
 import io
 import os
+import select
 import socket
 import stat
+import struct
 import threading
 from typing import Any
 
@@ -30,6 +32,11 @@ _get_blocking, _set_blocking = os.get_blocking, os.set_blocking
 _get_inheritable, _set_inheritable = os.get_inheritable, os.set_inheritable
 _sendfile, _open, _fcntl = os.sendfile, io.open, fcntl.fcntl
 _stat, _unlink, _remove, _chmod = os.stat, os.unlink, os.remove, os.chmod
+_poll: Any = getattr(select, "poll", None)
+_select: Any = select.select
+_ADD = 1  # EPOLL_CTL_ADD
+_EVENT = struct.Struct("=Q")
+_EVERYTHING: int = getattr(select, "POLLIN", 1) | getattr(select, "POLLOUT", 4)
 
 
 def is_simulated(number: object) -> bool:
@@ -251,6 +258,82 @@ def sendfile(
     return sent
 
 
+# ---- readiness -----------------------------------------------------------------------------------
+
+
+class Poll:
+    """select.poll, of simulated descriptors and the host's."""
+
+    def __init__(self) -> None:
+        self._hosts: Any = _poll()
+        self._wanted: dict[int, int] = {}
+
+    def register(self, fd: Any, eventmask: int = _EVERYTHING, /) -> None:
+        """Watch a descriptor."""
+        number = fd if isinstance(fd, int) else fd.fileno()
+        if is_simulated(number):
+            self._wanted[number] = eventmask
+        else:
+            self._hosts.register(number, eventmask)
+
+    modify = register
+
+    def unregister(self, fd: Any, /) -> None:
+        """Watch it no more."""
+        number = fd if isinstance(fd, int) else fd.fileno()
+        if is_simulated(number):
+            del self._wanted[number]
+        else:
+            self._hosts.unregister(number)
+
+    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
+        """What is ready, at the latest after so many milliseconds."""
+        found: list[tuple[int, int]] = self._hosts.poll(0)
+        if not self._wanted:
+            return found
+        waits = timeout is None or timeout < 0
+        ns = 0 if found else -1 if waits else round((timeout or 0) * 1e6)
+        number = ask(Ask.EPOLL, here[threading.get_ident()].number)[0]
+        try:
+            for fd, events in self._wanted.items():
+                ask(Ask.EPOLL_CONTROL, number, _ADD, fd, events)
+            room = len(self._wanted) * _EVENT.size
+            n, _, data = ask(Ask.EPOLL_WAIT, number, ns, room=room)
+        finally:
+            ask(Ask.CLOSE, number)
+        events_of = _EVENT.iter_unpack(data[: n * _EVENT.size])
+        return found + [(event >> 32, event & 0xFFFF) for (event,) in events_of]
+
+
+def poll() -> Any:
+    """select.poll."""
+    return Poll() if threading.get_ident() in here else _poll()
+
+
+def select_(rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /) -> Any:
+    """select.select."""
+    lists = [list(rlist), list(wlist), list(xlist)]
+    masks = select.POLLIN, select.POLLOUT, select.POLLPRI
+    wanted: dict[int, int] = {}
+    for each, mask in zip(lists, masks, strict=True):
+        for fd in each:
+            number = fd if isinstance(fd, int) else fd.fileno()
+            wanted[number] = wanted.get(number, 0) | mask
+    if not any(map(is_simulated, wanted)):
+        return _select(*lists, timeout)
+    asked = Poll()
+    for number, mask in wanted.items():
+        asked.register(number, mask)
+    ready = dict(asked.poll(None if timeout is None else timeout * 1000))
+    broken = select.POLLERR | select.POLLHUP
+
+    def of(files: Any, mask: int) -> list[Any]:
+        numbers = [each if isinstance(each, int) else each.fileno() for each in files]
+        return [f for f, n in zip(files, numbers, strict=True) if ready.get(n, 0) & mask]
+
+    return of(lists[0], masks[0] | broken), of(lists[1], masks[1] | broken), of(lists[2], masks[2])
+
+
 # ---- the paths of Unix sockets -------------------------------------------------------------------
 
 
@@ -313,4 +396,6 @@ FUNCTIONS: tuple[tuple[Any, Any], ...] = (
     (_unlink, _unlinking(_unlink)),
     (_remove, _unlinking(_remove)),
     (_chmod, chmod),
+    (_poll, poll),
+    (_select, select_),
 )
