@@ -223,7 +223,7 @@ def test_children_run_on_the_host_of_their_parent_and_end_with_it() -> None:
         import socket
 
         seen.append(socket.gethostname())
-        async with await asyncio.start_server(lambda *_: None, None, 80):
+        async with await asyncio.start_server(lambda _, writer: writer.close(), None, 80):
             try:
                 await asyncio.sleep(1000)
             finally:
@@ -351,6 +351,26 @@ def test_a_child_of_a_child() -> None:
         assert child.returncode == 3
 
     runs(main)
+
+
+def test_a_child_outlives_its_parent() -> None:
+    done = []
+
+    async def inner(process: testing.Process) -> None:
+        await asyncio.sleep(5)
+        done.append(process.args)
+
+    async def outer(process: testing.Process) -> None:
+        await exec_("inner")
+
+    async def main(sim: testing.Simulation) -> None:
+        sim.program("inner", inner)
+        sim.program("outer", outer)
+        assert await (await exec_("outer")).wait() == 0
+        await asyncio.sleep(10)
+
+    runs(main)
+    assert done == [("inner",)] * 3
 
 
 def test_a_seed_gives_the_same_run_of_programs() -> None:

@@ -58,6 +58,9 @@ def test_a_pipe_is_a_simulated_one_for_the_functions_of_os() -> None:
         assert os.get_blocking(reads)
         os.set_blocking(reads, False)
         assert not os.get_blocking(reads)
+        os.set_blocking(reads, True)
+        assert os.get_blocking(reads)
+        os.set_blocking(reads, False)
         assert fcntl.fcntl(reads, fcntl.F_GETFL) & os.O_NONBLOCK
         fcntl.fcntl(writes, fcntl.F_SETFL, os.O_NONBLOCK)
         assert not os.get_blocking(writes)
@@ -251,9 +254,14 @@ def test_a_path_of_a_socket_is_its_hosts(tmp_path: Path) -> None:
             os.unlink(path)
 
     async def main(sim: testing.Simulation) -> None:
-        sim.host("a").spawn(serve)
+        a = sim.host("a")
+        a.spawn(serve)
         await asyncio.sleep(1)
         await sim.host("b").spawn(looks)
+        a.kill()
+        a.restart()  # the path is there, and asyncio removes it before it binds
+        await asyncio.sleep(1)
+        assert a.is_up
 
     testing.run(main)
 
@@ -318,6 +326,10 @@ def test_poll_and_select_know_simulated_descriptors() -> None:
             assert asked.poll(5000) == []
             assert loop.time() - began == pytest.approx(5)
             assert select.select([a], [b], [], 5) == ([], [b], [])
+            os.write(real[1], b"x")
+            assert asked.poll(5000) == [(real[0], select.POLLIN)]
+            assert loop.time() - began == pytest.approx(5)
+            os.read(real[0], 1)
             b.send(b"x")
             assert asked.poll() == [(a.fileno(), select.POLLIN)]
             os.write(real[1], b"x")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,3 +202,32 @@ def test_options_of_probes_are_linuxs() -> None:
                         sock.setsockopt(socket.IPPROTO_TCP, option, wrong)
 
     testing.run(main)
+
+
+SERVES_BOTH = """
+import sys
+sys.path.insert(0, {folder!r})
+import test_network_families as tests
+from goloop import testing
+
+async def main(sim):
+    host = sim.host("a", ipv6=True)
+    host.spawn(tests.serve)
+    await tests.asyncio.sleep(1)
+
+sys.stdout.write(testing.run(main).trace)
+"""
+
+
+def test_a_server_of_both_families_binds_in_the_same_order_in_each_process() -> None:
+    program = SERVES_BOTH.format(folder=str(Path(__file__).parent))
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in "1234"
+    }
+    assert len(traces) == 1

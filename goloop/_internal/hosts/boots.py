@@ -198,6 +198,8 @@ def end(boots: Iterable[Boot], loop: Any) -> None:
         boot.dead, boot.paused = True, False
         boot.kept.clear()
     for sock in [each for each in loop._serving if _is_gone(each.fileno())]:
+        # From 3.13 on the path is removed, which nobody does after a kill.
+        getattr(loop, "_unix_server_sockets", {}).pop(sock, None)
         loop._stop_serving(sock)
     for transport in loop._all_transports():
         if _is_gone(getattr(transport, "_sock_fd", -1)):
