@@ -1,6 +1,6 @@
 """TLS clients that connect again and again; `python -m benchmarks.reconnects`.
 
-Each connects to an asyncio server in a process of its own, sends 64 bytes, reads them back and
+Each connects to a server on goloop in a process of its own, sends 64 bytes, reads them back and
 closes, ten at a time, on TLS 1.3 (the certificate: native.identity).  "goloop" resumes sessions
 (goloop.tls.resume_sessions); "goloop, full" and the others make a full handshake each time.  They
 take turns in rounds, against the same server; the figures are connections a second, and the
@@ -148,7 +148,9 @@ def main() -> None:
     parser.add_argument("--sample", nargs=4, metavar=("CLIENT", "PORT", "SECONDS", "SERVER"))
     options = parser.parse_args()
     if options.serve:
-        asyncio.run(serve())
+        import goloop
+
+        goloop.run(serve())
     elif options.sample:
         name, port, seconds, server = options.sample
         print(json.dumps(sample(name, int(port), float(seconds), int(server))))

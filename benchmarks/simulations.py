@@ -30,8 +30,8 @@ Main = Callable[[], Coroutine[Any, Any, None]]
 
 # ---- programs: how often each does what is counted ----------------------------------------------
 
-TASKS, STEPS = 50, 40
-CLIENTS, MESSAGES = 10, 40
+TASKS, STEPS = 50, 400
+CLIENTS, MESSAGES = 10, 200
 
 
 async def nothing() -> None:

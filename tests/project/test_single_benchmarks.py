@@ -1,0 +1,57 @@
+"""Benchmarks that are programs of their own: what they measure, they do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import reconnects, simulations
+
+ROOT = Path(__file__).parents[2]
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks need Linux")
+
+
+@on_linux
+@pytest.mark.parametrize("simulator", ["goloop", "goloop, shuffle"])
+@pytest.mark.parametrize("program", simulations.PROGRAMS)
+def test_a_simulator_runs_each_program(simulator: str, program: str) -> None:
+    figure = simulations.sample(simulator, program, 0.01)
+    assert isinstance(figure, float), figure
+    assert figure > 0
+
+
+def test_what_a_simulator_can_not_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "simloom", None)
+    told = simulations.sample("simloom", "steps", 0.01)
+    assert isinstance(told, str)
+    assert told.startswith("ModuleNotFoundError")
+    assert "no streams" in str(simulations.sample("seedloop", "streams", 0.01))
+
+
+def test_a_ratio_is_to_the_best_of_those_that_order_alike() -> None:
+    found: dict[str, dict[int, float]] = {name: {} for name in simulations.SIMULATORS}
+    found["goloop"] = {0: 300.0, 1: 300.0}
+    found["goloop, shuffle"] = {0: 100.0, 1: 100.0}
+    found["seedloop"] = {0: 100.0, 1: 150.0}
+    found["detangle"] = {0: 50.0, 1: 50.0}
+    assert simulations._ratios(found) == ["2.5", "2.0"]
+
+
+@on_linux
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the certificate needs openssl")
+def test_a_client_on_goloop_resumes_and_others_do_not() -> None:
+    command = [sys.executable, "-m", "benchmarks.reconnects", "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+        assert server.stdout is not None
+        try:
+            port = int(server.stdout.readline())
+            for name, share in (("goloop", 1.0), ("goloop, full", 0.0), ("asyncio", 0.0)):
+                found = reconnects.sample(name, port, 0.3, server.pid)
+                assert found["reused"] == share
+                assert found["rate"] > 0
+        finally:
+            server.kill()
