@@ -532,3 +532,25 @@ func TestHostsHaveAddressesOfIPv6(t *testing.T) {
 		t.Error("through a partition:", got)
 	}
 }
+
+func TestAcceptedConnectionsAreTheProgramsThatListens(t *testing.T) {
+	p := Program{New(Options{})}
+	p.MakeHost()
+	const program = 1 | 7<<programBits
+	for _, of := range []struct {
+		family int
+		name   unix.Sockaddr
+	}{{unix.AF_INET, hostAddress(1, 80)}, {unix.AF_UNIX, &unix.SockaddrUnix{Name: "/x"}}} {
+		listener := must(result(p.SocketOn(program, of.family, unix.SOCK_STREAM)))
+		check(p.Bind(listener, of.name))
+		check(p.Listen(listener, 1))
+		client := must(result(p.SocketOn(1, of.family, unix.SOCK_STREAM)))
+		check(p.Connect(client, of.name))
+		_, _, err := p.Accept(listener)
+		check(err)
+		check(failure(p.EndProgram(program)))
+		if got := p.receive(client); got != "" {
+			t.Error(of.family, got)
+		}
+	}
+}

@@ -160,3 +160,39 @@ func TestProbesThatAreAnsweredEndNoWait(t *testing.T) {
 		t.Error(errno)
 	}
 }
+
+func TestTheOptionSetAnewBeginsAnew(t *testing.T) {
+	p := apart(Options{})
+	client, _ := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	p.partition(1, 2)
+	p.Sleep(30 * second)
+	check(p.SetsockoptInt(client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))
+	check(p.SetsockoptInt(client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1))
+	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 110 {
+		t.Error(errno, at)
+	}
+}
+
+func TestAPausedHostAnswersNoProbes(t *testing.T) {
+	p := apart(Options{Sealed: true})
+	client, _ := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	p.change(2, HostPause)
+	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 110 {
+		t.Error(errno, at)
+	}
+}
+
+func TestAPeerHearsOfTheFailure(t *testing.T) {
+	p := apart(Options{})
+	client, server := p.across()
+	p.keepsAlive(client, 60, 10, 5)
+	p.partition(2, 1) // it hears the probes, and its answers are lost
+	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 110 {
+		t.Error(errno, at)
+	}
+	if errno, at := p.failsAt(server); errno != syscall.ECONNRESET || at != 0 {
+		t.Error(errno, at)
+	}
+}
