@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import difflib
 import gc
+import logging
 import multiprocessing
 import sys
 import time
@@ -24,6 +25,8 @@ if __name__ in ("__main__", "__mp_main__"):
     TESTS = Path(__file__).resolve().parents[2]
     sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
+import bulk
+import living
 import talks
 import timed
 
@@ -39,10 +42,15 @@ MOST = 1e6
 def quiet() -> Iterator[None]:
     """What programs drop is not reported, and the collector sees what they make alone."""
     talks.contexts()
+    living.lives.contexts()
     gc.collect()
-    with warnings.catch_warnings(), findings.only_new_objects():
-        warnings.simplefilter("ignore")
-        yield
+    logging.disable()
+    try:
+        with warnings.catch_warnings(), findings.only_new_objects():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def of_talks(seed: int) -> list[str]:
@@ -74,7 +82,27 @@ def of_timed(seed: int) -> list[str]:
     return list(difflib.unified_diff(*traces, "asyncio", "goloop", lineterm=""))
 
 
-KINDS = {"talks": of_talks, "timed": of_timed}
+def of_bulk(seed: int) -> list[str]:
+    """Much data, and pauses."""
+    found = []
+    for loop in ("asyncio", "goloop"):
+        program = bulk.Program(seed)
+        exc = Plan(MOST, "io", frozenset(), loop).run(program.main, seed).exc
+        found += [f"{loop}: {each}" for each in program.broken[:5]]
+        found += [] if exc is None else [f"{loop}: {exc!r}"]
+    return found
+
+
+def of_lives(seed: int) -> list[str]:
+    """Wild connections, on goloop alone."""
+    run = living.Run(seed)
+    exc = Plan(MOST, "io", frozenset({"exceptions"})).run(run.main, seed).exc
+    found = [*run.broken, *([] if exc is None else [repr(exc)])]
+    del exc
+    return [*found, *(f"{each!r} is left" for each in run.left())]
+
+
+KINDS = {"talks": of_talks, "timed": of_timed, "bulk": of_bulk, "lives": of_lives}
 
 
 def found(job: tuple[str, int]) -> tuple[str, int, list[str]]:

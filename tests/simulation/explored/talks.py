@@ -30,7 +30,7 @@ from goloop import testing
 
 # Prime, so that no piece of a power of two bytes can stand for another.
 PERIOD = 65_521
-PATTERN = random.Random(0).randbytes(PERIOD) * 12
+PATTERN = random.Random(0).randbytes(PERIOD) * 50
 LARGE = 300_000
 PORT = 80
 
@@ -57,12 +57,15 @@ class Plan:
         self.room = rng.choice((100, 5000, 65536))
         self.scripts = [self._script(rng) for _ in range(2)]
         self.raises = [rng.choice(RAISING) if rng.random() < 0.15 else "" for _ in range(2)]
+        if self.large:  # how much comes at once is not promised
+            self.raises = [each.replace("data", "") for each in self.raises]
         if self.kind == "tls":
             # What comes with the end of the handshake comes before the first step, or behind it.
             self.scripts = [[("sleep", self._seconds(rng)), *each] for each in self.scripts]
             self.raises = [each.replace("eof", "") for each in self.raises]
         self.keeps = [self.kind != "tls" and rng.random() < 0.5 for _ in range(2)]
-        self.buffered = [rng.random() < 0.3 for _ in range(2)]
+        # asyncio's TLS loses what comes behind the first buffer.
+        self.buffered = [self.kind != "tls" and rng.random() < 0.3 for _ in range(2)]
         self.narrow = [self.large and rng.random() < 0.6 for _ in range(2)]
 
     def _script(self, rng: random.Random) -> list[tuple[str, Any]]:
@@ -71,7 +74,7 @@ class Plan:
             action = rng.choice(ACTIONS[self.kind])
             if self.large and action in ("pause_reading", "resume_reading"):
                 # How far the sender comes against a reader that pauses is the reader's buffer.
-                action = "drain"
+                action = "expect" if self.kind == "tls" else "drain"
             script.append((action, self._argument(rng, action)))
             if rng.random() < 0.7:
                 script.append(("sleep", self._seconds(rng)))
@@ -101,7 +104,7 @@ _STREAM = (
 ACTIONS = {
     "tcp": _STREAM,
     "unix": _STREAM,
-    "tls": tuple(each for each in _STREAM if each not in ("write_eof", "limits")),
+    "tls": tuple(each for each in _STREAM if each not in ("write_eof", "limits", "drain")),
     "streams": ("write", "write", "writelines", "drain", "exactly", "line", "write_eof", "close"),
     "socks": ("write", "write", "exactly", "exactly", "job"),
     "datagrams": ("write", "write", "write", "later", "expect", "close", "abort", "job"),
@@ -230,6 +233,8 @@ class End:
         task.cancel()
 
     async def information(self, _: float) -> None:
+        if self.transport.is_closing():  # nor has it any of these
+            return
         for key in ("peername", "sockname", "socket", "cipher", "nothing"):
             self.see(key, type(self.transport.get_extra_info(key)).__name__.strip("_"))
 
@@ -351,7 +356,8 @@ class Protocol(End, asyncio.Protocol):
         self.transport.abort()
 
     async def switch(self, _: float) -> None:
-        self.transport.set_protocol(self)
+        if not self.transport.is_closing():  # nor a protocol
+            self.transport.set_protocol(self)
 
     async def finish(self) -> None:
         if self.silent and not self.lost:
@@ -765,11 +771,15 @@ def seen(end: End, unread: bool) -> list[Event]:
         before = found[-1] if found else (0, "", None)
         if what == "data" and before[:2] == (at, "data"):
             found[-1] = (at, "data", before[2] + detail)
+        elif end.plan.kind in ("tls", "unix") and what in ("full", "room"):
+            continue  # goloop's TLS counts what waits below it, too; a Unix socket takes no time
         elif what == "room" and before[:2] == (at, "full"):
             found.pop()
         elif unread and what in _ENDS:
             break
         else:
+            if what == "lost" and before[:2] == (at, "closes"):
+                found.pop()  # by a task that has heard of the end
             found.append((at, what, detail))
             if what == "data" and before[:2] == (at, "room"):
                 found[-2:] = found[:-3:-1]  # a loop may write first, or read
