@@ -32,12 +32,14 @@ from ._internal.simulated.errors import (
     SimulationError,
     SimulationTimeout,
 )
+from ._internal.simulation.drawn import DrawnSimulation, simulations
 from ._internal.simulation.faults import Faults
 from ._internal.simulation.network import Network
 from ._internal.simulation.run import Result, Simulation, buggify, run
 from ._internal.simulation.simulate import simulate
 
 __all__ = (
+    "DrawnSimulation",
     "EscapedSimulation",
     "Faults",
     "Host",
@@ -57,5 +59,6 @@ __all__ = (
     "new_event_loop",
     "run",
     "simulate",
+    "simulations",
     "wait_all_tasks_blocked",
 )

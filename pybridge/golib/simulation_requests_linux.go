@@ -65,6 +65,8 @@ const (
 	askWrite
 	askInode
 	askEndProgram
+	askDecide // digits of decisions; how many are left, and how many were missed
+	askReseed // the seed of those from now on
 )
 
 const requestHead = 64
@@ -127,7 +129,7 @@ func (r request) answer() (int, syscall.Errno) {
 		return 0, 0
 	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults,
 		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay, askSetFaults, askEpoll, askPipe, askInode,
-		askEndProgram:
+		askEndProgram, askDecide, askReseed:
 		s := simulationOf(simulatedFirst + r.word(1)<<simulatedBits)
 		if s == nil {
 			return -1, syscall.ESRCH
@@ -192,6 +194,12 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 		default:
 			return 0, s.SetFaultsOf(r.word(2), &f)
 		}
+	case askDecide:
+		left, missed := s.Decide(r.part(0, r.word(2)))
+		r.setWord(5, missed)
+		return left, 0
+	case askReseed:
+		s.Reseed(uint64(r.word(2)))
 	case askUnlink:
 		return 0, s.UnlinkOn(r.word(3), string(r.part(0, r.word(2))))
 	case askInode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -144,7 +145,7 @@ def test_what_is_put_off_goes_behind_the_others() -> None:
 def test_a_change_point_gives_the_lowest_priority() -> None:
     futures = [asyncio.Future[None](loop=asyncio.new_event_loop()) for _ in range(3)]
     try:
-        priorities = Priorities(1, 0)
+        priorities = Priorities(random.Random(1), 0)
         highest = priorities.choose(futures)
         assert priorities.choose(futures) == highest
         priorities._changes = {3}

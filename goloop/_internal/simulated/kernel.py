@@ -66,6 +66,8 @@ class Ask(enum.IntEnum):
     WRITE = 39
     INODE = 40
     END_PROGRAM = 41
+    DECIDE = 42
+    RESEED = 43
 
 
 _HEAD = struct.Struct("=8q")
@@ -143,6 +145,19 @@ class Kernel:
         With ``resources`` memory and descriptors run out as well.
         """
         ask(Ask.FAULTS, self._number, _ns(probability), resources)
+
+    def decide(self, digits: bytes = b"") -> tuple[int, int]:
+        """Digits from 0 to 127 make its decisions from now on, behind those of calls before.
+
+        Of those it tells how many are left, and how many it has missed since the last call. Where
+        it misses one it takes 0, which is the least: no fault, and the shortest time.
+        """
+        left, missed, _ = ask(Ask.DECIDE, self._number, len(digits), data=digits)
+        return left, missed
+
+    def reseed(self, seed: int) -> None:
+        """A seed makes its decisions from now on."""
+        ask(Ask.RESEED, self._number, seed)
 
     def now(self) -> float:
         """What the kernel's clock says, in seconds."""

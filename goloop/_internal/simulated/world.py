@@ -312,6 +312,12 @@ class _Shared(random.Random):
         world = world_here()
         return super().getrandbits(k) if world is None else world.program_random.getrandbits(k)
 
+    def _randbelow(self, n: int) -> int:
+        world = world_here()
+        of: Any = super() if world is None else world.program_random
+        number: int = of._randbelow(n)
+        return number
+
     @property
     def gauss_next(self) -> float | None:
         world = world_here()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import gc
-import random
 import signal
 import socket
 import sys
@@ -18,6 +17,7 @@ from ..hosts.boots import abort
 from ..hosts.hosts import Hosts
 from ..hosts.programs import Programs
 from ..loop import running
+from ..simulated import chance
 from ..simulated.errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
 from ..simulated.kernel import Kernel, host_here
 from ..simulated.loop import SimulatedLoop
@@ -53,6 +53,7 @@ def loop_class(name: str) -> Any:
 class Life:
     """A simulation from its beginning to its end.
 
+    `drawn` makes its decisions, and without it the seed.
     With `record` the trace has the steps of tasks, too.  With `allow` what the program leaves
     behind is an error, but for these kinds of it.
     """
@@ -65,20 +66,24 @@ class Life:
         loop: str = "goloop",
         record: bool = False,
         allow: Collection[str] | None = None,
+        drawn: chance.Drawn | None = None,
     ) -> None:
         self._loop_class = loop_class(loop)
-        self._scheduler = policies.scheduler(policy, seed)
+        self._chance = drawn or chance.Seeded(policies.outer_seed(policy, seed))
+        self._scheduler = policies.scheduler(policy, seed, self._chance)
         self._record, self._allow = record, allow
-        self.seed, seed = seed, policies.outer_seed(policy, seed)
+        self.seed = seed
+        self._drawn = drawn is not None
+        self._whence = "" if drawn else f"; seed {seed}"
         self.latency = _LATENCY
         self.hosts = Hosts(self)
         self.net = Network(self)
         self.programs = Programs(self)
-        self.kernel = Kernel(seed, start=_START, latency=_LATENCY, trace=True)
+        self.kernel = Kernel(self._chance.seed, start=_START, latency=_LATENCY, trace=True)
         self.faults = Faults(self.kernel)
-        self.random = random.Random(f"decisions {seed}")
-        self.program_random = random.Random(f"program {seed}")
-        self.buggy_random = random.Random(f"buggify {seed}")
+        self.random = self._chance.generator("decisions")
+        self.program_random = self._chance.generator("program")
+        self._buggy_random = self._chance.generator("buggify")
         self.invariants = Invariants()
         self._broken: BaseException | None = None
         self._names = policies.Names()
@@ -105,7 +110,7 @@ class Life:
 
     def when(self) -> str:
         """For messages."""
-        return f"{self.time():.6f} s of virtual time; seed {self.seed}"
+        return f"{self.time():.6f} s of virtual time{self._whence}"
 
     @property
     def row(self) -> tuple[int, bool] | None:
@@ -165,6 +170,10 @@ class Life:
     def executor_delay(self) -> float:
         """Seconds until an executor's job runs."""
         return self.random.uniform(*_EXECUTOR)
+
+    def buggify(self, probability: float) -> bool:
+        """Whether a rare thing happens."""
+        return chance.happens(self._buggy_random, probability)
 
     def job_begins(self) -> None:
         """Until it ends, time that it sleeps is its own."""
@@ -228,6 +237,7 @@ class Life:
 
     def look(self) -> None:
         """Behind each iteration: raises what invariant is broken."""
+        self._chance.supply(self.kernel)
         if self._broken is not None:
             broken, self._broken = self._broken, None
             raise broken
@@ -270,6 +280,7 @@ class Life:
         try:
             with own(), replacements(), fresh_counters(), self.kernel:
                 worlds[thread] = self
+                self._chance.supply(self.kernel)
                 try:
                     self.loop = self._new_loop()
                     self._monotonic = self.loop._now
@@ -317,6 +328,10 @@ class Life:
                 self._trace.append(self.kernel.trace())
                 self.events = "".join(self._trace)
                 self.invariants.forget()
+                self._chance.end(self.kernel)
+                if self._drawn and sys.exc_info()[1] is not None:
+                    # It fails again and again, and how it is cleaned up is not what is wrong.
+                    loop.set_exception_handler(_not_told)
                 if sys.exc_info()[1] is not None:
                     # The callback by which run_until_complete() would have ended may be queued.
                     loop.stop()
@@ -329,7 +344,7 @@ class Life:
             if self._allow is not None:
                 del task
                 gc.collect()  # what was never retrieved is reported by finalizers
-                when = f"{self.ended:.6f} s of virtual time; seed {self.seed}"
+                when = f"{self.ended:.6f} s of virtual time{self._whence}"
                 findings.raise_what_is_left(left, self._unhandled, self._allow, when)
             return value
         finally:
@@ -360,11 +375,11 @@ class Life:
         if exc.errno == errno.EDEADLK:
             raise SimulationDeadlock(
                 f"nothing can run, no timer is set, and nothing is on its way, at "
-                f"{self.time():.6f} s; seed {self.seed}\n{describe(self.loop)}"
+                f"{self.time():.6f} s{self._whence}\n{describe(self.loop)}"
             ) from None
         if exc.errno == errno.ETIME:
             raise SimulationTimeout(
-                f"not done after {self._max_time} s of virtual time; seed {self.seed}\n"
+                f"not done after {self._max_time} s of virtual time{self._whence}\n"
                 f"{describe(self.loop)}"
             ) from None
 
@@ -402,6 +417,10 @@ class Life:
 
 def _ignore(sig: int, frame: None) -> None:
     """SIG_IGN."""
+
+
+def _not_told(_loop: Any, _context: dict[str, Any]) -> None:
+    """An exception handler."""
 
 
 def _by_number(task: asyncio.Task[Any]) -> tuple[int, str]:

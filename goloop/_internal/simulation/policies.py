@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import contextvars
     from typing import TypeVarTuple
 
+    from ..simulated.chance import Drawn, Seeded
+
     _Ts = TypeVarTuple("_Ts")
 
 # Of a task that goes on without a pause, the steps until it counts as one that waits for another.
@@ -50,8 +52,8 @@ class InOrder:
 class Shuffle:
     """Any order."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(f"order {seed}")
+    def __init__(self, generator: random.Random) -> None:
+        self._random = generator
 
     def choose(self, ready: Sequence[Task]) -> int:
         return self._random.randrange(len(ready))
@@ -60,15 +62,16 @@ class Shuffle:
 class Priorities:
     """Probabilistic concurrency testing (Burckhardt et al., 2010).
 
-    Each task has a random priority, and the highest one goes; at `changes` random steps the one
-    that would go gets the lowest.  So does a task that takes `_SPINS` steps in a row while others
-    are ready: it waits for one of them.
+    Each task has a random priority, and the highest one goes; at `changes` random steps, or fewer,
+    the one that would go gets the lowest.  So does a task that takes `_SPINS` steps in a row while
+    others are ready: it waits for one of them.
     """
 
-    def __init__(self, seed: int, changes: int) -> None:
-        self._random = random.Random(f"priorities {seed}")
+    def __init__(self, generator: random.Random, changes: int) -> None:
+        self._random = generator
         most = math.log2(_STEPS)
-        self._changes = {int(2 ** self._random.uniform(0, most)) for _ in range(changes)}
+        # The least number is a step that never comes, and the highest priority: asyncio's order.
+        self._changes = {int(2 ** self._random.uniform(0, most)) - 1 for _ in range(changes)}
         self._priority: weakref.WeakKeyDictionary[Task, float] = weakref.WeakKeyDictionary()
         self._lowest = 0
         self._steps = self._spins = 0
@@ -78,7 +81,7 @@ class Priorities:
         self._steps += 1
         for task in ready:
             if task not in self._priority:
-                self._priority[task] = 1 + self._random.random()
+                self._priority[task] = 1 - self._random.random()
         chosen = self._highest(ready)
         if self._steps in self._changes or (self._spins >= _SPINS and len(ready) > 1):
             self._lowest -= 1
@@ -189,15 +192,17 @@ def check(policy: str) -> None:
         raise ValueError(f"a policy is 'io', 'shuffle', 'pct:D' or 'dfs:D', not {policy!r}")
 
 
-def scheduler(policy: str, seed: int) -> Scheduler | None:
+def scheduler(policy: str, seed: int, chance: Seeded | Drawn) -> Scheduler | None:
     """Who chooses in the run of a seed; None: the loop itself."""
     check(policy)
     if policy == "io":
         return None
     if policy == "shuffle":
-        return Shuffle(seed)
+        return Shuffle(chance.generator("order"))
     kind, _, number = policy.partition(":")
-    return Priorities(seed, int(number)) if kind == "pct" else Delays(seed, int(number))
+    if kind == "pct":
+        return Priorities(chance.generator("order"), int(number))
+    return Delays(seed, int(number))
 
 
 def outer_seed(policy: str, seed: int) -> int:

@@ -159,7 +159,7 @@ class Simulation:
         Args:
             probability: From 0 to 1.
         """
-        return self._life.buggy_random.random() < probability
+        return self._life.buggify(probability)
 
 
 def buggify(probability: float = 0.1) -> bool:
@@ -172,7 +172,7 @@ def buggify(probability: float = 0.1) -> bool:
         probability: From 0 to 1.
     """
     life = worlds.get(threading.get_ident())
-    return life is not None and life.buggy_random.random() < probability
+    return life is not None and life.buggify(probability)
 
 
 def _called(main: Callable[..., Coroutine[Any, Any, _T]], simulation: Simulation) -> Any:

@@ -16,6 +16,10 @@ from . import findings, pictures, policies, replay
 from .life import loop_class
 from .run import live, new_life
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..simulated.chance import Drawn
+
 _LAST = 20  # events that a note shows
 _TOKEN = re.compile(r"(?P<policy>[a-z]+(:[0-9]+)?)/(?P<seed>[0-9]{1,19})")
 # What a loop asks its kernel all the time.
@@ -48,19 +52,27 @@ class Plan:
     allow: frozenset[str]
     loop: str = "goloop"
 
-    def run(self, function: Callable[[Any], Any], seed: int, record: bool = False) -> Ran:
-        """One seed of it."""
-        life = new_life(seed, self.policy, loop=self.loop, record=record, allow=self.allow)
-        exc = None
+    def run(
+        self,
+        function: Callable[..., Any],
+        seed: int,
+        record: bool = False,
+        drawn: Drawn | None = None,
+    ) -> Ran:
+        """One seed of it, or what is drawn."""
+        life = new_life(
+            seed, self.policy, loop=self.loop, record=record, allow=self.allow, drawn=drawn
+        )
+        exc = value = None
         try:
-            live(life, function, self.max_time)
+            value = live(life, function, self.max_time)
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as failed:  # pytest.fail() raises one
             if type(failed).__name__ == "Skipped":
                 raise
             exc = failed
-        return Ran(seed, exc, life.trace, life.events, life.ended, life.row)
+        return Ran(seed, exc, life.trace, life.events, life.ended, life.row, value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +85,7 @@ class Ran:
     events: str  # the trace before what was left was cancelled
     time: float
     row: tuple[int, bool] | None = None
+    value: Any = None
 
 
 def simulate(
@@ -251,20 +264,23 @@ def _fail(call: Explored, ran: Ran, plan: Plan, again: str, events: str) -> None
     __tracebackhide__ = True
     assert ran.exc is not None
     token = f"{plan.policy}/{ran.seed}"
-    shown = [line for line in events.splitlines() if not _SILENT.match(line)]
-    last = "\n".join(map(_shown, shown[-_LAST:])) or "    none"
-    written = _written(call.test, token, events)
     ran.exc.add_note(
         f"Simulation: seed {ran.seed}, policy {plan.policy}, ended at {ran.time:.6f} s of virtual "
         f"time.\nReplay: pytest --goloop-replay={token}, or GOLOOP_SIM_REPLAY={token}\n"
         + (f"{again}\n" if again else "")
-        + written
-        + f"The last events:\n{last}"
+        + told(call.test, token, events)
     )
     raise ran.exc
 
 
-def _written(test: Callable[..., None], token: str, events: str) -> str:
+def told(test: Callable[..., Any], token: str, events: str) -> str:
+    """What a note has of the events, which are written to a file, too, if that is wanted."""
+    shown = [line for line in events.splitlines() if not _SILENT.match(line)]
+    last = "\n".join(map(_shown, shown[-_LAST:])) or "    none"
+    return f"{_written(test, token, events)}The last events:\n{last}"
+
+
+def _written(test: Callable[..., Any], token: str, events: str) -> str:
     """Writes the trace where a folder for that is named, and what a note has of it."""
     folder = os.environ.get("GOLOOP_SIM_TRACES")
     if not folder:

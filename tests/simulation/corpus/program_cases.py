@@ -115,29 +115,29 @@ async def join(sim: testing.Simulation, fixed: bool) -> None:
 @case("a graceful shutdown drops a request", "io", AssertionError)
 async def shutdown(sim: testing.Simulation, fixed: bool) -> None:
     """A request that was read is no work yet while it is parsed."""
-    idle: set[asyncio.Task[None]] = set()
+    idle: dict[asyncio.Task[None], None] = {}  # a set of tasks has no order of its own
     counts = collections.Counter[str]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task: Any = asyncio.current_task()
         try:
-            idle.add(task)
+            idle[task] = None
             while await reader.readline():
                 counts["requests"] += 1
                 if fixed:
-                    idle.discard(task)
+                    idle.pop(task, None)
                 await asyncio.to_thread(int)  # it is parsed
-                idle.discard(task)
+                idle.pop(task, None)
                 await asyncio.sleep(random.uniform(0, 0.05))
                 writer.write(b"answer\n")
                 counts["answers"] += 1
-                idle.add(task)
+                idle[task] = None
                 if not server.is_serving():
                     break
         except asyncio.CancelledError:
             pass  # it was idle
         finally:
-            idle.discard(task)
+            idle.pop(task, None)
             writer.close()
 
     async def ask() -> None:

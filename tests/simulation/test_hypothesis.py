@@ -1,0 +1,359 @@
+"""testing.simulations: Hypothesis makes the decisions of a simulation, and what fails shrinks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import database, given, settings, strategies
+
+from goloop import testing
+
+sys.path.append(str(Path(__file__).resolve().parent / "corpus"))
+
+from cases import CASES
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
+SETTINGS = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[each for each in hypothesis.Phase if each is not hypothesis.Phase.explain],
+)
+
+
+def smallest(main: Callable[..., Any], examples: int = 300, **options: Any) -> BaseException:
+    """What a test fails with at last, of which there is one kind."""
+
+    @settings(SETTINGS, max_examples=examples)
+    @given(testing.simulations(**options))
+    def test(simulation: testing.DrawnSimulation) -> None:
+        simulation.run(main)
+
+    with pytest.raises(BaseException) as info:  # noqa: PT011
+        test()
+    assert not isinstance(info.value, (BaseExceptionGroup, hypothesis.errors.HypothesisException))
+    return info.value
+
+
+def note(exc: BaseException) -> str:
+    """Ours."""
+    [text] = [each for each in exc.__notes__ if each.startswith("Simulation:")]
+    return str(text)
+
+
+def decisions(exc: BaseException) -> dict[str, tuple[int, int]]:
+    """By kind, how many were not the least, and how many there were."""
+    [line] = [each for each in note(exc).splitlines() if each.startswith("Decisions: ")]
+    found = re.findall(r"(\d+) of (\d+) of ([^,]+?)[,.]", line)
+    return {kind: (int(chosen), int(taken)) for chosen, taken, kind in found}
+
+
+def case(name: str) -> Callable[[Any], Any]:
+    """A program of the corpus, the wrong version."""
+    [found] = [each for each in CASES if each.main.__name__ == name]
+
+    async def main(sim: testing.Simulation) -> None:
+        await found.main(sim, False)
+
+    return main
+
+
+# ---- what is found, and how small it is --------------------------------------------------------
+
+
+def test_a_lost_wakeup_shrinks_to_one_task_that_goes_before_another() -> None:
+    exc = smallest(case("condition"), 1000, policy="shuffle")
+    assert isinstance(exc, testing.NeverHappened)
+    found = decisions(exc)
+    assert found["the order of tasks"][0] == 1
+    assert found["the program's"] == (0, 2)  # the least times, one second each
+    assert "ended at 11.000000 s" in note(exc)
+
+
+async def needs_a_late_packet(sim: testing.Simulation) -> None:
+    """Fails where one answer takes more than three ms; it is to be the only one."""
+    a, b = sim.host("a"), sim.host("b")
+    sim.net.set_link("a", "b", latency=(0.001, 0.1), loss=0.05, duplicate=0.1)
+    sim.faults.set(short_reads=0.1, short_writes=0.1, interrupted=0.1, late_readiness=0.1)
+    loop = asyncio.get_running_loop()
+
+    class Echo(asyncio.DatagramProtocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport = transport
+
+        def datagram_received(self, data: bytes, address: Any) -> None:
+            self.transport.sendto(data, address)
+
+    class Ask(asyncio.DatagramProtocol):
+        def connection_made(self, transport: Any) -> None:
+            self.came: asyncio.Queue[bytes] = asyncio.Queue()
+
+        def datagram_received(self, data: bytes, address: Any) -> None:
+            self.came.put_nowait(data)
+
+    async def serve() -> None:
+        transport, _ = await loop.create_datagram_endpoint(Echo, ("0.0.0.0", 7))
+        try:
+            await asyncio.sleep(100)
+        finally:
+            transport.close()
+
+    async def ask() -> None:
+        transport, asked = await loop.create_datagram_endpoint(Ask, remote_addr=("a", 7))
+        try:
+            for number in range(3):
+                sent = loop.time()
+                transport.sendto(b"%d" % number)
+                try:
+                    await asyncio.wait_for(asked.came.get(), 1)
+                except TimeoutError:
+                    continue
+                assert loop.time() - sent < 0.003
+        finally:
+            transport.close()
+
+    a.spawn(serve)
+    await asyncio.sleep(1)
+    await b.spawn(ask)
+
+
+def test_a_slow_answer_shrinks_to_one_packet_that_is_late_without_any_fault() -> None:
+    exc = smallest(needs_a_late_packet)
+    assert isinstance(exc, AssertionError)
+    found = decisions(exc)
+    assert found["the kernel's"][0] == 1
+    packets = re.findall(r"\* datagram .* in ([0-9]+) ns", note(exc))
+    assert len(packets) == 2  # the first question, and its answer
+    latencies = sorted(map(int, packets))
+    assert latencies[0] == 1_000_000
+    # One of the 127 steps beyond the three ms.
+    assert 2_000_000 <= latencies[1] < 2_000_000 + 2 * 99_000_000 // 127
+    assert "EINTR" not in note(exc)
+    assert "* late" not in note(exc)
+    assert "* lost" not in note(exc)
+
+
+def test_numbers_shrink() -> None:
+    async def main(sim: testing.Simulation) -> None:
+        numbers = sim.random.randrange(1000), random.random(), sim.random.choice("abc")
+        if numbers[0] >= 500 and numbers[1] >= 0.25 and numbers[2] != "a":
+            raise KeyError(numbers)
+
+    exc = smallest(main)
+    assert exc.args == ((500, 0.25, "b"),)
+    found = decisions(exc)
+    assert found == {"the test's and the executor's": (2, 2), "the program's": (1, 1)}
+
+
+def test_buggify_is_false_where_it_may_be() -> None:
+    async def main(sim: testing.Simulation) -> None:
+        taken = [sim.buggify(0.5) if number % 2 else testing.buggify(0.5) for number in range(10)]
+        assert taken.count(True) < 2
+
+    assert decisions(smallest(main)) == {"buggify()": (2, 10)}
+
+
+def test_an_executor_is_as_quick_as_can_be() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.to_thread(int)
+        first = loop.time() - began
+        await asyncio.to_thread(int)
+        if first > 0.01:
+            raise KeyError(loop.time() - began - first)
+
+    assert smallest(main).args[0] == pytest.approx(0.000_01, rel=1e-4)
+
+
+@pytest.mark.parametrize("policy", ["shuffle", "pct:3"])
+def test_the_least_order_is_asyncios(policy: str) -> None:
+    async def main() -> None:
+        order: list[str] = []
+
+        async def task(name: str) -> None:
+            for _ in range(3):
+                order.append(name)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*map(task, "abc"))
+        raise KeyError("".join(order))
+
+    exc = smallest(main, policy=policy)
+    assert exc.args == ("abcabcabc",)
+    assert decisions(exc)["the order of tasks"][0] == 0
+
+
+async def breaks_an_invariant(sim: testing.Simulation) -> None:
+    value = [0]
+    sim.always("it is small", lambda: value[0] < 2)
+    for _ in range(5):
+        await asyncio.sleep(sim.random.random())
+        value[0] += sim.buggify(0.3)
+
+
+async def leaves_a_task(sim: testing.Simulation) -> None:
+    task = asyncio.create_task(asyncio.sleep(1000))
+    if not sim.buggify(0.3):
+        task.cancel()
+
+
+async def leaves_an_exception(sim: testing.Simulation) -> None:
+    async def fail() -> None:
+        raise KeyError(sim.random.random())
+
+    task = asyncio.create_task(fail())
+    await asyncio.wait([task])
+    if not sim.buggify(0.3):
+        task.exception()
+
+
+async def waits_for_ever(sim: testing.Simulation) -> None:
+    await asyncio.sleep(1)
+    if sim.buggify(0.3):
+        await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize(
+    ("main", "policy", "error"),
+    [
+        (breaks_an_invariant, "io", testing.InvariantBroken),
+        (leaves_a_task, "io", testing.LeftBehind),
+        (leaves_an_exception, "io", testing.LeftBehind),
+        (waits_for_ever, "shuffle", testing.SimulationDeadlock),
+        (case("lock"), "shuffle", testing.SimulationDeadlock),
+        (case("starttls"), "io", AssertionError),
+    ],
+    ids=["invariant", "task", "exception", "deadlock", "lock", "starttls"],
+)
+def test_an_example_always_fails_in_the_same_way(main: Any, policy: str, error: Any) -> None:
+    assert isinstance(smallest(main, 1000, policy=policy), error)
+
+
+# ---- how it works with Hypothesis ----------------------------------------------------------------
+
+
+@settings(SETTINGS, max_examples=20)
+@given(testing.simulations(), strategies.integers(0, 5))
+def test_a_test_of_pytest(simulation: testing.DrawnSimulation, number: int) -> None:
+    async def main(sim: testing.Simulation) -> int:
+        await asyncio.sleep(number)
+        return number + sim.seed
+
+    result, again = simulation.run(main), simulation.run(main)
+    assert (result.value, result.time) == (number, number)
+    assert result.trace == again.trace
+
+
+def test_what_fails_is_kept() -> None:
+    kept = database.InMemoryExampleDatabase()
+    seen: list[str] = []
+
+    @settings(SETTINGS, max_examples=300, derandomize=False, database=kept)
+    @given(testing.simulations(policy="shuffle"))
+    def test(simulation: testing.DrawnSimulation) -> None:
+        seen.append("run")
+        simulation.run(case("condition"))
+
+    for _ in range(2):
+        seen.clear()
+        with pytest.raises(testing.NeverHappened):
+            test()
+    assert len(seen) < 10  # the first has failed, and there was nothing to shrink
+
+
+def test_a_run_may_take_more_decisions_than_are_drawn() -> None:
+    last: set[float] = set()
+
+    async def main(sim: testing.Simulation) -> None:
+        reader, writer = await asyncio.open_connection("localhost", 80)
+        for _ in range(3000):
+            number = sim.random.random()
+        last.add(number)
+        writer.write(b"hello")
+        await reader.read()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.read(5))
+        writer.close()
+
+    async def with_server(sim: testing.Simulation) -> None:
+        async with await asyncio.start_server(serve, "localhost", 80):
+            await main(sim)
+
+    traces = set()
+
+    @settings(SETTINGS, max_examples=20)
+    @given(testing.simulations())
+    def test(simulation: testing.DrawnSimulation) -> None:
+        traces.add(simulation.run(with_server).trace.split("recv")[-1])
+
+    test()
+    assert len(last) > 5
+    assert len(traces) > 5  # the kernel's, too, are not all the least
+
+
+def test_a_program_that_waits_for_another_number_gets_one() -> None:
+    async def main() -> None:
+        while random.random() < 0.9:
+            pass
+        raise KeyError
+
+    assert isinstance(smallest(main, 20), KeyError)
+
+
+def test_long_numbers_are_different_and_one_decision() -> None:
+    async def main() -> None:
+        names = {uuid.uuid4() for _ in range(10)} | {os.urandom(16) for _ in range(10)}
+        raise KeyError(len(names), random.Random().random() != random.Random().random())
+
+    exc = smallest(main, 10)
+    assert exc.args == (20, True)
+    assert decisions(exc) == {"long numbers": (0, 1)}
+
+
+def test_a_seed_of_the_programs_own_is_one() -> None:
+    expected = random.Random(7)
+    numbers = [expected.random(), expected.randrange(1000), expected.getrandbits(20)]
+
+    async def main() -> None:
+        random.seed(7)
+        assert numbers == [random.random(), random.randrange(1000), random.getrandbits(20)]
+        raise KeyError
+
+    assert isinstance(smallest(main, 10), KeyError)
+
+
+def test_the_trace_of_the_smallest_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOLOOP_SIM_TRACES", str(tmp_path))
+    exc = smallest(waits_for_ever, policy="shuffle")
+    [path] = tmp_path.iterdir()
+    assert f"Its trace, for ui.perfetto.dev: {path}" in note(exc)
+
+
+def test_what_can_not_be_is_said() -> None:
+    with pytest.raises(ValueError, match="'shuffle' is for it, not 'dfs:2'"):
+        testing.simulations(policy="dfs:2")
+    with pytest.raises(ValueError, match="a policy is"):
+        testing.simulations(policy="io:3")
+    with pytest.raises(ValueError, match="allow= takes"):
+        testing.simulations(allow=["files"])
+
+
+def test_without_hypothesis_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(ImportError, match="needs Hypothesis, which is not installed"):
+        testing.simulations()
