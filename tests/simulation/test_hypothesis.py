@@ -17,6 +17,8 @@ import pytest
 from hypothesis import database, given, settings, strategies
 
 from goloop import testing
+from goloop._internal.simulated.chance import Drawn
+from goloop._internal.simulation.run import live, new_life
 
 sys.path.append(str(Path(__file__).resolve().parent / "corpus"))
 
@@ -72,7 +74,7 @@ def case(name: str) -> Callable[[Any], Any]:
 
 
 def test_a_lost_wakeup_shrinks_to_one_task_that_goes_before_another() -> None:
-    exc = smallest(case("condition"), 1000, policy="shuffle")
+    exc = smallest(case("condition"), 2000, policy="shuffle")
     assert isinstance(exc, testing.NeverHappened)
     found = decisions(exc)
     assert found["the order of tasks"][0] == 1
@@ -176,22 +178,42 @@ def test_an_executor_is_as_quick_as_can_be() -> None:
     assert smallest(main).args[0] == pytest.approx(0.000_01, rel=1e-4)
 
 
+async def order() -> str:
+    """In which order tasks took their steps."""
+    order: list[str] = []
+
+    async def task(name: str) -> None:
+        for _ in range(3):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    others = [asyncio.create_task(task(name)) for name in "abc"]
+    await task("m")
+    await asyncio.wait(others)
+    return "".join(order)
+
+
 @pytest.mark.parametrize("policy", ["shuffle", "pct:3"])
 def test_the_least_order_is_asyncios(policy: str) -> None:
     async def main() -> None:
-        order: list[str] = []
-
-        async def task(name: str) -> None:
-            for _ in range(3):
-                order.append(name)
-                await asyncio.sleep(0)
-
-        await asyncio.gather(*map(task, "abc"))
-        raise KeyError("".join(order))
+        raise KeyError(await order())
 
     exc = smallest(main, policy=policy)
-    assert exc.args == ("abcabcabc",)
+    assert exc.args == ("mabcmabcmabc",)
     assert decisions(exc)["the order of tasks"][0] == 0
+
+
+@pytest.mark.parametrize(("policy", "few"), [("shuffle", 2), ("pct:3", 1)])
+def test_another_order_takes_few_decisions(policy: str, few: int) -> None:
+    """Two are chosen before one, or its priority is lowered."""
+
+    async def main() -> None:
+        found = await order()
+        if found.index("a") > max(found.index("b"), found.index("c")):
+            raise KeyError(found)
+
+    exc = smallest(main, policy=policy)
+    assert decisions(exc)["the order of tasks"][0] == few
 
 
 async def breaks_an_invariant(sim: testing.Simulation) -> None:
@@ -231,10 +253,9 @@ async def waits_for_ever(sim: testing.Simulation) -> None:
         (leaves_a_task, "io", testing.LeftBehind),
         (leaves_an_exception, "io", testing.LeftBehind),
         (waits_for_ever, "shuffle", testing.SimulationDeadlock),
-        (case("lock"), "shuffle", testing.SimulationDeadlock),
         (case("starttls"), "io", AssertionError),
     ],
-    ids=["invariant", "task", "exception", "deadlock", "lock", "starttls"],
+    ids=["invariant", "task", "exception", "deadlock", "starttls"],
 )
 def test_an_example_always_fails_in_the_same_way(main: Any, policy: str, error: Any) -> None:
     assert isinstance(smallest(main, 1000, policy=policy), error)
@@ -255,53 +276,95 @@ def test_a_test_of_pytest(simulation: testing.DrawnSimulation, number: int) -> N
     assert result.trace == again.trace
 
 
+def test_how_a_failure_is_cleaned_up_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    async def linger() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            raise OSError("it was cancelled")
+
+    async def main() -> None:
+        task = asyncio.create_task(linger())
+        await asyncio.sleep(1)
+        raise KeyError(task.done())
+
+    assert isinstance(smallest(main, 10), KeyError)
+    assert not caplog.records
+
+
 def test_what_fails_is_kept() -> None:
     kept = database.InMemoryExampleDatabase()
     seen: list[str] = []
 
     @settings(SETTINGS, max_examples=300, derandomize=False, database=kept)
-    @given(testing.simulations(policy="shuffle"))
+    @given(testing.simulations())
     def test(simulation: testing.DrawnSimulation) -> None:
         seen.append("run")
-        simulation.run(case("condition"))
+        simulation.run(waits_for_ever)
 
     for _ in range(2):
         seen.clear()
-        with pytest.raises(testing.NeverHappened):
+        with pytest.raises(testing.SimulationDeadlock):
             test()
     assert len(seen) < 10  # the first has failed, and there was nothing to shrink
 
 
 def test_a_run_may_take_more_decisions_than_are_drawn() -> None:
-    last: set[float] = set()
-
-    async def main(sim: testing.Simulation) -> None:
-        reader, writer = await asyncio.open_connection("localhost", 80)
-        for _ in range(3000):
-            number = sim.random.random()
-        last.add(number)
-        writer.write(b"hello")
-        await reader.read()
-        writer.close()
+    numbers: set[float] = set()
+    latencies: set[str] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(await reader.read(5))
+        while data := await reader.read(100):
+            writer.write(data)
         writer.close()
 
-    async def with_server(sim: testing.Simulation) -> None:
+    async def main(sim: testing.Simulation) -> None:
         async with await asyncio.start_server(serve, "localhost", 80):
-            await main(sim)
-
-    traces = set()
+            reader, writer = await asyncio.open_connection("localhost", 80)
+            drawn = [sim.random.random() for _ in range(3000)]
+            numbers.add(drawn[-1])
+            for _ in range(30):
+                writer.write(b"hello")
+                await reader.read(100)
+            writer.close()
 
     @settings(SETTINGS, max_examples=20)
     @given(testing.simulations())
     def test(simulation: testing.DrawnSimulation) -> None:
-        traces.add(simulation.run(with_server).trace.split("recv")[-1])
+        latencies.add(re.findall(r"in (\d+) ns", simulation.run(main).trace)[-1])
 
     test()
-    assert len(last) > 5
-    assert len(traces) > 5  # the kernel's, too, are not all the least
+    assert len(numbers) > 5
+    assert len(latencies) > 5  # the kernel's decisions, too, are not all the least
+
+
+def test_a_run_ends_where_nothing_is_drawn_any_more() -> None:
+    def draw(n: int, count: int) -> list[int]:
+        if n == 77:
+            raise KeyError
+        return [0] * count
+
+    async def main(sim: testing.Simulation) -> None:
+        await asyncio.sleep(1)
+        sim.random.randrange(77)
+        await asyncio.sleep(1000)
+
+    life = new_life(0, "io", drawn=Drawn(draw))
+    with pytest.raises(KeyError):
+        live(life, main, None)
+    assert life.ended == 1
+
+
+def test_a_number_takes_one_decision() -> None:
+    given = iter([2, 2, 0])
+
+    def draw(n: int, count: int) -> list[int]:
+        return [next(given)] if n == 3 else [0] * count
+
+    async def main(sim: testing.Simulation) -> list[int]:
+        return [sim.random.randrange(3), random.randint(0, 2)]
+
+    assert live(new_life(0, "io", drawn=Drawn(draw)), main, None) == [2, 2]
 
 
 def test_a_program_that_waits_for_another_number_gets_one() -> None:
