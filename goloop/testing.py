@@ -7,7 +7,7 @@
 
     testing.run(main, seed=7)
 
-See docs/testing.md.
+See docs/testing.md and docs/testing-reference.md.
 """
 
 from __future__ import annotations
