@@ -373,7 +373,13 @@ def test_a_program_that_waits_for_another_number_gets_one() -> None:
             pass
         raise KeyError
 
-    assert isinstance(smallest(main, 20), KeyError)
+    @settings(SETTINGS, max_examples=3, phases=[hypothesis.Phase.generate])
+    @given(testing.simulations())
+    def test(simulation: testing.DrawnSimulation) -> None:
+        simulation.run(main)
+
+    with pytest.raises(KeyError):
+        test()
 
 
 def test_long_numbers_are_different_and_one_decision() -> None:
