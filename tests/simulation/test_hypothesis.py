@@ -135,11 +135,10 @@ def test_a_slow_answer_shrinks_to_one_packet_that_is_late_without_any_fault() ->
     found = decisions(exc)
     assert found["the kernel's"][0] == 1
     packets = re.findall(r"\* datagram .* in ([0-9]+) ns", note(exc))
-    assert len(packets) == 2  # the first question, and its answer
-    latencies = sorted(map(int, packets))
-    assert latencies[0] == 1_000_000
+    *quick, late = sorted(map(int, packets))
+    assert set(quick) == {1_000_000}
     # One of the 127 steps beyond the three ms.
-    assert 2_000_000 <= latencies[1] < 2_000_000 + 2 * 99_000_000 // 127
+    assert 2_000_000 <= late < 2_000_000 + 2 * 99_000_000 // 127
     assert "EINTR" not in note(exc)
     assert "* late" not in note(exc)
     assert "* lost" not in note(exc)
