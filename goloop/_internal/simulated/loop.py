@@ -232,10 +232,10 @@ class SimulatedLoop(Simulated, Loop):
             super().stop()
 
     def _run(self) -> None:
-        """Iterations until stop(); as long as there are invariants, with a look after each."""
+        """Iterations until stop(); as long as that is wanted, with a look after each."""
         self._stops = False
         # Hosted, _run() returns after each iteration.
-        while not (hosted := bool(self._simulation.invariants)):
+        while not (hosted := self._simulation.looks):
             self._hosted, self._watch_begins = hosted, False
             super()._run()
             self._simulation.look()

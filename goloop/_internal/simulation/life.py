@@ -235,6 +235,11 @@ class Life:
         """The simulation ends with it, whatever the program makes of it."""
         self._escape = exc
 
+    @property
+    def looks(self) -> bool:
+        """Whether there is something to look at: invariants, or decisions to be drawn."""
+        return self._drawn or bool(self.invariants)
+
     def look(self) -> None:
         """Behind each iteration: raises what invariant is broken."""
         self._chance.supply(self.kernel)
