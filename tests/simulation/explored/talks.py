@@ -329,7 +329,8 @@ class Protocol(End, asyncio.Protocol):
 
     async def resume_reading(self, _: float) -> None:
         self.silent, self.resumed = False, True
-        self.transport.resume_reading()
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     async def expect(self, argument: tuple[int, float]) -> None:
         size, seconds = argument
@@ -621,7 +622,9 @@ class Program:
         for end in [end for pair in self.ends for end in pair]:
             if isinstance(end, Protocol) and end.made and self.lives(sim, end):
                 end.must(end.lost, "no connection_lost")
-            if end.ended and not end.closes and end.other.graceful:
+            # What a killed program's transport still had to send is gone.
+            graceful = end.other.graceful and self.lives(sim, end.other)
+            if end.ended and not end.closes and graceful:
                 end.must(end.received == end.other.written, "bytes are missing, and no error")
 
     def lives(self, sim: testing.Simulation, end: End) -> bool:
@@ -783,7 +786,7 @@ def seen(end: End, unread: bool) -> list[Event]:
             found.append((at, what, detail))
             if what == "data" and before[:2] == (at, "room"):
                 found[-2:] = found[:-3:-1]  # a loop may write first, or read
-        if end.plan.kind == "tls" and what == "closes":
+        if end.plan.kind in ("tls", "unix") and what == "closes":
             return [each for each in found if each[:2] != (at, "data")]
     return found
 
