@@ -66,11 +66,29 @@ SUITES = {
             ),
         },
     ),
+    # Against a PostgreSQL: its own, of `initdb` and `postgres`, which do not run as root, or that
+    # of PGHOST, PGPORT and PGUSER.
+    "asyncpg": Suite(
+        "asyncpg distro",
+        package="asyncpg",
+        builds="setuptools wheel Cython",
+    ),
     "httpx": Suite(
         "httpx[brotli,http2,socks,zstd] chardet trio trustme uvicorn cryptography",
         "-p no:asyncio -k 'not trio'",
         package="httpx",
         builds="hatchling hatch-fancy-pypi-readme",
+    ),
+    # Against a Redis at localhost:6379.
+    "redis": Suite(
+        "redis pytest-asyncio pytest-cov numpy redis-entraid pybreaker aiohttp xxhash cryptography"
+        " opentelemetry-sdk",
+        "-m 'not redismod and not onlycluster and not ssl and not cp_integration and"
+        " not multidb_integration and not replica' --ignore=tests/test_asyncio/test_scenario"
+        " --ignore=tests/test_asyncio/test_cluster.py --ignore=tests/test_asyncio/test_search.py",
+        tests="tests/test_asyncio",
+        package="redis",
+        builds="hatchling",
     ),
     "starlette": Suite(
         "starlette[full] httpx2 opentelemetry-sdk pytest-codspeed trio typing_extensions",
