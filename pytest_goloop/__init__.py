@@ -12,6 +12,8 @@ project that names a loop gets the loop it names.
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 TYPE_CHECKING = False
@@ -90,8 +92,23 @@ def _choose_seeds(config: pytest.Config, given: dict[str, Any]) -> None:
             simulate.read_token(given["replay"])
     except ValueError as exc:
         raise pytest.UsageError(f"--goloop-replay: {exc}") from exc
-    vars(simulate.options).update(given)
+    vars(simulate.options).update(given, progress=_tell_progress(config))
     config.add_cleanup(lambda: vars(simulate.options).update(before))
+
+
+def _tell_progress(config: pytest.Config) -> Callable[[str, int, int], None]:
+    """Of a long exploration, a line from time to time."""
+
+    def tell(test: str, done: int, seeds: int) -> None:
+        plugin: Any = config.pluginmanager.get_plugin
+        reporter, captured = plugin("terminalreporter"), plugin("capturemanager")
+        if reporter is None:  # in a worker of xdist's
+            return
+        with captured.global_and_fixture_disabled() if captured else contextlib.nullcontext():
+            reporter.ensure_newline()
+            reporter.write_line(f"{test}: {done} of {seeds} seeds")
+
+    return tell
 
 
 @pytest.fixture

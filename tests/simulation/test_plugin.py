@@ -67,6 +67,20 @@ def test_the_number_of_seeds(tmp_path: Path) -> None:
     assert seeds(tmp_path) == list(range(5))
 
 
+def test_a_long_exploration_tells_how_far_it_is(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from goloop._internal.simulation import simulate\nsimulate.PROGRESS = 0.0\n"
+    )
+    said = run(tmp_path, "--goloop-seeds=3")
+    assert [line for line in said.splitlines() if " of 3 seeds" in line] == [
+        f"{test}: {done} of 3 seeds" for test in ("test_seeds", "test_fails") for done in (1, 2, 3)
+    ]
+
+
+def test_a_short_exploration_says_nothing(tmp_path: Path) -> None:
+    assert "of 3 seeds" not in run(tmp_path, "--goloop-seeds=3")
+
+
 def test_one_seed(tmp_path: Path) -> None:
     said = run(tmp_path, "--goloop-seed=8")
     assert "1 failed, 1 passed" in said

@@ -7,6 +7,7 @@ import functools
 import inspect
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..simulated.chance import Drawn
 
 _LAST = 20  # events that a note shows
+PROGRESS = 5.0  # seconds from one word of progress to the next
 _TOKEN = re.compile(r"(?P<policy>[a-z]+(:[0-9]+)?)/(?P<seed>[0-9]{1,19})")
 # What a loop asks its kernel all the time.
 _SILENT = re.compile(r"[0-9]+ (epoll|eventfd|fdinfo|fcntl|[gs]etsockopt|getsockname|getpeername)")
@@ -38,6 +40,8 @@ class Options:
     seed: int | None = None
     replay: str | None = None
     jobs: int = 1
+    # Told of a test, how many of its seeds have run here, and how many there are.
+    progress: Callable[[str, int, int], None] | None = None
 
 
 options = Options()
@@ -186,12 +190,16 @@ def explore(call: Explored, plan: Plan, seeds: int) -> None:
         numbers = range(options.seeds or seeds)
     explored = policies.Explored()
     with replacements():  # once for all of them
-        for seed in _suspected(call, plan, numbers):
+        told = time.monotonic()
+        for done, seed in enumerate(_suspected(call, plan, numbers), 1):
             ran = plan.run(call.main, seed)
             if ran.exc is not None:
                 _look_again(call, plan, ran)
             if explored.all(ran.row):
                 return
+            if options.progress is not None and time.monotonic() - told >= PROGRESS:
+                told = time.monotonic()
+                options.progress(call.test.__qualname__, done, options.seeds or seeds)
 
 
 def _suspected(call: Explored, plan: Plan, numbers: Iterable[int]) -> Iterable[int]:
