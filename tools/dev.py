@@ -59,6 +59,7 @@ ONCE = [
     "project/test_marks.py",
     "project/test_packaging.py",
     "project/test_settings.py",
+    "project/test_single_benchmarks.py",
     "project/test_site.py",
     "project/test_units.py",
 ]
@@ -73,6 +74,8 @@ NEWEST = [
 TWICE = ["fuzz", "native"]
 # The same, and nothing that threads without a GIL would find: the default one and the newest.
 LONG = [
+    "simulation/corpus",
+    "simulation/test_hypothesis.py",
     "tls/test_tls_stdlib.py",
     "tls/test_tls_torture.py",
     "transports/test_bulk_transfer.py",
