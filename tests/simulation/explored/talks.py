@@ -312,7 +312,9 @@ class Protocol(End, asyncio.Protocol):
 
     async def writelines(self, sizes: list[int]) -> None:
         if not (self.shut or self.transport.is_closing()):
-            self.transport.writelines([self.bytes_of(size) for size in sizes if size] or [b""])
+            pieces = [self.bytes_of(size) for size in sizes if size]
+            if pieces:  # asyncio's spins for ever where nothing is among them, from 3.12 on
+                self.transport.writelines(pieces)
             self.largest += sum(sizes)
 
     async def drain(self, _: float) -> None:
