@@ -16,7 +16,7 @@ from benchmarks.loops import BY_NAME
 from benchmarks.results import Run
 from benchmarks.runner import Runner, Settings, order
 from benchmarks.servers import Failure
-from benchmarks.stats import paired_ratio, ratio_of, short, summarize, table
+from benchmarks.stats import claim, short, summarize, table
 
 NAMES = ("before", "after")
 
@@ -60,15 +60,12 @@ def compare(
 def _row(run: Run, case: Case) -> list[str]:
     figures = [run.figures(case.name, name, case.key) for name in NAMES]
     cells = [short(summarize(list(each.values())).median) if each else "–" for each in figures]
-    ratios = [_ratio(*figures)]
+    ratios = [_claim(*figures)]
     if case.key == "rate":
-        ratios.append(_ratio(*(run.figures(case.name, name, "server_us") for name in NAMES)))
+        ratios.append(_claim(*(run.figures(case.name, name, "server_us") for name in NAMES)))
     return [case.name, *cells, *ratios, *["–"] * (2 - len(ratios))]
 
 
-def _ratio(before: Mapping[int, float], after: Mapping[int, float]) -> str:
-    """Write after ÷ before with a digit more than the tables have, and its interval."""
-    median, found = paired_ratio(after, before), ratio_of(after, before)
-    if median is None:
-        return "–"
-    return f"{median:.3f}×" + (f" ({found.low:.3f}–{found.high:.3f})" if found else "")
+def _claim(before: Mapping[int, float], after: Mapping[int, float]) -> str:
+    """Write after ÷ before with a digit more than the tables have."""
+    return claim(after, before, digits=3)

@@ -127,16 +127,11 @@ def measure(rounds: int, seconds: float) -> str:
                 name,
                 f"{statistics.median(each['rate'].values()):.0f}",
                 f"{statistics.median(each['reused'].values()):.0%}",
-                *(_ratio(each[key], found["uvloop"][key]) for key in ("rate", "cpu")),
+                *(stats.claim(each[key], found["uvloop"][key], sign="") for key in ("rate", "cpu")),
             ]
             for name, each in found.items()
         ],
     )
-
-
-def _ratio(ours: dict[int, float], others: dict[int, float]) -> str:
-    median, found = stats.paired_ratio(ours, others), stats.ratio_of(ours, others)
-    return f"{median:.2f}" + (f" ({found.low:.2f}–{found.high:.2f})" if found else "")
 
 
 def main() -> None:

@@ -199,19 +199,13 @@ def measure(rounds: int, seconds: float) -> str:
 def _ratios(found: dict[str, dict[int, float]]) -> list[str]:
     best = _fastest(found, OTHERS)
     drawn = _fastest(found, [name for name in OTHERS if name != "seedloop"])
-    return [_ratio(found["goloop"], best), _ratio(found["goloop, shuffle"], drawn)]
+    ours = (found["goloop"], best), (found["goloop, shuffle"], drawn)
+    return [stats.claim(*pair, sign="", digits=1) for pair in ours]
 
 
 def _fastest(found: dict[str, dict[int, float]], names: list[str]) -> dict[int, float]:
     measured = [found[name] for name in names if found[name]]
     return max(measured, key=lambda each: statistics.median(each.values()), default={})
-
-
-def _ratio(ours: dict[int, float], best: dict[int, float]) -> str:
-    median, found = stats.paired_ratio(ours, best), stats.ratio_of(ours, best)
-    if median is None:
-        return "–"
-    return f"{median:.1f}" + (f" ({found.low:.1f}–{found.high:.1f})" if found else "")
 
 
 def main() -> None:

@@ -153,14 +153,19 @@ def times(ratio: float | None) -> str:
     return "–" if ratio is None else f"{ratio:.2f}×"
 
 
-def claim(ours: Mapping[int, float], theirs: Mapping[int, float], sign: str = "×") -> str:
+def claim(
+    ours: Mapping[int, float],
+    theirs: Mapping[int, float],
+    sign: str = "×",
+    digits: int = 2,
+) -> str:
     """Write a paired ratio with its interval, as far as there is one: 1.22× (1.18–1.27)."""
     median = paired_ratio(ours, theirs)
     if median is None:
         return "–"
     found = ratio_of(ours, theirs)
-    text = f"{median:.2f}{sign}"
-    return text if found is None else f"{text} ({found.low:.2f}–{found.high:.2f})"
+    text = f"{median:.{digits}f}{sign}"
+    return text if found is None else f"{text} ({found.low:.{digits}f}–{found.high:.{digits}f})"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
