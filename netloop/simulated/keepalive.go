@@ -94,7 +94,7 @@ func (t *tcp) keepAliveSet(level, name int) {
 
 // keepAliveBegins is called when a connection is complete.
 func (t *tcp) keepAliveBegins() {
-	t.alive.heard, t.alive.probes = t.k.now, 0
+	t.hears()
 	if t.keepsAlive() {
 		t.keepAliveIn(t.seconds(unix.TCP_KEEPIDLE))
 	}

@@ -32,15 +32,21 @@ func (p Program) failsAt(fd int) (syscall.Errno, float64) {
 	return errno, float64(p.Now()-began) / second
 }
 
+// fails checks by what a read fails, and after how many seconds.
+func (p Program) fails(t *testing.T, fd int, want syscall.Errno, seconds float64) {
+	t.Helper()
+	if errno, at := p.failsAt(fd); errno != want || at != seconds {
+		t.Errorf("%v after %v s, not %v after %v s", errno, at, want, seconds)
+	}
+}
+
 func TestAConnectionFailsWhenItsProbesAreLost(t *testing.T) {
 	p := apart(Options{})
 	client, _ := p.across()
 	p.keepsAlive(client, 60, 10, 5)
 	p.partition(1, 2)
 	// The last probe is sent after 60 + 4 * 10, and waits for as long as the others.
-	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 110 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ETIMEDOUT, 110)
 }
 
 func TestWhatIsHeardPutsTheProbesOff(t *testing.T) {
@@ -52,9 +58,7 @@ func TestWhatIsHeardPutsTheProbesOff(t *testing.T) {
 	p.Sleep(5 * second)
 	must(p.Read(client, make([]byte, 1)))
 	p.partition(1, 2)
-	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 105 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ETIMEDOUT, 105)
 }
 
 func TestAProbeThatIsAnsweredBeginsAnew(t *testing.T) {
@@ -66,9 +70,7 @@ func TestAProbeThatIsAnsweredBeginsAnew(t *testing.T) {
 	check(failure(p.SetWay(1, 2, Open)))
 	p.Sleep(10 * second) // the fifth, at 100, is not
 	p.partition(1, 2)
-	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 105 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ETIMEDOUT, 105)
 }
 
 func TestRetransmissionsComeBeforeProbes(t *testing.T) {
@@ -89,9 +91,7 @@ func TestAProbeFindsAHostThatWasStartedAgain(t *testing.T) {
 	p.change(2, HostCrash)
 	p.Sleep(5 * second)
 	p.change(2, HostStart)
-	if errno, at := p.failsAt(client); errno != syscall.ECONNRESET || at != 55 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ECONNRESET, 55)
 }
 
 func TestAProbeFindsAConnectionThatHasEnded(t *testing.T) {
@@ -102,9 +102,7 @@ func TestAProbeFindsAConnectionThatHasEnded(t *testing.T) {
 	p.partition(2, 1)
 	check(p.Close(server)) // with what it has not read: by a reset, which is lost
 	check(failure(p.SetWay(2, 1, Open)))
-	if errno, at := p.failsAt(client); errno != syscall.ECONNRESET || at != 60 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ECONNRESET, 60)
 }
 
 func TestThePatienceOfAUser(t *testing.T) {
@@ -113,9 +111,7 @@ func TestThePatienceOfAUser(t *testing.T) {
 	p.keepsAlive(client, 60, 10, 5)
 	check(p.SetsockoptInt(client, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 75_000))
 	p.partition(1, 2)
-	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 80 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ETIMEDOUT, 80)
 }
 
 func TestAnAcceptedConnectionKeepsItsListenersOptions(t *testing.T) {
@@ -127,9 +123,7 @@ func TestAnAcceptedConnectionKeepsItsListenersOptions(t *testing.T) {
 	server, _, err := p.Accept(listener)
 	check(err)
 	p.change(1, HostCrash)
-	if errno, at := p.failsAt(server); errno != syscall.ETIMEDOUT || at != 110 {
-		t.Error(errno, at)
-	}
+	p.fails(t, server, syscall.ETIMEDOUT, 110)
 }
 
 func TestWithoutTheOptionNothingIsProbed(t *testing.T) {
@@ -148,9 +142,7 @@ func TestProbesThatAreAnsweredEndNoWait(t *testing.T) {
 	client, server := p.across()
 	p.keepsAlive(client, 60, 10, 5)
 	p.keepsAlive(server, 60, 10, 5)
-	if errno, at := p.failsAt(client); errno != syscall.EDEADLK || at != 0 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.EDEADLK, 0)
 	p.Sleep(86_400 * second) // a day of probes
 	if errno, _ := p.failsAt(server); errno != syscall.EDEADLK {
 		t.Error(errno)
@@ -169,9 +161,7 @@ func TestTheOptionSetAnewBeginsAnew(t *testing.T) {
 	p.Sleep(30 * second)
 	check(p.SetsockoptInt(client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))
 	check(p.SetsockoptInt(client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1))
-	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 110 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ETIMEDOUT, 110)
 }
 
 func TestAPausedHostAnswersNoProbes(t *testing.T) {
@@ -179,9 +169,7 @@ func TestAPausedHostAnswersNoProbes(t *testing.T) {
 	client, _ := p.across()
 	p.keepsAlive(client, 60, 10, 5)
 	p.change(2, HostPause)
-	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 110 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ETIMEDOUT, 110)
 }
 
 func TestAPeerHearsOfTheFailure(t *testing.T) {
@@ -189,10 +177,6 @@ func TestAPeerHearsOfTheFailure(t *testing.T) {
 	client, server := p.across()
 	p.keepsAlive(client, 60, 10, 5)
 	p.partition(2, 1) // it hears the probes, and its answers are lost
-	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at != 110 {
-		t.Error(errno, at)
-	}
-	if errno, at := p.failsAt(server); errno != syscall.ECONNRESET || at != 0 {
-		t.Error(errno, at)
-	}
+	p.fails(t, client, syscall.ETIMEDOUT, 110)
+	p.fails(t, server, syscall.ECONNRESET, 0)
 }

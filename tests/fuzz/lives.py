@@ -30,7 +30,6 @@ import asyncio
 import collections
 import contextlib
 import faulthandler
-import functools
 import gc
 import logging
 import os
@@ -468,7 +467,7 @@ class Upgrading(Side):
                 self.perform(self.random.choice(["close", "abort", "pause_reading", "cancel"]))
 
     async def upgrade(self) -> None:
-        server, client = contexts()
+        server, client = tls_tools.usual_contexts()
         words: dict[str, Any] = {"server_side": True} if self.server else {}
         words |= {} if self.server else {"server_hostname": "localhost"}
         words["ssl_shutdown_timeout"] = 0.5
@@ -721,7 +720,7 @@ class Life:
         options: dict[str, Any] = {}
         mine: dict[str, Any] = {}
         if self.kind == "tls":
-            server_context, client_context = contexts()
+            server_context, client_context = tls_tools.usual_contexts()
             # A wild end of asyncio's TLS may be that nothing more happens.
             limits = {"ssl_shutdown_timeout": 0.5}
             limits["ssl_handshake_timeout"] = HANG if self.calm else 5
@@ -784,14 +783,6 @@ class Life:
         )
         address = first.get_extra_info("sockname")
         await loop.create_datagram_endpoint(self.right.protocol, remote_addr=address[:2])
-
-
-@functools.cache
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    made = tls_tools.identity()
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(made.certificate, made.key)
-    return server, ssl.create_default_context(cafile=made.certificate)
 
 
 def is_own(error: BaseException) -> bool:
@@ -953,7 +944,7 @@ def main() -> int:
     faulthandler.enable()
     logging.disable()
     warnings.simplefilter("ignore")
-    contexts()
+    tls_tools.usual_contexts()
     factory_of(options.loop)().close()
     gc.collect()
     gc.freeze()

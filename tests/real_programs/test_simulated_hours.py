@@ -78,9 +78,20 @@ async def an_hour(
     assert sim.time() > HOUR
 
 
-def times(seconds: int) -> range:
-    """The numbers of questions."""
-    return range(seconds // 10)
+async def questions(
+    seconds: int,
+    outcomes: Outcomes,
+    ask: Callable[[int], Awaitable[None]],
+    *errors: type[Exception],
+) -> None:
+    """One each ten seconds, which is answered or fails by one of the library's errors."""
+    for n in range(seconds // 10):
+        try:
+            await ask(n)
+            outcomes["answered"] += 1
+        except errors as exc:
+            outcomes[type(exc).__name__] += 1
+        await asyncio.sleep(10)
 
 
 # ---- aiohttp -------------------------------------------------------------------------------------
@@ -105,14 +116,12 @@ async def aiohttp_client(seconds: int, outcomes: Outcomes) -> None:
 
     limit = aiohttp.ClientTimeout(total=5)
     async with aiohttp.ClientSession(timeout=limit) as session:
-        for n in times(seconds):
-            try:
-                async with session.get(f"http://server/{n}") as response:
-                    assert await response.json() == {"name": str(n)}
-                outcomes["answered"] += 1
-            except (aiohttp.ClientError, TimeoutError) as exc:
-                outcomes[type(exc).__name__] += 1
-            await asyncio.sleep(10)
+
+        async def one(n: int) -> None:
+            async with session.get(f"http://server/{n}") as response:
+                assert await response.json() == {"name": str(n)}
+
+        await questions(seconds, outcomes, one, aiohttp.ClientError, TimeoutError)
 
 
 @testing.simulate(seeds=3, max_time=3 * HOUR)
@@ -142,14 +151,12 @@ async def httpx_client(seconds: int, outcomes: Outcomes) -> None:
     import httpx
 
     async with httpx.AsyncClient(base_url="http://server", timeout=5) as http:
-        for n in times(seconds):
-            try:
-                answer = await http.get(f"/{n}")
-                assert (answer.status_code, answer.text) == (200, f"/{n}")
-                outcomes["answered"] += 1
-            except httpx.TransportError as exc:
-                outcomes[type(exc).__name__] += 1
-            await asyncio.sleep(10)
+
+        async def one(n: int) -> None:
+            answer = await http.get(f"/{n}")
+            assert (answer.status_code, answer.text) == (200, f"/{n}")
+
+        await questions(seconds, outcomes, one, httpx.TransportError)
 
 
 @testing.simulate(seeds=3, max_time=3 * HOUR)
@@ -211,16 +218,14 @@ async def redis_client(seconds: int, outcomes: Outcomes) -> None:
         retry=Retry(ConstantBackoff(1), 1),
     )
     async with client:
-        for n in times(seconds):
-            try:
-                async with client.pipeline(transaction=False) as pipe:  # on one connection
-                    pipe.set(f"key {n}", n)
-                    pipe.get(f"key {n}")
-                    assert await pipe.execute() == [True, str(n).encode()]
-                outcomes["answered"] += 1
-            except redis.RedisError as exc:
-                outcomes[type(exc).__name__] += 1
-            await asyncio.sleep(10)
+
+        async def one(n: int) -> None:
+            async with client.pipeline(transaction=False) as pipe:  # on one connection
+                pipe.set(f"key {n}", n)
+                pipe.get(f"key {n}")
+                assert await pipe.execute() == [True, str(n).encode()]
+
+        await questions(seconds, outcomes, one, redis.RedisError)
 
 
 @testing.simulate(seeds=3, max_time=3 * HOUR)

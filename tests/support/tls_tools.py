@@ -99,6 +99,12 @@ def client_context(
     return fixed(made, version)
 
 
+@functools.cache
+def usual_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server, and of a client that trusts it; the same each time."""
+    return server_context(), client_context()
+
+
 def fixed(context: ssl.SSLContext, version: ssl.TLSVersion | None) -> ssl.SSLContext:
     """The context, restricted to one version of TLS."""
     if version is not None:

@@ -20,7 +20,7 @@ import signal
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ..simulated.descriptors import is_socket
@@ -39,6 +39,14 @@ _T = TypeVar("_T")
 
 # What a signal does to a program without a handler, where that is not its end.
 _IGNORED = {signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT}
+
+
+def run_handler(handlers: Mapping[int, asyncio.Handle], sig: int, loop: Any) -> bool:
+    """Has the handler of a signal run; whether there is one."""
+    handle: Any = handlers.get(sig)
+    if handle is not None:
+        loop.call_soon(handle._callback, *handle._args, context=handle._context)
+    return handle is not None
 
 
 class Boot:
@@ -70,10 +78,7 @@ class Boot:
 
     def signal(self, sig: int, loop: Any) -> bool:
         """Runs the handler of a signal; whether there is none, and the signal kills."""
-        handle: Any = self.handlers.get(sig)
-        if handle is not None:
-            loop.call_soon(handle._callback, *handle._args, context=handle._context)
-        return handle is None and sig not in _IGNORED
+        return not run_handler(self.handlers, sig, loop) and sig not in _IGNORED
 
 
 class _Gated:

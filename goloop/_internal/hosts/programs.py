@@ -23,7 +23,7 @@ from typing import Any
 
 from ..simulated import descriptors
 from ..simulated.errors import EscapedSimulation
-from ..simulated.kernel import Ask, ask, host_here, host_number
+from ..simulated.kernel import FIRST_PID, Ask, ask, host_here, host_number
 from . import boots
 from .boots import Boot
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ..simulation.life import Life
 
 _PROGRAM_BITS = 24  # see netloop/simulated/owners.go
-# More than Linux gives to any process (PID_MAX_LIMIT), so that no signal goes to a real one.
-_FIRST_PID = 1 << 23
 # What asks for more of a shell than words.
 _SHELL = frozenset("|&;<>()$`*?[]#~{}!\n\\")
 
@@ -97,23 +95,15 @@ class Programs:
     async def start(
         self,
         protocol: asyncio.SubprocessProtocol,
-        args: Any,
-        shell: bool,
-        stdin: Any,
-        stdout: Any,
-        stderr: Any,
-        bufsize: int,
-        extra: dict[str, Any] | None = None,
+        *command: Any,
         **options: Any,
     ) -> asyncio.SubprocessTransport:
-        """The transport of a child that has started."""
+        """The transport of a child that has started; the arguments are asyncio's own."""
         loop = self._life.loop
         boots.have_boots(loop)
         waiter = loop.create_future()
-        streams = stdin, stdout, stderr
-        transport: Any = _Transport(
-            loop, protocol, args, shell, *streams, bufsize, waiter=waiter, extra=extra, **options
-        )
+        make: Any = _Transport
+        transport = make(loop, protocol, *command, waiter=waiter, **options)
         try:
             await waiter
         except BaseException:
@@ -125,7 +115,7 @@ class Programs:
     def begin(self, child: Child) -> int:
         """Its number in the simulation."""
         self._started += 1
-        self._children[_FIRST_PID + self._started] = child
+        self._children[FIRST_PID + self._started] = child
         return self._started
 
     def kill(self, pid: int, sig: int) -> None:
@@ -201,7 +191,7 @@ class Child:
         if pass_fds or preexec_fn is not None:
             raise EscapedSimulation("a program takes no pass_fds= and no preexec_fn=")
         number = life.programs.begin(self)
-        self.pid = _FIRST_PID + number
+        self.pid = FIRST_PID + number
         parent = host_here.get()
         self._context = contextvars.copy_context()
         home = None if parent is None else parent.host
@@ -380,13 +370,8 @@ def _words(args: Any, shell: bool) -> tuple[str, ...]:
     return "/bin/sh", "-c", command
 
 
-def _number(file: Any) -> int:
-    number: int = file if isinstance(file, int) else file.fileno()
-    return number
-
-
 def _is_simulated(file: Any) -> bool:
-    return descriptors.is_simulated(_number(file))
+    return descriptors.is_simulated(descriptors.number_of(file))
 
 
 def _copy(file: Any) -> int:
@@ -395,7 +380,7 @@ def _copy(file: Any) -> int:
         raise EscapedSimulation(
             "a program reads from PIPE, DEVNULL, or a pipe or a socket of the simulation"
         )
-    return descriptors.dup(_number(file))
+    return descriptors.dup(descriptors.number_of(file))
 
 
 def _sink(wanted: Any, inherited: Any) -> Callable[[bytes], object]:
@@ -404,5 +389,5 @@ def _sink(wanted: Any, inherited: Any) -> Callable[[bytes], object]:
         return len
     if wanted is None:
         return lambda data: inherited.write(data.decode(errors="backslashreplace"))
-    number = _number(wanted)
+    number = descriptors.number_of(wanted)
     return lambda data: os.write(number, data)

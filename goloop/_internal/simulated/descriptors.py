@@ -34,9 +34,15 @@ _sendfile, _open, _fcntl = os.sendfile, io.open, fcntl.fcntl
 _stat, _unlink, _remove, _chmod = os.stat, os.unlink, os.remove, os.chmod
 _poll: Any = getattr(select, "poll", None)
 _select: Any = select.select
-_ADD = 1  # EPOLL_CTL_ADD
+ADD = 1  # EPOLL_CTL_ADD
 _EVENT = struct.Struct("=Q")
 _EVERYTHING: int = getattr(select, "POLLIN", 1) | getattr(select, "POLLOUT", 4)
+
+
+def number_of(file: Any) -> int:
+    """The descriptor of a file, or the number itself."""
+    number: int = file if isinstance(file, int) else file.fileno()
+    return number
 
 
 def is_simulated(number: object) -> bool:
@@ -238,7 +244,7 @@ def _facts(kind: int, inode: int) -> os.stat_result:
 
 def fcntl_(fd: Any, cmd: int, arg: Any = 0, /) -> Any:
     """fcntl.fcntl."""
-    number = fd if isinstance(fd, int) else fd.fileno()
+    number = number_of(fd)
     if not is_simulated(number):
         return _fcntl(fd, cmd, arg)
     return ask(Ask.CONTROL, number, cmd, int(arg))[0]
@@ -261,6 +267,13 @@ def sendfile(
 # ---- readiness -----------------------------------------------------------------------------------
 
 
+def epoll_wait(epoll: int, ns: int, most: int) -> list[tuple[int, int]]:
+    """What is ready, descriptors and events, after so many nanoseconds; with -1 without limit."""
+    n, _, data = ask(Ask.EPOLL_WAIT, epoll, ns, room=most * _EVENT.size)
+    found = _EVENT.iter_unpack(data[: n * _EVENT.size])
+    return [(event >> 32, event & 0xFFFF_FFFF) for (event,) in found]
+
+
 class Poll:
     """select.poll, of simulated descriptors and the host's."""
 
@@ -270,7 +283,7 @@ class Poll:
 
     def register(self, fd: Any, eventmask: int = _EVERYTHING, /) -> None:
         """Watch a descriptor."""
-        number = fd if isinstance(fd, int) else fd.fileno()
+        number = number_of(fd)
         if is_simulated(number):
             self._wanted[number] = eventmask
         else:
@@ -280,7 +293,7 @@ class Poll:
 
     def unregister(self, fd: Any, /) -> None:
         """Watch it no more."""
-        number = fd if isinstance(fd, int) else fd.fileno()
+        number = number_of(fd)
         if is_simulated(number):
             del self._wanted[number]
         else:
@@ -296,13 +309,11 @@ class Poll:
         number = ask(Ask.EPOLL, here[threading.get_ident()].number)[0]
         try:
             for fd, events in self._wanted.items():
-                ask(Ask.EPOLL_CONTROL, number, _ADD, fd, events)
-            room = len(self._wanted) * _EVENT.size
-            n, _, data = ask(Ask.EPOLL_WAIT, number, ns, room=room)
+                ask(Ask.EPOLL_CONTROL, number, ADD, fd, events)
+            ready = epoll_wait(number, ns, len(self._wanted))
         finally:
             ask(Ask.CLOSE, number)
-        events_of = _EVENT.iter_unpack(data[: n * _EVENT.size])
-        return found + [(event >> 32, event & 0xFFFF) for (event,) in events_of]
+        return found + [(fd, events & 0xFFFF) for fd, events in ready]
 
 
 def poll() -> Any:
@@ -317,7 +328,7 @@ def select_(rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /)
     wanted: dict[int, int] = {}
     for each, mask in zip(lists, masks, strict=True):
         for fd in each:
-            number = fd if isinstance(fd, int) else fd.fileno()
+            number = number_of(fd)
             wanted[number] = wanted.get(number, 0) | mask
     if not any(map(is_simulated, wanted)):
         return _select(*lists, timeout)
@@ -328,8 +339,7 @@ def select_(rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /)
     broken = select.POLLERR | select.POLLHUP
 
     def of(files: Any, mask: int) -> list[Any]:
-        numbers = [each if isinstance(each, int) else each.fileno() for each in files]
-        return [f for f, n in zip(files, numbers, strict=True) if ready.get(n, 0) & mask]
+        return [each for each in files if ready.get(number_of(each), 0) & mask]
 
     return of(lists[0], masks[0] | broken), of(lists[1], masks[1] | broken), of(lists[2], masks[2])
 

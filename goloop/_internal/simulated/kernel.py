@@ -74,6 +74,9 @@ _HEAD = struct.Struct("=8q")
 _NONE = (0,) * 6
 _NAME_MOST = 128
 FIRST = 1 << 24  # the least descriptor of a simulated kernel
+# The least number of a process; more than Linux gives to any (PID_MAX_LIMIT), so that no signal
+# goes to a real one.
+FIRST_PID = 1 << 23
 
 
 def ask(

@@ -15,6 +15,7 @@ from asyncio import events
 from ... import _core
 from ..loop.loop import Loop
 from . import world as worlds
+from .descriptors import number_of
 from .errors import EscapedSimulation
 from .kernel import FIRST, host_here
 
@@ -130,7 +131,7 @@ class Simulated(_Base):
     # ---- what is the host's
 
     def _check_simulated(self, file: Any) -> None:
-        number = file if isinstance(file, int) else file.fileno()
+        number = number_of(file)
         if 0 <= number < FIRST:
             raise EscapedSimulation(
                 f"descriptor {number} is the host's; make sockets and pipes within the simulation, "
@@ -235,13 +236,13 @@ class SimulatedLoop(Simulated, Loop):
         """Iterations until stop(); as long as that is wanted, with a look after each."""
         self._stops = False
         # Hosted, _run() returns after each iteration.
-        while not (hosted := self._simulation.looks):
-            self._hosted, self._watch_begins = hosted, False
+        while not self._simulation.looks:
+            self._hosted = self._watch_begins = False
             super()._run()
             self._simulation.look()
             if self._stops or not self._watch_begins:
                 return
-        self._hosted = hosted
+        self._hosted = True
         while (busy := super()._run()) is not None:
             try:
                 self._simulation.look()

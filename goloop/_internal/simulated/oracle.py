@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import selectors
-import struct
 import threading
 
 from ..loop.running import on_exception
+from .descriptors import ADD, epoll_wait
 from .kernel import Ask, ask, here
 from .loop import Simulated
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any
 
-_ADD, _DELETE, _MODIFY = 1, 2, 3  # EPOLL_CTL_...
-_EVENT = struct.Struct("=Q")
+_DELETE, _MODIFY = 2, 3  # EPOLL_CTL_...
 
 
 class _Epoll:
@@ -40,7 +39,7 @@ class _Epoll:
         ask(Ask.CLOSE, self._number)
 
     def register(self, number: int, events: int) -> None:
-        ask(Ask.EPOLL_CONTROL, self._number, _ADD, number, events)
+        ask(Ask.EPOLL_CONTROL, self._number, ADD, number, events)
 
     def modify(self, number: int, events: int) -> None:
         try:
@@ -53,9 +52,7 @@ class _Epoll:
 
     def poll(self, _timeout: float, most: int) -> list[tuple[int, int]]:
         ns = -1 if self.timeout is None else _until(self.timeout)
-        n, _, data = ask(Ask.EPOLL_WAIT, self._number, ns, room=most * _EVENT.size)
-        found = _EVENT.iter_unpack(data[: n * _EVENT.size])
-        return [(event >> 32, event & 0xFFFF_FFFF) for (event,) in found]
+        return epoll_wait(self._number, ns, most)
 
 
 def _until(timeout: float) -> int:

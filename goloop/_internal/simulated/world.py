@@ -24,6 +24,7 @@ from concurrent import futures
 from . import descriptors, sockets, threads
 from .builtins import Replaced, ReplacedAttribute, ReplacedMethod
 from .errors import EscapedSimulation
+from .kernel import FIRST_PID
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,7 +121,6 @@ _new_socket: Any = sockets._new
 _new_popen: Any = subprocess.Popen.__init__
 _fork, _kill = os.fork, os.kill
 _signal, _getsignal, _raise_signal = signal.signal, signal.getsignal, signal.raise_signal
-_FIRST_PID = 1 << 23  # of hosts/programs.py: no process of the host's has one of these
 _GREGORIAN = 0x01B2_1DD2_1381_4000  # from 1582 to 1970, in 100 ns
 _NO_NAME = (socket.EAI_NONAME, "Name or service not known")
 
@@ -203,7 +203,7 @@ def new_popen(self: Any, *args: Any, **options: Any) -> None:
 def kill(pid: int, sig: int, /) -> None:
     """os.kill."""
     world = world_here()
-    if world is None or pid < _FIRST_PID:
+    if world is None or pid < FIRST_PID:
         _kill(pid, sig)
     else:
         world.programs.kill(pid, sig)

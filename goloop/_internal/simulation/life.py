@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, NoReturn
 
-from ..hosts.boots import abort
+from ..hosts.boots import abort, run_handler
 from ..hosts.hosts import Hosts
 from ..hosts.programs import Programs
 from ..loop import running
@@ -217,13 +217,11 @@ class Life:
     def raise_signal(self, sig: int) -> None:
         """signal.raise_signal, to the host that runs."""
         boot = host_here.get()
-        handle: Any = self.signal_handlers().get(sig)
-        if handle is not None:
-            self.loop.call_soon(handle._callback, *handle._args, context=handle._context)
-        elif boot is None or boot.host is None:
+        if run_handler(self.signal_handlers(), sig, self.loop):
+            return
+        if boot is None or boot.host is None:
             self.escaped(f"signal {sig} would end the main function, which has no handler of it")
-        else:
-            boot.host.signal(sig)
+        boot.host.signal(sig)
 
     def escaped(self, message: str) -> NoReturn:
         """Raises, and the simulation ends with it, in whatever thread that is."""

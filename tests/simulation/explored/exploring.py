@@ -29,6 +29,7 @@ import bulk
 import living
 import talks
 import timed
+import tls_tools
 
 from goloop import testing
 from goloop._internal.simulation import findings
@@ -41,8 +42,7 @@ MOST = 1e6
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """What programs drop is not reported, and the collector sees what they make alone."""
-    talks.contexts()
-    living.lives.contexts()
+    tls_tools.usual_contexts()
     gc.collect()
     logging.disable()
     try:

@@ -16,12 +16,12 @@ import asyncio
 import contextlib
 import contextvars
 import difflib
-import functools
 import gc
 import random
 import socket
 import ssl
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tls_tools
@@ -177,6 +177,17 @@ class End:
                 break
             await getattr(self, action)(argument)
         await self.finish()
+
+    async def follow_to_the_end(self, close: Callable[[], object]) -> None:
+        """The whole life of an end that hears of errors by exceptions."""
+        self.see("made")
+        try:
+            await self.follow()
+        except OSError as exc:
+            self.graceful = False
+            self.see("error", name_of(exc))
+        finally:
+            close()
 
     def over(self) -> bool:
         return self.lost
@@ -428,14 +439,7 @@ class Streams(End):
             whose.set(self.context)
         self.reader, self.writer, self.transport = reader, writer, writer.transport
         self.program.hold(reader, writer, writer.transport)
-        self.see("made")
-        try:
-            await self.follow()
-        except OSError as exc:
-            self.graceful = False
-            self.see("error", name_of(exc))
-        finally:
-            writer.close()
+        await self.follow_to_the_end(writer.close)
 
     def send(self, sizes: list[int]) -> None:
         if not self.shut and not self.writer.is_closing():
@@ -518,14 +522,7 @@ class Socks(End):
         if self.side == 0:
             whose.set(self.context)
         self.sock = sock
-        self.see("made")
-        try:
-            await self.follow()
-        except OSError as exc:
-            self.graceful = False
-            self.see("error", name_of(exc))
-        finally:
-            sock.close()
+        await self.follow_to_the_end(sock.close)
 
     async def write(self, sizes: list[int]) -> None:
         await asyncio.get_running_loop().sock_sendall(self.sock, self.bytes_of(sizes[0]))
@@ -548,14 +545,6 @@ class Socks(End):
     async def finish(self) -> None:
         self.sock.shutdown(socket.SHUT_WR)
         await self.exactly((1 << 30, 5 + self.plan.latency))
-
-
-@functools.cache
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    made = tls_tools.identity()
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(made.certificate, made.key)
-    return server, ssl.create_default_context(cafile=made.certificate)
 
 
 class Program:
@@ -712,7 +701,7 @@ class Program:
             await end.live(sock)
             return
         else:
-            context = contexts()[0] if plan.kind == "tls" else None
+            context = tls_tools.usual_contexts()[0] if plan.kind == "tls" else None
             limits = {"ssl_handshake_timeout": 4, "ssl_shutdown_timeout": 4} if context else {}
             server = await loop.create_server(lambda: end, None, port, ssl=context, **limits)
         await asyncio.sleep(5)
@@ -726,7 +715,7 @@ class Program:
         port = PORT + plan.number
         secure: dict[str, Any] = {}
         if plan.kind == "tls":
-            secure = {"ssl": contexts()[1], "server_hostname": "localhost"}
+            secure = {"ssl": tls_tools.usual_contexts()[1], "server_hostname": "localhost"}
             secure["ssl_shutdown_timeout"] = 4
         try:
             async with asyncio.timeout(4):
