@@ -11,6 +11,7 @@ asyncio's clients can't do that (cpython#79152); goloop's do it where a program 
 from __future__ import annotations
 
 import collections
+import contextlib
 import ssl
 import time
 from typing import Any
@@ -34,12 +35,12 @@ class _Sessions:
     def offer(self, sslobj: ssl.SSLObject, address: Any) -> _Key:
         """Before a handshake; what keep() is to be given."""
         key = _key(sslobj, address)
-        session = self._last.get(key)
-        if session is not None:
-            if session.time + session.timeout > time.time():
+        session = self._last.pop(key, None)
+        if session is not None and session.time + session.timeout > time.time():
+            # A wrap_bio() of a program's may have used another context than the session's.
+            with contextlib.suppress(ValueError):
                 sslobj.session = session
-            else:
-                del self._last[key]
+                self._last[key] = session
         return key
 
     def keep(self, key: _Key, sslobj: ssl.SSLObject) -> None:

@@ -160,6 +160,19 @@ async def test_a_server_that_forgets_gets_a_full_handshake(loop: Loop) -> None:
         assert await visit(port, context)
 
 
+async def test_a_session_of_another_context_is_not_offered(loop: Loop) -> None:
+    """A wrap_bio() of a program's may use a context that it makes anew."""
+
+    class Wrapping(ssl.SSLContext):
+        def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+            return client_context().wrap_bio(*args, **options)
+
+    context = Wrapping(ssl.PROTOCOL_TLS_CLIENT)
+    goloop.tls.resume_sessions(context)
+    async with server() as port:
+        assert [await visit(port, context) for _ in range(3)] == [False] * 3
+
+
 async def test_the_oldest_server_is_forgotten(loop: Loop) -> None:
     context = client_context()
     goloop.tls.resume_sessions(context, hosts=2)
