@@ -228,7 +228,12 @@ async def redis_client(seconds: int, outcomes: Outcomes) -> None:
         await questions(seconds, outcomes, one, redis.RedisError)
 
 
-@testing.simulate(seeds=3, max_time=3 * HOUR)
+# Without a GIL the collector may free the exception of a stream's reader before the protocol that
+# would have retrieved it; redis-py drops both together.  It is so on asyncio's loop, too.
+ALLOWED = ("exceptions",) if "free-threading" in sys.version else ()
+
+
+@testing.simulate(seeds=3, max_time=3 * HOUR, allow=ALLOWED)
 async def test_an_hour_of_redis(sim: testing.Simulation) -> None:
     pytest.importorskip("redis")
     await an_hour(sim, redis_server, redis_client)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import datetime
 import gc
 import signal
@@ -204,6 +205,32 @@ def test_a_kill_runs_nothing_of_the_program() -> None:
     assert testing.run(main).time == pytest.approx(11)
     gc.collect()
     assert ran == ["job"]
+
+
+def test_a_task_of_whatever_class_ends_with_its_host() -> None:
+    """aiohttp makes those of its connections eager, and not by the loop."""
+    eager: dict[str, Any] = {} if sys.version_info < (3, 12) else {"eager_start": True}
+
+    async def program() -> None:
+        loop = asyncio.get_running_loop()
+        made = [
+            asyncio.Task(asyncio.sleep(1000), loop=loop, **eager),
+            asyncio.Task(asyncio.sleep(1000), loop=loop),
+            asyncio.create_task(asyncio.sleep(1000), context=contextvars.copy_context()),
+        ]
+        await asyncio.gather(*made)
+
+    async def main(sim: testing.Simulation) -> None:
+        a = sim.host("a")
+        a.spawn(program)
+        await asyncio.sleep(1)
+        assert len(asyncio.all_tasks()) == 5
+        a.kill()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    for loop in ("goloop", "asyncio"):
+        testing.run(main, loop=loop)
+    gc.collect()  # nor does it say that they were pending
 
 
 def test_a_kill_within_a_step_lets_that_step_end() -> None:

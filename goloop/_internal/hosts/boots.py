@@ -57,7 +57,7 @@ class Boot:
 
     __slots__ = (
         *("children", "dead", "ended", "handlers", "host", "kept", "number", "paused", "started"),
-        "tasks",
+        "__weakref__",
     )
 
     def __init__(self, host: Host | None, number: int) -> None:
@@ -67,7 +67,6 @@ class Boot:
         self.kept: list[_Gated] = []
         self.ended: set[int] = set()  # transports that may still close their sockets
         self.handlers: dict[int, asyncio.Handle] = {}
-        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.children: list[Boot] = []  # programs that run on this host
         self.started: weakref.WeakSet[Any] = weakref.WeakSet()  # transports of its own children
 
@@ -120,15 +119,6 @@ class Hosted(Simulated):
 
     def _call_again(self, kept: _Gated) -> None:
         super().call_soon(kept, context=kept.context)
-
-    def create_task(self, coro: Any, **options: Any) -> Any:
-        """As asyncio's."""
-        context = options.get("context")
-        boot = host_here.get() if context is None else context.get(host_here)
-        task = super().create_task(coro, **options)
-        if boot is not None:
-            boot.tasks.add(task)
-        return task
 
     def call_soon(
         self,
@@ -185,9 +175,24 @@ def _scheduled(
     boot = host_here.get() if context is None else context.get(host_here)
     if boot is None or type(callback) is _Gated:  # asyncio's call_later() calls call_at()
         return schedule(callback, *args, context=context)
+    if sys.version_info < (3, 12) and asyncio.isfuture(getattr(callback, "__self__", None)):
+        _boots.setdefault(callback.__self__, weakref.ref(boot))
     made = _Gated(boot, callback, args, contextvars.copy_context() if context is None else context)
     handle = made.handle = schedule(made, context=made.context)
     return handle
+
+
+# The boots of tasks, and of other futures, where tasks do not tell their contexts.
+_boots: weakref.WeakKeyDictionary[Any, weakref.ref[Boot]] = weakref.WeakKeyDictionary()
+
+
+def boot_of(task: Any) -> Boot | None:
+    """What a task is part of; None of the main function's."""
+    if sys.version_info < (3, 12):
+        found = _boots.get(task)
+        return None if found is None else found()
+    boot: Boot | None = task.get_context().get(host_here)
+    return boot
 
 
 def have_boots(loop: Any) -> None:
@@ -212,7 +217,8 @@ def end(boots: Iterable[Boot], loop: Any) -> None:
     for boot in boots:
         for transport in boot.started:
             transport._closed = True  # nobody is left that would have closed it
-        for task in boot.tasks:
+    for task in asyncio.all_tasks(loop):
+        if boot_of(task) in boots:
             _drop(task, loop)
 
 

@@ -243,10 +243,8 @@ class Hosts:
 
     def name_of(self, task: Any) -> str | None:
         """The host of a task."""
-        for name, host in self._by_name.items():
-            if any(task in each.tasks for each in host._boot.family()):
-                return name
-        return None
+        boot = boots.boot_of(task)
+        return None if boot is None or boot.host is None else boot.host.name
 
     def by_name(self) -> Mapping[str, Host]:
         """The hosts."""
