@@ -195,6 +195,9 @@ NOT_SANITIZED = [
     "project/test_site.py",  # reads pages
     "project/test_units.py",  # compiles snippets
     "project/test_packaging.py",  # builds extensions of its own
+    "project/test_single_benchmarks.py",  # starts programs that measure
+    "simulation/corpus",  # Python, of which simulation/explored runs more
+    "simulation/test_hypothesis.py",  # likewise
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]
 

@@ -49,7 +49,7 @@ def test() -> None:
 
 
 # Tests of what is the same on every interpreter: the tree, its tools, the benchmarks, the
-# build. Only the default one has them; `make wheels` builds for all.
+# build, bugs that simulations find. Only the default one has them; `make wheels` builds for all.
 ONCE = [
     "project/test_benchmarks.py",
     "project/test_emulation.py",
@@ -62,6 +62,8 @@ ONCE = [
     "project/test_single_benchmarks.py",
     "project/test_site.py",
     "project/test_units.py",
+    "simulation/corpus",
+    "simulation/test_hypothesis.py",
 ]
 # Commands and pages, each in many processes: the default one has them, and the newest.
 NEWEST = [
@@ -74,8 +76,6 @@ NEWEST = [
 TWICE = ["fuzz", "native"]
 # The same, and nothing that threads without a GIL would find: the default one and the newest.
 LONG = [
-    "simulation/corpus",
-    "simulation/test_hypothesis.py",
     "tls/test_tls_stdlib.py",
     "tls/test_tls_torture.py",
     "transports/test_bulk_transfer.py",

@@ -362,7 +362,8 @@ class Protocol(End, asyncio.Protocol):
 
     async def close(self, _: float) -> None:
         self.see("closes")
-        self.transport.close()
+        if not (self.plan.kind == "tls" and self.transport.is_closing()):
+            self.transport.close()  # behind two of them asyncio's TLS has no abort()
 
     async def abort(self, _: float) -> None:
         self.graceful = False
