@@ -1,11 +1,13 @@
 """Runs other projects' own test suites on asyncio and on goloop, and compares the outcomes.
 
-    python tests/external/suites.py [--install] [--keep FOLDER] NAME ... [-- PYTEST ARGUMENT ...]
+    python tests/external/suites.py [--install] [--keep FOLDER] [--from REPOSITORY] NAME ...
+        [-- PYTEST ARGUMENT ...]
 
 NAME is one of SUITES.  The interpreter needs goloop, the project, and what its tests import:
 --install has pip fetch these into it, so give it an environment of its own.  The sources of the
-installed version are fetched with pip; the tests run against the installed package.  goloop is put
-in by the event loop policy, which these tests ask for their loops.
+installed version are fetched with pip, or with git where they come without tests (--from: out of
+another copy); the tests run against the installed package.  goloop is put in by the event loop
+policy, which these tests ask for their loops.
 
 A test that passes on asyncio and not on goloop, when run alone too, fails the run, unless the
 suite's `different` names it; and so does one that this names and that passes.  What fails on both
@@ -41,6 +43,8 @@ class Suite:
     """What is run where the command line names nothing."""
     package: str = ""
     """The package in the sources, which is to be no other than the installed one."""
+    repository: str = ""
+    """For git, where pip's sources have no tests."""
     setup: str = ""
     """Python that runs before its tests, as its own runner's would."""
     builds: str = "setuptools wheel"
@@ -72,6 +76,11 @@ SUITES = {
         "asyncpg distro",
         package="asyncpg",
         builds="setuptools wheel Cython",
+    ),
+    "asyncssh": Suite(
+        "asyncssh[bcrypt] pyOpenSSL python-pkcs11 fido2",
+        "--ignore=tests/test_connection.py",  # hangs on asyncio, too
+        package="asyncssh",
     ),
     "httpx": Suite(
         "httpx[brotli,http2,socks,zstd] chardet trio trustme uvicorn cryptography",
@@ -114,6 +123,19 @@ SUITES = {
             ),
         },
     ),
+    "websockets": Suite(
+        "websockets mitmproxy python-socks[asyncio] trio werkzeug",
+        "-p no:asyncio --ignore=tests/trio",
+        repository="https://github.com/python-websockets/websockets",
+        package="src",
+        different={
+            f"tests/asyncio/test_connection.py::{side}ConnectionTests::test_{which}_address": (
+                "puts a get_extra_info() into asyncio.Transport; goloop's transports have their own"
+            )
+            for side in ("Client", "Server")
+            for which in ("local", "remote")
+        },
+    ),
 }
 
 # What asks asyncio for a new loop asks the policy.
@@ -143,9 +165,23 @@ def install(name: str, suite: Suite) -> None:
     subprocess.run([*PIP, "install", "-q", *wanted], check=True)
 
 
-def fetch(name: str, suite: Suite, folder: Path) -> Path:
-    """The unpacked sources of the installed version, without the package itself."""
+def fetch(name: str, suite: Suite, folder: Path, repository: str | None) -> Path:
+    """The sources of the installed version, without the package itself."""
     version = importlib.metadata.version(name)
+    root = folder / f"{name}-{version}"
+    if suite.repository:
+        clone = ["git", "-c", "advice.detachedHead=false", "clone", "-q", f"--branch={version}"]
+        subprocess.run([*clone, repository or suite.repository, str(root)], check=True)
+    else:
+        unpack(name, version, folder)
+    if suite.package:
+        shutil.rmtree(root / suite.package)
+    (root / "goloop_suite.py").write_text(PLUGIN + suite.setup)
+    return root
+
+
+def unpack(name: str, version: str, folder: Path) -> None:
+    """A version's sources, as pip has them."""
     options = [
         "-q",
         "--no-deps",
@@ -158,11 +194,6 @@ def fetch(name: str, suite: Suite, folder: Path) -> Path:
     (archive,) = folder.glob(f"{name}-*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
-    root = folder / f"{name}-{version}"
-    if suite.package:
-        shutil.rmtree(root / suite.package)
-    (root / "goloop_suite.py").write_text(PLUGIN + suite.setup)
-    return root
 
 
 def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str, str]:
@@ -223,6 +254,7 @@ def main() -> int:
     parser.add_argument("names", nargs="+", choices=SUITES)
     parser.add_argument("--install", action="store_true", help="what the tests import, by pip")
     parser.add_argument("--keep", type=Path, help="where the sources go; default: nowhere")
+    parser.add_argument("--from", dest="repository", help="what git clones, of one suite")
     args = parser.parse_args(own.split())
     good = True
     for name in args.names:
@@ -231,7 +263,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as temporary:
             folder = (args.keep or Path(temporary)) / name
             folder.mkdir(parents=True, exist_ok=True)
-            good = compare(name, fetch(name, SUITES[name], folder), asked.split()) and good
+            root = fetch(name, SUITES[name], folder, args.repository)
+            good = compare(name, root, asked.split()) and good
     return 0 if good else 1
 
 
