@@ -44,6 +44,34 @@ async def test_no_call_of_many_threads_is_lost(loop: Loop) -> None:
         thread.join()
 
 
+@pytest.mark.parametrize("from_thread", [False, True])
+async def test_it_keeps_its_place_among_steps_and_callbacks(loop: Loop, from_thread: bool) -> None:
+    """Of what becomes ready behind it nothing runs before, whoever has called."""
+    order: list[str] = []
+    futures = [loop.create_future() for _ in range(2)]
+
+    async def waits(n: int) -> None:
+        await futures[n]
+        order.append(f"woken {n}")
+
+    async def begins() -> None:
+        order.append("begun")
+
+    waiters = [loop.create_task(waits(n)) for n in range(2)]
+    await asyncio.sleep(0)
+    futures[0].add_done_callback(lambda _: order.append("callback"))
+    for n, future in enumerate(futures):
+        if from_thread:
+            in_thread(lambda n=n: loop.call_soon_threadsafe(order.append, f"threadsafe {n}"))  # type: ignore[misc]
+        else:
+            loop.call_soon_threadsafe(order.append, f"threadsafe {n}")
+        future.set_result(None)
+    waiters.append(loop.create_task(begins()))
+    await asyncio.wait(waiters)
+    expected = ["threadsafe 0", "woken 0", "callback", "threadsafe 1", "woken 1", "begun"]
+    assert order == expected
+
+
 async def test_a_wake_is_never_lost_between_two_sleeps(loop: Loop) -> None:
     """The other thread answers each time, so each call races with the loop going to sleep."""
     requests = [0]

@@ -37,7 +37,7 @@ push_handle(gl_loop *self, PyObject *h)
 {
     if (!self->running)
         gl_ready_untrack_last(&self->ready);
-    if (gl_ready_push(&self->ready, h, 0) < 0) {
+    if (gl_ready_add(self, h) < 0) {
         Py_DECREF(h);
         return NULL;
     }
@@ -47,16 +47,6 @@ push_handle(gl_loop *self, PyObject *h)
 }
 
 #ifdef GL_FREE_THREADED
-/* Whatever other threads have posted before comes before. */
-static PyObject *
-push_behind_posted(gl_loop *self, PyObject *h)
-{
-    if (!gl_inbox_any(self) || gl_inbox_join(self) == 0)
-        return push_handle(self, h);
-    Py_DECREF(h);
-    return NULL;
-}
-
 /* From a thread that may not have the loop's lock. */
 static PyObject *
 post_handle(gl_loop *self, PyObject *h)
@@ -75,7 +65,7 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
     if (gl_args(params, self, args, nargs, kwnames, value) < 0)
         return NULL;
 #ifdef GL_FREE_THREADED
-    PyObject *(*const push)(gl_loop *, PyObject *) = thread ? push_behind_posted : post_handle;
+    PyObject *(*const push)(gl_loop *, PyObject *) = thread ? push_handle : post_handle;
 #else
     PyObject *(*const push)(gl_loop *, PyObject *) = push_handle;
 #endif
@@ -105,8 +95,7 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
     return h ? push(self, h) : NULL;
 }
 
-/* Making a handle runs no Python, but for debug mode and where the call is wrong: these take the
- * lock as briefly as can be. */
+/* Making a handle runs no Python but in debug mode and in wrong calls: the lock is held briefly. */
 #ifdef GL_FREE_THREADED
 #define BRIEFLY(loop)                                                                         \
     GL_GUARD_LATER;                                                                           \

@@ -137,10 +137,11 @@ GL_PRIVATE int gl_handle_report(gl_loop *loop, PyObject *self);
 
 /* Schedules callable(arg) (arg may be NULL: no argument) in `context` (NULL: a copy
  * of the current one), as call_soon does, without giving out the handle. */
-GL_PRIVATE int gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg,
-                            PyObject *context);
+GL_PRIVATE int gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context);
 /* loop.call_soon(callable[, arg], context=context) by the shortest way. */
 GL_PRIVATE int gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context);
+/* Appends, behind what other threads have posted; takes over the reference in case of success. */
+GL_PRIVATE_INLINE int gl_ready_add(gl_loop *loop, PyObject *entry);
 /* Puts a Task on the ready queue; it will be stepped, or woken by its fut_waiter. */
 GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
 /* Makes a blocked turn return; any thread that has the GIL. */

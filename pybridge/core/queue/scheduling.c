@@ -6,10 +6,20 @@
 #include "queue/private.h"
 
 GL_PRIVATE_INLINE int
+gl_ready_add(gl_loop *loop, PyObject *entry)
+{
+#ifdef GL_FREE_THREADED
+    if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
+        return -1;
+#endif
+    return gl_ready_push(&loop->ready, entry, 0);
+}
+
+GL_PRIVATE_INLINE int
 push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
     PyObject *h = gl_handle_new(loop, callable, &arg, arg ? 1 : 0, context);
-    int r = h ? gl_ready_push(&loop->ready, h, 0) : -1;
+    int r = h ? gl_ready_add(loop, h) : -1;
     if (r < 0)
         Py_XDECREF(h);
     return r;
@@ -64,7 +74,7 @@ GL_PRIVATE_INLINE int
 gl_push_task(gl_loop *loop, PyObject *task)
 {
     Py_INCREF(task);
-    if (gl_ready_push(&loop->ready, task, 0) < 0) {
+    if (gl_ready_add(loop, task) < 0) {
         Py_DECREF(task);
         return -1;
     }

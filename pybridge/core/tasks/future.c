@@ -89,7 +89,7 @@ schedule_first(gl_future *f, PyObject *callback, PyObject *context)
         gl_loop *loop = gl_native_loop(f->loop);
         Py_DECREF(context);
         if (loop && task->fut_waiter == (PyObject *)f) {
-            r = gl_ready_push(&loop->ready, callback, 0);
+            r = gl_ready_add(loop, callback);
             if (r < 0)
                 Py_DECREF(callback);
             return r;

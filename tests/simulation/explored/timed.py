@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ sys.path.append(str(Path(__file__).parents[2] / "random_programs"))
 
 import program as untimed
 
-TIMED = ["pause", "later", "at", "cancel_timer", "job", "look_up"]
-if not sysconfig.get_config_var("Py_GIL_DISABLED"):
-    TIMED.append("threadsafe")  # a step that is ready later may come first there, see compatibility
+TIMED = ["pause", "later", "at", "cancel_timer", "job", "look_up", "threadsafe"]
 
 
 class Program(untimed.Program):
