@@ -66,6 +66,8 @@ class Plan:
         self.keeps = [self.kind != "tls" and rng.random() < 0.5 for _ in range(2)]
         # asyncio's TLS loses what comes behind the first buffer.
         self.buffered = [self.kind != "tls" and rng.random() < 0.3 for _ in range(2)]
+        if self.large:  # how much a small buffer has taken before a reset is not promised
+            self.room = LARGE
         self.narrow = [self.large and rng.random() < 0.6 for _ in range(2)]
 
     def _script(self, rng: random.Random) -> list[tuple[str, Any]]:
@@ -295,7 +297,8 @@ class Protocol(End, asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.must(self.paused and not self.lost, "resume_writing at a wrong time")
-        self.paused, self.largest = False, 0
+        # With the next limit it may be full at once.
+        self.paused, self.largest = False, self.transport.get_write_buffer_size()
         self.see("room")
         self.raises("resume")
 
@@ -351,6 +354,7 @@ class Protocol(End, asyncio.Protocol):
             async with asyncio.timeout(seconds):
                 while self.received < size and not (self.ended or self.lost):
                     await self.change()
+            await asyncio.sleep(1e-9)  # all that comes at this moment, however it is cut
         except TimeoutError:
             self.see("waited", size)
 
@@ -362,8 +366,12 @@ class Protocol(End, asyncio.Protocol):
 
     async def close(self, _: float) -> None:
         self.see("closes")
-        if not (self.plan.kind == "tls" and self.transport.is_closing()):
-            self.transport.close()  # behind two of them asyncio's TLS has no abort()
+        if self.plan.kind == "tls":
+            if self.transport.is_closing():
+                return  # behind two of them asyncio's TLS has no abort()
+            if self.silent:
+                await self.resume_reading(0)  # or it waits for that, where the peer has ended
+        self.transport.close()
 
     async def abort(self, _: float) -> None:
         self.graceful = False
