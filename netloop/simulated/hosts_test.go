@@ -217,6 +217,23 @@ func TestAResetIsLostInAPartition(t *testing.T) {
 	p.want(t, "an answer", server, "ECONNRESET")
 }
 
+// A FIN that waits for its retransmission does not keep the reset behind it.
+func TestAnEndThatWasLostRefusesWhatComes(t *testing.T) {
+	p := lan()
+	client, server := p.across()
+	p.partition(1, 2)
+	p.partition(2, 1)
+	must(p.Write(server, []byte("data")))
+	p.Sleep(50 * ms)
+	check(p.Close(client)) // its end is sent again at 250 ms, the data at 200
+	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetWay(2, 1, Open)))
+	p.Sleep(140 * ms)
+	p.want(t, "before the retransmission", server, "-")
+	p.Sleep(20 * ms)
+	p.want(t, "an answer", server, "ECONNRESET")
+}
+
 func TestAHeldLinkKeepsWhatIsSent(t *testing.T) {
 	p := lan()
 	client, server := p.across()

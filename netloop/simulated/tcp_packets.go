@@ -396,12 +396,13 @@ func (t *tcp) abort() {
 	if t.state == closed {
 		return
 	}
-	t.quiet()
 	t.reset()
 	t.end()
 }
 
+// reset tells the peer that the connection is gone, and before whatever still waited to be sent.
 func (t *tcp) reset() {
+	t.quiet()
 	if p := t.peer; p != nil {
 		t.packet("reset", 0, p, p.resetArrives)
 	}

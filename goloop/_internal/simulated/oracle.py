@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DELETE, _MODIFY = 2, 3  # EPOLL_CTL_...
+_MOST = 24 * 3600  # seconds of a wait, as in asyncio.base_events
 
 
 class _Epoll:
     """A select.epoll of a simulated kernel."""
 
-    timeout: float | None = None  # of the next poll, in seconds and whole
+    nanoseconds = -1  # of the next poll
 
     def __init__(self) -> None:
         self._number = ask(Ask.EPOLL, here[threading.get_ident()].number)[0]
@@ -51,20 +52,7 @@ class _Epoll:
         ask(Ask.EPOLL_CONTROL, self._number, _DELETE, number)
 
     def poll(self, _timeout: float, most: int) -> list[tuple[int, int]]:
-        ns = -1 if self.timeout is None else _until(self.timeout)
-        return epoll_wait(self._number, ns, most)
-
-
-def _until(timeout: float) -> int:
-    """The nanoseconds until a deadline, rounded as those of goloop's timers (call_soon.c)."""
-    if timeout <= 0:
-        return 0
-    now = here[threading.get_ident()].now_ns()
-    when = now / 1e9 + timeout
-    at = math.floor(when * 1e9)
-    while at / 1e9 < when:
-        at += 1
-    return at - now
+        return epoll_wait(self._number, self.nanoseconds, most)
 
 
 class _Selector(selectors.EpollSelector):
@@ -73,9 +61,26 @@ class _Selector(selectors.EpollSelector):
     _selector_cls = _Epoll
     _selector: _Epoll
 
+    def __init__(self, loop: OracleLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._selector.timeout = timeout
+        self._selector.nanoseconds = self._until(timeout)
         return super().select(timeout)
+
+    def _until(self, timeout: float | None) -> int:
+        """To the first timer, rounded as goloop's are (call_soon.c); `timeout` is a difference."""
+        if not timeout:
+            return -1 if timeout is None else 0
+        now = here[threading.get_ident()].now_ns()
+        when: float = now / 1e9 + timeout
+        if self._loop._scheduled and timeout < _MOST:
+            when = self._loop._scheduled[0]._when
+        at = math.floor(when * 1e9)
+        while at / 1e9 < when:
+            at += 1
+        return max(at - now, 1)
 
 
 class OracleLoop(Simulated, asyncio.SelectorEventLoop):
@@ -84,10 +89,11 @@ class OracleLoop(Simulated, asyncio.SelectorEventLoop):
     __module__ = "goloop.testing"
 
     _serving: Any
+    _scheduled: Any
 
     def __init__(self, simulation: Any) -> None:
         self._serving = set()
-        super().__init__(simulation, _Selector())
+        super().__init__(simulation, _Selector(self))
 
     def _now(self) -> float:
         now: float = self._simulation.kernel.now()

@@ -63,6 +63,9 @@ class Plan:
             # What comes with the end of the handshake comes before the first step, or behind it.
             self.scripts = [[("sleep", self._seconds(rng)), *each] for each in self.scripts]
             self.raises = [each.replace("eof", "") for each in self.raises]
+        for side, script in enumerate(self.scripts):  # nor what comes at once behind a pause
+            if any(action == "pause_reading" for action, _ in script):
+                self.raises[side] = self.raises[side].replace("data", "")
         self.keeps = [self.kind != "tls" and rng.random() < 0.5 for _ in range(2)]
         # asyncio's TLS loses what comes behind the first buffer.
         self.buffered = [self.kind != "tls" and rng.random() < 0.3 for _ in range(2)]
