@@ -143,10 +143,10 @@ loop_time(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 static int64_t
 deadline_of(double when)
 {
-    double ns = floor(when * 1e9);
+    double ns = when * 1e9;
     if (!(fabs(ns) < 9.2e18))
         return ns > 0 ? GL_DEADLINE_NONE - 1 : INT64_MIN / 2;
-    int64_t at = (int64_t)ns;
+    int64_t at = (int64_t)ns; /* rounded down, or to zero, which is in the past */
     for (; (double)at / 1e9 < when; at++);
     return at;
 }
