@@ -22,6 +22,8 @@ from pathlib import Path
 import ended
 import pytest
 
+from goloop import __main__
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -195,9 +197,6 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
 
 # ---- commands ---------------------------------------------------------------------------
 
-# The first word behind goloop that is its own command; anything else is a program to run.
-COMMANDS = {"doctor", "export", "help", "ps", "pstree", "top"}
-
 
 def commands(block: str) -> Iterator[list[str]]:
     """The words of each command of a block, without prompts, comments and variables before it."""
@@ -229,7 +228,7 @@ def test_documented_commands_exist(block: str) -> None:
         program, arguments = os.path.basename(words[0]), words[1:]
         if program == "make":
             assert {each for each in arguments if re.fullmatch(r"[a-z-]+", each)} <= make_targets()
-        elif program == "goloop" and arguments and arguments[0] in COMMANDS:
+        elif program == "goloop" and arguments and arguments[0] in __main__.COMMANDS:
             told = run("-m", "goloop", arguments[0], "--help")
             for option in (each for each in arguments if re.match("--?[a-z]", each)):
                 if arguments[0] == "doctor" and option == "-m":
