@@ -84,9 +84,7 @@ def metrics() -> Metrics:
         RuntimeError: goloop's own loop can't be had here (`goloop.native` is False).
     """
     if not native:
-        raise RuntimeError(
-            "asyncio's loop has no metrics; goloop.diagnostics() tells why it is used"
-        )
+        raise RuntimeError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
     from ._internal.observe.metering import metrics as ask
 
     return ask()
@@ -106,9 +104,7 @@ def profile() -> Profile:
         RuntimeError: goloop's own loop can't be had here (`goloop.native` is False).
     """
     if not native:
-        raise RuntimeError(
-            "asyncio's loop has no profile; goloop.diagnostics() tells why it is used"
-        )
+        raise RuntimeError("asyncio's loop has no profile; goloop.diagnostics() has the reason")
     from ._internal.observe.profiling import profile as ask
 
     return ask()

@@ -1,4 +1,4 @@
-"""python -m goloop: runs programs on goloop, and tells what goloop runs on.
+"""python -m goloop: runs programs on goloop, and shows what goloop runs on.
 
     python -m goloop                     prints goloop.diagnostics() with a fresh loop
     python -m goloop program.py ARG...   runs a program
@@ -9,8 +9,8 @@
     python -m goloop ps PID              lists the tasks of a running program
     python -m goloop pstree PID          shows what awaits what in it
     python -m goloop top PID             shows what its loops do, second by second
-    python -m goloop profile PID         tells who has its loops' time, by task and line
-    python -m goloop slow PID            tells its last slow iterations
+    python -m goloop profile PID         shows who has its loops' time, by task and line
+    python -m goloop slow PID            shows its last slow iterations
     python -m goloop export              serves the figures of all processes to Prometheus
     python -m goloop trace PID           writes down what its loops do, event by event
     python -m goloop help [COMMAND]      shows how to use all that
@@ -35,8 +35,8 @@ usage: python -m goloop                      show diagnostics
        python -m goloop ps PID               list the tasks of a running program
        python -m goloop pstree PID           show what awaits what in it
        python -m goloop top PID|--all        show what its loops do, second by second
-       python -m goloop profile PID          tell who has its loops' time, by task and line
-       python -m goloop slow PID             tell its last slow iterations
+       python -m goloop profile PID          show who has its loops' time, by task and line
+       python -m goloop slow PID             show its last slow iterations
        python -m goloop export               serve the figures of all processes to Prometheus
        python -m goloop trace PID            write down what its loops do, event by event
        python -m goloop help [command]       show more

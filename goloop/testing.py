@@ -15,9 +15,7 @@ from __future__ import annotations
 from ._internal.chosen import native
 
 if not native:
-    raise ImportError(
-        "goloop.testing needs goloop's own loop; goloop.diagnostics() tells why asyncio's is used"
-    )
+    raise ImportError("goloop.testing needs goloop's own loop; goloop.diagnostics() has the reason")
 
 from ._internal.hosts.hosts import Host
 from ._internal.hosts.programs import Process

@@ -22,7 +22,7 @@ from ..buckets import BUCKETS
 from ..version import native
 
 if not native:
-    raise ImportError("asyncio's loop has no metrics; goloop.diagnostics() tells why it is used")
+    raise ImportError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
 
 from ... import _core
 from ..loop.running import on_exception as on_exception

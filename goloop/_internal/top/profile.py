@@ -39,14 +39,14 @@ def _file(text: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = options.Parser(
         prog="python -m goloop profile",
-        description="Tell who has the time of a running program's loops, by task and line.",
+        description="Show who has the time of a running program's loops, by task and line.",
         epilog="An interrupt ends the time early.",
     )
     add = parser.add_argument
     add("pid", type=options.pid, metavar="PID", help="a process that answers")
     help_text = "how long to look (default: 30); 0: all since the program's first sample"
     add("--seconds", type=options.seconds(0), default=30.0, metavar="S", help=help_text)
-    help_text = "write a file, of the kind that its ending tells: .pb.gz for pprof, .svg for a "
+    help_text = "write a file, of the kind of its ending: .pb.gz for pprof, .svg for a "
     help_text += "flame graph, .folded for folded stacks; may be repeated"
     add("-o", "--output", type=_file, action="append", default=[], metavar="FILE", help=help_text)
     return parser
@@ -118,7 +118,7 @@ def slow_main(arguments: list[str]) -> int:
     """`slow PID`; returns the exit status."""
     parser = options.Parser(
         prog="python -m goloop slow",
-        description="Tell the last iterations of a running program's loops that took long.",
+        description="Show the last iterations of a running program's loops that took long.",
     )
     parser.add_argument("pid", type=options.pid, metavar="PID", help="a process that answers")
     given = parser.parse_args(arguments)
