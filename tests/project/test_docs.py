@@ -269,6 +269,23 @@ def test_start_shows_what_one_sees(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, output), done.stderr
 
 
+def test_the_first_release_finds_each_note_that_there_is_none() -> None:
+    texts = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
+    step = texts["docs/releasing.md"].partition("<!-- before the first release -->")[2]
+    named = set(re.findall(r"`([\w/]+\.md)`", step.split("\n3. ")[0]))
+    noted = {name for name, text in texts.items() if "\n<!-- before the first release -->" in text}
+    # With the first release all of them go.
+    assert not noted or noted == named
+    if noted:
+        installing = {
+            str(page.relative_to(ROOT))
+            for page in PAGES
+            for block in blocks(page, "sh", "console")
+            if ["pip", "install", "goloop"] in commands(block)
+        }
+        assert installing == noted
+
+
 # ---- the table of methods ---------------------------------------------------------------
 
 STATES = {"native", "goloop", "inherited", "asyncio", "differs"}
