@@ -34,17 +34,20 @@ def missing(binding: str) -> str:
     return ""
 
 
-def run(binding: str, *arguments: str) -> str:
-    """What a program with a window prints."""
+def run(binding: str, *arguments: str, screen: Path | None = None) -> str:
+    """What a program with a window prints; it is run in `screen`, with Xvfb's memory there."""
     if reason := missing(binding):
         pytest.skip(reason)
     if binding != "tk":
         result = ended.python(*arguments, QT_QPA_PLATFORM="offscreen", apart=True)
-    elif os.environ.get("DISPLAY"):
+    elif os.environ.get("DISPLAY") and screen is None:
         result = ended.python(*arguments, apart=True)
+    elif shutil.which("xvfb-run") is None:
+        pytest.skip("there is no xvfb-run")
     else:
-        command = ["xvfb-run", "-a", sys.executable, *arguments]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        memory = ["-s", f"-screen 0 800x600x24 -fbdir {screen}"] if screen else []
+        command = ["xvfb-run", "-a", *memory, sys.executable, *arguments]
+        result = subprocess.run(command, cwd=screen, capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -98,6 +101,51 @@ def test_the_examples_window_draws_while_a_thousand_requests_run(binding: str) -
     words = run(binding, str(example), "--once").split()
     assert words[:2] == ["1,000", "answers,"]
     assert int(words[-2]) > 1
+
+
+# Pictures of the screen while the example's requests run: of the offscreen screen of Qt, and of the
+# X server's own memory, which Xvfb has in a file.
+SHOTS = {
+    "PySide6": """
+from PySide6 import QtCore, QtWidgets
+app = QtWidgets.QApplication([])
+window = guest_qt.Window()
+window.show()
+
+def shot():
+    image = app.primaryScreen().grabWindow(window.winId()).toImage()
+    shots.append(hash(bytes(image.constBits())))
+
+timer = QtCore.QTimer(window)
+timer.timeout.connect(shot)
+timer.start(20)
+window.button.click()
+guest_qt.goloop.guest.qt.run(window.main(True), app)
+""",
+    "tk": """
+import pathlib, tkinter
+root = tkinter.Tk()
+window = guest_tk.Window(root)
+
+def shot():
+    shots.append(hash(pathlib.Path("Xvfb_screen0").read_bytes()))
+    root.after(20, shot)
+
+root.after(20, shot)
+window.clicked()
+guest_tk.goloop.guest.tk.run(window.main(True), root)
+""",
+}
+
+
+@pytest.mark.parametrize("binding", sorted(SHOTS))
+def test_the_screen_changes_while_a_thousand_requests_run(binding: str, tmp_path: Path) -> None:
+    name = "guest_tk" if binding == "tk" else "guest_qt"
+    head = f"import sys; sys.path.insert(0, {str(EXAMPLES)!r}); import {name}; shots = []"
+    rest = "print(len(shots), len(set(shots)))"
+    words = run(binding, "-c", head + SHOTS[binding] + rest, screen=tmp_path).split()
+    taken, different = map(int, words[-2:])
+    assert different >= 5, taken
 
 
 @BINDINGS
