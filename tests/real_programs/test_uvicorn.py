@@ -3,12 +3,14 @@ reloading, and as a library."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,7 @@ from real_programs.programs import (
 
 needs("uvicorn", "starlette", "fastapi", "websockets")
 import websockets  # noqa: E402
+from uvicorn import Config, Server  # noqa: E402
 
 pytestmark = pytest.mark.real
 
@@ -128,3 +131,36 @@ def test_uvicorn_reloads(programs: Programs, tmp_path: Path) -> None:
     assert second["loop"] == LOOP
     assert second["pid"] not in (first["pid"], server.process.pid)
     server.end(status=None)
+
+
+def test_connections_beyond_the_limit_wait_for_their_turn() -> None:
+    async def hello(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"5")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"hello"})
+
+    async def ask(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return reader, writer
+
+    async def main() -> None:
+        server = Server(Config(hello, port=0, lifespan="off", log_level="warning"))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        (listening,) = server.servers
+        listening.max_connections = 1
+        address = listening.sockets[0].getsockname()
+        reader, first = await ask(address)
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+        reader, second = await ask(address)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.readuntil(b"hello"), 0.2)
+        first.close()
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+        second.close()
+        server.should_exit = True
+        await serving
+
+    on_goloop(main())
