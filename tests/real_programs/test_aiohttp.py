@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
 import os
 import random
 import signal
+from typing import Any
 
 import pytest
 from tls_tools import client_context, identity
@@ -16,6 +18,7 @@ from real_programs.programs import APPS, LOOP, Programs, free_port, get, needs, 
 
 needs("aiohttp")
 import aiohttp  # noqa: E402
+from aiohttp import web  # noqa: E402
 
 pytestmark = pytest.mark.real
 
@@ -57,3 +60,36 @@ def test_aiohttp_serves_on_a_loop_that_runs(programs: Programs) -> None:
     told = json.loads(get(f"http://127.0.0.1:{port}"))
     assert told == {"loop": LOOP, "pid": server.process.pid}
     server.end()
+
+
+def test_connections_beyond_the_limit_wait_for_their_turn() -> None:
+    """The way that docs/frameworks/aiohttp.md shows."""
+
+    async def hello(request: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    async def ask(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return reader, writer
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_get("/", hello)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        loop: Any = asyncio.get_running_loop()
+        server = await loop.create_server(runner.server, "127.0.0.1", 0, max_connections=1)
+        address = server.sockets[0].getsockname()
+        reader, first = await ask(address)
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+        reader, second = await ask(address)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.readuntil(b"hello"), 0.2)
+        first.close()
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+        second.close()
+        server.close()
+        await runner.cleanup()
+
+    on_goloop(main())
