@@ -13,6 +13,8 @@ import environments
 from environments import BUILD, ROOT, Environment, Failed, Skipped, run, say
 
 SITE = BUILD / "site"
+# Where the checked site would be served, for its canonical links.
+ADDRESS = "https://goloop.example/"
 # Names of the browser that the check looks at the pages with.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -41,7 +43,13 @@ def check() -> bool:
         made = environment()
     except Failed as reason:
         raise Skipped(f"the group `docs` does not install: {reason}") from reason
-    _build(made)
+    _build(made, SITE_URL=ADDRESS)
+    canonical = f'<link rel="canonical" href="{ADDRESS}'
+    pages = {page: page.read_text() for page in SITE.rglob("*.html") if page.name != "404.html"}
+    without = [page.name for page, text in pages.items() if canonical not in text]
+    if without:
+        say(f"without a canonical link: {', '.join(without)}")
+        return False
     chromium = browser()
     if chromium is None:
         raise Skipped("the site builds and its links are good; no browser has looked at it")
@@ -60,11 +68,11 @@ def _installed() -> str | None:
     return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
-def _build(made: Environment) -> None:
+def _build(made: Environment, **more: str) -> None:
     # Not with --quiet: a warning that is not printed does not count, and fails nothing.
-    run([made.python, "-m", "mkdocs", "build", "--strict"], env=_variables(made))
+    run([made.python, "-m", "mkdocs", "build", "--strict"], env=_variables(made, **more))
 
 
-def _variables(made: Environment) -> dict[str, str]:
+def _variables(made: Environment, **more: str) -> dict[str, str]:
     # The theme says what it thinks of mkdocs' future at each build.
-    return made.variables(NO_MKDOCS_2_WARNING="1")
+    return made.variables(NO_MKDOCS_2_WARNING="1", **more)
