@@ -198,6 +198,7 @@ NOT_SANITIZED = [
     "project/test_single_benchmarks.py",  # starts programs that measure
     "simulation/corpus",  # Python, of which simulation/explored runs more
     "simulation/test_hypothesis.py",  # likewise
+    "simulation/test_plugin.py",  # starts pytest
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]
 

@@ -70,6 +70,7 @@ NEWEST = [
     "observability/test_top.py",
     "project/test_command_line.py",
     "project/test_docs.py",
+    "simulation/test_plugin.py",
 ]
 # What takes long and depends least on the interpreter: the default one has it (hostile programs
 # also under AddressSanitizer), the newest, and those without a GIL.

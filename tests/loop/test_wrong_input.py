@@ -104,7 +104,7 @@ def function_of(call: Call) -> str:
 GROUPS = {name: [call for call in CALLS if function_of(call) == name]
           for name in dict.fromkeys(map(function_of, CALLS))}  # fmt: skip
 # Without a GIL the collector looks at all there is, frozen or not, and each answer ends with it.
-EACH = 3 if "GOLOOP_TEST_PART" in os.environ and "free-threading" in sys.version else 1
+EACH = 6 if "GOLOOP_TEST_PART" in os.environ and "free-threading" in sys.version else 1
 
 
 @needs_goloop
