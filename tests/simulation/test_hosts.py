@@ -233,6 +233,23 @@ def test_a_task_of_whatever_class_ends_with_its_host() -> None:
     gc.collect()  # nor does it say that they were pending
 
 
+def test_a_task_that_a_host_only_calls_is_not_the_hosts() -> None:
+    async def program(task: asyncio.Task[None]) -> None:
+        asyncio.get_running_loop().call_later(0.5, task.add_done_callback, print)
+        await asyncio.sleep(1000)
+
+    async def main(sim: testing.Simulation) -> None:
+        a = sim.host("a")
+        task: Any = asyncio.current_task()
+        a.spawn(program, task)
+        await asyncio.sleep(1)
+        task.remove_done_callback(print)
+        a.kill()
+        assert asyncio.all_tasks() == {task}
+
+    testing.run(main)
+
+
 def test_a_kill_within_a_step_lets_that_step_end() -> None:
     ran: list[object] = []
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from ..simulated.descriptors import is_socket
 from ..simulated.kernel import FIRST, Ask, ask, host_here
-from ..simulated.loop import Simulated
+from ..simulated.loop import Simulated, stepped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,14 +175,14 @@ def _scheduled(
     boot = host_here.get() if context is None else context.get(host_here)
     if boot is None or type(callback) is _Gated:  # asyncio's call_later() calls call_at()
         return schedule(callback, *args, context=context)
-    if sys.version_info < (3, 12) and asyncio.isfuture(getattr(callback, "__self__", None)):
-        _boots.setdefault(callback.__self__, weakref.ref(boot))
+    if sys.version_info < (3, 12) and (task := stepped(callback)) is not None:
+        _boots.setdefault(task, weakref.ref(boot))
     made = _Gated(boot, callback, args, contextvars.copy_context() if context is None else context)
     handle = made.handle = schedule(made, context=made.context)
     return handle
 
 
-# The boots of tasks, and of other futures, where tasks do not tell their contexts.
+# By task, where a task does not show its context.
 _boots: weakref.WeakKeyDictionary[Any, weakref.ref[Boot]] = weakref.WeakKeyDictionary()
 
 

@@ -174,6 +174,19 @@ class _Address(tuple):  # type: ignore[type-arg]
         return zlib.crc32(repr(self).encode())
 
 
+# asyncio's tasks in C, and goloop's; and asyncio's in Python.
+_STEPS_ARE = frozenset({"TaskStepMethWrapper", "task_wakeup", "__step", "__wakeup"})
+
+
+def stepped(callback: Any) -> Any:
+    """The task of which a callback is a step, or None."""
+    task = getattr(callback, "__self__", None)
+    if not asyncio.isfuture(task):
+        return None
+    name = getattr(callback, "__name__", type(callback).__name__)
+    return task if name in _STEPS_ARE else None
+
+
 def _settle(future: asyncio.Future[Any], result: Any, failed: BaseException | None) -> None:
     if future.cancelled():
         return

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..simulated.loop import Simulated
+from ..simulated.loop import Simulated, stepped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class Scheduled(Simulated):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """Run callback(*args) in the next iteration; a task's step when the scheduler says."""
-        task = _stepped(callback)
+        task = stepped(callback)
         if task is None:
             return super().call_soon(callback, *args, context=context)
         super().call_soon(self._step)
@@ -286,16 +286,3 @@ class Scheduled(Simulated):
 def scheduled(loop: type) -> type:
     """The class of loops that ask a scheduler, instead of another one."""
     return type("ScheduledLoop", (Scheduled, loop), {"__module__": "goloop.testing"})
-
-
-def _stepped(callback: Any) -> Task | None:
-    """The task of which a callback is a step."""
-    task = getattr(callback, "__self__", None)
-    if not asyncio.isfuture(task):
-        return None
-    name = getattr(callback, "__name__", type(callback).__name__)
-    return task if name in _STEPS_ARE else None
-
-
-# asyncio's tasks in C, and goloop's; and asyncio's in Python.
-_STEPS_ARE = frozenset({"TaskStepMethWrapper", "task_wakeup", "__step", "__wakeup"})
