@@ -45,8 +45,8 @@ def check() -> bool:
         raise Skipped(f"the group `docs` does not install: {reason}") from reason
     _build(made, SITE_URL=ADDRESS)
     canonical = f'<link rel="canonical" href="{ADDRESS}'
-    pages = {page: page.read_text() for page in SITE.rglob("*.html") if page.name != "404.html"}
-    without = [page.name for page, text in pages.items() if canonical not in text]
+    pages = [page for page in SITE.rglob("*.html") if page.name != "404.html"]
+    without = [page.name for page in pages if canonical not in page.read_text()]
     if without:
         say(f"without a canonical link: {', '.join(without)}")
         return False

@@ -14,12 +14,11 @@ import ended
 import hostile
 import pytest
 from fuzz import trail
+from parts import PART
 
 PROGRAM = Path(__file__).parent / "hostile.py"
 LIMIT = 500
-# Each action with each value on one interpreter; a part on others, on each of them another one, and
-# on a sanitized extension, which takes its time.
-PART = "GOLOOP_SANITIZE" in os.environ or "GOLOOP_TEST_PART" in os.environ
+# Each action with each value on one interpreter; a part on others.
 WHICH = ["--seed", str(4 * sys.version_info.minor)] if PART else ["--all"]
 DEATHS = 3
 

@@ -62,7 +62,7 @@ async def test_it_keeps_its_place_among_steps_and_callbacks(loop: Loop, from_thr
     futures[0].add_done_callback(lambda _: order.append("callback"))
     for n, future in enumerate(futures):
         if from_thread:
-            in_thread(lambda n=n: loop.call_soon_threadsafe(order.append, f"threadsafe {n}"))  # type: ignore[misc]
+            in_thread(loop.call_soon_threadsafe, order.append, f"threadsafe {n}")
         else:
             loop.call_soon_threadsafe(order.append, f"threadsafe {n}")
         future.set_result(None)

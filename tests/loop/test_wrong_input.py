@@ -17,6 +17,7 @@ import sys
 import pytest
 from asyncios_words import LOOKS_AT_LINES
 from conftest import LOOP_NAMES, factory_of
+from parts import FREE_THREADED, PART
 from wrong_calls import CALLS, Answer, Call, answer, collect
 
 needs_goloop = pytest.mark.skipif("goloop" not in LOOP_NAMES, reason="compares goloop to asyncio")
@@ -104,7 +105,7 @@ def function_of(call: Call) -> str:
 GROUPS = {name: [call for call in CALLS if function_of(call) == name]
           for name in dict.fromkeys(map(function_of, CALLS))}  # fmt: skip
 # Without a GIL the collector looks at all there is, frozen or not, and each answer ends with it.
-EACH = 6 if "GOLOOP_TEST_PART" in os.environ and "free-threading" in sys.version else 1
+EACH = 6 if PART and FREE_THREADED else 1
 
 
 @needs_goloop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import json
@@ -184,10 +185,26 @@ def workers_of(url: str, count: int) -> set[int]:
     return found
 
 
+async def one_at_a_time(address: tuple[str, int]) -> None:
+    """Fails unless a server that says hello has one client, and the next one waits for its end."""
+
+    async def ask() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return reader, writer
+
+    reader, first = await ask()
+    assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+    reader, second = await ask()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.readuntil(b"hello"), 0.2)
+    first.close()
+    assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+    second.close()
+
+
 def on_goloop(coroutine: Any) -> Any:
     """Runs the test's own side on goloop too, with a limit on its time."""
-    import asyncio
-
     import goloop
 
     async def limited() -> Any:

@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 from tls_tools import client_context, identity
 
-from real_programs.programs import APPS, LOOP, Programs, free_port, get, needs, on_goloop
+from real_programs.programs import (
+    APPS,
+    LOOP,
+    Programs,
+    free_port,
+    get,
+    needs,
+    on_goloop,
+    one_at_a_time,
+)
 
 needs("aiohttp")
 import aiohttp  # noqa: E402
@@ -68,11 +77,6 @@ def test_connections_beyond_the_limit_wait_for_their_turn() -> None:
     async def hello(request: web.Request) -> web.Response:
         return web.Response(text="hello")
 
-    async def ask(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection(*address)
-        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        return reader, writer
-
     async def main() -> None:
         app = web.Application()
         app.router.add_get("/", hello)
@@ -80,15 +84,7 @@ def test_connections_beyond_the_limit_wait_for_their_turn() -> None:
         await runner.setup()
         loop: Any = asyncio.get_running_loop()
         server = await loop.create_server(runner.server, "127.0.0.1", 0, max_connections=1)
-        address = server.sockets[0].getsockname()
-        reader, first = await ask(address)
-        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
-        reader, second = await ask(address)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reader.readuntil(b"hello"), 0.2)
-        first.close()
-        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
-        second.close()
+        await one_at_a_time(server.sockets[0].getsockname())
         server.close()
         await runner.cleanup()
 

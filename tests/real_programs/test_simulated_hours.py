@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from parts import FREE_THREADED
 
 from goloop import testing
 
@@ -230,7 +231,7 @@ async def redis_client(seconds: int, outcomes: Outcomes) -> None:
 
 # Without a GIL the collector may free the exception of a stream's reader before the protocol that
 # would have retrieved it; redis-py drops both together.  It is so on asyncio's loop, too.
-ALLOWED = ("exceptions",) if "free-threading" in sys.version else ()
+ALLOWED = ("exceptions",) if FREE_THREADED else ()
 
 
 @testing.simulate(seeds=3, max_time=3 * HOUR, allow=ALLOWED)

@@ -190,7 +190,8 @@ def test_what_a_program_forgets_to_close_is_left_behind(
         await leaves()
         server.close()
 
-    # A record has frames, they the error, and it what warns when it is freed.
+    # A log record keeps the frames of a traceback, and so what warns when it is freed, until the
+    # test has ended.
     caplog.set_level(logging.CRITICAL + 1, "asyncio")
     with pytest.raises(testing.LeftBehind, match=found):
         runs(main, seeds=1)

@@ -24,6 +24,7 @@ from real_programs.programs import (
     get,
     needs,
     on_goloop,
+    one_at_a_time,
     workers_of,
 )
 
@@ -139,11 +140,6 @@ def test_connections_beyond_the_limit_wait_for_their_turn() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"hello"})
 
-    async def ask(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection(*address)
-        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        return reader, writer
-
     async def main() -> None:
         server = Server(Config(hello, port=0, lifespan="off", log_level="warning"))
         serving = asyncio.create_task(server.serve())
@@ -151,15 +147,7 @@ def test_connections_beyond_the_limit_wait_for_their_turn() -> None:
             await asyncio.sleep(0.01)
         (listening,) = server.servers
         listening.max_connections = 1
-        address = listening.sockets[0].getsockname()
-        reader, first = await ask(address)
-        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
-        reader, second = await ask(address)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reader.readuntil(b"hello"), 0.2)
-        first.close()
-        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
-        second.close()
+        await one_at_a_time(listening.sockets[0].getsockname())
         server.should_exit = True
         await serving
 

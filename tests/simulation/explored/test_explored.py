@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from parts import PART
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
@@ -16,8 +17,6 @@ if sys.platform == "linux":
 # How many seeds of each kind; what takes longer has fewer. And how many a test has.
 SEEDS = {"talks": 300, "timed": 300, "bulk": 100, "lives": 100}
 AT_ONCE = 25
-# A part of them, another one for each version, as of hostile arguments.
-PART = "GOLOOP_SANITIZE" in os.environ or "GOLOOP_TEST_PART" in os.environ
 
 
 def _some(kind: str) -> range:
