@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import dataclasses
+import itertools
 import os
 import random
 import re
@@ -517,6 +518,43 @@ def test_cpu_time_is_told_while_a_run_goes_on_and_when_its_thread_has_ended() ->
         assert loop.metrics().time_cpu == ended
     loop.close()
     assert loop.metrics().time_cpu == ended
+
+
+def test_no_figure_goes_back_at_any_step_of_a_run_s_end_and_of_a_close() -> None:
+    loop: Any = goloop.new_event_loop()
+    seen = [goloop.metrics()]
+
+    def looks(frame: Any, event: str, _: object) -> Any:
+        """As another thread, which may come to its turn between any two instructions."""
+        if "/goloop/_internal/loop/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen.append(goloop.metrics())
+        return looks
+
+    async def ends() -> None:
+        await asyncio.sleep(0)
+        # Frames that run already are not traced, but by themselves.
+        at = sys._getframe(1)
+        while at is not None:
+            at.f_trace = looks
+            at = at.f_back
+        sys.settrace(looks)
+
+    try:
+        loop.run_until_complete(ends())
+        loop.close()
+    finally:
+        sys.settrace(None)
+    assert len(seen) > 100
+    for before, after in itertools.pairwise(seen):
+        assert before.time_cpu <= after.time_cpu
+        assert before.iterations <= after.iterations
+    # Nor is a loop at any of them one of the open and one of the closed.
+    assert {figures.loops - seen[-1].loops for figures in seen} == {0, 1}
+    done = seen[-1].iterations - seen[0].iterations
+    assert done == loop.metrics().iterations
 
 
 def test_cpu_time_never_goes_back_while_threads_end() -> None:

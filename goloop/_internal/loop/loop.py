@@ -25,7 +25,7 @@ from ..process.processes import Processes
 from . import debugging as debugging  # for C, when it is imported
 from . import naming
 from .cpu_time import CpuTime
-from .running import Running, retired
+from .running import Last, Running, retired
 from .watching import Watching
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ class Loop(
 
     __module__ = "goloop"
 
-    _last_metrics: dict[str, Any] | None = None
+    _last: Last | None = None
     _nest_patched = _NestPatched()
 
     def __init__(self) -> None:
@@ -117,8 +117,11 @@ class Loop(
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
             return
-        self._last_metrics = self._metrics()
-        retired.append((os.getpid(), self._last_metrics))
+        figures, last = self._metrics(), Last()
+        retired.append(last)
+        self._last = last
+        # One step, after which it is no open loop and one of the closed: never neither, nor both.
+        last.figures = figures
         if len(retired) >= 64:
             from ..observe import metering
 

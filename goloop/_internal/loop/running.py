@@ -11,6 +11,7 @@ import asyncio.base_events
 import asyncio.format_helpers
 import errno
 import functools
+import os
 import sys
 import threading
 from asyncio.log import logger
@@ -27,9 +28,21 @@ if TYPE_CHECKING:
 
 # Called with the loop and the context of each call of its exception handler.
 on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
-# The figures of closed loops that metering.py has not added up yet, with their process: a program
-# that never asks need not import it.
-retired: list[tuple[int, dict[str, Any]]] = []
+
+
+class Last:
+    """The last figures of a loop: it is closed, for whoever asks, from when they are there."""
+
+    __slots__ = ("figures", "pid")
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.figures: dict[str, Any] | None = None
+
+
+# Those of loops that metering.py has not added up yet: a program that never asks need not import
+# it.
+retired: list[Last] = []
 
 _base_events: Any = asyncio.base_events
 _format_helpers: Any = asyncio.format_helpers

@@ -340,9 +340,14 @@ _closed = (os.getpid(), Metrics())
 _OF_OPEN_LOOPS: dict[str, Any] = dict.fromkeys(_STATES - _MOST - _OF_THE_PROCESS, 0)
 
 
+def _last_figures(loop: Any) -> dict[str, Any] | None:
+    """Those of a closed loop."""
+    return loop._last.figures if loop._last is not None else None
+
+
 def of_loop(loop: Any) -> Metrics:
     """The figures of one loop; those of a closed one are its last."""
-    last = loop._last_metrics
+    last = _last_figures(loop)
     if last is not None:
         return dataclasses.replace(from_raw(unpacked(last)), **_OF_OPEN_LOOPS)
     raw = unpacked(loop._metrics())
@@ -358,7 +363,7 @@ def metrics() -> Metrics:
     """
     while True:
         sums = add_retired()
-        several = [of_loop(loop) for loop in _core._open_loops() if loop._last_metrics is None]
+        several = [of_loop(loop) for loop in _core._open_loops() if _last_figures(loop) is None]
         if add_retired() is sums:  # else a loop was closed between the two
             return dataclasses.replace(total([sums, *several]), gc_time=_core._collected())
 
@@ -371,10 +376,13 @@ def add_retired() -> Metrics:
         if _closed[0] != pid:
             _closed = pid, Metrics()
         several = [_closed[1]]
-        while retired:
-            owner, raw = retired.pop(0)
-            if owner == pid:
-                several.append(dataclasses.replace(from_raw(unpacked(raw)), **_OF_OPEN_LOOPS))
+        for last in list(retired):
+            if last.figures is None:
+                continue  # it is about to close
+            retired.remove(last)
+            if last.pid == pid:
+                raw = from_raw(unpacked(last.figures))
+                several.append(dataclasses.replace(raw, **_OF_OPEN_LOOPS))
         if len(several) > 1:
             _closed = pid, total(several)
         return _closed[1]
