@@ -86,10 +86,15 @@ def run(main: Any, limit: float = LIMIT) -> Any:
     try:
         return goloop.run(body())
     finally:
-        # The thread that tells may still be at it.
-        for thread in threading.enumerate():
-            if thread.name == "goloop-watchdog":
-                thread.join(PATIENCE)
+        all_is_told()
+
+
+def all_is_told() -> None:
+    """The threads that tell have ended, also one that was only about to begin."""
+    end = time.monotonic() + PATIENCE
+    while any(thread.name == "goloop-watchdog" for thread in threading.enumerate()):
+        assert time.monotonic() < end, "it tells still"
+        time.sleep(0.001)
 
 
 def spins(reports: Reports) -> None:
@@ -365,9 +370,7 @@ def test_the_lines_of_several_loops_can_be_told_apart(
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    for thread in threading.enumerate():
-        if thread.name == "goloop-watchdog":
-            thread.join(PATIENCE)
+    all_is_told()
     found = [
         (each[1], each[2])
         for record in caplog.records
@@ -444,9 +447,7 @@ def test_a_thread_that_comes_after_the_loop_is_closed_has_nothing_to_tell(
 
     goloop.run(body())
     closed.set()
-    for thread in threading.enumerate():
-        if thread.name == "goloop-watchdog":
-            thread.join(PATIENCE)
+    all_is_told()
     assert failed == []
     assert [each.ended for each in reports] == [False, True]
 
