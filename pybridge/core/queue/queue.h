@@ -98,6 +98,8 @@ GL_PRIVATE_INLINE void gl_ready_untrack_last(gl_ready *q);
 GL_PRIVATE void gl_ready_track_kept(gl_ready *q);
 /* Drops all entries and the memory: from now on a push is an error.  Idempotent. */
 GL_PRIVATE void gl_ready_close(gl_ready *q);
+/* Makes a blocked turn return; any thread that has the GIL. */
+GL_PRIVATE void gl_wake(gl_loop *loop);
 
 /* ---- handle.c and handle_views.c --------------------------------------------- */
 
@@ -144,8 +146,6 @@ GL_PRIVATE int gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObje
 GL_PRIVATE_INLINE int gl_ready_add(gl_loop *loop, PyObject *entry);
 /* Puts a Task on the ready queue; it will be stepped, or woken by its fut_waiter. */
 GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
-/* Makes a blocked turn return; any thread that has the GIL. */
-GL_PRIVATE void gl_wake(gl_loop *loop);
 /* Runs a handle that is not cancelled; the caller keeps it alive, and tracks it
  * afterwards where somebody else does too. */
 GL_PRIVATE int gl_run_timed(gl_loop *loop, PyObject *handle);

@@ -1,6 +1,6 @@
 /*
  * ready.c: the ready queue, a FIFO of owned references in a circular buffer that grows by
- * doubling.
+ * doubling; and what wakes the loop for it.
  *
  * An entry is a Handle or a Task.  One iteration of the loop runs just
  * the entries that were there when it began; what they append waits for the next.
@@ -9,6 +9,25 @@
 #include "queue/private.h"
 
 #define GL_READY_INITIAL 256
+
+/* ---- waking --------------------------------------------------------------- */
+
+/* Makes a blocked turn return; any thread that has the GIL, which orders what it is woken for.
+ * One write at most until the turn has seen it. */
+GL_PRIVATE void
+gl_wake(gl_loop *loop)
+{
+    gl_shared *sh = loop->shared;
+    /* A fork in another thread while we slept leaves `sleeping` set in the child, where
+     * the fd's number may mean something else by now. */
+    if (sh == NULL || !GL_READ(loop->sleeping) || gl_loop_is_foreign(loop))
+        return;
+    uint32_t idle = 0;
+    if (!__atomic_compare_exchange_n(&sh->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED))
+        return;
+    (void)gl_wake_up(sh);
+}
 
 /* Moves the entries into a buffer of `capacity` (a power of two, large enough). */
 static int

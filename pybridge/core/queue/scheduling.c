@@ -1,7 +1,7 @@
 /*
- * scheduling.c: what puts work on a loop's ready queue, wakes the loop for it, and runs it.
+ * scheduling.c: what puts work on a loop's ready queue, and runs it.
  *
- * Called with the GIL.  gl_wake is for any thread; the others are for the loop's own.
+ * Called with the GIL, on the loop's own thread.
  */
 #include "queue/private.h"
 
@@ -79,25 +79,6 @@ gl_push_task(gl_loop *loop, PyObject *task)
         return -1;
     }
     return 0;
-}
-
-/* ---- waking --------------------------------------------------------------- */
-
-/* Makes a blocked turn return; any thread that has the GIL, which orders what it is woken for.
- * One write at most until the turn has seen it. */
-GL_PRIVATE void
-gl_wake(gl_loop *loop)
-{
-    gl_shared *sh = loop->shared;
-    /* A fork in another thread while we slept leaves `sleeping` set in the child, where
-     * the fd's number may mean something else by now. */
-    if (sh == NULL || !GL_READ(loop->sleeping) || gl_loop_is_foreign(loop))
-        return;
-    uint32_t idle = 0;
-    if (!__atomic_compare_exchange_n(&sh->wake_pending, &idle, 1u, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED))
-        return;
-    (void)gl_wake_up(sh);
 }
 
 /* ---- running entries, with debug mode's stopwatch ---------------------------- */
