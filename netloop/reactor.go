@@ -25,6 +25,7 @@ type Reactor struct {
 	scratch  transports.Scratch
 	ring     ring
 	batch    batch
+	few      bool // no batch is made of what is ready now
 
 	datagrams datagramBatch
 
@@ -260,6 +261,7 @@ func (r *Reactor) note(events int) {
 // serve does the work of what is ready, each once, until room runs out. Whoever is
 // left out stays first in the list.
 func (r *Reactor) serve() {
+	r.few = r.ready.n < ringLeast
 	for n := r.ready.n; n > 0 && r.out.room() >= stepRoom; n-- {
 		if n >= ringLeast {
 			if k := r.receiveBatch(n); k > 0 {

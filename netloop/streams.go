@@ -221,8 +221,12 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 // came, and false where the arena is too full to receive.
 func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	st := &s.stream
-	if st.Direct() {
-		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
+	if few := r.few && st.DirectOfFew(); few || st.Direct() {
+		ready := Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)}
+		if few {
+			ready.Arg = 1
+		}
+		r.out.put(ready)
 		return 0, true
 	}
 	var base, room uintptr

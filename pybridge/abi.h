@@ -105,6 +105,7 @@ typedef struct gl_vector {
 #define GL_WANT_REPORT 8u    /* somebody waits to hear that bytes have left: a turn that has
                               * sent some does not block, so that its GL_CMP_WROTE comes at
                               * once.  Else it may come with whatever turn returns next */
+#define GL_WANT_FEW 16u      /* as GL_WANT_DIRECT in a turn in which few streams are ready */
 
 /* The bits of gl_stream_io.state. */
 #define GL_STATE_BLOCKED 1u  /* the kernel took less than it was given; Go sends on by itself
@@ -172,7 +173,8 @@ enum gl_completion_kind {
     GL_CMP_READY = 8,        /* watch; res: GL_READABLE | GL_WRITABLE, only directions
                               * that were asked for (an error or hang-up counts as both);
                               * datagram; res: GL_WRITABLE;
-                              * stream that C reads directly; res: GL_READABLE */
+                              * stream that C reads directly; res: GL_READABLE; arg: 1
+                              * where few are ready */
     GL_CMP_TIMER = 9,        /* id: timer, due and no longer armed */
     GL_CMP_DATAGRAM = 10,    /* datagram; ptr: gl_packet in the arena; arg: bytes (>= 0) */
     GL_CMP_DATAGRAM_ERROR = 11, /* datagram; res: errno; receiving goes on */

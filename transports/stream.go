@@ -49,6 +49,7 @@ const (
 	WantShut               // shut down the writing half once nothing is queued
 	WantDirect             // C receives by itself
 	WantReport             // somebody waits to hear that bytes have left
+	WantFew                // C receives by itself where few streams are ready
 )
 
 // The bits of StreamIO.State.
@@ -121,6 +122,9 @@ func (s *Stream) Reading() bool { return s.wants(WantRead) && !s.has(StateReadEn
 
 // Direct tells whether C receives by itself.
 func (s *Stream) Direct() bool { return s.wants(WantDirect) }
+
+// DirectOfFew tells whether C receives by itself where few streams are ready.
+func (s *Stream) DirectOfFew() bool { return s.wants(WantFew) }
 
 // Awaited tells whether somebody waits to hear that bytes have left.
 func (s *Stream) Awaited() bool { return s.wants(WantReport) }

@@ -182,6 +182,7 @@ var _ [C.GL_WANT_READ]byte = [transports.WantRead]byte{}
 var _ [C.GL_WANT_SHUT]byte = [transports.WantShut]byte{}
 var _ [C.GL_WANT_DIRECT]byte = [transports.WantDirect]byte{}
 var _ [C.GL_WANT_REPORT]byte = [transports.WantReport]byte{}
+var _ [C.GL_WANT_FEW]byte = [transports.WantFew]byte{}
 var _ [C.GL_STATE_BLOCKED]byte = [transports.StateBlocked]byte{}
 var _ [C.GL_STATE_READ_END]byte = [transports.StateReadEnd]byte{}
 var _ [C.GL_STATE_SHUT]byte = [transports.StateShut]byte{}

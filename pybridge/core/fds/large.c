@@ -57,6 +57,23 @@ gl_large_refill(gl_loop *loop)
     }
 }
 
+GL_PRIVATE uint8_t *
+gl_scratch_take(gl_loop *loop)
+{
+    uint8_t *scratch = loop->scratch;
+    loop->scratch = NULL;
+    if (scratch == NULL && (scratch = PyMem_RawMalloc(GL_SCRATCH_SIZE)) == NULL)
+        PyErr_NoMemory();
+    return scratch;
+}
+
+GL_PRIVATE void
+gl_scratch_give(gl_loop *loop, uint8_t *scratch)
+{
+    PyMem_RawFree(loop->scratch); /* of a loop that ran within a callback */
+    loop->scratch = scratch;
+}
+
 static inline void
 note_size(gl_loop *loop, int64_t n)
 {

@@ -50,7 +50,8 @@ gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
 GL_PRIVATE void
 gl_trace_event(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
 {
-    gl_trace_add(loop, t, GL_TRACE_EVENT, c->kind, (uintptr_t)class_name(protocol));
+    bool read = c->kind == GL_CMP_READY && c->res & GL_READABLE; /* the protocol gets it next */
+    gl_trace_add(loop, t, GL_TRACE_EVENT, read ? GL_CMP_DATA : c->kind, (uintptr_t)class_name(protocol));
 }
 
 GL_PRIVATE void

@@ -107,7 +107,7 @@ struct gl_loop {
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
     bool large_wanted;        /* [loop] */
     uint32_t large_idle;      /* turns since one was of use [loop] */
-    uint8_t *scratch;         /* sockop.c: received into, then copied [GIL, within one call] */
+    uint8_t *scratch;         /* large.c: NULL while somebody has it [GIL] */
     PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */
     uint32_t since_poll;      /* iterations since the last turn [loop] */
     uint64_t last_poll_ticks; /* [loop] */

@@ -139,6 +139,9 @@ GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
 /* Appends pieces, and submits where the reactor knows the stream; takes over the references, on
  * failure too.  -1 with MemoryError. */
 GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n);
+/* Sends what is queued, if it is one piece and nothing else is wanted: that spares a call of Go's
+ * and its report.  An error closes the transport; -1 where that fails. */
+GL_PRIVATE int stream_send_queued(gl_stream *s);
 /* Lets go of what Go has sent, and of everything. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
 GL_PRIVATE void stream_drop_queue(gl_stream *s);
@@ -160,7 +163,10 @@ GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
 
 /* ---- stream_write.c ------------------------------------------------------------- */
 
-GL_PRIVATE PyObject *stream_writelines(gl_stream *s, PyObject *list);
+#if PY_VERSION_HEX >= 0x030C0000
+GL_PRIVATE PyObject *stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
+                                       PyObject *kwnames);
+#endif
 GL_PRIVATE PyObject *stream_write_eof(gl_stream *s, PyObject *ignored);
 GL_PRIVATE PyObject *stream_can_write_eof(gl_stream *s, PyObject *ignored);
 GL_PRIVATE PyObject *stream_get_write_buffer_size(gl_stream *s, PyObject *ignored);

@@ -15,6 +15,7 @@
 #include "streams/stream.h"
 
 #include <string.h>
+#include <sys/socket.h>
 
 #define PIECES_FIRST 4u  /* room of the first arrays; an empty queue gives them back */
 #define PIECES_KEEP 256u /* the most room that an empty queue keeps otherwise */
@@ -112,6 +113,35 @@ queue_append(gl_stream *s, gl_piece piece)
     return 0;
 }
 
+GL_PRIVATE int
+stream_send_queued(gl_stream *s)
+{
+    gl_stream_io *io = &s->io;
+    int err = 0;
+    gl_hold(s->loop); /* the monitor may be sending */
+    uint32_t others = stream_wants(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
+    if (s->registered && io->head + 1 == io->tail && io->state == 0 && s->kind == 0 && !others) {
+        gl_vector *v = &io->iov[io->head];
+        ssize_t n = gl_call_send(&s->lease, v->base, v->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        err = n < 0 ? errno : 0;
+        s->loop->shared->sends++;
+        gl_count_sent(s->loop, n);
+        if (n > 0) {
+            v->base = (const char *)v->base + n;
+            v->len -= (size_t)n;
+            io->sent += (uint64_t)n;
+            io->head += v->len == 0;
+            queue_release_sent(s);
+        }
+    }
+    gl_let_go(s->loop);
+    if (err == 0 || err == EAGAIN || err == EINTR)
+        return 0;
+    stream_drop_queue(s);
+    gl_set_oserror(err);
+    return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
+}
+
 /* ---- the way to Go -------------------------------------------------------------- */
 
 GL_PRIVATE_INLINE bool
@@ -133,7 +163,7 @@ GL_NO_PYTHON GL_PRIVATE uint32_t
 stream_wants(gl_stream *s)
 {
     return (stream_reading_wanted(s) ? GL_WANT_READ : 0) | (s->shut_behind ? GL_WANT_SHUT : 0) |
-           (s->direct ? GL_WANT_DIRECT : 0) |
+           (s->direct ? GL_WANT_DIRECT : 0) | (s->kind ? 0 : GL_WANT_FEW) |
            (s->protocol_paused || is_closing(s) || s->empty_waiter ? GL_WANT_REPORT : 0);
 }
 

@@ -16,23 +16,7 @@
  */
 #include "streams/stream.h"
 
-/* ---- what is wanted of the reactor --------------------------------------------------- */
-
 /* ---- delivery: each returns -1 where an exception has to leave the loop ----------------- */
-
-static int
-stream_feed_data(gl_stream *s, PyObject *bytes)
-{
-    PyObject *protocol = Py_NewRef(s->protocol);
-    PyObject *args[3] = {NULL, protocol, bytes};
-    int rc = gl_done(PyObject_VectorcallMethod(G.s_data_received, args + 1,
-                                               2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
-    /* asyncio's pipes read on, and the loop reports the exception. */
-    if (rc < 0 && !s->kind)
-        rc = gl_transport_fatal_current(&s->base, "Fatal error: protocol.data_received() call failed.");
-    Py_DECREF(protocol);
-    return rc;
-}
 
 /* The buffer of a BufferedProtocol: 1 with a view that is not empty, 0 where the
  * transport was closed for an error, -1. */
@@ -137,8 +121,14 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
                                   : PyBytes_FromStringAndSize(data + pos, n - pos);
             if (bytes == NULL)
                 return gl_transport_fatal_current(&s->base, READ_FAILED(s));
-            rc = stream_feed_data(s, bytes);
+            PyObject *protocol = Py_NewRef(s->protocol);
+            rc = gl_call_method(protocol, G.s_data_received, bytes);
+            Py_DECREF(protocol);
             Py_DECREF(bytes);
+            /* asyncio's pipes read on, and the loop reports the exception. */
+            if (rc < 0 && !s->kind)
+                rc = gl_transport_fatal_current(
+                    &s->base, "Fatal error: protocol.data_received() call failed.");
             pos = n;
         }
     }
@@ -244,16 +234,11 @@ stream_feed_end(gl_stream *s, uint8_t end)
 /* ---- receiving directly ----------------------------------------------------------------
  *
  * What Go receives is copied once more, into the protocol's buffer or a bytes object.  For a
- * few bytes that is cheaper than a system call of its own turn, for many it is not: then Go
- * only reports that there is something, and it is received here.
+ * few bytes of many connections that is cheaper than a system call of its own turn.  Where there
+ * are many bytes it is not, and where few connections are ready there is no batch of Go's, and a
+ * peer that has its answer works while we serve the next: then Go only reports that there is
+ * something, it is received here, and the answer leaves with the callback.
  */
-
-static int
-stream_set_direct(gl_stream *s, bool direct)
-{
-    s->direct = direct;
-    return s->registered ? stream_submit(s) : 0;
-}
 
 /* Go, which stops by itself where it meets the end, has not met it. */
 static int
@@ -286,7 +271,9 @@ stream_direct_outcome(gl_stream *s, ssize_t n, int err)
         return err == EAGAIN || err == EINTR ? 0 : stream_feed_error(s, err);
     if (n == 0)
         return stream_direct_end(s);
-    if (n < DIRECT_MIN && stream_set_direct(s, false) < 0)
+    gl_large_note(s->loop, n);
+    s->direct = n >= DIRECT_MIN;
+    if (s->registered && stream_submit(s) < 0)
         return gl_transport_fatal_current(&s->base, READ_FAILED(s));
     return 1;
 }
@@ -327,15 +314,36 @@ stream_feed_direct_bytes(gl_stream *s)
 }
 
 static int
-stream_readable(gl_stream *s)
+stream_feed_scratch(gl_stream *s)
 {
-    /* The poller tells it again where nothing is done about it. */
-    if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end)
+    gl_loop *loop = s->loop;
+    uint8_t *scratch = gl_scratch_take(loop);
+    if (scratch == NULL)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    int err;
+    ssize_t n = stream_recv(s, scratch, GL_SCRATCH_SIZE, &err);
+    int rc = stream_direct_outcome(s, n, err);
+    if (rc > 0)
+        rc = stream_feed(s, (const char *)scratch, n, NULL);
+    gl_scratch_give(loop, scratch);
+    return rc;
+}
+
+static int
+stream_readable(gl_stream *s, bool few)
+{
+    /* The poller tells it again where nothing is done about it.  A failed send comes first: its
+     * error is on its way from Go, and receiving would find an end instead. */
+    if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end ||
+        s->io.state & GL_STATE_DEAD)
         return 0;
     if (PyContext_Enter(s->context) < 0)
         return gl_transport_fatal_current(&s->base, READ_FAILED(s));
     int rc = s->buffered && s->receive == NULL ? stream_feed_direct_buffer(s)
-                                               : stream_feed_direct_bytes(s);
+             : s->direct                       ? stream_feed_direct_bytes(s)
+                                               : stream_feed_scratch(s);
+    if (rc == 0 && few)
+        rc = stream_send_queued(s);
     gl_context_exit(s->context);
     return rc;
 }
@@ -378,22 +386,15 @@ stream_received(gl_stream *s, const gl_completion *c)
     }
     if (PyContext_Enter(s->context) < 0)
         return gl_transport_fatal_current(&s->base, READ_FAILED(s));
-    int rc;
-    if (s->buffered) {
-        rc = stream_feed(s, c->ptr, (Py_ssize_t)c->arg, NULL);
-    } else {
-        PyObject *bytes = c->res > 0
-                              ? gl_large_take(s->loop, c)
-                              : PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
-        if (bytes == NULL) {
-            rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
-        } else {
-            rc = stream_feed_data(s, bytes);
-            Py_DECREF(bytes);
-        }
+    bool lent = c->res > 0 && !s->buffered;
+    PyObject *whole = lent ? gl_large_take(s->loop, c) : NULL;
+    int rc = lent && whole == NULL ? gl_transport_fatal_current(&s->base, READ_FAILED(s))
+                                   : stream_feed(s, c->ptr, (Py_ssize_t)c->arg, whole);
+    Py_XDECREF(whole);
+    if (rc == 0 && c->arg >= DIRECT_MIN && !s->kind && s->protocol != NULL) {
+        s->direct = true;
+        rc = s->registered ? stream_submit(s) : 0;
     }
-    if (rc == 0 && c->arg >= DIRECT_MIN && !s->kind && s->protocol != NULL)
-        rc = stream_set_direct(s, true);
     gl_context_exit(s->context);
     return rc;
 }
@@ -430,7 +431,7 @@ stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = stream_ended(s, c);
         break;
     case GL_CMP_READY:
-        rc = stream_readable(s);
+        rc = stream_readable(s, c->arg != 0);
         break;
     case GL_CMP_WROTE:
         rc = stream_wrote(s);

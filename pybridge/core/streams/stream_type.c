@@ -11,22 +11,12 @@
 
 static const gl_params write_params =
     GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
-static const gl_params writelines_params =
-    GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
 
 static PyObject *
 stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *data = gl_arg(&write_params, s, args, nargs, kwnames);
     return data ? stream_write(s, data) : NULL;
-}
-
-static PyObject *
-stream_writelines_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
-                         PyObject *kwnames)
-{
-    PyObject *list = gl_arg(&writelines_params, s, args, nargs, kwnames);
-    return list ? stream_writelines(s, list) : NULL;
 }
 
 /* ---- what an accepted connection knows of itself ---------------------------------------- */
@@ -111,9 +101,11 @@ static PyMethodDef stream_methods[] = {
     {"write", GL_FASTKW(stream_write_method),
      PyDoc_STR("write($self, data)\n--\n\n"
                "Write some data to the transport.  Does not block.")},
-    {"writelines", GL_FASTKW(stream_writelines_method),
+#if PY_VERSION_HEX >= 0x030C0000
+    {"writelines", GL_FASTKW(stream_writelines),
      PyDoc_STR("writelines($self, list_of_data)\n--\n\n"
                "Write a list (or any iterable) of data to the transport.")},
+#endif
     {"write_eof", GL_FASTKW(write_eof_checked),
      PyDoc_STR("write_eof($self)\n--\n\n"
                "Close the write end once buffered data is sent; reading goes on.")},

@@ -6,7 +6,7 @@
  * sends all that one connection has in one system call.
  *
  * A write is tried at once, and not in the turn, where waiting would be seen, by Go
- * (stream_flush_now) or, where nothing is queued, by C (stream_send_large):
+ * (stream_flush_now) or, where it is all that is queued, by C (stream_send_queued):
  *   - no loop runs, so that no turn will come;
  *   - the queue crosses the high-water mark: only what the kernel refuses counts
  *     for pause_writing;
@@ -18,7 +18,6 @@
 #include "streams/stream.h"
 
 #include <math.h>
-#include <sys/socket.h>
 
 /* ---- flow control ------------------------------------------------------------------ */
 
@@ -82,34 +81,13 @@ stream_appended(gl_stream *s)
     /* What Go does not know the monitor can't send. */
     bool seen = !s->registered || s->exposed || queued > s->high ||
                 queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX);
-    if (loop->thread_id == 0 || (seen && !stream_blocked(s) && !s->protocol_paused)) {
-        if (stream_flush_now(s) < 0)
-            return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
-    }
+    if (seen && (stream_send_queued(s) < 0 || is_ending(s)))
+        return PyErr_Occurred() ? -1 : 0;
+    queued = stream_queued(s);
+    seen = seen && !stream_blocked(s) && !s->protocol_paused;
+    if (queued > 0 && (loop->thread_id == 0 || seen) && stream_flush_now(s) < 0)
+        return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
     return queued > s->high ? stream_maybe_pause(s) : 0;
-}
-
-/* Sends past the record what would leave at once anyway, if nothing is before it: that spares a
- * call of Go's and its report.  What the kernel takes leaves *c; 0 or the errno of a connection
- * that is broken. */
-GL_NO_PYTHON static int
-stream_send_large(gl_stream *s, gl_piece *c)
-{
-    if (c->len <= DEFER_MAX && c->len <= s->high)
-        return 0;
-    ssize_t n = 0;
-    int err = 0;
-    gl_hold(s->loop); /* the monitor may be sending */
-    if (s->io.head == s->io.tail && s->io.state == 0 && s->registered && s->kind == 0) {
-        n = gl_call_send(&s->lease, c->ptr, (size_t)c->len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        err = n < 0 ? errno : 0;
-        s->loop->shared->sends++;
-        gl_count_sent(s->loop, n);
-    }
-    gl_let_go(s->loop);
-    c->ptr += n > 0 ? n : 0;
-    c->len -= n > 0 ? n : 0;
-    return err == EAGAIN || err == EINTR ? 0 : err;
 }
 
 /* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
@@ -206,31 +184,6 @@ stream_write_late(gl_stream *s)
                    : gl_late_write(&s->conn_lost, LATE_SEND);
 }
 
-/* Queues a piece; takes over the reference.  An object's __buffer__ may have closed the
- * stream, or given nothing. */
-static int
-stream_take_piece(gl_stream *s, gl_piece c)
-{
-    if (c.len == 0 || stream_refuses(s) || s->eof) {
-        Py_DECREF(c.owner);
-        return 0;
-    }
-    if (s->loop != NULL && gl_loop_check_usable(s->loop) < 0) {
-        Py_DECREF(c.owner);
-        return -1;
-    }
-    int err = stream_send_large(s, &c);
-    if (err != 0 || c.len == 0)
-        Py_DECREF(c.owner); /* lint: allow check-commit: exact bytes */
-    if (err != 0) {
-        gl_set_oserror(err);
-        return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
-    }
-    if (c.len == 0)
-        return 0;
-    return stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s);
-}
-
 GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *data)
 {
@@ -263,27 +216,17 @@ stream_write(gl_stream *s, PyObject *data)
             return NULL;
         Py_RETURN_NONE;
     }
-    if (stream_take_piece(s, c) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    /* An object's __buffer__ may have closed the stream, or given nothing. */
+    bool late = c.len == 0 || stream_refuses(s) || s->eof;
+    int rc = !late && s->loop != NULL ? gl_loop_check_usable(s->loop) : 0;
+    if (late || rc < 0) {
+        Py_DECREF(c.owner);
+        return gl_none_or_null(rc);
+    }
+    return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s));
 }
 
-#if PY_VERSION_HEX < 0x030C0000
-
-GL_PRIVATE PyObject *
-stream_writelines(gl_stream *s, PyObject *list)
-{
-    PyObject *empty = PyBytes_FromStringAndSize(NULL, 0);
-    PyObject *joined = empty ? PyObject_CallMethodOneArg(empty, G.s_join, list) : NULL;
-    Py_XDECREF(empty);
-    if (joined == NULL)
-        return NULL;
-    PyObject *r = PyObject_CallMethodOneArg((PyObject *)s, G.s_write, joined);
-    Py_DECREF(joined);
-    return r;
-}
-
-#else
+#if PY_VERSION_HEX >= 0x030C0000 /* before, asyncio's own calls write() */
 
 /* The pieces of a tuple of objects: how many there are, fewer with an exception. */
 static Py_ssize_t
@@ -324,9 +267,15 @@ stream_write_items(gl_stream *s, PyObject *items)
     return rc;
 }
 
+static const gl_params writelines_params =
+    GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
+
 GL_PRIVATE PyObject *
-stream_writelines(gl_stream *s, PyObject *list)
+stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    PyObject *list = gl_arg(&writelines_params, s, args, nargs, kwnames);
+    if (list == NULL)
+        return NULL;
     if (s->eof) {
         PyErr_SetString(PyExc_RuntimeError, "Cannot call writelines() after write_eof()");
         return NULL;

@@ -24,8 +24,6 @@
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
 enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
 
-#define GL_SCRATCH_SIZE (256 * 1024)
-
 typedef struct {
     PyObject_HEAD
     PyObject *weakrefs;
@@ -69,20 +67,18 @@ sockop_lease(sockop *op)
 static int
 try_recv(sockop *op, PyObject **result)
 {
-    gl_loop *loop = op->loop;
-    if (loop->scratch == NULL) {
-        loop->scratch = PyMem_RawMalloc(GL_SCRATCH_SIZE);
-        if (loop->scratch == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-    }
+    uint8_t *scratch = gl_scratch_take(op->loop);
+    if (scratch == NULL)
+        return -1;
     gl_lease lease = sockop_lease(op);
-    ssize_t got = gl_call_recv(&lease, loop->scratch, (size_t)op->size, MSG_DONTWAIT);
+    ssize_t got = gl_call_recv(&lease, scratch, (size_t)op->size, MSG_DONTWAIT);
+    int err = errno;
+    if (got >= 0)
+        *result = PyBytes_FromStringAndSize((const char *)scratch, got);
+    gl_scratch_give(op->loop, scratch);
     if (got < 0)
-        return failed_call(errno);
-    gl_count_received(loop, got);
-    *result = PyBytes_FromStringAndSize((const char *)loop->scratch, got);
+        return failed_call(err);
+    gl_count_received(op->loop, got);
     return *result ? 1 : -1;
 }
 
