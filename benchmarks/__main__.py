@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import compare, native, report, results, runner, servers
+from benchmarks import compare, native, report, results, runner, servers, where
 from benchmarks.allocator import LAYOUTS
 from benchmarks.cases import CASES, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
@@ -16,6 +16,8 @@ from benchmarks.loops import BY_NAME, LOOPS, Loop
 RESULTS = Path(__file__).resolve().parent / "results"
 # The rounds of a run that does not say how many, and how near its intervals are to be.
 ROUNDS, UNTIL = 5, 0.05
+WHERE_LOOPS = ("goloop", "uvloop", "zuvloop", "blazio")
+WHERE_CASES = ("protocol-1k-x4", "protocol-1k-x10", "tls-churn-x10")
 QUICK_LOOPS = ("goloop", "asyncio", "uvloop")
 QUICK_CASES = ("aiohttp-x100", "streams-1k-x100", "tls-1k-x100", "udp-512-x50", "create-task")
 
@@ -25,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.do(options)
-    except (native.BuildError, servers.Failure, ValueError) as error:
+    except (native.BuildError, servers.Failure, where.NoPerf, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     return status
@@ -103,6 +105,19 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seconds", type=float, default=usual.seconds)
     command.add_argument("--warmup", type=float, default=usual.warmup)
     command.set_defaults(do=_compare)
+
+    command = commands.add_parser(
+        "where", help="where the time of one message goes, loop by loop, by perf's samples"
+    )
+    command.add_argument("--cases", nargs="+", default=WHERE_CASES, metavar="CASE")
+    command.add_argument(
+        "--loops", nargs="+", choices=sorted(BY_NAME), default=WHERE_LOOPS, metavar="LOOP"
+    )
+    command.add_argument("--rounds", type=int, default=9)
+    command.add_argument("--seconds", type=float, default=usual.seconds)
+    command.add_argument("--warmup", type=float, default=usual.warmup)
+    command.add_argument("--python", default=sys.executable)
+    command.set_defaults(do=_where)
 
     command = commands.add_parser(
         "report", help="write docs/performance.md, its plots and its data from the kept runs"
@@ -201,6 +216,19 @@ def _compare(options: argparse.Namespace) -> int:
         )
     )
     return 0
+
+
+def _where(options: argparse.Namespace) -> int:
+    settings = runner.Settings(options.rounds, options.seconds, options.warmup)
+    cases = select(options.cases)
+    if not all(case.kind == "net" for case in cases):
+        raise ValueError("perf looks at the servers of network cases only")
+    loops = [loop for loop in LOOPS if loop.name in options.loops]
+    measuring = where.Sampling(options.python, settings, runner.to_stderr)
+    run = measuring.new_run(loops, _command(), cases=cases)
+    measuring.look(run, cases, loops)
+    print("\n\n".join(where.table(run, measuring.found, case) for case in cases))
+    return 1 if "goloop" in failed(run) else 0
 
 
 def _drop() -> None:

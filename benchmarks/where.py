@@ -1,0 +1,130 @@
+"""Where the time of one message goes: perf's samples of each server, side by side.
+
+perf stops the server's threads so many times a second of their processor time, and writes down
+where.  The shares are those of its samples, over all rounds, and the microseconds are these shares
+of the processor time that the server took for a message, by its own clock, as in the other tables.
+perf itself takes some of that time, from all loops alike: the sums are for this table alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.cases import Case
+from benchmarks.loops import Loop
+from benchmarks.results import Run, Sample
+from benchmarks.runner import Runner
+from benchmarks.servers import Failure, Server
+
+# Samples of a second of processor time: a prime, for no timer to keep step with it.
+FREQUENCY = 3989
+
+KERNEL, OPENSSL, PYTHON, GO, OWN, REST = PLACES = (
+    "kernel", "OpenSSL", "Python", "Go's runtime", "the loop's own", "libc and others",
+)  # fmt: skip
+# What a DSO's file name begins with.
+_BEGINNINGS = {
+    "[kernel": KERNEL, "[unknown]": KERNEL, "libcrypto": OPENSSL, "libssl": OPENSSL,
+    "python": PYTHON, "libpython": PYTHON, "_ssl.": PYTHON, "_asyncio.": PYTHON,
+    "_socket.": PYTHON, "libc.": REST, "libc-": REST, "ld-linux": REST, "libm.": REST,
+    "[vdso]": REST, "libpthread": REST,
+}  # fmt: skip
+_OF_GO = ("runtime.", "runtime/", "internal/runtime", "gogo", "_cgo", "crosscall", "cgocall")
+
+
+def place_of(dso: str, symbol: str) -> str:
+    """Say to which place a sample belongs."""
+    for beginning, place in _BEGINNINGS.items():
+        if dso.startswith(beginning):
+            return place
+    if dso.startswith("libgoloop") and symbol.startswith(_OF_GO):
+        return GO
+    return OWN
+
+
+def read_samples(text: str) -> Counter[str]:
+    """Count the samples by place, of lines "samples;DSO;symbol" as perf report writes them."""
+    found: Counter[str] = Counter()
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(";")]
+        if len(words) == 3 and words[0].isdecimal():
+            symbol = words[2].removeprefix("[.] ").removeprefix("[k] ")
+            found[place_of(words[1], symbol)] += int(words[0])
+    return found
+
+
+class NoPerf(Exception):
+    """There is no perf on this machine."""
+
+
+class Sampling(Runner):
+    """A runner that has perf look at each server while it is measured."""
+
+    # (case, loop) -> its samples by place, in all rounds
+    found: dict[tuple[str, str], Counter[str]]
+
+    def look(self, run: Run, cases: Sequence[Case], loops: Sequence[Loop]) -> None:
+        """Measure cases into a run; raises NoPerf."""
+        if shutil.which("perf") is None:
+            raise NoPerf("there is no perf: it comes with the kernel's tools (linux-perf)")
+        self.found = {}
+        self.measure(run, cases, loops)
+
+    def _network_sample(
+        self, case: Case, name: str, layout: int = 0, rate: int | None = None
+    ) -> Sample:
+        self._samples = self.found.setdefault((case.name, name), Counter())
+        return super()._network_sample(case, name, layout, rate)
+
+    def _load(self, case: Case, arguments: list[str], server: Server) -> Sample:
+        with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
+            kept = Path(directory) / "perf.data"
+            record = subprocess.Popen(
+                ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(FREQUENCY),
+                 "-p", str(server.process.pid), "-o", kept],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            )  # fmt: skip
+            try:
+                sample = super()._load(case, arguments, server)
+            finally:
+                record.send_signal(signal.SIGINT)
+                _, complaint = record.communicate()
+            told = subprocess.run(
+                ["perf", "report", "-q", "-i", kept, "--stdio", "-F", "sample,dso,symbol",
+                 "-t", ";"],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        here = read_samples(told.stdout)
+        if not here:
+            words = complaint.decode(errors="replace").strip() or told.stderr.strip()
+            raise Failure(f"perf has no samples: {words}")
+        self._samples.update(here)
+        return sample
+
+
+def table(run: Run, found: dict[tuple[str, str], Counter[str]], case: Case) -> str:
+    """Write the table of a case: a row for each loop, microseconds of a message by place."""
+    names = [name for each, name in found if each == case.name and found[each, name]]
+    rows = [[case.name, "CPU, µs", *PLACES]]
+    for name in names:
+        samples = found[case.name, name]
+        spent = median(run.figures(case.name, name, "server_us").values())
+        whole = sum(samples.values())
+        parts = [spent * samples[place] / whole for place in PLACES]
+        rows.append([name, *(f"{part:.2f}" for part in (spent, *parts))])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            word.rjust(width) if at else word.ljust(width)
+            for at, (word, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join(lines)
