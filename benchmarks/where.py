@@ -44,9 +44,7 @@ def place_of(dso: str, symbol: str) -> str:
     for beginning, place in _BEGINNINGS.items():
         if dso.startswith(beginning):
             return place
-    if dso.startswith("libgoloop") and symbol.startswith(_OF_GO):
-        return GO
-    return OWN
+    return GO if symbol.startswith(_OF_GO) else OWN
 
 
 def read_samples(text: str) -> Counter[str]:

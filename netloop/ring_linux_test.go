@@ -112,6 +112,31 @@ func TestFewCallsAreNoBatch(t *testing.T) {
 	}
 }
 
+// Where no batch is made of what is ready, C receives for the streams that want it.
+func TestFewReadyAreLeftToC(t *testing.T) {
+	l := usualLoop(t)
+	streams := manyStreams(l, ringLeast)
+	for _, s := range streams {
+		l.want(s, transports.WantFew, 0)
+	}
+	say(t, streams[1].peer, []byte("one"))
+	got := l.turn(-1)
+	expectKinds(t, got, CmpReady)
+	if got[0].ID != streams[1].id || got[0].Res != int32(readable) || got[0].Arg != 1 {
+		t.Errorf("ready is %+v", got[0])
+	}
+	for i, s := range streams {
+		if i != 1 {
+			say(t, s.peer, []byte("all"))
+		}
+	}
+	for _, d := range l.turn(-1) {
+		if d.Kind != CmpData {
+			t.Errorf("of many: %+v", d)
+		}
+	}
+}
+
 // What a batch is not for is not counted towards it.
 func TestWhatIsNoMatterForABatch(t *testing.T) {
 	l := usualLoop(t)

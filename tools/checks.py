@@ -179,6 +179,7 @@ NOT_SANITIZED = [
     "conformance",  # a process for each of CPython's tests: half an hour
     "native",  # a C library of its own; forks behind the allocator's back
     "project/test_benchmarks.py",  # starts programs with time limits
+    "project/test_benchmarks_where.py",  # likewise
     "observability/test_top.py",  # a program that draws what a socket answers, in Python
     "loop/test_limits.py",  # of address space, of which AddressSanitizer takes terabytes
     "real_programs",  # others' programs, for minutes; what they call is tested elsewhere

@@ -52,6 +52,7 @@ def test() -> None:
 # build, bugs that simulations find. Only the default one has them; `make wheels` builds for all.
 ONCE = [
     "project/test_benchmarks.py",
+    "project/test_benchmarks_where.py",
     "project/test_emulation.py",
     "project/test_go_mirror.py",
     "project/test_lint_c.py",
