@@ -501,6 +501,38 @@ goloop.run(main())
     )
 
 
+def test_what_has_left_with_its_callback_is_no_late_write() -> None:
+    passes(
+        """
+class Answers(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        self.transport.write(data)
+        asyncio.get_running_loop().call_soon(later)
+
+def later():
+    assert client.recv(100) == b"x"
+    time.sleep(0.05)
+
+async def main():
+    global client
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Answers, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    client.settimeout(PATIENCE)
+    for _ in range(5):
+        client.send(b"x")
+        await asyncio.sleep(0.1)
+    client.close()
+    server.close()
+    assert loop.metrics().late_writes == 0
+
+goloop.run(main())
+"""
+    )
+
+
 async def test_a_peer_that_is_gone_is_told_behind_the_callback(loop: Loop) -> None:
     protocol = Recorder()
     server, client = await accepted(loop, lambda: protocol)

@@ -89,8 +89,7 @@ GL_PRIVATE void gl_large_drop(gl_loop *loop);
 /* A bytes object to receive much into; then the n bytes that came, NULL with an exception. */
 GL_PRIVATE PyObject *gl_large_new(gl_loop *loop);
 GL_PRIVATE void gl_large_cut(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
-/* Room to receive into before the bytes are copied, GL_SCRATCH_SIZE of it, until it is given back;
- * NULL with an exception. */
+/* GL_SCRATCH_SIZE bytes to receive into, until they are given back; NULL with an exception. */
 #define GL_SCRATCH_SIZE (256 * 1024)
 GL_PRIVATE uint8_t *gl_scratch_take(gl_loop *loop);
 GL_PRIVATE void gl_scratch_give(gl_loop *loop, uint8_t *scratch);

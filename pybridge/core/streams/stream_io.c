@@ -118,9 +118,11 @@ stream_send_queued(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
     int err = 0;
+    if (!s->registered)
+        return 0;
     gl_hold(s->loop); /* the monitor may be sending */
     uint32_t others = stream_wants(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
-    if (s->registered && io->head + 1 == io->tail && io->state == 0 && s->kind == 0 && !others) {
+    if (io->head + 1 == io->tail && io->state == 0 && s->kind == 0 && !others) {
         gl_vector *v = &io->iov[io->head];
         ssize_t n = gl_call_send(&s->lease, v->base, v->len, MSG_DONTWAIT | MSG_NOSIGNAL);
         err = n < 0 ? errno : 0;

@@ -233,11 +233,10 @@ stream_feed_end(gl_stream *s, uint8_t end)
 
 /* ---- receiving directly ----------------------------------------------------------------
  *
- * What Go receives is copied once more, into the protocol's buffer or a bytes object.  For a
- * few bytes of many connections that is cheaper than a system call of its own turn.  Where there
- * are many bytes it is not, and where few connections are ready there is no batch of Go's, and a
- * peer that has its answer works while we serve the next: then Go only reports that there is
- * something, it is received here, and the answer leaves with the callback.
+ * What Go receives is copied once more.  For a few bytes of many connections that is cheaper than
+ * a call of the system's for each.  For many bytes it is not; and of few connections Go makes no
+ * batch, and a peer that has its answer works while we serve the next.  Then Go only reports that
+ * there is something, it is received here, and the answer leaves with the callback.
  */
 
 /* Go, which stops by itself where it meets the end, has not met it. */
@@ -332,10 +331,9 @@ stream_feed_scratch(gl_stream *s)
 static int
 stream_readable(gl_stream *s, bool few)
 {
-    /* The poller tells it again where nothing is done about it.  A failed send comes first: its
-     * error is on its way from Go, and receiving would find an end instead. */
+    /* The poller tells it again.  The error of a failed send comes first, from Go. */
     if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end ||
-        s->io.state & GL_STATE_DEAD)
+        __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & GL_STATE_DEAD)
         return 0;
     if (PyContext_Enter(s->context) < 0)
         return gl_transport_fatal_current(&s->base, READ_FAILED(s));
