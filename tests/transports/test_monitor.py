@@ -508,23 +508,28 @@ class Answers(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport = transport
     def data_received(self, data):
-        self.transport.write(data)
-        asyncio.get_running_loop().call_soon(later)
+        if answered:
+            time.sleep(0.05)
+        else:
+            self.transport.write(data)
+        answered.append(data)
 
-def later():
-    assert client.recv(100) == b"x"
-    time.sleep(0.05)
+answered = []
 
 async def main():
-    global client
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Answers, "127.0.0.1", 0)
-    client = socket.create_connection(server.sockets[0].getsockname())
-    client.settimeout(PATIENCE)
+    address = server.sockets[0].getsockname()
+    clients = [socket.create_connection(address) for _ in range(2)]
+    await asyncio.sleep(0.1)
     for _ in range(5):
-        client.send(b"x")
-        await asyncio.sleep(0.1)
-    client.close()
+        for client in clients:
+            client.send(b"x")
+        while len(answered) < 2:
+            await asyncio.sleep(0)
+        answered.clear()
+    for client in clients:
+        client.close()
     server.close()
     assert loop.metrics().late_writes == 0
 
