@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goloop/goloop/transports"
 	"golang.org/x/sys/unix"
 )
 
