@@ -8,12 +8,14 @@ perf itself takes some of that time, from all loops alike: the sums are for this
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -84,16 +86,8 @@ class Sampling(Runner):
     def _load(self, case: Case, arguments: list[str], server: Server) -> Sample:
         with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
             kept = Path(directory) / "perf.data"
-            record = subprocess.Popen(
-                ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(FREQUENCY),
-                 "-p", str(server.process.pid), "-o", kept],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            )  # fmt: skip
-            try:
+            with _recording(server.process.pid, kept) as complaints:
                 sample = super()._load(case, arguments, server)
-            finally:
-                record.send_signal(signal.SIGINT)
-                _, complaint = record.communicate()
             told = subprocess.run(
                 ["perf", "report", "-q", "-i", kept, "--stdio", "-F", "sample,dso,symbol",
                  "-t", ";"],
@@ -101,10 +95,36 @@ class Sampling(Runner):
             )  # fmt: skip
         here = read_samples(told.stdout)
         if not here:
-            words = complaint.decode(errors="replace").strip() or told.stderr.strip()
-            raise Failure(f"perf has no samples: {words}")
+            words = " ".join([*complaints, told.stderr]).split()
+            raise Failure(f"perf has no samples: {' '.join(words)}")
         self._samples.update(here)
         return sample
+
+
+@contextlib.contextmanager
+def _recording(pid: int, kept: Path) -> Iterator[list[str]]:
+    """Have perf take samples meanwhile; what it complains of is in the list at the end."""
+    complaints: list[str] = []
+    told, tells = os.pipe()
+    answer, answers = os.pipe()
+    # perf has the pipes until it has ended: it would not write its samples otherwise.
+    with open(tells, "wb", buffering=0) as order, open(answer, "rb", buffering=0) as acknowledged:
+        record = subprocess.Popen(
+            ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(FREQUENCY), "-p", str(pid),
+             "-o", kept, "-D", "-1", "--control", f"fd:{told},{answers}"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, pass_fds=(told, answers),
+        )  # fmt: skip
+        os.close(told)
+        os.close(answers)
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                order.write(b"enable\n")
+            acknowledged.read(len(b"ack\n"))  # nothing where perf has ended
+            yield complaints
+        finally:
+            record.send_signal(signal.SIGINT)
+            complaints.append(record.communicate()[1].strip())
 
 
 def table(run: Run, found: dict[tuple[str, str], Counter[str]], case: Case) -> str:

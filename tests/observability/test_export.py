@@ -129,7 +129,6 @@ def get(port: int, path: str = "/metrics", timeout: float = 60) -> str:
 def test_a_process_with_two_loops_has_all_figures_by_loop() -> None:
     exporter = export.Exporter()
     with program() as (process, port):
-
         # What has printed its line may keep the GIL for another moment.
         def at_rest() -> Samples | None:
             found = scraped(process.pid, exporter)
