@@ -229,10 +229,11 @@ def test_what_a_handler_of_the_program_raises_cancels_all() -> None:
             raise Enough
 
         def until_heard():
-            # Where a weak reference's callback runs just then, Python ignores what is raised.
+            # Where a weak reference's callback runs just then, Python ignores what is raised;
+            # within Thread.start(), to whose end the main thread comes, a lock is lost.
             while not said:
-                os.kill(os.getpid(), signal.SIGUSR1)
                 time.sleep(0.5)
+                os.kill(os.getpid(), signal.SIGUSR1)
 
         signal.signal(signal.SIGUSR1, enough)
         send(until_heard)
