@@ -8,7 +8,6 @@ the executor, the reactor with all registrations, and the signal handlers go.
 from __future__ import annotations
 
 import asyncio.base_events
-import os
 import sys
 import warnings
 
