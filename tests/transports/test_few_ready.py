@@ -10,13 +10,10 @@ import socket
 from typing import Any
 
 import pytest
-from conftest import tcp_pair
 from failing_calls import fail_call
 from protocols import Recorder, until
-from stream_tools import attach
 
 Loop = asyncio.AbstractEventLoop
-Pair = tuple[socket.socket, socket.socket]
 
 
 class Echo(Recorder):
@@ -58,6 +55,30 @@ class BufferedEcho(asyncio.BufferedProtocol):
         self.echo.data_received(bytes(self.buffer[:nbytes]))
 
 
+async def accepted(
+    loop: Loop, stack: contextlib.AsyncExitStack, protocols: list[Any]
+) -> list[socket.socket]:
+    """The peers of these protocols, whose transports are accepted: nobody has their sockets, so
+    that what is written need not leave within write()."""
+    waiting = iter(protocols)
+    server = await loop.create_server(lambda: next(waiting), "127.0.0.1", 0)
+    stack.callback(server.close)
+    peers = []
+    for protocol in protocols:
+        peer = stack.enter_context(socket.create_connection(server.sockets[0].getsockname()))
+        peer.setblocking(False)
+        peers.append(peer)
+        await until(lambda each=protocol: each.transport is not None)
+    stack.push_async_callback(ends_all, protocols)
+    return peers
+
+
+async def ends_all(protocols: list[Any]) -> None:
+    for protocol in protocols:
+        protocol.transport.abort()
+        await protocol.lost
+
+
 async def comes(loop: Loop, peer: socket.socket, size: int) -> bytes:
     """The next bytes to a peer, so many unless it is closed before."""
     data = b""
@@ -78,70 +99,63 @@ def waiting(peer: socket.socket) -> bytes:
 async def test_an_answer_leaves_before_the_next_protocol_is_called(
     loop: Loop, number: int, kind: type[Any]
 ) -> None:
-    with contextlib.ExitStack() as stack:
-        pairs = [[*map(stack.enter_context, tcp_pair())] for _ in range(number)]
-        peers = [far for _, far in pairs]
-        protocols = [await attach(loop, near, kind(peers)) for near, _ in pairs]
+    async with contextlib.AsyncExitStack() as stack:
+        peers: list[socket.socket] = []
+        protocols = [kind(peers) for _ in range(number)]
+        peers += await accepted(loop, stack, protocols)
         for peer in peers:
             peer.send(b"x")
         await until(lambda: all(protocol.data for protocol in protocols))
         assert sorted(protocol.seen for protocol in protocols) == [b"x" * n for n in range(number)]
-        for protocol in protocols:
-            protocol.transport.abort()
-            await protocol.lost
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5])
-async def test_an_answer_in_pieces_comes_whole_and_in_order(
-    loop: Loop, pair: Pair, pieces: int
-) -> None:
-    near, far = pair
-    protocol = await attach(loop, near, Echo([], pieces))
-    data = bytes(range(100))
-    far.send(data)
-    expected = b"".join(data[n::pieces] for n in range(pieces))
-    assert await comes(loop, far, len(expected)) == expected
-    protocol.transport.abort()
-    await protocol.lost
+async def test_an_answer_in_pieces_comes_whole_and_in_order(loop: Loop, pieces: int) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        [far] = await accepted(loop, stack, [Echo([], pieces)])
+        data = bytes(range(100))
+        far.send(data)
+        expected = b"".join(data[n::pieces] for n in range(pieces))
+        assert await comes(loop, far, len(expected)) == expected
 
 
 @pytest.mark.goloop_only("asyncio's calls can't be made to fail")
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
-async def test_what_the_kernel_refuses_leaves_later(loop: Loop, pair: Pair, number: int) -> None:
-    near, far = pair
-    protocol = await attach(loop, near, Echo([]))
-    fail_call("send", number)
-    far.send(b"data")
-    assert await comes(loop, far, 4) == b"data"
-    protocol.transport.abort()
-    await protocol.lost
+async def test_what_the_kernel_refuses_leaves_later(loop: Loop, number: int) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        [far] = await accepted(loop, stack, [Echo([])])
+        fail_call("send", number)
+        far.send(b"data")
+        assert await comes(loop, far, 4) == b"data"
 
 
 @pytest.mark.goloop_only("asyncio's calls can't be made to fail")
-async def test_who_can_t_be_answered_is_lost_at_once(loop: Loop, pair: Pair) -> None:
-    near, far = pair
-    protocol = await attach(loop, near, Echo([]))
-    far.send(b"data")
-    fail_call("send", errno.EHOSTUNREACH)
-    lost = await protocol.lost
-    assert isinstance(lost, OSError)
-    assert lost.errno == errno.EHOSTUNREACH
-    assert protocol.names() == ["made", "data", "lost"]
-    assert await comes(loop, far, 1) == b""
+async def test_who_can_t_be_answered_is_lost_at_once(loop: Loop) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        protocol = Echo([])
+        [far] = await accepted(loop, stack, [protocol])
+        far.send(b"data")
+        fail_call("send", errno.EHOSTUNREACH)
+        lost = await protocol.lost
+        assert isinstance(lost, OSError)
+        assert lost.errno == errno.EHOSTUNREACH
+        assert protocol.names() == ["made", "data", "lost"]
+        assert await comes(loop, far, 1) == b""
 
 
 @pytest.mark.parametrize("ends", ["close", "abort", "write_eof", "pause_reading"])
-async def test_a_callback_may_end_what_it_answers(loop: Loop, pair: Pair, ends: str) -> None:
+async def test_a_callback_may_end_what_it_answers(loop: Loop, ends: str) -> None:
     class Ends(Echo):
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             getattr(self.transport, ends)()
 
-    near, far = pair
-    protocol = await attach(loop, near, Ends([]))
-    far.send(b"data")
-    assert await comes(loop, far, 4) == b"data"
-    if ends != "pause_reading":
-        assert await comes(loop, far, 1) == b""
-    protocol.transport.abort()
-    assert await protocol.lost is None
+    async with contextlib.AsyncExitStack() as stack:
+        protocol = Ends([])
+        [far] = await accepted(loop, stack, [protocol])
+        far.send(b"data")
+        assert await comes(loop, far, 4) == b"data"
+        if ends != "pause_reading":
+            assert await comes(loop, far, 1) == b""
+        protocol.transport.abort()
+        assert await protocol.lost is None

@@ -70,7 +70,7 @@ gl_scratch_take(gl_loop *loop)
 GL_PRIVATE void
 gl_scratch_give(gl_loop *loop, uint8_t *scratch)
 {
-    PyMem_RawFree(loop->scratch); /* of a loop that ran within a callback */
+    PyMem_RawFree(loop->scratch); /* of a sock_recv() within a callback */
     loop->scratch = scratch;
 }
 

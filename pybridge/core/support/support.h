@@ -37,7 +37,7 @@ typedef struct gl_loop gl_loop;
     X(exception) X(fileno) X(get_buffer) X(loop) X(pause_writing) X(protocol)                 \
     X(resume_writing) X(result) X(set_exception) X(set_result) X(transport)                   \
     X(_call_connection_lost) X(_start) X(name) X(_loop) X(throw) X(_check_thread)             \
-    X(recv_into) X(callback) X(_deliver_held) X(_maybe_resume_protocol)               \
+    X(recv_into) X(callback) X(_deliver_held) X(_maybe_resume_protocol)                       \
     X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain)           \
     X(_check_address) X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel)       \
     X(is_running) X(eager_start) X(sock) X(data) X(delay) X(when) X(_callback_failed)   \
