@@ -138,18 +138,20 @@ _ECHO_SERVERS = {
 }
 
 
+_APPLICATIONS = {"aiohttp": ("aiohttp",), "uvicorn": ("uvicorn", "httptools")}
 _OTHER_NETWORK = (
-    Case(
-        "aiohttp-x100", "aiohttp", "net", "aiohttp hello ×100",
-        "a real application: HTTP parsing, a task, a timer and a response per request",
-        "requests/s", server="aiohttp", mode="http", connections=100, size=1,
-        packages=("aiohttp",),
-    ),
-    Case(
-        "uvicorn-x100", "uvicorn", "net", "uvicorn hello ×100",
-        "an ASGI server: HTTP parsing by httptools, a task and a response per request",
-        "requests/s", server="uvicorn", mode="http", connections=100, size=1,
-        packages=("uvicorn", "httptools"),
+    *(
+        Case(
+            f"{server}-x{connections}", server, "net", f"{server} hello ×{connections}", isolates,
+            "requests/s", server=server, mode="http", connections=connections, size=1,
+            packages=_APPLICATIONS[server], full=connections < 100,
+        )
+        for server, isolates in (
+            ("aiohttp",
+             "a real application: HTTP parsing, a task, a timer and a response per request"),
+            ("uvicorn", "an ASGI server: HTTP parsing by httptools, a task and a response per request"),
+        )
+        for connections in (1, 4, 100)
     ),
     *(
         Case(
@@ -211,7 +213,6 @@ def _count(loops: int) -> str:
     return "1 loop" if loops == 1 else f"{loops} loops"
 
 
-_APPLICATIONS = {"aiohttp": ("aiohttp",), "uvicorn": ("uvicorn", "httptools")}
 _HELD = (
     *(
         Case(

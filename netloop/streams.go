@@ -221,12 +221,8 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 // came, and false where the arena is too full to receive.
 func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	st := &s.stream
-	if few := r.few && st.DirectOfFew(); few || st.Direct() {
-		ready := Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)}
-		if few {
-			ready.Arg = 1
-		}
-		r.out.put(ready)
+	if st.Direct() || r.few && st.DirectOfFew() {
+		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
 		return 0, true
 	}
 	var base, room uintptr

@@ -173,7 +173,7 @@ enum gl_completion_kind {
     GL_CMP_READY = 8,        /* watch; res: GL_READABLE | GL_WRITABLE, only directions
                               * that were asked for (an error or hang-up counts as both);
                               * datagram; res: GL_WRITABLE;
-                              * stream that C reads; res: GL_READABLE; arg: 1 if of few */
+                              * stream that C reads; res: GL_READABLE */
     GL_CMP_TIMER = 9,        /* id: timer, due and no longer armed */
     GL_CMP_DATAGRAM = 10,    /* datagram; ptr: gl_packet in the arena; arg: bytes (>= 0) */
     GL_CMP_DATAGRAM_ERROR = 11, /* datagram; res: errno; receiving goes on */

@@ -316,7 +316,7 @@ def test_peers_of_a_host_that_ends(way: str) -> None:
         return await watching
 
     expected: dict[str, list[object]] = {
-        "kill": [b"1", b"", BrokenPipeError],
+        "kill": [b"1", b"", ConnectionResetError],
         "crash": [b"1", "silence", ConnectionResetError],
     }
     assert testing.run(main).value == expected[way]

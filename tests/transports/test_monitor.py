@@ -459,6 +459,11 @@ class Keep(asyncio.Protocol):
     def connection_made(self, transport):
         made.append(transport)
 
+def write(data):
+    # In pieces: they leave together, and not within write().
+    made[0].write(data[:1])
+    made[0].write(data[1:])
+
 async def main():
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Keep, "127.0.0.1", 0)
@@ -469,17 +474,17 @@ async def main():
     def fences():
         return goloop.diagnostics(loop)["loop"]["fences"]
     assert fences() == (0 if late else 2)
-    made[0].write(b"first")
+    write(b"first")
     assert client.recv(100) == b"first"
     if late:
         assert fences() == 0
         refuse()
         # The monitor is refused, which it learns when it wants to send; so is this one.
         while fences() == 0:
-            made[0].write(b".")
+            write(b"..")
             time.sleep(0.003)
             await asyncio.sleep(0)
-        made[0].write(b".")
+        write(b"..")
         assert fences() == 2
         await asyncio.sleep(0)
         assert set(client.recv(100000)) == set(b".")
@@ -488,8 +493,8 @@ async def main():
     await asyncio.sleep(0)
     sent = loop.metrics().late_writes
     for n in range(200):
-        made[0].write(b"%d" % n)
-        assert client.recv(100) == b"%d" % n
+        write(b"n%d" % n)
+        assert client.recv(100) == b"n%d" % n
         await asyncio.sleep(0)
     assert loop.metrics().late_writes - sent == 200
     made[0].abort()
@@ -501,17 +506,16 @@ goloop.run(main())
     )
 
 
-def test_what_has_left_with_its_callback_is_no_late_write() -> None:
+def test_what_has_left_within_write_is_no_late_write() -> None:
     passes(
         """
 class Answers(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport = transport
     def data_received(self, data):
-        if answered:
+        self.transport.write(data)
+        if data == b"long":
             time.sleep(0.05)
-        else:
-            self.transport.write(data)
         answered.append(data)
 
 answered = []
@@ -522,9 +526,9 @@ async def main():
     address = server.sockets[0].getsockname()
     clients = [socket.create_connection(address) for _ in range(2)]
     await asyncio.sleep(0.1)
-    for _ in range(5):
+    for message in [b"short"] + [b"long"] * 5:
         for client in clients:
-            client.send(b"x")
+            client.send(message)
         while len(answered) < 2:
             await asyncio.sleep(0)
         answered.clear()

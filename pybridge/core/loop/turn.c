@@ -25,6 +25,7 @@
 #include "loop/private.h"
 
 #define GL_POLL_EVERY 64
+#define GL_FEW 4 /* events of a turn, and writes in it that leave at once: Go makes no batch of so few */
 #define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */
 
 /* A cheap clock of no particular unit, good for "a while has passed". */
@@ -220,6 +221,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
     loop->timers_at = loop->share = 0;
+    loop->at_once = loop->shared->events <= GL_FEW ? GL_FEW : 0;
     gl_watchdog_polled(loop);
     note_polled(loop, polled);
     gl_timers_turned(&loop->timers, retired);

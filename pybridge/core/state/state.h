@@ -87,6 +87,7 @@ struct gl_loop {
                                * without; atomic] */
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
     char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
+    char at_once;             /* so many more writes of this turn may leave at once [loop] */
     char ended;               /* so many polls are due: the peer of what was closed or shut down may
                                * be in this loop, and has its last bytes before its end [GIL] */
     char releasing;           /* loop_release() is on a stack [GIL] */

@@ -76,6 +76,8 @@ typedef struct gl_stream {
     char lazy;                    /* extra has not yet all that it could have.  Python's */
     char counted;                 /* among its server's connections.  Python's */
     uint8_t peer_len, local_len;  /* of the raw names */
+    bool alone;                   /* one piece was all that it wrote in the turn in which it wrote last */
+    uint32_t wrote_turn;          /* which that was, of those with few streams: see stream_leaves */
     int held_errno;
     uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
                                    * it was closing */
@@ -139,9 +141,9 @@ GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
 /* Appends pieces, and submits where the reactor knows the stream; takes over the references, on
  * failure too.  -1 with MemoryError. */
 GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n);
-/* Sends what is queued, if it is one piece and nothing else is wanted: that spares a call of Go's
- * and its report.  An error closes the transport; -1 where that fails. */
-GL_PRIVATE int stream_send_queued(gl_stream *s);
+/* Sends what the kernel takes of a piece, if it is the first and nothing else is wanted: that spares
+ * the queue and Go.  The rest is left in it.  An error closes the transport; -1 where that fails. */
+GL_PRIVATE int stream_send_first(gl_stream *s, gl_piece *c);
 /* Lets go of what Go has sent, and of everything. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
 GL_PRIVATE void stream_drop_queue(gl_stream *s);

@@ -114,32 +114,26 @@ queue_append(gl_stream *s, gl_piece piece)
 }
 
 GL_PRIVATE int
-stream_send_queued(gl_stream *s)
+stream_send_first(gl_stream *s, gl_piece *c)
 {
     gl_stream_io *io = &s->io;
+    ssize_t n = 0;
     int err = 0;
-    if (!s->registered)
-        return 0;
-    gl_hold(s->loop); /* the monitor may be sending */
+    gl_hold(s->loop); /* the monitor may be sending for others */
     uint32_t others = stream_wants(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
-    if (io->head + 1 == io->tail && io->state == 0 && s->kind == 0 && !others) {
-        gl_vector *v = &io->iov[io->head];
-        ssize_t n = gl_call_send(&s->lease, v->base, v->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
+        n = gl_call_send(&s->lease, c->ptr, (size_t)c->len, MSG_DONTWAIT | MSG_NOSIGNAL);
         err = n < 0 ? errno : 0;
         s->loop->shared->sends++;
         gl_count_sent(s->loop, n);
-        if (n > 0) {
-            v->base = (const char *)v->base + n;
-            v->len -= (size_t)n;
-            io->sent += (uint64_t)n;
-            io->head += v->len == 0;
-            queue_release_sent(s);
-        }
     }
     gl_let_go(s->loop);
+    if (n > 0) {
+        c->ptr += n;
+        c->len -= n;
+    }
     if (err == 0 || err == EAGAIN || err == EINTR)
         return 0;
-    stream_drop_queue(s);
     gl_set_oserror(err);
     return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
 }

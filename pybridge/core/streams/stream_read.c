@@ -236,7 +236,7 @@ stream_feed_end(gl_stream *s, uint8_t end)
  * What Go receives is copied once more.  For a few bytes of many connections that is cheaper than
  * a call of the system's for each.  For many bytes it is not; and of few connections Go makes no
  * batch, and a peer that has its answer works while we serve the next.  Then Go only reports that
- * there is something, it is received here, and the answer leaves with the callback.
+ * there is something, and it is received here.
  */
 
 /* Go, which stops by itself where it meets the end, has not met it. */
@@ -329,21 +329,15 @@ stream_feed_scratch(gl_stream *s)
 }
 
 static int
-stream_readable(gl_stream *s, bool few)
+stream_readable(gl_stream *s)
 {
     /* The poller tells it again.  The error of a failed send comes first, from Go. */
     if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end ||
         __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & GL_STATE_DEAD)
         return 0;
-    if (PyContext_Enter(s->context) < 0)
-        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
-    int rc = s->buffered && s->receive == NULL ? stream_feed_direct_buffer(s)
-             : s->direct                       ? stream_feed_direct_bytes(s)
-                                               : stream_feed_scratch(s);
-    if (rc == 0 && few)
-        rc = stream_send_queued(s);
-    gl_context_exit(s->context);
-    return rc;
+    return s->buffered && s->receive == NULL ? stream_feed_direct_buffer(s)
+           : s->direct                       ? stream_feed_direct_bytes(s)
+                                             : stream_feed_scratch(s);
 }
 
 GL_PRIVATE int
@@ -382,8 +376,6 @@ stream_received(gl_stream *s, const gl_completion *c)
             return gl_transport_fatal_current(&s->base, READ_FAILED(s));
         return 0;
     }
-    if (PyContext_Enter(s->context) < 0)
-        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
     bool lent = c->res > 0 && !s->buffered;
     PyObject *whole = lent ? gl_large_take(s->loop, c) : NULL;
     int rc = lent && whole == NULL ? gl_transport_fatal_current(&s->base, READ_FAILED(s))
@@ -393,7 +385,6 @@ stream_received(gl_stream *s, const gl_completion *c)
         s->direct = true;
         rc = s->registered ? stream_submit(s) : 0;
     }
-    gl_context_exit(s->context);
     return rc;
 }
 
@@ -408,17 +399,15 @@ stream_ended(gl_stream *s, const gl_completion *c)
         s->held_end = (uint8_t)c->kind;
         return 0;
     }
-    if (PyContext_Enter(s->context) < 0)
-        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
-    int rc = stream_feed_end(s, (uint8_t)c->kind);
-    gl_context_exit(s->context);
-    return rc;
+    return stream_feed_end(s, (uint8_t)c->kind);
 }
 
 GL_PRIVATE int
 stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
     gl_stream *s = (gl_stream *)owner;
+    if (PyContext_Enter(s->context) < 0)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
     int rc = 0;
     switch (c->kind) {
     case GL_CMP_DATA:
@@ -429,7 +418,7 @@ stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = stream_ended(s, c);
         break;
     case GL_CMP_READY:
-        rc = stream_readable(s, c->arg != 0);
+        rc = stream_readable(s);
         break;
     case GL_CMP_WROTE:
         rc = stream_wrote(s);
@@ -440,6 +429,7 @@ stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     default:
         break;
     }
+    gl_context_exit(s->context);
     if (rc >= 0)
         return 0;
     const char *message = s->kind ? "Exception in callback of a pipe transport"

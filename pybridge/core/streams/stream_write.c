@@ -2,11 +2,11 @@
  * stream_write.c: writing to a stream, and its flow control.
  *
  * write() takes hold of immutable bytes and puts their address into the record that Go
- * reads (stream_io.c); nothing is sent and nothing is copied until the turn, where Go
- * sends all that one connection has in one system call.
+ * reads (stream_io.c); nothing is copied, and in the turn Go sends all that one connection
+ * has in one system call.
  *
- * A write is tried at once, and not in the turn, where waiting would be seen, by Go
- * (stream_flush_now) or, where it is all that is queued, by C (stream_send_queued):
+ * Where waiting would be seen, it leaves sooner.  The first piece of a queue, within write(), by C
+ * (stream_leaves); else by Go (stream_flush_now), where
  *   - no loop runs, so that no turn will come;
  *   - the queue crosses the high-water mark: only what the kernel refuses counts
  *     for pause_writing;
@@ -79,12 +79,9 @@ stream_appended(gl_stream *s)
         return -1;
     Py_ssize_t queued = stream_queued(s);
     /* What Go does not know the monitor can't send. */
-    bool seen = !s->registered || s->exposed || queued > s->high ||
-                queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX);
-    if (seen && (stream_send_queued(s) < 0 || is_ending(s)))
-        return PyErr_Occurred() ? -1 : 0;
-    queued = stream_queued(s);
-    seen = seen && !stream_blocked(s) && !s->protocol_paused;
+    bool seen = (!s->registered || s->exposed || queued > s->high ||
+                 queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX)) &&
+                !stream_blocked(s) && !s->protocol_paused;
     if (queued > 0 && (loop->thread_id == 0 || seen) && stream_flush_now(s) < 0)
         return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
     return queued > s->high ? stream_maybe_pause(s) : 0;
@@ -184,6 +181,24 @@ stream_write_late(gl_stream *s)
                    : gl_late_write(&s->conn_lost, LATE_SEND);
 }
 
+/* Whether a piece leaves within write(): a large one, one of an exposed socket; and where few streams
+ * are ready the first of a turn, for its peer works while Python goes on.  Unless the stream wrote
+ * again in the turn in which it wrote last: it may do so now, and its pieces leave together. */
+static inline bool
+stream_leaves(gl_stream *s, Py_ssize_t size)
+{
+    gl_loop *loop = s->loop;
+    if (s->exposed || size > s->high || size > DEFER_MAX)
+        return true;
+    if (loop == NULL || loop->at_once == 0)
+        return false;
+    bool first = s->wrote_turn != (uint32_t)loop->turns, leaves = first && s->alone;
+    s->alone = first;
+    s->wrote_turn = (uint32_t)loop->turns;
+    loop->at_once -= leaves;
+    return leaves;
+}
+
 GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *data)
 {
@@ -223,7 +238,11 @@ stream_write(gl_stream *s, PyObject *data)
         Py_DECREF(c.owner);
         return gl_none_or_null(rc);
     }
-    return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s));
+    rc = stream_leaves(s, c.len) ? stream_send_first(s, &c) : 0;
+    if (rc == 0 && c.len > 0 && !is_ending(s))
+        return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s));
+    Py_DECREF(c.owner);
+    return gl_none_or_null(rc);
 }
 
 #if PY_VERSION_HEX >= 0x030C0000 /* before, asyncio's own calls write() */
@@ -372,14 +391,11 @@ stream_wrote(gl_stream *s)
     stream_release_sent(s);
     if (!s->protocol_paused && s->empty_waiter == NULL && !is_closing(s))
         return 0;
-    if (PyContext_Enter(s->context) < 0)
-        return -1;
     int rc = stream_maybe_resume(s); /* which may write more */
     if (rc == 0 && stream_queued(s) == 0 && !is_ending(s))
         rc = stream_settle_waiter(s, NULL);
     if (is_flushing(s) && stream_queued(s) == 0)
         rc = rc == 0 ? gl_transport_lost(&s->base, Py_None) : stream_lost_later(s);
-    gl_context_exit(s->context);
     return rc;
 }
 
@@ -393,14 +409,9 @@ stream_write_failed(gl_stream *s, int err)
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)
         return -1;
-    if (PyContext_Enter(s->context) < 0) {
-        Py_DECREF(exc);
-        return -1;
-    }
     int rc = gl_transport_fatal_error(&s->base, exc, WRITE_FAILED(s));
     if (rc == 0)
         rc = stream_settle_waiter(s, exc);
-    gl_context_exit(s->context);
     Py_DECREF(exc);
     return rc;
 }
