@@ -149,7 +149,8 @@ _OTHER_NETWORK = (
         for server, isolates in (
             ("aiohttp",
              "a real application: HTTP parsing, a task, a timer and a response per request"),
-            ("uvicorn", "an ASGI server: HTTP parsing by httptools, a task and a response per request"),
+            ("uvicorn",
+             "an ASGI server: HTTP parsing by httptools, a task and a response per request"),
         )
         for connections in (1, 4, 100)
     ),

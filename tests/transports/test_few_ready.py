@@ -18,8 +18,8 @@ Loop = asyncio.AbstractEventLoop
 
 
 class Echo(Recorder):
-    """Writes back what it gets, in so many pieces, and notes what all peers have by then: before
-    it writes, and behind the first piece."""
+    """Writes back what it gets, in so many pieces, and notes what all peers have before and
+    behind."""
 
     def __init__(self, peers: list[socket.socket], pieces: int = 1) -> None:
         super().__init__()
@@ -31,8 +31,7 @@ class Echo(Recorder):
         self.before = b"".join(map(waiting, self.peers))
         for n in range(self.pieces):
             self.transport.write(data[n :: self.pieces])
-            if n == 0:
-                self.behind = b"".join(map(waiting, self.peers))
+        self.behind = b"".join(map(waiting, self.peers))
         super().data_received(data)
 
 
@@ -116,7 +115,9 @@ async def test_an_answer_leaves_before_the_next_protocol_is_called(
         peers += await accepted(loop, stack, protocols)
         for message in (b"0", b"1", b"2"):
             assert await answered(loop, peers, message) == [message] * number
-        assert sorted(protocol.before for protocol in protocols) == [b"2" * n for n in range(number)]
+        assert sorted(protocol.before for protocol in protocols) == [
+            b"2" * n for n in range(number)
+        ]
         assert sorted(len(protocol.behind) for protocol in protocols) == [*range(1, number + 1)]
 
 
@@ -187,6 +188,16 @@ async def test_of_many_that_are_ready_no_answer_leaves_alone(loop: Loop) -> None
         for message in (b"0", b"1", b"2"):
             assert await answered(loop, peers, message) == [message] * 5
         assert [protocol.behind for protocol in protocols] == [b""] * 5
+
+
+async def test_a_large_body_stays_behind_its_head(loop: Loop) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        protocol = Echo([])
+        [far] = await accepted(loop, stack, [protocol])
+        for head in (b"1", b"2", b"3"):
+            protocol.transport.write(head)
+            protocol.transport.write(body := b"." * 100_000)
+            assert await comes(loop, far, 1 + len(body)) == head + body
 
 
 async def test_what_the_kernel_does_not_take_follows(loop: Loop) -> None:
