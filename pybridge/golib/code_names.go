@@ -33,6 +33,11 @@ const (
 	isNonsense
 )
 
+// isFreed tells whether the first word of an object with a plain reference count is none: the rest of
+// what Python has freed stays as it was, but pymalloc keeps its list of free memory there. A count
+// has 32 bits, of what never ends too, and from 3.14 on flags in the highest 16.
+func isFreed(count uint64) bool { return uint32(count) == 0 || uint16(count>>32) != 0 }
+
 func readHead(py *netloop.Python, address uint64, head *[4]uint64) codeState {
 	var raw [headMost]byte
 	size := int(py.CodeSize)
@@ -40,6 +45,9 @@ func readHead(py *netloop.Python, address uint64, head *[4]uint64) codeState {
 		return isNonsense
 	}
 	word := func(at uint32) uint64 { return binary.NativeEndian.Uint64(raw[at:]) }
+	if py.ObjectType == 8 && isFreed(word(0)) {
+		return isNonsense
+	}
 	switch word(py.ObjectType) {
 	case py.CodeType:
 	case py.NoneType:
