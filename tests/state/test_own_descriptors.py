@@ -144,9 +144,16 @@ goloop.run(main())
 
 
 def test_a_sleeping_loop_without_them_ends_the_process_for_another_threads_call() -> None:
-    """The call would wait for ever for the turn's end, and with the GIL."""
-    ended = subprocess.run(
-        [sys.executable, "-c", CLOSED_WHILE_IT_SLEEPS], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == -signal.SIGABRT
+    """The call would wait for ever for the turn's end, and with the GIL.
+
+    A signal of Go's may wake the loop just behind the close: then it raises what it has lost.
+    """
+    for _ in range(10):
+        ended = subprocess.run(
+            [sys.executable, "-c", CLOSED_WHILE_IT_SLEEPS],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if ended.returncode == -signal.SIGABRT:
+            break
+        assert "OSError: [Errno 9]" in ended.stderr
     assert "can't be woken for a call of another thread" in ended.stderr
