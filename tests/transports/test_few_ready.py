@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
+import os
 import socket
 from typing import Any
 
@@ -15,6 +17,7 @@ from failing_calls import fail_call
 from protocols import Recorder, until
 
 Loop = asyncio.AbstractEventLoop
+numbers = itertools.count()
 
 
 class Echo(Recorder):
@@ -62,13 +65,16 @@ async def accepted(
     loop: Loop, stack: contextlib.AsyncExitStack, protocols: list[Any]
 ) -> list[socket.socket]:
     """The peers of these protocols, whose transports are accepted: nobody has their sockets, so
-    that what is written need not leave within write()."""
+    that what is written need not leave within write().  Over Unix sockets what was sent is there
+    at once: so many are ready in one turn."""
     waiting = iter(protocols)
-    server = await loop.create_server(lambda: next(waiting), "127.0.0.1", 0)
+    path = f"\0goloop-few-{os.getpid()}-{next(numbers)}"
+    server = await loop.create_unix_server(lambda: next(waiting), path)
     stack.callback(server.close)
     peers = []
     for protocol in protocols:
-        peer = stack.enter_context(socket.create_connection(server.sockets[0].getsockname()))
+        peer = stack.enter_context(socket.socket(socket.AF_UNIX))
+        peer.connect(path)
         peer.setblocking(False)
         peers.append(peer)
         await until(lambda each=protocol: each.transport is not None)
