@@ -190,7 +190,7 @@ stream_leaves(gl_stream *s, Py_ssize_t size)
     gl_loop *loop = s->loop;
     if (s->exposed || size > s->high || size > DEFER_MAX)
         return true;
-    if (loop == NULL || loop->at_once == 0)
+    if (loop == NULL || loop->at_once == 0 || s->kind)
         return false;
     bool first = s->wrote_turn != (uint32_t)loop->turns, leaves = first && s->alone;
     s->alone = first;
@@ -238,7 +238,7 @@ stream_write(gl_stream *s, PyObject *data)
         Py_DECREF(c.owner);
         return gl_none_or_null(rc);
     }
-    rc = stream_leaves(s, c.len) ? stream_send_first(s, &c) : 0; /* lint: allow check-commit: of its errors, the stream's end */
+    rc = stream_leaves(s, c.len) ? stream_send_first(s, &c) : 0; /* lint: allow check-commit: an error ends the stream */
     if (rc == 0 && c.len > 0 && !is_ending(s))
         return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s));
     Py_DECREF(c.owner);
