@@ -35,6 +35,7 @@ func newMade() *made {
 
 func (m *made) object(size int, words map[uint32]uint64, tail string) uint64 {
 	raw := make([]byte, size, size+len(tail))
+	binary.NativeEndian.PutUint64(raw, 1) // its reference count
 	for at, word := range words {
 		binary.NativeEndian.PutUint64(raw[at:], word)
 	}
@@ -138,6 +139,20 @@ func TestACodeObjectInTheOthersPlaceIsAnother(t *testing.T) {
 		t.Errorf("%q is known there", last)
 	}
 	runtime.KeepAlive(m)
+}
+
+func TestAFreedCodeObjectIsUnknown(t *testing.T) {
+	for count, known := range map[uint64]bool{1: true, 0xFFFF_FFFF: true, 0: false, 0x7f12_3456_7890: false} {
+		m := newMade()
+		p := m.profile()
+		address := m.code("freed", "f.py", 5)
+		binary.NativeEndian.PutUint64(m.keep[len(m.keep)-1], count)
+		p.add(sampleOf(10, address))
+		if got := p.codes[len(p.codes)-1].function == "freed"; got != known {
+			t.Errorf("with %#x for its reference count it is known: %t", count, got)
+		}
+		runtime.KeepAlive(m)
+	}
 }
 
 func TestTheTextIsJSON(t *testing.T) {
