@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import select
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -439,6 +440,32 @@ def test_a_process_that_hangs_gives_what_it_has(begins: str) -> None:
                 pass
             lasting = sorted((each for each in slices(document) if each["dur"]), key=_begin)
             assert [each["name"] for each in lasting] == ["iteration", "(since before the trace)"]
+
+
+def test_a_trace_that_begins_within_a_poll_has_slices_that_nest() -> None:
+    """Its first records: a callback that nobody knows, and the end of the poll."""
+
+    def frame(kind: int, body: bytes) -> bytes:
+        return struct.pack("<IIiI", kind, len(body), 1, 7) + body
+
+    def record(microsecond: int, kind: int, value: int = 0) -> bytes:
+        return struct.pack("=QQ", microsecond * 1000, kind << 60 | value)
+
+    call, turn, wake = 2, 5, 6
+    records = record(20, call) + record(60, wake, 1000) + record(70, call) + record(80, turn)
+    data = b"".join(
+        [frame(3, struct.pack("=QQ", 0, 0)), frame(1, bytes(8) + records),
+         frame(3, struct.pack("=QQ", 100_000, 100_000)), frame(0, b"")]
+    )  # fmt: skip
+    events: Events = []
+    trace.convert(1, data, None, events.append)
+    found = [(each["name"], each["ts"], each["dur"]) for each in events if each["ph"] == "X"]
+    unknown = "(since before the trace)"
+    assert [each for each in found if each[0] == unknown] == [
+        (unknown, 20.001, 39.999), (unknown, 70.0, 10.0),
+    ]  # fmt: skip
+    assert [each[1:] for each in found if each[0] == "iteration"] == [(20.0, 40.0), (60.0, 20.0)]
+    assert [each[1:] for each in found if each[0] == "poll"] == [(80.0, 20.0)]
 
 
 def test_the_command_writes_a_file(tmp_path: Path) -> None:

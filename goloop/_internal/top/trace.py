@@ -195,7 +195,8 @@ class _Writer:
                 polled = max(loop.turn, polled)
                 self.slice("poll", loop.turn, polled, loop, cat="loop")
                 self.slice("receive, wait for the GIL", polled, at, loop, cat="loop")
-            loop.turn = None
+                loop.turn = None
+            self.stop(loop, at)  # a trace that began within the poll has no beginning of it
             self.begin_iteration(loop, at, number)
         else:
             self.close(loop.item, at)
