@@ -277,3 +277,73 @@ async def test_a_callback_may_end_what_it_answers(loop: Loop, ends: str) -> None
             assert await comes(loop, far, 1) == b""
         protocol.transport.abort()
         assert await protocol.lost is None
+
+
+async def test_no_piece_overtakes_one_that_was_written_before(loop: Loop) -> None:
+    """What is for another connection neither: who sees a signal looks for what it is about."""
+
+    class Signals(Echo):
+        def data_received(self, data: bytes) -> None:
+            payload, signal = protocols[1].transport, protocols[2].transport
+            payload.write(b"head")
+            payload.write(b"body")
+            signal.write(b"go")
+            self.behind = waiting(peers[2])
+            self.payload = waiting(peers[1])
+
+    async with contextlib.AsyncExitStack() as stack:
+        peers: list[socket.socket] = []
+        protocols = [Signals(peers) for _ in range(3)]
+        peers += await accepted(loop, stack, protocols)
+        for _ in range(3):
+            peers[0].send(b"x")
+            assert await comes(loop, peers[2], 2) == b"go"
+            assert await comes(loop, peers[1], 8) == b"headbody"
+            assert protocols[0].behind == b"" or protocols[0].payload == b"headbody"
+
+
+async def test_a_full_connection_holds_up_no_others(loop: Loop) -> None:
+    """What its peer does not take is none of those that may leave at once."""
+
+    class Tells(Echo):
+        def data_received(self, data: bytes) -> None:
+            for protocol in protocols[1:]:
+                protocol.transport.write(b"more")
+            super().data_received(data)
+
+    async with contextlib.AsyncExitStack() as stack:
+        peers: list[socket.socket] = []
+        protocols = [Tells(peers) for _ in range(6)]
+        peers += await accepted(loop, stack, protocols)
+        for protocol in protocols[1:]:
+            protocol.transport.write(bytes(10_000_000))
+        for _ in range(3):
+            peers[0].send(b"x")
+            assert await comes(loop, peers[0], 1) == b"x"
+        assert protocols[0].behind.startswith(b"x")
+
+
+@pytest.mark.parametrize("ends", ["close", "abort"])
+async def test_what_get_buffer_has_ended_gets_its_bytes_all_the_same(loop: Loop, ends: str) -> None:
+    """And its peer sees an end, not the reset of one that did not read."""
+
+    class Ends(BufferedEcho):
+        ended = False
+
+        def get_buffer(self, sizehint: int) -> bytearray:
+            if self.ended:
+                getattr(self.echo.transport, ends)()
+            return self.buffer
+
+        def buffer_updated(self, nbytes: int) -> None:
+            super().buffer_updated(nbytes)
+            self.ended = True
+
+    async with contextlib.AsyncExitStack() as stack:
+        protocol: Any = Ends([])
+        [far] = await accepted(loop, stack, [protocol])
+        await answered(loop, [far])
+        far.send(b"last")
+        assert await protocol.lost is None
+        assert protocol.calls == [("made",), ("data", b"xlast"), ("lost", None)]
+        assert await comes(loop, far, 1) == b""

@@ -286,7 +286,7 @@ stream_feed_direct_buffer(gl_stream *s)
         return rc;
     ssize_t n = -1;
     int err = EAGAIN;
-    if (s->registered) /* get_buffer() may have ended it */
+    if (s->protocol != NULL && !gl_loop_is_foreign(s->loop)) /* whatever get_buffer() has done */
         n = stream_recv(s, view.buf, view.len, &err);
     PyBuffer_Release(&view);
     if (s->protocol == NULL)

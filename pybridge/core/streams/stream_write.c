@@ -183,19 +183,22 @@ stream_write_late(gl_stream *s)
 
 /* Whether a piece leaves within write(): a large one, one of an exposed socket; and where few streams
  * are ready the first of a turn, for its peer works while Python goes on.  Unless the stream wrote
- * again in the turn in which it wrote last: it may do so now, and its pieces leave together. */
+ * again in the turn in which it wrote last: it may do so now, and its pieces leave together, behind
+ * them what others write in this turn: none overtakes what was written before it. */
 static inline bool
 stream_leaves(gl_stream *s, Py_ssize_t size)
 {
     gl_loop *loop = s->loop;
     if (s->exposed || size > s->high || size > DEFER_MAX)
         return true;
-    if (loop == NULL || loop->at_once == 0 || s->kind)
+    if (loop == NULL || s->kind)
         return false;
     bool first = s->wrote_turn != (uint32_t)loop->turns, leaves = first && s->alone;
     s->alone = first;
     s->wrote_turn = (uint32_t)loop->turns;
-    loop->at_once -= leaves;
+    if (loop->at_once == 0 || stream_queued(s) > 0) /* what the peer does not take holds up no others */
+        return false;
+    loop->at_once = leaves ? (char)(loop->at_once - 1) : 0;
     return leaves;
 }
 
