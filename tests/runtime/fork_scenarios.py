@@ -243,6 +243,47 @@ def child_that_returns_into_the_parents_frames() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
+def child_that_returns_takes_nothing_of_what_has_come() -> None:
+    """A callback forks, and others are ready in the same turn: each is the parent's alone."""
+    parent = os.getpid()
+    into, out = os.pipe()
+
+    class Notes(asyncio.Protocol):
+        def __init__(self, forks: bool) -> None:
+            self.forks = forks
+
+        def data_received(self, data: bytes) -> None:
+            os.write(out, b"p" if os.getpid() == parent else b"c")
+            if self.forks and (pid := os.fork()):
+                os.waitpid(pid, 0)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        fars = []
+        for forks in (True, False, False):
+            near, far = socket.socketpair()
+            fars.append(far)
+            await loop.create_connection(lambda forks=forks: Notes(forks), sock=near)
+        reader, watched = socket.socketpair()
+        loop.add_reader(reader, lambda: os.write(out, reader.recv(1)))
+        for far in fars:
+            far.send(b"data")
+        watched.send(b"w")
+        await asyncio.sleep(0.1)
+        loop.remove_reader(reader)
+        for each in (*fars, reader, watched):
+            each.close()
+
+    try:
+        goloop.run(main())
+    except BaseException:
+        assert os.getpid() != parent
+        os._exit(0)
+    assert os.getpid() == parent
+    os.close(out)
+    assert sorted(os.read(into, 100)) == sorted(b"pppw")
+
+
 # ---- scenarios: the parent's objects in the child ------------------------------------
 
 

@@ -116,7 +116,8 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
     if (c->kind == GL_CMP_NONE)
         return 0; /* of dispatch_accepted */
     gl_reg *reg = c->id < loop->regs_cap ? &loop->regs[c->id] : NULL;
-    if (reg == NULL || reg->kind == GL_REG_FREE || reg->gen != c->gen) {
+    /* A child of fork() has them, too, and they are the parent's. */
+    if (reg == NULL || reg->kind == GL_REG_FREE || reg->gen != c->gen || gl_loop_is_foreign(loop)) {
         if (c->kind == GL_CMP_ACCEPT)
             gl_call_close(c->res); /* the listener went between accept and now */
         return 0;
