@@ -6,11 +6,15 @@ import asyncio
 import contextvars
 import gc
 import logging
+import signal
+import socket
+import sys
+import traceback
 from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory
-from protocols import one_turn
+from protocols import one_turn, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -47,6 +51,21 @@ def test_debug_mode_adds_the_source_traceback(loop: Loop, errors: Errors) -> Non
     run_once(loop)
     context = errors.expect(ZeroDivisionError, "Exception in callback boom()")
     assert context["source_traceback"][-1].filename == __file__
+
+
+async def test_debug_mode_says_where_a_signals_handler_was_added(
+    loop: Loop, errors: Errors
+) -> None:
+    loop.set_debug(True)
+    loop.add_signal_handler(signal.SIGUSR1, boom)
+    signal.raise_signal(signal.SIGUSR1)
+    await until(lambda: errors.contexts)
+    loop.remove_signal_handler(signal.SIGUSR1)
+    context = errors.expect(ZeroDivisionError, "Exception in callback boom()")
+    names = [frame.name for frame in context["source_traceback"]]
+    assert "test_debug_mode_says_where_a_signals_handler_was_added" in names
+    assert "run_forever" in names
+    assert "_drain_signals" not in names
 
 
 def test_the_callbacks_behind_a_failure_still_run(loop: Loop, errors: Errors) -> None:
@@ -200,3 +219,102 @@ def test_a_pending_task_that_is_destroyed_is_reported(loop_factory: LoopFactory)
     gc.collect()
     context = errors.expect(message="Task was destroyed but it is pending!")
     assert isinstance(context["task"], asyncio.Task)
+
+
+# ---- what is being handled meanwhile ---------------------------------------------------------
+
+
+class Fails(asyncio.Protocol, asyncio.DatagramProtocol):  # type: ignore[misc]
+    """Every method of it raises."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        boom()
+
+    def datagram_received(self, data: bytes, address: Any) -> None:
+        boom()
+
+
+async def of_a_callback(loop: Loop) -> None:
+    loop.call_soon(boom)
+
+
+async def of_a_timer(loop: Loop) -> None:
+    loop.call_later(0, boom)
+
+
+async def of_a_step(loop: Loop) -> None:
+    async def leaves() -> None:
+        raise ZeroDivisionError
+
+    future = loop.create_future()
+    future.add_done_callback(lambda _: boom())
+    future.set_result(None)
+
+
+async def of_a_stream(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    await loop.create_connection(Fails, sock=near)
+    far.send(b"data")
+    await asyncio.sleep(0.01)
+    far.close()
+
+
+async def of_a_datagram(loop: Loop) -> None:
+    transport, _ = await loop.create_datagram_endpoint(Fails, local_addr=("127.0.0.1", 0))
+    transport.sendto(b"data", transport.get_extra_info("sockname"))
+    await asyncio.sleep(0.01)
+    transport.close()
+
+
+FAILURES = [of_a_callback, of_a_timer, of_a_step, of_a_stream, of_a_datagram]
+
+
+@pytest.mark.parametrize("fails", FAILURES, ids=lambda each: each.__name__)
+async def test_the_handler_runs_while_the_exception_is_handled(loop: Loop, fails: Any) -> None:
+    """For `logging.exception()`, and what it raises has the exception as its context."""
+    seen: list[Any] = []
+
+    def handler(_: Loop, context: dict[str, Any]) -> None:
+        seen.append((context["exception"], sys.exc_info()[1], traceback.format_exc()))
+
+    loop.set_exception_handler(handler)
+    await fails(loop)
+    for _ in range(3):
+        await asyncio.sleep(0.005)
+    [(exc, handled, text)] = seen
+    assert isinstance(exc, ZeroDivisionError)
+    assert handled is exc
+    assert text.endswith("ZeroDivisionError: boom\n")
+    assert "as_handled" not in text
+    assert sys.exc_info() == (None, None, None)
+
+
+def test_what_a_handler_raises_tells_what_it_was_about(loop: Loop) -> None:
+    def handler(_: Loop, context: dict[str, Any]) -> None:
+        raise SystemExit(3)
+
+    loop.set_exception_handler(handler)
+    loop.call_soon(boom)
+    with pytest.raises(SystemExit) as raised:
+        loop.run_forever()
+    assert isinstance(raised.value.__context__, ZeroDivisionError)
+
+
+async def test_an_error_of_datagrams_is_handled_where_it_is_told(loop: Loop) -> None:
+    class Notes(asyncio.DatagramProtocol):
+        def error_received(self, exc: Exception) -> None:
+            told.set_result((exc, sys.exc_info()[1]))
+
+    told = loop.create_future()
+    with socket.socket(type=socket.SOCK_DGRAM) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = nobody.getsockname()
+    transport, _ = await loop.create_datagram_endpoint(Notes, remote_addr=address)
+    transport.sendto(b"data")
+    exc, handled = await asyncio.wait_for(told, 10)
+    assert isinstance(exc, ConnectionRefusedError)
+    assert handled is exc
+    transport.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
@@ -278,3 +279,22 @@ def test_a_step_in_a_context_that_is_entered_already_is_reported(
     assert not task.done()
     task._log_destroy_pending = False
     coroutine.close()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="3.11's counter can't be reached")
+async def test_no_two_tasks_have_one_default_name(loop: asyncio.AbstractEventLoop) -> None:
+    async def nothing() -> None:
+        pass
+
+    made: list[Any] = []
+    for _ in range(3):
+        made += [cls(nothing(), loop=loop) for cls in TASKS]
+        made.append(loop.create_task(nothing()))
+    loop.set_task_factory(asyncio.eager_task_factory)
+    made += [loop.create_task(asyncio.sleep(0)) for _ in range(3)]
+    loop.set_task_factory(None)
+    await asyncio.wait(made)
+    names = [each.get_name() for each in made if each.get_name() != "None"]  # 3.13's eager ones
+    assert len(set(names)) == len(names)
+    first, *rest = (int(name.removeprefix("Task-")) for name in names[:9])
+    assert rest == [*range(first + 1, first + 9)]

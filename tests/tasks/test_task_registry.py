@@ -237,3 +237,16 @@ def test_everything_survives_a_collection_at_every_allocation(
         assert loop.run_until_complete(main()) == [0, 1, 2, 3, 4]
     finally:
         gc.set_threshold(*before)
+
+
+async def test_a_task_that_is_unregistered_is_not_listed(loop: asyncio.AbstractEventLoop) -> None:
+    tasks: Any = asyncio.tasks
+    task = loop.create_task(asyncio.sleep(3600))
+    assert task in asyncio.all_tasks()
+    tasks._unregister_task(task)
+    assert task not in asyncio.all_tasks()
+    assert asyncio.current_task() in asyncio.all_tasks()
+    tasks._register_task(task)
+    assert task in asyncio.all_tasks()
+    task.cancel()
+    await asyncio.wait([task])

@@ -1,4 +1,4 @@
-"""What debug mode shows of a handle, made when somebody looks.
+"""How errors are told, and what debug mode shows of a handle, made when somebody looks.
 
 asyncio extracts the stack of whoever schedules a callback at once, which takes longer than most
 callbacks do; the handle has the bare frames instead (pybridge/core/queue/handle.c).
@@ -15,6 +15,7 @@ from asyncio.log import logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType
     from typing import Any
 
@@ -25,6 +26,20 @@ _KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
 def log(about: object, words: str) -> None:
     """A line for asyncio's logger about an object, for C."""
     logger.debug(words, about)
+
+
+def as_handled(exc: BaseException, call: Callable[..., object], *args: object) -> None:
+    """Makes a call as the `except` block does in which asyncio makes it.
+
+    So sys.exc_info(), logging.exception() and a bare `raise` mean `exc` there, and what the call
+    raises has it as its context.
+    """
+    told = exc.__traceback__
+    try:
+        raise exc
+    except BaseException:
+        exc.__traceback__ = told  # without this frame
+        call(*args)
 
 
 def caller_stack() -> tuple[Any, ...]:

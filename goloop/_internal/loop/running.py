@@ -17,6 +17,7 @@ import threading
 from asyncio.log import logger
 
 from ..tasks.waiting import TaskStepMethWrapper
+from .debugging import as_handled
 from .signals import Signals
 
 TYPE_CHECKING = False
@@ -171,7 +172,16 @@ class Running(_Surroundings):
         }
         if handle._source_traceback:
             context["source_traceback"] = handle._source_traceback
-        self.call_exception_handler(context)
+        as_handled(exc, self.call_exception_handler, context)
+
+    def _event_failed(
+        self, message: str, exc: BaseException, transport: Any, protocol: Any
+    ) -> None:
+        """The same for a transport's event, which has no handle."""
+        context = {
+            "message": message, "exception": exc, "transport": transport, "protocol": protocol,
+        }  # fmt: skip
+        as_handled(exc, self.call_exception_handler, context)
 
     def _step_failed(
         self, task: Any, wakeup: Any, waited_for: Any, exc: BaseException, context: Any

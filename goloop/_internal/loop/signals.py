@@ -165,7 +165,9 @@ class Signals(CoreLoop):
             self.call_soon(self.remove_signal_handler, sig)
         elif handle is not None:
             # Not by its _run(), which an interrupt could end before the callback.
-            self.call_soon(handle._callback, *handle._args, context=handle._context)
+            made: Any = self.call_soon(handle._callback, *handle._args, context=handle._context)
+            if self._debug:
+                made._source_traceback = handle._source_traceback
 
     def _arm_wakeup(self) -> None:
         """Puts the pipe in as wakeup fd if the main thread has none; see the head."""
@@ -244,7 +246,7 @@ class Signals(CoreLoop):
             # This refuses every thread but the main one, before anything is changed.
             signal.set_wakeup_fd(self._signal_fd(), warn_on_full_buffer=False)
         except (ValueError, OSError) as exc:
-            raise RuntimeError(str(exc)) from exc
+            raise RuntimeError(str(exc))  # noqa: B904  (as asyncio: __cause__ is not set)
         _armed_loops.add(self)
         self._signal_handlers[sig] = asyncio.Handle(callback, args, self, None)
         self._signals_unseen[sig] = None
@@ -256,7 +258,7 @@ class Signals(CoreLoop):
             del self._signal_handlers[sig]
             self._release_wakeup()
             if exc.errno == errno.EINVAL:
-                raise RuntimeError(f"sig {sig} cannot be caught") from exc
+                raise RuntimeError(f"sig {sig} cannot be caught")  # noqa: B904
             raise
 
     def remove_signal_handler(self, sig: int) -> bool:
@@ -269,7 +271,7 @@ class Signals(CoreLoop):
             signal.signal(sig, default)
         except OSError as exc:
             if exc.errno == errno.EINVAL:
-                raise RuntimeError(f"sig {sig} cannot be caught") from exc
+                raise RuntimeError(f"sig {sig} cannot be caught")  # noqa: B904
             raise
         self._release_wakeup()
         return True

@@ -19,6 +19,7 @@ from asyncio import trsock
 from ... import _core
 from ..loop import naming
 from ..loop.base import CoreLoop
+from ..loop.debugging import as_handled
 from . import transport_info
 
 TYPE_CHECKING = False
@@ -75,6 +76,9 @@ class DatagramTransport(_core.DatagramTransport):
         """Where the transport has a remote address no other may be given."""
         if address != self._address:
             raise ValueError(f"Invalid address: must be None or {self._address}")
+
+    def _tell_error(self, protocol: Any, exc: OSError) -> None:
+        as_handled(exc, protocol.error_received, exc)
 
     def _enqueue(self, data: Any, address: Any) -> None:
         """The kernel has no room for a datagram, or for one before it."""

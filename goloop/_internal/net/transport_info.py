@@ -19,6 +19,7 @@ from asyncio.log import logger
 from collections.abc import Callable
 
 from ... import _core
+from ..loop.debugging import as_handled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def fatal_error(self: Any, exc: BaseException, message: str = "Fatal error on tr
             logger.debug("%r: %s", self, message, exc_info=exc)
     else:
         told = {"message": message, "exception": exc, "transport": self, "protocol": self._protocol}
-        loop.call_exception_handler(told)
+        as_handled(exc, loop.call_exception_handler, told)
     self._force_close(exc)
 
 

@@ -164,7 +164,7 @@ class Processes(CoreLoop):
             code = _wait(pid, pidfd)
         except ChildProcessError:
             logger.warning(
-                "child process pid %d exit status already read: will report returncode %d",
+                "child process pid %d exit status already read:  will report returncode %d",
                 pid,
                 _STATUS_UNKNOWN,
             )

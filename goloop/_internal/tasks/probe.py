@@ -257,7 +257,8 @@ def _probe_awaited_by(peek: Peek, loop: Any, first: Any, second: Any) -> None:
 
 def _places(loop: object, task: object, head: int) -> set[tuple[int, int, int]]:
     """The offsets of words of the thread state that may be the loop, the task, the head."""
-    words, offset, address = _core._thread_words()
+    raw, offset, address = _core._thread_words()
+    words = memoryview(raw).cast("Q")
     at = range(len(words))
     return {
         (offset + 8 * a, offset + 8 * b, offset + 8 * c)
@@ -288,7 +289,7 @@ def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
             finally:
                 asyncio.tasks._leave_task(loop, current)
         asyncio._set_running_loop(None)
-        without = _core._thread_words()[0]
+        without = memoryview(_core._thread_words()[0]).cast("Q")
         if id(loop) in without or id(task) in without:
             raise Mismatch("the thread state holds another reference to the running loop")
         asyncio._set_running_loop(loop)
@@ -300,6 +301,32 @@ def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
     if len(found[0]) != 1 or found[0] != found[1]:
         raise Mismatch("the running loop and task were not found in the thread state")
     return found[0].pop()
+
+
+def _share_names() -> None:
+    """Lets asyncio count the default names of goloop's tasks too, where its counter is found.
+
+    That is a word of its module's state which three tasks tell.  Eager tasks and subclasses of
+    asyncio's have their names from it.  3.11 has none: there each counts for itself.
+    """
+    raw = _core._task_names(_asyncio)
+    if raw is None:
+        return
+    words = raw[: len(raw) // 8 * 8].cast("Q")
+    loop: Any = _ProbeLoop()
+    at = set(range(len(words)))
+    for _ in range(3):
+        coroutine = _coroutine(None)
+        task: Any = asyncio.Task(coroutine, loop=loop)
+        task._log_destroy_pending = False
+        asyncio.tasks._unregister_task(task)
+        coroutine.close()
+        number = int(task.get_name().removeprefix("Task-"))
+        at = {index for index in at if words[index] == number}
+    if len(at) == 1:
+        [index] = at
+        words[index] -= 3  # those were nobody's
+        _core._task_names(_asyncio, 8 * index)
 
 
 def _create_task_names() -> frozenset[str]:
@@ -377,4 +404,5 @@ def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
         # An asyncio that somebody has replaced or patched; not one that we know.
         return asyncio.Future, asyncio.Task, f"the probe failed with {error!r}"
     future, task = _core._enable_tasks(slots, _objects())
+    _share_names()
     return future, task, None

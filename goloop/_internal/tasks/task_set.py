@@ -26,19 +26,33 @@ else:
     _WeakSet = weakref.WeakSet
 
 
+# What asyncio._unregister_task() was given; asyncio._register_task() brings it back by add().
+_unregistered: _WeakSet = weakref.WeakSet()
+
+
+def _listed() -> list[Any]:
+    tasks = _core._live_tasks()
+    return [task for task in tasks if task not in _unregistered] if _unregistered else tasks
+
+
 class TaskSet(_WeakSet):
     """asyncio's tasks and goloop's."""
 
     def __iter__(self) -> Iterator[Any]:
         # goloop's tasks first: they are listed in one go, under the GIL.
-        yield from _core._live_tasks()
+        yield from _listed()
         yield from super().__iter__()
 
     def __len__(self) -> int:
-        return len(_core._live_tasks()) + super().__len__()
+        return len(_listed()) + super().__len__()
 
     def __contains__(self, task: object) -> bool:
-        return super().__contains__(task) or task in _core._live_tasks()
+        return super().__contains__(task) or task in _listed()
+
+    def discard(self, task: Any) -> None:
+        """What asyncio._unregister_task() calls."""
+        super().discard(task)
+        _unregistered.add(task)
 
 
 def install() -> None:

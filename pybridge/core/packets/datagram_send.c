@@ -138,7 +138,7 @@ datagram_tell_error(gl_datagram *d, PyObject *exc)
     PyObject *protocol = Py_XNewRef(d->protocol);
     int rc = exc == NULL ? -1 : 0;
     if (protocol != NULL && exc != NULL)
-        rc = gl_call_method(protocol, G.s_error_received, exc);
+        rc = gl_done(PyObject_CallMethodObjArgs((PyObject *)d, G.s__tell_error, protocol, exc, NULL));
     Py_XDECREF(protocol);
     Py_XDECREF(exc);
     return rc;

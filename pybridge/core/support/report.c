@@ -79,31 +79,14 @@ gl_log_debug(PyObject *about, const char *format)
 }
 
 GL_PRIVATE int
-gl_report_exception_object(gl_loop *loop, const char *message, PyObject *exc,
-                           PyObject *transport, PyObject *protocol)
-{
-    PyObject *context = Py_BuildValue("{ss}", "message", message);
-    int r = context ? 0 : -1;
-    if (r == 0 && exc)
-        r = PyDict_SetItem(context, G.s_exception, exc);
-    if (r == 0 && transport)
-        r = PyDict_SetItem(context, G.s_transport, transport);
-    if (r == 0 && protocol)
-        r = PyDict_SetItem(context, G.s_protocol, protocol);
-    if (r == 0)
-        r = gl_call_method((PyObject *)loop, G.s_call_exception_handler, context);
-    Py_XDECREF(context);
-    return r;
-}
-
-GL_PRIVATE int
 gl_report_stray(gl_loop *loop, const char *message, PyObject *transport, PyObject *protocol)
 {
     if (gl_exception_leaves())
         return -1;
     /* First, for taking the exception may run Python. */
     PyObject *owner = Py_NewRef(protocol ? protocol : Py_None), *exc = gl_take_exception();
-    int r = gl_report_exception_object(loop, message, exc, transport, owner);
+    int r = gl_done(PyObject_CallMethod((PyObject *)loop, "_event_failed", "sOOO", message, exc,
+                                        transport, owner));
     Py_DECREF(owner);
     Py_DECREF(exc);
     return r;

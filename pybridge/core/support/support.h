@@ -39,7 +39,7 @@ typedef struct gl_loop gl_loop;
     X(_call_connection_lost) X(_start) X(name) X(_loop) X(throw) X(_check_thread)             \
     X(recv_into) X(callback) X(_deliver_held) X(_maybe_resume_protocol)                       \
     X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain)           \
-    X(_check_address) X(error_received) X(sendto) X(_decref_socketios) X(raw) X(cancel)       \
+    X(_check_address) X(_tell_error) X(sendto) X(_decref_socketios) X(raw) X(cancel)       \
     X(is_running) X(eager_start) X(sock) X(data) X(delay) X(when) X(_callback_failed)   \
     X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)            \
     X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown)             \
@@ -168,7 +168,7 @@ struct gl_globals {
     struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
     int iter_pool_len;
     gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
-    unsigned long long task_names; /* the number in the last default name [GIL] */
+    unsigned long long *task_names, own_task_names; /* the last default name's number [GIL] */
     struct gl_rule_class {
         PyTypeObject *type;       /* NULL until the rule begins; read only afterwards */
         PyObject *globals;        /* of the functions that are originals, or NULL */
@@ -287,13 +287,9 @@ gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 
 /* ---- report.c -------------------------------------------------------------------------------- */
 
-/* Hands an exception to loop.call_exception_handler as asyncio words it, with the keys whose
- * values are not NULL.  -1 where the handler raised. */
-GL_PRIVATE int gl_report_exception_object(gl_loop *loop, const char *message, PyObject *exc,
-                                          PyObject *transport, PyObject *protocol);
-/* The same with the exception that is set, for what a callback raised outside of
- * asyncio's own try blocks: it goes where a Handle would send it.  -1, and it stays set,
- * for SystemExit and KeyboardInterrupt. `protocol` may be NULL for None. */
+/* Hands the exception that is set, of a callback outside of asyncio's own try blocks, to
+ * loop.call_exception_handler, as a Handle does.  -1, and it stays set, for SystemExit and
+ * KeyboardInterrupt; -1 where the handler raised. `protocol` may be NULL for None. */
 GL_PRIVATE int gl_report_stray(gl_loop *loop, const char *message, PyObject *transport,
                                PyObject *protocol);
 /* Whether the exception that is set is one of those that leave the loop: SystemExit or

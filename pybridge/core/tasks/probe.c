@@ -113,24 +113,34 @@ core_peek(PyObject *Py_UNUSED(module), PyObject *o)
 #endif
 #define GL_TS_WORDS ((Py_ssize_t)((GL_TS_END - sizeof(PyThreadState)) / sizeof(void *)))
 
-/* _core._thread_words(): of the calling thread's state, past its public part, the words; the
- * offset of the first of them, and its address. */
+/* _core._thread_words(): of the calling thread's state, past its public part, the words in bytes;
+ * the offset of the first of them, and its address. */
 static PyObject *
 core_thread_words(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    void **first = (void **)(PyThreadState_Get() + 1);
-    PyObject *words = PyTuple_New(GL_TS_WORDS);
-    for (Py_ssize_t i = 0; words && i < GL_TS_WORDS; i++) {
-        PyObject *word = PyLong_FromVoidPtr(first[i]);
-        if (word)
-            PyTuple_SET_ITEM(words, i, word);
-        else
-            Py_CLEAR(words);
-    }
-    if (words == NULL)
+    void *first = PyThreadState_Get() + 1;
+    return Py_BuildValue("y#nN", first, GL_TS_WORDS * (Py_ssize_t)sizeof(void *),
+                         (Py_ssize_t)sizeof(PyThreadState), PyLong_FromVoidPtr(first));
+}
+
+/* _core._task_names(module[, offset]): what the state of a module has, or None; with an offset, the
+ * word by which default names are counted from then on. */
+static PyObject *
+core_task_names(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *of;
+    Py_ssize_t offset = -1;
+    if (!PyArg_ParseTuple(args, "O!|n", &PyModule_Type, &of, &offset))
         return NULL;
-    return Py_BuildValue("NnN", words, (Py_ssize_t)sizeof(PyThreadState),
-                         PyLong_FromVoidPtr(first));
+    PyModuleDef *def = PyModule_GetDef(of);
+    char *state = PyModule_GetState(of);
+    if (def == NULL || state == NULL)
+        return PyErr_Clear(), Py_NewRef(Py_None);
+    if (offset >= 0) {
+        G.task_names = (unsigned long long *)(void *)(state + offset);
+        Py_INCREF(of); /* for good */
+    }
+    return PyMemoryView_FromMemory(state, def->m_size, PyBUF_WRITE);
 }
 
 /* ---- the switch ------------------------------------------------------------------- */
@@ -222,6 +232,7 @@ static PyMethodDef task_functions[] = {
     {"_layout", core_layout, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
     {"_peek", core_peek, METH_O, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
     {"_thread_words", core_thread_words, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_task_names", core_task_names, METH_VARARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
     {"_enable_tasks", core_enable_tasks, METH_VARARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
     {"_step", GL_FAST(core_step), PyDoc_STR("For goloop/_internal/tasks/waiting.py.")},
     {"_live_tasks", core_live_tasks, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/task_set.py.")},
@@ -231,6 +242,7 @@ static PyMethodDef task_functions[] = {
 GL_PRIVATE int
 gl_tasks_init(PyObject *module)
 {
+    G.task_names = &G.own_task_names;
     G.own_tasks.next = G.own_tasks.prev = &G.own_tasks;
     G.task_wakeup = &wakeup_def;
     PyObject *future = gl_import_attr("_asyncio", "Future");

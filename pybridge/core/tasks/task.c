@@ -277,9 +277,9 @@ static inline unsigned long long
 next_name(void)
 {
 #ifdef GL_FREE_THREADED
-    return __atomic_add_fetch(&G.task_names, 1, __ATOMIC_RELAXED);
+    return __atomic_add_fetch(G.task_names, 1, __ATOMIC_RELAXED);
 #else
-    return ++G.task_names;
+    return ++*G.task_names;
 #endif
 }
 
