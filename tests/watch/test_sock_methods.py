@@ -483,3 +483,32 @@ async def test_wrong_arguments_of_messages_are_refused(loop: Any) -> None:
         await loop.sock_sendmsg(near, [b"x"], rights(99_999))
     near.close()
     far.close()
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda loop, sock: loop.sock_recvfrom(sock, 10),
+        lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(10)),
+        lambda loop, sock: loop.sock_recv(sock, 10),
+        lambda loop, sock: loop.sock_recv_into(sock, bytearray(10)),
+        lambda loop, sock: loop.sock_accept(sock),
+    ],
+    ids=["recvfrom", "recvfrom_into", "recv", "recv_into", "accept"],
+)
+@pytest.mark.parametrize("debug", [False, True])
+async def test_a_cancelled_wait_says_nothing_of_the_call_before(
+    loop: Loop, waits: Any, debug: bool
+) -> None:
+    loop.set_debug(debug)
+    with socket.socket() as listener, udp_socket() as datagrams:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        sock = listener if "accept" in waits.__code__.co_names[0] else datagrams
+        waiting = asyncio.ensure_future(waits(loop, sock))
+        await turns(5)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await waiting
+        assert raised.value.__context__ is None

@@ -71,7 +71,11 @@ class Sockets(CoreLoop):
             raise ValueError("the socket must be non-blocking")
 
     async def _until_readable(self, sock: socket.socket) -> None:
-        """Waits; leaves no trace on the fd, which may be closed next."""
+        """Waits; leaves no trace on the fd, which may be closed next.
+
+        Behind an `except` block, never in it: a cancelled wait would have the block's exception as
+        its context.
+        """
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
         waiter = self._wait_readable(sock)
@@ -97,19 +101,17 @@ class Sockets(CoreLoop):
         if is_long and not _core.replaced_methods(sock) and sock.type == socket.SOCK_STREAM:
             return await _core.Loop.sock_recv(self, sock, _LARGEST)
         while True:
-            try:
+            with contextlib.suppress(BlockingIOError, InterruptedError):
                 return sock.recv(n)
-            except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock)
+            await self._until_readable(sock)
 
     @_public
     async def _sock_recv_into(self, sock: socket.socket, buf: Any) -> int:
         self._check_sock(sock)
         while True:
-            try:
+            with contextlib.suppress(BlockingIOError, InterruptedError):
                 return sock.recv_into(buf)
-            except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock)
+            await self._until_readable(sock)
 
     @_public
     async def _sock_sendall(self, sock: socket.socket, data: Any) -> None:
@@ -132,10 +134,11 @@ class Sockets(CoreLoop):
             try:
                 connection, address = sock.accept()
             except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock)
+                pass
             else:
                 connection.setblocking(False)
                 return connection, address
+            await self._until_readable(sock)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         """Connect a socket to a remote address."""
@@ -150,12 +153,13 @@ class Sockets(CoreLoop):
             try:
                 sock.connect(address)
             except (BlockingIOError, InterruptedError):
-                if sock.family == socket.AF_UNIX:
-                    await asyncio.sleep(delay)
-                    delay = min(2 * delay, _LONGEST_RETRY)
-                    continue
+                pass
+            else:
+                return
+            if sock.family != socket.AF_UNIX:
                 break
-            return
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_RETRY)
         while True:
             await self._until_writable(sock)
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -173,10 +177,11 @@ class Sockets(CoreLoop):
             try:
                 data, address = sock.recvfrom(bufsize)
             except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock)
+                pass
             else:
                 self._count("bytes_received", len(data))
                 return data, address
+            await self._until_readable(sock)
 
     async def sock_recvfrom_into(
         self, sock: socket.socket, buf: Any, nbytes: int = 0
@@ -189,10 +194,11 @@ class Sockets(CoreLoop):
             try:
                 length, address = sock.recvfrom_into(buf, nbytes)
             except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock)
+                pass
             else:
                 self._count("bytes_received", length)
                 return length, address
+            await self._until_readable(sock)
 
     async def sock_sendto(self, sock: socket.socket, data: Any, address: Any) -> int:
         """Send a datagram; returns the number of bytes sent."""
@@ -201,10 +207,11 @@ class Sockets(CoreLoop):
             try:
                 sent = sock.sendto(data, address)
             except (BlockingIOError, InterruptedError):
-                await self._until_writable(sock)
+                pass
             else:
                 self._count("bytes_sent", sent)
                 return sent
+            await self._until_writable(sock)
 
     async def sock_recvmsg(
         self, sock: socket.socket, bufsize: int, ancbufsize: int = 0, flags: int = 0
@@ -231,11 +238,12 @@ class Sockets(CoreLoop):
                     bufsize, ancbufsize, flags | _CLOSE_ON_EXEC
                 )
             except (BlockingIOError, InterruptedError):
-                await self._until_readable(sock)
+                pass
             else:
                 self._count("bytes_received", len(data))
                 # Linux shows the flag as one of the message's.
                 return data, ancillary, found & ~(_CLOSE_ON_EXEC & ~flags), address
+            await self._until_readable(sock)
 
     async def sock_sendmsg(
         self,
@@ -268,7 +276,8 @@ class Sockets(CoreLoop):
             try:
                 sent = sock.sendmsg(buffers, ancdata, flags, address)
             except (BlockingIOError, InterruptedError):
-                await self._until_writable(sock)
+                pass
             else:
                 self._count("bytes_sent", sent)
                 return sent
+            await self._until_writable(sock)
