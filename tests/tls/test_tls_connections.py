@@ -163,6 +163,28 @@ async def test_the_transport_has_asyncios_type_and_answers(loop: Loop) -> None:
     await protocol.lost
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (lambda: [1], "'int' has no len"),
+        (lambda: [b"a", None], "'NoneType' has no len"),
+        (lambda: iter([b"a", 1.5, b"b"]), "'float' has no len"),
+        (lambda: 5, "'int' object is not iterable"),
+    ],
+    ids=["int", "None", "float", "no list"],
+)
+async def test_what_can_t_be_written_is_refused_as_asyncio_does(
+    loop: Loop, lines: Any, said: str
+) -> None:
+    protocol, working = await with_peer(loop, "client", Peer.read_all)
+    with pytest.raises(TypeError, match=said):
+        protocol.transport.writelines(lines())
+    protocol.transport.abort()
+    await protocol.lost
+    with pytest.raises(ConnectionResetError):
+        await working
+
+
 async def test_what_is_written_may_change_afterwards(loop: Loop) -> None:
     protocol, working = await with_peer(loop, "client", Peer.read_all)
     data = bytearray(b"a" * 100_000)

@@ -115,31 +115,37 @@ tls_write_one(gl_tls *t, PyObject *data)
     return tls_by_asyncio(t, G.tls.do_write);
 }
 
-/* Puts what can't go to OpenSSL at once into the backlog. */
+/* Puts what can't go to OpenSSL at once into the backlog; takes over the reference. */
 static PyObject *
 tls_write_later(gl_tls *t, PyObject *list)
 {
-    return list ? PyObject_CallFunctionObjArgs(G.tls.write_appdata, (PyObject *)t, list, NULL)
-                : NULL;
+    PyObject *result =
+        list ? PyObject_CallFunctionObjArgs(G.tls.write_appdata, (PyObject *)t, list, NULL) : NULL;
+    Py_XDECREF(list);
+    return result;
 }
 
 GL_PRIVATE PyObject *
 tls_write_appdata(gl_tls *t, PyObject *list)
 {
     if (!tls_writable(t))
-        return tls_write_later(t, list);
-    PyObject *items = PySequence_Fast(list, "writelines() takes an iterable of bytes");
+        return tls_write_later(t, Py_NewRef(list));
+    PyObject *items = PySequence_List(list);
     if (items == NULL)
         return NULL;
     int r = 0;
-    for (Py_ssize_t i = 0; r == 0 && i < PySequence_Fast_GET_SIZE(items); i++) {
-        bool now = tls_writable(t);
-        PyObject *data = now ? Py_NewRef(PySequence_Fast_GET_ITEM(items, i))
-                             : PySequence_GetSlice(items, i, PY_SSIZE_T_MAX);
-        r = data == NULL ? -1 : now ? tls_write_one(t, data) : gl_done(tls_write_later(t, data));
-        Py_XDECREF(data);
-        if (!now)
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++)
+        r = PyObject_Size(PyList_GET_ITEM(items, i)) < 0;
+    if (r != 0) { /* asyncio says so when it has taken it */
+        PyErr_Clear();
+        return tls_write_later(t, items);
+    }
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++) {
+        if (!tls_writable(t)) {
+            r = gl_done(tls_write_later(t, PyList_GetSlice(items, i, PY_SSIZE_T_MAX)));
             break;
+        }
+        r = tls_write_one(t, PyList_GET_ITEM(items, i));
     }
     Py_DECREF(items);
     if (r == 0)
@@ -170,11 +176,8 @@ tls_write(gl_tls *t, PyObject *data)
         Py_XDECREF(app);
         return r;
     }
-    if (!tls_writable(t)) {
-        PyObject *one = PyTuple_Pack(1, data), *r = one ? tls_write_later(t, one) : NULL;
-        Py_XDECREF(one);
-        return r;
-    }
+    if (!tls_writable(t))
+        return tls_write_later(t, PyTuple_Pack(1, data));
     Py_INCREF(t);
     int r = tls_write_one(t, data);
     PyObject *result = tls_result(t, r == 0 ? tls_process_outgoing(t) : -1);
