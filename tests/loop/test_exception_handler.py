@@ -292,6 +292,32 @@ async def test_the_handler_runs_while_the_exception_is_handled(loop: Loop, fails
     assert sys.exc_info() == (None, None, None)
 
 
+@pytest.mark.parametrize("cause", [False, True])
+def test_what_an_exception_came_of_stays_though_its_loop_runs_in_a_handler(
+    loop: Loop, cause: bool
+) -> None:
+    def fails() -> None:
+        try:
+            raise KeyError("first")
+        except KeyError as error:
+            raise ValueError("second") from (error if cause else None)
+
+    seen: list[Any] = []
+    loop.set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    loop.call_soon(fails)
+    try:
+        raise OSError("whoever runs the loop has this")
+    except OSError:
+        run_once(loop)
+    [exc] = seen
+    assert isinstance(exc.__context__, KeyError)
+    assert exc.__cause__ is (exc.__context__ if cause else None)
+    assert exc.__suppress_context__
+    names = [frame.name for frame in traceback.extract_tb(exc.__traceback__)]
+    assert names[-1] == "fails"
+    assert "as_handled" not in names
+
+
 def test_what_a_handler_raises_tells_what_it_was_about(loop: Loop) -> None:
     def handler(_: Loop, context: dict[str, Any]) -> None:
         raise SystemExit(3)

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 _KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
 
 
+# Of every exception, whatever its class has by these names.
+_TRACEBACK: Any = vars(BaseException)["__traceback__"]
+_CONTEXT: Any = vars(BaseException)["__context__"]
+
+
 def log(about: object, words: str) -> None:
     """A line for asyncio's logger about an object, for C."""
     logger.debug(words, about)
@@ -34,11 +39,13 @@ def as_handled(exc: BaseException, call: Callable[..., object], *args: object) -
     So sys.exc_info(), logging.exception() and a bare `raise` mean `exc` there, and what the call
     raises has it as its context.
     """
-    told = exc.__traceback__
+    traceback, context = _TRACEBACK.__get__(exc), _CONTEXT.__get__(exc)
     try:
         raise exc
     except BaseException:
-        exc.__traceback__ = told  # without this frame
+        # Without this frame, and without what whoever runs the loop is handling.
+        _TRACEBACK.__set__(exc, traceback)
+        _CONTEXT.__set__(exc, context)
         call(*args)
 
 
