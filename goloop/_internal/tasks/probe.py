@@ -16,6 +16,7 @@ from __future__ import annotations
 import _asyncio
 import asyncio
 import asyncio.base_events
+import contextlib
 import contextvars
 import gc
 import inspect
@@ -404,5 +405,6 @@ def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
         # An asyncio that somebody has replaced or patched; not one that we know.
         return asyncio.Future, asyncio.Task, f"the probe failed with {error!r}"
     future, task = _core._enable_tasks(slots, _objects())
-    _share_names()
+    with contextlib.suppress(Exception):  # then each counts for itself
+        _share_names()
     return future, task, None
