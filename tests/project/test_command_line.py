@@ -191,7 +191,15 @@ def test_a_prompt_after_the_program(folder: Path) -> None:
     assert "<goloop.Loop" in done.stdout
 
 
+# Nothing can be set on one.
+FROZEN = (
+    "import sys\nfrom dataclasses import dataclass\n"
+    "@dataclass(frozen=True)\nclass Frozen(Exception):\n    code: int\n"
+    "def fails(*ignored):\n    raise Frozen(7)\n"
+)
 FAILURES = {
+    "frozen": FROZEN + "fails()\n",
+    "hook-frozen": FROZEN + "sys.excepthook = fails\n1/0\n",
     "raises": "def f():\n    raise ValueError('no')\nf()\n",
     "syntax": "x = = 1\n",
     "exit-3": "import sys; sys.exit(3)\n",

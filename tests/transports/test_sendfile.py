@@ -169,6 +169,49 @@ async def test_sendfile_ends_when_its_transport_does(loop: Loop, file: IO[bytes]
     server.close()
 
 
+async def test_what_comes_to_who_reads_meanwhile_is_his(loop: Loop, file: IO[bytes]) -> None:
+    """A StreamReader resumes its transport by itself; and the peer's end is no end of ours."""
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=near)
+    message = CONTENT[:3_000_000]
+    sending = asyncio.ensure_future(loop.sock_sendall(far, message))
+    await until(lambda: not writer.transport.is_reading())  # it has more than its limit
+    answering = asyncio.ensure_future(loop.sendfile(writer.transport, file))
+    await asyncio.sleep(0.001)
+    assert await reader.readexactly(len(message)) == message
+    await sending
+    far.shutdown(socket.SHUT_WR)
+    assert await reader.read() == b""
+    assert not writer.transport.is_closing()
+    assert await receive(loop, far, len(CONTENT)) == CONTENT
+    assert await answering == len(CONTENT)
+    writer.close()
+    await writer.wait_closed()
+    far.close()
+
+
+async def test_a_protocol_that_is_set_meanwhile_stays(loop: Loop, file: IO[bytes]) -> None:
+    near, far, server = await connect(loop)
+    far.transport.pause_reading()
+    sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
+    await until(lambda: not near.transport.is_reading())
+    await asyncio.sleep(0.001)
+    assert near.transport.get_protocol() is near
+    other = Recorder()
+    near.transport.set_protocol(other)
+    far.transport.resume_reading()
+    await sending
+    assert near.transport.get_protocol() is other
+    far.transport.write(b"data")
+    await until(lambda: other.data == b"data")
+    near.transport.abort()
+    await other.lost
+    await far.lost
+    server.close()
+
+
 async def test_sendfile_to_a_peer_that_goes_raises(loop: Loop, file: IO[bytes]) -> None:
     near, far, server = await connect(loop)
     far.transport.pause_reading()

@@ -24,8 +24,8 @@ _KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
 
 
 # Of every exception, whatever its class has by these names.
-_TRACEBACK: Any = vars(BaseException)["__traceback__"]
-_CONTEXT: Any = vars(BaseException)["__context__"]
+TRACEBACK: Any = vars(BaseException)["__traceback__"]
+CONTEXT: Any = vars(BaseException)["__context__"]
 
 
 def log(about: object, words: str) -> None:
@@ -39,13 +39,13 @@ def as_handled(exc: BaseException, call: Callable[..., object], *args: object) -
     So sys.exc_info(), logging.exception() and a bare `raise` mean `exc` there, and what the call
     raises has it as its context.
     """
-    traceback, context = _TRACEBACK.__get__(exc), _CONTEXT.__get__(exc)
+    traceback, context = TRACEBACK.__get__(exc), CONTEXT.__get__(exc)
     try:
         raise exc
     except BaseException:
         # Without this frame, and without what whoever runs the loop is handling.
-        _TRACEBACK.__set__(exc, traceback)
-        _CONTEXT.__set__(exc, context)
+        TRACEBACK.__set__(exc, traceback)
+        CONTEXT.__set__(exc, context)
         call(*args)
 
 

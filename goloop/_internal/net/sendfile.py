@@ -4,9 +4,8 @@ BaseEventLoop checks the arguments and falls back to reading and sending where t
 raises SendfileNotAvailableError.
 
 loop.sendfile() on a native transport first waits until the transport has written
-everything, and keeps it from reading and writing.  The file is then sent through a
-duplicate of the fd, which can be watched apart from the transport's.  A protocol put
-before the user's ends the wait when the connection is lost.
+everything, stops its reading as asyncio does, and keeps it from writing.  The file is
+then sent through a duplicate of the fd, which can be watched apart from the transport's.
 """
 
 from __future__ import annotations
@@ -34,19 +33,34 @@ _ALWAYS_SEEKS = _update.__code__.co_argcount == 3
 _LARGEST = sys.maxsize // 2 + 1
 
 
-class _Occupied(asyncio.Protocol):
-    """Stands for the user's protocol while a file is sent through its transport."""
+class _Sending:
+    """A file under way through a transport, which may end meanwhile.
 
-    def __init__(self, loop: Sendfile, transport: Any, user: Any) -> None:
+    The transport's empty waiter tells of that: `_make_empty_waiter()` has been waited for, and
+    while there is one nobody writes.
+    """
+
+    def __init__(self, loop: Sendfile, transport: Any) -> None:
         self._loop = loop
         self._transport = transport
-        self._user = user
         self._waiter: asyncio.Future[None] | None = None
-        self._lost = False
+        self._watch()
+
+    def _watch(self) -> None:
+        self._transport._empty_waiter = end = self._loop.create_future()
+        end.add_done_callback(self._told)
+
+    def _told(self, end: asyncio.Future[None]) -> None:
+        # Without an exception it is the report of what was written before.
+        lost = end.exception() is not None or self._transport._loop is None
+        if not lost and self._transport._empty_waiter is end:
+            self._watch()
+        elif lost and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(ConnectionError("Connection is closed by peer"))
 
     async def until_writable(self, sock: socket.socket) -> None:
         """Waits for a duplicate of the transport's fd, or for the end of the connection."""
-        if self._lost:
+        if self._transport._loop is None:
             raise ConnectionError("Connection is closed by peer")
         fd = sock.fileno()
         self._waiter = self._loop._wait_writable(sock)
@@ -55,26 +69,6 @@ class _Occupied(asyncio.Protocol):
         finally:
             self._loop._forget_wait(fd, self._waiter)
             self._waiter = None
-
-    def release(self) -> None:
-        """Puts the user's protocol back."""
-        if not self._lost:
-            self._transport.set_protocol(self._user)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(exc or ConnectionError("Connection is closed by peer"))
-        self._user.connection_lost(exc)
-
-    # A paused transport receives nothing and an idle one has nothing to say about
-    # writing, but what was under way when it was stopped is the user's.
-
-    def pause_writing(self) -> None:
-        self._user.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._user.resume_writing()
 
 
 class Sendfile(Sockets):
@@ -88,19 +82,14 @@ class Sendfile(Sockets):
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
         resume = transp.is_reading()
         transp.pause_reading()
-        user = transp.get_protocol()
-        occupied = _Occupied(self, transp, user)
         await transp._make_empty_waiter()
         try:
             self._check_sendfile_params(transp.get_extra_info("socket"), file, offset, count)
             # Not the one of get_extra_info(): its dup() hands the connection out.
             with transp._unexposed().dup() as sock:
                 sock.setblocking(False)
-                transp.set_protocol(occupied)
-                try:
-                    return await self._send_file(sock, file, offset, count, occupied.until_writable)
-                finally:
-                    occupied.release()
+                sending = _Sending(self, transp)
+                return await self._send_file(sock, file, offset, count, sending.until_writable)
         finally:
             transp._reset_empty_waiter()
             if resume:

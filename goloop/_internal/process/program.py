@@ -18,6 +18,7 @@ import pkgutil
 import runpy
 import sys
 
+from ..loop.debugging import CONTEXT, TRACEBACK
 from .switching import switch
 
 TYPE_CHECKING = False
@@ -251,7 +252,7 @@ def _execute(names: dict[str, Any], make: Any) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        error.__traceback__ = _of_the_program(error.__traceback__)
+        TRACEBACK.__set__(error, _of_the_program(TRACEBACK.__get__(error)))
         _show(error)
         raise
 
@@ -271,9 +272,9 @@ def _show(error: BaseException) -> None:
     except SystemExit:
         raise
     except BaseException as another:
-        another.__context__ = None
+        CONTEXT.__set__(another, None)
         print("Error in sys.excepthook:", file=sys.stderr)
-        another.__traceback__ = _of_the_program(another.__traceback__)
+        TRACEBACK.__set__(another, _of_the_program(TRACEBACK.__get__(another)))
         sys.__excepthook__(type(another), another, another.__traceback__)
         print("\nOriginal exception was:", file=sys.stderr)
         sys.__excepthook__(type(error), error, error.__traceback__)
