@@ -191,9 +191,13 @@ async def test_of_many_that_are_ready_no_answer_leaves_alone(loop: Loop) -> None
         peers: list[socket.socket] = []
         protocols = [Echo(peers) for _ in range(5)]
         peers += await accepted(loop, stack, protocols)
-        for message in (b"0", b"1", b"2"):
-            assert await answered(loop, peers, message) == [message] * 5
-        assert [protocol.behind for protocol in protocols] == [b""] * 5
+        assert await answered(loop, peers, b"first") == [b"first"] * 5
+        for _ in range(10):  # a slow machine serves some in one turn, others in the next
+            assert await answered(loop, peers) == [b"x"] * 5
+            behind = [protocol.behind for protocol in protocols]
+            if behind == [b""] * 5:
+                break
+        assert behind == [b""] * 5
 
 
 async def test_a_large_body_stays_behind_its_head(loop: Loop) -> None:

@@ -24,7 +24,7 @@ async def main(index_of_thread):
             print("serves", index_of_thread)
             await asyncio.Event().wait()
     except asyncio.CancelledError:  # and not an error of the end
-        print("cleaned up", index_of_thread)
+        print(f"cleaned up {index_of_thread}\n", end="")  # in one piece
         print("GIL:", getattr(sys, "_is_gil_enabled", lambda: True)())
         raise
 

@@ -17,7 +17,7 @@ async def app(scope, receive, send):
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": f"{message['type']}.complete"})
         await send({"type": "lifespan.shutdown.complete"})
-        print("shut down", threading.current_thread().name)
+        print(f"shut down {threading.current_thread().name}\n", end="")  # in one piece
         return
     kind = type(asyncio.get_running_loop())
     name = threading.current_thread().name
