@@ -132,12 +132,20 @@ async def test_the_transport_is_taken_meanwhile(loop: Loop, file: IO[bytes]) -> 
     server.close()
 
 
-async def test_cancelled_sendfile_gives_the_transport_back(loop: Loop, file: IO[bytes]) -> None:
+async def sent_to_who_does_not_read(
+    loop: Loop, file: IO[bytes]
+) -> tuple[Any, Any, Any, asyncio.Future[int]]:
+    """Two protocols, their server, and a sendfile() that waits for the second to read."""
     near, far, server = await connect(loop)
     far.transport.pause_reading()
     sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
     await until(lambda: not near.transport.is_reading())
     await asyncio.sleep(0.001)
+    return near, far, server, sending
+
+
+async def test_cancelled_sendfile_gives_the_transport_back(loop: Loop, file: IO[bytes]) -> None:
+    near, far, server, sending = await sent_to_who_does_not_read(loop, file)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
@@ -155,11 +163,7 @@ async def test_cancelled_sendfile_gives_the_transport_back(loop: Loop, file: IO[
 @pytest.mark.parametrize("how", ["abort", "close"])
 @pytest.mark.goloop_only("asyncio goes on with a closed fd, or hangs")
 async def test_sendfile_ends_when_its_transport_does(loop: Loop, file: IO[bytes], how: str) -> None:
-    near, far, server = await connect(loop)
-    far.transport.pause_reading()
-    sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
-    await until(lambda: not near.transport.is_reading())
-    await asyncio.sleep(0.001)
+    near, far, server, sending = await sent_to_who_does_not_read(loop, file)
     getattr(near.transport, how)()
     with pytest.raises(ConnectionError, match="closed by peer"):
         await sending
@@ -193,11 +197,7 @@ async def test_what_comes_to_who_reads_meanwhile_is_his(loop: Loop, file: IO[byt
 
 
 async def test_a_protocol_that_is_set_meanwhile_stays(loop: Loop, file: IO[bytes]) -> None:
-    near, far, server = await connect(loop)
-    far.transport.pause_reading()
-    sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
-    await until(lambda: not near.transport.is_reading())
-    await asyncio.sleep(0.001)
+    near, far, server, sending = await sent_to_who_does_not_read(loop, file)
     assert near.transport.get_protocol() is near
     other = Recorder()
     near.transport.set_protocol(other)
@@ -213,11 +213,7 @@ async def test_a_protocol_that_is_set_meanwhile_stays(loop: Loop, file: IO[bytes
 
 
 async def test_sendfile_to_a_peer_that_goes_raises(loop: Loop, file: IO[bytes]) -> None:
-    near, far, server = await connect(loop)
-    far.transport.pause_reading()
-    sending = asyncio.ensure_future(loop.sendfile(near.transport, file))
-    await until(lambda: not near.transport.is_reading())
-    await asyncio.sleep(0.001)
+    near, far, server, sending = await sent_to_who_does_not_read(loop, file)
     far.transport.abort()
     with pytest.raises(ConnectionError):
         await sending

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
 
 
-# Of every exception, whatever its class has by these names.
+# BaseException's own: a class may refuse to set attributes, or have others by these names.
 TRACEBACK: Any = vars(BaseException)["__traceback__"]
 CONTEXT: Any = vars(BaseException)["__context__"]
 

@@ -39,7 +39,7 @@ typedef struct gl_loop gl_loop;
     X(_call_connection_lost) X(_start) X(name) X(_loop) X(throw) X(_check_thread)             \
     X(recv_into) X(callback) X(_deliver_held) X(_maybe_resume_protocol)                       \
     X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain)           \
-    X(_check_address) X(_tell_error) X(sendto) X(_decref_socketios) X(raw) X(cancel)       \
+    X(_check_address) X(_tell_error) X(sendto) X(_decref_socketios) X(raw) X(cancel)          \
     X(is_running) X(eager_start) X(sock) X(data) X(delay) X(when) X(_callback_failed)   \
     X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)            \
     X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown)             \

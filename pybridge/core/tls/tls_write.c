@@ -136,7 +136,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
     int r = 0;
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++)
         r = PyObject_Size(PyList_GET_ITEM(items, i)) < 0;
-    if (r != 0) { /* asyncio says so when it has taken it */
+    if (r != 0) { /* asyncio's own method takes what is before that item, and raises */
         PyErr_Clear();
         return tls_write_later(t, items);
     }
