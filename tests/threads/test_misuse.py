@@ -6,7 +6,10 @@ GOLOOP_TEST_MISUSE_SECONDS sets how long (5 seconds where it is unset).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -136,6 +139,57 @@ def test_a_callback_that_computes_gives_way() -> None:
 
     goloop.run(main())
     assert seen == [1, 1, 1]
+
+
+@pytest.mark.parametrize("what", ["future", "sock_recv"])
+def test_what_was_made_just_now_is_whole_for_other_threads(what: str) -> None:
+    """Nothing but the object itself tells them of its loop; ThreadSanitizer looks, too."""
+    looks = [0, 0]
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        over = threading.Event()
+
+        def make() -> Any:
+            return loop.create_future() if what == "future" else loop.sock_recv(near, 1)
+
+        def use(made: Any) -> None:
+            if what == "future":
+                iter(made)
+                return
+            with contextlib.suppress(TypeError, RuntimeError):  # it has not begun, or is closed
+                made.send("")
+
+        newest = [make()]
+        old = newest[:]
+
+        def look(number: int) -> None:
+            while not over.is_set():
+                looks[number] += 1
+                use(newest[0])
+
+        threads = [in_thread(functools.partial(look, number)) for number in range(2)]
+        for _ in range(300):
+            for _ in range(300):
+                newest[0] = make()
+                old.append(newest[0])
+            await asyncio.sleep(0)
+            if what == "sock_recv":
+                for made in old[:-1]:
+                    made.close()
+            del old[:-1]
+        over.set()
+        for thread in threads:
+            thread.join()
+        if what == "sock_recv":
+            old[0].close()
+        near.close()
+        far.close()
+
+    goloop.run(main())
+    assert min(looks) > 0
 
 
 def test_a_loop_that_never_sleeps_lets_others_in() -> None:

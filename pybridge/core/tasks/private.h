@@ -33,9 +33,10 @@ has_layout(PyObject *o)
 #define GL_LAZY_CURRENT 0
 #endif
 
-/* Holds the lock of a future's loop to the end of the block. */
+/* Holds the lock of a future's loop to the end of the block. It may have been made just now. */
 #ifdef GL_FREE_THREADED
-#define GUARD_FUTURE(f) GL_GUARD(gl_as_loop(((gl_future *)(f))->loop))
+#define GUARD_FUTURE(f) \
+    GL_GUARD(gl_as_loop(__atomic_load_n(&((gl_future *)(f))->loop, __ATOMIC_ACQUIRE)))
 #else
 #define GUARD_FUTURE(f) ((void)0)
 #endif

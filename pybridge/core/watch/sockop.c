@@ -250,7 +250,7 @@ sockop_am_send(PyObject *self, PyObject *value, PyObject **result)
 {
     sockop *op = (sockop *)self;
     *result = NULL;
-    GL_GUARD(op->home.loop);
+    GL_GUARD(__atomic_load_n(&op->home.loop, __ATOMIC_ACQUIRE));
     if (sockop_check(op, true) < 0)
         return PYGEN_ERROR;
     if (op->state == OP_CREATED && value != Py_None) {
@@ -442,7 +442,6 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     sockop *op = (sockop *)G.sockop_type->tp_alloc(G.sockop_type, 0);
     if (op == NULL)
         return NULL;
-    GL_HOME_SET(op, (PyObject *)loop);
     op->loop = (gl_loop *)Py_NewRef((PyObject *)loop);
     op->sock = Py_NewRef(value[0]);
     op->arg = Py_NewRef(value[1]);
@@ -451,6 +450,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     op->qualname = qualnames[kind];
     op->name = op->qualname + strlen(QUALIFIED);
     op->fd = -1;
+    GL_HOME_SET(op, (PyObject *)loop);
     return (PyObject *)op;
 }
 
