@@ -242,3 +242,78 @@ async def test_a_buffer_without_room_ends_the_connection(loop: Loop, errors: Err
     await protocol.lost
     await working
     errors.contexts.clear()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (b"read-only", "must be read-write bytes-like object, not bytes"),
+        ("text", "must be read-write bytes-like object, not str"),
+        (memoryview(bytearray(100))[::2], "must be read-write bytes-like object, not memoryview"),
+        (None, "object of type 'NoneType' has no len()"),
+    ],
+)
+async def test_what_is_no_buffer_is_refused_as_by_ssl(
+    loop: Loop, errors: Errors, given: Any, words: str
+) -> None:
+    class Wrong(BufferedRecorder):
+        def get_buffer(self, sizehint: int) -> Any:
+            return given
+
+    def peer_does(peer: Peer) -> None:
+        with contextlib.suppress(OSError):
+            peer.write(b"data")
+            peer.read_all()
+
+    protocol, working = await with_peer(loop, "client", peer_does, factory=Wrong)
+    lost = await protocol.lost
+    await asyncio.gather(working, return_exceptions=True)  # the handshake's end may not reach it
+    assert isinstance(lost, TypeError)
+    assert words in str(lost)
+    errors.expect(TypeError, "Fatal error on SSL protocol")
+
+
+async def test_a_buffer_says_by_its_length_how_much_it_takes(loop: Loop) -> None:
+    class Short(bytearray):
+        def __len__(self) -> int:
+            return 2
+
+    class Takes(BufferedRecorder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.buffer = Short(10)
+            self.sizes: list[int] = []
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.sizes.append(nbytes)
+            super().buffer_updated(nbytes)
+
+    def peer_does(peer: Peer) -> None:
+        peer.write(b"abcdef")
+        peer.unwrap()
+
+    protocol, working = await with_peer(loop, "client", peer_does, factory=Takes)
+    assert await protocol.lost is None
+    await working
+    assert protocol.sizes == [2, 2, 2]
+    assert protocol.data == b"abcdef"
+
+
+async def test_no_protocol_takes_nothing_in_silence(loop: Loop, errors: Errors) -> None:
+    """The next data ends the connection, and its peer hears of it."""
+
+    def peer_does(peer: Peer) -> bytes:
+        assert peer.read_exactly(2) == b"go"
+        peer.write(b"data")
+        with contextlib.suppress(ConnectionError):
+            return peer.sock.recv(1)
+        return b""
+
+    protocol, working = await with_peer(loop, "client", peer_does)
+    transport = protocol.transport
+    transport.set_protocol(None)
+    transport.write(b"go")
+    assert await working == b""
+    await until(lambda: len(errors.contexts) == 2)
+    errors.expect(AttributeError, "Fatal error on SSL protocol")
+    errors.expect(AttributeError, "connection_lost")

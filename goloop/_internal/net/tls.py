@@ -345,6 +345,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if self._end_held:
             self._tell_end()
 
+    def _read_soon(self) -> None:
+        """The protocol's buffer is full: the rest comes in the next iteration, as in asyncio."""
+        self._loop.call_soon(self._do_read)
+
     def _tell_end(self) -> None:
         """The end of the connection below came earlier, and its turn is now."""
         if self._transport is None:
@@ -459,23 +463,23 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         asyncio slices the buffer, and what it reads into the slice of a bytearray is
         lost.
         """
-        offset, ended = 0, False
-        with (
-            memoryview(self._app_protocol_get_buffer(self._get_read_buffer_size())) as given,
-            given.cast("B") as view,
-        ):
-            try:
-                while not ended and offset < len(view):
-                    with view[offset:] as rest:
-                        count = self._sslobj.read(len(rest), rest)
-                    offset += count
-                    ended = count == 0
-                # No room at all is taken for the end, as in asyncio.
-                ended = ended or len(view) == 0
-                if not ended:
-                    self._loop.call_soon(self._do_read)
-            except sslproto.SSLAgainErrors:
-                pass
+        buf = self._app_protocol_get_buffer(self._get_read_buffer_size())
+        wants, offset, ended = len(buf), 0, False
+        try:
+            count = offset = self._sslobj.read(wants, buf)
+            while count and offset < wants:
+                with (
+                    memoryview(buf) as given,
+                    given.cast("B") as view,
+                    view[offset:wants] as rest,
+                ):
+                    count = self._sslobj.read(len(rest), rest)
+                offset += count
+            ended = not count  # no room at all is taken for the end, too
+            if not ended:
+                self._read_soon()
+        except sslproto.SSLAgainErrors:
+            pass
         if offset:
             self._app_protocol_buffer_updated(offset)
         if ended:

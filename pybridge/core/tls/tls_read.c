@@ -75,7 +75,7 @@ static bool
 tls_reads(gl_tls *t)
 {
     return (t->state == G.tls.wrapped || t->state == G.tls.flushing) &&
-           !t->app_reading_paused && t->app_protocol && t->app_protocol != Py_None;
+           !t->app_reading_paused && t->app_protocol;
 }
 
 /* Calls a field with a number. */
@@ -127,42 +127,45 @@ tls_read_copied(gl_tls *t)
     return end.why == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
 }
 
+/* What SSLObject.read(len(buf), buf) would fill of what get_buffer() returns; it refuses what that
+ * refuses.  -1 with an exception. */
+static Py_ssize_t
+tls_room(gl_tls *t, Py_buffer *view)
+{
+    PyObject *buf = tls_call_number(t->get_buffer, (Py_ssize_t)bio_pending(t->in));
+    Py_ssize_t wants = buf ? PyObject_Size(buf) : -1;
+    if (wants >= 0 && PyObject_GetBuffer(buf, view, PyBUF_WRITABLE) < 0) {
+        PyErr_Format(PyExc_TypeError, "read() argument 2 must be read-write bytes-like object, "
+                     "not %.50s", Py_TYPE(buf)->tp_name);
+        wants = -1;
+    }
+    Py_XDECREF(buf);
+    return wants == 0 || (wants > 0 && wants > view->len) ? view->len : wants;
+}
+
 static int
 tls_read_buffered(gl_tls *t)
 {
     struct openssl_stop end = {0};
     if (!tls_stands_in(t))
         return tls_by_asyncio(t, G.tls.do_read);
-    PyObject *buf = tls_call_number(t->get_buffer, (Py_ssize_t)bio_pending(t->in));
-    if (buf == NULL)
-        return -1;
     Py_buffer view;
-    int r = PyObject_GetBuffer(buf, &view, PyBUF_WRITABLE);
-    Py_DECREF(buf);
-    if (r < 0)
+    Py_ssize_t wants = tls_room(t, &view), n = 0;
+    if (wants < 0)
         return -1;
     if (!tls_reads(t) || !tls_native(t)) { /* get_buffer() closed or paused */
         PyBuffer_Release(&view);
         return 0;
     }
-    Py_ssize_t n = 0;
-    if (view.len == 0)
+    if (wants == 0)
         end.why = GL_SSL_ERROR_ZERO_RETURN; /* asyncio takes no room for the end of the stream */
     else
-        n = tls_decrypt(t, view.buf, (size_t)view.len, &end);
+        n = tls_decrypt(t, view.buf, (size_t)wants, &end);
     PyBuffer_Release(&view);
     if (n < 0 || tls_broken(end))
         return n < 0 ? -1 : gl_done(tls_raise(t, "read", end));
-    if (end.why == 0) {
-        /* The buffer is full: the rest in the next iteration, as asyncio does. */
-        PyObject *o = PyObject_GetAttr((PyObject *)t, G.s__loop);
-        PyObject *again = o ? PyObject_GetAttr((PyObject *)t, G.s__do_read) : NULL;
-        PyObject *res = again ? PyObject_CallMethodOneArg(o, G.s_call_soon, again) : NULL;
-        Py_XDECREF(again);
-        Py_XDECREF(o);
-        if (gl_done(res) < 0)
-            return -1;
-    }
+    if (end.why == 0 && gl_done(PyObject_CallMethod((PyObject *)t, "_read_soon", NULL)) < 0)
+        return -1;
     if (n > 0 && gl_done(tls_call_number(t->buffer_updated, n)) < 0)
         return -1;
     return end.why == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
