@@ -57,7 +57,8 @@ func (r *Reactor) closeSlot(id uint32, s *slot) {
 }
 
 // FlushStream decodes all submissions and sends what the stream has queued. What has
-// left its queue is reported hereby; an error comes with the next turn.
+// left its queue is reported hereby. An error is returned; the next turn reports it, too,
+// to whoever has not ended the stream for it.
 func (r *Reactor) FlushStream(id, gen uint32) error {
 	r.decode()
 	s := r.registry.findKind(id, gen, kindStream)
@@ -67,7 +68,10 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 	// It stays among the dirty: the next turn finds nothing left to do for it.
 	r.flushSlot(id, s, true)
 	s.stream.TakeProgress()
-	if s.writeError == 0 && s.readError == 0 {
+	if s.writeError != 0 {
+		return failed("flush_stream", syscall.Errno(s.writeError))
+	}
+	if s.readError == 0 {
 		r.unlist(s)
 	}
 	return nil

@@ -93,6 +93,42 @@ async def test_a_mutable_buffer_may_change_behind_write(loop: Loop) -> None:
     assert set(reader.data) == {ord("a")}
 
 
+# ---- what the kernel refuses at once ---------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 70_000])
+@pytest.mark.parametrize("then", ["close", "write_eof", "abort"])
+async def test_what_is_refused_is_known_behind_write(
+    loop: Loop, size: int, then: str, errors: Any
+) -> None:
+    """It is not taken for sent by who asks, nor for something to wait for."""
+    reading, writing = os.pipe()
+    sink, writer = await write_end(loop, writing)
+    os.close(reading)
+    sink.write(bytes(size))
+    assert sink.is_closing()
+    assert sink.get_write_buffer_size() == 0
+    getattr(sink, then)()
+    lost = await writer.lost
+    assert (type(lost), lost.errno) == (BrokenPipeError, errno.EPIPE)
+    assert writer.names() == ["made", "lost"]
+    await turns()
+    errors.contexts.clear()  # asyncio's abort() loses the connection twice
+
+
+async def test_drain_tells_of_a_device_that_is_full(loop: Loop) -> None:
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", 0)
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.streams.FlowControlMixin(loop), full
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    writer.write(b"x")
+    with pytest.raises(ConnectionResetError):
+        await writer.drain()
+    await turns()
+    assert full.closed
+
+
 async def test_text_is_refused(loop: Loop) -> None:
     _, reader, sink, _ = await both_ends(loop)
     with pytest.raises(AssertionError, match="'text'"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -329,3 +330,20 @@ def test_a_loop_in_a_daemon_thread_has_its_bytes_sent_at_exit(loop_name: str) ->
     """
     done = ended.python("-W", "ignore", "-c", textwrap.dedent(program))
     assert done.stdout == "last words\n"
+
+
+@pytest.mark.parametrize("end", ["abort", "close"])
+async def test_the_end_of_a_connection_tells_of_what_could_not_be_sent(
+    loop: Loop, end: str
+) -> None:
+    """Also where the bytes that were written leave with the end alone."""
+    accepted = await accept(loop)
+    accepted.transport.pause_reading()
+    await turns(2)
+    accepted.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    accepted.client.close()
+    accepted.transport.write(b"x")
+    getattr(accepted.transport, end)()
+    assert isinstance(await accepted.protocol.lost, ConnectionError)
+    assert accepted.protocol.names() == ["made", "lost"]
+    await close_all(accepted.server)

@@ -300,13 +300,13 @@ pipe_start(gl_transport *t)
 /* ---- closing ------------------------------------------------------------------------ */
 
 /* What asyncio would have handed to the kernel when it was written goes out still; only
- * what did not fit is dropped. */
-static void
+ * what did not fit is dropped.  Returns what ended the stream before, in asyncio. */
+static PyObject *
 stream_send_rest(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
-    if (stream_queued(s) > 0 && !stream_blocked(s) && stream_flush_now(s) < 0)
-        PyErr_Clear();
+    bool untried = stream_queued(s) > 0 && !stream_blocked(s);
+    return untried && stream_flush_now(s) < 0 ? gl_take_exception() : NULL;
 }
 
 static int

@@ -135,8 +135,6 @@ stream_blocked(const gl_stream *s)
 }
 
 GL_PRIVATE void stream_free_queue(gl_stream *s);
-/* Whether Go may be called for this stream now. */
-GL_PRIVATE bool stream_go_ready(gl_stream *s);
 GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
 /* Appends pieces, and submits where the reactor knows the stream; takes over the references, on
  * failure too.  -1 with MemoryError. */

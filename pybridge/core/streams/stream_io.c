@@ -140,7 +140,7 @@ stream_send_first(gl_stream *s, gl_piece *c)
 
 /* ---- the way to Go -------------------------------------------------------------- */
 
-GL_PRIVATE_INLINE bool
+static inline bool
 stream_go_ready(gl_stream *s)
 {
     gl_loop *loop = s->loop;
@@ -217,8 +217,10 @@ stream_flush_now(gl_stream *s)
     if (!stream_go_ready(s) || !s->registered)
         return 0;
     int32_t rc = gl_enter(loop)->flush_stream(loop->reactor, s->id, s->gen);
-    if (rc < 0)
+    if (rc < 0) {
+        s->late_writes++; /* asyncio's pipes count the failed one too */
         return gl_set_oserror(-rc);
+    }
     stream_release_sent(s);
     /* asyncio resumes the protocol from the loop, never from within write(). */
     if (s->protocol_paused && stream_queued(s) <= s->low && !is_ending(s))

@@ -53,12 +53,17 @@ stream_maybe_resume(gl_stream *s)
     return stream_tell_protocol(s, G.s_resume_writing, "protocol.resume_writing() failed");
 }
 
+static int
+flush_or_end(gl_stream *s)
+{
+    return stream_flush_now(s) < 0 ? gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) : 0;
+}
+
 /* What the kernel takes does not count. */
 GL_PRIVATE PyObject *
 stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (stream_queued(s) > s->high && !stream_blocked(s) && !is_ending(s) &&
-        stream_flush_now(s) < 0 && gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
+    if (stream_queued(s) > s->high && !stream_blocked(s) && !is_ending(s) && flush_or_end(s) < 0)
         return NULL;
     return gl_none_or_null(stream_maybe_pause(s));
 }
@@ -82,9 +87,9 @@ stream_appended(gl_stream *s)
     bool seen = (!s->registered || s->exposed || queued > s->high ||
                  queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX)) &&
                 !stream_blocked(s) && !s->protocol_paused;
-    if (queued > 0 && (loop->thread_id == 0 || seen) && stream_flush_now(s) < 0)
-        return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
-    return queued > s->high ? stream_maybe_pause(s) : 0;
+    if (queued > 0 && (loop->thread_id == 0 || seen) && flush_or_end(s) < 0)
+        return -1;
+    return queued > s->high && !is_ending(s) ? stream_maybe_pause(s) : 0;
 }
 
 /* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
@@ -128,13 +133,9 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
 GL_PRIVATE PyObject *
 stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (is_ending(s))
-        return PyLong_FromLong(0);
-    if (stream_queued(s) > 0 && !stream_blocked(s) && stream_go_ready(s) && stream_flush_now(s) < 0) {
-        if (gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
-            return NULL;
-    }
-    return PyLong_FromSsize_t(stream_queued(s));
+    if (!is_ending(s) && stream_queued(s) > 0 && !stream_blocked(s) && flush_or_end(s) < 0)
+        return NULL;
+    return PyLong_FromSsize_t(is_ending(s) ? 0 : stream_queued(s));
 }
 
 /* ---- write -------------------------------------------------------------------------- */
@@ -345,9 +346,8 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
         Py_RETURN_NONE;
     }
     s->shut_behind = true;
-    if (gl_transport_sync(&s->base) < 0 || (s->loop->thread_id == 0 && stream_flush_now(s) < 0))
-        return NULL;
-    Py_RETURN_NONE;
+    int rc = gl_transport_sync(&s->base);
+    return gl_none_or_null(rc == 0 && s->loop->thread_id == 0 ? flush_or_end(s) : rc);
 }
 
 GL_PRIVATE PyObject *

@@ -334,9 +334,10 @@ gl_transport_force_close(gl_transport *t, PyObject *exc)
         return gl_loop_check_usable(t->loop);
     t->phase = GL_ENDING;
     t->conn_lost++;
-    if (t->ops->send_rest != NULL)
-        t->ops->send_rest(t);
-    return transport_schedule_lost(t, exc);
+    PyObject *failed = t->ops->send_rest != NULL ? t->ops->send_rest(t) : NULL;
+    int rc = transport_schedule_lost(t, failed ? failed : exc);
+    Py_XDECREF(failed);
+    return rc;
 }
 
 GL_PRIVATE int

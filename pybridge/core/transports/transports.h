@@ -59,8 +59,9 @@ typedef struct transport_ops {
     int (*start)(gl_transport *t);
     /* close() in GL_CLOSING: what becomes of the queue. */
     int (*close)(gl_transport *t);
-    /* abort(): sends what asyncio would have handed to the kernel by now; or NULL. */
-    void (*send_rest)(gl_transport *t);
+    /* abort(): sends what asyncio would have handed to the kernel by now, and returns the
+     * exception that this met, or NULL; or NULL. */
+    PyObject *(*send_rest)(gl_transport *t);
     /* Lets go of the queue.  May run Python. */
     void (*drop)(gl_transport *t);
     /* What else must hear of the loss, behind connection_lost; or NULL.  Runs Python. */

@@ -92,13 +92,9 @@ try_recv_into(sockop *op, PyObject **result)
         *result = PyObject_CallMethodOneArg(op->sock, G.s_recv_into, op->arg);
         return *result ? 1 : -1;
     }
-    if (view.len == 0) { /* asks for nothing, and so need not wait, as in the socket module */
-        PyBuffer_Release(&view);
-        *result = PyLong_FromLong(0);
-        return *result ? 1 : -1;
-    }
     gl_lease lease = sockop_lease(op);
-    ssize_t got = gl_call_recv(&lease, view.buf, (size_t)view.len, MSG_DONTWAIT);
+    /* Who asks for nothing need not wait, as in the socket module. */
+    ssize_t got = view.len ? gl_call_recv(&lease, view.buf, (size_t)view.len, MSG_DONTWAIT) : 0;
     int err = errno;
     PyBuffer_Release(&view);
     if (got < 0)
