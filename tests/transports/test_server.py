@@ -333,6 +333,56 @@ async def test_a_close_while_connections_are_set_up_leaves_nothing(loop: Loop) -
         await server.wait_closed()
 
 
+@pytest.mark.parametrize("clients", [1, 3])
+async def test_a_server_that_closes_as_a_connection_comes_does_not_wait_for_it(
+    loop: Loop, clients: int
+) -> None:
+    """asyncio would not have accepted it yet; here it is served, to its own end."""
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0)
+    await asyncio.sleep(0)
+    address = server.sockets[0].getsockname()
+    socks = [socket.create_connection(address) for _ in range(clients)]
+    await asyncio.sleep(0)
+    server.close()
+    await server.wait_closed()
+    await turns()
+    for sock in socks:
+        sock.close()
+    for protocol in made:
+        await protocol.lost
+
+
+@pytest.mark.goloop_only("asyncio accepts nobody before 3.14")
+async def test_no_backlog_is_one(loop: Loop) -> None:
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0, backlog=0)
+    for number in range(2):
+        with socket.create_connection(server.sockets[0].getsockname()):
+            await until(lambda number=number: len(made) > number)  # type: ignore[misc]
+        await made[number].lost
+    await close_all(server)
+
+
+async def test_a_server_that_its_first_client_closes_waits_for_it(loop: Loop) -> None:
+    class Closes(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            server.close()
+
+    made = Made(Closes)
+    server: Any = await loop.create_server(made, "127.0.0.1", 0)
+    sock = socket.create_connection(server.sockets[0].getsockname())
+    await until(lambda: made)
+    await made[0].made
+    closed = asyncio.ensure_future(server.wait_closed())
+    await turns()
+    assert closed.done() == (sys.version_info < (3, 12))
+    sock.close()
+    await made[0].lost
+    await closed
+
+
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_a_connection_survives_a_server_that_closes_as_it_comes(
     loop: Loop, tls: bool

@@ -280,6 +280,8 @@ class Listener(_core.Listener):
         self._sock = sock
         self._factory = factory
         self._server = server
+        # Accepted in this iteration: no protocol has heard of them yet.
+        self._fresh: list[Any] = []
         self._give = give
         # asyncio tries one accept more than `backlog` in a turn since 3.14.
         most = min(max(backlog + (sys.version_info >= (3, 14)), 1), 2**31 - 1)
@@ -305,11 +307,23 @@ class Listener(_core.Listener):
             if self._unix and transport_info.takes_fds(protocol):
                 self._take_with_fds(protocol, context)
             else:
-                self._take(StreamTransport, protocol, self._server, context)
+                if not self._fresh:
+                    loop.call_soon(self._fresh.clear)  # ahead of all that connection_made() does
+                self._fresh.append(self._take(StreamTransport, protocol, self._server, context))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
             loop._not_accepted(exc, protocol)
+
+    def leave_server(self) -> None:
+        """The server closes: it has never heard of those for which asyncio had not accepted yet.
+
+        They are served, but nobody waits for their end.
+        """
+        for transport in self._fresh:
+            if transport._server is not None:
+                self._server._detach(*((transport,) if sys.version_info >= (3, 13) else ()))
+                transport._server = None
 
     def _accepted_socket(self) -> None:
         peer = self._peer
@@ -413,6 +427,12 @@ class Server(asyncio.Server):
     _loop: Any
     _pause_asked = False
     _limit: int | None = None
+
+    def close(self) -> None:
+        for sock in self._listening():
+            if sock in self._loop._listeners:
+                self._loop._listeners[sock].leave_server()
+        super().close()
 
     def pause_accepting(self) -> None:
         """Accept no connection until `resume_accepting()`; nobody is refused meanwhile."""

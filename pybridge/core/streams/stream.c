@@ -20,7 +20,7 @@ stream_detach_server(gl_stream *s)
 {
     PyObject *server = s->server;
     s->server = NULL;
-    int rc = server ? stream_tell_server(s, server, G.s__detach) : 0;
+    int rc = server && server != Py_None ? stream_tell_server(s, server, G.s__detach) : 0;
     Py_XDECREF(server);
     return rc;
 }

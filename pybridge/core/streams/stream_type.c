@@ -134,7 +134,7 @@ static PyMemberDef stream_members[] = {
     {"_conn_lost", T_UINT, offsetof(gl_stream, conn_lost), READONLY, NULL},
     {"_protocol_paused", T_BOOL, offsetof(gl_stream, protocol_paused), READONLY, NULL},
     {"_eof", T_BOOL, offsetof(gl_stream, eof), READONLY, NULL},
-    {"_server", T_OBJECT, offsetof(gl_stream, server), READONLY, NULL},
+    {"_server", T_OBJECT, offsetof(gl_stream, server), 0, NULL},
     {"_late_writes", T_UINT, offsetof(gl_stream, late_writes), READONLY, NULL},
     {"_exposed", T_BOOL, offsetof(gl_stream, exposed), 0, NULL},
     {"_lazy", T_BOOL, offsetof(gl_stream, lazy), 0, NULL},
