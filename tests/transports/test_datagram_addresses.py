@@ -108,3 +108,27 @@ async def test_a_transport_may_end_while_an_address_is_looked_at(loop: Loop) -> 
     with pytest.raises(ValueError, match="looks up no names"):
         transport.sendto(b"dropped", ("name.invalid", 9))
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+async def test_a_program_may_write_the_remote_address(loop: Loop, family: int) -> None:
+    """As asyncio_dgram does: from then on no other may be given."""
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    far, near = (socket.socket(family, socket.SOCK_DGRAM) for _ in range(2))
+    far.bind((host, 0))
+    near.connect(far.getsockname())
+    far.settimeout(60)
+    transport: Any
+    transport, _ = await endpoint(loop, sock=near)
+    assert transport._address is None
+    transport._address = transport.get_extra_info("peername")
+    transport.sendto(b"without")
+    transport.sendto(b"the same", far.getsockname())
+    with pytest.raises(ValueError, match=r"Invalid address: must be None or \('"):
+        transport.sendto(b"another", (host, 1))
+    assert (far.recv(100), far.recv(100)) == (b"without", b"the same")
+    transport._address = None
+    transport.sendto(b"free again")
+    assert far.recv(100) == b"free again"
+    await close(transport)
+    far.close()

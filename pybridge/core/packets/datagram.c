@@ -70,11 +70,10 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
     GL_GUARD(a.loop);
     int rc = gl_transport_construct(&d->base, &a);
     if (rc == 0) {
-        d->address = Py_NewRef(address);
+        d->address = Py_NewRef(fixed ? address : Py_None);
         d->family = family;
         d->connected = connected;
         d->nameless = nameless;
-        d->fixed = fixed;
         if ((rc = gl_transport_begin(&d->base, a.waiter)) < 0)
             gl_transport_abandon(&d->base);
     }
@@ -196,7 +195,7 @@ static PyMemberDef datagram_members[] = {
     TRANSPORT_MEMBERS,
     {"_conn_lost", T_UINT, offsetof(gl_datagram, conn_lost), READONLY, NULL},
     {"_sock", T_OBJECT, offsetof(gl_datagram, lease.owner), READONLY, NULL},
-    {"_address", T_OBJECT, offsetof(gl_datagram, address), READONLY, NULL},
+    {"_address", T_OBJECT, offsetof(gl_datagram, address), 0, NULL},
     {"_buffer_size", T_PYSSIZET, offsetof(gl_datagram, queued), 0, NULL},
     {"_blocked", T_BOOL, offsetof(gl_datagram, blocked), READONLY, NULL},
     {"_parcels", T_OBJECT, offsetof(gl_datagram, parcels), 0, NULL},

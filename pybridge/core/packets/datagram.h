@@ -33,10 +33,9 @@ typedef struct gl_peer {
 
 typedef struct gl_datagram {
     TRANSPORT_HEAD                /* the lease's owner is the socket */
-    PyObject *address;            /* remote_addr, or None */
+    PyObject *address;            /* remote_addr: no other may be given; or None.  Programs write it */
     int family;
     uint32_t want;                /* the directions that the reactor was told */
-    bool fixed;                   /* `address` is true: no other may be given */
     bool connected;               /* the socket has a peer: send, not sendto */
     bool nameless;                /* its peer has no name: so it is where no address is given */
 
@@ -56,6 +55,7 @@ typedef struct gl_datagram {
     uint64_t turn;                /* of the loop, in which it last delivered ... */
     int64_t until;                /* ... and when its share of that ends */
 } gl_datagram;
+#define HAS_REMOTE(d) ((d)->address != NULL && (d)->address != Py_None)
 
 /* ---- datagram_send.c --------------------------------------------------------------- */
 

@@ -180,7 +180,7 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     /* asyncio's own transport raises AttributeError where it is lost and has no
      * remote address. */
-    if ((is_ending(d) && d->fixed) || is_lost(d))
+    if ((is_ending(d) && HAS_REMOTE(d)) || is_lost(d))
         return gl_late_write(&d->conn_lost, LATE_SEND);
     if (gl_loop_is_foreign(d->loop))
         return gl_loop_check_usable(d->loop);
@@ -212,7 +212,7 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
     if (size == 0) /* before 3.13 these are not sent */
         Py_RETURN_NONE;
 #endif
-    if (d->fixed) {
+    if (HAS_REMOTE(d)) {
         if (addr != Py_None && addr != d->address &&
             gl_call_method((PyObject *)d, G.s__check_address, addr) < 0)
             return NULL;
