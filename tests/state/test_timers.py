@@ -237,3 +237,24 @@ def test_armed_timers_at_close_are_dropped(loop: Loop) -> None:
     assert fired == []
     handle.cancel()
     far.cancel()
+
+
+async def test_a_program_may_look_at_what_is_scheduled(loop: Loop) -> None:
+    """As the test helpers of zeroconf and of Home Assistant do: they run what is due early."""
+    ran: list[str] = []
+    kept: Any = loop
+    before = set(kept._scheduled)
+    loop.call_later(500, ran.append, "later")
+    loop.call_later(100, ran.append, "sooner")
+    loop.call_later(200, ran.append, "cancelled").cancel()
+    sleeping = asyncio.ensure_future(asyncio.sleep(300, "slept"))
+    await asyncio.sleep(0)
+    timers = [each for each in kept._scheduled if each not in before and not each.cancelled()]
+    for timer in sorted(timers):
+        assert isinstance(timer, asyncio.TimerHandle)
+        assert 90 < timer.when() - loop.time() < 501
+        timer._run()
+        timer.cancel()
+    assert ran == ["sooner", "later"]
+    assert await sleeping == "slept"
+    assert not [each for each in set(kept._scheduled) - before if not each.cancelled()]

@@ -8,6 +8,7 @@ the executor, the reactor with all registrations, and the signal handlers go.
 from __future__ import annotations
 
 import asyncio.base_events
+import gc
 import sys
 import warnings
 
@@ -92,6 +93,25 @@ class Loop(
     def _write_to_self(self) -> None:
         """asyncio's name for waking a loop that sleeps; some programs call it."""
         self._wake()
+
+    @property
+    def _scheduled(self) -> list[asyncio.TimerHandle]:
+        """The armed timers, by time: asyncio's heap, for tests that run what is due early.
+
+        A copy, made by looking at all objects of the process; nothing of goloop's asks for it.
+        """
+        if self.is_closed():  # BaseEventLoop.close() empties it
+            return []
+        kind: Any = _core.TimerHandle
+        return sorted(
+            handle
+            for handle in gc.get_objects()
+            if type(handle) is kind and handle._loop is self and handle._scheduled
+        )
+
+    @_scheduled.setter
+    def _scheduled(self, timers: list[asyncio.TimerHandle]) -> None:
+        """BaseEventLoop begins with an empty list."""
 
     def metrics(self) -> Metrics:
         """What the loop has done and what it has to do, in figures.
