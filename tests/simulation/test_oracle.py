@@ -91,7 +91,7 @@ def test_loop_tasks_and_transports_are_asyncios() -> None:
     answer, classes = testing.run(talk, loop="asyncio").value
     assert answer == bytes(range(256)) * 2000
     assert issubclass(classes[0], asyncio.SelectorEventLoop)
-    assert classes[1] is asyncio.Task
+    assert classes[1].__base__ is asyncio.Task
     assert classes[2] is asyncio.selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
 
 

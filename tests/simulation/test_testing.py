@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import contextvars
@@ -660,3 +661,80 @@ def test_a_seed_gives_the_same_trace_in_two_processes() -> None:
     first = trace(7, "1")
     assert len(first) > 1000
     assert first.decode() == testing.run(echo, seed=7).trace
+
+
+SETS = """
+import asyncio, sys
+from goloop import testing
+
+# What a process has made before decides where its objects lie.
+kept = [[object() for _ in range(n % 7)] for n in range(int(sys.argv[1]))][::3]
+
+class Protocol(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def connection_lost(self, exc):
+        asyncio.get_running_loop().lost.append(self.transport.get_extra_info("peername"))
+
+async def last(order, number):
+    try:
+        await asyncio.sleep(100)
+    finally:
+        order.append(number)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    cancelled, everybody, loop.lost = [], [], []
+
+    async def fails():
+        await asyncio.sleep(1)
+        raise ValueError
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in range(12):
+                group.create_task(last(cancelled, number))
+            group.create_task(fails())
+    except ExceptionGroup:
+        pass
+    done, _ = await asyncio.wait(
+        [asyncio.create_task(asyncio.sleep(1, number)) for number in range(12)]
+    )
+    tasks = [asyncio.create_task(last(everybody, number)) for number in range(12)]
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    futures = [loop.create_future() for _ in range(12)]
+    shuffled = [futures.index(future) for future in set(futures)]
+    server = await loop.create_server(Protocol, "localhost", 80)
+    clients = [await asyncio.open_connection("localhost", 80) for _ in range(12)]
+    await asyncio.sleep(1)
+    if sys.version_info >= (3, 13) and sys.argv[2] == "goloop":  # asyncio's are a set by address
+        server.close_clients()
+    await asyncio.sleep(1)
+    for _, writer in clients:
+        writer.close()
+    server.close()
+    await asyncio.sleep(1)
+    return cancelled, [task.result() for task in done], everybody, shuffled, loop.lost
+
+print(testing.run(main, loop=sys.argv[2]).value)
+"""
+
+
+@linux
+@pytest.mark.parametrize("loop", ["goloop", "asyncio"])
+def test_the_order_of_asyncios_sets_does_not_depend_on_addresses(loop: str) -> None:
+    """Of what a group cancels, what wait() returns, all tasks, and the clients of a server."""
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", SETS, size, loop], capture_output=True, check=True, text=True
+        ).stdout
+        for size in ("0", "1000", "33333")
+    }
+    assert len(told) == 1
+    orders = ast.literal_eval(told.pop())
+    assert [sorted(order) for order in orders[:4]] == [list(range(12))] * 4
+    assert len(orders[4]) == 12

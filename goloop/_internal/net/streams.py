@@ -400,10 +400,11 @@ class Clients:
         ours = isinstance(transport, _core.StreamTransport) and transport._counted
         return ours and transport._server is self._server()
 
-    def copy(self) -> set[Any]:
-        """A set of them."""
-        found = {each for each in self._loop._all_transports() if self._has(each)}
-        return found.union(self._others)
+    def copy(self) -> Any:
+        """A set of them, in an order that does not depend on addresses."""
+        found = dict.fromkeys(each for each in self._loop._all_transports() if self._has(each))
+        found.update(dict.fromkeys(self._others))
+        return found.keys()
 
     def __contains__(self, transport: object) -> bool:
         return self._has(transport) or transport in self._others

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import socket
 import threading
 import zlib
@@ -14,6 +15,7 @@ from asyncio import events
 
 from ... import _core
 from ..loop.loop import Loop
+from ..tasks.tasks import Future, Task
 from . import world as worlds
 from .descriptors import number_of
 from .errors import EscapedSimulation
@@ -30,16 +32,55 @@ else:
     _Base = object
 
 
+def numbered(base: Any) -> Any:
+    """The class, but hashed by a number in the order in which they are made, not by address."""
+
+    class Numbered(base):  # type: ignore[misc]
+        __slots__ = ("_number",)
+
+        def __init__(self, *args: Any, loop: Any, **options: Any) -> None:
+            self._number = next(loop._numbers)
+            super().__init__(*args, loop=loop, **options)
+
+        def __hash__(self) -> int:
+            number: int = self._number
+            return number
+
+    Numbered.__name__, Numbered.__qualname__ = base.__name__, base.__qualname__
+    Numbered.__module__ = base.__module__
+    return Numbered
+
+
 class Simulated(_Base):
     """What loops do otherwise in a simulation; before the class of a loop."""
 
     def __init__(self, simulation: Any, *args: Any) -> None:
         self._simulation = simulation
         self._home = threading.get_ident()
+        self._numbers = itertools.count(1)
         super().__init__(*args)
 
     def watch(self) -> None:
         """There are invariants from now on."""
+
+    # ---- tasks and futures
+
+    _task: type[asyncio.Task[Any]] = numbered(Task)
+    _future: type[asyncio.Future[Any]] = numbered(Future)
+
+    def create_task(self, coro: Any, **options: Any) -> Any:
+        """As asyncio's; asyncio keeps tasks in sets, whose order is that of the hashes."""
+        self._check_closed()
+        if self.get_task_factory() is not None:
+            return super().create_task(coro, **options)
+        task: Any = self._task(coro, loop=self, **options)
+        if task._source_traceback:
+            del task._source_traceback[-2:]
+        return task
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Of the same kind."""
+        return self._future(loop=self)
 
     # ---- threads
 

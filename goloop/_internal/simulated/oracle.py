@@ -14,7 +14,7 @@ import threading
 from ..loop.running import on_exception
 from .descriptors import ADD, epoll_wait
 from .kernel import Ask, ask, here
-from .loop import Simulated
+from .loop import Simulated, numbered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class OracleLoop(Simulated, asyncio.SelectorEventLoop):
 
     _serving: Any
     _scheduled: Any
+    _task, _future = numbered(asyncio.Task), numbered(asyncio.Future)
 
     def __init__(self, simulation: Any) -> None:
         self._serving = set()

@@ -28,7 +28,8 @@ _TOKEN = re.compile(r"(?P<policy>[a-z]+(:[0-9]+)?)/(?P<seed>[0-9]{1,19})")
 _SILENT = re.compile(r"[0-9]+ (epoll|eventfd|fdinfo|fcntl|[gs]etsockopt|getsockname|getpeername)")
 _SUSPECTS = """\
 The usual suspects: the order of a set of strings (each process hashes them its own way) or of
-objects (by address), id() in an order or a name, files, environment variables, a module's state
+objects (by address; tasks and futures are numbered, but as_completed() makes a set of
+coroutines), id() in an order or a name, files, environment variables, a module's state
 that an earlier run has changed, and TLS with ECDSA."""
 
 
