@@ -484,18 +484,23 @@ def _publish(*several: tuple[Blocked, int]) -> None:
     If another thread is doing so already, that thread goes on: the loop waits for no subscriber.
     """
     global _publishing
-    with _lock:
-        _unpublished.extend(several)
-        if _publishing:
-            return
-        _publishing = True
-    while True:
+    mine = False
+    try:
         with _lock:
-            if not _unpublished:
-                _publishing = False
+            _unpublished.extend(several)
+            if _publishing:
                 return
-            blocked, look = _unpublished.popleft()
-        _deliver(blocked, look)
+            _publishing = mine = True
+        while True:
+            with _lock:
+                if not _unpublished:
+                    _publishing = mine = False
+                    return
+                blocked, look = _unpublished.popleft()
+            _deliver(blocked, look)
+    finally:
+        if mine:  # an interrupt: the next one who comes tells what is left
+            _publishing = False
 
 
 def _times_shown(stack: tuple[Frame, ...]) -> int:
@@ -530,6 +535,9 @@ def _deliver(blocked: Blocked, look: int) -> None:
         return
     for callback in tuple(_subscribers.values()):
         try:
-            callback(blocked)
+            try:
+                callback(blocked)
+            except BaseException:  # SystemExit, too, is no reason to leave out the others
+                logger.exception("a subscriber of the watchdog has failed")
         except Exception:
-            logger.exception("a subscriber of the watchdog has failed")
+            sys.excepthook(*sys.exc_info())

@@ -560,11 +560,12 @@ def test_the_collectors_share_is_told(reports: Reports) -> None:
     assert goloop.metrics().gc_time >= end.gc
 
 
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
 def test_a_subscriber_that_fails_is_logged(
-    reports: Reports, caplog: pytest.LogCaptureFixture
+    kind: type[BaseException], reports: Reports, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(blocked: watchdog.Blocked) -> None:
-        raise ZeroDivisionError("of a test")
+        raise kind("of a test")
 
     unsubscribe = watchdog.subscribe(fails)
     # The first subscriber is told first, so the last one must be told all the same.
@@ -581,9 +582,66 @@ def test_a_subscriber_that_fails_is_logged(
     os.close(last.reader)
     os.close(last.writer)
     assert len(last) == len(reports) == 2
-    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [
-        ZeroDivisionError
-    ] * 2
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [kind] * 2
+
+
+def test_a_log_that_fails_on_a_failed_subscriber_keeps_nothing_from_the_others(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.exc_info:
+                raise OSError("of a test")
+
+    def fails(blocked: watchdog.Blocked) -> None:
+        raise ZeroDivisionError
+
+    shown: list[Any] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, value, traceback: shown.append(kind))
+    handler = Refusing()
+    watchdog.logger.addHandler(handler)
+    unsubscribe = watchdog.subscribe(fails)
+    last = Reports()
+    end = watchdog.subscribe(last)
+
+    async def main() -> None:
+        spins(last)
+
+    try:
+        run(main)
+    finally:
+        watchdog.logger.removeHandler(handler)
+        unsubscribe()
+        end()
+        os.close(last.reader)
+        os.close(last.writer)
+    assert [each.ended for each in last] == [False, True]
+    assert shown == [OSError] * 2
+
+
+def test_an_interrupt_of_the_log_stops_no_later_report(reports: Reports) -> None:
+    class Interrupted(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise KeyboardInterrupt
+
+    async def main() -> None:
+        spins(reports)
+
+    run(main)
+    begin, end = reports
+    handler = Interrupted()
+    watchdog.logger.addHandler(handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            watchdog._publish((begin, 0), (end, 0))
+    finally:
+        watchdog.logger.removeHandler(handler)
+    assert reports == [begin, end]
+    watchdog._publish()  # tells what the interrupt has left
+    assert reports == [begin, end, end]
+    reports.begun.clear()
+    run(main)
+    assert [each.ended for each in reports[3:]] == [False, True]
 
 
 def test_the_end_is_told_after_the_beginning_and_the_loop_waits_for_nobody(
