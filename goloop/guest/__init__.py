@@ -99,7 +99,8 @@ class Guest(Generic[_T]):
     `guest.loop.create_task()` instead of `asyncio.create_task()`."""
 
     outcome: concurrent.futures.Future[_T]
-    """What `main` returns or raises, once all is over."""
+    """What `main` returns or raises, once all is over. It can't be cancelled, so who stops waiting
+    for it changes nothing; `cancel()` cancels `main`."""
 
     _post: _Post
     _post_here: _Post
@@ -113,6 +114,7 @@ class Guest(Generic[_T]):
         context: contextvars.Context | None = None,
     ) -> None:
         self.outcome = concurrent.futures.Future()
+        self.outcome.set_running_or_notify_cancel()
         self._loop: Any = new_event_loop()
         self.loop = self._loop
         if debug is not None:

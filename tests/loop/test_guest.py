@@ -565,6 +565,34 @@ def test_a_loop_of_asyncio_may_be_the_host() -> None:
             assert runner.run(hosting()) == [True] * 10
 
 
+def test_who_stops_waiting_for_the_outcome_changes_nothing() -> None:
+    async def hosting() -> None:
+        loop = asyncio.get_running_loop()
+        done, ends = loop.create_future(), asyncio.Event()
+
+        async def main() -> str:
+            await ends.wait()
+            return "result"
+
+        guest = goloop.guest.start(
+            main(),
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=done.set_result,
+        )
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(guest.outcome), 0.001)
+        assert not guest.outcome.cancel()
+        ends.set()
+        assert await asyncio.wrap_future(guest.outcome) == "result"
+        assert (await done) is guest.outcome
+
+    failures: list[Any] = []
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.get_loop().set_exception_handler(lambda loop, context: failures.append(context))
+        runner.run(hosting())
+    assert failures == []
+
+
 def test_two_guests_of_one_host(host: Host) -> None:
     async def main(n: int) -> int:
         await asyncio.sleep(0.001)
