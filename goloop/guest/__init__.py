@@ -183,8 +183,27 @@ class Guest(Generic[_T]):
             self._thread.start()
             self._post_here(self._tick)
         except BaseException:
-            self._leave_loop()
+            self._give_up()
             raise
+
+    def _give_up(self) -> None:
+        """The host refuses the run: `main` ends here, by a cancellation, before the loop closes."""
+        self._alone = True
+        host = _events._get_running_loop()
+        task = None if host is None else asyncio.current_task(host)
+        try:
+            if self._thread.is_alive():
+                self._end_thread()
+            if task is not None:  # of the host's loop: from Python 3.14 on a thread has one task
+                _events.tasks._leave_task(host, task)
+            self._main.cancel()
+            while (busy := self._iterate()) is not None:
+                if not busy:
+                    self._loop._poll()
+        finally:
+            if task is not None:
+                _events.tasks._enter_task(host, task)
+            self._leave_loop()
 
     def _tick(self) -> None:
         """What the host calls: iterations, as long as something is ready and time is left."""

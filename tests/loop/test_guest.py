@@ -681,14 +681,50 @@ def test_wrong_arguments(host: Host) -> None:
         goloop.guest.start(1, run_sync_soon_threadsafe=host.post)  # type: ignore[arg-type]
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-def test_a_host_that_refuses_the_first_call(host: Host) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_host_that_refuses_the_first_call(begun: bool, caplog: pytest.LogCaptureFixture) -> None:
+    steps: list[str] = []
+
+    async def main() -> None:
+        steps.append("begun")
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0.001)
+            steps.append("cleaned up")
+
+    def post(call: Callable[[], object]) -> None:
+        if begun and threading.current_thread() is threading.main_thread():
+            call()
+        raise Wrong
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Wrong):
+        goloop.guest.start(main(), run_sync_soon_threadsafe=post)
+    gc.collect()  # of a task that waits for ever, it would be told
+    assert steps == ["begun", "cleaned up"] * begun
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.mark.parametrize("factory", [asyncio.SelectorEventLoop, goloop.new_event_loop])
+def test_a_host_that_refuses_in_its_own_task(
+    factory: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
     def post(call: Callable[[], object]) -> None:
         raise Wrong
 
-    with pytest.raises(Wrong):
-        goloop.guest.start(asyncio.sleep(0), run_sync_soon_threadsafe=post)
+    async def hosting() -> None:
+        task = asyncio.current_task()
+        with pytest.raises(Wrong):
+            goloop.guest.start(asyncio.sleep(0), run_sync_soon_threadsafe=post)
+        assert asyncio.current_task() is task
+        await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(hosting())
     gc.collect()
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
 
 
 def test_a_loop_of_its_own_is_polled_by_its_run_alone() -> None:
