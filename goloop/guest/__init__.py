@@ -18,7 +18,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
-import functools
 import queue
 import signal
 import sys
@@ -128,7 +127,6 @@ class Guest(Generic[_T]):
         self._failure: BaseException | None = None
         self._poll_failure: BaseException | None = None
         self._interrupts = 0
-        self._handler: Callable[[int, FrameType | None], object] | None = None
         # Each True is a poll, False the end of the thread.
         self._polls: queue.SimpleQueue[bool] = queue.SimpleQueue()
         # A daemon: a host that ends without finish() does not keep the process from ending.
@@ -323,8 +321,10 @@ class Guest(Generic[_T]):
         if self._thread.is_alive():
             self._end_thread()
         loop._hosted, loop._thread_id = False, None
-        if self._handler is not None and signal.getsignal(signal.SIGINT) is self._handler:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self in _catching:
+            _catching.remove(self)
+            if not _catching and signal.getsignal(signal.SIGINT) is _interrupted:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         loop._disarm_wakeup()
         loop.close()
 
@@ -332,16 +332,15 @@ class Guest(Generic[_T]):
 
     def _catch_interrupts(self) -> None:
         """As asyncio.run: the first cancels `main`."""
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ):
-            handler = functools.partial(self._interrupted)
-            with contextlib.suppress(ValueError):  # not the main interpreter
-                signal.signal(signal.SIGINT, handler)
-                self._handler = handler
+        if threading.current_thread() is not threading.main_thread():
+            return
+        with contextlib.suppress(ValueError):  # not the main interpreter
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, _interrupted)
+            if signal.getsignal(signal.SIGINT) is _interrupted:
+                _catching.append(self)
 
-    def _interrupted(self, signum: int, frame: FrameType | None) -> None:
+    def _interrupt(self) -> None:
         self._interrupts += 1
         if self._interrupts > 1 or self._main.done():
             raise KeyboardInterrupt
@@ -366,3 +365,13 @@ class Guest(Generic[_T]):
         self._polls.put(False)
         self._loop.call_soon_threadsafe(int)  # ends a poll
         self._thread.join()
+
+
+# Of the main thread: an interrupt is for the first, until that is over.
+_catching: list[Guest[Any]] = []
+
+
+def _interrupted(signum: int, frame: FrameType | None) -> None:
+    if not _catching:
+        raise KeyboardInterrupt
+    _catching[0]._interrupt()

@@ -644,6 +644,32 @@ except KeyboardInterrupt:
     assert result.stdout == "cleaned up\ninterrupted\n"
 
 
+def test_ctrl_c_is_for_the_guest_that_is_left() -> None:
+    program = """
+import asyncio, os, queue, signal, goloop.guest
+
+async def main():
+    await asyncio.get_running_loop().create_future()
+
+def run(until):
+    while not until.outcome.done():
+        calls.get()()
+    print(type(until.outcome.exception()).__name__)
+
+calls = queue.SimpleQueue()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+first, second = [goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put) for _ in range(2)]
+for guest in first, second:
+    calls.put(lambda: os.kill(os.getpid(), signal.SIGINT))
+    run(guest)
+    print(second.outcome.done(), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+    result = ended.python("-c", program)
+    assert result.stdout == ("KeyboardInterrupt\nFalse False\nKeyboardInterrupt\nTrue True\n"), (
+        result.stdout
+    )
+
+
 def test_signal_handlers_run_while_the_host_sleeps() -> None:
     program = """
 import asyncio, os, queue, signal, threading, goloop.guest
