@@ -32,7 +32,7 @@ import platform
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ except ImportError as error:
         "goloop.prometheus needs prometheus_client: pip install goloop[prometheus]"
     ) from error
 
+from ._internal.buckets import BUCKETS
 from ._internal.observe.catalogue import FIGURES, Figure, bounded
 from ._internal.version import __version__, native
 
@@ -85,14 +86,17 @@ class Collector:
 
     Raises:
         OSError: The directory can't be written to.
-        ValueError: The interval is not more than 0.
+        ValueError: The interval is not more than 0, or not finite.
     """
 
     def __init__(
         self, directory: str | os.PathLike[str] | None = None, interval: float = 1.0
     ) -> None:
-        if interval <= 0:
-            raise ValueError(f"an interval is more than 0 seconds, not {interval!r}")
+        if not 0 < interval <= threading.TIMEOUT_MAX:
+            most = f"{threading.TIMEOUT_MAX:.0f}"
+            raise ValueError(
+                f"an interval is more than 0 and at most {most} seconds, not {interval!r}"
+            )
         if directory is None:
             directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR") or None
         self._figures: Callable[[], Metrics] | None = metrics if native else None
@@ -190,6 +194,8 @@ class _Share:
         self._interval = interval
         # What fails just now, and was warned of.
         self._failing: set[str] = set()
+        # The files that can't be used just now, which were warned of, too.
+        self._left_out: set[str] = set()
         os.close(self._open_lock())  # an unusable directory is told at once
         self.begin()
 
@@ -228,24 +234,26 @@ class _Share:
     def _of_all_processes(self) -> Metrics:
         with self._alone():
             own = _in_nanoseconds(self.write())
-            kept = self._load(_ENDED)
+            past, files = self._load(_ENDED)
             names = set(os.listdir(self._directory))
             # Those that were added up, and that a crash or a failure has kept from being removed.
-            added = set(kept.get("files", ())) & names
+            added = files & names
             living, ended = [], []
             for name in sorted(names - added - {self._name}):
                 match = _NAME.fullmatch(name)
                 if match is None:
                     continue
+                if not 0 < int(match[1]) < 1 << 31:
+                    self._leave_out(name, "its name has no number of a process")
+                    continue
                 # Asked before the file is read, so that what an ended one has left is its last.
                 if not _runs(int(match[1]), int(match[2])):
                     ended.append(name)
                 elif not match[3]:
-                    living.append(_from_json(self._load(name)))
-            past = _from_json(kept)
+                    living.append(self._load(name)[0])
             if ended:
-                last = [self._load(name) for name in ended if name.endswith(".json")]
-                past = _all([past, *(_without_states(_from_json(each)) for each in last)])
+                last = [self._load(name)[0] for name in ended if name.endswith(".json")]
+                past = _all([past, *map(_without_states, last)])
                 added.update(ended)
                 if self._store(_ENDED, {**_to_json(past), "files": sorted(added)}):
                     for name in added:
@@ -295,15 +303,26 @@ class _Share:
             _logger.warning("goloop's figures can't be shared with other processes: %s", error)
         self._failing.add(what)
 
-    def _load(self, name: str) -> dict[str, Any]:
+    def _load(self, name: str) -> tuple[Metrics, set[str]]:
+        """A file's figures, in nanoseconds, and the names of the files that were added up in them.
+
+        One that has no figures counts as nothing, so that the others are told all the same.
+        """
         try:
             content = json.loads((self._directory / name).read_text())
+            found = _from_json(content), _files_of(content)
         except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            _logger.warning("goloop's figures in %s can't be read: %s", name, error)
-            return {}
-        return content if isinstance(content, dict) else {}
+            return Metrics(), set()
+        except (OSError, ValueError, RecursionError) as error:
+            self._leave_out(name, error)
+            return Metrics(), set()
+        self._left_out.discard(name)
+        return found
+
+    def _leave_out(self, name: str, why: object) -> None:
+        if name not in self._left_out:
+            _logger.warning("goloop's figures in %s can't be read: %s", name, why)
+        self._left_out.add(name)
 
 
 def _all(several: list[Metrics]) -> Metrics:
@@ -344,27 +363,58 @@ def _to_json(figures: Metrics) -> dict[str, Any]:
     return {**dataclasses.asdict(figures), "times": "ns"}
 
 
-def _from_json(content: dict[str, Any]) -> Metrics:
-    """The same, in nanoseconds, perhaps of another version's Metrics, and in its seconds."""
+def _from_json(content: Any) -> Metrics:
+    """The same, in nanoseconds, perhaps of another version's Metrics, and in its seconds.
+
+    Raises ValueError for what are no figures: each that it returns can be added up and shown.
+    """
+    if not isinstance(content, dict):
+        raise ValueError("it has no figures")
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Metrics):
         value = content.get(field.name)
-        if isinstance(value, dict):
+        if value is None:
+            continue
+        if not isinstance(getattr(_NONE, field.name), Histogram):
+            values[field.name] = _number(field.name, value)
+        elif isinstance(value, dict):
             known = {part.name for part in dataclasses.fields(Histogram)} & value.keys()
-            parts = {name: value[name] for name in known}
-            parts["buckets"] = _buckets_of_now(parts.get("buckets", ()))
+            parts = {name: _number(name, value[name]) for name in known - {"buckets"}}
+            parts["buckets"] = _buckets_of_now(value.get("buckets", []))
             values[field.name] = Histogram(**parts)
-        elif value is not None:
-            values[field.name] = value
+        else:
+            raise ValueError(f"{field.name} is no histogram")
     figures = Metrics(**values)
     return _with_times(figures, round) if content.get("times") else _in_nanoseconds(figures)
 
 
-def _buckets_of_now(buckets: Sequence[int]) -> tuple[int, ...]:
+_NONE = Metrics() if native else None
+
+
+def _number(name: str, value: Any) -> Any:
+    # JSON has NaN, infinity and whole numbers of any size, with which no sum can be shown.
+    if type(value) not in (int, float) or not abs(value) < 1e30:
+        raise ValueError(f"{name} is {value!r:.40}")
+    return value
+
+
+def _files_of(content: dict[str, Any]) -> set[str]:
+    files = content.get("files", [])
+    if not isinstance(files, list) or not all(isinstance(each, str) for each in files):
+        raise ValueError("its files are no names")
+    return set(files)
+
+
+def _buckets_of_now(buckets: Any) -> tuple[int, ...]:
     """Those of 0.2.0, four for each power of two, in those that end where they do."""
-    if len(buckets) != 164:
-        return tuple(buckets)
-    return (*buckets[:8], *(n for each in buckets[8:] for n in (0, each)))
+    if not isinstance(buckets, list):
+        raise ValueError("its buckets are no list")
+    counts = [_number("a bucket", each) for each in buckets]
+    if len(counts) == 164:
+        return (*counts[:8], *(n for each in counts[8:] for n in (0, each)))
+    if len(counts) not in (0, BUCKETS):
+        raise ValueError(f"it has {len(counts)} buckets")
+    return tuple(counts)
 
 
 def _name_of_this_process() -> str:

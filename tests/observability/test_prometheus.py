@@ -598,6 +598,68 @@ def test_files_that_mean_nothing_do_no_harm(tmp_path: Path) -> None:
         assert left == {"counter_1.db", "goloop.lock", "goloop_ended.json"}
 
 
+WRONG = {
+    "no JSON": "{",
+    "no object": "[]",
+    "deep": "[" * 100_000,
+    "text": {"unhandled_exceptions": "5"},
+    "truth": {"unhandled_exceptions": True},
+    "NaN": {"unhandled_exceptions": float("nan")},
+    "infinite": {"time_idle": float("inf")},
+    "huge": {"time_idle": 10**400, "times": "ns"},
+    "a histogram for a number": {"unhandled_exceptions": {"count": 1}},
+    "a number for a histogram": {"dns_time": 1},
+    "no list of buckets": {"dns_time": {"count": 1, "buckets": 5}},
+    "too few buckets": {"dns_time": {"count": 2, "buckets": [1, 1]}},
+    "a bucket": {"dns_time": {"count": 1, "buckets": ["1"] * len(metering._BOUNDS)}},
+    "files": {"unhandled_exceptions": 1, "files": 5},
+}
+
+
+@pytest.fixture
+def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """This process's, whose thread ends at once."""
+    monkeypatch.setattr(goloop.prometheus._Share, "_write_often", lambda self: None)
+    return goloop.prometheus._Share(tmp_path, NEVER)
+
+
+@pytest.mark.parametrize("of", ["living", "ended", "sum"])
+@pytest.mark.parametrize("what", WRONG)
+def test_a_file_with_wrong_contents_is_left_out_with_one_warning(
+    what: str, of: str, share: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    figures = goloop.prometheus._in_nanoseconds(Metrics(unhandled_exceptions=7))
+    share._store("goloop_1_1.json", goloop.prometheus._to_json(figures))  # of one that has ended
+    facts = goloop.prometheus._facts_of(os.getppid())
+    assert facts is not None
+    living = f"goloop_{os.getppid()}_{facts[1]}.json"
+    name = {"living": living, "ended": "goloop_1_2.json", "sum": "goloop_ended.json"}[of]
+    content = WRONG[what]
+    (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    own = goloop.metrics().unhandled_exceptions
+    for _ in range(2):
+        found = share.of_all_processes()
+        assert found.unhandled_exceptions == own + 7
+        assert found.time_idle < 1e18
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"goloop's figures in {name} can't be read: ")
+    # What it gets later counts.
+    share._store(living, goloop.prometheus._to_json(figures))
+    assert share.of_all_processes().unhandled_exceptions == own + 14
+
+
+@pytest.mark.parametrize("number", ["0", "99999999999999999999"])
+def test_a_file_with_a_wrong_name_is_left_out_with_one_warning(
+    number: str, share: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / f"goloop_{number}_1.json").write_text('{"unhandled_exceptions": 5}')
+    own = goloop.metrics().unhandled_exceptions
+    for _ in range(2):
+        assert share.of_all_processes().unhandled_exceptions == own
+    [record] = caplog.records
+    assert "its name has no number of a process" in record.getMessage()
+
+
 @pytest.mark.forks
 def test_a_worker_that_cannot_write_answers_for_itself(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
@@ -675,8 +737,10 @@ def test_a_directory_that_is_none_and_an_interval_that_is_none_are_refused(
 ) -> None:
     with pytest.raises(FileNotFoundError):
         goloop.prometheus.Collector(tmp_path / "missing")
-    with pytest.raises(ValueError, match="0"):
-        goloop.prometheus.Collector(interval=0)
+    for interval in (0, -1.0, float("nan"), float("inf"), 1e300):
+        with pytest.raises(ValueError, match="an interval is more than 0 and at most"):
+            goloop.prometheus.Collector(tmp_path, interval)
+    assert not list(tmp_path.iterdir())
 
 
 # ---- what it needs --------------------------------------------------------------------
