@@ -55,10 +55,10 @@ def _send(state: str, patience: float) -> bool:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.settimeout(patience)
-            sock.sendto(state.encode(), address)
+            sock.sendto(state.encode(errors="surrogateescape"), address)
     except BlockingIOError:
         return False  # many messages wait there already
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a surrogate that stands for no byte
         _logger.warning("systemd can't be told %r: %s", state, error)
         return False
     return True

@@ -38,7 +38,11 @@ class Systemd:
 
     def next(self) -> str:
         """The next message, which is waited for."""
-        return self._socket.recv(100).decode()
+        return self.next_bytes().decode()
+
+    def next_bytes(self) -> bytes:
+        """The same, as it came."""
+        return self._socket.recv(100)
 
     def drain(self) -> list[str]:
         """What has come."""
@@ -196,6 +200,18 @@ async def test_a_socket_that_is_gone_is_logged_and_a_full_one_is_not(
     assert not goloop.systemd.notify("READY=1")
     [record] = caplog.records
     assert record.getMessage().startswith("systemd can't be told 'READY=1': ")
+
+
+async def test_bytes_of_a_name_are_sent_and_what_has_none_is_logged(
+    loop: Any, systemd: Systemd, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = os.fsdecode(b"\xff.txt")
+    assert goloop.systemd.notify(f"STATUS=reads {name}")
+    assert systemd.next_bytes() == b"STATUS=reads \xff.txt"
+    assert not caplog.records
+    assert not goloop.systemd.notify("STATUS=\ud800")
+    [record] = caplog.records
+    assert record.getMessage().startswith("systemd can't be told 'STATUS=\\ud800': ")
 
 
 async def test_a_time_that_is_none_is_logged(
