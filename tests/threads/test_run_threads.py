@@ -358,11 +358,16 @@ def test_another_thread_than_the_main_one_may_call(loop_factory: LoopFactory) ->
     [
         ({"threads": 0}, ValueError, "threads must be at least 1, got 0"),
         ({"threads": 1.5}, TypeError, "'float' object cannot be interpreted as an integer"),
-        ({"shutdown_timeout": -1}, ValueError, "shutdown_timeout must not be negative, got -1"),
+        ({"shutdown_timeout": -1}, ValueError, "shutdown_timeout must be at least 0, got -1"),
+        (
+            {"shutdown_timeout": float("nan")},
+            ValueError,
+            "shutdown_timeout must be at least 0, got nan",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(
     arguments: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     with pytest.raises(kind, match=text):
-        goloop.run_threads(lambda index: forever(), **arguments)
+        goloop.run_threads(lambda index: asyncio.sleep(0), **arguments)

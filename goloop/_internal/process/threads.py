@@ -78,8 +78,8 @@ def run_threads(
 
     Raises:
         RuntimeError: A loop is running in this thread already, or a thread can't be started.
-        ValueError: `threads` is less than 1, `shutdown_timeout` is negative, or `main(index)` is
-            no coroutine (a TypeError from Python 3.14 on).
+        ValueError: `threads` is less than 1, `shutdown_timeout` is negative or NaN, or
+            `main(index)` is no coroutine (a TypeError from Python 3.14 on).
         TimeoutError: Threads were cancelled, and have not ended in `shutdown_timeout` seconds.  Its
             text has their indexes and what they run.  They are daemon threads: they end with the
             process.
@@ -91,8 +91,8 @@ def run_threads(
     count = _processors() if threads is None else operator.index(threads)
     if count < 1:
         raise ValueError(f"threads must be at least 1, got {count}")
-    if shutdown_timeout is not None and shutdown_timeout < 0:
-        raise ValueError(f"shutdown_timeout must not be negative, got {shutdown_timeout!r}")
+    if shutdown_timeout is not None and not shutdown_timeout >= 0:  # NaN, too
+        raise ValueError(f"shutdown_timeout must be at least 0, got {shutdown_timeout!r}")
     group = _Group(main, debug, loop_factory, shutdown_timeout)
     for index in range(count):
         group.workers.append(_Worker(group, index, f"{thread_name_prefix}-{index}"))
