@@ -12,6 +12,7 @@ project that names a loop gets the loop it names.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 
 import pytest
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def _from_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    with contextlib.suppress(ValueError):
+        if (number := int(text)) >= 1:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

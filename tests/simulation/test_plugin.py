@@ -113,8 +113,8 @@ def test_seeds_over_processes(tmp_path: Path) -> None:
     [
         ("--goloop-replay=7", "--goloop-replay: '7' is no token"),
         ("--goloop-replay=best/7", "a policy is"),
-        ("--goloop-seeds=0", "invalid _from_one value: '0'"),
-        ("--goloop-jobs=none", "invalid _from_one value: 'none'"),
+        ("--goloop-seeds=0", "argument --goloop-seeds: '0' is not a whole number from 1 up"),
+        ("--goloop-jobs=none", "argument --goloop-jobs: 'none' is not a whole number from 1 up"),
     ],
 )
 def test_wrong_values(tmp_path: Path, option: str, error: str) -> None:
