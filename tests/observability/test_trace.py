@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import gzip
 import json
+import os
 import select
 import struct
 import subprocess
@@ -491,8 +492,71 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
         assert {each["args"]["task"] for each in steps} == {"from before"}
         nowhere = goloop("trace", str(process.pid), "--seconds", "0.1", "-o", str(tmp_path))
         assert nowhere.returncode == 1
-        assert "Is a directory" in nowhere.stderr
+        assert nowhere.stderr == f"{tmp_path}: Is a directory\n"
+        missing = tmp_path / "missing" / "a.json"
+        nowhere = goloop("trace", str(process.pid), "--seconds", "0.1", "-o", str(missing))
+        assert nowhere.returncode == 1
+        assert nowhere.stderr == f"{missing}: No such file or directory\n"
     assert goloop("trace", str(process.pid)).returncode == 1
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "link.json"])
+def test_a_file_has_its_name_once_it_is_whole(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if name == "link.json":
+        (tmp_path / "folder").mkdir()
+        path.symlink_to(tmp_path / "folder" / "file.json")
+    seen: list[bytes] = []
+
+    def rows(fails: bool) -> Iterator[dict[str, Any]]:
+        """Asked for in the middle of the writing."""
+        seen.append(path.read_bytes() if path.exists() else b"none")
+        if fails:
+            raise KeyboardInterrupt
+        yield {"id": 1, "name": "task"}
+
+    def write(fails: bool) -> None:
+        data: Any = rows(fails)
+        trace.write(str(path), 1, b"", data)
+
+    for old in (b"none", b"an older one"):
+        if old != b"none":
+            path.write_bytes(old)
+        with pytest.raises(KeyboardInterrupt):
+            write(True)
+        assert seen.pop() == old
+        assert (path.read_bytes() if path.exists() else b"none") == old
+        files = [each for each in tmp_path.rglob("*") if each.is_file() and not each.is_symlink()]
+        assert len(files) == (old != b"none")
+    write(False)
+    assert seen == [b"an older one"]
+    content = path.read_bytes()
+    document = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
+    assert document["traceEvents"] == []
+    assert path.is_symlink() == (name == "link.json")
+    assert not [each for each in tmp_path.rglob("*") if each.name.endswith(".new")]
+
+
+def test_a_pipe_gets_it_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(path, os.O_WRONLY)
+    try:
+        for name in (str(path), f"/dev/fd/{writer}"):
+            trace.write(name, 1, b"", [])
+            assert json.loads(os.read(reader, 1 << 16))["traceEvents"] == []
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert path.is_fifo()
+    read, write = os.pipe()
+    try:
+        trace.write(f"/dev/fd/{write}", 1, b"", [])  # as /dev/stdout, a link to no name
+        assert json.loads(os.read(read, 1 << 16))["traceEvents"] == []
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 def test_without_a_loop_there_is_no_trace() -> None:

@@ -25,7 +25,7 @@ from .terminal import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     Event = dict[str, Any]
@@ -357,13 +357,35 @@ def _advanced(question: Question, waiting: dict[Question, None]) -> list[Event] 
     return answer.get("tasks")
 
 
+@contextlib.contextmanager
+def _whole(path: str) -> Iterator[Any]:
+    """A file that gets the name at its end, and is removed on a failure."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:  # a pipe, /dev/stdout
+            yield file
+        return
+    path = os.path.realpath(path)  # a link stays one
+    new = f"{path}.{os.getpid()}.new"
+    try:
+        with open(new, "wb") as file:
+            yield file
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+
+
 def write(path: str, pid: int, data: bytes, rows: list[Event]) -> tuple[int, Event]:
-    """A file for Perfetto, compressed where its name ends with .gz; how many events it has."""
+    """A file for Perfetto, compressed where its name ends with .gz; how many events it has.
+
+    It has its name once it is whole: before, it stands beside.
+    """
     count = 0
     with contextlib.ExitStack() as closing:
-        file: Any = closing.enter_context(open(path, "wb"))
+        file: Any = closing.enter_context(_whole(path))
         if path.endswith(".gz"):
-            file = closing.enter_context(gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1))
+            file = closing.enter_context(gzip.GzipFile(path, "wb", 1, file))
         encode = json.JSONEncoder().encode
 
         def emit(event: Event) -> None:
@@ -399,7 +421,7 @@ def main(arguments: list[str]) -> int:
         print(reason, file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"{error.filename}: {os.strerror(error.errno or 0)}", file=sys.stderr)
+        print(f"{path}: {os.strerror(error.errno or 0)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
