@@ -6,6 +6,8 @@ import asyncio
 import sys
 import threading
 import time
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
@@ -67,3 +69,185 @@ def test_workers_of_anyio_are_an_executor_of_the_simulation() -> None:
     assert result.value == [5, 10, 20]
     assert result.time == pytest.approx(25, abs=0.2)
     assert testing.run(main).trace == result.trace
+
+
+# ---- executors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_thread_takes_jobs_in_their_order(seed: int) -> None:
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        got: list[int] = []
+        with ThreadPoolExecutor(1) as executor:
+            await asyncio.gather(*(loop.run_in_executor(executor, got.append, n) for n in range(6)))
+        return got
+
+    assert testing.run(main, seed=seed).value == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_executor_runs_as_many_jobs_at_once_as_it_has_threads() -> None:
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(2)
+        await asyncio.gather(*(loop.run_in_executor(executor, time.sleep, 10) for _ in range(5)))
+        return loop.time() - 1
+
+    assert testing.run(main).value == pytest.approx(30, abs=0.2)
+    ends = {tuple(testing.run(two_at_once, seed=seed).value) for seed in range(20)}
+    assert ends == {("a", "b"), ("b", "a")}
+
+
+async def two_at_once() -> list[str]:
+    loop = asyncio.get_running_loop()
+    got: list[str] = []
+    executor = ThreadPoolExecutor(2)
+    await asyncio.gather(*(loop.run_in_executor(executor, got.append, each) for each in "ab"))
+    return got
+
+
+def test_a_job_that_one_behind_it_has_overtaken_cannot_be_cancelled() -> None:
+    async def main() -> tuple[bool, list[str]]:
+        executor = ThreadPoolExecutor(2)
+        got: list[str] = []
+        first = executor.submit(got.append, "first")
+        second = executor.submit(got.append, "second")
+        second.result()
+        could = first.cancel()
+        executor.shutdown()
+        return could, sorted(got)
+
+    for seed in range(10):
+        assert testing.run(main, seed=seed).value == (False, ["first", "second"])
+
+
+def test_the_end_of_an_executor_waits_for_its_jobs() -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        done: list[str] = []
+
+        def job(name: str) -> None:
+            time.sleep(10)
+            done.append(f"{name} {round(time.monotonic()) - 1}")
+
+        with ThreadPoolExecutor(1) as executor:
+            ended = [loop.run_in_executor(executor, job, "with") for _ in range(2)]
+        assert len(done) == 2
+        await asyncio.gather(*ended)
+        loop.run_in_executor(None, job, "default")
+        await loop.shutdown_default_executor()
+        return done
+
+    assert testing.run(main).value == ["with 10", "with 20", "default 30"]
+
+
+def test_jobs_that_are_left_are_waited_for_as_asyncio_run_does() -> None:
+    done: list[float] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().run_in_executor(None, done.append, 1)
+
+    testing.run(main)
+    assert done == [1]
+
+
+def test_a_shut_executor_takes_no_jobs() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(1)
+        executor.submit(int).result()
+        left = [executor.submit(int) for _ in range(2)]
+        executor.shutdown(cancel_futures=True)
+        assert all(each.cancelled() for each in left)
+        with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+            await loop.run_in_executor(executor, int)
+        await loop.shutdown_default_executor()
+        with pytest.raises(RuntimeError, match="Executor shutdown has been called"):
+            await loop.run_in_executor(None, int)
+
+    testing.run(main)
+
+
+def test_an_executor_of_one_host_ends_with_it() -> None:
+    executor = ThreadPoolExecutor(1)
+    done: list[str] = []
+
+    async def begin(name: str) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(executor, time.sleep, 5)
+        await loop.run_in_executor(executor, done.append, name)
+        await loop.shutdown_default_executor()
+
+    async def main(sim: testing.Simulation) -> None:
+        a, b = sim.host("a"), sim.host("b")
+        a.spawn(begin, "a")
+        await asyncio.sleep(1)
+        a.kill()
+        await b.spawn(begin, "b")
+        await asyncio.to_thread(done.append, "main")
+
+    testing.run(main)
+    assert done == ["b", "main"]
+
+
+def test_each_thread_is_initialized() -> None:
+    begun: list[str] = []
+
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(2, initializer=begun.append, initargs=("thread",))
+        jobs = (loop.run_in_executor(executor, lambda: len(begun)) for _ in range(6))
+        return await asyncio.gather(*jobs)
+
+    assert 0 not in testing.run(main).value
+    assert begun == ["thread", "thread"]
+
+
+def test_an_initializer_that_fails_breaks_the_executor(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(1, initializer=lambda: 1 / 0)
+        jobs = [loop.run_in_executor(executor, int) for _ in range(3)]
+        for each in await asyncio.gather(*jobs, return_exceptions=True):
+            assert isinstance(each, BrokenExecutor)
+        with pytest.raises(BrokenExecutor):
+            executor.submit(int)
+        executor.shutdown()
+
+    testing.run(main)
+    assert "Exception in initializer" in caplog.text
+
+
+def test_what_a_job_raises_is_its_futures() -> None:
+    async def main() -> str:
+        with pytest.raises(SystemExit):
+            await asyncio.to_thread(sys.exit, 3)
+        if sys.version_info >= (3, 13):  # before, asyncio's future never has a StopIteration
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await asyncio.to_thread(next, iter(()))
+        return "went on"
+
+    assert testing.run(main).value == "went on"
+
+
+def test_who_waits_for_a_job_of_an_executor_lets_time_pass() -> None:
+    async def main() -> list[int]:
+        executor = ThreadPoolExecutor(2)
+        late = executor.submit(time.sleep, 20)
+        with pytest.raises(futures.TimeoutError):
+            late.result(timeout=5)
+        assert round(time.monotonic() - 1) == 5
+        late.result()
+        assert round(time.monotonic() - 1) == 20
+        return list(executor.map(abs, range(4)))
+
+    assert testing.run(main).value == [0, 1, 2, 3]
+
+
+def test_a_job_that_waits_for_its_own_executor_is_found() -> None:
+    async def main() -> None:
+        executor = ThreadPoolExecutor(1)
+        await asyncio.wrap_future(executor.submit(lambda: executor.submit(int).result()))
+
+    with pytest.raises(testing.EscapedSimulation, match="would for ever"):
+        testing.run(main)

@@ -197,6 +197,8 @@ class Kernel:
 
 # By thread, what it is on.
 here: dict[int, Kernel] = {}
+# By thread, its simulation: a World of world.py.
+worlds: dict[int, Any] = {}
 # The host that runs, a Boot of hosts.py; None: what is on no host.
 host_here: contextvars.ContextVar[Any] = contextvars.ContextVar("host_here", default=None)
 

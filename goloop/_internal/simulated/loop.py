@@ -10,12 +10,14 @@ import contextvars
 import itertools
 import socket
 import threading
+import warnings
+import weakref
 import zlib
-from asyncio import events
 
 from ... import _core
 from ..loop.loop import Loop
 from ..tasks.tasks import Future, Task
+from . import threads
 from . import world as worlds
 from .descriptors import number_of
 from .errors import EscapedSimulation
@@ -58,6 +60,8 @@ class Simulated(_Base):
         self._simulation = simulation
         self._home = threading.get_ident()
         self._numbers = itertools.count(1)
+        # By host; of what is on none, by the loop.
+        self._crews: weakref.WeakKeyDictionary[Any, threads.Crew] = weakref.WeakKeyDictionary()
         super().__init__(*args)
 
     def watch(self) -> None:
@@ -100,42 +104,50 @@ class Simulated(_Base):
             return self.call_later(slept, callback, *args, context=context)
         return super().call_soon_threadsafe(callback, *args, context=context)
 
+    def _crew(self) -> threads.Crew:
+        """The executors of the host that runs."""
+        return self._crews.setdefault(host_here.get() or self, threads.Crew())
+
+    def has_jobs(self) -> bool:
+        """Whether the default executor of the main function has jobs that are not done."""
+        crew = self._crews.get(self)
+        return crew is not None and crew.has_jobs()
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Set that of the host that runs."""
+        super().set_default_executor(executor)
+        self._crew().default = executor
+
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run func(*args), alone, at a later moment, instead of in a thread."""
+        """As asyncio's; its threads are simulated (threads.py)."""
         self._check_closed()
         if self._debug:
             self._check_callback(func, "run_in_executor")
-        future: asyncio.Future[Any] = self.create_future()
-        delay = self._simulation.executor_delay()
-        context = contextvars.Context()
-        context.run(host_here.set, host_here.get())
-        self.call_later(delay, self._run_job, future, func, args, context=context)
-        return future
+        if executor is None:
+            executor = self._crew().take_default()
+        submit = threads.submit_of(executor)
+        return asyncio.wrap_future(submit(func, *args), loop=self)
 
-    def _run_job(
-        self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
-    ) -> None:
-        if future.cancelled():
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """As asyncio's, for the host that runs; its jobs are waited for in virtual time."""
+        crew = self._crew()
+        crew.is_shut = True
+        if crew.default is None:
             return
-        result = None
-        failed: BaseException | None = None
-        events._set_running_loop(None)  # as in a thread
-        self._simulation.job_begins()
+        crew.default.shutdown(wait=False)
+        done = self.create_future()
+        crew.pool(crew.default).when_done(done)
         try:
-            result = func(*args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except EscapedSimulation as exc:
-            failed = exc
-            self._simulation.has_escaped(exc)
-        except BaseException as exc:
-            failed = exc
-        finally:
-            slept = self._simulation.job_ends()
-            events._set_running_loop(self)
-        self.call_later(slept, _settle, future, result, failed)
+            async with asyncio.timeout(timeout):
+                await done
+        except TimeoutError:
+            warnings.warn(
+                f"The executor did not finishing joining its threads within {timeout} seconds.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     # ---- names
 
@@ -226,15 +238,6 @@ def stepped(callback: Any) -> Any:
         return None
     name = getattr(callback, "__name__", type(callback).__name__)
     return task if name in _STEPS_ARE else None
-
-
-def _settle(future: asyncio.Future[Any], result: Any, failed: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if failed is None:
-        future.set_result(result)
-    else:
-        future.set_exception(failed)
 
 
 def _fence(name: str, is_coroutine: bool) -> None:

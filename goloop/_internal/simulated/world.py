@@ -24,7 +24,7 @@ from concurrent import futures
 from . import descriptors, sockets, threads
 from .builtins import Replaced, ReplacedAttribute, ReplacedMethod
 from .errors import EscapedSimulation
-from .kernel import FIRST_PID
+from .kernel import FIRST_PID, worlds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,10 +48,6 @@ if TYPE_CHECKING:
         def get_signal(self, sig: int) -> Any: ...
         def raise_signal(self, sig: int) -> None: ...
         def has_ipv6(self) -> bool: ...
-
-
-# By thread.
-worlds: dict[int, Any] = {}
 
 
 def world_here() -> Any:
@@ -398,6 +394,9 @@ def _replace() -> Iterator[Any]:
     yield ReplacedAttribute(subprocess.Popen, "__init__", new_popen)
     yield ReplacedAttribute(threading.Thread, "start", threads.start)
     yield ReplacedAttribute(futures.Future, "result", threads.result)
+    yield ReplacedAttribute(futures.ThreadPoolExecutor, "__init__", threads.new_executor)
+    yield ReplacedAttribute(futures.ThreadPoolExecutor, "submit", threads.submit)
+    yield ReplacedAttribute(futures.ThreadPoolExecutor, "shutdown", threads.shutdown)
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
         if not isinstance(names, dict) or module in (sys.modules[__name__], descriptors):

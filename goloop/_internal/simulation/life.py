@@ -19,9 +19,9 @@ from ..hosts.programs import Programs
 from ..loop import running
 from ..simulated import chance
 from ..simulated.errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
-from ..simulated.kernel import Kernel, host_here
+from ..simulated.kernel import Kernel, host_here, worlds
 from ..simulated.loop import SimulatedLoop
-from ..simulated.world import fresh_counters, replacements, worlds
+from ..simulated.world import fresh_counters, replacements
 from ..tasks.looking import await_stack, awaiters, waiting_tasks
 from ..top.inspecting import tree
 from . import findings, policies
@@ -175,17 +175,20 @@ class Life:
         """Whether a rare thing happens."""
         return chance.happens(self._buggy_random, probability)
 
-    def job_begins(self) -> None:
-        """Until it ends, time that it sleeps is its own."""
-        self._in_job, self._slept = True, 0
+    def job_begins(self) -> tuple[bool, int]:
+        """Until it ends, time that it sleeps is its own; what job_ends() is to be given."""
+        before = self._in_job, self._slept
+        self._in_job = True
+        return before
 
     def job_slept(self) -> float:
         """How long the job that runs has slept until now."""
         return self._slept / 1e9 if self._in_job else 0.0
 
-    def job_ends(self) -> float:
-        """How long the job has slept."""
-        slept, self._in_job, self._slept = self._slept, False, 0
+    def job_ends(self, before: tuple[bool, int]) -> float:
+        """How long the job has slept; one that waited for it goes on where it was."""
+        slept = self._slept - before[1]
+        self._in_job, self._slept = before
         return slept / 1e9
 
     def signal_handlers(self) -> dict[int, asyncio.Handle]:
@@ -398,6 +401,8 @@ class Life:
             if left:
                 loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             loop.run_until_complete(loop.shutdown_asyncgens())
+            if loop.has_jobs():
+                loop.run_until_complete(loop.shutdown_default_executor())
         for task in left:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 loop.call_exception_handler(

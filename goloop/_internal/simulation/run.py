@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from ..hosts.hosts import Host
 from ..hosts.programs import Process
-from ..simulated.world import worlds
+from ..simulated.kernel import worlds
 from . import pictures
 from .faults import Faults
 from .life import Life
