@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
 from goloop import testing
+from goloop._internal.simulated import threads
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
@@ -251,3 +255,79 @@ def test_a_job_that_waits_for_its_own_executor_is_found() -> None:
 
     with pytest.raises(testing.EscapedSimulation, match="would for ever"):
         testing.run(main)
+
+
+# ---- waits that nothing can end ------------------------------------------------------------------
+
+
+def held() -> threading.Lock:
+    """A lock that nobody lets go."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def enters() -> None:
+    with held():
+        pass
+
+
+def waits_for_condition() -> None:
+    condition = threading.Condition()
+    with condition:
+        condition.wait_for(lambda: False, timeout=1)
+
+
+@pytest.mark.parametrize("in_job", [True, False])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda: queue.Queue[int]().get(timeout=1),
+        lambda: queue.SimpleQueue[int]().get(timeout=1),
+        lambda: queue.SimpleQueue[int]().get(),
+        lambda: threading.Event().wait(2),
+        lambda: threading.Event().wait(),
+        lambda: threading.Semaphore(0).acquire(timeout=2),
+        lambda: held().acquire(timeout=2),
+        lambda: held().acquire(),
+        waits_for_condition,
+        enters,
+    ],
+)
+def test_a_wait_that_nothing_can_end_is_found(
+    wait: Callable[[], object], in_job: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "PATIENCE", 0.01)
+
+    async def main() -> None:
+        with contextlib.suppress(Exception):  # the simulation ends with it in any case
+            if in_job:
+                await asyncio.to_thread(wait)
+            else:
+                wait()
+
+    with pytest.raises(testing.EscapedSimulation, match="let a coroutine wait"):
+        testing.run(main)
+
+
+def test_looks_at_locks_and_waits_for_other_threads_go_on() -> None:
+    async def main() -> int:
+        lock = held()
+        assert not lock.acquire(blocking=False)
+        assert not lock.acquire(timeout=0)
+        with pytest.raises(ValueError, match="timeout"):
+            lock.acquire(timeout=-2)
+        lock.release()
+        with lock:
+            assert lock.locked()
+        with pytest.raises(queue.Empty):
+            queue.Queue[int]().get(timeout=0)
+        with pytest.raises(queue.Empty):
+            queue.SimpleQueue[int]().get(block=False)
+        numbers: queue.Queue[int] = queue.Queue()
+        thread = threading.Thread(target=numbers.put, args=(3,))
+        thread.start()
+        thread.join()
+        return numbers.get(timeout=1)
+
+    assert testing.run(main).value == 3

@@ -1,5 +1,7 @@
 """Threads that a simulation has in its own thread: those of executors, and anyio's workers.
 
+So nothing of the simulation can end a wait for a lock there, nor one that is made of locks.
+
 A job runs alone, at a moment of the seed's choice; what it sleeps is its own time.  Of an executor
 jobs are taken in their order, at most as many at once as it has threads.
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import queue
 import threading
 import weakref
 from asyncio import events
@@ -34,6 +37,10 @@ _result: Any = futures.Future.result
 _new_executor: Any = _Executor.__init__
 _submit: Any = _Executor.submit
 _shutdown: Any = _Executor.shutdown
+LOCK = type(threading.Lock())
+_acquire: Any = LOCK.acquire
+_enter: Any = LOCK.__enter__
+_get: Any = queue.SimpleQueue.get
 _LOGGER: Any = futures._base.LOGGER
 # Threads of an executor that is not told a number: the most that asyncio's has on any machine.
 _MOST = 32
@@ -325,6 +332,50 @@ def result(self: Any, timeout: float | None = None) -> Any:
         pool.wait(self.done, timeout)
         timeout = 0
     return _result(self, timeout)
+
+
+# ---- locks, and what waits by them ---------------------------------------------------------------
+
+# Seconds of the host's within which a thread outside of the simulation may end a wait.
+PATIENCE = 5.0
+
+
+def _waits_for_ever() -> None:
+    worlds[threading.get_ident()].escaped(
+        "the simulation's thread waits for a lock, an event, a condition or a queue of threads, "
+        "and jobs and callbacks, which run in the same thread, can't end the wait; let a "
+        "coroutine wait, by asyncio.Lock, Event, Condition or Queue, before or instead of the job"
+    )
+
+
+def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
+    """threading.Lock.acquire, by which conditions, events and queues wait, too."""
+    waits = blocking and (timeout > 0 or timeout == -1)
+    if not waits or threading.get_ident() not in worlds:
+        got: bool = _acquire(self, blocking, timeout)
+        return got
+    if not _acquire(self, True, PATIENCE):
+        _waits_for_ever()
+    return True
+
+
+def enter(self: Any) -> bool:
+    """threading.Lock.__enter__."""
+    if threading.get_ident() in worlds:
+        return acquire(self)
+    got: bool = _enter(self)
+    return got
+
+
+def get(self: Any, block: bool = True, timeout: float | None = None) -> Any:
+    """queue.SimpleQueue.get."""
+    waits = block and (timeout is None or timeout > 0)
+    if not waits or threading.get_ident() not in worlds:
+        return _get(self, block, timeout)
+    try:
+        return _get(self, True, PATIENCE)
+    except queue.Empty:
+        _waits_for_ever()
 
 
 # ---- anyio ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import queue
 import random
 import signal
 import socket
@@ -394,6 +395,9 @@ def _replace() -> Iterator[Any]:
     yield ReplacedAttribute(subprocess.Popen, "__init__", new_popen)
     yield ReplacedAttribute(threading.Thread, "start", threads.start)
     yield ReplacedAttribute(futures.Future, "result", threads.result)
+    yield ReplacedMethod(threads.LOCK, "acquire", threads.acquire)
+    yield ReplacedMethod(threads.LOCK, "__enter__", threads.enter)
+    yield ReplacedMethod(queue.SimpleQueue, "get", threads.get)
     yield ReplacedAttribute(futures.ThreadPoolExecutor, "__init__", threads.new_executor)
     yield ReplacedAttribute(futures.ThreadPoolExecutor, "submit", threads.submit)
     yield ReplacedAttribute(futures.ThreadPoolExecutor, "shutdown", threads.shutdown)
