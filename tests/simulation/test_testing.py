@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import datetime
 import math
+import multiprocessing
 import os
 import random
 import secrets
@@ -533,6 +534,24 @@ async def forks(real: socket.socket) -> None:
     os.fork()
 
 
+async def systems(real: socket.socket) -> None:
+    os.system("true")
+
+
+async def spawns(real: socket.socket) -> None:
+    os.waitpid(os.posix_spawn("/bin/true", ["true"], os.environ), 0)
+
+
+async def spawns_by_path(real: socket.socket) -> None:
+    os.waitpid(os.posix_spawnp("true", ["true"], os.environ), 0)
+
+
+async def begins_process(real: socket.socket) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start()
+    process.join()
+
+
 async def watches(real: socket.socket) -> None:
     asyncio.get_running_loop().add_reader(real, print)
 
@@ -591,6 +610,7 @@ async def job_waits_for_the_loop(real: socket.socket) -> None:
     "escape",
     [
         *(thread_calls_in, child, shell, blocking_child, forks, watches, receives, connects),
+        *(systems, spawns, spawns_by_path, begins_process),
         *(adopts, derives, pipes, pipes_out, sends_descriptors, inherits, job_waits_for_the_loop),
     ],
     ids=lambda each: each.__name__,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib
 import os
 import queue
 import random
@@ -119,6 +120,18 @@ _new_popen: Any = subprocess.Popen.__init__
 _fork, _kill = os.fork, os.kill
 _signal, _getsignal, _raise_signal = signal.signal, signal.getsignal, signal.raise_signal
 _GREGORIAN = 0x01B2_1DD2_1381_4000  # from 1582 to 1970, in 100 ns
+_CHILD = (
+    "a child process is outside of the simulation; start it by asyncio.create_subprocess_exec(), "
+    "and let a coroutine function stand for it by sim.program()"
+)
+# What else starts one; multiprocessing does by the last.
+_STARTS: list[Any] = [
+    getattr(os, name)
+    for name in ("system", "posix_spawn", "posix_spawnp", "forkpty")
+    if hasattr(os, name)
+]
+with contextlib.suppress(ImportError):  # where there is no fork()
+    _STARTS.append(importlib.import_module("_posixsubprocess").fork_exec)
 _NO_NAME = (socket.EAI_NONAME, "Name or service not known")
 
 
@@ -189,11 +202,7 @@ def new_socket(cls: Any, *args: Any, **options: Any) -> Any:
 def new_popen(self: Any, *args: Any, **options: Any) -> None:
     """subprocess.Popen.__init__."""
     if world_here() is not None:
-        raise EscapedSimulation(
-            "a child process is outside of the simulation; start it by "
-            "asyncio.create_subprocess_exec(), and let a coroutine function stand for it by "
-            "sim.program()"
-        )
+        raise EscapedSimulation(_CHILD)
     _new_popen(self, *args, **options)
 
 
@@ -232,6 +241,18 @@ def fork() -> int:
     if world_here() is not None:
         raise EscapedSimulation("a simulation can't fork")
     return _fork()
+
+
+def _starting(function: Any) -> Any:
+    """A function that starts a child process."""
+
+    def started(*args: Any, **options: Any) -> Any:
+        if world_here() is not None:
+            raise EscapedSimulation(f"{function.__name__}(): {_CHILD}")
+        return function(*args, **options)
+
+    started.__name__ = started.__qualname__ = function.__name__
+    return started
 
 
 def socketpair(family: int | None = None, type: int = socket.SOCK_STREAM, proto: int = 0) -> Any:
@@ -358,6 +379,7 @@ _FUNCTIONS: tuple[tuple[Any, Any], ...] = (
     (time.gmtime, _broken_down(time.gmtime)),
     (os.urandom, urandom),
     (os.fork, fork),
+    *((function, _starting(function)) for function in _STARTS),
     (os.kill, kill),
     (signal.signal, set_signal),
     (signal.getsignal, get_signal),
