@@ -623,6 +623,62 @@ def test_what_cannot_be_simulated_says_what_to_do(escape: Any) -> None:
     assert str(info.value)
 
 
+async def sleeps_for_ever() -> None:
+    await asyncio.sleep(math.inf)
+
+
+async def sleeps_for_centuries() -> None:
+    await asyncio.sleep(1e10)
+
+
+async def sleeps_again() -> None:
+    for _ in range(3):
+        await asyncio.sleep(2e9)
+
+
+async def sleeps_in_the_callback() -> None:
+    time.sleep(1e9)
+    time.sleep(9e9)
+
+
+async def sleeps_in_a_job() -> None:
+    await asyncio.to_thread(time.sleep, 9e9)
+
+
+@linux
+@pytest.mark.parametrize("loop", ["goloop", "asyncio"])
+@pytest.mark.parametrize(
+    "sleeps",
+    [
+        *(sleeps_for_ever, sleeps_for_centuries, sleeps_again),
+        *(sleeps_in_the_callback, sleeps_in_a_job),
+    ],
+)
+def test_a_timer_behind_the_end_of_time_never_comes(sleeps: Any, loop: str) -> None:
+    with pytest.raises(testing.SimulationDeadlock, match="no timer is set that ever comes"):
+        testing.run(sleeps, loop=loop)
+    if loop == "goloop":  # asyncio's looks at the time once a day
+        with pytest.raises(testing.SimulationDeadlock, match="no timer is set that ever comes"):
+            testing.run(sleeps, loop=loop, max_time=math.inf)
+    with pytest.raises(testing.SimulationTimeout):
+        testing.run(sleeps, loop=loop, max_time=60)
+
+
+@linux
+def test_a_timer_that_never_comes_is_in_nobodys_way() -> None:
+    async def main() -> int:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sleeps_for_ever(), 5)
+        with pytest.raises(OverflowError):
+            time.sleep(1e10)
+        left = asyncio.create_task(sleeps_for_ever())
+        await asyncio.sleep(100 * 365 * 86400)
+        assert not left.done()
+        return datetime.datetime.now().year
+
+    assert testing.run(main).value == 2125
+
+
 @linux
 def test_handlers_of_signals_are_the_simulations() -> None:
     async def main() -> None:

@@ -73,6 +73,8 @@ class Ask(enum.IntEnum):
 _HEAD = struct.Struct("=8q")
 _NONE = (0,) * 6
 _NAME_MOST = 128
+# Seconds; more than a simulation has (life.py), and still 63 bits of ns behind its end.
+_LONGEST = 4e9
 FIRST = 1 << 24  # the least descriptor of a simulated kernel
 # The least number of a process; more than Linux gives to any (PID_MAX_LIMIT), so that no signal
 # goes to a real one.
@@ -211,7 +213,7 @@ def host_number() -> int:
 
 
 def _ns(seconds: float) -> int:
-    return round(seconds * 1e9)
+    return round(min(seconds, _LONGEST) * 1e9)
 
 
 _kernels: set[int] = set()

@@ -119,6 +119,7 @@ _new_socket: Any = sockets._new
 _new_popen: Any = subprocess.Popen.__init__
 _fork, _kill = os.fork, os.kill
 _signal, _getsignal, _raise_signal = signal.signal, signal.getsignal, signal.raise_signal
+_LONGEST = 2**63 / 1e9  # seconds that time.sleep() takes
 _GREGORIAN = 0x01B2_1DD2_1381_4000  # from 1582 to 1970, in 100 ns
 _CHILD = (
     "a child process is outside of the simulation; start it by asyncio.create_subprocess_exec(), "
@@ -143,6 +144,8 @@ def sleep(seconds: float) -> None:
         return
     if seconds < 0:
         raise ValueError("sleep length must be non-negative")
+    if seconds >= _LONGEST:
+        raise OverflowError("timestamp too large to convert to C PyTime_t")
     world.sleep(seconds)
 
 

@@ -35,6 +35,8 @@ _START_NS = 1_000_000_000
 _WALL = 1_767_225_600 * 1_000_000_000  # 2026-01-01 00:00:00 UTC
 _LATENCY = (0.000_05, 0.005)
 _EXECUTOR = (0.000_01, 0.02)
+# The last moment that there is, 123 years later; a timer behind it never comes.
+_END_NS = 3_900_000_000 * 1_000_000_000
 # Seconds of virtual time that are left for tasks to end after an error.
 _CLEAN_UP = 60.0
 
@@ -315,7 +317,9 @@ class Life:
         loop = self.loop
         asyncio.set_event_loop(loop)
         try:
-            end = 0 if max_time is None else _START_NS + round(max_time * 1e9)
+            end = _END_NS
+            if max_time is not None and max_time < _END_NS / 1e9:
+                end = min(end, _START_NS + round(max_time * 1e9))
             self.kernel.end_time_at(end)
             self._max_time = max_time
             task = loop.create_task(main)
@@ -364,7 +368,7 @@ class Life:
     def _let_settle(self, left: list[str]) -> None:
         """When `main` is done: promises are waited for; then what goes on is `left`."""
         loop = self.loop
-        self.kernel.end_time_at(0)
+        self.kernel.end_time_at(_END_NS)
         while (due := self.invariants.left()) is not None:
             loop.run_until_complete(asyncio.sleep(max(0.0, due - loop.time())))
         self.hosts.end()
@@ -382,6 +386,11 @@ class Life:
             raise SimulationDeadlock(
                 f"nothing can run, no timer is set, and nothing is on its way, at "
                 f"{self.time():.6f} s{self._whence}\n{describe(self.loop)}"
+            ) from None
+        if exc.errno == errno.ETIME and self.kernel.now_ns() >= _END_NS:
+            raise SimulationDeadlock(
+                f"nothing can run, no timer is set that ever comes (within 123 years), and nothing "
+                f"is on its way{self._whence}\n{describe(self.loop)}"
             ) from None
         if exc.errno == errno.ETIME:
             raise SimulationTimeout(
