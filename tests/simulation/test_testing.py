@@ -594,6 +594,18 @@ async def inherits(real: socket.socket) -> None:
     os.set_inheritable(os.pipe()[0], True)
 
 
+async def job_runs_a_loop(real: socket.socket) -> None:
+    await asyncio.to_thread(lambda: asyncio.run(asyncio.Event().wait()))
+
+
+async def job_runs_goloop(real: socket.socket) -> None:
+    await asyncio.to_thread(lambda: goloop.run(asyncio.Event().wait()))
+
+
+async def makes_a_loop(real: socket.socket) -> None:
+    asyncio.new_event_loop().close()
+
+
 async def job_waits_for_the_loop(real: socket.socket) -> None:
     loop = asyncio.get_running_loop()
 
@@ -611,6 +623,7 @@ async def job_waits_for_the_loop(real: socket.socket) -> None:
     [
         *(thread_calls_in, child, shell, blocking_child, forks, watches, receives, connects),
         *(systems, spawns, spawns_by_path, begins_process),
+        *(job_runs_a_loop, job_runs_goloop, makes_a_loop),
         *(adopts, derives, pipes, pipes_out, sends_descriptors, inherits, job_waits_for_the_loop),
     ],
     ids=lambda each: each.__name__,

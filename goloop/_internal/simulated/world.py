@@ -7,6 +7,7 @@ simulations.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import importlib
@@ -23,7 +24,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent import futures
 
-from . import descriptors, sockets, threads
+from ..loop import loop
+from . import clock, descriptors, sockets, threads
 from .builtins import Replaced, ReplacedAttribute, ReplacedMethod
 from .errors import EscapedSimulation
 from .kernel import FIRST_PID, worlds
@@ -117,6 +119,7 @@ _gethostbyname, _gethostname = socket.gethostbyname, socket.gethostname
 _getnameinfo, _getfqdn = socket.getnameinfo, socket.getfqdn
 _new_socket: Any = sockets._new
 _new_popen: Any = subprocess.Popen.__init__
+_begin_runner: Any = vars(asyncio.Runner)["_lazy_init"]
 _fork, _kill = os.fork, os.kill
 _signal, _getsignal, _raise_signal = signal.signal, signal.getsignal, signal.raise_signal
 _LONGEST = 2**63 / 1e9  # seconds that time.sleep() takes
@@ -244,6 +247,20 @@ def fork() -> int:
     if world_here() is not None:
         raise EscapedSimulation("a simulation can't fork")
     return _fork()
+
+
+def _making_loop(function: Any) -> Any:
+    """A function that makes an event loop."""
+
+    def new_event_loop(*args: Any, **options: Any) -> Any:
+        if world_here() is not None:
+            raise EscapedSimulation(
+                "a simulation has one loop, and a job can't run another one, as asyncio.run() "
+                "does; let the main function or a task await what the job wants to run"
+            )
+        return function(*args, **options)
+
+    return new_event_loop
 
 
 def _starting(function: Any) -> Any:
@@ -384,6 +401,10 @@ _FUNCTIONS: tuple[tuple[Any, Any], ...] = (
     (os.fork, fork),
     *((function, _starting(function)) for function in _STARTS),
     (os.kill, kill),
+    *(
+        (function, _making_loop(function))
+        for function in (asyncio.new_event_loop, loop.new_event_loop, clock.new_event_loop)
+    ),
     (signal.signal, set_signal),
     (signal.getsignal, get_signal),
     (signal.raise_signal, raise_signal),
@@ -418,6 +439,7 @@ def _replace() -> Iterator[Any]:
     yield ReplacedAttribute(random.Random, "seed", seed)
     yield ReplacedAttribute(socket.socket, "__new__", new_socket)
     yield ReplacedAttribute(subprocess.Popen, "__init__", new_popen)
+    yield ReplacedAttribute(asyncio.Runner, "_lazy_init", _making_loop(_begin_runner))
     yield ReplacedAttribute(threading.Thread, "start", threads.start)
     yield ReplacedAttribute(futures.Future, "result", threads.result)
     yield ReplacedMethod(threads.LOCK, "acquire", threads.acquire)
