@@ -407,7 +407,7 @@ class _Jobs:
 def start(self: Any) -> None:
     """threading.Thread.start."""
     is_worker = type(self).__module__ == "anyio._backends._asyncio" and hasattr(self, "queue")
-    if is_worker and threading.get_ident() in here:
+    if is_worker and threading.get_ident() in worlds:
         self.queue = _Jobs(self)
     else:
         _start(self)
