@@ -30,9 +30,11 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import goloop
+from goloop._internal.observe import introspection
 
 HIGH = 300  # what the storm itself keeps open has higher numbers
 
@@ -52,6 +54,15 @@ def own() -> set[int]:
             os.fstat(int(name))  # not the one of listdir
             found.add(int(name))
     return {fd for fd in found if 2 < fd < HIGH}
+
+
+def is_waited_for(fd: int) -> bool:
+    """Whether a poller has it."""
+    for number in own():
+        with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{number}") as facts:
+            if any(line.split()[:2] == ["tfd:", str(fd)] for line in facts):
+                return True
+    return False
 
 
 def nothing_from(fd: int) -> bool:
@@ -147,6 +158,8 @@ KINDS = ["pipe_to_read", "pipe_to_write", "counter", "listener", "connection"]
 class Round:
     """One loop, and what becomes of it."""
 
+    begun: socket.socket | None = None  # where introspect()'s thread waits
+
     def __init__(self, generator: random.Random, before: set[int]) -> None:
         self.random = generator
         self.before = before
@@ -168,6 +181,12 @@ class Round:
 
     def steal(self, kinds: list[str]) -> None:
         """Closes some of the loop's descriptors, and gives their numbers to strangers."""
+        # A thread of introspect() that has just begun makes a poller, and then waits by it: whose
+        # number changes hands between two calls can only use another's.
+        while introspection._serving is not Round.begun:
+            time.sleep(0.001)
+            if is_waited_for(introspection._serving.fileno()):  # type: ignore[union-attr]
+                Round.begun = introspection._serving
         mine = sorted(own() - self.before)
         for number in self.random.sample(mine, self.random.randint(1, len(mine))):
             os.close(number)
