@@ -95,7 +95,7 @@ def _period() -> float:
         # Several loops have to come, each at its own time: twice as often as sd_watchdog_enabled(3)
         # asks for, they all have come in half the time.
         return max(0.0, int(os.environ.get("WATCHDOG_USEC", "0")) / 4e6)
-    except ValueError:
+    except (ValueError, OverflowError):
         _logger.warning("WATCHDOG_USEC=%s is no number", os.environ["WATCHDOG_USEC"])
         return 0.0
 

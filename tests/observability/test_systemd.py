@@ -214,16 +214,19 @@ async def test_bytes_of_a_name_are_sent_and_what_has_none_is_logged(
     assert record.getMessage().startswith("systemd can't be told 'STATUS=\\ud800': ")
 
 
+@pytest.mark.parametrize("told", ["soon", "9" * 320])
 async def test_a_time_that_is_none_is_logged(
     loop: Any,
     systemd: Systemd,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    told: str,
 ) -> None:
-    monkeypatch.setenv("WATCHDOG_USEC", "soon")
+    monkeypatch.setenv("WATCHDOG_USEC", told)
     async with goloop.systemd.watchdog():
         pass
-    assert [record.getMessage() for record in caplog.records] == ["WATCHDOG_USEC=soon is no number"]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"WATCHDOG_USEC={told} is no number"]
     assert systemd.drain() == ["READY=1", "STOPPING=1"]
 
 
