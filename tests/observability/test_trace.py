@@ -537,6 +537,18 @@ def test_a_file_has_its_name_once_it_is_whole(name: str, tmp_path: Path) -> None
     assert not [each for each in tmp_path.rglob("*") if each.name.endswith(".new")]
 
 
+def test_a_file_in_a_folder_that_takes_no_other_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"an older one")
+    before = path.stat().st_ino
+    monkeypatch.setattr(os, "access", lambda folder, mode: folder != str(tmp_path))  # root may
+    trace.write(str(path), 1, b"", [])
+    assert json.loads(path.read_bytes())["traceEvents"] == []
+    assert path.stat().st_ino == before
+
+
 def test_a_pipe_gets_it_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -360,11 +360,12 @@ def _advanced(question: Question, waiting: dict[Question, None]) -> list[Event] 
 @contextlib.contextmanager
 def _whole(path: str) -> Iterator[Any]:
     """A file that gets the name at its end, and is removed on a failure."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "wb") as file:  # a pipe, /dev/stdout
+    in_place = os.path.exists(path) and not os.path.isfile(path)  # a pipe, /dev/stdout
+    path = path if in_place else os.path.realpath(path)  # a link stays one
+    if in_place or (os.path.exists(path) and not os.access(os.path.dirname(path), os.W_OK)):
+        with open(path, "wb") as file:
             yield file
         return
-    path = os.path.realpath(path)  # a link stays one
     new = f"{path}.{os.getpid()}.new"
     try:
         with open(new, "wb") as file:
