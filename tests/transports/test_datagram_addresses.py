@@ -132,3 +132,28 @@ async def test_a_program_may_write_the_remote_address(loop: Loop, family: int) -
     assert far.recv(100) == b"free again"
     await close(transport)
     far.close()
+
+
+async def test_a_comparison_may_take_the_remote_address_away(loop: Loop) -> None:
+    """What was compared is sent to then."""
+    far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    far.bind(("127.0.0.1", 0))
+    far.settimeout(60)
+    transport: Any
+    transport, _ = await endpoint(loop, remote_addr=far.getsockname())
+
+    class Takes(tuple[Any, ...]):
+        def __eq__(self, other: object) -> bool:
+            transport._address = None
+            return True
+
+        def __ne__(self, other: object) -> bool:
+            del transport._address
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+    transport.sendto(b"compared", Takes(far.getsockname()))
+    assert far.recv(100) == b"compared"
+    await close(transport)
+    far.close()

@@ -212,12 +212,11 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
     if (size == 0) /* before 3.13 these are not sent */
         Py_RETURN_NONE;
 #endif
-    if (HAS_REMOTE(d)) {
-        if (addr != Py_None && addr != d->address &&
-            gl_call_method((PyObject *)d, G.s__check_address, addr) < 0)
-            return NULL;
+    if (HAS_REMOTE(d) && addr != Py_None && addr != d->address &&
+        gl_call_method((PyObject *)d, G.s__check_address, addr) < 0)
+        return NULL;
+    if (HAS_REMOTE(d)) /* still: the comparison may have written it */
         addr = d->address;
-    }
     Py_INCREF(addr);
     int rc = datagram_refuse_look_up(d, addr); /* Python's, so before the state is looked at */
     if (rc == 0)
