@@ -334,25 +334,24 @@ async def test_an_error_of_a_large_write_is_told_at_once(
     assert far.recv(10) == b""
 
 
-async def test_a_large_write_to_a_peer_that_has_gone(loop: Loop, pair: Pair) -> None:
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda transport: transport.write(b"x" * LARGE),
+        lambda transport: transport.writelines([b"x", b"y"]),
+    ],
+    ids=["much", "pieces"],
+)
+async def test_a_write_to_a_peer_that_has_gone(
+    loop: Loop, pair: Pair, send: Callable[[Any], None]
+) -> None:
+    """What is sent at once: much, or by a socket that the program has, too."""
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     protocol.transport.pause_reading()
     far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     far.close()
-    protocol.transport.write(b"x" * LARGE)
-    assert protocol.transport.is_closing()
-    assert isinstance(await protocol.lost, ConnectionError)
-
-
-async def test_pieces_to_a_peer_that_has_gone(loop: Loop, pair: Pair) -> None:
-    """By writelines(), of a socket that the program has, too."""
-    near, far = pair
-    protocol = await attach(loop, near, Recorder())
-    protocol.transport.pause_reading()
-    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    far.close()
-    protocol.transport.writelines([b"x", b"y"])
+    send(protocol.transport)
     assert protocol.transport.is_closing()
     assert protocol.transport.get_write_buffer_size() == 0
     assert isinstance(await protocol.lost, ConnectionError)

@@ -316,9 +316,10 @@ class Listener(_core.Listener):
             loop._not_accepted(exc, protocol)
 
     def leave_server(self) -> None:
-        """The server closes: it has never heard of those for which asyncio had not accepted yet.
+        """The server closes before connection_made() of connections that were accepted.
 
-        They are served, but nobody waits for their end.
+        asyncio would not have accepted them yet: they are served, but the server does not wait
+        for their end.
         """
         for transport in self._fresh:
             if transport._server is not None:
@@ -430,6 +431,7 @@ class Server(asyncio.Server):
     _limit: int | None = None
 
     def close(self) -> None:
+        """Accept no more, as asyncio's; open connections go on."""
         for sock in self._listening():
             if sock in self._loop._listeners:
                 self._loop._listeners[sock].leave_server()

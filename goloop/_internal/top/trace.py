@@ -360,17 +360,17 @@ def _advanced(question: Question, waiting: dict[Question, None]) -> list[Event] 
 @contextlib.contextmanager
 def _whole(path: str) -> Iterator[Any]:
     """A file that gets the name at its end, and is removed on a failure."""
-    in_place = os.path.exists(path) and not os.path.isfile(path)  # a pipe, /dev/stdout
-    path = path if in_place else os.path.realpath(path)  # a link stays one
-    if in_place or (os.path.exists(path) and not os.access(os.path.dirname(path), os.W_OK)):
+    target = os.path.realpath(path)  # a link stays one
+    beside = os.path.isfile(path) and os.access(os.path.dirname(target), os.W_OK)
+    if os.path.exists(path) and not beside:  # a pipe, /dev/stdout; a folder that takes no file
         with open(path, "wb") as file:
             yield file
         return
-    new = f"{path}.{os.getpid()}.new"
+    new = f"{target}.{os.getpid()}.new"
     try:
         with open(new, "wb") as file:
             yield file
-        os.replace(new, path)
+        os.replace(new, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(new)
