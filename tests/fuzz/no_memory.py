@@ -60,6 +60,9 @@ SKIPPED = {
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 if FREE_THREADED:
     SKIPPED["Task.print_stack"] = "prints in Python, where 3.13t's PyList_New() crashes"
+OLDER = sys.version_info[:2] in ((3, 12), (3, 13))
+if OLDER and not FREE_THREADED:
+    SKIPPED["SockOp.throw"] = "is Python's, where PyFunction_NewWithQualName() crashes"
 
 
 def entries(kinds: list[str]) -> Iterator[hostile.Call]:
@@ -113,7 +116,7 @@ def prepared(call: hostile.Call, world: World, bare: bool) -> Callable[[], Any]:
 # Only one allocation fails there, for CPython itself does not live long without any: these warn,
 # and PyErr_ResourceWarning() crashes; a turn runs Python code, whose errors find no end.
 ONE_FAILURE = {"__del__", TURN}
-if FREE_THREADED:
+if OLDER:
     ONE_FAILURE.add("throw")  # warns of three arguments; PyErr_WarnEx() crashes, as by asyncio's
 # A function of Python's, where CPython gets no memory for the frame of a traceback.
 PYTHONS_OWN = "<function "
