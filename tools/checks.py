@@ -195,10 +195,13 @@ NOT_SANITIZED = [
     "project/test_settings.py",  # reads sources
     "project/test_site.py",  # reads pages
     "project/test_units.py",  # compiles snippets
+    "project/test_newer_python.py",  # builds an extension of its own
     "project/test_packaging.py",  # builds extensions of its own
     "project/test_single_benchmarks.py",  # starts programs that measure
     "simulation/corpus",  # Python, of which simulation/explored runs more
     "simulation/test_hypothesis.py",  # likewise
+    "simulation/test_oracle.py",  # likewise
+    "simulation/test_pictures.py",  # draws what a trace says
     "simulation/test_plugin.py",  # starts pytest
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]

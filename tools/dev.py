@@ -71,6 +71,7 @@ NEWEST = [
     "observability/test_top.py",
     "project/test_command_line.py",
     "project/test_docs.py",
+    "simulation/test_oracle.py",
     "simulation/test_plugin.py",
 ]
 # What takes long and depends least on the interpreter: the default one has it (hostile programs

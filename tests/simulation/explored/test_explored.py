@@ -21,7 +21,7 @@ AT_ONCE = 25
 
 def _some(kind: str) -> range:
     count = int(os.environ.get("SEEDS", SEEDS[kind]))
-    part = count // 4 if PART else count
+    part = count // 6 if PART else count
     first = part * sys.version_info.minor if PART else 0
     return range(first, first + part, AT_ONCE)
 
