@@ -19,10 +19,11 @@ from __future__ import annotations
 import os as _os
 import sys
 
-from ._internal.chosen import Future, Loop, Task, native, new_event_loop
+from ._internal import eager as _eager
+from ._internal.chosen import Future, Loop, Task, new_event_loop
 from ._internal.process import policy as _policy
 from ._internal.process.runner import install, run
-from ._internal.version import __version__
+from ._internal.version import __version__, native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def __getattr__(name: str) -> object:
     if name == "EventLoopPolicy" and _policy.AVAILABLE:
         _policy.warn_deprecated("goloop.EventLoopPolicy")
         return _policy.EventLoopPolicy
-    module = _SOMETIMES.get(name) or (_LATER.get(name) if native else None)
-    if module is not None:
+    module = _SOMETIMES.get(name) or _LATER.get(name)
+    # Of another name nothing is asked: that is a submodule, which may be what tells `native`.
+    if module is not None and (native or name in _SOMETIMES):
         import importlib
 
         found = globals()[name] = getattr(importlib.import_module(module), name)
@@ -173,6 +175,8 @@ __all__: tuple[str, ...] = (
     "run",
     "run_threads",
 )
+
+_eager.load()
 
 if not _policy.AVAILABLE:
     __all__ = tuple(name for name in __all__ if name != "EventLoopPolicy")

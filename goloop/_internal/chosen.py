@@ -7,9 +7,14 @@ from .version import native as native
 TYPE_CHECKING = False
 
 if native or TYPE_CHECKING:
-    from .loop import library  # noqa: F401  (says where the Go library lies)
+    from .loop import library
     from .loop.loop import Loop, new_event_loop
-    from .tasks.tasks import Future, Task
+    from .tasks import tasks
+
+    # By calls and by names, for an import alone may be lazy (PEP 810): no loop may be made before.
+    library.prepare()
+    Future = tasks.Future
+    Task = tasks.Task
 else:
     from .process.fallback import Future, Loop, Task, new_event_loop
 

@@ -1,7 +1,7 @@
 """Where the Go library lies, and the hook that prepares it for forks.
 
-Imported with the package; loads no Go.  What happens at a fork is told in
-docs/fork.md.
+The package calls prepare() when it is imported; that loads no Go.  What happens at a fork
+is told in docs/fork.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ except ImportError as error:
 
 LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
 
-_core.set_library_path(LIBRARY)
-
 
 def _flush_all() -> None:
     """Sends what must leave before something ends it: what all loops' transports have queued.
@@ -42,11 +40,14 @@ def _flush_all() -> None:
                 flush()
 
 
-# Of these the last one that was given is called first.
-os.register_at_fork(before=_core._before_fork)
-os.register_at_fork(before=_flush_all)
-if hasattr(_core, "_in_child"):  # a free-threaded Python
-    os.register_at_fork(after_in_child=_core._in_child)
-# What a loop of a daemon thread has written last leaves, and the door for threads of C is shut.
-atexit.register(_core._shut_door)
-atexit.register(_flush_all)
+def prepare() -> None:
+    """Say where the library lies, and have called what forks and the exit need; once."""
+    _core.set_library_path(LIBRARY)
+    # Of these the last one that was given is called first.
+    os.register_at_fork(before=_core._before_fork)
+    os.register_at_fork(before=_flush_all)
+    if hasattr(_core, "_in_child"):  # a free-threaded Python
+        os.register_at_fork(after_in_child=_core._in_child)
+    # What a loop of a daemon thread has written last leaves, and the door for threads of C is shut.
+    atexit.register(_core._shut_door)
+    atexit.register(_flush_all)
