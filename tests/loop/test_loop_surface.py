@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
+import sys
 from typing import Any
 
 import pytest
@@ -41,10 +42,11 @@ def test_methods_have_asyncios_signatures(name: str) -> None:
     if name in ("create_server", "create_unix_server"):
         assert ours
         assert ours.pop() == ("max_connections", inspect.Parameter.KEYWORD_ONLY, None)
-    if name == "create_task" and theirs and theirs[1][0] != "kwargs":
-        # One text for all versions; which keywords there are is asyncio's to say.
+    if name == "create_task" and (3, 13) <= sys.version_info < (3, 14):
+        # Late releases of 3.13 pass other keywords on; goloop's text is one for all of them.
         assert ours
-        assert ours[0] == theirs[0]
+        assert ours == theirs[: len(ours)]  # type: ignore[index]
+        assert len(ours) == 3
     else:
         # Python 3.11 tells no signature of a C method without arguments.
         assert (ours or []) == theirs
