@@ -134,6 +134,21 @@ def test_sock_methods_by_name(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(main())
 
 
+@pytest.mark.parametrize(
+    "name", ["create_connection", "create_datagram_endpoint", "create_server",
+             "create_unix_connection", "create_unix_server"]
+)  # fmt: skip
+def test_a_wrong_call_of_a_coroutine_method_raises_at_once(
+    loop: asyncio.AbstractEventLoop, name: str
+) -> None:
+    method: Any = getattr(loop, name)
+    assert asyncio.iscoroutinefunction(method)
+    with pytest.raises(TypeError, match=rf"{name}\(\) (got an unexpected|missing)"):
+        method()
+    with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected.*'nonsense'"):
+        method(asyncio.Protocol, nonsense=1)
+
+
 @needs_goloop
 def test_a_wrong_call_keeps_nothing_alive() -> None:
     import goloop

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import functools
 import gc
+import itertools
 import socket
 import struct
 import sys
@@ -351,6 +352,30 @@ async def test_a_server_that_closes_as_a_connection_comes_does_not_wait_for_it(
         sock.close()
     for protocol in made:
         await protocol.lost
+
+
+async def test_an_iteration_accepts_no_more_than_asyncios(loop: Loop, loop_name: str) -> None:
+    accept: Any = asyncio.SelectorEventLoop._accept_connection  # type: ignore[attr-defined]
+    # range(backlog + 1) since 3.14 and in late releases of 3.13, range(backlog) before.
+    most = 2 + (sys.version_info >= (3, 14) or 1 in accept.__code__.co_consts)
+    made = Made()
+    sock = socket.create_server(("127.0.0.1", 0), backlog=30)
+    clients = [socket.create_connection(sock.getsockname()) for _ in range(30)]
+    server = await loop.create_server(made, sock=sock, backlog=2)
+    await turns()  # in the first of them it may poll twice
+    counts = [len(made)]
+    while counts[-1] < len(clients):
+        await asyncio.sleep(0)
+        counts.append(len(made))
+    found = max(after - before for before, after in itertools.pairwise(counts))
+    # goloop's takes fewer where they would take much time.
+    assert found == most if loop_name == "asyncio" else found <= most
+    await until(lambda: all(protocol.transport for protocol in made))
+    for client in clients:
+        client.close()
+    for protocol in made:
+        await protocol.lost
+    await close_all(server)
 
 
 @pytest.mark.goloop_only("asyncio accepts nobody before 3.14")

@@ -22,7 +22,7 @@ import types
 import weakref
 from asyncio import constants, trsock
 from asyncio.log import logger
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from ... import _core
 from ..loop import naming
@@ -52,6 +52,9 @@ _STREAM = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown
 _LISTENER = frozenset({"fileno", "accept"})
 _SIMULATED = 1 << 24  # the first descriptor of simulated kernels: goloop/_internal/simulated
 _SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
+# In a turn asyncio tries one accept more than `backlog` since 3.14, and in late releases of 3.13.
+_accept_code = _SelectorEventLoop._accept_connection.__code__
+_ONE_MORE = sys.version_info >= (3, 14) or 1 in _accept_code.co_consts
 _MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
 _NO_METHOD = (
     "descriptors need a protocol whose class has fds_received() when the connection is made: "
@@ -283,8 +286,7 @@ class Listener(_core.Listener):
         # Accepted in this iteration: no protocol has heard of them yet.
         self._fresh: list[Any] = []
         self._give = give
-        # asyncio tries one accept more than `backlog` in a turn since 3.14.
-        most = min(max(backlog + (sys.version_info >= (3, 14)), 1), 2**31 - 1)
+        most = min(max(backlog + _ONE_MORE, 1), 2**31 - 1)
         self._unix = sock.family == socket.AF_UNIX
         super().__init__(loop, sock, context, most, give is None and _is_tcp(sock))
 
@@ -521,35 +523,43 @@ for _class in (Server, _Limited):
     _class.__name__ = _class.__qualname__ = "Server"
 
 
+async def _limited(limit: int, creating: Awaitable[Any], start_serving: bool) -> Any:
+    """The server that is being created, whose limit is there before its first connection."""
+    server = await creating
+    try:
+        server.__class__ = Server
+        server.max_connections = limit
+        if start_serving:
+            await server.start_serving()
+    except BaseException:
+        server.close()
+        raise
+    return server
+
+
 def _with_limit(create: Any) -> Any:
     """asyncio's `create_server` or `create_unix_server`, with `max_connections`."""
 
+    # No coroutine function of its own: a wrong call raises at once, as of asyncio's.
     @functools.wraps(create)
-    async def limited(
-        self: Any, *args: Any, max_connections: int | None = None, **kwargs: Any
-    ) -> Any:
+    def with_limit(self: Any, *args: Any, max_connections: int | None = None, **kwargs: Any) -> Any:
         if max_connections is None:
-            return await create(self, *args, **kwargs)
-        # The limit is there before the first connection.
+            return create(self, *args, **kwargs)
         start_serving = kwargs.pop("start_serving", True)
-        server = await create(self, *args, start_serving=False, **kwargs)
-        try:
-            server.__class__ = Server
-            server.max_connections = max_connections
-            if start_serving:
-                await server.start_serving()
-        except BaseException:
-            server.close()
-            raise
-        return server
+        creating = create(self, *args, start_serving=False, **kwargs)
+        return _limited(max_connections, creating, start_serving)
 
+    shown: Any = with_limit
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(shown)
+    else:
+        shown._is_coroutine = vars(asyncio.coroutines)["_is_coroutine"]
     asked = inspect.signature(create)
     last = inspect.Parameter("max_connections", inspect.Parameter.KEYWORD_ONLY, default=None)
-    shown: Any = limited
     # A program may look for one; of Unix's asyncio has it in the abstract class alone.
     shown.__doc__ = create.__doc__ or getattr(asyncio.AbstractEventLoop, create.__name__).__doc__
     shown.__signature__ = asked.replace(parameters=[*asked.parameters.values(), last])
-    return limited
+    return with_limit
 
 
 class Streams(CoreLoop):
