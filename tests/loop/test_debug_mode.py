@@ -301,3 +301,10 @@ def test_an_error_tells_who_scheduled_the_callback(loop: Loop) -> None:
     (context,) = told
     assert isinstance(context["exception"], ValueError)
     assert context["source_traceback"][-1].line == 'loop.call_soon(int, "no number")'
+
+
+@pytest.mark.goloop_only("asyncio's own create_future() is its last frame")
+def test_a_future_of_the_loop_was_made_by_its_caller(loop: Loop) -> None:
+    loop.set_debug(True)
+    future: Any = loop.create_future()
+    assert future._source_traceback[-1].filename == __file__

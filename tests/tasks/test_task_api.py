@@ -449,3 +449,33 @@ def test_what_eager_start_is_asked_may_close_the_loop() -> None:
     with pytest.raises(RuntimeError, match="closed"):
         loop.create_task(coro, eager_start=Closes())  # type: ignore[arg-type]
     coro.close()
+
+
+@pytest.mark.goloop_only("asyncio raises StopIteration(None) into the frame that awaits")
+@pytest.mark.parametrize("result", [None, 1])
+def test_a_result_that_is_none_is_no_exception_for_tracers(
+    loop: asyncio.AbstractEventLoop, result: object
+) -> None:
+    seen: list[str] = []
+
+    async def waits() -> None:
+        assert await future is result
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code is not waits.__code__:
+            return None
+        if event == "exception":
+            seen.append(arg[0].__name__)
+        return trace
+
+    future = loop.create_future()
+    loop.call_soon(future.set_result, result)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        loop.run_until_complete(waits())
+    finally:
+        sys.settrace(before)
+    # Since 3.15 no result is.
+    raised = result is not None and sys.version_info < (3, 15)
+    assert seen == ["StopIteration"] * raised

@@ -308,3 +308,35 @@ async def test_a_transport_in_a_given_context(loop: Any, tls: bool) -> None:
     await protocol.lost
     assert protocol.seen["lost"] == protocol.mark
     transport.close()
+
+
+@pytest.mark.goloop_only("asyncio copies the context for each of them, on 3.15 too")
+async def test_the_callbacks_of_a_datagram_endpoint_share_a_context(loop: Loop) -> None:
+    seen: list[tuple[str, str]] = []
+    lost = loop.create_future()
+
+    class Notes(asyncio.DatagramProtocol):
+        def note(self, name: str) -> None:
+            seen.append((name, variable.get()))
+            variable.set(name)
+
+        def connection_made(self, transport: Any) -> None:
+            self.note("made")
+
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            self.note("received")
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.note("lost")
+            lost.set_result(None)
+
+    variable.set("maker")
+    transport, _ = await loop.create_datagram_endpoint(Notes, ("127.0.0.1", 0))
+    for count in (2, 3):
+        transport.sendto(b"x", transport.get_extra_info("sockname"))
+        await until(lambda count=count: len(seen) == count)  # type: ignore[misc]
+    transport.close()
+    await lost
+    assert seen == [("made", "maker"), ("received", "made"), ("received", "received"),
+                    ("lost", "received")]  # fmt: skip
+    assert variable.get() == "maker"

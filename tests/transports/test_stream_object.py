@@ -437,3 +437,29 @@ async def test_a_transport_that_is_closed_at_once_still_has_its_socket(
     client.close()
     if role == "server":
         await close_all(server)
+
+
+@pytest.mark.goloop_only("asyncio's tries at once")
+@pytest.mark.parametrize("kind", ["stream", "pipe"])
+def test_what_is_written_after_the_loop_has_closed_is_refused(
+    loop_factory: LoopFactory, kind: str
+) -> None:
+    loop = loop_factory()
+    near, far = socket.socketpair()
+    if kind == "stream":
+        making: Any = loop.create_connection(asyncio.Protocol, sock=near)
+    else:
+        making = loop.connect_write_pipe(asyncio.BaseProtocol, near)
+    transport, _ = loop.run_until_complete(making)
+    loop.close()
+    far.setblocking(False)
+    for name, *arguments in (("write", b"x"), ("writelines", [b"x"]), ("write_eof",)):
+        with pytest.raises(RuntimeError, match="Event loop is closed"):
+            getattr(transport, name)(*arguments)
+    with far, pytest.raises(BlockingIOError):
+        far.recv(1)
+    near.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        del transport, making
+        gc.collect()
