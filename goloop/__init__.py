@@ -19,7 +19,6 @@ from __future__ import annotations
 import os as _os
 import sys
 
-from ._internal import eager as _eager
 from ._internal.chosen import Future, Loop, Task, new_event_loop
 from ._internal.process import policy as _policy
 from ._internal.process.runner import install, run
@@ -176,7 +175,10 @@ __all__: tuple[str, ...] = (
     "run_threads",
 )
 
-_eager.load()
+if sys.version_info >= (3, 15):
+    from ._internal import eager as _eager
+
+    _eager.load()
 
 if not _policy.AVAILABLE:
     __all__ = tuple(name for name in __all__ if name != "EventLoopPolicy")

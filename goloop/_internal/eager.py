@@ -19,11 +19,15 @@ def load() -> None:
     if sys.version_info < (3, 15) or sys.get_lazy_imports() != "all":
         return
     lazy: Any = vars(types)["LazyImportType"]
-    done: set[str] = set()
-    while new := {name for name in list(sys.modules) if name.split(".")[0] == "goloop"} - done:
-        for name in new:
-            module = sys.modules[name]
-            for key, value in list(vars(module).items()):
+    done: set[Any] = {None}  # which stands for a module that may not be imported
+    while (
+        new := {
+            module for name, module in list(sys.modules.items()) if name.split(".")[0] == "goloop"
+        }
+        - done
+    ):
+        for module in new:
+            for name, value in list(vars(module).items()):
                 if isinstance(value, lazy):
-                    getattr(module, key)  # which is then what the name stands for
+                    getattr(module, name)  # which is then what the name stands for
         done |= new
