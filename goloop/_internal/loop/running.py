@@ -34,16 +34,17 @@ on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
 class Last:
     """The last figures of a loop: it is closed, for whoever asks, from when they are there."""
 
-    __slots__ = ("figures", "pid")
+    __slots__ = ("figures",)
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self.figures: dict[str, Any] | None = None
 
 
 # Those of loops that metering.py has not added up yet: a program that never asks need not import
-# it.
+# it.  A forked child has its own: the parent's would have it import where another thread of the
+# parent may have been importing the same, whose lock nobody unlocks there.
 retired: list[Last] = []
+os.register_at_fork(after_in_child=retired.clear)
 
 _base_events: Any = asyncio.base_events
 _format_helpers: Any = asyncio.format_helpers

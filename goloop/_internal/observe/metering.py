@@ -380,9 +380,8 @@ def add_retired() -> Metrics:
             if last.figures is None:
                 continue  # it is about to close
             retired.remove(last)
-            if last.pid == pid:
-                raw = from_raw(unpacked(last.figures))
-                several.append(dataclasses.replace(raw, **_OF_OPEN_LOOPS))
+            raw = from_raw(unpacked(last.figures))
+            several.append(dataclasses.replace(raw, **_OF_OPEN_LOOPS))
         if len(several) > 1:
             _closed = pid, total(several)
         return _closed[1]
