@@ -77,7 +77,26 @@ HANDLE: list[Act] = [
     ("_context =", lambda h, chance: setattr(h, "_context", contextvars.copy_context())),
     ("_cancelled =", lambda h, chance: setattr(h, "_cancelled", chance.random() < 0.5)),
 ]  # fmt: skip
+
+
+def step_by_two(future: Any, _chance: random.Random) -> None:
+    """Two threads step what one `await` iterates over."""
+    iterator = future.__await__()
+
+    def step() -> None:
+        with contextlib.suppress(BaseException):
+            next(iterator)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    try:
+        iterator.throw(ValueError())
+    finally:
+        thread.join()
+
+
 FUTURE: list[Act] = [
+    ("step by two", step_by_two),
     *calls("cancel", "cancelled", "done", "__repr__", "get_loop", "exception", "result",
            "_make_cancelled_error", "__iter__", "__await__"),
     *attributes("_state", "_callbacks", "_result", "_exception", "_loop", "_log_traceback",

@@ -524,6 +524,7 @@ future_iter_new(PyObject *fut)
             return NULL;
     }
     it->future = (gl_future *)Py_NewRef(fut);
+    it->exhausted = false;
     PyObject_GC_Track((PyObject *)it);
     return (PyObject *)it;
 }

@@ -110,7 +110,8 @@ GL_PRIVATE PyObject *call_unbound(PyObject *unbound, PyObject *self, PyObject *c
 
 typedef struct gl_future_iter {
     PyObject_HEAD
-    gl_future *future; /* NULL once exhausted */
+    gl_future *future; /* to the end: another thread may be about to take its lock */
+    bool exhausted;
 } gl_future_iter;
 
 #ifdef GL_FREE_THREADED
