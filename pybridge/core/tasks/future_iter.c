@@ -16,7 +16,7 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
     gl_future_iter *it = (gl_future_iter *)self;
     gl_future *f = it->future;
     *result = NULL;
-    if (it->exhausted) {
+    if (GL_READ(it->exhausted)) {
         *result = Py_NewRef(Py_None);
         return PYGEN_RETURN;
     }
@@ -30,7 +30,7 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
         *result = Py_NewRef((PyObject *)f);
         return PYGEN_NEXT;
     }
-    it->exhausted = PY_VERSION_HEX < 0x030E0000; /* later whoever asks again is told again */
+    GL_WRITE(it->exhausted, PY_VERSION_HEX < 0x030E0000); /* later one may ask again */
     PySendResult outcome = PYGEN_ERROR;
     if (f->state == GL_FINISHED && f->exception == NULL && f->result != NULL) {
         f->log_tb = 0;
@@ -91,7 +91,7 @@ static PyObject *
 future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs == 1 && PyExceptionInstance_Check(args[0])) {
-        ((gl_future_iter *)self)->exhausted = true;
+        GL_WRITE(((gl_future_iter *)self)->exhausted, true);
         gl_restore_exception(Py_NewRef(args[0]));
         return NULL;
     }
@@ -99,7 +99,7 @@ future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     PyObject *exc = gl_take_exception();
     PyObject *type = nargs == 0 ? NULL : PyType_Check(args[0]) ? args[0] : (PyObject *)Py_TYPE(args[0]);
     if (exc != NULL && type != NULL && PyErr_GivenExceptionMatches(exc, type))
-        ((gl_future_iter *)self)->exhausted = true;
+        GL_WRITE(((gl_future_iter *)self)->exhausted, true);
     gl_restore_exception(exc);
     return r;
 }
@@ -115,7 +115,7 @@ future_iter_traverse(PyObject *self, visitproc visit, void *arg)
 static int
 future_iter_clear(PyObject *self)
 {
-    ((gl_future_iter *)self)->exhausted = true;
+    GL_WRITE(((gl_future_iter *)self)->exhausted, true);
     Py_CLEAR(((gl_future_iter *)self)->future);
     return 0;
 }
@@ -123,7 +123,7 @@ future_iter_clear(PyObject *self)
 static PyObject *
 future_iter_method_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    ((gl_future_iter *)self)->exhausted = true;
+    GL_WRITE(((gl_future_iter *)self)->exhausted, true);
     Py_RETURN_NONE;
 }
 
