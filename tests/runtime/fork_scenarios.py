@@ -532,6 +532,12 @@ def fork_from_c() -> None:
     for fork in (libc.fork, getattr(libc, "_Fork", raw_clone), raw_clone):
         ended_well(child(lambda: works("copy"), fork))
     ended_well(child(lambda: works("spare")))
+
+    def counts_its_own() -> None:
+        goloop.new_event_loop().close()
+        assert goloop.metrics().turns == 0
+
+    ended_well(child(counts_its_own, libc.fork))
     # Now there is a spare, and it serves whoever forks.
     for fork in (libc.fork, getattr(libc, "_Fork", raw_clone), raw_clone):
         ended_well(child(lambda: works("spare"), fork))

@@ -34,9 +34,10 @@ on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
 class Last:
     """The last figures of a loop: it is closed, for whoever asks, from when they are there."""
 
-    __slots__ = ("figures",)
+    __slots__ = ("figures", "pid")
 
     def __init__(self) -> None:
+        self.pid = os.getpid()
         self.figures: dict[str, Any] | None = None
 
 

@@ -380,8 +380,9 @@ def add_retired() -> Metrics:
             if last.figures is None:
                 continue  # it is about to close
             retired.remove(last)
-            raw = from_raw(unpacked(last.figures))
-            several.append(dataclasses.replace(raw, **_OF_OPEN_LOOPS))
+            if last.pid == pid:  # else C has forked, and nobody has emptied the list
+                raw = from_raw(unpacked(last.figures))
+                several.append(dataclasses.replace(raw, **_OF_OPEN_LOOPS))
         if len(several) > 1:
             _closed = pid, total(several)
         return _closed[1]
