@@ -62,7 +62,7 @@ def __getattr__(name: str) -> object:
         _policy.warn_deprecated("goloop.EventLoopPolicy")
         return _policy.EventLoopPolicy
     module = _SOMETIMES.get(name) or _LATER.get(name)
-    # Of another name nothing is asked: that is a submodule, which may be what tells `native`.
+    # For other names `native` is not read: while a submodule is imported it may not be known yet.
     if module is not None and (native or name in _SOMETIMES):
         import importlib
 

@@ -11,7 +11,8 @@ if native or TYPE_CHECKING:
     from .loop.loop import Loop, new_event_loop
     from .tasks import tasks
 
-    # By calls and by names, for an import alone may be lazy (PEP 810): no loop may be made before.
+    # Where all imports are lazy (PEP 810) an import runs nothing until its name is used.  This has
+    # to happen before a loop is made.
     library.prepare()
     Future = tasks.Future
     Task = tasks.Task

@@ -116,7 +116,7 @@ def prepared(call: hostile.Call, world: World, bare: bool) -> Callable[[], Any]:
 # Only one allocation fails there, for CPython itself does not live long without any: these warn,
 # and PyErr_ResourceWarning() crashes; a turn runs Python code, whose errors find no end.
 ONE_FAILURE = {"__del__", TURN}
-if OLDER:
+if OLDER or FREE_THREADED:
     ONE_FAILURE.add("throw")  # warns of three arguments; PyErr_WarnEx() crashes, as by asyncio's
 # A function of Python's, where CPython gets no memory for the frame of a traceback.
 PYTHONS_OWN = "<function "

@@ -523,7 +523,7 @@ for _class in (Server, _Limited):
     _class.__name__ = _class.__qualname__ = "Server"
 
 
-async def _limited(limit: int, creating: Awaitable[Any], start_serving: bool) -> Any:
+async def _create_limited(limit: int, creating: Awaitable[Any], start_serving: bool) -> Any:
     """The server that is being created, whose limit is there before its first connection."""
     server = await creating
     try:
@@ -547,7 +547,7 @@ def _with_limit(create: Any) -> Any:
             return create(self, *args, **kwargs)
         start_serving = kwargs.pop("start_serving", True)
         creating = create(self, *args, start_serving=False, **kwargs)
-        return _limited(max_connections, creating, start_serving)
+        return _create_limited(max_connections, creating, start_serving)
 
     shown: Any = with_limit
     if sys.version_info >= (3, 12):
