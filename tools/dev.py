@@ -66,7 +66,8 @@ ONCE = [
     "simulation/corpus",
     "simulation/test_hypothesis.py",
 ]
-# Commands and pages, each in many processes: the default one has them, and the newest.
+# Commands, pages and what the simulation says, in many processes: the default one has them, and
+# the newest.
 NEWEST = [
     "observability/test_top.py",
     "project/test_command_line.py",

@@ -301,7 +301,8 @@ static PyMethodDef loop_methods[] = {
     {"create_task", GL_FASTKW(gl_loop_create_task),
      PY_VERSION_HEX >= 0x030E0000 /* the arguments are asyncio's */
          ? "create_task($self, coro, **kwargs)\n--\n\nSchedule a coroutine; return a Task."
-         : "create_task($self, coro, *, name=None, context=None)\n--\n\nSchedule a coroutine; return a Task."},
+         : "create_task($self, coro, *, name=None, context=None)\n--\n\n"
+           "Schedule a coroutine; return a Task."},
     {"create_future", GL_FASTKW(create_future_method),
      PyDoc_STR("create_future($self)\n--\n\nReturn a Future attached to the loop.")},
     {"_check_closed", GL_NOARGS(loop_check_closed), NULL},
