@@ -102,16 +102,6 @@ def test_a_function_that_is_too_long() -> None:
     assert f"{most + 1} lines" in finding.text
 
 
-def test_a_product_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = sum(len(text.splitlines()) for text in CLEAN.values())
-    monkeypatch.setattr(lint_rooms, "PRODUCT_LINES", lines)
-    assert lint_rooms.lint(CLEAN) == []
-    monkeypatch.setattr(lint_rooms, "PRODUCT_LINES", lines - 1)
-    (finding,) = lint_rooms.lint(CLEAN)
-    assert finding.rule == "size"
-    assert f"has {lines} lines" in finding.text
-
-
 def test_the_librarys_c_includes_no_room() -> None:
     own = '#include "resolve.h"\n#include "../abi.h"\n'
     assert broken("golib/resolve.c", own) == []
@@ -139,7 +129,7 @@ def test_the_table_is_of_the_extensions_rooms() -> None:
     for room in lint_rooms.ROOMS:
         assert tree.room(room), room
     assert {file.room for file in tree.files.values()} <= {"", "module.c", *lint_rooms.ROOMS}
-    # The budget is of the library's C, too.
+    # The size limits hold for the library's C, too.
     root = ROOT / "pybridge"
     every = {str(path.relative_to(root)) for path in root.rglob("*.[ch]")}
     assert {path for path in every if "/testdata/" not in path} == set(tree.files)
