@@ -12,7 +12,8 @@ import (
 // called by any.
 type Reactor struct {
 	// Slow is called for each iteration that took Shared.SlowLimit or longer, at its end; or nil.
-	Slow func(began, length int64)
+	// It gets the limit, because another thread may set a new one at any time.
+	Slow func(began, length, limit int64)
 
 	shared   *Shared
 	calls    Calls
@@ -175,7 +176,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh.Metrics.TimersMax = r.timersMost.most(before, sh.TimersMost)
 	sh.ReadyMost, sh.TimersMost = 0, uint64(r.wheel.Len())
 	if limit := atomic.LoadInt64(&sh.SlowLimit); limit > 0 && before-sh.Now >= limit && r.Slow != nil {
-		r.Slow(sh.Now, before-sh.Now)
+		r.Slow(sh.Now, before-sh.Now, limit)
 	}
 	events, errno := r.poll(r.timeout(timeout, before))
 	sh.Now = r.clock.now()

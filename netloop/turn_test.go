@@ -82,6 +82,22 @@ func TestTimersInACrowdShareATurn(t *testing.T) {
 	}
 }
 
+func TestASlowIterationIsRecordedWithTheLimitThatItReached(t *testing.T) {
+	l := usualLoop(t)
+	l.r.Slow = func(began, length, limit int64) {
+		if limit != 1 || length < limit {
+			t.Errorf("%d ns, with a limit of %d", length, limit)
+		}
+		l.sh.SlowLimit = 0
+	}
+	l.sh.SlowLimit = 1
+	l.sh.Now -= 10 // a simulated clock stands still
+	l.turn(0)
+	if l.sh.SlowLimit != 0 {
+		t.Error("not recorded")
+	}
+}
+
 func TestTimersComeInOrder(t *testing.T) {
 	l := usualLoop(t)
 	now := l.r.clock.now()

@@ -4,7 +4,6 @@ package main
 
 import (
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/goloop/goloop/netloop"
@@ -134,11 +133,11 @@ func (b *block) json() []byte {
 }
 
 // why is the reason for a text: no more than what was seen.
-func (s *spell) why(sh *netloop.Shared, givesUp bool) string {
+func (s *spell) why(told uint32, givesUp bool) string {
 	switch {
 	case givesUp:
 		return "; the process gives up (GOLOOP_WATCHDOG_ABORT)"
-	case atomic.LoadUint32(&sh.BlockedTold) == netloop.ReportWaits:
+	case told == netloop.ReportWaits:
 		return ", and its report waits for the log"
 	case s.held:
 		return ", and the GIL is held"
@@ -148,9 +147,9 @@ func (s *spell) why(sh *netloop.Shared, givesUp bool) string {
 
 // blockText is what stderr gets about a block that has lasted ns; nothing for a later look that shows
 // the calls of the one before.
-func (l *loop) blockText(ns int64, givesUp bool) []byte {
+func (l *loop) blockText(ns int64, told uint32, givesUp bool) []byte {
 	s := &l.spell
-	b := &block{shared: l.shared, ns: ns, why: s.why(l.shared, givesUp)}
+	b := &block{shared: l.shared, ns: ns, why: s.why(told, givesUp)}
 	look := s.looks - 1
 	if givesUp {
 		look = netloop.Looks - 1

@@ -331,7 +331,7 @@ monitor_watches(watched *w, int64_t now)
     int64_t end = __atomic_load_n(&sh->blocked_end, __ATOMIC_RELAXED);
     if (sh->watchdog != NULL &&
         ((end > 0 && ns >= end) || (limit > 0 && ns >= limit / WATCHED_PART)))
-        goloop_watch(w->reactor, ns, now);
+        goloop_watch(w->reactor, since, ns, now);
 }
 
 /* Sends what is late, and looks for what blocks; true if some loop was awake.  With the mutex. */

@@ -121,8 +121,9 @@ func (p *profile) forgetSightings() {
 	clear(p.sights)
 }
 
-// slow records an iteration that has just ended. On the loop's thread, in its turn.
-func (l *loop) slow(began, length int64) {
+// slow records an iteration that has just ended and was not shorter than the limit, which is > 0.
+// On the loop's thread, in its turn.
+func (l *loop) slow(began, length, limit int64) {
 	sh := (*C.gl_shared)(unsafe.Pointer(l.shared))
 	if sh.popped == nil {
 		return // no loop of Python's
@@ -136,7 +137,7 @@ func (l *loop) slow(began, length int64) {
 	C.probe_slow(C.uint32_t(record.loop), C.uint64_t(length))
 	profiled.Lock()
 	profiled.count()
-	profiled.record(&record, int64(sh.slow_limit))
+	profiled.record(&record, limit)
 	profiled.Unlock()
 }
 

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unsafe"
+
+	"github.com/goloop/goloop/netloop"
 )
 
 func (p *profile) at(names ...string) uint32 {
@@ -93,5 +96,29 @@ func TestLastWordsNameTheProgramsOwn(t *testing.T) {
 	text := string(p.lastWords())
 	if !strings.Contains(text, "75.0 %  handler app.py:1\n") || !strings.Contains(text, "25.0 %  other app.py:1\n") {
 		t.Error(text)
+	}
+}
+
+// counted stands for memory of C's: neither moves.
+var counted struct {
+	popped uint64
+	gc     int64
+}
+
+func TestAnIterationHasTheLimitThatItsTurnHasRead(t *testing.T) {
+	p := profiled
+	p.Lock()
+	p.sights[5] = &sightings{iteration: 1000, list: []sighting{{1150, 1, p.at("culprit")}}}
+	slow := len(p.slow)
+	p.Unlock()
+	l := &loop{shared: &netloop.Shared{Number: 5}}
+	l.shared.Popped = uintptr(unsafe.Pointer(&counted.popped))
+	l.shared.Gc = uintptr(unsafe.Pointer(&counted.gc))
+	// Another thread has set the limit to 0 since.
+	l.slow(1000, 400, 100)
+	p.Lock()
+	defer p.Unlock()
+	if len(p.slow) != slow+1 || len(p.slow[slow].stacks) != 1 {
+		t.Fatalf("%+v", p.slow)
 	}
 }

@@ -241,18 +241,19 @@ func (l *loop) note(serial uint64, look uint32) bool {
 	return true
 }
 
-// goloop_watch looks at a loop whose iteration, that of shared.now, has lasted for some time: ns of
-// it are the loop's to blame.
+// goloop_watch looks at a loop whose iteration has lasted for some time: `began` is what shared.now
+// was when the monitor read it, and ns of the time since then are the loop's to blame. The iteration
+// may have ended meanwhile, so shared.now is not read a second time.
 //
 //export goloop_watch
-func goloop_watch(reactor C.int32_t, ns, now C.int64_t) {
+func goloop_watch(reactor C.int32_t, began, ns, now C.int64_t) {
 	l := find(reactor)
 	if l == nil {
 		return
 	}
 	sh, s := l.shared, &l.spell
 	limit, end := atomic.LoadInt64(&sh.BlockedLimit), atomic.LoadInt64(&sh.BlockedEnd)
-	since, lasted := atomic.LoadInt64(&sh.Now), int64(ns)
+	since, lasted := int64(began), int64(ns)
 	if end > 0 && lasted >= end {
 		l.giveUp(lasted)
 	}
@@ -271,8 +272,8 @@ func goloop_watch(reactor C.int32_t, ns, now C.int64_t) {
 	if looks < netloop.Looks && lasted >= limit<<looks {
 		l.look(reactor, since, looks)
 	} else if known && s.insisted < looks && lasted >= due+max(limit/2, grace) {
-		if atomic.LoadUint32(&sh.BlockedTold) != netloop.Reported {
-			l.insist(lasted, false)
+		if told := atomic.LoadUint32(&sh.BlockedTold); told != netloop.Reported {
+			l.insist(lasted, told, false)
 		}
 		s.insisted = looks
 	}
@@ -303,11 +304,12 @@ func (l *loop) look(reactor C.int32_t, since int64, number uint32) {
 	}
 }
 
-func (l *loop) insist(ns int64, givesUp bool) {
+// insist writes a text to stderr; told is shared.blocked_told.
+func (l *loop) insist(ns int64, told uint32, givesUp bool) {
 	if l.spell.held {
 		l.note(l.shared.Metrics.BlockedSpells, netloop.Looks)
 	}
-	if text := l.blockText(ns, givesUp); len(text) > 0 {
+	if text := l.blockText(ns, told, givesUp); len(text) > 0 {
 		writeText(text, l.shared.Flags&netloop.JSON != 0)
 	}
 }
@@ -317,7 +319,7 @@ func (l *loop) giveUp(ns int64) {
 	if !l.note(l.shared.Metrics.BlockedSpells, netloop.Looks-1) {
 		return // Python has ended, and with it all iterations
 	}
-	l.insist(ns, true)
+	l.insist(ns, atomic.LoadUint32(&l.shared.BlockedTold), true)
 	profiled.Lock()
 	profiled.count()
 	text := profiled.lastWords()

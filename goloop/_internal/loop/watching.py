@@ -76,7 +76,9 @@ class Watching(CoreLoop):
         self._limits = limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0)
         if threading.get_ident() in simulated:  # the monitor's clock is the host's
             self._sample_every, self._slow, self._limits = 0.0, 0.0, (0.0, 0.0)
-        self._set_watchdog(*self._limits, self._sample_every, self._slow, self._loop_number)
+        self._set_watchdog(*self._limits)
+        self._set_slow_limit(self._slow)
+        self._set_sampling(self._sample_every, self._loop_number)
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
         """Report iterations of this loop that last longer than a limit.
@@ -98,7 +100,7 @@ class Watching(CoreLoop):
             if not (math.isfinite(value) and 0 <= value < 1e9):
                 raise ValueError(f"{name} is a number of seconds, not {value!r}")
         limits = float(limit), float(abort_after)
-        self._set_watchdog(*limits, self._sample_every, self._slow, self._loop_number)
+        self._set_watchdog(*limits)
         self._limits = limits
 
     def set_slow_limit(self, seconds: float) -> None:
@@ -115,7 +117,7 @@ class Watching(CoreLoop):
         """
         if not (math.isfinite(seconds) and 0 <= seconds < 1e9):
             raise ValueError(f"a limit is a number of seconds, not {seconds!r}")
-        self._set_watchdog(*self._limits, self._sample_every, float(seconds), self._loop_number)
+        self._set_slow_limit(float(seconds))
         self._slow = float(seconds)
 
     def slow_iterations(self) -> list[SlowIteration]:

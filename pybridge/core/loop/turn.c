@@ -270,7 +270,7 @@ iterate(gl_loop *loop)
     if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
         return -1;
 #endif
-    if (loop->shared->blocked_since != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
+    if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
         bool busy = loop->ready.count != 0 || GL_READ(loop->stopping) || loop->hosted == GL_HOSTED_INSIDE;
@@ -349,12 +349,15 @@ run_ends(gl_loop *self, unsigned long thread_before)
 #endif
     GL_WRITE(self->stopping, 0);
     gl_asleep(self);
-    if (gl_trace_of(self) != NULL)
-        gl_trace_add(self, gl_trace_of(self), GL_TRACE_STOP, 0, 0);
+    gl_trace *trace = gl_trace_of(self); /* read once: a client's thread may end the trace */
+    if (trace != NULL)
+        gl_trace_add(self, trace, GL_TRACE_STOP, 0, 0);
     int64_t now = gl_monotonic_ns();
     self->shared->ran += now;
     self->shared->busy += now;
-    int r = self->shared->blocked_since != self->blocked_seen ? gl_watchdog_ended(self) : 0;
+    int r = 0;
+    if (GL_READ(self->shared->blocked_since) != self->blocked_seen)
+        r = gl_watchdog_ended(self);
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
         self->dirty = 0;

@@ -91,7 +91,7 @@ loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
 #ifdef GL_FREE_THREADED
     c->threadsafe_calls = GL_READ(self->inbox.posts);
 #endif
-    int64_t since = sh->blocked_since;
+    int64_t since = GL_READ(sh->blocked_since);
     c->blocked_for = since != self->blocked_seen ? (uint64_t)(gl_monotonic_ns() - since) : 0;
     c->time_blocked += c->blocked_for;
     return PyBytes_FromStringAndSize((const char *)&all, sizeof all);

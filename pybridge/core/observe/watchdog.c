@@ -38,8 +38,12 @@ static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
     int n = -1;
-    for (int i = 0; GL_READ(sh->thread) != NULL && i < WALKS_MOST && n < 0; i++)
-        n = python_walk(GL_READ(sh->thread), sh->base, to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
+    for (int i = 0; i < WALKS_MOST && n < 0; i++) {
+        PyThreadState *thread = GL_READ(sh->thread);
+        if (thread == NULL)
+            break;
+        n = python_walk(thread, GL_READ(sh->base), to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
+    }
     to->frames = (uint32_t)(n < 0 ? ~n : n);
     return n != -1;
 }
@@ -110,7 +114,9 @@ gl_watchdog_runs(gl_loop *loop)
     gl_shared *sh = loop->shared;
     PyThreadState *ts = PyThreadState_Get();
     clockid_t clock = 0;
-    (void)python_innermost(ts, &sh->base);
+    uint64_t base = 0;
+    (void)python_innermost(ts, &base);
+    GL_WRITE(sh->base, base);
 #if defined(__linux__)
     (void)pthread_getcpuclockid(pthread_self(), &clock);
 #endif
@@ -129,7 +135,8 @@ GL_PRIVATE int
 gl_watchdog_ended(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
-    int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE), limit = sh->blocked_limit;
+    int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE);
+    int64_t limit = GL_READ(sh->blocked_limit);
     int64_t ns = since == sh->now ? gl_monotonic_ns() - since : limit;
     loop->blocked_seen = since;
     loop->counts.time_blocked += (uint64_t)ns;
@@ -193,19 +200,45 @@ loop__block_told(gl_loop *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* _set_watchdog(limit, end, every, slow, number): seconds; 0: none; and the loop's number in reports. */
+static int64_t
+ns_of(double seconds)
+{
+    return (int64_t)(seconds * 1e9);
+}
+
+/* _set_watchdog(limit, end): seconds; 0: none.  Each setter writes its settings alone: threads that
+ * set different ones at the same time undo nothing of each other's. */
 static PyObject *
 loop__set_watchdog(gl_loop *self, PyObject *args)
 {
-    double limit, end, every, slow;
-    unsigned number;
-    if (!PyArg_ParseTuple(args, "ddddI:_set_watchdog", &limit, &end, &every, &slow, &number) ||
-        gl_loop_check_usable(self) < 0)
+    double limit, end;
+    if (!PyArg_ParseTuple(args, "dd:_set_watchdog", &limit, &end) || gl_loop_check_usable(self) < 0)
         return NULL;
-    __atomic_store_n(&self->shared->blocked_limit, (int64_t)(limit * 1e9), __ATOMIC_RELAXED);
-    __atomic_store_n(&self->shared->blocked_end, (int64_t)(end * 1e9), __ATOMIC_RELAXED);
-    __atomic_store_n(&self->shared->sample_every, (int64_t)(every * 1e9), __ATOMIC_RELAXED);
-    __atomic_store_n(&self->shared->slow_limit, (int64_t)(slow * 1e9), __ATOMIC_RELAXED);
+    GL_WRITE(self->shared->blocked_limit, ns_of(limit));
+    GL_WRITE(self->shared->blocked_end, ns_of(end));
+    Py_RETURN_NONE;
+}
+
+/* _set_slow_limit(slow): seconds; 0: none. */
+static PyObject *
+loop__set_slow_limit(gl_loop *self, PyObject *arg)
+{
+    double slow = PyFloat_AsDouble(arg);
+    if ((slow == -1.0 && PyErr_Occurred()) || gl_loop_check_usable(self) < 0)
+        return NULL;
+    GL_WRITE(self->shared->slow_limit, ns_of(slow));
+    Py_RETURN_NONE;
+}
+
+/* _set_sampling(every, number): seconds; 0: none; and the loop's number in reports. */
+static PyObject *
+loop__set_sampling(gl_loop *self, PyObject *args)
+{
+    double every;
+    unsigned number;
+    if (!PyArg_ParseTuple(args, "dI:_set_sampling", &every, &number) || gl_loop_check_usable(self) < 0)
+        return NULL;
+    GL_WRITE(self->shared->sample_every, ns_of(every));
     GL_WRITE(self->shared->number, number);
     Py_RETURN_NONE;
 }
@@ -278,6 +311,8 @@ static PyMethodDef watchdog_table[] = {
     {"_block", GL_NOARGS(loop__block), NULL},
     {"_block_told", (PyCFunction)loop__block_told, METH_VARARGS, NULL},
     {"_set_watchdog", (PyCFunction)loop__set_watchdog, METH_VARARGS, NULL},
+    {"_set_slow_limit", GL_ONEARG(loop__set_slow_limit), NULL},
+    {"_set_sampling", (PyCFunction)loop__set_sampling, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
