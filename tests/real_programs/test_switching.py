@@ -148,7 +148,7 @@ def test_gunicorn_executes_itself_anew_on_goloop(programs: Programs) -> None:
 
 
 CHILDREN = """
-import asyncio, multiprocessing, sys
+import asyncio, multiprocessing, pathlib, sys
 from concurrent.futures import ProcessPoolExecutor
 
 async def main():
@@ -161,6 +161,9 @@ def work(queue):
     queue.put(asyncio.run(main()))
 
 if __name__ == "__main__":
+    if sys.argv[1] == "spawn":  # forkserver itself can't pass them on
+        # Imports ignore all but strings; the last is a name of bytes that are not UTF-8.
+        sys.path += [pathlib.Path("/nowhere"), b"/nowhere", None, "/\\udcff"]
     context = multiprocessing.get_context(sys.argv[1])
     queue = context.SimpleQueue()
     children = [context.Process(target=work, args=(queue,)) for _ in range(2)]

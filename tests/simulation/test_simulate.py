@@ -139,6 +139,13 @@ def test_arguments_go_along_or_the_note_says_why_not() -> None:
     assert "its arguments can't be pickled" in note(failure(fails_with, lambda: 0))
 
 
+def test_a_new_process_gets_the_entries_of_the_path_that_imports_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/nowhere"), b"/nowhere", None])
+    assert "Two new processes gave the same run." in note(failure(fails_with, 1))
+
+
 @testing.simulate()
 async def prints_and_fails() -> None:
     print("what is printed is not the answer")

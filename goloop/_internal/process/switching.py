@@ -151,23 +151,26 @@ _PROGRAMS: dict[str, Callable[[ModuleType], None]] = {
 class _Begin:
     """Pickled, it is a call that switches the process in which it is unpickled."""
 
-    def __init__(self, command: bool) -> None:
+    def __init__(self, path: list[Any], command: bool) -> None:
+        # Imports ignore entries of other types (paths of pathlib): multiprocessing passes them on.
+        # A subclass of str might need a module that the child can't import yet.
+        self.path = [str.__str__(entry) for entry in path if isinstance(entry, str)]
         self.command = command
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The child has not got its parent's sys.path yet, by which goloop may be found.
-        return exec, (_BEGIN.format(path=sys.path, command=self.command),)
+        return exec, (_BEGIN, {"path": self.path, "command": self.command})
 
 
 _BEGIN = """
 import sys
-_before = sys.path[:]
-sys.path[:] = {path!r}
+before = sys.path[:]
+sys.path[:] = path
 try:
-    from goloop._internal.process.switching import switch as _switch
-    _switch(command={command!r})
+    from goloop._internal.process.switching import switch
+    switch(command=command)
 finally:
-    sys.path[:] = _before
+    sys.path[:] = before
 """
 
 
@@ -177,7 +180,7 @@ def _spawned_children(module: ModuleType) -> None:
 
     def get_preparation_data(name: str) -> dict[str, Any]:
         data = original(name)
-        data["goloop"] = _Begin(_restarts)
+        data["goloop"] = _Begin(data["sys_path"], _restarts)
         return data
 
     module.get_preparation_data = get_preparation_data  # type: ignore[attr-defined]

@@ -38,7 +38,8 @@ def request(
     except Exception as exc:
         return None, f"its arguments can't be pickled ({type(exc).__name__}: {exc})"
     return {
-        "path": sys.path,
+        # Imports ignore entries of other types, and JSON has none for them.
+        "path": [entry for entry in sys.path if isinstance(entry, str)],
         "module": test.__module__,
         "file": os.path.abspath(file),
         "name": test.__qualname__,
