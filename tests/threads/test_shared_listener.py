@@ -607,3 +607,28 @@ def test_a_server_has_a_limit_from_its_start() -> None:
             two.close()
 
     goloop.run(main())
+
+
+def test_a_server_that_is_paused_before_it_serves_gets_nothing() -> None:
+    """Connections wait in the kernel's queue, as where the pause comes later."""
+
+    async def main() -> None:
+        with goloop.SharedListener("127.0.0.1", 0) as listener:
+            server: Any = await listener.create_server(Named, start_serving=False)
+            server.pause_accepting()
+            await server.start_serving()
+            reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname()[:2])
+            asking = asyncio.ensure_future(reader.read(1))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not asking.done()
+            server.resume_accepting()
+            assert await asking == b"x"
+            writer.close()
+            server.close()
+
+    class Named(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            transport.write(b"x")
+
+    goloop.run(main())

@@ -586,6 +586,87 @@ async def test_a_server_that_does_not_serve_yet_is_not_accepting(loop: Any) -> N
 
 
 @no_pauses
+@pytest.mark.parametrize("kind", ["tcp", "limited", "streams", "unix", "tls", "own methods"])
+async def test_a_pause_before_a_server_serves_is_kept(loop: Any, tmp_path: Path, kind: str) -> None:
+    async def answer(reader: Any, writer: Any) -> None:
+        writer.write(await reader.readexactly(1))
+        writer.close()
+
+    class Listening(socket.socket):
+        def accept(self) -> Any:
+            return super().accept()
+
+    options: dict[str, Any] = {}
+    make = functools.partial(loop.create_server, Echo, "127.0.0.1", 0)
+    if kind == "limited":
+        options["max_connections"] = 5
+    elif kind == "streams":
+        make = functools.partial(asyncio.start_server, answer, "127.0.0.1", 0)
+    elif kind == "unix":
+        make = functools.partial(loop.create_unix_server, Echo, str(tmp_path / "socket"))
+    elif kind == "tls":
+        options["ssl"] = server_context()
+    elif kind == "own methods":
+        sock = Listening()
+        sock.bind(("127.0.0.1", 0))
+        make = functools.partial(loop.create_server, Echo, sock=sock)
+    server: Any = await make(start_serving=False, **options)
+    server.pause_accepting()
+    paused, pauses = loop.metrics().listeners_paused, loop.metrics().accept_pauses
+    await server.start_serving()
+    assert server.is_serving()
+    assert not server.is_accepting()
+    assert loop.metrics().listeners_paused == paused + 1
+    assert loop.metrics().accept_pauses == pauses + 1
+    client = socket.socket(server.sockets[0].family)
+    client.connect(server.sockets[0].getsockname())
+    client.setblocking(False)
+    if kind == "tls":
+        asking = asyncio.ensure_future(
+            asyncio.open_connection(sock=client, ssl=client_context(), server_hostname="localhost")
+        )
+    else:
+        asking = asyncio.ensure_future(answered(loop, client))
+    await turns(20)
+    assert not asking.done()
+    server.resume_accepting()
+    assert server.is_accepting()
+    assert loop.metrics().listeners_paused == paused
+    opened: Any = await asyncio.wait_for(asking, 60)
+    if kind == "tls":
+        opened[1].close()
+        await opened[1].wait_closed()
+    client.close()
+    await close_all(server)
+
+
+@no_pauses
+async def test_a_server_that_does_not_serve_yet_is_resumed_limited_and_closed(loop: Any) -> None:
+    server: Any = await loop.create_server(Echo, "127.0.0.1", 0, start_serving=False)
+    server.pause_accepting()
+    server.resume_accepting()
+    server.max_connections = 1
+    await server.start_serving()
+    assert server.is_accepting()
+    first, second = clients_of(server, 2)
+    assert await answered(loop, first)
+    asking = asyncio.ensure_future(answered(loop, second))
+    await turns(20)
+    assert not asking.done()
+    first.close()
+    assert await asking
+    second.close()
+    await close_all(server)
+    closed: Any = await loop.create_server(Echo, "127.0.0.1", 0, start_serving=False)
+    closed.pause_accepting()
+    paused = loop.metrics().listeners_paused
+    await close_all(closed)
+    closed.resume_accepting()
+    assert not closed.is_accepting()
+    assert loop.metrics().listeners_paused == paused == 0
+
+
+@no_pauses
 async def test_a_listener_with_methods_of_its_own_can_pause(loop: Any) -> None:
     class Listening(socket.socket):
         def accept(self) -> Any:

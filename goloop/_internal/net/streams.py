@@ -422,8 +422,8 @@ class Clients:
 class Server(asyncio.Server):
     """asyncio's Server, which can stop accepting for a while, and limit its connections.
 
-    What `create_server()`, `create_unix_server()` and asyncio's `start_server()` return, once it
-    serves.  Where it does not accept, connections wait in the kernel's queue, whose length is
+    What `create_server()`, `create_unix_server()` and asyncio's `start_server()` return, also
+    before it serves.  Where it does not accept, connections wait in the kernel's queue, whose length is
     `backlog`, and open ones go on.  All of it belongs to the loop's thread, and to callbacks and
     tasks: not to what makes a protocol, amid accepting.  Since 0.3.0.
     """
@@ -451,7 +451,7 @@ class Server(asyncio.Server):
 
     def is_accepting(self) -> bool:
         """Whether connections are accepted: not while paused, full, or not serving."""
-        return self.is_serving() and not self._pause_asked and not self._is_full()
+        return self.is_serving() and self._may_accept()
 
     @property
     def max_connections(self) -> int | None:
@@ -480,8 +480,11 @@ class Server(asyncio.Server):
     def _is_full(self) -> bool:
         return False
 
+    def _may_accept(self) -> bool:
+        return not self._pause_asked and not self._is_full()
+
     def _accept_or_not(self) -> None:
-        wanted = not self._pause_asked and not self._is_full()
+        wanted = self._may_accept()
         for sock in self._listening():
             if wanted:
                 self._loop._resume_listening(sock)
@@ -523,12 +526,13 @@ for _class in (Server, _Limited):
     _class.__name__ = _class.__qualname__ = "Server"
 
 
-async def _create_limited(limit: int, creating: Awaitable[Any], start_serving: bool) -> Any:
+async def _create_limited(creating: Awaitable[Any], limit: int | None, start_serving: bool) -> Any:
     """The server that is being created, whose limit is there before its first connection."""
     server = await creating
     try:
         server.__class__ = Server
-        server.max_connections = limit
+        if limit is not None:
+            server.max_connections = limit
         if start_serving:
             await server.start_serving()
     except BaseException:
@@ -542,12 +546,17 @@ def _with_limit(create: Any) -> Any:
 
     # No coroutine function of its own: a wrong call raises at once, as of asyncio's.
     @functools.wraps(create)
-    def with_limit(self: Any, *args: Any, max_connections: int | None = None, **kwargs: Any) -> Any:
-        if max_connections is None:
+    def with_limit(
+        self: Any,
+        *args: Any,
+        max_connections: int | None = None,
+        start_serving: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        if max_connections is None and start_serving:
             return create(self, *args, **kwargs)
-        start_serving = kwargs.pop("start_serving", True)
         creating = create(self, *args, start_serving=False, **kwargs)
-        return _create_limited(max_connections, creating, start_serving)
+        return _create_limited(creating, max_connections, start_serving)
 
     shown: Any = with_limit
     if sys.version_info >= (3, 12):
@@ -699,6 +708,10 @@ class Streams(CoreLoop):
             self._start_serving, protocol_factory, sock, sslcontext, server, backlog,
             ssl_handshake_timeout, ssl_shutdown_timeout, context,
         )  # fmt: skip
+        if isinstance(server, Server) and not server._may_accept():
+            # Connections wait in the kernel's queue until the server accepts.
+            self._note_paused(sock)
+            return
         if not _LISTENER.isdisjoint(_core.replaced_methods(sock)):
             options: dict[str, Any] = {"context": context} if sys.version_info >= (3, 15) else {}
             if getattr(server, "_limit", None) is not None:
@@ -858,10 +871,13 @@ class Streams(CoreLoop):
 
     def _pause_listening(self, sock: socket.socket) -> None:
         if sock in self._serving and sock not in self._paused:
-            self._paused.add(sock)
-            self._count("listeners_paused")
-            self._count("accept_pauses")
+            self._note_paused(sock)
             self._stop_listening(sock)
+
+    def _note_paused(self, sock: socket.socket) -> None:
+        self._paused.add(sock)
+        self._count("listeners_paused")
+        self._count("accept_pauses")
 
     def _resume_listening(self, sock: socket.socket) -> None:
         if self._is_paused_no_more(sock):
