@@ -432,19 +432,25 @@ def _runs(pid: int, begun: int) -> bool:
     except PermissionError:
         pass  # somebody else's
     facts = _facts_of(pid)
-    # Where there is no /proc the number alone has to do.
+    # Without these facts the number alone has to do.
     return facts is None or (facts[1] == begun and facts[0] not in "ZX")
 
 
 def _facts_of(pid: int) -> tuple[str, int] | None:
-    """The state of a process, and when it began, in ticks since the machine did (proc(5))."""
+    """The state of a process, and when it began, in ticks since the machine did (proc(5)).
+
+    None where the system doesn't tell.
+    """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
     # The program's name, in parentheses, may have any characters.
     fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    try:
+        return fields[0], int(fields[19])
+    except (IndexError, ValueError):
+        return None  # a kernel that tells less than Linux
 
 
 _shares: dict[Path, _Share] = {}

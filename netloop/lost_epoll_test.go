@@ -3,6 +3,8 @@
 package netloop
 
 import (
+	"runtime"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -288,4 +290,101 @@ func TestALoopIsNotMistakenForTheNextOneWithItsNumbers(t *testing.T) {
 	}
 	r.Close()
 	other.Close()
+}
+
+// incompleteFacts are what the kernel may tell of a descriptor where it tells less than Linux's.
+var incompleteFacts = map[string]func(text []byte) ([]byte, syscall.Errno){
+	"missing":      func([]byte) ([]byte, syscall.Errno) { return nil, syscall.ENOENT },
+	"forbidden":    func([]byte) ([]byte, syscall.Errno) { return nil, syscall.EACCES },
+	"not made":     func([]byte) ([]byte, syscall.Errno) { return nil, syscall.ENOSYS },
+	"empty":        func([]byte) ([]byte, syscall.Errno) { return nil, 0 },
+	"flags only":   func([]byte) ([]byte, syscall.Errno) { return []byte("flags:\t02\n"), 0 },
+	"cut off":      func(text []byte) ([]byte, syscall.Errno) { return text[:len(text)/3], 0 },
+	"no last line": func(text []byte) ([]byte, syscall.Errno) { return text[:max(0, len(text)-40)], 0 },
+	"no number":    func([]byte) ([]byte, syscall.Errno) { return []byte("eventfd-count: \ntfd: 5 events:\n"), 0 },
+	"other words":  func([]byte) ([]byte, syscall.Errno) { return []byte("eventfd-count: ?\ntfd: x y z a b c\n"), 0 },
+}
+
+func TestAReactorRunsAndClosesWhereTheKernelTellsLessOfADescriptor(t *testing.T) {
+	for name, cut := range incompleteFacts {
+		t.Run(name, func(t *testing.T) {
+			calls := kernelCalls()
+			facts := calls.Poll.Facts
+			calls.Poll.Facts = func(fd int) ([]byte, syscall.Errno) {
+				text, errno := facts(fd)
+				if errno != 0 {
+					return nil, errno
+				}
+				return cut(text)
+			}
+			r, err := NewWithCalls(usualLoop(t).sh, calls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours := []int{r.poller.epfd, r.wakeup.readFD}
+			for range 2 {
+				r.shared.Flags |= Look
+				if _, err := r.Turn(0); err != nil {
+					t.Errorf("the turn said %v", err)
+				}
+			}
+			lose(t, r.wakeup.readFD)
+			r.shared.Flags |= Look
+			if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
+				t.Errorf("without its wakeup the turn said %v", err)
+			}
+			left(r, ours[0])
+			r.wakeup.shut()
+
+			if r, err = NewWithCalls(usualLoop(t).sh, calls); err != nil {
+				t.Fatal(err)
+			}
+			open := on.descriptors()
+			r.Close()
+			if now := on.descriptors(); open >= 0 && now > open-2 {
+				t.Errorf("%d descriptors were open before the close, %d after it", open, now)
+			}
+		})
+	}
+}
+
+// A thread may have a table of descriptors of its own: the monitor then sees other files under the numbers.
+func TestAThreadWithOtherDescriptorsSendsNothing(t *testing.T) {
+	if on.name != hostKernel.name {
+		t.Skip("a simulated kernel has one table for all threads")
+	}
+	for name, withFacts := range map[string]bool{"with /proc": true, "without /proc": false} {
+		t.Run(name, func(t *testing.T) {
+			calls := kernelCalls()
+			if !withFacts {
+				calls.Poll.Facts = func(int) ([]byte, syscall.Errno) { return nil, syscall.ENOENT }
+			}
+			l := newLoop(t, usual, calls)
+			s := l.stream(0)
+			numbers := []int{l.r.poller.epfd, l.r.wakeup.readFD, int(s.fd)}
+			l.write(s, inC(t, []byte("mine")))
+			refused := make(chan error)
+			go func() {
+				runtime.LockOSThread() // for good: the thread ends with this function
+				err := unix.Unshare(unix.CLONE_FILES)
+				if err == nil {
+					for _, fd := range numbers[1:] {
+						_ = unix.Dup3(numbers[0], fd, unix.O_CLOEXEC)
+					}
+					l.r.FlushLate()
+				}
+				refused <- err
+			}()
+			if err := <-refused; err != nil {
+				t.Skip(err)
+			}
+			if heard := hear(t, s.peer); len(heard) > 0 || s.io.Sent != 0 {
+				t.Errorf("the peer heard %q, and %d bytes count as sent", heard, s.io.Sent)
+			}
+			l.r.FlushLate()
+			if heard := hear(t, s.peer); string(heard) != "mine" {
+				t.Errorf("then the peer heard %q", heard)
+			}
+		})
+	}
 }

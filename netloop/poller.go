@@ -18,6 +18,10 @@ import "syscall"
 //	knowsItself() bool
 //	    tells whether the numbers of it and of the wakeup still name them, in a time
 //	    that doesn't depend on how much is polled. It may undo a wake.
+//	isSeenHere() bool
+//	    tells the same of the table of descriptors that the calling thread has, which
+//	    need not be that of the loop's thread (unshare with CLONE_FILES). It undoes
+//	    no wake.
 //	hold(fd int) bool
 //	    notes a descriptor of the reactor's own, besides the wakeup, without polling it.
 //	holds(fd int) bool

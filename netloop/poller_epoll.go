@@ -75,8 +75,10 @@ func systemPollCalls() PollCalls {
 	}
 }
 
+// readFacts reads what the calling thread's table of descriptors has under a number. That of the main
+// thread, /proc/self, is another one after unshare(CLONE_FILES).
 func readFacts(fd int) ([]byte, syscall.Errno) {
-	file, err := unix.Open("/proc/self/fdinfo/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	file, err := unix.Open("/proc/thread-self/fdinfo/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, ErrnoOf(err)
 	}
@@ -183,31 +185,83 @@ func (p *poller) close() {
 	_ = p.calls.Close(p.epfd)
 }
 
-// isOurs tells whether the number of the epoll still names ours: whether the kernel
-// lists the wakeup in it, with the token that only this reactor has.
+// isOurs tells whether the number of the epoll still names ours: the kernel lists the wakeup in it with
+// the token that only this reactor has. A kernel whose /proc lacks this line (gVisor), or where /proc is
+// missing or forbidden, gives no answer: then it is at least an epoll in which the wakeup's number and
+// file are registered.
 func (p *poller) isOurs() bool {
 	list, errno := p.calls.Facts(p.epfd)
 	if errno == 0 {
-		return bytes.Contains(list, strconv.AppendUint(nil, uint64(p.wakeup), 16))
+		if data, found := registeredData(list, p.wakeFD); found {
+			return data == uint64(p.wakeup)
+		}
 	}
-	// The number names nothing, or there is no /proc: then it is at least an epoll
-	// that has what the number of the wakeup names.
 	return p.holds(p.wakeFD)
 }
 
 // knowsItself is isOurs for a running loop, whose poller may list thousands: the eventfd is
-// ours by its count, and an epoll that knows ours is ours. It may take back what a wake did.
+// ours by its count, and an epoll that knows ours is ours. The list is read only where the kernel
+// doesn't tell the count. It may take back what a wake did.
 func (p *poller) knowsItself() bool {
 	facts, errno := p.calls.Facts(p.wakeFD)
 	if errno == 0 {
-		_, count, told := bytes.Cut(facts, []byte("eventfd-count:"))
-		line, _, _ := bytes.Cut(count, []byte("\n"))
-		want := strconv.AppendUint(nil, uint64(uint32(p.wakeup)), 16)
-		if !told || !bytes.Equal(bytes.TrimSpace(line), want) {
+		count, found := eventfdCount(facts)
+		if found && count != uint64(uint32(p.wakeup)) || !found && !p.isOurs() {
 			return false
 		}
 	}
 	return p.holds(p.wakeFD)
+}
+
+// isSeenHere asks by the count as well. Where the kernel doesn't tell it, the wakeup's number names at least
+// something that is registered in what the poller's number names.
+func (p *poller) isSeenHere() bool {
+	facts, errno := p.calls.Facts(p.wakeFD)
+	if errno == 0 {
+		if count, found := eventfdCount(facts); found {
+			return count == uint64(uint32(p.wakeup))
+		}
+	}
+	errno = p.ctl(unix.EPOLL_CTL_ADD, int32(p.wakeFD), timerToken, unix.EPOLLONESHOT)
+	if errno == 0 {
+		_ = p.remove(int32(p.wakeFD), 0)
+	}
+	return errno == syscall.EEXIST
+}
+
+// eventfdCount finds the count of an eventfd in its facts: "eventfd-count: 2f", in hexadecimal.
+func eventfdCount(facts []byte) (uint64, bool) {
+	for line := range bytes.Lines(facts) {
+		words := wholeLine(line)
+		if len(words) < 2 || string(words[0]) != "eventfd-count:" {
+			continue
+		}
+		count, err := strconv.ParseUint(string(words[1]), 16, 64)
+		return count, err == nil
+	}
+	return 0, false
+}
+
+// wholeLine splits a line into words; a line that was cut off, and perhaps a number with it, has none.
+func wholeLine(line []byte) [][]byte {
+	if !bytes.HasSuffix(line, []byte("\n")) {
+		return nil
+	}
+	return bytes.Fields(line)
+}
+
+// registeredData finds the data with which a descriptor is registered in the facts of an epoll:
+// "tfd: 5 events: 19 data: 2f pos:0 ino:1 sdev:f", of which data is hexadecimal.
+func registeredData(facts []byte, fd int) (uint64, bool) {
+	for line := range bytes.Lines(facts) {
+		words := wholeLine(line)
+		if len(words) < 6 || string(words[0]) != "tfd:" || string(words[1]) != strconv.Itoa(fd) {
+			continue
+		}
+		data, err := strconv.ParseUint(string(words[5]), 16, 64)
+		return data, err == nil
+	}
+	return 0, false
 }
 
 // hold adds a descriptor for no event but an error, which it does not have.

@@ -49,6 +49,8 @@ func (p *poller) isOurs() bool { return true }
 
 func (p *poller) knowsItself() bool { return true }
 
+func (p *poller) isSeenHere() bool { return true }
+
 func (p *poller) hold(int) bool { return true }
 
 func (p *poller) holds(int) bool { return true }

@@ -126,3 +126,20 @@ func TestReceivesOfABatchAreTriedAgain(t *testing.T) {
 		l.r.batch.state = ringOpen
 	}
 }
+
+func TestARingThatDoesNothingIsGivenUp(t *testing.T) {
+	for _, errno := range []syscall.Errno{0, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY, syscall.EPERM, syscall.ENOSYS} {
+		l, streams := batched(t)
+		asked := 0
+		l.r.calls.Ring.Enter = func(int, uint32, uint32, uint32) (int, syscall.Errno) {
+			if asked++; asked > 10*ringTries {
+				panic("the kernel is asked for ever")
+			}
+			return 0, errno
+		}
+		exchange(t, l, streams, func(int) int { return 5 })
+		if asked == 0 || l.r.batch.state != ringRefused {
+			t.Errorf("%v: asked %d times, and the ring is in state %d", errno, asked, l.r.batch.state)
+		}
+	}
+}

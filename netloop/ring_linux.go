@@ -88,7 +88,8 @@ const (
 	ringNativeWork = 1 << 9 // IORING_FEAT_NATIVE_WORKERS: Linux 5.12
 )
 
-// ringTries is how often a kernel that is short of memory is asked again.
+// ringTries is how often a kernel is asked again that does nothing: it is short of memory, or a sandbox
+// answers for it, always with EINTR perhaps.
 const ringTries = 100
 
 // ring is an io_uring, see ring.go.
@@ -191,11 +192,13 @@ func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
 func (g *ring) run() bool {
 	submit, missing := uint32(g.n), g.n
 	g.n = 0
-	for tries := 0; missing > 0; tries++ {
+	for tries := 0; missing > 0; {
 		n, errno := g.calls.Enter(g.fd, submit, uint32(missing), ringGetEvents)
-		if errno == 0 {
-			submit -= uint32(n)
+		if errno != 0 {
+			n = 0
 		}
+		submit -= uint32(n)
+		before := missing
 		head, tail := *g.cqHead, atomic.LoadUint32(g.cqTail)
 		for ; head != tail; head++ {
 			c := &g.answers[head&g.cqMask]
@@ -204,12 +207,13 @@ func (g *ring) run() bool {
 		}
 		atomic.StoreUint32(g.cqHead, head)
 		switch errno {
-		case 0, syscall.EINTR:
-		case syscall.EAGAIN, syscall.EBUSY: // the kernel is short of memory
-			if tries > ringTries {
-				return false
-			}
+		case 0, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY:
 		default:
+			return false
+		}
+		if n > 0 || missing < before {
+			tries = 0
+		} else if tries++; tries > ringTries {
 			return false
 		}
 	}

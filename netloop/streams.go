@@ -83,6 +83,14 @@ func (r *Reactor) Flush() {
 	r.flushDirty()
 }
 
+// FlushLate is Flush for another thread than the loop's. Where that thread has a table of descriptors of
+// its own, the same numbers may name other files there: nothing is sent, and the loop's next turn does it.
+func (r *Reactor) FlushLate() {
+	if r.poller.isSeenHere() {
+		r.Flush()
+	}
+}
+
 // flushDirty sends what was queued since the last flush, and adjusts what the
 // poller is asked for.
 func (r *Reactor) flushDirty() {

@@ -189,7 +189,7 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 //export goloop_flush_late
 func goloop_flush_late(reactor C.int32_t) {
 	if r := find(reactor); r != nil && !r.simulated {
-		r.Flush()
+		r.FlushLate()
 	}
 }
 

@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -41,19 +42,24 @@ func othersLive(self int) bool {
 	return err != nil
 }
 
-// isPrograms is false for a thread of the library, and for one that has ended.
+// isPrograms is false for a thread of the library, and for one that has ended. Where the kernel doesn't
+// tell a thread's signal mask (gVisor) it is the program's.
 func isPrograms(thread string) bool {
 	status, err := os.ReadFile("/proc/self/task/" + thread + "/status")
-	if err != nil {
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH) {
 		return false
 	}
+	return err != nil || isProgramsStatus(status)
+}
+
+func isProgramsStatus(status []byte) bool {
 	for _, name := range ownNames {
 		if strings.HasPrefix(string(status), "Name:\t"+name+"\n") {
 			return false
 		}
 	}
-	_, mask, found := strings.Cut(string(status), "\nSigBlk:\t")
+	_, mask, _ := strings.Cut(string(status), "\nSigBlk:\t")
 	mask, _, _ = strings.Cut(mask, "\n")
 	bits, err := strconv.ParseUint(mask, 16, 64)
-	return found && err == nil && !(bits&blocked == blocked && bits&unblocked == 0)
+	return err != nil || bits&blocked != blocked || bits&unblocked != 0
 }

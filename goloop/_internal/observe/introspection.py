@@ -212,7 +212,7 @@ def is_alive(pid: int) -> bool:
         return False
     except OSError:
         pass  # another user's
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         # One that has ended, and that its parent has not yet asked about, takes signals too.
         return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     return True

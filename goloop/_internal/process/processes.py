@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import asyncio.unix_events
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -208,8 +209,9 @@ def _close_pidfd(pidfd: int) -> None:
     as one that becomes a daemon, may have opened another file under it."""
     try:
         signal.pidfd_send_signal(pidfd, 0)  # no signal, only the question
-    except (ProcessLookupError, PermissionError):
-        pass  # a pidfd, of a child that was reaped
-    except OSError:
-        return
-    os.close(pidfd)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            return
+        # Else it is the pidfd of a child that was reaped, or the question is refused.
+    with contextlib.suppress(OSError):
+        os.close(pidfd)

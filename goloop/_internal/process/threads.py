@@ -105,7 +105,7 @@ def _processors() -> int:
     """How many this process may use."""
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
+    with contextlib.suppress(AttributeError, OSError):  # not every system has it, or permits it
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 

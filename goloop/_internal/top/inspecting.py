@@ -192,7 +192,7 @@ def answering() -> list[int]:
     pids = set()
     with contextlib.suppress(OSError), open("/proc/net/unix", "rb") as file:
         for line in file:
-            name = line.split()[-1].decode(errors="replace")
+            name = line.rpartition(b" ")[2].strip().decode(errors="replace")
             if name.startswith(prefix):
                 with contextlib.suppress(ValueError):
                     pids.add(process_id(name.removeprefix(prefix)))
