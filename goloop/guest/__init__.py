@@ -277,7 +277,8 @@ class Guest(Generic[_T]):
             self._end()
 
     def _main_is_done(self, main: asyncio.Task[_T]) -> None:
-        rest = self._loop.create_task(self._wind_down())
+        # Not by create_task(): the run must end whatever the program's task factory does.
+        rest = asyncio.Task(self._wind_down(), loop=self._loop)
         rest.add_done_callback(lambda _: self._all_done.set_result(None))
 
     async def _wind_down(self) -> None:

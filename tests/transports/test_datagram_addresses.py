@@ -134,6 +134,82 @@ async def test_a_program_may_write_the_remote_address(loop: Loop, family: int) -
     far.close()
 
 
+@pytest.mark.parametrize("nothing", [None, "", (), b"", 0, []])
+async def test_an_address_that_is_false_is_none(
+    loop: Loop, tmp_path: Path, nothing: object
+) -> None:
+    """Of an endpoint that is not connected: each datagram goes where its own address says."""
+    transport: Any
+    for family in (socket.AF_INET, socket.AF_UNIX):
+        far = socket.socket(family, socket.SOCK_DGRAM)
+        far.settimeout(60)
+        near = socket.socket(family, socket.SOCK_DGRAM)
+        for number, each in enumerate((far, near)):
+            inet = family == socket.AF_INET
+            each.bind(("127.0.0.1", 0) if inet else str(tmp_path / str(number)))
+        transport, protocol = await endpoint(loop, sock=near)
+        transport._address = nothing
+        transport.sendto(b"first", far.getsockname())
+        transport.sendto(b"second", far.getsockname())
+        assert (far.recv(100), far.recv(100)) == (b"first", b"second")
+        assert protocol.calls[1:] == []
+        await close(transport)
+        far.close()
+
+
+@pytest.mark.parametrize("nothing", [None, "", ()])
+async def test_a_connected_socket_needs_no_remote_address(loop: Loop, nothing: object) -> None:
+    far, near = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    far.bind(("127.0.0.1", 0))
+    far.settimeout(60)
+    near.connect(far.getsockname())
+    transport: Any
+    transport, _ = await endpoint(loop, sock=near)
+    transport._address = nothing
+    transport.sendto(b"without")
+    assert far.recv(100) == b"without"
+    await close(transport)
+    far.close()
+
+
+@pytest.mark.goloop_only("asyncio's calls sendto(data, None), and ends with TypeError")
+@pytest.mark.parametrize("nothing", ["", b"", None, ()])
+async def test_a_socketpair_whose_remote_address_is_written(loop: Loop, nothing: object) -> None:
+    """As asyncio_dgram writes it: the peer's name, which is empty."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    far.settimeout(60)
+    transport: Any
+    transport, protocol = await endpoint(loop, sock=near)
+    transport._address = nothing
+    transport.sendto(b"without")
+    assert not protocol.errors
+    assert far.recv(100) == b"without"
+    await close(transport)
+    far.close()
+
+
+async def test_the_truth_of_a_remote_address_may_do_anything(loop: Loop) -> None:
+    far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    far.bind(("127.0.0.1", 0))
+    far.settimeout(60)
+    transport: Any
+    transport, _ = await endpoint(loop, local_addr=("127.0.0.1", 0))
+
+    class Odd:
+        def __bool__(self) -> bool:
+            transport._address = None
+            raise ZeroDivisionError
+
+    transport._address = Odd()
+    with pytest.raises(ZeroDivisionError):
+        transport.sendto(b"refused", far.getsockname())
+    assert transport._address is None
+    transport.sendto(b"sent", far.getsockname())
+    assert far.recv(100) == b"sent"
+    await close(transport)
+    far.close()
+
+
 async def test_a_comparison_may_take_the_remote_address_away(loop: Loop) -> None:
     """What was compared is sent to then."""
     far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

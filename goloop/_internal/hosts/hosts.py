@@ -47,7 +47,7 @@ class _Program:
         context = contextvars.Context()
         context.run(host_here.set, boot)
         coroutine = context.run(self.call)
-        task = self.task = loop.create_task(coroutine, context=context)
+        task = self.task = loop.create_own_task(coroutine, context=context)
         # In a context of no host: a paused one has its result known.
         task.add_done_callback(self._returned, context=contextvars.Context())
 

@@ -244,7 +244,7 @@ class Child:
         elif wanted is None or wanted == subprocess.DEVNULL or not _is_simulated(wanted):
             reads, writes = descriptors.pipe_for(host_number(), own)
             copy = self._copying(descriptors.open_(reads, "rb", 0), _sink(wanted, inherited))
-            self._loop.create_task(copy)
+            self._loop.create_own_task(copy)
         else:
             writes = _copy(wanted)
         self._files.append(descriptors.open_(writes, "wb", 0))
@@ -262,7 +262,7 @@ class Child:
         context = contextvars.Context()
         context.run(host_here.set, self._boot)
         name = f"program {os.path.basename(self.args[0])}"
-        task = self._loop.create_task(self._run(), name=name, context=context)
+        task = self._loop.create_own_task(self._run(), name=name, context=context)
         task.add_done_callback(self._returned, context=contextvars.Context())
 
     async def _run(self) -> int:

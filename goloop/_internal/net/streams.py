@@ -423,9 +423,9 @@ class Server(asyncio.Server):
     """asyncio's Server, which can stop accepting for a while, and limit its connections.
 
     What `create_server()`, `create_unix_server()` and asyncio's `start_server()` return, also
-    before it serves.  Where it does not accept, connections wait in the kernel's queue, whose length is
-    `backlog`, and open ones go on.  All of it belongs to the loop's thread, and to callbacks and
-    tasks: not to what makes a protocol, amid accepting.  Since 0.3.0.
+    before it serves.  Where it does not accept, connections wait in the kernel's queue, whose
+    length is `backlog`, and open ones go on.  All of it belongs to the loop's thread, and to
+    callbacks and tasks: not to what makes a protocol, amid accepting.  Since 0.3.0.
     """
 
     _loop: Any

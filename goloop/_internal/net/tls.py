@@ -107,8 +107,28 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         _Inherited.connection_made(self, transport)
         self._limit_below()
         if self.await_handshake is not None:
-            awaited, self.await_handshake = self.await_handshake(self._app_transport), None
-            self._loop.create_task(awaited, context=self._own_context())
+            self._begin_to_await_handshake()
+
+    def _begin_to_await_handshake(self) -> None:
+        """Create the task of an accepted connection, as asyncio does for each.
+
+        The program's task factory is called as asyncio calls it, with the loop and the coroutine
+        alone. The task gets a copy of the connection's context, which is entered here: a factory
+        that starts tasks eagerly could not enter it again.
+        """
+        make: Any = self.await_handshake
+        self.await_handshake = None
+        awaited = make(self._app_transport)
+        try:
+            self._loop.create_task(awaited)
+        except BaseException:
+            # Without the task nothing would retrieve the outcome of the handshake. asyncio drops
+            # the connection as well.
+            awaited.close()
+            if self._waiter is not None:
+                self._waiter.cancel()
+            self._abort(None)
+            raise
 
     def _raise_openssl(
         self, method: str, why: int, code: int, verified: int, words: str | None,

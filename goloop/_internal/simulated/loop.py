@@ -82,6 +82,10 @@ class Simulated(_Base):
             del task._source_traceback[-2:]
         return task
 
+    def create_own_task(self, coro: Any, **options: Any) -> Any:
+        """Create a task of the simulation's: the task factory is for the program's own tasks."""
+        return self._task(coro, loop=self, **options)
+
     def create_future(self) -> asyncio.Future[Any]:
         """Of the same kind."""
         return self._future(loop=self)

@@ -360,6 +360,12 @@ class Life:
         finally:
             asyncio.set_event_loop(None)
 
+    def _run_own(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine of the simulation's, which no task factory of the program's sees."""
+        task = self.loop.create_own_task(coroutine)
+        task._log_destroy_pending = False  # as run_until_complete() does for a coroutine
+        self.loop.run_until_complete(task)
+
     def _watched(self, left: list[str]) -> contextlib.AbstractContextManager[None]:
         if self._allow is None or "transports" in self._allow:
             return contextlib.nullcontext()
@@ -370,11 +376,11 @@ class Life:
         loop = self.loop
         self.kernel.end_time_at(_END_NS)
         while (due := self.invariants.left()) is not None:
-            loop.run_until_complete(asyncio.sleep(max(0.0, due - loop.time())))
+            self._run_own(asyncio.sleep(max(0.0, due - loop.time())))
         self.hosts.end()
         if self._allow is None:
             return
-        loop.run_until_complete(asyncio.sleep(findings.SETTLE))
+        self._run_own(asyncio.sleep(findings.SETTLE))
         if "tasks" not in self._allow and asyncio.all_tasks(loop):
             left.append(f"tasks run:\n{describe(loop)}")
         if "transports" not in self._allow:
@@ -409,9 +415,9 @@ class Life:
         with contextlib.suppress(OSError):  # of the kernel: they do not end
             if left:
                 loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            self._run_own(loop.shutdown_asyncgens())
             if loop.has_jobs():
-                loop.run_until_complete(loop.shutdown_default_executor())
+                self._run_own(loop.shutdown_default_executor())
         for task in left:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 loop.call_exception_handler(
@@ -427,7 +433,7 @@ class Life:
         for transport in self.loop._all_transports():
             abort(transport)
         with contextlib.suppress(OSError):
-            self.loop.run_until_complete(asyncio.sleep(0))
+            self._run_own(asyncio.sleep(0))
         self.programs.end()
         self.loop.close()
 
