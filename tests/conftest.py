@@ -124,22 +124,12 @@ def open_fds() -> dict[int, str]:
     return found
 
 
-# The Go runtime opens a poller of its own once in the life of a process, at a moment
-# of its choosing: for its first timer, which its garbage collector may set.
-GO_RUNTIME_POLLER = ["anon_inode:[eventfd]", "anon_inode:[eventpoll]"]
-_go_runtime_fds: dict[int, str] = {}
-
-
 def difference(before: dict[int, str]) -> tuple[dict[int, str], dict[int, str]]:
     """What is open now and was not before, and the other way round."""
     after = open_fds()
     leaked = {fd: what for fd, what in after.items() if before.get(fd) != what}
     # The check `tsan`: after the first race.
     leaked = {fd: what for fd, what in leaked.items() if "/tsan-reports/" not in what}
-    if sorted(leaked.values()) == GO_RUNTIME_POLLER and not _go_runtime_fds:
-        _go_runtime_fds.update(leaked)
-    for fd in _go_runtime_fds:
-        leaked.pop(fd, None)
     missing = {fd: what for fd, what in before.items() if fd not in after}
     return leaked, missing
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import json
 import os
 import re
 import shlex
@@ -49,6 +50,10 @@ PACKAGE = "goloop"
 LIBRARY = "libgoloop.so.1"
 GO_PACKAGE = "./pybridge/golib"
 GO_MODULE = "github.com/goloop/goloop"
+# Files that the library has in the place of Go's own, by their place in Go's sources.
+GO_OVERLAY = {
+    "runtime/netpoll_epoll.go": os.path.join("pybridge", "golib", "_runtime", "netpoll_epoll.go")
+}
 # The linker's list of what the Go library exports.
 EXPORTS = os.path.join("pybridge", "golib", "exports.map")
 ABI = "pybridge/abi.h"
@@ -259,8 +264,8 @@ def build_go_library() -> str:
     os.makedirs(folder, exist_ok=True)
     library = os.path.join(folder, LIBRARY)
     command = [go, "build", "-buildmode=c-shared", "-buildvcs=false", *go_flags()]
-    command += ["-o", library, GO_PACKAGE]
     with _locked(os.path.join(folder, "lock")):
+        command += [f"-overlay={_write_overlay(go, folder)}", "-o", library, GO_PACKAGE]
         # The one input that Go does not look at.
         if os.path.exists(library) and _newer(EXPORTS, library):
             os.unlink(library)
@@ -279,6 +284,27 @@ def build_go_library() -> str:
     if done.returncode != 0:
         raise toolchain.Unbuildable(explain_go_failure(done.stdout))
     return library
+
+
+def _write_overlay(go: str, folder: str) -> str:
+    """Writes the list of the files that replace Go's own; returns its path."""
+    answer = subprocess.run(
+        [go, "env", "GOROOT"],
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    sources = os.path.join(answer.stdout.strip(), "src")
+    replaced = {
+        os.path.join(sources, *name.split("/")): os.path.abspath(file)
+        for name, file in GO_OVERLAY.items()
+    }
+    path = os.path.join(folder, "overlay.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"Replace": replaced}, file)
+    return path
 
 
 def go_flags() -> list[str]:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -33,10 +34,41 @@ func build(t *testing.T) (library, driver string) {
 	flags := "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0 " +
 		`'-extldflags="-Wl,--wrap=pthread_getattr_np,--version-script=` + exports + `"'`
 	run(t, "go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false",
-		"-ldflags", flags, "-o", library, ".")
+		"-overlay", overlay(t), "-ldflags", flags, "-o", library, ".")
 	run(t, cc, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I..", "-o", driver,
 		filepath.Join("testdata", "driver.c"), "-ldl", "-lpthread")
 	return library, driver
+}
+
+// overlay writes the list of the files that replace Go's own in the library.
+func overlay(t *testing.T) string {
+	t.Helper()
+	poller, err := filepath.Abs(filepath.Join("_runtime", "netpoll_epoll.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := strings.TrimSpace(run(t, "go", "env", "GOROOT"))
+	replaced := filepath.Join(root, "src", "runtime", "netpoll_epoll.go")
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{replaced: poller}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The runtime's poller without descriptors: timers and the reads of package os work by it.
+func TestPollerHasNoDescriptors(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the file is Linux's")
+	}
+	program := "./" + filepath.Join("testdata", "timers")
+	if out := run(t, "go", "run", "-overlay", overlay(t), program); out != "done\n" {
+		t.Errorf("open afterwards:\n%s", out)
+	}
 }
 
 // run runs a program that must succeed, and returns its output. The time limit

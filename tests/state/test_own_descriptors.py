@@ -36,7 +36,6 @@ def links() -> dict[int, str]:
 @pytest.fixture
 def loop_and_numbers() -> Iterator[tuple[goloop.Loop, dict[str, int]]]:
     """A loop, and its numbers by what they name."""
-    goloop.new_event_loop().close()  # Go's runtime has two that stay
     before = links()
     loop = goloop.new_event_loop()
     mine = {what: fd for fd, what in links().items() if before.get(fd) != what}
@@ -122,7 +121,6 @@ import asyncio, goloop, os, threading, time
 def numbers():
     return {n for n in range(3, 100) if os.path.exists(f"/proc/self/fd/{n}")}
 
-goloop.new_event_loop().close()  # Go's runtime has two that stay
 before = numbers()
 
 async def main():
@@ -157,3 +155,40 @@ def test_a_sleeping_loop_without_them_ends_the_process_for_another_threads_call(
             break
         assert "OSError: [Errno 9]" in ended.stderr
     assert "can't be woken for a call of another thread" in ended.stderr
+
+
+ALL_CLOSED = """
+import asyncio, os, select, sys, time, goloop
+
+def check():
+    before = os.listdir("/proc/self/fd")
+    goloop.run(asyncio.sleep(0))
+    assert os.listdir("/proc/self/fd") == before, "the process keeps descriptors of its first loop"
+    os.closerange(3, 1000)
+    # The lowest numbers name pollers again, with events that only they may take.
+    pollers = [select.epoll() for _ in range(4)]
+    ends = os.pipe()
+    for poller in pollers:
+        poller.register(ends[0], select.EPOLLIN | select.EPOLLET)
+    os.write(ends[1], b"x")
+    time.sleep(0.1)  # Go's monitor thread runs every 10 ms
+    assert [len(poller.poll(0)) for poller in pollers] == [1] * 4
+    goloop.run(asyncio.sleep(0.01))
+
+def in_child(then):
+    child = os.fork()
+    if child == 0:
+        then()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+in_child(lambda: None)  # before Go runs
+check()
+in_child(lambda: (check(), in_child(check)))
+print("alive")
+"""
+
+
+def test_a_process_that_closes_all_descriptors_lives() -> None:
+    """Go's runtime keeps none, neither in a process nor in its forked children."""
+    assert isolated(ALL_CLOSED) == "alive\n"

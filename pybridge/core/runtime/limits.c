@@ -20,10 +20,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#endif
 
 GL_PRIVATE void
 file_limit_save(struct rlimit *saved)
@@ -100,25 +96,6 @@ limits_threads(pthread_attr_t *attributes, size_t size)
     return err;
 }
 
-/* 0, or why the descriptors of Go's own poller can't be had. */
-static int
-limits_descriptors(void)
-{
-    int err = 0;
-#if defined(__linux__)
-    int poller = epoll_create1(EPOLL_CLOEXEC);
-    if (poller < 0)
-        return errno;
-    int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (event < 0)
-        err = errno;
-    else
-        close(event);
-    close(poller);
-#endif
-    return err;
-}
-
 GL_PRIVATE const char *
 limits_suffice(void)
 {
@@ -136,8 +113,6 @@ limits_suffice(void)
         return library_why("the process has less than %zu MiB of address space left "
                            "(RLIMIT_AS; RLIMIT_MEMLOCK after mlockall)",
                            missing >> 20);
-    if ((err = limits_descriptors()) != 0)
-        return library_why("an epoll and an eventfd can't be opened: %s", strerror(err));
     err = limits_threads(&attributes, stack);
     pthread_attr_destroy(&attributes);
     if (err != 0)
