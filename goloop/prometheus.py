@@ -474,13 +474,13 @@ def _after_fork() -> None:
 def _in_child() -> None:
     global _busy
     _busy = threading.RLock()
-    for share in _shares.values():
+    for share in list(_shares.values()):
         share.begin()
 
 
 def _at_exit() -> None:
     # In a child too, which has its parent's handlers.
-    for share in _shares.values():
+    for share in list(_shares.values()):
         share.write()
 
 

@@ -78,7 +78,7 @@ class _Beat:
     def beat(self) -> None:
         """The loop has gone round; the last one of all sends the message."""
         self.waits = False
-        every = tuple(_beats)
+        every = list(_beats)  # atomic without a GIL too, which tuple() is not
         if not any(each.waits for each in every):
             for each in every:
                 each.waits = True

@@ -464,7 +464,10 @@ def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
     task: Any = asyncio.current_task(loop)
     if task is None:
         return None, ()
-    everybody = asyncio.all_tasks(loop)
+    try:
+        everybody = asyncio.all_tasks(loop)
+    except RuntimeError:  # too many begin and end meanwhile
+        return task.get_name(), ()
     names: list[str] = []
     if len(everybody) <= _TASKS_MAX:
         waiting = looking.waiting_tasks(everybody)
@@ -533,7 +536,8 @@ def _deliver(blocked: Blocked, look: int) -> None:
     _note(blocked, _TOLD)
     if look:
         return
-    for callback in tuple(_subscribers.values()):
+    # Without a GIL, list() copies the values under the dict's lock; tuple() would iterate.
+    for callback in list(_subscribers.values()):
         try:
             try:
                 callback(blocked)

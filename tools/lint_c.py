@@ -327,6 +327,16 @@ def asks_again(source: Source) -> Hits:
         )
 
 
+def thread_states(source: Source) -> Hits:
+    """The list of thread states has a lock that extensions can't take, and threads end.
+
+    With a GIL the list can be walked under it.  Without one another thread frees its entry at any
+    time, but in a stopped world.
+    """
+    for found in re.finditer(r"\bPyThreadState_Next\s*\(", source.code):
+        yield found.start(), "the list of thread states is walked"
+
+
 RULES: dict[str, Callable[[Source], Hits]] = {
     "asks-again": asks_again,
     "return-singleton": return_singleton,
@@ -339,6 +349,7 @@ RULES: dict[str, Callable[[Source], Hits]] = {
     "dealloc-untrack": dealloc_untrack,
     "python-without-gil": python_without_gil,
     "module-add-object": module_add_object,
+    "thread-states": thread_states,
 }
 
 

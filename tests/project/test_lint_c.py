@@ -102,6 +102,9 @@ BAD = {
         'static PyObject *f(PyObject *sslobj) { return PyObject_CallMethod(sslobj, "read", 0); }',
         "static PyObject *f(T *t) { return PyObject_CallMethodNoArgs(t->inner, G.s_read); }",
     ],
+    "thread-states": [
+        "static PyThreadState *f(PyThreadState *ts) { return PyThreadState_Next(ts); }",
+    ],
 }
 
 GOOD = {
@@ -207,6 +210,9 @@ GOOD = {
     ],
     "asks-again": [
         'static PyObject *f(PyObject *t) { return PyObject_CallMethod(t, "_raise", NULL); }',
+    ],
+    "thread-states": [
+        "static PyThreadState *f(void) { return PyThreadState_Get(); }",
     ],
 }
 

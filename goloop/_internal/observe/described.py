@@ -264,7 +264,9 @@ class _Marks:
 
     def sweep(self) -> None:
         """Forgets what is gone."""
-        self._known = {key: kept for key, kept in self._known.items() if kept[0]() is not None}
+        for key, kept in list(self._known.items()):  # what goes here may run Python
+            if kept[0]() is None:
+                self._known.pop(key, None)
 
 
 _marks = _Marks()

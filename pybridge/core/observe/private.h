@@ -17,6 +17,9 @@ GL_PRIVATE int python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, 
                            uint64_t *coroutine);
 /* The frame in which a thread is; false where that can't be told. */
 GL_PRIVATE bool python_innermost(PyThreadState *ts, uint64_t *frame);
+/* The frames of the thread with that identifier of Python's; none where the chain breaks.  With the
+ * GIL; a free-threaded build stops all other threads meanwhile. */
+GL_PRIVATE void python_thread_stack(unsigned long id, gl_stack *to);
 GL_PRIVATE void python_layout(gl_python *to);
 /* The thread that has the GIL, or NULL where that can't be told.  Without the GIL. */
 GL_PRIVATE PyThreadState *python_gil_holder(void);

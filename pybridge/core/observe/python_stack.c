@@ -111,6 +111,72 @@ python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room, uint6
     return next == until || until == 0 ? n : ~n;
 }
 
+/* ---- the stack of any thread ------------------------------------------------------------ */
+
+static PyThreadState *
+thread_of(unsigned long id)
+{
+    PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    while (ts != NULL && ts->thread_id != id)
+        /* lint: allow thread-states: with the GIL, or in a stopped world */
+        ts = PyThreadState_Next(ts);
+    return ts;
+}
+
+static void
+read_stack(PyThreadState *ts, gl_stack *to)
+{
+    uint64_t coroutine;
+    int frames = python_walk(ts, 0, to->frame, GL_FRAMES, &coroutine);
+    to->frames = frames > 0 ? frames : 0;
+}
+
+#ifdef GL_FREE_THREADED
+
+typedef struct {
+    unsigned long id;
+    gl_stack *to;
+} stack_request;
+
+/* The list of thread states is guarded by a lock that CPython exports to nobody, and another thread
+ * frees its entry at its end.  CPython holds that lock while it visits objects in a stopped world. */
+static int
+read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
+{
+    stack_request *request = arg;
+    PyThreadState *ts = thread_of(request->id);
+    if (ts != NULL)
+        read_stack(ts, request->to);
+    return 0;
+}
+
+GL_PRIVATE void
+python_thread_stack(unsigned long id, gl_stack *to)
+{
+    stack_request request = {id, to};
+    uint64_t frame;
+    /* Where the system refuses to read memory, the other threads are not stopped for nothing. */
+    if (KNOWN && python_innermost(PyThreadState_Get(), &frame))
+        PyUnstable_GC_VisitObjects(read_stack_stopped, &request);
+}
+
+#else
+
+/* Threads leave the list with the GIL, and new ones become its head: the list can be walked.  The
+ * frames are read without the GIL, as the monitor reads them: the thread may end meanwhile. */
+GL_PRIVATE void
+python_thread_stack(unsigned long id, gl_stack *to)
+{
+    PyThreadState *ts = thread_of(id);
+    if (ts == NULL)
+        return;
+    Py_BEGIN_ALLOW_THREADS
+    read_stack(ts, to);
+    Py_END_ALLOW_THREADS
+}
+
+#endif
+
 GL_PRIVATE void
 python_layout(gl_python *to)
 {

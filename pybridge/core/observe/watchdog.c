@@ -269,7 +269,7 @@ collected(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return PyFloat_FromDouble((double)collected_ns() / 1e9);
 }
 
-/* _thread_stack(ident): as the watchdog reads it, without the GIL; nothing where it changes meanwhile. */
+/* _thread_stack(ident): as the watchdog reads it; nothing where the stack changes meanwhile. */
 static PyObject *
 thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
 {
@@ -277,12 +277,7 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     if (id == (unsigned long)-1 && PyErr_Occurred())
         return NULL;
     gl_stack s = {.python = (uintptr_t)&G.python};
-    PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
-    while (ts != NULL && ts->thread_id != id)
-        ts = PyThreadState_Next(ts);
-    Py_BEGIN_ALLOW_THREADS
-    s.frames = ts ? watchdog_walk(ts, s.frame, GL_FRAMES) : 0;
-    Py_END_ALLOW_THREADS
+    python_thread_stack(id, &s);
     return told(GL_STACK, &s, sizeof s);
 }
 
@@ -321,7 +316,7 @@ static PyMethodDef watchdog_functions[] = {
     {"_set_asker", GL_ONEARG(set_asker), PyDoc_STR("Where others ask: a listening socket, or -1.")},
     {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
     {"_thread_stack", GL_ONEARG(thread_stack),
-     PyDoc_STR("The Python stack of a thread, read without the GIL.")},
+     PyDoc_STR("The Python stack of a thread.")},
     {"_profile", GL_NOARGS(profile), PyDoc_STR("What was sampled in this process, as JSON.")},
     {"_collected", GL_NOARGS(collected),
      PyDoc_STR("Seconds that Python's collector has taken since _note_collection is called.")},
