@@ -55,7 +55,6 @@ typedef struct gl_datagram {
     uint64_t turn;                /* of the loop, in which it last delivered ... */
     int64_t until;                /* ... and when its share of that ends */
 } gl_datagram;
-#define HAS_REMOTE(d) ((d)->address != NULL && (d)->address != Py_None)
 
 /* ---- datagram_send.c --------------------------------------------------------------- */
 

@@ -174,13 +174,45 @@ datagram_refuse_look_up(gl_datagram *d, PyObject *addr)
     return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }
 
+/* Whether the transport has a remote address: 1, 0, or -1 with an exception.  Programs may write any
+ * object to _address, and asyncio asks for its truth: "", the peer of an unnamed Unix socket, is none. */
+static int
+datagram_has_remote(const gl_datagram *d)
+{
+    if (d->address == NULL || d->address == Py_None)
+        return 0;
+    PyObject *address = Py_NewRef(d->address);
+    int truth = PyObject_IsTrue(address);
+    Py_DECREF(address);
+    return truth;
+}
+
+/* Finds the address to which a datagram goes: a new reference to `addr`, or to the remote address. */
+static PyObject *
+datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
+{
+    int has_remote = datagram_has_remote(d);
+    if (has_remote > 0 && addr != Py_None && addr != d->address) {
+        if (gl_call_method((PyObject *)d, G.s__check_address, addr) < 0)
+            return NULL;
+        has_remote = datagram_has_remote(d); /* the comparison may have written it */
+    }
+    if (has_remote < 0)
+        return NULL;
+    *remote = has_remote > 0;
+    /* The truth of an object may have taken the attribute away. */
+    if (*remote && d->address != NULL)
+        addr = d->address;
+    return Py_NewRef(addr);
+}
+
 /* What is to be done with a datagram whose arguments are good. */
 static int
-datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr)
+datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remote)
 {
     /* asyncio's own transport raises AttributeError where it is lost and has no
      * remote address. */
-    if ((is_ending(d) && HAS_REMOTE(d)) || is_lost(d))
+    if ((is_ending(d) && remote) || is_lost(d))
         return gl_late_write(&d->conn_lost, LATE_SEND);
     if (gl_loop_is_foreign(d->loop))
         return gl_loop_check_usable(d->loop);
@@ -212,16 +244,15 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
     if (size == 0) /* before 3.13 these are not sent */
         Py_RETURN_NONE;
 #endif
-    if (HAS_REMOTE(d) && addr != Py_None && addr != d->address &&
-        gl_call_method((PyObject *)d, G.s__check_address, addr) < 0)
+    bool remote;
+    PyObject *destination = datagram_destination(d, addr, &remote);
+    if (destination == NULL)
         return NULL;
-    if (HAS_REMOTE(d)) /* still: the comparison may have written it */
-        addr = d->address;
-    Py_INCREF(addr);
-    int rc = datagram_refuse_look_up(d, addr); /* Python's, so before the state is looked at */
+    /* Python's, so before the state is looked at. */
+    int rc = datagram_refuse_look_up(d, destination);
     if (rc == 0)
-        rc = datagram_send_or_queue(d, data, addr);
-    Py_DECREF(addr);
+        rc = datagram_send_or_queue(d, data, destination, remote);
+    Py_DECREF(destination);
     return gl_none_or_null(rc);
 }
 
