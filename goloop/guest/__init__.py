@@ -140,7 +140,8 @@ class Guest(Generic[_T]):
         """Cancel `main`, and run the loop to its end here and now, without the host.
 
         For a host that has ended before, by a window that was closed.  It is called in the host's
-        thread, and not from within an iteration.  Where all is over it only returns the outcome.
+        thread, and not from within an iteration.  A coroutine of a host that is an asyncio loop may
+        call it; the host waits meanwhile.  Where all is over it only returns the outcome.
 
         Returns:
             What `main` returns.
@@ -155,10 +156,8 @@ class Guest(Generic[_T]):
             self._alone = True
             self._main.cancel()
             self._end_thread()
-            self._loop.stop()
-            self._tick()  # ends the guest's run
             while not self._over:
-                self._run_alone()
+                self._tick()
         return self.outcome.result()
 
     def _finish_after(self, host: Callable[[], object]) -> _T:
@@ -187,38 +186,39 @@ class Guest(Generic[_T]):
     def _give_up(self) -> None:
         """The host refuses the run: `main` ends here, by a cancellation, before the loop closes."""
         self._alone = True
-        host = _events._get_running_loop()
-        task = None if host is None else asyncio.current_task(host)
         try:
             if self._thread.is_alive():
                 self._end_thread()
-            if task is not None:  # of the host's loop: from Python 3.14 on a thread has one task
-                _events.tasks._leave_task(host, task)
             self._main.cancel()
             while (busy := self._iterate()) is not None:
                 if not busy:
                     self._loop._poll()
         finally:
-            if task is not None:
-                _events.tasks._enter_task(host, task)
             self._leave_loop()
 
     def _tick(self) -> None:
-        """What the host calls: iterations, as long as something is ready and time is left."""
+        """What the host calls: iterations, as long as something is ready and time is left.
+
+        finish() calls it as well, and the poll is in this thread then.
+        """
         if self._over or self._inside:  # an iteration that runs the host's loop
             return
         self._inside = True
         busy: bool | None = True
         try:
             busy = self._iterate()
+            if busy is False and self._alone:
+                self._loop._poll()
         except BaseException as exc:
             self._failed(exc)
         finally:
             self._inside = False
-        if self._over or self._alone:
+        if self._over:
             return
         if busy is None:
             self._stopped()
+        elif self._alone:
+            pass  # finish() goes on
         elif busy:
             self._post_here(self._tick)
         else:
@@ -229,7 +229,11 @@ class Guest(Generic[_T]):
         loop: Any = self._loop
         until = time.perf_counter() + self._time_share
         host, hooks = _events._get_running_loop(), sys.get_asyncgen_hooks()
+        # A task of the host may run this; from Python 3.14 on a thread has one current task.
+        task = None if host is None else asyncio.current_task(host)
         try:
+            if task is not None:
+                _events.tasks._leave_task(host, task)
             loop._cpu_time.begin()
             loop._set_coroutine_origin_tracking(loop._debug)
             sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)
@@ -243,6 +247,8 @@ class Guest(Generic[_T]):
                 busy = loop._run()
         finally:
             _events._set_running_loop(host)
+            if task is not None:
+                _events.tasks._enter_task(host, task)
             sys.set_asyncgen_hooks(*hooks)
             loop._set_coroutine_origin_tracking(False)
             loop._cpu_time.end()
@@ -253,7 +259,7 @@ class Guest(Generic[_T]):
             self._end()
             return
         self._failed(RuntimeError("Event loop stopped before Future completed."))
-        if not self._over:
+        if not self._over and not self._alone:
             self._post_here(self._tick)
 
     def _failed(self, exc: BaseException) -> None:
@@ -264,16 +270,6 @@ class Guest(Generic[_T]):
         self._main.cancel()
         self._loop._handshakes.begin(self._loop)
         if again:
-            self._end()
-
-    def _run_alone(self) -> None:
-        loop = self._loop
-        loop._hosted, loop._thread_id = False, None
-        try:
-            loop.run_until_complete(self._all_done)
-        except BaseException as exc:
-            self._failed(exc)
-        else:
             self._end()
 
     def _main_is_done(self, main: asyncio.Task[_T]) -> None:

@@ -565,6 +565,151 @@ def test_a_loop_of_asyncio_may_be_the_host() -> None:
             assert runner.run(hosting()) == [True] * 10
 
 
+LOOPS = pytest.mark.parametrize("factory", [asyncio.SelectorEventLoop, goloop.new_event_loop])
+Factory = Callable[[], asyncio.AbstractEventLoop]
+
+
+@LOOPS
+@pytest.mark.parametrize("by", ["task", "eager task", "callback"])
+def test_finish_in_a_running_host(
+    factory: Factory, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An asyncio loop that calls finish() waits, and goes on with its own task."""
+    if by == "eager task" and sys.version_info < (3, 12):
+        pytest.skip("there are no eager tasks")
+    steps: list[object] = []
+
+    async def main() -> str:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_future()
+        except asyncio.CancelledError:
+            with pytest.raises(RuntimeError, match="between two iterations"):
+                guest.finish()
+            with pytest.raises(RuntimeError, match="between two iterations"):
+                await asyncio.to_thread(guest.finish)
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(asyncio.sleep(0.001) for _ in range(3)))
+            assert asyncio.get_running_loop() is loop is guest.loop
+            steps.append("cleaned up")
+        return "saved"
+
+    async def finishing() -> None:
+        task = asyncio.current_task()
+        assert guest.finish() == "saved"
+        assert asyncio.current_task() is task
+        await asyncio.sleep(0)
+        assert guest.finish() == "saved"
+
+    async def hosting() -> None:
+        nonlocal guest
+        host = asyncio.get_running_loop()
+        guest = goloop.guest.start(
+            main(),
+            run_sync_soon_threadsafe=host.call_soon_threadsafe,
+            run_sync_soon_not_threadsafe=host.call_soon,
+        )
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if by == "task":
+            await finishing()
+        elif by == "eager task":
+            host.set_task_factory(asyncio.eager_task_factory)
+            await asyncio.create_task(finishing())
+        else:
+            done = host.create_future()
+            host.call_soon(lambda: done.set_result(guest.finish()))
+            assert await done == "saved"
+        assert asyncio.get_running_loop() is host
+        assert guest.loop.is_closed()
+        await asyncio.sleep(0.001)
+
+    guest: Any = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(hosting())
+    gc.collect()
+    assert steps == ["cleaned up"]
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
+
+
+@LOOPS
+def test_finish_in_a_running_host_raises_what_main_raises(factory: Factory) -> None:
+    async def main(failing: bool) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_future()
+        finally:
+            if failing:
+                raise Wrong
+            loop.stop()
+
+    async def hosting() -> None:
+        post = asyncio.get_running_loop().call_soon_threadsafe
+        failing = goloop.guest.start(main(True), run_sync_soon_threadsafe=post)
+        stopping = goloop.guest.start(main(False), run_sync_soon_threadsafe=post)
+        unbegun = goloop.guest.start(main(True), run_sync_soon_threadsafe=lambda call: None)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        with pytest.raises(Wrong):
+            failing.finish()
+        with pytest.raises(RuntimeError, match="stopped before Future completed"):
+            stopping.finish()
+        with pytest.raises(asyncio.CancelledError):
+            unbegun.finish()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(hosting())
+
+
+@LOOPS
+def test_a_task_of_the_host_may_run_the_iterations(factory: Factory) -> None:
+    """As a game's loop that is a coroutine: the queue's calls are made in its task."""
+    calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    async def main() -> list[bool]:
+        assert asyncio.current_task() is not None
+        return await asyncio.gather(*(asyncio.sleep(0.001, True) for _ in range(3)))
+
+    async def hosting() -> Any:
+        task = asyncio.current_task()
+        guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
+        while not guest.outcome.done():
+            calls.get()()
+            assert asyncio.current_task() is task
+            await asyncio.sleep(0)
+        return guest.outcome.result()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(hosting()) == [True] * 3
+
+
+def test_a_guest_may_finish_another() -> None:
+    """Their iterations nest: each loop's task is the current one in its own."""
+    calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    async def inner() -> str:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.001)
+        return "inner"
+
+    async def outer() -> str:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        other = goloop.guest.start(inner(), run_sync_soon_threadsafe=calls.put)
+        await asyncio.sleep(0.001)
+        assert other.finish() == "inner"
+        assert asyncio.current_task() is task
+        assert asyncio.get_running_loop() is loop
+        await asyncio.sleep(0.001)
+        return "outer"
+
+    guest = goloop.guest.start(outer(), run_sync_soon_threadsafe=calls.put)
+    while not guest.outcome.done():
+        calls.get()()
+    assert guest.outcome.result() == "outer"
+
+
 def test_who_stops_waiting_for_the_outcome_changes_nothing() -> None:
     async def hosting() -> None:
         loop = asyncio.get_running_loop()
@@ -733,9 +878,9 @@ def test_a_host_that_refuses_the_first_call(begun: bool, caplog: pytest.LogCaptu
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.mark.parametrize("factory", [asyncio.SelectorEventLoop, goloop.new_event_loop])
+@LOOPS
 def test_a_host_that_refuses_in_its_own_task(
-    factory: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+    factory: Factory, caplog: pytest.LogCaptureFixture
 ) -> None:
     def post(call: Callable[[], object]) -> None:
         raise Wrong
