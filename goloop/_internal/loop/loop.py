@@ -25,7 +25,7 @@ from ..process.processes import Processes
 from . import debugging as debugging  # for C, when it is imported
 from . import naming
 from .cpu_time import CpuTime
-from .running import Last, Running, retired
+from .running import Running, packed_figures, retired
 from .watching import Watching
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ class Loop(
 
     __module__ = "goloop"
 
-    _last: Last | None = None
+    _last: bytearray | None = None
     _nest_patched = _NestPatched()
 
     def __init__(self) -> None:
@@ -136,11 +136,11 @@ class Loop(
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
             return
-        figures, last = self._metrics(), Last()
+        last = packed_figures(self._metrics())
         retired.append(last)
         self._last = last
         # One step, after which it is no open loop and one of the closed: never neither, nor both.
-        last.figures = figures
+        last[0] = 1
         if len(retired) >= 64:
             from ..observe import metering
 

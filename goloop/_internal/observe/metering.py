@@ -14,6 +14,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import marshal
 import operator
 import os
 import threading
@@ -25,8 +26,8 @@ if not native:
     raise ImportError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
 
 from ... import _core
+from ..loop.running import last_figures, retired
 from ..loop.running import on_exception as on_exception
-from ..loop.running import retired
 from .catalogue import FIGURES, HISTOGRAM, unpacked
 
 TYPE_CHECKING = False
@@ -333,23 +334,20 @@ def _in_child() -> None:
 
 os.register_at_fork(after_in_child=_in_child)
 
-# Of the closed loops of the process whose id it is.
-_closed = (os.getpid(), Metrics())
+# The figures of the closed loops of the process whose id it is, added up, as marshal packs them:
+# see `retired`.
+_closed_pid = os.getpid()
+_closed = b""
 
 # What is so while a loop is open, and no longer when it was closed.
 _OF_OPEN_LOOPS: dict[str, Any] = dict.fromkeys(_STATES - _MOST - _OF_THE_PROCESS, 0)
 
 
-def _last_figures(loop: Any) -> dict[str, Any] | None:
-    """Those of a closed loop."""
-    return loop._last.figures if loop._last is not None else None
-
-
 def of_loop(loop: Any) -> Metrics:
     """The figures of one loop; those of a closed one are its last."""
-    last = _last_figures(loop)
+    last = last_figures(loop._last)
     if last is not None:
-        return dataclasses.replace(from_raw(unpacked(last)), **_OF_OPEN_LOOPS)
+        return _of_closed(unpacked(last[1]))
     raw = unpacked(loop._metrics())
     raw["tasks"] = len(asyncio.all_tasks(loop))
     return dataclasses.replace(from_raw(raw), **_of_the_process(loop))
@@ -363,29 +361,60 @@ def metrics() -> Metrics:
     """
     while True:
         sums = add_retired()
-        several = [of_loop(loop) for loop in _core._open_loops() if _last_figures(loop) is None]
+        several = [
+            of_loop(loop) for loop in _core._open_loops() if last_figures(loop._last) is None
+        ]
         if add_retired() is sums:  # else a loop was closed between the two
-            return dataclasses.replace(total([sums, *several]), gc_time=_core._collected())
+            closed = _of_closed(marshal.loads(sums)) if sums else Metrics()
+            return dataclasses.replace(total([closed, *several]), gc_time=_core._collected())
 
 
-def add_retired() -> Metrics:
-    """Adds up the closed loops and returns their figures."""
-    global _closed
+def add_retired() -> bytes:
+    """Adds up the closed loops; returns their figures packed, the same object if there is none."""
+    global _closed, _closed_pid
     pid = os.getpid()
     with _lock:
-        if _closed[0] != pid:
-            _closed = pid, Metrics()
-        several = [_closed[1]]
-        for last in list(retired):
-            if last.figures is None:
+        if _closed_pid != pid:
+            _closed_pid, _closed = pid, b""
+        several = []
+        for packed in list(retired):
+            last = last_figures(packed)
+            if last is None:
                 continue  # it is about to close
-            retired.remove(last)
-            if last.pid == pid:  # else C has forked, and nobody has emptied the list
-                raw = from_raw(unpacked(last.figures))
-                several.append(dataclasses.replace(raw, **_OF_OPEN_LOOPS))
-        if len(several) > 1:
-            _closed = pid, total(several)
-        return _closed[1]
+            retired.remove(packed)
+            if last[0] == pid:  # else C has forked, and nobody has emptied the list
+                several.append(unpacked(last[1]))
+        if several:
+            before = [marshal.loads(_closed)] if _closed else []
+            _closed = marshal.dumps(_added([*before, *several]))
+        return _closed
+
+
+def _added(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of several loops as one, all as `unpacked` names them."""
+    sums: dict[str, Any] = {}
+    for raw in several:
+        for name, value in raw.items():
+            before = sums.get(name)
+            if not before:  # absent, 0, or a histogram without values
+                sums[name] = value
+            elif isinstance(value, bytes):
+                sums[name] = _added_histograms(before, value) if value else before
+            elif name in _MOST or name in _OF_THE_PROCESS:
+                sums[name] = max(before, value)
+            else:
+                sums[name] = before + value
+    return sums
+
+
+def _added_histograms(one: bytes, other: bytes) -> bytes:
+    count, whole, most, *buckets = map(operator.add, HISTOGRAM.unpack(one), HISTOGRAM.unpack(other))
+    most = max(HISTOGRAM.unpack(one)[2], HISTOGRAM.unpack(other)[2])
+    return HISTOGRAM.pack(count, whole, most, *buckets)
+
+
+def _of_closed(raw: dict[str, Any]) -> Metrics:
+    return dataclasses.replace(from_raw(raw), **_OF_OPEN_LOOPS)
 
 
 def _of_the_process(loop: Any) -> dict[str, Any]:
