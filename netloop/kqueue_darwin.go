@@ -14,6 +14,7 @@ const (
 	evDispatch = unix.EV_DISPATCH
 	evEnable   = unix.EV_ENABLE
 	evError    = unix.EV_ERROR
+	evEOF      = unix.EV_EOF
 )
 
 func makeKevent(fd int32, filter, flags int) (event kevent) {

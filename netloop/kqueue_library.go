@@ -38,6 +38,7 @@ const (
 	evDispatch = C.EV_DISPATCH
 	evEnable   = C.EV_ENABLE
 	evError    = C.EV_ERROR
+	evEOF      = C.EV_EOF
 )
 
 func makeKevent(fd int32, filter, flags int) kevent {

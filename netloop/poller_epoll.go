@@ -372,6 +372,9 @@ func (p *poller) event(i int) (token, interest) {
 	if ev.Events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		in |= writable
 	}
+	if ev.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		in |= broken
+	}
 	return makeToken(uint32(ev.Fd), uint32(ev.Pad)), in
 }
 

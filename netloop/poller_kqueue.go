@@ -137,6 +137,9 @@ func (p *poller) event(i int) (token, interest) {
 	if ev.Flags&evError != 0 {
 		in = directions
 	}
+	if ev.Flags&evEOF != 0 {
+		in |= broken
+	}
 	return p.tokens[uint64(ev.Ident)], in
 }
 

@@ -22,6 +22,8 @@ const (
 	writable interest = interest(transports.Writable) // GL_WRITABLE
 	oneShot  interest = 4
 	edge     interest = 8
+	// broken is of events alone: the peer is gone, or the socket has an error.
+	broken interest = 16
 
 	directions = readable | writable
 )

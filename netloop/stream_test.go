@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -290,6 +291,30 @@ func TestPauseInTheMiddle(t *testing.T) {
 }
 
 // What left before a connection broke is reported before the break.
+// A send would take the socket's error along, and what the peer has sent comes first.
+func TestReceivesBeforeTheSendThatFails(t *testing.T) {
+	for _, few := range []uint32{0, transports.WantFew} {
+		l := usualLoop(t)
+		a, b := pair(t)
+		small(t, a)
+		s := l.open(a, 0)
+		l.want(s, few, 0)
+		l.writeQuietly(s, memory(t, 500_000))
+		l.r.Flush()
+		say(t, b, []byte("answer"))
+		_ = sys.Close(b)
+		var kinds []CompletionKind
+		for len(kinds) == 0 || kinds[len(kinds)-1] != CmpWriteError {
+			for _, d := range l.turn(-1) {
+				kinds = append(kinds, d.Kind)
+			}
+		}
+		if !slices.Equal(kinds, []CompletionKind{CmpWrote, CmpData, CmpWriteError}) {
+			t.Errorf("%v", kinds)
+		}
+	}
+}
+
 func TestProgressBeforeEnd(t *testing.T) {
 	l := usualLoop(t)
 	a, b := pair(t)

@@ -204,9 +204,12 @@ func (r *Reactor) report(t token, s *slot) {
 // false, and leaves the stream ready, where the arena is too full to receive.
 func (r *Reactor) serveStream(t token, s *slot) bool {
 	st := &s.stream
+	reads := s.ready&readable != 0 && st.Reading()
 	// An end that is watched goes before an attempt to write past it.
-	ended := s.ready&readable != 0 && st.WatchesEnd() && st.Reading()
-	if s.ready&writable != 0 && st.Queued() && !ended {
+	if s.ready&writable != 0 && st.Queued() && !(reads && st.WatchesEnd()) {
+		if reads && s.ready&broken != 0 {
+			return r.serveBroken(t, s)
+		}
 		r.flushSlot(t.id(), s, true)
 		s.ready &^= writable
 	}
@@ -214,6 +217,10 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	// knows which bytes had left when the stream broke.
 	r.report(t, s)
 	if s.ready&readable == 0 || !st.Reading() {
+		return true
+	}
+	if st.Direct() || r.few && st.DirectOfFew() {
+		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
 		return true
 	}
 	large := s.large
@@ -229,14 +236,23 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	return done
 }
 
-// receive receives once for a stream, or tells C to. It returns how many bytes
-// came, and false where the arena is too full to receive.
+// serveBroken serves a stream whose peer is gone, or whose socket has an error, while bytes
+// are queued. It receives first, itself, as asyncio does: the send fails, and takes the
+// socket's error with it. Of what one receive leaves, C takes the rest before it ends the stream.
+func (r *Reactor) serveBroken(t token, s *slot) bool {
+	if _, done := r.receive(t, s); !done {
+		return false
+	}
+	r.flushSlot(t.id(), s, true)
+	s.ready &^= writable
+	r.report(t, s)
+	return true
+}
+
+// receive receives once for a stream. It returns how many bytes came, and false where
+// the arena is too full to receive.
 func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	st := &s.stream
-	if st.Direct() || r.few && st.DirectOfFew() {
-		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
-		return 0, true
-	}
 	var base, room uintptr
 	var large int32 // of the completion: which buffer, 0 for the arena
 	if s.large {

@@ -21,8 +21,9 @@ import (
 //	               v    |
 //	               blocked          an error, in any state ----------> dead
 //
-// Ended, shut and dead are final: what C wants of that half later is not done. The
-// halves don't know of each other; a connection is over when C says so.
+// Ended, shut and dead are final: what C wants of that half later is not done. Only dead
+// ends the reading half as well: C learns of the error, and receives the rest itself. A
+// connection is over when C says so.
 //
 // What C wants and what has come of it stand in one record, which both share.
 
@@ -117,8 +118,9 @@ func (s *Stream) Interest() Interest {
 	return in
 }
 
-// Reading tells whether bytes are to be received when there are any.
-func (s *Stream) Reading() bool { return s.wants(WantRead) && !s.has(StateReadEnd) }
+// Reading tells whether bytes are to be received when there are any. Once a send has
+// failed C receives what is left, before it ends the stream.
+func (s *Stream) Reading() bool { return s.wants(WantRead) && !s.has(StateReadEnd|StateDead) }
 
 // Direct tells whether C receives by itself.
 func (s *Stream) Direct() bool { return s.wants(WantDirect) }

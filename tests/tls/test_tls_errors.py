@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import BufferedRecorder, Recorder, until
+from protocols import BufferedRecorder, Recorder, turns, until
 from tls_connections import Loop, by_role, over, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -242,3 +244,39 @@ def test_what_openssl_left_as_an_exception(
 def test_an_unknown_code_says_so() -> None:
     stop = Stop(1, code_of(200, 4000), None, 0, None, None)
     assert str(tls_errors.worded("read", stop)).startswith("unknown error (")
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.goloop_only("asyncio drops what was not read when write() fails"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("number", [1, 6])
+async def test_an_answer_comes_before_the_error_of_a_write(
+    loop: Loop, late: bool, number: int
+) -> None:
+    answer = b"413\r\n"
+    protocols, peers = [], []
+    for _ in range(number):
+        protocol, peer = await with_peer(loop, "client", lambda peer: (peer, peer.sock.dup()))
+        protocols.append(protocol)
+        peers.append(await peer)
+    await turns()
+    for protocol in protocols if not late else ():
+        protocol.transport.write(bytes(16 << 20))
+    await turns()
+    for tls, far in peers:
+        far.send(tls.seal(answer))
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        far.close()
+    for protocol in protocols if late else ():
+        for _ in range(3):
+            protocol.transport.write(b"x")
+    for protocol in protocols:
+        await protocol.lost
+        assert bytes(protocol.data) == answer

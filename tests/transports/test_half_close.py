@@ -9,7 +9,7 @@ import struct
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, connect, hang_up, until
+from protocols import Recorder, close_all, connect, hang_up, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -51,6 +51,20 @@ async def test_eof_closes_the_transport_unless_the_protocol_says_true(loop: Loop
     assert protocol.names() == ["made", "eof", "lost"]
     assert await loop.sock_recv(far, 1) == b""
     far.close()
+
+
+async def test_a_reset_after_the_end_of_the_stream_is_met_by_the_next_write(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    protocol.keep_open = True
+    far.shutdown(socket.SHUT_WR)
+    await protocol.eof
+    far.close()
+    await turns()
+    assert not protocol.lost.done()
+    protocol.transport.write(b"x")
+    assert isinstance(await protocol.lost, BrokenPipeError)
 
 
 async def test_eof_received_true_keeps_the_writing_half(loop: Loop) -> None:

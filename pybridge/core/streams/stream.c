@@ -427,7 +427,8 @@ stream_reading(gl_transport *t)
     .kind = GL_REG_STREAM, .enter = stream_enter, .tell = stream_tell,                       \
     .close = stream_close, .send_rest = stream_send_rest, .drop = stream_drop,                \
     .lost = stream_lost, .freed = stream_freed, .holds = stream_holds,                        \
-    .deliver = stream_deliver, .reading = stream_reading, .changes = stream_changes
+    .tell_rest = stream_tell_rest, .deliver = stream_deliver, .reading = stream_reading,      \
+    .changes = stream_changes
 
 static const transport_ops socket_ops = {
     STREAM_OPS,

@@ -142,6 +142,10 @@ GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
 /* Sends what the kernel takes of a piece, if it is the first and nothing else is wanted: that spares
  * the queue and Go.  The rest is left in it.  An error closes the transport; -1 where that fails. */
 GL_PRIVATE int stream_send_first(gl_stream *s, gl_piece *c);
+/* Whether a failed send may leave something to be received. */
+GL_PRIVATE bool stream_has_rest(const gl_stream *s);
+/* Ends the transport for the exception that a send within a call of the program's has set. */
+GL_PRIVATE int stream_send_failed(gl_stream *s);
 /* Lets go of what Go has sent, and of everything. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
 GL_PRIVATE void stream_drop_queue(gl_stream *s);
@@ -180,10 +184,11 @@ GL_PRIVATE int stream_wrote(gl_stream *s);
 /* Whoever waits for the empty queue learns that it is, or with an exception that its bytes
  * will never leave. */
 GL_PRIVATE int stream_settle_waiter(gl_stream *s, PyObject *exc);
-GL_PRIVATE int stream_write_failed(gl_stream *s, int err);
 
 /* ---- stream_read.c --------------------------------------------------------------- */
 
 GL_PRIVATE bool stream_holds(gl_transport *t);
 GL_PRIVATE int stream_deliver(gl_transport *t, PyObject *item);
 GL_PRIVATE int stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
+GL_PRIVATE int stream_tell_rest(gl_transport *t, PyObject *exc);
+GL_PRIVATE PyObject *stream_tell_rest_method(gl_stream *s, PyObject *exc);

@@ -113,6 +113,23 @@ queue_append(gl_stream *s, gl_piece piece)
     return 0;
 }
 
+GL_PRIVATE bool
+stream_has_rest(const gl_stream *s)
+{
+    return s->kind == KIND_SOCKET && s->phase <= GL_OPEN && !s->paused && !s->rd_end &&
+           s->protocol != NULL;
+}
+
+GL_PRIVATE int
+stream_send_failed(gl_stream *s)
+{
+    s->rest = stream_has_rest(s);
+    int rc = gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
+    if (!is_ending(s))
+        s->rest = false;
+    return rc;
+}
+
 GL_PRIVATE int
 stream_send_first(gl_stream *s, gl_piece *c)
 {
@@ -135,7 +152,7 @@ stream_send_first(gl_stream *s, gl_piece *c)
     if (err == 0 || err == EAGAIN || err == EINTR)
         return 0;
     gl_set_oserror(err);
-    return gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
+    return stream_send_failed(s);
 }
 
 /* ---- the way to Go -------------------------------------------------------------- */

@@ -97,7 +97,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
     Py_ssize_t pos = 0;
     int rc = 0;
     while (pos < n && rc == 0) {
-        if (is_closing(s) || s->protocol == NULL)
+        if (is_deaf(s) || s->protocol == NULL)
             return 0;
         if (s->paused)
             break;
@@ -132,7 +132,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             pos = n;
         }
     }
-    if (pos < n && !is_closing(s)) {
+    if (pos < n && !is_deaf(s)) {
         PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
         if (gl_transport_hold(&s->base, PyBytes_FromStringAndSize(data + pos, n - pos), true) < 0 ||
             (exc != NULL && !s->paused && gl_transport_schedule_delivery(&s->base) < 0)) {
@@ -331,7 +331,8 @@ stream_feed_scratch(gl_stream *s)
 static int
 stream_readable(gl_stream *s)
 {
-    /* The poller tells it again.  The error of a failed send comes first, from Go. */
+    /* The poller tells it again.  Where a send has failed Go tells of that next, and then all
+     * that the kernel has is received (stream_receive_rest). */
     if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end ||
         __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & GL_STATE_DEAD)
         return 0;
@@ -362,12 +363,152 @@ stream_holds(gl_transport *t)
     return s->held != NULL || s->held_end;
 }
 
+/* ---- behind a failed send ----------------------------------------------------------------
+ *
+ * A peer that refuses an upload answers, and closes with bytes unread: the next send fails, and
+ * the answer is still in the kernel.  asyncio's selector loop reads before it writes where one
+ * poll tells of both.  Here a send may fail in the flush before the poll, in the monitor's, or
+ * within write(), so what the kernel has is received behind it, and the error told behind that.
+ * Its end is not told: the error is the end.
+ */
+
+/* Receives so often at most: a peer that has shut down its reading side alone may send on. */
+#define REST_RECEIVES 64
+
+/* Receives once: 1 where bytes have come and went to the protocol, 0, or -1. */
+static int
+stream_feed_rest(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    uint8_t *scratch = gl_scratch_take(loop);
+    if (scratch == NULL)
+        return -1;
+    int err;
+    ssize_t n = stream_recv(s, scratch, GL_SCRATCH_SIZE, &err);
+    int rc = n > 0 ? stream_feed(s, (const char *)scratch, n, NULL) : 0;
+    gl_scratch_give(loop, scratch);
+    if (rc < 0)
+        return -1;
+    return n > 0;
+}
+
+/* Gives the protocol what was received and what the kernel still has, until it pauses or closes;
+ * how many receives brought something. */
+static int
+stream_receive_rest(gl_stream *s)
+{
+    int rc = gl_transport_deliver_held(&s->base);
+    int received = 0;
+    bool more = rc == 0;
+    while (more && received < REST_RECEIVES && !s->paused && !is_deaf(s) && s->protocol != NULL &&
+           !gl_loop_is_foreign(s->loop)) {
+        rc = stream_feed_rest(s);
+        more = rc > 0;
+        received += more;
+    }
+    return rc < 0 ? -1 : received;
+}
+
+/* Whether something that Go has received for it waits among this turn's completions. */
+static bool
+stream_awaits_data(const gl_stream *s)
+{
+    const gl_shared *sh = s->loop->shared;
+    if (!s->registered || sh == NULL)
+        return false;
+    for (uint32_t i = s->loop->cmp_pos; i < sh->cmp_len; i++) {
+        const gl_completion *c = &sh->cmp[i];
+        if (c->kind == GL_CMP_DATA && c->id == s->id && c->gen == s->gen)
+            return true;
+    }
+    return false;
+}
+
+GL_PRIVATE int
+stream_tell_rest(gl_transport *t, PyObject *exc)
+{
+    gl_stream *s = (gl_stream *)t;
+    if (stream_awaits_data(s)) {
+        stream_drop_queue(s);
+        if (stream_submit(s) < 0)
+            return -1;
+    } else {
+        /* What is held stays; the queue and the registration go. */
+        gl_transport_leave(t);
+    }
+    return gl_transport_call_soon(t, G.s__tell_rest, exc);
+}
+
+/* _tell_rest(exc) */
+GL_PRIVATE PyObject *
+stream_tell_rest_method(gl_stream *s, PyObject *exc)
+{
+    if (is_lost(s))
+        Py_RETURN_NONE;
+    bool waits = s->rest && (s->delivering || stream_awaits_data(s));
+    if (waits)
+        return gl_none_or_null(gl_transport_call_soon(&s->base, G.s__tell_rest, exc));
+    int received = s->rest ? stream_receive_rest(s) : 0;
+    s->rest = false;
+    PyObject *raised = received < 0 ? gl_take_exception() : NULL;
+    int rc = 0;
+    if (!is_lost(s) && received == 0) {
+        rc = gl_transport_lost(&s->base, exc);
+    } else if (!is_lost(s)) {
+        /* In an iteration of its own: a task that the last bytes have woken runs before. */
+        gl_transport_drop_held(&s->base);
+        gl_transport_leave(&s->base);
+        rc = gl_transport_call_soon(&s->base, G.s__call_connection_lost, exc);
+    }
+    if (raised != NULL) {
+        if (rc < 0)
+            PyErr_WriteUnraisable((PyObject *)s);
+        gl_restore_exception(raised);
+        rc = -1;
+    }
+    return gl_none_or_null(rc);
+}
+
+static int
+stream_end_unsent(gl_stream *s, int err)
+{
+    stream_drop_queue(s); /* Go does not look at it any more */
+    s->late_writes++; /* asyncio's pipes count the failed one too */
+    PyObject *exc = gl_oserror(err);
+    if (exc == NULL)
+        return -1;
+    int rc = gl_transport_fatal_error(&s->base, exc, WRITE_FAILED(s));
+    if (rc == 0)
+        rc = stream_settle_waiter(s, exc);
+    Py_DECREF(exc);
+    return rc;
+}
+
+/* The error is told behind what the kernel has received, unless the protocol pauses: asyncio
+ * drops the rest then, too. */
+static int
+stream_write_failed(gl_stream *s, int err)
+{
+    if (is_ending(s))
+        return 0;
+    PyObject *raised = NULL;
+    if (stream_has_rest(s) && stream_receive_rest(s) < 0)
+        raised = gl_take_exception();
+    int rc = is_ending(s) ? 0 : stream_end_unsent(s, err);
+    if (raised == NULL)
+        return rc;
+    if (rc < 0)
+        PyErr_WriteUnraisable((PyObject *)s);
+    gl_restore_exception(raised);
+    return -1;
+}
+
 /* ---- completions ------------------------------------------------------------------------------ */
 
 static int
 stream_received(gl_stream *s, const gl_completion *c)
 {
-    if (is_closing(s) || s->protocol == NULL)
+    if (is_deaf(s) || s->protocol == NULL)
         return 0;
     gl_large_note(s->loop, c->arg);
     if (s->paused || s->held != NULL || s->held_end) {

@@ -98,6 +98,7 @@ static PyMethodDef stream_methods[] = {
     {"_maybe_pause_protocol", GL_NOARGS(stream_maybe_pause_method), NULL},
     {"_maybe_resume_protocol", GL_NOARGS(stream_maybe_resume_method), NULL},
     {"_close_if_sent", GL_NOARGS(stream_close_if_sent_method), NULL},
+    {"_tell_rest", GL_ONEARG(stream_tell_rest_method), NULL},
     {"write", GL_FASTKW(stream_write_method),
      PyDoc_STR("write($self, data)\n--\n\n"
                "Write some data to the transport.  Does not block.")},

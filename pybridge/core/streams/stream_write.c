@@ -56,7 +56,7 @@ stream_maybe_resume(gl_stream *s)
 static int
 flush_or_end(gl_stream *s)
 {
-    return stream_flush_now(s) < 0 ? gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) : 0;
+    return stream_flush_now(s) < 0 ? stream_send_failed(s) : 0;
 }
 
 /* What the kernel takes does not count. */
@@ -399,22 +399,5 @@ stream_wrote(gl_stream *s)
         rc = stream_settle_waiter(s, NULL);
     if (is_flushing(s) && stream_queued(s) == 0)
         rc = rc == 0 ? gl_transport_lost(&s->base, Py_None) : stream_lost_later(s);
-    return rc;
-}
-
-GL_PRIVATE int
-stream_write_failed(gl_stream *s, int err)
-{
-    if (is_ending(s))
-        return 0;
-    stream_drop_queue(s); /* Go does not look at it any more */
-    s->late_writes++; /* asyncio's pipes count the failed one too */
-    PyObject *exc = gl_oserror(err);
-    if (exc == NULL)
-        return -1;
-    int rc = gl_transport_fatal_error(&s->base, exc, WRITE_FAILED(s));
-    if (rc == 0)
-        rc = stream_settle_waiter(s, exc);
-    Py_DECREF(exc);
     return rc;
 }

@@ -43,7 +43,7 @@ typedef struct gl_loop gl_loop;
     X(is_running) X(eager_start) X(sock) X(data) X(delay) X(when) X(_callback_failed)   \
     X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)            \
     X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown)             \
-    X(_received) X(append) X(n) X(buf)
+    X(_received) X(append) X(n) X(buf) X(_tell_rest)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);

@@ -312,7 +312,9 @@ gl_transport_start_method(gl_transport *t, PyObject *waiter)
 static int
 transport_schedule_lost(gl_transport *t, PyObject *exc)
 {
-    transport_drop_held(t);
+    if (t->rest)
+        return t->ops->tell_rest(t, exc);
+    gl_transport_drop_held(t);
     gl_transport_leave(t);
     return gl_transport_call_soon(t, G.s__call_connection_lost, exc);
 }
@@ -328,8 +330,10 @@ gl_transport_end(gl_transport *t, PyObject *exc)
 GL_PRIVATE int
 gl_transport_force_close(gl_transport *t, PyObject *exc)
 {
-    if (is_ending(t))
+    if (is_ending(t)) {
+        t->rest = false;
         return 0;
+    }
     if (gl_loop_is_foreign(t->loop))
         return gl_loop_check_usable(t->loop);
     t->phase = GL_ENDING;
@@ -343,13 +347,15 @@ gl_transport_force_close(gl_transport *t, PyObject *exc)
 GL_PRIVATE int
 transport_close(gl_transport *t)
 {
-    if (is_closing(t))
+    if (is_closing(t)) {
+        t->rest = false;
         return 0;
+    }
     if (gl_loop_is_foreign(t->loop))
         return gl_loop_check_usable(t->loop);
     uint8_t before = t->phase;
     t->phase = GL_CLOSING;
-    transport_drop_held(t);
+    gl_transport_drop_held(t);
     int rc = t->ops->close(t);
     if (rc < 0 && t->phase == GL_CLOSING)
         t->phase = before;
@@ -380,6 +386,7 @@ transport_set_ending(gl_transport *t)
 {
     if (!is_ending(t))
         t->phase = GL_ENDING;
+    t->rest = false;
     if (t->conn_lost == 0)
         t->conn_lost = 1;
 }
@@ -426,7 +433,7 @@ gl_transport_lost(gl_transport *t, PyObject *exc)
     if (!is_lost(t)) /* else the protocol called _call_connection_lost again */
         gl_transport_leave(t);
     if (!is_lost(t)) {
-        transport_drop_held(t);
+        gl_transport_drop_held(t);
         note_failure(transport_close_descriptor(t), &error);
         transport_let_go(t);
         if (t->ops->lost != NULL)

@@ -143,7 +143,7 @@ gl_transport_hold(gl_transport *t, PyObject *item, bool front)
 }
 
 GL_PRIVATE void
-transport_drop_held(gl_transport *t)
+gl_transport_drop_held(gl_transport *t)
 {
     t->held_end = 0;
     Py_CLEAR(t->held); /* lint: allow check-commit: bytes, addresses and exceptions of ours */
@@ -160,11 +160,11 @@ gl_transport_schedule_delivery(gl_transport *t)
     return 0;
 }
 
-static int
-transport_deliver_held(gl_transport *t)
+GL_PRIVATE int
+gl_transport_deliver_held(gl_transport *t)
 {
     int rc = 0;
-    while (rc == 0 && !t->paused && !is_closing(t) && (t->held != NULL || t->held_end) &&
+    while (rc == 0 && !t->paused && !is_deaf(t) && (t->held != NULL || t->held_end) &&
            !(t->ops->spent != NULL && t->ops->spent(t))) {
         PyObject *item = NULL;
         if (t->held != NULL) {
@@ -186,12 +186,12 @@ transport_deliver_held(gl_transport *t)
 static PyObject *
 transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
-    int rc = transport_deliver_held(t);
+    int rc = gl_transport_deliver_held(t);
     t->delivering = false;
     PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
     rc = 0;
-    if (is_closing(t))
-        transport_drop_held(t);
+    if (is_deaf(t))
+        gl_transport_drop_held(t);
     else if (!t->paused)
         rc = t->held != NULL || t->held_end ? gl_transport_schedule_delivery(t) : gl_transport_sync(t);
     gl_restore_exception(exc);

@@ -30,6 +30,11 @@
  * registry holds a reference to the transport.  A transport leaves the reactor when it
  * comes to GL_ENDING; from then on no completion of it is live.
  *
+ * "rest" is another: a send has failed within a call of the program's, while the stream was
+ * being read.  asyncio drops what the kernel still has; here it goes to the protocol before
+ * connection_lost (stream_read.c), and a stream of which completions wait stays registered for
+ * them.  A later close() or abort() ends that.
+ *
  * Everything here runs with the GIL.  asyncio's transports are not thread-safe, and neither
  * are these; still, a call from another thread breaks nothing (state/hold.c).
  */
@@ -72,6 +77,8 @@ typedef struct transport_ops {
     void (*freed)(gl_transport *t);
     /* resume_reading: whether something is to be delivered before receiving goes on. */
     bool (*holds)(gl_transport *t);
+    /* Schedules what gives the rest to the protocol, and connection_lost(exc) behind it. */
+    int (*tell_rest)(gl_transport *t, PyObject *exc);
     /* Gives a held item to the protocol, or with NULL the end behind them.  Runs Python. */
     int (*deliver)(gl_transport *t, PyObject *item);
     /* Whether the rest of what is held waits for the next turn; or NULL. */
@@ -112,6 +119,7 @@ typedef struct transport_ops {
     bool paused;                  /* by pause_reading */                                      \
     bool warned;                  /* the finalizer has given its warning */                   \
     bool delivering;              /* _deliver_held runs or is scheduled */                    \
+    bool rest;                    /* in GL_ENDING: the protocol still gets what has come */    \
     GL_HOME
 
 struct gl_transport {
@@ -138,6 +146,8 @@ struct gl_transport {
 #define is_ending(t) ((t)->phase >= GL_ENDING)
 /* There is no loop any more, or not yet. */
 #define is_lost(t) ((t)->phase >= GL_LOST)
+/* What is received is dropped. */
+#define is_deaf(t) (is_closing(t) && !(t)->rest)
 /* Only the queue is left to be sent. */
 #define is_flushing(t) ((t)->phase == GL_CLOSING)
 
@@ -190,7 +200,8 @@ GL_PRIVATE void gl_transport_orphan(PyObject *owner);
 GL_PRIVATE bool gl_transport_blocks_number(PyObject *transport);
 
 GL_PRIVATE int transport_close(gl_transport *t);
-/* connection_lost(exc) is scheduled, and nothing is received or sent until then. */
+/* connection_lost(exc) is scheduled, and nothing is sent until then, or received but for the
+ * rest. */
 GL_PRIVATE int gl_transport_end(gl_transport *t, PyObject *exc);
 /* asyncio's methods of these names. */
 GL_PRIVATE int gl_transport_force_close(gl_transport *t, PyObject *exc);
@@ -205,7 +216,9 @@ GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter
 /* Keeps an item at the front (what is left of a delivery) or at the back; takes over the
  * reference, which may be NULL with an exception set. */
 GL_PRIVATE int gl_transport_hold(gl_transport *t, PyObject *item, bool front);
-GL_PRIVATE void transport_drop_held(gl_transport *t);
+GL_PRIVATE void gl_transport_drop_held(gl_transport *t);
+/* Delivers what is held, until the protocol pauses.  Runs Python. */
+GL_PRIVATE int gl_transport_deliver_held(gl_transport *t);
 GL_PRIVATE int gl_transport_schedule_delivery(gl_transport *t);
 
 /* What types need.  The type's own functions call the last two first. */
