@@ -217,7 +217,7 @@ async def test_a_connection_is_dropped_and_reported_where_the_factory_raises(
     async with serving:
         loop.set_task_factory(raises)
         try:
-            with pytest.raises(OSError):
+            with pytest.raises(ConnectionError):
                 await loop.create_connection(
                     asyncio.Protocol, *serving.sockets[0].getsockname(),
                     ssl=client_context(), server_hostname="localhost",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _State = sslproto.SSLProtocolState
+_AppState = sslproto.AppProtocolState
 _Inherited: Any = sslproto.SSLProtocol
 
 # Bytes that a peer may send behind close(), more than can be under way to a loop that reads.
@@ -64,8 +65,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     # SSLProtocol's own, which its published types don't have.
     _get_read_buffer_size: Callable[[], int]
     _set_state: Callable[[Any], None]
-    _call_eof_received: Callable[[], None]
-
+    _app_state: Any
     _app_reading_paused: bool
     _process_outgoing: Callable[[], None]
     _do_read: Callable[[], None]
@@ -85,6 +85,15 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     # Bytes of the peer's that came behind close().
     _dropped = 0
+
+    # The protocol's buffer was filled: another read is scheduled.
+    _read_scheduled = False
+
+    # _do_flush() runs.
+    _flushes = False
+
+    # The TLS above this one, which was told of the peer's end and has not delivered all yet.
+    _inner_reads: TLSProtocol | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # SSLProtocol sets a receive buffer of this size aside; the stream transport
@@ -367,14 +376,23 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     def _read_soon(self) -> None:
         """The protocol's buffer is full: the rest comes in the next iteration, as in asyncio."""
-        self._loop.call_soon(self._do_read)
+        if not self._read_scheduled:
+            self._read_scheduled = True
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._read_scheduled = False
+        if self._state == _State.FLUSHING:
+            self._do_flush()
+        else:
+            self._do_read()
 
     def _tell_end(self) -> None:
         """The end of the connection below came earlier, and its turn is now."""
         if self._transport is None:
             return
         try:
-            keep_open = _Inherited.eof_received(self)
+            keep_open = self._end_received()
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
@@ -386,7 +404,44 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     def eof_received(self) -> Any:
         """The peer has ended the connection below; what came before that comes before that."""
         self._end_held = self._read_held or self._handshake_waits
-        return True if self._end_held else _Inherited.eof_received(self)
+        return True if self._end_held else self._end_received()
+
+    def _end_received(self) -> bool:
+        """Begin to end the connection; true while plaintext has to be delivered before that."""
+        keep_open = _Inherited.eof_received(self)
+        return bool(keep_open) or self._state == _State.FLUSHING
+
+    def _call_eof_received(self) -> None:
+        """The application's protocol is told of the peer's end, once.
+
+        TLS within TLS may have plaintext to deliver still. This connection then waits until the
+        other one closes it; asyncio closes both, and what the reader has not read yet is lost.
+        """
+        inner = self._app_protocol
+        if not isinstance(inner, TLSProtocol):
+            _Inherited._call_eof_received(self)
+        elif self._app_state == _AppState.STATE_CON_MADE:
+            self._app_state = _AppState.STATE_EOF
+            try:
+                if inner.eof_received():
+                    self._inner_reads = inner
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as exc:
+                self._fatal_error(exc, "Error calling eof_received()")
+
+    def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
+        self._read_scheduled = False  # connection_lost() delivers nothing more
+        _Inherited._fatal_error(self, exc, message)
+
+    def _awaits_inner(self) -> bool:
+        inner = self._inner_reads
+        return inner is not None and inner is self._app_protocol and not self._is_closed()
+
+    def _is_closed(self) -> bool:
+        """Whether the application has closed its transport, and wants no more data."""
+        transport = self._app_transport
+        return transport is None or transport._closed
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection below has ended."""
@@ -399,6 +454,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 waiting._handshakes.do(self)
         if self._read_held:
             self._read_held = False
+            self._do_read()
+        # What came before the end is delivered before it.
+        while self._read_scheduled and not (self._app_reading_paused or self._is_closed()):
+            self._read_scheduled = False
             self._do_read()
         if not self._greeted:
             loop: Any = self._loop
@@ -419,12 +478,14 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._extra.pop(name, None)
 
     def _start_shutdown(self) -> None:
-        if self._state == _State.FLUSHING and self._app_reading_paused:
-            # The peer ended the connection while reading was paused, and close() says
-            # that nobody will read on: asyncio waits for it all the same, for ever.
-            self._do_flush()
-        else:
+        if self._awaits_inner():
+            return
+        if self._state != _State.FLUSHING:
             _Inherited._start_shutdown(self)
+        elif not self._flushes:
+            # The peer ended the connection, and its data waits for the protocol to read on.
+            # close() says that it won't: asyncio waits for it all the same, for ever.
+            self._end_flush()
 
     def _do_shutdown(self) -> None:
         """Ends TLS; what the peer still sends is dropped.
@@ -460,8 +521,37 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             context.copy().run(_Inherited._control_app_writing, self)
 
     def _do_flush(self) -> None:
-        self._read_held = False
-        self._do_read()
+        """Deliver the peer's last plaintext, and go on with the shutdown when there is none left.
+
+        asyncio goes on after one read: of a BufferedProtocol that is one buffer.
+        """
+        if self._flushes:
+            return
+        self._flushes = True
+        try:
+            self._read_held = False
+            paused = self._app_reading_paused
+            self._do_read()
+            if self._state != _State.FLUSHING:
+                return
+            if not self._is_closed():
+                if self._read_scheduled or self._has_unread(paused):
+                    return
+                if isinstance(self._app_protocol, TLSProtocol):
+                    self._call_eof_received()
+                    if self._awaits_inner():
+                        return
+        finally:
+            self._flushes = False
+        self._end_flush()
+
+    def _has_unread(self, paused: bool) -> bool:
+        """Whether a pause keeps plaintext from being read; `paused`: it began before the read."""
+        if not self._app_reading_paused:
+            return False
+        return paused or bool(self._incoming.pending or self._sslobj.pending())
+
+    def _end_flush(self) -> None:
         # asyncio's goes on where a protocol has called abort() meanwhile, and fails; and where
         # reading has failed, which has closed the transport: it would read on.
         below = self._transport
