@@ -66,7 +66,7 @@ class Blocked:
     __slots__ = (
         *("loop", "serial", "thread_id", "thread_name", "started", "duration", "ended", "cpu"),
         *("gc", "callbacks", "callback_time", "stack", "later", "gil_holder", "task", "awaiters"),
-        "shares",
+        *("shares", "importing"),
     )
 
     loop: Any
@@ -108,6 +108,9 @@ class Blocked:
     """Whose the time was: seconds and the function of the program's own code that was innermost,
     the greatest first, by the looks of the monitor.  Empty if it did not look, and until the block
     has ended."""
+    importing: bool
+    """Whether the loop imported modules before its first event, as a server does that loads the
+    application in the loop: no client waits yet, so the log has a line of information only."""
 
     def __init__(self, **fields: Any) -> None:
         for name in self.__slots__:
@@ -158,6 +161,14 @@ def _below_the_loop(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
         if stack[index - 1].function == "Running.run_forever":
             return stack[index:]
     return stack
+
+
+def _imports(stack: tuple[Frame, ...]) -> bool:
+    """Whether an import is in progress; pybridge/golib/blocks.go has the same rule."""
+    return any(
+        frame.function == "_find_and_load" and frame.file == "<frozen importlib._bootstrap>"
+        for frame in _below_the_loop(stack)
+    )
 
 
 def _calls(stack: tuple[Frame, ...]) -> tuple[tuple[str, str], ...]:
@@ -214,17 +225,22 @@ def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any
     The format is the same for the blocks of one function, and for those alone: services that group
     records do so by it.
     """
-    text = "the event loop was" if blocked.ended else "the event loop has been"
+    text = "the event loop of process %d " + ("was" if blocked.ended else "has been")
+    text += " importing modules" if blocked.importing else " blocked"
     parts = [] if blocked.cpu is None else [f"{blocked.cpu:.3f} s of CPU"]
     if blocked.gc >= 0.001:
         parts.append(f"{blocked.gc:.3f} s in the garbage collector")
-    values: list[Any] = [blocked.duration, f" ({', '.join(parts)})" if parts else ""]
-    text += " blocked for %.3f s%s"
+    values: list[Any] = [os.getpid(), blocked.duration, f" ({', '.join(parts)})" if parts else ""]
+    text += " for %.3f s%s"
     if stack:
         name, line, rest = _where(stack)
         text += f" in {name.replace('%', '%%')}:%d%s"
         values += line, rest
     more = []
+    if blocked.importing:
+        more.append("before its first event")
+    elif _imports(stack):
+        more.append("in an import")
     before = blocked.stack
     for seconds, later in blocked.later if blocked.ended else ():
         if later and _calls(later) != _calls(before):
@@ -235,7 +251,7 @@ def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any
         several = [
             f"{min(1.0, spent / blocked.duration):.0%} in {frame.function}:{frame.line}"
             for spent, frame in blocked.shares[:_SHARES_MAX]
-            if spent >= blocked.duration / 20
+            if spent >= blocked.duration / 20 and frame.file
         ]
         if len(several) > 1:
             more.append("of it " + " and ".join(several))
@@ -277,16 +293,18 @@ def _extra(blocked: Blocked, stack: tuple[Frame, ...]) -> dict[str, Any]:
         "goloop_callbacks": blocked.callbacks,
         "goloop_shares": [(frame.function, spent) for spent, frame in blocked.shares],
         "goloop_ended": blocked.ended,
+        "goloop_importing": blocked.importing,
     }
 
 
 def _log(blocked: Blocked, look: int) -> None:
-    if not logger.isEnabledFor(logging.WARNING):
+    level = logging.INFO if blocked.importing else logging.WARNING
+    if not logger.isEnabledFor(level):
         return
     stack = blocked.later[look - 1][1] if look else blocked.stack
     text, values = _message(blocked, stack)
     shown = None
-    if not blocked.ended:
+    if not blocked.ended and not blocked.importing:
         if (times := _times_shown(stack)) > 1:
             text += ", %d times in %d s"
             values = *values, times, int(_REPEATS_SECONDS)
@@ -295,7 +313,7 @@ def _log(blocked: Blocked, look: int) -> None:
             if blocked.gil_holder:
                 shown += "\nanother thread keeps the GIL:\n" + _short(blocked.gil_holder)
     record = logger.makeRecord(
-        logger.name, logging.WARNING, __file__, 0, text, values, None, extra=_extra(blocked, stack)
+        logger.name, level, __file__, 0, text, values, None, extra=_extra(blocked, stack)
     )
     # Formatters put it below the line.
     record.exc_text = shown
@@ -387,7 +405,7 @@ def _tell(loop: Any) -> None:
 
 def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
     """What is to be told of the block that goes on, or has just ended.  With the lock."""
-    told, seconds, gc = loop._block()
+    told, seconds, gc, starting = loop._block()
     head, *looks = told.split("\x1e")
     if not looks:
         return []
@@ -429,6 +447,7 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
             task=task,
             awaiters=awaiters,
             shares=(),
+            importing=starting and bool(stacks) and _imports(stacks[0][1]),
             **now,
         )
         new.append((last, 0))
@@ -437,7 +456,9 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
     last = Blocked(**{**last._fields(), **now})
     for each in stacks[1 + len(last.later) :]:
         before = last.later[-1][1] if last.later else last.stack
-        last = Blocked(**{**last._fields(), "later": (*last.later, each)})
+        importing = last.importing and (not each[1] or _imports(each[1]))
+        fields = {"later": (*last.later, each), "importing": importing}
+        last = Blocked(**{**last._fields(), **fields})
         if each[1] and _calls(each[1]) != _calls(before):
             new.append((last, len(last.later)))
     loop._last_block = last

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/goloop/goloop/netloop"
@@ -28,6 +30,13 @@ func belowTheLoop(stack []frame) []frame {
 		}
 	}
 	return stack
+}
+
+// imports reports whether an import is in progress; goloop/watchdog.py has the same rule.
+func imports(stack []frame) bool {
+	return slices.ContainsFunc(belowTheLoop(stack), func(f frame) bool {
+		return f.function == "_find_and_load" && f.file == "<frozen importlib._bootstrap>"
+	})
 }
 
 // sameCalls reports whether two stacks are of one place: a loop in a function has many lines.
@@ -112,7 +121,7 @@ func (b *block) json() []byte {
 	seconds := strconv.FormatFloat(float64(b.ns)/1e9, 'f', 3, 64)
 	t := time.Now().UTC().AppendFormat([]byte(`{"time":"`), "2006-01-02T15:04:05.000Z")
 	t = append(t, `","level":"WARNING","logger":"goloop","message":`...)
-	t = appendString(t, "the event loop has been blocked for "+seconds+" s"+b.why)
+	t = appendString(t, "the event loop of process "+strconv.Itoa(unix.Getpid())+" has been blocked for "+seconds+" s"+b.why)
 	t = append(append(t, `,"goloop_seconds":`...), seconds...)
 	for _, each := range []struct {
 		name  string
@@ -146,7 +155,8 @@ func (s *spell) why(told uint32, givesUp bool) string {
 }
 
 // blockText is what stderr gets about a block that has lasted ns; nothing for a later look that shows
-// the calls of the one before.
+// the calls of the one before, nor while modules are imported before the loop's first event, as by a
+// server that loads its application: no client waits yet.
 func (l *loop) blockText(ns int64, told uint32, givesUp bool) []byte {
 	s := &l.spell
 	b := &block{shared: l.shared, ns: ns, why: s.why(told, givesUp)}
@@ -156,6 +166,9 @@ func (l *loop) blockText(ns int64, told uint32, givesUp bool) []byte {
 	}
 	b.own = s.stacks[look].frames
 	if !givesUp && s.insisted > 0 && len(b.own) > 0 && sameCalls(b.own, s.stacks[look-1].frames) {
+		return nil
+	}
+	if !givesUp && imports(b.own) && atomic.LoadUint64(&l.shared.Metrics.EventsPerTurn.Sum) == 0 {
 		return nil
 	}
 	b.own = belowTheLoop(b.own)

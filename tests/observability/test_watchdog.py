@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import itertools
 import json
 import logging
@@ -181,7 +182,92 @@ def test_a_block_is_reported_with_its_line_and_task(
             "goloop_thread_name": "MainThread",
             "goloop_ended": block.ended,
             "goloop_shares": [(frame.function, spent) for spent, frame in block.shares],
+            "goloop_importing": False,
         }
+
+
+class Imports:
+    """A module whose import blocks the loop until the watchdog has reported it."""
+
+    def __init__(self, reports: Reports, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.block = lambda: waits_in_c(reports)
+        (folder / "slowly_imported.py").write_text("import imports_hook\nimports_hook.block()\n")
+        patch.syspath_prepend(folder)
+        patch.setitem(sys.modules, "imports_hook", self)
+        patch.delitem(sys.modules, "slowly_imported", raising=False)
+
+    def __call__(self) -> None:
+        importlib.import_module("slowly_imported")
+
+
+@pytest.fixture
+def imports(reports: Reports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Imports:
+    return Imports(reports, tmp_path, monkeypatch)
+
+
+def test_imports_before_the_first_event_are_information(
+    reports: Reports, imports: Imports, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As in a server that loads the application in the loop.
+    caplog.set_level(logging.INFO, "goloop")
+
+    async def main() -> None:
+        imports()
+
+    run(main)
+    assert [each.importing for each in reports] == [True, True]
+    assert [each.levelno for each in caplog.records] == [logging.INFO] * 2
+    assert [each.exc_text for each in caplog.records] == [None] * 2
+    begun, ended = (each.getMessage() for each in caplog.records)
+    assert begun.startswith(f"the event loop of process {os.getpid()} has been importing modules")
+    assert ended.startswith(f"the event loop of process {os.getpid()} was importing modules for ")
+    assert ", before its first event, task " in begun
+    assert "< <module>:2, " in begun
+
+
+def test_an_import_in_a_loop_that_has_had_events_is_a_block(
+    reports: Reports, imports: Imports, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        await asyncio.sleep(0.001)
+        imports()
+
+    run(main)
+    assert [each.importing for each in reports[:2]] == [False, False]
+    begun = caplog.records[0]
+    assert begun.levelno == logging.WARNING
+    assert begun.getMessage().startswith(
+        f"the event loop of process {os.getpid()} has been blocked"
+    )
+    assert ", in an import, task " in begun.getMessage()
+    assert "slowly_imported.py" in (begun.exc_text or "")
+
+
+def test_other_blocks_before_the_first_event_are_warnings(
+    reports: Reports, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        waits_in_c(reports)
+
+    run(main)
+    assert not reports[0].importing
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def test_time_in_unknown_calls_has_no_place(reports: Reports) -> None:
+    async def main() -> None:
+        waits_in_c(reports)
+
+    run(main)
+    unknown, known = watchdog.Frame("?", "", 0), watchdog.Frame("f", "/app/app.py", 3)
+    other = watchdog.Frame("g", "/app/app.py", 9)
+    fields = {**reports[1]._fields(), "duration": 1.0}
+
+    def shown(*shares: tuple[float, watchdog.Frame]) -> str:
+        return str(watchdog.Blocked(**{**fields, "shares": shares}))
+
+    assert "of it 40% in f:3 and 30% in g:9" in shown((0.4, known), (0.3, other), (0.3, unknown))
+    assert "of it" not in shown((0.7, known), (0.3, unknown))
 
 
 def test_the_stack_of_a_place_is_shown_once_in_a_while(

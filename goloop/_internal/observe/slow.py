@@ -77,7 +77,12 @@ class SlowIteration:
 
 
 def _lines(stack: SlowStack) -> list[str]:
-    return [f'    File "{f.file}", line {f.line}, in {f.function}' for f in stack.frames]
+    return [
+        f'    File "{f.file}", line {f.line}, in {f.function}'
+        if f.file
+        else "    (a call without a name)"
+        for f in stack.frames
+    ]
 
 
 def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:

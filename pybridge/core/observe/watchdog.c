@@ -170,7 +170,7 @@ told(int32_t what, const void *question, size_t size)
 }
 
 /* _block(): the present block, or the last, as Go tells it; how long it has lasted in seconds (0.0:
- * it has ended), and how much of that the collector had. */
+ * it has ended), how much of that the collector had, and whether the loop has had no event yet. */
 static PyObject *
 loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -184,7 +184,9 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
         return text;
     int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE);
     double seconds = since == self->blocked_seen ? 0.0 : (double)(gl_monotonic_ns() - since) / 1e9;
-    return Py_BuildValue("(Ndd)", text, seconds, (double)(collected_ns() - sh->gc_before) / 1e9);
+    bool starting = GL_READ(sh->metrics.events_per_turn.sum) == 0;
+    return Py_BuildValue("(NddO)", text, seconds, (double)(collected_ns() - sh->gc_before) / 1e9,
+                         starting ? Py_True : Py_False);
 }
 
 /* _block_told(serial, how): GL_REPORT_WAITS or GL_REPORTED. */
