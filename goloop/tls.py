@@ -10,7 +10,6 @@ asyncio's clients can't do that (cpython#79152); goloop's do it where a program 
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import ssl
 import time
@@ -19,39 +18,81 @@ from typing import Any
 __all__ = ("resume_sessions",)
 
 _ATTRIBUTE = "_goloop_sessions"  # of the context; _internal/net/tls.py looks for it
+_EACH = 16  # sessions of a server: so many connections begin at once and resume one each
 _Key = tuple[object, ...]
+_Offer = tuple[_Key, ssl.SSLSession | None]
 
 
 class _Sessions:
-    """The last session of each server, by name and port."""
+    """The last sessions of each server, by name and port."""
 
     # The context has them as an attribute: a session keeps its context alive, and whoever had both
     # would keep it for ever.  So the two go together, by the collector.
+    #
+    # Loops in several threads may share the context.  There is no lock, which a fork could leave
+    # locked: each step is one operation of a dict or a list, which is atomic in free-threaded
+    # builds too (an OrderedDict's are not).
 
     def __init__(self, hosts: int) -> None:
         self._hosts = hosts
-        self._last: collections.OrderedDict[_Key, ssl.SSLSession] = collections.OrderedDict()
+        # The oldest first, in both.
+        self._last: dict[_Key, list[ssl.SSLSession]] = {}
+        # Until when no session is offered; and those servers to which the last offer has failed.
+        self._refused: dict[_Key, float] = {}
+        self._failed: dict[_Key, None] = {}
 
-    def offer(self, sslobj: ssl.SSLObject, address: Any) -> _Key:
-        """Before a handshake; what keep() is to be given."""
+    def offer(self, sslobj: ssl.SSLObject, address: Any) -> _Offer:
+        """Before a handshake; returns the argument for keep() and failed().
+
+        A session is offered once (RFC 8446, C.4), and each connection gives the next one.
+        """
         key = _key(sslobj, address)
-        session = self._last.pop(key, None)
-        if session is not None and session.time + session.timeout > time.time():
+        now = time.time()
+        session = None
+        if self._refused.get(key, now) <= now:
+            with contextlib.suppress(KeyError, IndexError):
+                session = self._last[key].pop()
+        if session is not None and session.time + session.timeout > now:
             # A wrap_bio() of a program's may have used another context than the session's.
             with contextlib.suppress(ValueError):
                 sslobj.session = session
-                self._last[key] = session
-        return key
+                return key, session
+        return key, None
 
-    def keep(self, key: _Key, sslobj: ssl.SSLObject) -> None:
+    def keep(self, offer: _Offer, sslobj: ssl.SSLObject) -> None:
         """At the end of a connection: before, TLS 1.3 may not have sent a session yet."""
+        key, offered = offer
         session = sslobj.session
-        if session is None:
+        if offered is not None:
+            self._failed.pop(key, None)
+        if session is not None:
+            kept = self._last.get(key, [])
+            kept.append(session)
+            del kept[:-_EACH]
+            self._put(self._last, key, kept)
+
+    def failed(self, offer: _Offer, exc: BaseException | None) -> None:
+        """A handshake has failed: perhaps because of its session, so the next is a full one.
+
+        A server that can't resume its own sessions refuses each one. It gets no more offers for
+        as long as its sessions live: after an error of TLS at once, and after two failures of
+        another kind, as some servers close the connection without an alert.
+        """
+        key, offered = offer
+        if offered is None or exc is None:
             return
-        self._last[key] = session
-        self._last.move_to_end(key)
-        while len(self._last) > self._hosts:
-            self._last.popitem(last=False)
+        self._last.pop(key, None)
+        if isinstance(exc, ssl.SSLError) or key in self._failed:
+            self._put(self._refused, key, time.time() + offered.timeout)
+        self._put(self._failed, key, None)
+
+    def _put(self, table: dict[_Key, Any], key: _Key, value: Any) -> None:
+        table.pop(key, None)
+        table[key] = value
+        # Another thread may change it meanwhile, and removes the oldest as well.
+        with contextlib.suppress(RuntimeError, StopIteration):
+            while len(table) > self._hosts:
+                table.pop(next(iter(table)), None)
 
 
 def _key(sslobj: ssl.SSLObject, address: Any) -> _Key:

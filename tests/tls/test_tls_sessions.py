@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import gc
 import ssl
+import sys
+import threading
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from conftest import Errors
 from tls_connections import by_version
 from tls_tools import client_context, server_context
 
@@ -158,6 +161,136 @@ async def test_a_server_that_forgets_gets_a_full_handshake(loop: Loop) -> None:
     async with serving:
         assert not await visit(port, context)
         assert await visit(port, context)
+
+
+@contextlib.asynccontextmanager
+async def refusing(port: int, answer: bytes) -> AsyncIterator[None]:
+    """A server that answers each ClientHello with these bytes, and closes."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", port, reuse_address=True):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def again(port: int, sslcontext: ssl.SSLContext) -> AsyncIterator[None]:
+    async with await asyncio.start_server(
+        greet, "127.0.0.1", port, ssl=sslcontext, reuse_address=True
+    ):
+        yield
+
+
+HANDSHAKE_FAILURE = b"\x15\x03\x03\x00\x02\x02\x28"
+
+
+@by_version
+async def test_a_session_is_offered_once(loop: Loop, version: ssl.TLSVersion) -> None:
+    """A handshake that failed may have failed because of it."""
+    context, own = client_context(version=version), server_context(version=version)
+    goloop.tls.resume_sessions(context)
+    async with server(version) as port:
+        assert not await visit(port, context)
+    async with refusing(port, b""):
+        with pytest.raises(ConnectionError):
+            await visit(port, context)
+    async with again(port, own):
+        assert [await visit(port, context) for _ in range(3)] == [False, True, True]
+
+
+@by_version
+async def test_connections_that_begin_at_once_resume_a_session_each(
+    loop: Loop, version: ssl.TLSVersion
+) -> None:
+    context = client_context(version=version)
+    goloop.tls.resume_sessions(context)
+    async with server(version) as port:
+        for expected in (False, True, True):
+            found = await asyncio.gather(*(visit(port, context) for _ in range(5)))
+            assert found == [expected] * 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "failures"), [(HANDSHAKE_FAILURE, 1), (b"", 2)], ids=["alert", "closes"]
+)
+async def test_a_server_that_refuses_sessions_is_offered_no_more(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, answer: bytes, failures: int
+) -> None:
+    context, own = client_context(), server_context()
+    goloop.tls.resume_sessions(context)
+    async with server() as port:
+        pass
+    for _ in range(failures):
+        async with again(port, own):
+            assert not await visit(port, context)
+        async with refusing(port, answer):
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await visit(port, context)
+    async with again(port, own):
+        assert [await visit(port, context) for _ in range(3)] == [False] * 3
+        later = goloop.tls.time.time() + 1_000_000
+        monkeypatch.setattr(goloop.tls.time, "time", lambda: later)
+        assert not await visit(port, context)  # that session is old by now
+
+
+async def test_a_session_that_can_not_be_kept_does_not_keep_a_connection_from_ending(
+    loop: Loop, errors: Errors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(*args: object) -> None:
+        raise ZeroDivisionError
+
+    context = client_context()
+    goloop.tls.resume_sessions(context)
+    monkeypatch.setattr(goloop.tls._Sessions, "keep", keep)
+    async with server() as port:
+        assert not await visit(port, context)  # which waits for the end
+    errors.expect(ZeroDivisionError, "A session of TLS could not be kept")
+
+
+def test_loops_in_several_threads_share_a_context(no_leaks: None) -> None:
+    """On free-threaded builds they do so at the same time."""
+    context = client_context()
+    goloop.tls.resume_sessions(context, hosts=1)
+    found: list[bool] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    async def main(index: int) -> None:
+        async with server() as one, server() as other:
+            for _ in range(15):
+                found.extend(await asyncio.gather(visit(one, context), visit(other, context)))
+
+    try:
+        goloop.run_threads(main, threads=4)
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(found) == 120
+
+
+def test_the_table_of_sessions_stands_many_threads() -> None:
+    """What the loops above do between their handshakes, and nothing else."""
+    sessions = goloop.tls._Sessions(2)
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for i in range(3000):
+                sessions._put(sessions._last, (i % 5, number % 2), i)
+                sessions._last.pop((i % 3, 0), None)
+        except BaseException as exc:
+            failed.append(exc)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    sessions._put(sessions._last, ("last",), 1)
+    assert len(sessions._last) <= 2
 
 
 async def test_a_session_of_another_context_is_not_offered(loop: Loop) -> None:

@@ -163,21 +163,26 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._offer_session()
             loop._handshakes.step(self)
 
-    # Of a client whose context keeps sessions (goloop/tls.py), and under which name.
+    # Of a client whose context keeps sessions (goloop/tls.py), and what it has offered.
     _sessions: Any = None
-    _session_key: Any = None
+    _session_offer: Any = None
 
     def _offer_session(self) -> None:
         sessions = getattr(self._sslcontext, "_goloop_sessions", None)
         if sessions is not None and self._transport is not None:
             address = self._transport.get_extra_info("peername")
-            self._session_key = sessions.offer(self._sslobj, address)
+            self._session_offer = sessions.offer(self._sslobj, address)
             self._sessions = sessions
 
-    def _keep_session(self) -> None:
+    def _keep_session(self, exc: BaseException | None) -> None:
+        """The connection ends, by an error of TLS or otherwise."""
         sessions, self._sessions = self._sessions, None
-        if sessions is not None and self._greeted and self._sslobj is not None:
-            sessions.keep(self._session_key, self._sslobj)
+        if sessions is None or self._sslobj is None:
+            return
+        if not self._greeted:
+            sessions.failed(self._session_offer, exc)
+        elif not isinstance(exc, ssl.SSLError):
+            sessions.keep(self._session_offer, self._sslobj)
 
     def _is_watched(self) -> bool:
         """Whether Python's callbacks hear of the handshake.
@@ -462,10 +467,15 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if not self._greeted:
             loop: Any = self._loop
             loop._note_handshake(False)
-        self._keep_session()
         transport = self._app_transport
         exc, self._failed = self._failed or exc, None
-        _Inherited.connection_lost(self, exc)
+        try:
+            self._keep_session(exc)
+        except Exception as failed:
+            message = "A session of TLS could not be kept"
+            self._loop.call_exception_handler({"message": message, "exception": failed})
+        finally:
+            _Inherited.connection_lost(self, exc)
         if transport is not None:
             self._forget_context_if_lost(transport)
 
