@@ -381,7 +381,8 @@ func TestFlushStreamReportsByTheRecord(t *testing.T) {
 	if got := hear(t, s.peer); string(got) != "12345" {
 		t.Errorf("the peer heard %q", got)
 	}
-	if got := hear(t, other.peer); len(got) != 0 {
+	// What was written to others before may not come later.
+	if got := hear(t, other.peer); string(got) != "678" {
 		t.Errorf("the other peer heard %q", got)
 	}
 	d, all := l.until(CmpWrote)

@@ -56,17 +56,21 @@ func (r *Reactor) closeSlot(id uint32, s *slot) {
 	r.calls.closes.note(r)
 }
 
-// FlushStream decodes all submissions and sends what the stream has queued. What has
-// left its queue is reported hereby. An error is returned; the next turn reports it, too,
-// to whoever has not ended the stream for it.
+// FlushStream decodes all submissions and sends what every stream has queued, in the order
+// in which they were written to: no peer gets a message before those that were written
+// earlier to others. What has left this stream's queue is reported hereby. An error is
+// returned; the next turn reports it, too, to whoever has not ended the stream for it.
 func (r *Reactor) FlushStream(id, gen uint32) error {
 	r.decode()
 	s := r.registry.findKind(id, gen, kindStream)
 	if s == nil {
 		return failed("flush_stream", syscall.ENOENT)
 	}
-	// It stays among the dirty: the next turn finds nothing left to do for it.
-	r.flushSlot(id, s, true)
+	tried := s.dirty && !s.stream.Blocked()
+	r.flushDirty()
+	if !tried {
+		r.flushSlot(id, s, true)
+	}
 	s.stream.TakeProgress()
 	if s.writeError != 0 {
 		return failed("flush_stream", syscall.Errno(s.writeError))

@@ -306,6 +306,118 @@ async def test_no_piece_overtakes_one_that_was_written_before(loop: Loop) -> Non
             assert protocols[0].behind == b"" or protocols[0].payload == b"headbody"
 
 
+def in_lines(transport: Any) -> None:
+    transport.writelines([b"head", b"body"])
+
+
+def in_pieces(transport: Any) -> None:
+    transport.write(b"head")
+    transport.write(b"body")
+
+
+def writes(transport: Any) -> None:
+    transport.write(b"go")
+
+
+def writes_much(transport: Any) -> None:
+    transport.write(b"go" + bytes(100_000))
+
+
+def writes_and_closes(transport: Any) -> None:
+    transport.write(b"go")
+    transport.close()
+
+
+def writes_and_asks(transport: Any) -> None:
+    transport.write(b"go")
+    transport.get_write_buffer_size()
+
+
+def exposes(transport: Any) -> None:
+    transport.get_extra_info("socket").fileno()
+    transport.write(b"go")
+
+
+def sends_by_the_number(transport: Any) -> None:
+    os.write(transport.get_extra_info("socket").fileno(), b"go")
+
+
+def ends(transport: Any) -> None:
+    transport.write_eof()
+
+
+SIGNALS = [
+    writes, writes_much, writes_and_closes, writes_and_asks, exposes, sends_by_the_number, ends,
+]  # fmt: skip
+
+
+def has_come(peer: socket.socket) -> bool:
+    """Whether a peer has got something, be it the end."""
+    try:
+        peer.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("signals", SIGNALS)
+@pytest.mark.parametrize("puts_off", [in_lines, in_pieces])
+async def test_nothing_overtakes_what_was_put_off(loop: Loop, puts_off: Any, signals: Any) -> None:
+    class Signals(Echo):
+        def data_received(self, data: bytes) -> None:
+            if data == b"warm":
+                super().data_received(data)
+            else:
+                puts_off(protocols[1].transport)
+                signals(protocols[2].transport)
+                self.signalled = has_come(peers[2])
+                self.payload = waiting(peers[1])
+
+    async with contextlib.AsyncExitStack() as stack:
+        peers: list[socket.socket] = []
+        protocols = [Signals(peers) for _ in range(3)]
+        peers += await accepted(loop, stack, protocols)
+        await answered(loop, peers, b"warm")
+        peers[0].send(b"x")
+        await until(lambda: has_come(peers[2]))
+        assert await comes(loop, peers[1], 8) == b"headbody"
+        assert not protocols[0].signalled or protocols[0].payload == b"headbody"
+
+
+@pytest.mark.parametrize("puts_off", [in_lines, in_pieces])
+@pytest.mark.parametrize("way", ["sendto", "sock_sendall", "sock_sendto", "sock_connect"])
+async def test_no_other_socket_overtakes_what_was_put_off(
+    loop: Loop, puts_off: Any, way: str
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        protocol = Echo([])
+        [far] = await accepted(loop, stack, [protocol])
+        receiver = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        receiver.bind(("127.0.0.1", 0))
+        sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        sender.setblocking(False)
+        seen: list[bytes] = []
+        if way == "sendto":
+            transport, _ = await loop.create_datagram_endpoint(
+                asyncio.DatagramProtocol, remote_addr=receiver.getsockname()
+            )
+            stack.callback(transport.close)
+        elif way == "sock_sendall":
+            sender.connect(receiver.getsockname())
+        await answered(loop, [far])
+        puts_off(protocol.transport)
+        if way == "sendto":
+            transport.sendto(b"go")
+        elif way == "sock_sendall":
+            await loop.sock_sendall(sender, b"go")
+        elif way == "sock_sendto":
+            await loop.sock_sendto(sender, b"go", receiver.getsockname())
+        else:
+            await loop.sock_connect(sender, receiver.getsockname())
+        seen.append(waiting(far))
+        assert seen == [b"headbody"]
+
+
 async def test_a_full_connection_holds_up_no_others(loop: Loop) -> None:
     """What its peer does not take is none of those that may leave at once."""
 

@@ -21,6 +21,20 @@ from protocols import Recorder, turns, until
 Loop = asyncio.AbstractEventLoop
 
 
+# Answers each message of a connection with what has come to stdin until then.
+CHILD = """
+import os, socket, sys
+signals, answers = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+os.set_blocking(0, False)
+while signals.recv(10):
+    try:
+        job = os.read(0, 100)
+    except BlockingIOError:
+        job = b"nothing"
+    os.write(answers, job)
+"""
+
+
 @pytest.fixture
 def _children(loop_name: str) -> None:
     if loop_name == "asyncio" and sys.version_info < (3, 12):
@@ -181,3 +195,36 @@ async def test_each_write_to_a_pipe_transport_is_a_message(
     transport.close()
     await protocol.lost
     far.close()
+
+
+@pytest.mark.usefixtures("_children")
+async def test_a_message_does_not_overtake_what_was_written_to_a_childs_stdin(loop: Loop) -> None:
+    protocols: list[Recorder] = []
+
+    def made() -> Recorder:
+        protocols.append(Recorder())
+        return protocols[-1]
+
+    path = f"\0goloop-stdin-{os.getpid()}-{id(loop)}"
+    server = await loop.create_unix_server(made, path)
+    signals = socket.socket(socket.AF_UNIX)
+    signals.connect(path)
+    reading, writing = os.pipe()
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", "-c", CHILD, str(signals.fileno()), str(writing),
+        stdin=subprocess.PIPE, pass_fds=[signals.fileno(), writing],
+    )  # fmt: skip
+    await until(lambda: protocols)
+    assert child.stdin is not None
+    for job in (b"1", b"2", b"3"):
+        await turns()
+        child.stdin.write(job)
+        protocols[0].transport.write(b"go")
+        assert os.read(reading, 10) == job  # the callback goes on until the child has answered
+    protocols[0].transport.close()
+    child.stdin.close()
+    await child.wait()
+    server.close()
+    signals.close()
+    os.close(reading)
+    os.close(writing)

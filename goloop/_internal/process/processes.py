@@ -40,6 +40,15 @@ _P_PIDFD: int = getattr(os, "P_PIDFD", 3)
 _LOOK_EVERY = 0.05
 
 
+class _UnixSubprocessTransport(_SubprocessTransport):  # type: ignore[misc] # of Any
+    """A child that gets what was written to its stdin before a signal."""
+
+    def _check_proc(self) -> None:
+        # Of send_signal(), terminate() and kill().
+        self._loop._send_put_off()
+        super()._check_proc()
+
+
 class Processes(CoreLoop):
     """Transports of child processes."""
 
@@ -62,7 +71,7 @@ class Processes(CoreLoop):
         **kwargs: Any,
     ) -> asyncio.SubprocessTransport:
         waiter = self.create_future()
-        transport: Any = _SubprocessTransport(
+        transport: Any = _UnixSubprocessTransport(
             self,
             protocol,
             args,

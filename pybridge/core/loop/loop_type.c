@@ -139,6 +139,14 @@ loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* Before Python code sends by a socket, connects one, or signals a child: see gl_send_put_off. */
+static PyObject *
+loop__send_put_off(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    gl_send_put_off(self);
+    Py_RETURN_NONE;
+}
+
 /* _describe(): what Go tells of the reactor and of itself, as JSON. */
 static PyObject *
 loop__describe(gl_loop *self, PyObject *Py_UNUSED(ignored))
@@ -309,6 +317,7 @@ static PyMethodDef loop_methods[] = {
     {"_wake", GL_NOARGS(loop__wake), NULL},
     {"_close_core", GL_NOARGS(loop__close_core), NULL},
     {"_describe", GL_NOARGS(loop__describe), NULL},
+    {"_send_put_off", GL_NOARGS(loop__send_put_off), NULL},
     {NULL, NULL, 0, NULL},
 };
 

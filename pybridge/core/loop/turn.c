@@ -198,6 +198,7 @@ turn(gl_loop *loop, int64_t timeout)
 #endif
     GL_WRITE(loop->sleeping, timeout != 0);
     loop->dirty = 0;
+    loop->put_off = 0;
     loop->ended -= loop->ended > 0;
     /* Both: if a thread forks before Go has begun, the child's dispatch_drop looks at them. */
     GL_WRITE(loop->cmp_pos, loop->shared->cmp_len = 0);

@@ -218,6 +218,7 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remo
         return gl_loop_check_usable(d->loop);
     if (d->blocked)
         return datagram_enqueue(d, data, addr);
+    gl_send_put_off(d->loop);
     enum gl_sent what = datagram_send(d, data, addr);
     if (what == GL_SENT)
         return 0;

@@ -88,6 +88,8 @@ struct gl_loop {
     char sleeping;            /* ... and may block: a push must wake it [written by loop] */
     char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
     char at_once;             /* so many more writes of this turn may leave at once [loop] */
+    char put_off;             /* writes of this turn wait for the next, untried: what leaves before
+                               * sends them first (gl_send_put_off) [GIL] */
     char ended;               /* so many polls are due: the peer of what was closed or shut down may
                                * be in this loop, and has its last bytes before its end [GIL] */
     char releasing;           /* loop_release() is on a stack [GIL] */
@@ -215,6 +217,11 @@ GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssi
 /* Appends a submission, under a hold; amortised O(1). */
 GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen,
                          int64_t arg);
+/* A write waits for the next turn: no later one of this turn may leave at once. */
+GL_PRIVATE void gl_put_off(gl_loop *loop);
+/* Before what does not wait: sends what waits.  Runs no Python; an error of a stream is reported by
+ * the next turn. */
+GL_PRIVATE void gl_send_put_off(gl_loop *loop);
 /* After a turn: the room of a burst is given back. */
 GL_PRIVATE void gl_submissions_trim(gl_loop *loop);
 

@@ -1,7 +1,12 @@
 /*
- * submissions.c: the queue of what C asks Go for, decoded at the start of each turn.
+ * submissions.c: the queue of what C asks Go for, decoded at the start of each turn; and the order
+ * in which writes of several connections leave.
  *
  *     gl_submit --> queue --the next turn--> decoded, empty
+ *
+ * A peer that gets a message by one connection looks for what was written before it to another.
+ * So gl_put_off() is called for each write that waits for the turn, and ends what may leave at
+ * once in this one; and gl_send_put_off() before each send, shutdown or connect that does not wait.
  *
  * The queue lies in the block that Go uses too, so a caller holds the loop (hold.c).
  */
@@ -23,6 +28,31 @@ gl_submissions_trim(gl_loop *loop)
         loop->shared->sub_cap = GL_SUB_INITIAL;
     }
     gl_let_go(loop);
+}
+
+GL_NO_PYTHON GL_PRIVATE_INLINE void
+gl_put_off(gl_loop *loop)
+{
+    loop->at_once = 0;
+    loop->put_off = 1;
+}
+
+GL_NO_PYTHON static void
+send_put_off(gl_loop *loop)
+{
+    loop->put_off = 0;
+    if (loop->go == NULL || gl_loop_is_foreign(loop))
+        return;
+    const gl_table *go = gl_enter(loop);
+    if (go != NULL)
+        go->flush(loop->reactor);
+}
+
+GL_NO_PYTHON GL_PRIVATE_INLINE void
+gl_send_put_off(gl_loop *loop)
+{
+    if (loop->put_off)
+        send_put_off(loop);
 }
 
 GL_PRIVATE_INLINE int

@@ -140,7 +140,8 @@ GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
  * failure too.  -1 with MemoryError. */
 GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n);
 /* Sends what the kernel takes of a piece, if it is the first and nothing else is wanted: that spares
- * the queue and Go.  The rest is left in it.  An error closes the transport; -1 where that fails. */
+ * the queue and Go.  The rest is left in it.  1 where it has tried, else 0.  An error closes the
+ * transport; -1 where that fails. */
 GL_PRIVATE int stream_send_first(gl_stream *s, gl_piece *c);
 /* Whether a failed send may leave something to be received. */
 GL_PRIVATE bool stream_has_rest(const gl_stream *s);

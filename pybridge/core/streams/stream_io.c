@@ -136,11 +136,14 @@ stream_send_first(gl_stream *s, gl_piece *c)
     gl_stream_io *io = &s->io;
     ssize_t n = 0;
     int err = 0;
+    bool tried = false;
+    gl_send_put_off(s->loop);
     gl_hold(s->loop); /* the monitor may be sending for others */
     uint32_t others = stream_wants(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
     if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
         n = gl_call_send(&s->lease, c->ptr, (size_t)c->len, MSG_DONTWAIT | MSG_NOSIGNAL);
         err = n < 0 ? errno : 0;
+        tried = true;
         s->loop->shared->sends++;
         gl_count_sent(s->loop, n);
     }
@@ -150,7 +153,7 @@ stream_send_first(gl_stream *s, gl_piece *c)
         c->len -= n;
     }
     if (err == 0 || err == EAGAIN || err == EINTR)
-        return 0;
+        return tried;
     gl_set_oserror(err);
     return stream_send_failed(s);
 }
@@ -262,6 +265,8 @@ stream_dormant(PyObject *transport)
 GL_PRIVATE PyObject *
 stream_flush(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
+    if (s->loop != NULL)
+        gl_send_put_off(s->loop);
     if (stream_queued(s) > 0 && !stream_blocked(s) && !is_ending(s) && stream_flush_now(s) < 0)
         PyErr_Clear(); /* the next turn finds the same, and reports it */
     Py_RETURN_NONE;

@@ -5,7 +5,8 @@
  * reads (stream_io.c); nothing is copied, and in the turn Go sends all that one connection
  * has in one system call.
  *
- * Where waiting would be seen, it leaves sooner.  The first piece of a queue, within write(), by C
+ * Where waiting would be seen, it leaves sooner, behind what other streams have put off
+ * (state/submissions.c).  The first piece of a queue, within write(), by C
  * (stream_leaves); else by Go (stream_flush_now), where
  *   - no loop runs, so that no turn will come;
  *   - the queue crosses the high-water mark: only what the kernel refuses counts
@@ -74,10 +75,10 @@ stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(stream_maybe_resume(s));
 }
 
-/* Something was appended: try it now where that is due, and pause the protocol if too much is
- * left. */
+/* Something was appended: try it now where that is due, unless the kernel has just refused it, and
+ * pause the protocol if too much is left. */
 static int
-stream_appended(gl_stream *s)
+stream_appended(gl_stream *s, bool tried)
 {
     gl_loop *loop = s->loop;
     if (!s->registered && gl_transport_sync(&s->base) < 0)
@@ -87,8 +88,12 @@ stream_appended(gl_stream *s)
     bool seen = (!s->registered || s->exposed || queued > s->high ||
                  queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX)) &&
                 !stream_blocked(s) && !s->protocol_paused;
-    if (queued > 0 && (loop->thread_id == 0 || seen) && flush_or_end(s) < 0)
-        return -1;
+    if (queued > 0 && (loop->thread_id == 0 || seen)) {
+        if (flush_or_end(s) < 0)
+            return -1;
+    } else if (!tried && !stream_blocked(s)) {
+        gl_put_off(loop);
+    }
     return queued > s->high && !is_ending(s) ? stream_maybe_pause(s) : 0;
 }
 
@@ -184,8 +189,8 @@ stream_write_late(gl_stream *s)
 
 /* Whether a piece leaves within write(): a large one, one of an exposed socket; and where few streams
  * are ready the first of a turn, for its peer works while Python goes on.  Unless the stream wrote
- * again in the turn in which it wrote last: it may do so now, and its pieces leave together, behind
- * them what others write in this turn: none overtakes what was written before it. */
+ * again in the turn in which it wrote last: it may do so now, and its pieces leave together.  Then
+ * gl_put_off() has others wait as well: none overtakes what was written before it. */
 static inline bool
 stream_leaves(gl_stream *s, Py_ssize_t size)
 {
@@ -197,10 +202,10 @@ stream_leaves(gl_stream *s, Py_ssize_t size)
     bool first = s->wrote_turn != (uint32_t)loop->turns, leaves = first && s->alone;
     s->alone = first;
     s->wrote_turn = (uint32_t)loop->turns;
-    if (loop->at_once == 0 || stream_queued(s) > 0) /* what the peer does not take holds up no others */
+    if (loop->at_once == 0 || stream_queued(s) > 0 || !leaves)
         return false;
-    loop->at_once = leaves ? (char)(loop->at_once - 1) : 0;
-    return leaves;
+    loop->at_once--;
+    return true;
 }
 
 GL_PRIVATE PyObject *
@@ -243,10 +248,10 @@ stream_write(gl_stream *s, PyObject *data)
         return gl_none_or_null(rc);
     }
     rc = stream_leaves(s, c.len) ? stream_send_first(s, &c) : 0; /* lint: allow check-commit: an error ends the stream */
-    if (rc == 0 && c.len > 0 && !is_ending(s))
-        return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s));
+    if (rc >= 0 && c.len > 0 && !is_ending(s))
+        return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s, rc > 0));
     Py_DECREF(c.owner);
-    return gl_none_or_null(rc);
+    return gl_none_or_null(rc < 0 ? -1 : 0);
 }
 
 #if PY_VERSION_HEX >= 0x030C0000 /* before, asyncio's own calls write() */
@@ -324,7 +329,7 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
                        gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0
                    ? Py_NewRef(Py_None)
                    : NULL;
-    if (!is_ending(s) && stream_queued(s) > 0 && stream_appended(s) < 0)
+    if (!is_ending(s) && stream_queued(s) > 0 && stream_appended(s, false) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -341,6 +346,7 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     s->eof = true;
     s->loop->ended = POLLS_AFTER_END;
     if (stream_queued(s) == 0) {
+        gl_send_put_off(s->loop);
         if (gl_call_shutdown(&s->lease, SHUT_WR) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);
         Py_RETURN_NONE;

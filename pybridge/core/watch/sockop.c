@@ -109,6 +109,7 @@ try_send(sockop *op, PyObject **result)
 {
     if (op->view.obj == NULL && PyObject_GetBuffer(op->arg, &op->view, PyBUF_SIMPLE) < 0)
         return -1;
+    gl_send_put_off(op->loop);
     do {
         gl_lease lease = sockop_lease(op);
         ssize_t sent = gl_call_send(&lease, (char *)op->view.buf + op->size,
