@@ -39,7 +39,7 @@ func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	in := interest(want) & directions
 	s.datagram.Want(transports.Interest(in))
-	if in == s.held {
+	if in = s.polled(in); in == s.held {
 		return 0
 	}
 	return r.setHeld(id, s, in)
@@ -110,7 +110,13 @@ func (r *Reactor) putDatagram(t token, p *Packet, length int) {
 		Ptr: uintptr(unsafe.Pointer(p)), Arg: int64(length)})
 }
 
-// tellDatagramError reports an error of receiving, which ends nothing.
+// tellDatagramError reports an error of receiving, which ends nothing. Where the number is not the socket's
+// any more it is the last one.
 func (r *Reactor) tellDatagramError(t token, errno syscall.Errno) {
+	if errno == syscall.EBADF || errno == syscall.ENOTSOCK {
+		if s := r.registry.find(t.id(), t.gen()); s != nil {
+			r.endHeld(s)
+		}
+	}
 	r.out.put(Completion{Kind: CmpDatagramError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
 }

@@ -27,6 +27,8 @@ type PollCalls struct {
 	TimerCreate func() (int, syscall.Errno)
 	TimerSet    func(fd int, spec *unix.ItimerSpec) syscall.Errno
 	Close       func(fd int) syscall.Errno
+	// Replace has a number name what another one names: dup3.
+	Replace func(from, to int) syscall.Errno
 	// Facts is what the kernel tells of a descriptor, in /proc.
 	Facts func(fd int) ([]byte, syscall.Errno)
 }
@@ -69,6 +71,10 @@ func systemPollCalls() PollCalls {
 		},
 		Close: func(fd int) syscall.Errno {
 			_, _, e := unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+			return e
+		},
+		Replace: func(from, to int) syscall.Errno {
+			_, _, e := unix.RawSyscall(unix.SYS_DUP3, uintptr(from), uintptr(to), unix.O_CLOEXEC)
 			return e
 		},
 		Facts: readFacts,
@@ -323,6 +329,33 @@ func (p *poller) knows(fd int32) bool {
 	return p.remove(fd, 0) != 0
 }
 
+// renew makes another epoll, which takes the place of the old one under its number: other threads wake the
+// reactor by that number. What still names nothing that it could be removed by ends with the old one.
+func (p *poller) renew(register func(isKnown func(fd int32, t token, in interest) bool)) syscall.Errno {
+	fresh, errno := p.calls.Create()
+	if errno != 0 {
+		return errno
+	}
+	old := p.epfd
+	p.epfd = fresh
+	errno = p.ctl(unix.EPOLL_CTL_ADD, int32(p.wakeFD), p.wakeup, unix.EPOLLET)
+	if errno == 0 && p.timerfd >= 0 {
+		errno = p.ctl(unix.EPOLL_CTL_ADD, int32(p.timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET)
+	}
+	if errno == 0 {
+		register(func(fd int32, t token, in interest) bool {
+			p.epfd = old
+			known := p.modify(fd, t, in, in) == 0
+			p.epfd = fresh
+			return known
+		})
+		errno = p.calls.Replace(fresh, old)
+	}
+	p.epfd = old
+	_ = p.calls.Close(fresh)
+	return errno
+}
+
 func (p *poller) addWakeup(fd int, t token) error {
 	// It is always readable, and silent until a wake asks for that (writeWakeup).
 	p.wakeFD, p.wakeup = fd, t
@@ -374,6 +407,9 @@ func (p *poller) event(i int) (token, interest) {
 	}
 	if ev.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		in |= broken
+	}
+	if ev.Events == unix.EPOLLERR {
+		in |= errorAlone
 	}
 	return makeToken(uint32(ev.Fd), uint32(ev.Pad)), in
 }

@@ -109,6 +109,9 @@ func (p *poller) remove(fd int32, held interest) syscall.Errno {
 // knows can't tell: kqueue replaces a registration without a word.
 func (p *poller) knows(int32) bool { return true }
 
+// renew has nothing to do: a kqueue forgets a descriptor when its number is closed.
+func (p *poller) renew(func(func(int32, token, interest) bool)) syscall.Errno { return 0 }
+
 func (p *poller) addWakeup(fd int, t token) error {
 	p.tokens[uint64(fd)] = t
 	return failed("kevent", p.apply(int32(fd), readable, evAdd|evClear, 0))

@@ -55,6 +55,9 @@ type Reactor struct {
 
 	ignored uint64 // submissions that made no sense
 	stale   uint64 // events of registrations that are gone
+
+	stuck   bool   // one of these will come again: see renewPoller
+	renewAt uint64 // the turn before which it isn't tried again
 }
 
 // New makes a reactor over the shared block of a loop, and sets its WakeFD.
@@ -135,6 +138,7 @@ func (r *Reactor) look() error {
 	if !r.poller.knowsItself() {
 		return failed("look", syscall.EBADF)
 	}
+	r.renewPoller()
 	if atomic.LoadUint32(&r.shared.WakePending) != 0 {
 		_ = r.calls.WakeWrite(r.poller.number(), r.wakeup.writeFD, uint64(r.wakeup.token))
 	}
@@ -143,6 +147,12 @@ func (r *Reactor) look() error {
 		r.batch.state = ringUnknown
 	}
 	return r.poller.mend()
+}
+
+// isStuck notes that the poller has a registration that can't be ended; the next turn renews it.
+func (r *Reactor) isStuck() {
+	r.stuck = true
+	r.shared.Flags |= Look
 }
 
 // Turn does one turn, see the package's head. It waits for at most timeout ns (< 0:
@@ -243,13 +253,17 @@ func (r *Reactor) note(events int) {
 			continue
 		}
 		s := r.registry.find(t.id(), t.gen())
-		if s == nil {
+		if s == nil || s.held == 0 {
+			// It may be another poller that has the number.
 			r.stale++
-			r.shared.Flags |= Look // it may be another poller that has the number
+			r.isStuck()
 			continue
 		}
 		if s.held&oneShot != 0 {
 			s.spent = true
+		}
+		if s.ready != 0 && (s.ready&in)&errorAlone == 0 {
+			s.ready, in = s.ready&^errorAlone, in&^errorAlone
 		}
 		s.ready |= in
 		if !s.queued {
@@ -285,6 +299,9 @@ func (r *Reactor) serve() {
 			}
 			if !done {
 				return
+			}
+			if s.kind == kindStream || s.kind == kindDatagram {
+				r.settle(t, s)
 			}
 			s.queued, s.ready = false, 0
 		}

@@ -24,6 +24,9 @@ const (
 	edge     interest = 8
 	// broken is of events alone: the peer is gone, or the socket has an error.
 	broken interest = 16
+	// errorAlone is of an event: the poller reports an error and neither data, room nor an end. An
+	// error queue that is not read (IP_RECVERR, SO_TIMESTAMPING) reports it in each poll.
+	errorAlone interest = 32
 
 	directions = readable | writable
 )
@@ -47,6 +50,18 @@ type slot struct {
 	urgent    bool // and somebody waits for that report
 	large     bool // a stream that lately received much at once
 	trusted   bool // in trusted: a wait that relies on what the poller was told before
+
+	// quiet: a transport that the poller reports new events of only, because of errorAlone.
+	quiet bool
+
+	// alone counts the events in a row that were errorAlone.
+	alone uint8
+
+	// lost: a watch whose number names another file, or none.
+	lost bool
+
+	// reports counts a watch's reports, up to the next look at its number.
+	reports uint8
 
 	// ignored counts a watch's events since the last that somebody waited for.
 	ignored uint8

@@ -170,7 +170,7 @@ func (r *Reactor) receiveBatch(n int) int {
 	for ; k < n; k++ {
 		t := r.ready.at(k)
 		s := r.registry.find(t.id(), t.gen())
-		if s == nil || s.kind != kindStream || s.ready != readable || !s.receivesLittle() ||
+		if s == nil || s.kind != kindStream || s.ready != readable || s.quiet || !s.receivesLittle() ||
 			left < s.batchRoom() {
 			break
 		}

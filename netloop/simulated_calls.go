@@ -50,8 +50,9 @@ func simulatedPoll(k *simulated.Kernel) PollCalls {
 		TimerSet: func(fd int, spec *unix.ItimerSpec) syscall.Errno {
 			return k.TimerfdSet(fd, spec.Value.Nano())
 		},
-		Close: k.Close,
-		Facts: k.Facts,
+		Close:   k.Close,
+		Replace: func(from, to int) syscall.Errno { return k.Dup3(from, to, true) },
+		Facts:   k.Facts,
 	}
 }
 

@@ -133,7 +133,7 @@ func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
 // neither reads nor waits to write leaves the poller altogether: a hang-up would
 // be told again and again, and cannot be masked.
 func (r *Reactor) adjust(id uint32, s *slot) {
-	want := interest(s.stream.Interest())
+	want := s.polled(interest(s.stream.Interest()))
 	if want == s.held {
 		return
 	}

@@ -53,6 +53,7 @@ func (r *Reactor) setWatch(id uint32, s *slot, want, once interest) syscall.Errn
 		return syscall.EEXIST
 	}
 	s.watch = watch{want, once}
+	s.lost = false
 	held := want | once
 	switch {
 	case held == 0 && s.held&(oneShot|edge) != 0:
@@ -82,7 +83,10 @@ const (
 func (r *Reactor) await(t token, s *slot, direction interest) {
 	w := &s.watch
 	w.once |= direction
-	s.ignored = 0
+	s.ignored, s.lost = 0, false
+	if s.alone >= aloneMost && w.want == 0 && s.held == w.once|edge && r.poller.knows(s.fd) {
+		return // the edge tells of more than the error that no call brings to light
+	}
 	if w.want != 0 || s.held != w.once|edge || !r.crowded {
 		r.hold(t, s)
 	} else if !s.trusted {
@@ -121,8 +125,24 @@ func (r *Reactor) serveWatch(t token, s *slot) {
 		r.ignore(t, s)
 		return
 	}
-	r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(res)})
+	if s.ready&errorAlone != 0 {
+		s.alone = min(s.alone+1, aloneMost)
+	} else {
+		s.alone = 0
+	}
+	lost := int64(0)
+	if s.lost && w.want != 0 {
+		lost = 1
+	}
+	r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(res), Arg: lost})
 	w.once &^= res
+	if s.lost {
+		*w = watch{}
+		return
+	}
+	if s.reports++; s.reports == 0 && w.want != 0 {
+		r.checkNumber(t, s)
+	}
 	held := w.want | w.once
 	if w.want == 0 && held != 0 {
 		held |= oneShot
@@ -135,6 +155,17 @@ func (r *Reactor) serveWatch(t token, s *slot) {
 		// An error means that the descriptor was closed, and then it has no
 		// readiness to tell.
 		_ = r.setHeld(t.id(), s, held)
+	}
+}
+
+// checkNumber looks, once in 256 reports, whether the number still names what is watched. Its owner may have
+// closed it without a word while a duplicate lives, and then the watch would be ready for ever.
+func (r *Reactor) checkNumber(t token, s *slot) {
+	if s.held == 0 {
+		return
+	}
+	if errno := r.poller.modify(s.fd, t, s.held, s.held); errno == syscall.ENOENT || errno == syscall.EBADF {
+		r.isStuck()
 	}
 }
 

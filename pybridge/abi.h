@@ -172,6 +172,8 @@ enum gl_completion_kind {
                               * most; 0 where it stopped */
     GL_CMP_READY = 8,        /* watch; res: GL_READABLE | GL_WRITABLE, only directions
                               * that were asked for (an error or hang-up counts as both);
+                              * arg: 1 where the number was closed while `want` directions
+                              * were watched and a duplicate is open: not watched any more;
                               * datagram; res: GL_WRITABLE;
                               * stream that C reads; res: GL_READABLE */
     GL_CMP_TIMER = 9,        /* id: timer, due and no longer armed */

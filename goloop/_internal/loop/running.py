@@ -214,3 +214,11 @@ class Running(_Surroundings):
             is_handle = isinstance(what, asyncio.Handle)
             name = _base_events._format_handle(what) if is_handle else repr(what)
             logger.warning("Executing %s took %.3f seconds", name, seconds)
+
+    def _watch_lost(self, fd: int) -> None:
+        logger.warning(
+            "descriptor %d was closed while add_reader() or add_writer() watched it, and a "
+            "duplicate of it is ready: its callbacks are not called any more; call "
+            "remove_reader() and remove_writer() before you close a descriptor",
+            fd,
+        )

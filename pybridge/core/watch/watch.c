@@ -274,6 +274,14 @@ watch_call(gl_loop *loop, PyObject *waiter)
     return gl_unraisable_unless_leaving(gl_future_set_none(waiter), waiter);
 }
 
+/* Warns that a descriptor was closed while a Handle watched it, and is not watched any more. */
+static int
+watch_lost(gl_loop *loop, int fd)
+{
+    int rc = gl_done(PyObject_CallMethod((PyObject *)loop, "_watch_lost", "i", fd));
+    return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
+}
+
 GL_PRIVATE int
 gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 {
@@ -306,6 +314,8 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
         Py_XDECREF(ready[i]);
     }
     Py_XDECREF(file);
+    if (result == 0 && c->arg != 0)
+        result = watch_lost(loop, fd);
     return result;
 }
 
