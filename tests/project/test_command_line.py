@@ -139,6 +139,31 @@ def test_a_program_sees_what_python_shows_it(folder: Path, arguments: list[str])
     assert done.stdout or done.stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["-I", "-O"], id="isolated"),
+        pytest.param(["-E", "-s", "-P", "-B", "-b", "-q", "-Werror"], id="in-part"),
+        pytest.param(
+            ["-OO", "-bb", "-u", "-R", "-Xutf8=0", "-Xnew=1", "--check-hash-based-pycs", "never"],
+            id="others",
+        ),
+    ],
+)
+def test_options_before_goloop_stay_where_python_is_started_again(
+    folder: Path, options: list[str]
+) -> None:
+    program = (
+        "import _imp, sys; print(sys.flags, sys.warnoptions, sys._xoptions,"
+        " sys.stdout.write_through, _imp.check_hash_based_pycs)"
+    )
+    words = ["-Xdev", "-Wignore::ImportWarning", "-c", program]
+    variables = {"PYTHONWARNINGS": "default,ignore::UserWarning", "PYTHONHASHSEED": "0"}
+    plain = run(*options, *words, cwd=folder, environment=variables)
+    ours = run(*options, "-m", "goloop", *words, cwd=folder, environment=variables)
+    assert ours.stdout == plain.stdout != ""
+
+
 @pytest.mark.parametrize("argument", ["tell.py", "room", "program.zip", "-mtell", "-cprint(7)"])
 @pytest.mark.parametrize("by", ["-P", "PYTHONSAFEPATH"])
 def test_a_safe_path_is_kept(folder: Path, argument: str, by: str) -> None:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 
 from .. import chosen
+from ..process.interpreter import interpreter_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def watch(arguments: list[str]) -> dict[str, Any]:
     import json
     import tempfile
 
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    flags = [option for option in interpreter_options() if option != "-i"]  # this Python's prompt
     with tempfile.NamedTemporaryFile("r", prefix="goloop-doctor-") as file:
         sys.stdout.flush()
         child: subprocess.Popen[bytes] | None = None

@@ -19,6 +19,7 @@ import runpy
 import sys
 
 from ..loop.debugging import CONTEXT, TRACEBACK
+from .interpreter import interpreter_options
 from .switching import switch
 
 TYPE_CHECKING = False
@@ -100,16 +101,10 @@ def _restart(options: list[str], rest: list[str]) -> NoReturn:
     if rest[0] == "-" and "-i" in options:
         # A prompt, without a program before.
         rest = ["-c", ""]
-    # Not subprocess, whose import would cost every program that runs here.
-    ours = [f"-X{key}" if value is True else f"-X{key}={value}" for key, value in _xoptions()]
-    ours += [f"-W{each}" for each in sys.warnoptions]
+    ours = interpreter_options()
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *ours, *options, "-m", "goloop", *rest])
-
-
-def _xoptions() -> list[tuple[str, Any]]:
-    return list(sys._xoptions.items())
 
 
 # ---- kinds of programs ---------------------------------------------------------------------------
