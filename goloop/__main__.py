@@ -25,6 +25,10 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 USAGE = """\
 usage: python -m goloop                      show diagnostics
        python -m goloop [option] program.py|directory|file.zip|- [arg...]
@@ -81,28 +85,59 @@ def show_diagnostics() -> None:
 def main(arguments: list[str]) -> int:
     """Returns the exit status; a program that is run may raise SystemExit."""
     if not arguments:
-        show_diagnostics()
-    elif arguments[0] in ("-h", "--help"):
-        print(USAGE, HELP, sep="", end="")
-    elif arguments[0] in ("-V", "--version"):
+        return _printed(show_diagnostics)
+    if arguments[0] in ("-h", "--help"):
+        return _printed(lambda: print(USAGE, HELP, sep="", end=""))
+    if arguments[0] in ("-V", "--version"):
         from . import __version__
 
-        print(f"goloop {__version__}")
-    elif not os.path.exists(arguments[0]) and arguments[0] in COMMANDS:
-        return _run_command(arguments[0], arguments[1:])
-    else:
-        if meant := _meant(arguments[0]):
-            print(f"goloop: {meant}", file=sys.stderr)
-            return 2
-        from ._internal.process import program
+        return _printed(lambda: print(f"goloop {__version__}"))
+    if not os.path.exists(arguments[0]) and arguments[0] in COMMANDS:
+        return _printed(lambda: _run_command(arguments[0], arguments[1:]))
+    if meant := _meant(arguments[0]):
+        print(f"goloop: {meant}", file=sys.stderr)
+        return 2
+    from ._internal.process import program
 
-        usage = USAGE
-        try:
-            program.run(arguments)
-        except program.BadOption as error:
-            print(f"goloop: {error}\n{usage}", end="", file=sys.stderr)
-            return 2
+    usage = USAGE
+    try:
+        program.run(arguments)
+    except program.BadOption as error:
+        print(f"goloop: {error}\n{usage}", end="", file=sys.stderr)
+        return 2
     return 0
+
+
+def _printed(show: Callable[[], int | None]) -> int:
+    """Runs what prints, and returns its status: 0 where a pager, or head, reads no further."""
+    try:
+        try:
+            return show() or 0
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+    except BrokenPipeError:
+        if not [number for number in (1, 2) if _ends_unread(number)]:
+            raise  # of another connection
+        return 0
+
+
+def _ends_unread(number: int) -> bool:
+    """Whether that is a pipe without a reader.
+
+    Then it becomes /dev/null: the interpreter would complain of the last flush.
+    """
+    import select
+
+    poll = select.poll()
+    poll.register(number, 0)
+    ends = any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    if ends:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+    return ends
 
 
 def _run_command(name: str, arguments: list[str]) -> int:

@@ -326,6 +326,39 @@ def test_the_loops_are_goloops(folder: Path, way: str) -> None:
     assert run(*arguments, cwd=folder, text=LOOP).stdout.startswith("<_Unix")
 
 
+ASKED = """\
+import asyncio, os, goloop
+goloop.introspect()
+async def main():
+    asyncio.get_running_loop().set_slow_limit(1e-9)
+    print(os.getpid(), flush=True)
+    await asyncio.to_thread(input)
+goloop.run(main())
+"""
+
+
+def test_commands_end_quietly_where_their_output_is_not_read() -> None:
+    commands = ["", "--help", "ps PID", "pstree PID", "slow PID"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = [sys.executable, "-c", ASKED]
+    with subprocess.Popen(program, stdin=-1, stdout=-1, text=True) as asked:
+        assert asked.stdout is not None
+        pid = asked.stdout.readline().strip()
+        several = {
+            each: subprocess.Popen(
+                [sys.executable, "-m", "goloop", *each.replace("PID", pid).split()],
+                stdout=writer,
+                stderr=subprocess.PIPE,
+            )
+            for each in commands
+        }
+        os.close(writer)
+        ended = {each: (run.communicate()[1], run.returncode) for each, run in several.items()}
+        asked.communicate("\n")
+    assert ended == dict.fromkeys(commands, (b"", 0))
+
+
 def test_the_console_script_does_the_same(folder: Path) -> None:
     (folder / "loops.py").write_text(LOOP + TELL)
     script = folder / "other" / "goloop"

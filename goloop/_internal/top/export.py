@@ -415,7 +415,4 @@ def main(arguments: list[str]) -> int:
             server.serve_forever()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        # The interpreter would complain of its last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -270,9 +270,6 @@ def main(arguments: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        # The pager has gone; the interpreter would complain of its last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
