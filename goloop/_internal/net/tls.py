@@ -36,6 +36,10 @@ MOST_DROPPED = 4 << 20
 READ_AHEAD = 64 * 1024
 
 
+# A timeout that is due waits for so many polls, each of which may bring what it waits for.
+LAST_TURNS = 4
+
+
 class SSLTransport(sslproto._SSLProtocolTransport):
     """What the application's protocol writes to; programs look for "SSL" in its name."""
 
@@ -253,10 +257,46 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             do(self)
         # Not before: an interrupt may have come, and it waits still.
         self._handshake_waits = False
+        if self._timed_out:
+            self._check_handshake_timeout()
         if self._ssl_reading_paused:
             self._limit_reading()
         if self._end_held and not self._read_held:
             self._tell_end()
+
+    # ---- timeouts: what has come is served before its timer, as in asyncio -----------------------
+
+    # The handshake's timeout came while a step of it waited for its turn.
+    _timed_out = False
+
+    def _check_handshake_timeout(self) -> None:
+        self._when_served(self._handshake_is_late, _Inherited._check_handshake_timeout)
+
+    def _handshake_is_late(self) -> bool:
+        # The bytes that end it may be here already: its turn decides.
+        self._timed_out = self._handshake_waits
+        return self._state == _State.DO_HANDSHAKE and not self._timed_out
+
+    def _check_shutdown_timeout(self) -> None:
+        self._when_served(self._shutdown_is_late, _Inherited._check_shutdown_timeout)
+
+    def _shutdown_is_late(self) -> bool:
+        return self._state in (_State.FLUSHING, _State.SHUTDOWN) and self._transport is not None
+
+    def _when_served(
+        self, is_late: Callable[[], bool], expire: Callable[[Any], None], turns: int = LAST_TURNS
+    ) -> None:
+        """A timer is due: expire, but for bytes that come in these turns of the reactor.
+
+        After a long callback more may have come than one turn hands out, and timers have their
+        share of each. asyncio hands out all of it first.
+        """
+        if not is_late():
+            return
+        if turns:
+            self._loop.call_later(0, self._when_served, is_late, expire, turns - 1)
+        else:
+            expire(self)
 
     def _set_app_protocol(self, app_protocol: Any) -> None:
         _Inherited._set_app_protocol(self, app_protocol)
