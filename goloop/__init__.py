@@ -7,7 +7,7 @@
 or, in a program that uses asyncio.Runner or asyncio.run (3.12 on), pass
 `loop_factory=goloop.new_event_loop`.
 
-Importing this package loads no Go: the first loop opens the Go library, so that servers
+Importing this package runs no Go: the first loop starts the Go library, so that servers
 may fork before.
 
 Where goloop's own loop is not available, `native` is False, and the names here stand for

@@ -21,7 +21,6 @@ and of the extension alone:
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import json
 import os
 import re
@@ -43,6 +42,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 from . import toolchain
+from .elf import hide_constructors
 from .target import target
 
 PACKAGE = "goloop"
@@ -216,15 +216,17 @@ class BuildGoLibrary(Command):
 
     def run(self) -> None:
         """Has Go build the library, then puts it in place if it is another one."""
-        built = build_go_library()
+        with open(build_go_library(), "rb") as file:
+            built = hide_constructors(file.read())
         target = self._target()
-        if os.path.exists(target) and filecmp.cmp(built, target, shallow=False):
-            return
+        with contextlib.suppress(FileNotFoundError), open(target, "rb") as file:
+            if file.read() == built:
+                return
         os.makedirs(os.path.dirname(target), exist_ok=True)
         # Running processes may have the old file mapped: it is replaced, never written.
         handle, fresh = tempfile.mkstemp(dir=os.path.dirname(target), suffix=".new")
-        os.close(handle)
-        shutil.copyfile(built, fresh)
+        with open(handle, "wb") as file:
+            file.write(built)
         os.chmod(fresh, 0o755)
         os.replace(fresh, target)
 

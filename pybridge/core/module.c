@@ -1,7 +1,7 @@
 /*
  * module.c: the module goloop._core, one translation unit out of the files of all rooms.
  *
- * Importing it loads no Go; the library is opened by the first Loop.
+ * Importing it runs no Go; the library is started by the first Loop.
  */
 #define GL_AMALGAMATION
 
@@ -107,10 +107,9 @@ core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     gl_library_facts f;
     gl_library_describe(&f);
-    return Py_BuildValue("{ssssss sKsKsOsL}", "mode", f.mode, "path", f.path, "spare_error",
-                         f.spare_error, "epoch", (unsigned long long)f.epoch, "instances",
-                         (unsigned long long)f.instances, "spare_ready",
-                         f.spare_ready ? Py_True : Py_False, "open_ns", (long long)f.open_ns);
+    return Py_BuildValue("{ssss sKsKsL}", "mode", f.mode, "path", f.path, "epoch",
+                         (unsigned long long)f.epoch, "instances",
+                         (unsigned long long)f.instances, "open_ns", (long long)f.open_ns);
 }
 
 #if PY_VERSION_HEX >= 0x030D0000 /* before, CPython keeps the function to itself */
@@ -125,13 +124,6 @@ core_swap_wakeup_fd(PyObject *Py_UNUSED(module), PyObject *arg)
     return PyLong_FromLong(PySignal_SetWakeupFd((int)fd));
 }
 #endif
-
-static PyObject *
-core_before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    gl_library_before_fork();
-    Py_RETURN_NONE;
-}
 
 #ifdef GL_FREE_THREADED
 static PyObject *
@@ -148,14 +140,13 @@ static PyMethodDef core_methods[] = {
 #ifdef GL_FREE_THREADED
     {"_in_child", core_in_child, METH_NOARGS, PyDoc_STR("For os.register_at_fork(after_in_child=).")},
 #endif
-    {"_before_fork", core_before_fork, METH_NOARGS, PyDoc_STR("For os.register_at_fork(before=).")},
     {"_shut_door", gl_door_shut, METH_NOARGS, PyDoc_STR("For atexit: shuts state/door.c.")},
 #if PY_VERSION_HEX >= 0x030D0000
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
      PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},
 #endif
     {"set_library_path", core_set_library_path, METH_O,
-     PyDoc_STR("set_library_path(path): where the Go library lies; before the first loop.")},
+     PyDoc_STR("set_library_path(path): loads the Go library; before the first loop.")},
     {"library_info", core_library_info, METH_NOARGS,
      PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
     {NULL, NULL, 0, NULL},

@@ -330,6 +330,45 @@ print(outcomes)
     )
 
 
+# A poller and a pair of sockets that wakes it; or a poller, its wakeup, and a pipe for signals.
+NEEDED = {"asyncio": 3, "goloop": 4}
+
+
+@pytest.mark.parametrize("forks", [False, True], ids=["here", "in a child"])
+@pytest.mark.parametrize("free", range(5))
+def test_a_first_loop_without_free_descriptors_is_an_oserror(
+    loop_name: str, free: int, forks: bool
+) -> None:
+    passes(
+        """
+import errno
+if LOOP == "goloop":
+    import goloop
+if sys.argv[3] == "True":
+    new_loop().close()
+    if os.fork():
+        sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+fd = os.dup(0)
+os.close(fd)
+resource.setrlimit(resource.RLIMIT_NOFILE, (fd + int(sys.argv[2]), hard))
+try:
+    loop = new_loop()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    error = None
+except OSError as exc:
+    error = exc.errno
+assert error == (None if int(sys.argv[2]) >= int(sys.argv[4]) else errno.EMFILE), error
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+loop = new_loop()
+loop.run_until_complete(asyncio.sleep(0))
+loop.close()
+""",
+        *(loop_name, str(free), str(forks), str(NEEDED[loop_name])),
+    )
+
+
 def test_a_loop_runs_where_no_memory_may_be_locked(loop_name: str) -> None:
     passes(
         TRY + "resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)); assert attempt() == 'fine'",

@@ -48,13 +48,6 @@ def shim(native: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shim_without_proc(native: Path) -> Path:
-    """The runtime room on a system where /proc is not mounted."""
-    flag = '-DGL_FD_DIRECTORY="/nonexistent/fd/"'
-    return _compile(native / "shim_without_proc.so", HERE / "library_shim.c", flag)
-
-
-@pytest.fixture(scope="session")
 def golib() -> Path:
     """The Go library of the goloop that is being tested."""
     spec = importlib.util.find_spec("goloop")

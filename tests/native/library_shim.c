@@ -26,7 +26,6 @@ EXPORT const char *shim_run_begins(void) { return gl_library_run_begins(); }
 EXPORT const char *shim_stack_short(void) { return gl_library_stack_short(); }
 EXPORT void shim_run_ends(void) { gl_library_run_ends(); }
 EXPORT void shim_set_path(const char *path) { gl_library_set_path(path); }
-EXPORT void shim_before_fork(void) { gl_library_before_fork(); }
 EXPORT void shim_describe(gl_library_facts *facts) { gl_library_describe(facts); }
 
 /* Puts the live runtime to work: a reactor, which is woken out of a turn, and what the
@@ -55,9 +54,6 @@ EXPORT int32_t shim_go(char *out, int32_t cap)
     go->reactor_close(reactor);
     return length;
 }
-
-/* The inherited state, to see what a child would do without a spare. */
-EXPORT void shim_drop_spare(void) { library.spare_ready = false; }
 
 /* 1 if a child of vfork(2) sees this process's epoch, which it must. */
 EXPORT int shim_vfork_sees_epoch(void)

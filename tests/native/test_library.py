@@ -27,9 +27,8 @@ libc = ctypes.CDLL(None)
 
 class Facts(ctypes.Structure):
     _fields_ = [
-        ("mode", ctypes.c_char_p), ("path", ctypes.c_char_p), ("spare_error", ctypes.c_char_p),
-        ("epoch", ctypes.c_uint64), ("instances", ctypes.c_uint64),
-        ("spare_ready", ctypes.c_bool), ("open_ns", ctypes.c_int64),
+        ("mode", ctypes.c_char_p), ("path", ctypes.c_char_p), ("epoch", ctypes.c_uint64),
+        ("instances", ctypes.c_uint64), ("open_ns", ctypes.c_int64),
     ]
 
 shim.shim_library.restype = ctypes.c_void_p
@@ -91,11 +90,6 @@ def in_child(body, fork=os.fork):
     _, status = os.waitpid(pid, 0)
     assert status == 0, status
 
-def fork_with_hook():
-    # As os.fork does once _core has registered its hook.
-    shim.shim_before_fork()
-    return os.fork()
-
 def caught(word="SigCgt"):
     # The signals that the process catches (SigCgt) or ignores (SigIgn).
     with open("/proc/self/status") as file:
@@ -146,13 +140,12 @@ def passes(run: Run) -> Passes:
 # ---- opening ---------------------------------------------------------------------
 
 
-def test_loading_the_extension_loads_no_go(passes: Passes) -> None:
+def test_loading_the_library_runs_no_go(passes: Passes) -> None:
     passes("""
 assert facts()["mode"] == "unopened" and shim.shim_epoch() == 0
-shim.shim_before_fork()
-assert not facts()["spare_ready"]
-assert "libgoloop" not in open("/proc/self/maps").read()
+assert "libgoloop" in open("/proc/self/maps").read()
 assert len(os.listdir("/proc/self/task")) == 1
+assert int(signal.SIGURG) not in caught()
 """)
 
 
@@ -167,19 +160,22 @@ go()
 """)
 
 
-def test_open_leaves_no_descriptor(passes: Passes) -> None:
+def test_neither_loading_nor_starting_leaves_a_descriptor(passes: Passes) -> None:
     passes("""
-before = set(os.listdir("/proc/self/fd"))
+before = os.listdir("/proc/self/fd")
 library()
-shim.shim_before_fork()
-assert facts()["spare_ready"], facts()
-def kinds():
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            yield os.readlink("/proc/self/fd/" + fd)
-        except FileNotFoundError:
-            pass
-assert not [name for name in kinds() if "libgoloop" in name]
+go()
+assert os.listdir("/proc/self/fd") == before
+""")
+
+
+def test_starting_needs_no_descriptor(passes: Passes) -> None:
+    passes("""
+import resource
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+library()
+in_child(library)
 """)
 
 
@@ -238,7 +234,7 @@ const gl_table *goloop_table(void) {{ table.abi[{number}] = 77; return &table; }
         f"""
 said = refusal()
 assert "number {number} of its ABI is 77" in said and os.environ["GOLIB"] in said, said
-assert refusal() == said and facts()["instances"] == 1, facts()
+assert refusal() == said and facts()["instances"] == 0, facts()
 """,
         golib=other,
     )
@@ -253,84 +249,78 @@ def test_a_library_without_the_table_is_refused(
     passes('assert "goloop_table" in refusal()', golib=other)
 
 
+def test_a_library_that_no_child_can_start_again_is_named_there(
+    passes: Passes, native: Path, compile_shared: Compile
+) -> None:
+    source = native / "constructed.c"
+    source.write_text(
+        """
+#include <stddef.h>
+#include "abi.h"
+static int32_t describe(int32_t reactor, char *out, int32_t cap)
+{
+    return reactor + (out != NULL) + cap;
+}
+static gl_table table = {.abi = GL_ABI, .describe = describe};
+__attribute__((visibility("default"))) const gl_table *goloop_table(void);
+const gl_table *goloop_table(void) { return &table; }
+""",
+        encoding="utf-8",
+    )
+    other = compile_shared(native / "constructed.so", source, "-Wno-missing-field-initializers")
+    passes(
+        """
+library()
+def body():
+    said = refusal()
+    assert "spawn" in said and "forkserver" in said, said
+    assert facts()["mode"] == "unopened" and shim.shim_epoch() == 0
+in_child(body)
+""",
+        golib=other,
+    )
+
+
 # ---- fork ---------------------------------------------------------------------------
 
 
-def test_child_starts_the_spare(passes: Passes) -> None:
+def test_child_has_a_runtime_of_its_own(passes: Passes) -> None:
     passes("""
 library()
 def body():
     assert shim.shim_epoch() == 0 and facts()["mode"] == "unopened"
-    alive("spare")
+    assert len(os.listdir("/proc/self/task")) == 1
+    alive("restarted")
     assert shim.shim_epoch() == 2
 for _ in range(5):
-    in_child(body, fork_with_hook)
-assert facts()["spare_ready"] and facts()["instances"] == 1
+    in_child(body)
+assert facts()["instances"] == 1
 go()
 """)
 
 
-def test_spare_is_made_once(passes: Passes) -> None:
+def test_child_of_a_parent_without_go_starts_the_library_first(passes: Passes) -> None:
     passes("""
-library()
-def mapped():
-    with open("/proc/self/maps") as file:
-        return sum("libgoloop" in line and "r-xp" in line for line in file)
-shim.shim_before_fork()
-once = mapped()
-shim.shim_before_fork()
-assert once == mapped() == 2
-""")
-
-
-def test_spare_starts_no_thread_in_the_parent(passes: Passes) -> None:
-    passes("""
-def body():
-    # The parent has no thread but this one's; a spare that had started would add some.
-    shim.shim_before_fork()
-    assert len(os.listdir("/proc/self/task")) == 1
-library()
-shim.shim_before_fork()
-in_child(body)
-""")
-
-
-def test_child_of_a_parent_without_go_opens_the_library_first(passes: Passes) -> None:
-    passes("""
-in_child(lambda: alive("first"), fork_with_hook)
+in_child(lambda: alive("first"))
 alive("first")
 """)
 
 
-@pytest.mark.parametrize("hook", [True, False], ids=["spare", "copy"])
-def test_each_of_nested_forks_has_a_living_runtime(passes: Passes, hook: bool) -> None:
-    passes(f"""
+def test_each_of_nested_forks_has_a_living_runtime(passes: Passes) -> None:
+    # More than the keys of threads would last for, and the room for thread-local variables.
+    passes("""
 def descend(depth):
-    alive({"'spare'" if hook else "'copy'"})
+    alive("restarted")
     assert facts()["instances"] == shim.shim_epoch() == depth + 1
     if depth < 6:
-        in_child(lambda: descend(depth + 1), {"fork_with_hook" if hook else "os.fork"})
+        in_child(lambda: descend(depth + 1))
     go()
 library()
-in_child(lambda: descend(1), {"fork_with_hook" if hook else "os.fork"})
+keys = len(thread_keys())
+in_child(lambda: descend(1))
+in_child(lambda: in_child(lambda: in_child(lambda: alive("restarted"))))
+assert len(thread_keys()) == keys
 go()
-""")
-
-
-def test_grandchild_uses_the_spare_that_the_child_left(passes: Passes) -> None:
-    passes("""
-library()
-in_child(lambda: in_child(lambda: alive("spare"), fork_with_hook), fork_with_hook)
-""")
-
-
-def test_copy_is_not_taken_for_the_spare(passes: Passes) -> None:
-    # ld.so would give back what it has by the same name; both come from the same fd number.
-    passes("""
-library()
-shim.shim_before_fork()
-shim.shim_drop_spare()
-in_child(lambda: alive("copy"))
 """)
 
 
@@ -343,20 +333,42 @@ def raw_clone():
 
 
 @pytest.mark.parametrize("fork", ["libc.fork", "libc._Fork", "raw_clone"])
-@pytest.mark.parametrize("spare", [True, False], ids=["spare", "copy"])
-def test_forks_behind_pythons_back_get_a_living_runtime(
-    passes: Passes, fork: str, spare: bool
-) -> None:
+def test_forks_behind_pythons_back_get_a_living_runtime(passes: Passes, fork: str) -> None:
     passes(
         RAW_CLONE
         + f"""
 library()
-if {spare}:
-    shim.shim_before_fork()
 def body():
     assert shim.shim_epoch() == 0
-    alive({"'spare'" if spare else "'copy'"})
+    alive("restarted")
 in_child(body, {fork})
+go()
+"""
+    )
+
+
+@pytest.mark.parametrize("fork", ["os.fork", "raw_clone"])
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "goes on"])
+def test_the_forking_thread_may_meet_the_new_runtime_late(
+    passes: Passes, fork: str, ends: bool
+) -> None:
+    # What the dead runtime has left in the thread would be taken for the new one's.
+    passes(
+        RAW_CLONE
+        + f"""
+library()
+def body():
+    other = threading.Thread(target=lambda: alive("restarted"))
+    other.start()
+    other.join()
+    if not {ends}:
+        shim.shim_bind_thread()
+        go()
+def forking():
+    in_child(body, {fork})
+thread = threading.Thread(target=forking)
+thread.start()
+thread.join()
 go()
 """
     )
@@ -366,87 +378,52 @@ def test_vfork_is_no_fork(passes: Passes) -> None:
     passes("library()\nassert shim.shim_vfork_sees_epoch()")
 
 
-@pytest.mark.parametrize("spare", [True, False], ids=["spare", "copy"])
-def test_child_whose_descriptors_are_closed_gets_a_living_runtime(
-    passes: Passes, spare: bool
-) -> None:
-    passes(f"""
+def test_child_whose_descriptors_are_closed_gets_a_living_runtime(passes: Passes) -> None:
+    passes("""
 library()
 def body():
     os.closerange(3, 256)
-    alive({"'spare'" if spare else "'copy'"})
-in_child(body, {"fork_with_hook" if spare else "os.fork"})
+    alive("restarted")
+in_child(body)
+""")
+
+
+def test_child_whose_memory_is_locked_gets_a_living_runtime(passes: Passes) -> None:
+    passes("""
+import resource
+library()
+MCL_CURRENT = 1
+def body():
+    # A limit of the machine's may forbid it.
+    libc.mlockall(MCL_CURRENT)
+    alive("restarted")
+in_child(body)
 """)
 
 
 @pytest.mark.parametrize("how", ["unlinked", "replaced"])
-def test_a_file_upgraded_on_disk_does_not_reach_the_child(
-    passes: Passes, golib: Path, tmp_path: Path, how: str
+@pytest.mark.parametrize("started", [True, False], ids=["started", "loaded"])
+def test_a_file_upgraded_on_disk_does_not_reach_the_process(
+    passes: Passes, golib: Path, tmp_path: Path, how: str, started: bool
 ) -> None:
     mine = tmp_path / "libgoloop.so"
     shutil.copy(golib, mine)
     passes(
         f"""
-library()
+if {started}:
+    library()
 path = os.environ["GOLIB"]
 if {how!r} == "replaced":
     open(path + ".new", "w").write("of another version")
     os.replace(path + ".new", path)
 else:
     os.unlink(path)
-in_child(lambda: alive("copy"))
-in_child(lambda: alive("spare"), fork_with_hook)
+in_child(lambda: alive("restarted" if {started} else "first"))
+alive("first")
+in_child(lambda: alive("restarted"))
 """,
         golib=mine,
     )
-
-
-def test_children_live_without_proc_and_leave_no_file(
-    passes: Passes, shim_without_proc: Path, tmp_path: Path
-) -> None:
-    passes(
-        """
-library()
-in_child(lambda: alive("copy"))
-in_child(lambda: alive("spare"), fork_with_hook)
-assert os.listdir(os.environ["TMPDIR"]) == []
-""",
-        shim=shim_without_proc,
-        TMPDIR=str(tmp_path),
-    )
-
-
-def test_a_copy_that_cannot_be_made_is_explained(passes: Passes) -> None:
-    passes("""
-import resource
-library()
-def body():
-    # No file may grow: neither a memfd nor one on disk.
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-    shim.shim_before_fork()
-    def grandchild():
-        said = refusal()
-        assert "spawn" in said and "forkserver" in said, said
-        assert facts()["mode"] == "unopened" and shim.shim_epoch() == 0
-    in_child(grandchild)
-    grandchild()
-in_child(body)
-""")
-
-
-def test_failed_spare_is_explained_and_not_tried_again(passes: Passes) -> None:
-    passes("""
-import resource
-library()
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-shim.shim_before_fork()
-assert not facts()["spare_ready"] and facts()["spare_error"], facts()
-resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-in_child(lambda: alive("copy"), fork_with_hook)
-""")
 
 
 # ---- signals ---------------------------------------------------------------------------
@@ -471,7 +448,6 @@ def unchanged():
 before = state()
 unchanged()
 in_child(unchanged)
-in_child(unchanged, fork_with_hook)
 if {python}:
     sent = [signal.SIGURG, signal.SIGPIPE, signal.SIGUSR1, signal.SIGINT]
     for number in sent:
@@ -590,14 +566,13 @@ library()
 pids = []
 down, up = os.pipe()
 def body():
-    shim.shim_before_fork()
     pid = os.fork()
     if pid:
         pids.append(pid)
         return
     os.close(down)
     if {opens}:
-        alive("spare")
+        alive("restarted")
     if {threads}:
         go_on = threading.Event()
         def other():
@@ -615,8 +590,8 @@ assert os.waitpid(pids[0], 0)[1] == 0
 """)
 
 
-def test_forks_beside_a_thread_that_loads_libraries_use_the_spare(passes: Passes) -> None:
-    # The lock of ld.so is held for good in many of these children; the spare needs none.
+def test_forks_beside_a_thread_that_loads_libraries_live(passes: Passes) -> None:
+    # The lock of ld.so is held for good in many of these children; a restart takes none.
     passes("""
 libc.dlopen.restype = ctypes.c_void_p
 libc.dlopen.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -632,7 +607,7 @@ library()
 thread = threading.Thread(target=churn, daemon=True)
 thread.start()
 for _ in range(40):
-    in_child(lambda: alive("spare"), fork_with_hook)
+    in_child(lambda: alive("restarted"))
 running = False
 thread.join()
 """)

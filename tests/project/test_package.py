@@ -97,17 +97,16 @@ def test_no_modules_import_each_other() -> None:
     assert {room: files for room, files in rooms.items() if files > 12} == {}
 
 
-def test_import_loads_no_go() -> None:
+def test_import_runs_no_go() -> None:
     source = """
-import goloop
-def mapped(): return 'libgoloop' in open('/proc/self/maps').read()
-def threads(): return len(__import__('os').listdir('/proc/self/task'))
-print(mapped(), threads(), goloop.diagnostics()['library']['mode'])
+import os, goloop
+def threads(): return len(os.listdir('/proc/self/task'))
+print(threads(), goloop.diagnostics()['library']['mode'])
 loop = goloop.new_event_loop()
-print(mapped(), goloop.diagnostics()['library']['mode'])
+print(threads() > 1, goloop.diagnostics()['library']['mode'])
 loop.close()
 """
-    assert program(source).split("\n") == ["False 1 unopened", "True first", ""]
+    assert program(source).split("\n") == ["1 unopened", "True first", ""]
 
 
 def test_import_reads_no_sources() -> None:
@@ -638,7 +637,7 @@ def test_diagnostics_tell_of_a_loop_only_where_there_is_one() -> None:
         loop.run_until_complete(asyncio.sleep(0))
         facts = diagnostics(loop)
         assert facts["loop"]["iterations"] > 0
-        assert facts["library"]["mode"] in ("first", "spare", "copy")
+        assert facts["library"]["mode"] in ("first", "restarted")
         json.dumps(facts)
     finally:
         loop.close()

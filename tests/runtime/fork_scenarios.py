@@ -169,7 +169,7 @@ def import_then_fork() -> None:
 def fork_after_a_closed_loop() -> None:
     """The parent had a loop, and closed it."""
     works("first")
-    ended_well(*[child(lambda: works("spare")) for _ in range(3)])
+    ended_well(*[child(lambda: works("restarted")) for _ in range(3)])
     works("first")
 
 
@@ -218,7 +218,7 @@ def fork_with_an_idle_loop() -> None:
             loop.run_until_complete(future)
         with refused():
             loop.call_soon(print)
-        works("spare")
+        works("restarted")
 
     future = loop.create_future()
     ended_well(child(body))
@@ -231,11 +231,11 @@ def fork_inside_a_running_loop() -> None:
 
     async def main() -> None:
         for _ in range(3):
-            pid = child(lambda: works("spare"))
+            pid = child(lambda: works("restarted"))
             await echo()
             while os.waitpid(pid, os.WNOHANG)[0] == 0:
                 await asyncio.sleep(0.001)
-        pids = [child(lambda: works("spare")) for _ in range(3)]
+        pids = [child(lambda: works("restarted")) for _ in range(3)]
         await echo()
         ended_well(*pids)
 
@@ -248,7 +248,7 @@ def fork_from_an_executor_thread() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for _ in range(3):
-            pid = await loop.run_in_executor(None, child, lambda: works("spare"))
+            pid = await loop.run_in_executor(None, child, lambda: works("restarted"))
             await echo()
             ended_well(pid)
 
@@ -272,7 +272,7 @@ def child_that_returns_into_the_parents_frames() -> None:
         loop.run_until_complete(main())
     except RuntimeError:
         assert pid == 0
-        works("spare")
+        works("restarted")
         os._exit(7)
     assert pid
     loop.close()
@@ -359,7 +359,7 @@ def parents_loop_is_refused() -> None:
             loop.stop()
             assert loop.time() > 0
             repr(loop)
-            works("spare")
+            works("restarted")
 
         pid = child(body)
         await echo()
@@ -382,7 +382,7 @@ def parents_loop_can_be_dropped() -> None:
         right.setblocking(False)
 
         def body() -> None:
-            works("spare")
+            works("restarted")
             gc.collect()
 
         ended_well(child(body))
@@ -405,7 +405,7 @@ def parents_loop_can_be_dropped() -> None:
         del loop
         gc.collect()
         assert gone() is None
-        works("spare")
+        works("restarted")
 
     ended_well(child(body))
     loop.run_until_complete(echo())
@@ -432,7 +432,7 @@ def parents_transport_is_refused() -> None:
             ):
                 with refused():
                     entry()
-            works("spare")
+            works("restarted")
             gc.collect()
 
         ended_well(child(body))
@@ -495,7 +495,7 @@ def nested_forks() -> None:
     """Child, grandchild, ... each with a loop before, during and after."""
 
     def descend(depth: int) -> None:
-        works("spare")
+        works("restarted")
 
         async def main() -> None:
             if depth < 5:
@@ -504,7 +504,7 @@ def nested_forks() -> None:
                 ended_well(pid)
 
         goloop.run(main())
-        works("spare")
+        works("restarted")
         assert goloop.diagnostics()["library"]["instances"] == depth + 1
 
     works("first")
@@ -520,7 +520,7 @@ def nested_forks_of_idle_processes() -> None:
         if depth < 4:
             ended_well(child(lambda: descend(depth + 1)))
         else:
-            works("spare")
+            works("restarted")
 
     ended_well(child(lambda: descend(1)))
     works("first")
@@ -530,17 +530,14 @@ def fork_from_c() -> None:
     """fork(3), _Fork(3) and the bare system call, none of which Python hears of."""
     works("first")
     for fork in (libc.fork, getattr(libc, "_Fork", raw_clone), raw_clone):
-        ended_well(child(lambda: works("copy"), fork))
-    ended_well(child(lambda: works("spare")))
+        ended_well(child(lambda: works("restarted"), fork))
+    ended_well(child(lambda: works("restarted")))
 
     def counts_its_own() -> None:
         goloop.new_event_loop().close()
         assert goloop.metrics().turns == 0
 
     ended_well(child(counts_its_own, libc.fork))
-    # Now there is a spare, and it serves whoever forks.
-    for fork in (libc.fork, getattr(libc, "_Fork", raw_clone), raw_clone):
-        ended_well(child(lambda: works("spare"), fork))
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -565,7 +562,7 @@ def child_forked_by_a_thread_ends() -> None:
         if pid:
             pids.append(pid)
         else:
-            works("spare")
+            works("restarted")
 
     thread = threading.Thread(target=body)
     thread.start()
@@ -604,7 +601,7 @@ def daemon() -> None:
         for fd in (0, 1, 2):
             os.open("/dev/null", os.O_RDWR)
             assert fd < 3
-        works("spare")
+        works("restarted")
         os.write(top, b"done")
 
     ended_well(child(first))
@@ -694,7 +691,7 @@ def _prefork(in_master: bool) -> None:
 
         goloop.run(main())
         mode = goloop.diagnostics()["library"]["mode"]
-        assert mode == ("spare" if in_master else "first"), mode
+        assert mode == ("restarted" if in_master else "first"), mode
 
     pids = {child(worker) for _ in range(4)}
 
@@ -736,28 +733,33 @@ def prefork_without_a_loop_in_the_master() -> None:
     assert goloop.diagnostics()["library"]["mode"] == "unopened"
 
 
-# ---- scenarios: no runtime to be had -------------------------------------------------
+# ---- scenarios: what a child does not need --------------------------------------------
 
 
-def no_runtime_is_an_import_error() -> None:
-    """A child that can have no runtime of its own says so, and never uses the dead one."""
+def no_file_may_grow() -> None:
+    """A child needs no copy of the library, neither in memory nor on disk."""
     import resource
 
     works("first")
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    ended_well(child(lambda: works("restarted")))
+    ended_well(child(lambda: works("restarted"), libc.fork))
+
+
+def another_thread_of_the_child_starts_go() -> None:
+    """The thread that has forked is known to the dead runtime, and comes to the new one later."""
+    works("first")
 
     def body() -> None:
-        for _ in range(2):
-            with raises_with(ImportError, r"'spawn' or 'forkserver'"):
-                goloop.new_event_loop()
-        # With room again there is one.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        works("copy")
+        other = threading.Thread(target=lambda: works("restarted"))
+        other.start()
+        other.join()
+        works("restarted")
+        ended_well(child(lambda: works("restarted")))
 
-    ended_well(child(body))
-    ended_well(child(body, libc.fork))
+    for fork in (os.fork, libc.fork, raw_clone):
+        ended_well(child(body, fork))
 
 
 # ---- the stress ----------------------------------------------------------------------
@@ -798,7 +800,7 @@ def stress() -> None:
                     libc.dlclose(handle)
 
     def body() -> None:
-        works("spare")
+        works("restarted")
         runtime: dict[str, Any] = {}
 
         async def look() -> None:

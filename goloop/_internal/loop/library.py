@@ -1,7 +1,7 @@
-"""Where the Go library lies, and the hook that prepares it for forks.
+"""Where the Go library lies, and what a fork and the exit need.
 
-The package calls prepare() when it is imported; that loads no Go.  What happens at a fork
-is told in docs/fork.md.
+The package calls prepare() when it is imported; that loads the library and runs no Go.  What
+happens at a fork stands in docs/fork.md.
 """
 
 from __future__ import annotations
@@ -41,10 +41,8 @@ def _flush_all() -> None:
 
 
 def prepare() -> None:
-    """Say where the library lies, and have called what forks and the exit need; once."""
+    """Load the library, and have called what forks and the exit need; once."""
     _core.set_library_path(LIBRARY)
-    # Of these the last one that was given is called first.
-    os.register_at_fork(before=_core._before_fork)
     os.register_at_fork(before=_flush_all)
     if hasattr(_core, "_in_child"):  # a free-threaded Python
         os.register_at_fork(after_in_child=_core._in_child)

@@ -49,11 +49,11 @@ class Loop(
 ):
     """An asyncio event loop whose reactor is written in Go.
 
-    It takes no arguments, and can be subclassed.  The first one of a process opens the Go library.
+    It takes no arguments, and can be subclassed.  The first one of a process starts the Go library.
     It has every method of asyncio's loops for Unix, and the two below.  Since 0.1.0.
 
     Raises:
-        ImportError: The Go library can't be opened; the message says why.
+        ImportError: The Go library can't be started; the message says why.
         OSError: The process has no descriptors left.
     """
 

@@ -149,7 +149,7 @@ gl_watchdog_ended(gl_loop *loop)
 
 #define TOLD_MAX (1 << 20)
 
-/* What Go tells; opens the Go library. */
+/* What Go tells; starts the Go library. */
 static PyObject *
 told(int32_t what, const void *question, size_t size)
 {

@@ -1,29 +1,22 @@
 /*
- * library.c: the Go library, opened at the first loop and afresh in a forked child.
+ * library.c: the Go library, loaded at import, started with the first loop and again in a forked child.
  *
  * A Go runtime does not survive fork(): its threads stay behind, and in the child a
  * garbage collection, a large allocation or a new goroutine waits for them for ever.
  * So a child never calls the runtime that it inherited.  It gets one of its own:
  *
  *     no Go runtime ever, here or in an ancestor
- *         first   dlopen of the file itself
+ *         first      start the library
  *     a dead runtime from the parent
- *         spare   start the copy that the parent had loaded and not started
- *         copy    where there is no spare: load a copy (image.c)
- *         neither: a message that names spawn and forkserver
- *
- * States of a process:
- *
- *     unopened --gl_library--> opening --> live --gl_library_before_fork--> live, spare
- *        ^                                   |                                  |
- *        +------------- in the child --------+----------- in the child ---------+
+ *         restarted  put the library's memory back to its state before the start, and start it (image.c)
+ *         where that can't be: a message that names spawn and forkserver
  *
  * What is of this process alone lies in *gl_here, which the kernel empties in a
  * child; what a child inherits lies in library.  The difference between the two is
  * how a child knows that the runtime it sees in `library` is dead.
  *
- * gl_library and gl_library_before_fork need the GIL; interpreters with a GIL of
- * their own are kept apart by gl_here->opening.
+ * gl_library needs the GIL; interpreters with a GIL of their own are kept apart by
+ * gl_here->opening.
  */
 #include "runtime/private.h"
 
@@ -41,7 +34,7 @@
 __attribute__((constructor)) static void
 library_load(int argc, char **argv, char **envp)
 {
-#if GL_CAN_SPARE
+#if GL_CAN_RESTART
     library.argc = argc;
     library.argv = argv;
     library.envp = envp;
@@ -67,21 +60,25 @@ gl_library_set_path(const char *path)
 {
     free(library.path);
     library.path = strdup(path);
+#if GL_CAN_RESTART
+    /* Where it fails, the first loop tries again and raises the reason. */
+    if (library.path != NULL && image_load() == NULL)
+        image_leave_tables();
+#endif
 }
 
 /* ---- the dead runtime, in a child ------------------------------------------- */
 
 /* Cuts what ties this process to the inherited runtime: a handler that points into
- * it, and the value by which it would learn that the forking thread ends. */
+ * it, and the key by which it would learn that a thread ends. */
 static void
 library_bury(void)
 {
-    if (library.live.high != 0)
-        signals_forget(library.live.low, library.live.high);
+    if (library.instances != 0 && library.image.high != 0)
+        signals_forget(library.image.low, library.image.high);
     if (library.live_key_known)
-        pthread_setspecific(library.live_key, NULL);
+        pthread_key_delete(library.live_key);
     library.live_key_known = false;
-    memset(&library.live, 0, sizeof library.live);
 }
 
 /* Runs in a child of fork(3).  Other ways to fork skip it, and gl_library does the
@@ -112,7 +109,7 @@ library_fail(const char *format, ...)
 #define GL_KEYS 512
 #endif
 
-/* The first call into a new instance: waits until its runtime has started, and makes
+/* The first call into a new runtime: waits until it has started, and makes
  * this thread known to it.  Go keeps a thread by a pthread key, which it tells
  * nobody; it is the one that has a value only afterwards. */
 static void
@@ -146,51 +143,48 @@ library_check(const gl_table *table)
     return NULL;
 }
 
-/* dlopen of the file itself, where no instance was ever started. */
+/* Where no runtime was ever started. */
 static const char *
-library_open_first(gl_instance *instance)
+library_start_first(void)
 {
-    const char *why = image_map();
-    if (why == NULL)
-        why = instance_open(instance, library.path);
+    const char *why = image_load();
     if (why != NULL)
         return library_fail("The Go library %s could not be opened: %s.", library.path, why);
+    /* A function of C, which can be called before Go runs. */
+    const char *misfit = library_check(library.image.table());
+    if (misfit != NULL)
+        return misfit;
+    why = image_start();
+    if (why != NULL)
+        return library_fail("The Go library %s could not be started: %s.", library.path, why);
     library.mode = "first";
     return NULL;
 }
 
 /* A runtime for a child whose parent had one. */
 static const char *
-library_open_again(gl_instance *instance)
+library_start_again(void)
 {
-    if (library.spare_ready) {
-        /* Never a second time, come what may. */
-        library.spare_ready = false;
-        *instance = library.spare;
-        library.mode = "spare";
-        instance_start(instance);
-        return NULL;
-    }
-    const char *why = image_load_copy(instance);
+    const char *why = image_restart();
     if (why != NULL)
         return library_fail(
             "This process was forked from one that runs goloop, and a Go runtime of its own "
-            "could not be loaded (%s); start worker processes with the 'spawn' or 'forkserver' "
+            "could not be started (%s); start worker processes with the 'spawn' or 'forkserver' "
             "method of multiprocessing instead of 'fork'.",
             why);
-    library.mode = "copy";
+    library.mode = "restarted";
     return NULL;
 }
 
 static const char *
-library_open_any(gl_instance *instance)
+library_start(void)
 {
     const char *why = limits_suffice();
     if (why != NULL)
         return library_fail("The Go library can't be started here: %s.", why);
-    /* From here on a child must not take the file for one that was never loaded. */
+    /* From here on a child must not take the library for one that was never started. */
     bool first = library.instances++ == 0;
-    const char *failed = first ? library_open_first(instance) : library_open_again(instance);
+    const char *failed = first ? library_start_first() : library_start_again();
     if (failed != NULL)
         library.instances--;
     return failed;
@@ -214,22 +208,16 @@ library_open(void)
     library_bury();
     exit_watch();
 
-    gl_instance instance;
     struct rlimit files;
     signals_save(&library.signals);
     file_limit_save(&files);
     long slack = timer_slack_raise();
-    const char *failed = library_open_any(&instance);
+    const char *failed = library_start();
     const gl_table *table = NULL;
     if (failed == NULL) {
-        library.live = instance;
-        table = instance.table(); /* at once: Go's runtime may still be starting */
-        failed = library_check(table);
-        if (failed == NULL)
-            library_enter_first(table);
-        else
-            atomic_store(&gl_here->unfit, 1);
-        instance_leave_tables(&instance);
+        table = library.image.table();
+        library_enter_first(table);
+        image_leave_tables();
     }
     /* Not before the first call of Go, which waits until golib/pace.go has its threads: a
        thread that waits there may be the one that makes them. */
@@ -262,9 +250,7 @@ gl_library(const char **message)
     while (!library_try_lock())
         sched_yield(); /* another interpreter opens it; a matter of milliseconds */
     const char *failed = NULL;
-    if (atomic_load(&gl_here->unfit))
-        failed = library.message; /* it runs, and can't be unloaded or started again */
-    else if (atomic_load(&gl_here->table) == NULL)
+    if (atomic_load(&gl_here->table) == NULL)
         failed = library_open();
     atomic_store(&gl_here->opening, 0);
     if (failed != NULL) {
@@ -304,22 +290,6 @@ gl_library_run_ends(void)
     stack_leave();
 }
 
-/* ---- before a fork --------------------------------------------------------------- */
-
-GL_PRIVATE void
-gl_library_before_fork(void)
-{
-    if (gl_here->table == NULL || library.spare_ready || library.spare_failed || !library_try_lock())
-        return;
-    if (!library.spare_ready && library.argv != NULL) {
-        const char *why = image_load_spare(&library.spare);
-        library.spare_ready = why == NULL;
-        library.spare_failed = why != NULL; /* not at every fork again */
-        snprintf(library.spare_error, sizeof library.spare_error, "%s", why ? why : "");
-    }
-    atomic_store(&gl_here->opening, 0);
-}
-
 /* ---- diagnostics -------------------------------------------------------------------- */
 
 GL_PRIVATE void
@@ -329,10 +299,8 @@ gl_library_describe(gl_library_facts *facts)
     *facts = (gl_library_facts){
         .mode = open ? library.mode : "unopened",
         .path = library.path ? library.path : "",
-        .spare_error = library.spare_error,
         .epoch = gl_library_epoch(),
         .instances = library.instances,
-        .spare_ready = library.spare_ready,
         .open_ns = open ? library.open_ns : 0,
     };
 }

@@ -16,20 +16,17 @@
 #include <sys/resource.h>
 
 #if defined(__linux__)
-#define GL_CAN_COPY 1
 #include <elf.h>
 #include <link.h>
 #include <sys/syscall.h>
-#else
-#define GL_CAN_COPY 0
 #endif
 
-/* Spares rest on ld.so passing (argc, argv, envp) to constructors and on what
- * DT_INIT_ARRAYSZ means to it: tried with glibc on these two. */
+/* A start in a child rests on the arguments that glibc gives to constructors (argc, argv, envp), and
+ * on where it keeps a library's thread-local variables: tried on these two. */
 #if defined(__linux__) && defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
-#define GL_CAN_SPARE 1
+#define GL_CAN_RESTART 1
 #else
-#define GL_CAN_SPARE 0
+#define GL_CAN_RESTART 0
 #endif
 
 #ifdef NSIG
@@ -49,26 +46,34 @@ typedef struct gl_signals {
     bool known[GL_SIGNALS];
 } gl_signals;
 
-#define GL_TABLES 4
-typedef struct gl_image {      /* the mapped file */
-    const uint8_t *bytes;      /* NULL: not mapped */
-    size_t size;
-#if GL_CAN_COPY
-    size_t initsz_at;          /* offset of DT_INIT_ARRAYSZ's value; 0: no spare from this */
-    ElfW(Addr) init_at;        /* DT_INIT_ARRAY: address before relocation */
-    size_t init_count;
-    ElfW(Addr) low, high;      /* what its segments span, before relocation */
-    struct { ElfW(Addr) at; size_t size; } table[GL_TABLES]; /* segments that are only read: */
-    unsigned tables;           /* relocations, and Go's tables of its functions */
-#endif
-} gl_image;
+#define GL_SEGMENTS 4
 
-typedef struct gl_instance {   /* a loaded copy */
-    gl_table_fn table;
-    uintptr_t low, high;       /* the addresses it occupies; 0, 0: not known */
-    void *const *init;         /* a spare's constructors */
+typedef struct gl_written {    /* a segment of the library that is written to */
+    uintptr_t at;
+    size_t filled;             /* bytes that come from the file; zeroes follow */
+    size_t size;
+} gl_written;
+
+typedef struct gl_memory {
+    uintptr_t at;
+    size_t size;
+} gl_memory;
+
+typedef struct gl_image {      /* the library in memory; image.c */
+    gl_table_fn table;         /* NULL: not loaded */
+    uintptr_t low;             /* the addresses that it occupies; 0, 0: not known */
+    uintptr_t high;
+    bool understood;           /* all that a restart has to undo is known */
+    void *const *init;         /* constructors that ld.so has not run */
     size_t init_count;
-} gl_instance;
+    gl_written written[GL_SEGMENTS];
+    size_t written_count;
+    gl_memory tables[GL_SEGMENTS]; /* segments that are only read: relocations, Go's tables of its */
+    size_t table_count;            /* functions */
+    size_t tls_size;           /* bytes of its thread-local variables */
+    ptrdiff_t tls;             /* how far they are from the thread pointer */
+    uint8_t *saved;            /* the filled parts before the first start; NULL before that */
+} gl_image;
 
 /* What the process knows of the library, and what a child inherits; what is true of one process
  * only lies in *gl_here.  Written by the thread that has set gl_here->opening, with the GIL,
@@ -79,20 +84,14 @@ struct gl_library_state {
     gl_image image;
     bool forked_hook;            /* the functions for a fork are registered */
 
-    uint64_t epoch;              /* of the newest instance that was started */
-    uint64_t instances;          /* that were started, here and in ancestors */
-    unsigned serial;             /* of the newest copy or spare */
+    uint64_t epoch;              /* of the newest runtime that was started */
+    uint64_t instances;          /* runtimes that were started, here and in ancestors */
     const char *mode;
     int64_t open_ns;
 
     /* Written too by library_in_child, where the child has one thread yet. */
-    gl_instance live;            /* the newest instance; dead if gl_here is empty */
-    pthread_key_t live_key;      /* by which it knows its threads */
-    bool live_key_known;
-
-    gl_instance spare;
-    bool spare_ready, spare_failed;
-    char spare_error[256];
+    pthread_key_t live_key;      /* by which the newest runtime knows its threads; that one is */
+    bool live_key_known;         /* dead if gl_here is empty */
 
     int argc;                    /* as the constructor got them: Go reads the arguments, */
     char **argv, **envp;         /* the environment and the auxiliary vector behind */
@@ -131,22 +130,20 @@ GL_PRIVATE void exit_init(void);
  * thread, if it is the caller, the value. */
 GL_PRIVATE void exit_watch(void);
 
-/* ---- image.c: all return NULL, or why not -------------------------------------------- */
+/* ---- image.c ------------------------------------------------------------------------- */
 
-/* Maps the file at library.path as library.image; nothing where it is. */
-GL_PRIVATE const char *image_map(void);
-/* dlopen and what is asked of the result.  On success with constructors that run the Go
- * runtime of the new instance is on its way up. */
-GL_PRIVATE const char *instance_open(gl_instance *instance, const char *name);
-/* Loads a copy whose constructors have run. */
-GL_PRIVATE const char *image_load_copy(gl_instance *instance);
-/* Loads a copy whose constructors have not run and can be called. */
-GL_PRIVATE const char *image_load_spare(gl_instance *instance);
-/* Lets go of the pages of the instance's tables, which ld.so and the start of a runtime have
+/* Has ld.so load the library, and asks it for the table; nothing where that is done.  A library of
+ * goloop's build runs no code.  NULL, or why not. */
+GL_PRIVATE const char *image_load(void);
+/* Starts the Go runtime of the library that was just loaded; NULL, or why not. */
+GL_PRIVATE const char *image_start(void);
+/* Starts one in place of a runtime that did not survive the fork; NULL, or why not. */
+GL_PRIVATE const char *image_restart(void);
+/* Lets the library take the calling thread, which a dead runtime knew, for one that it never met. */
+GL_PRIVATE void image_forget_thread(void);
+/* Lets go of the pages of the library's tables, which ld.so and the start of a runtime have
  * read from end to end, and nobody does again: a megabyte. */
-GL_PRIVATE void instance_leave_tables(const gl_instance *instance);
-/* Runs what ld.so would have run.  No lock of ld.so is taken. */
-GL_PRIVATE void instance_start(const gl_instance *instance);
+GL_PRIVATE void image_leave_tables(void);
 
 /* ---- limits.c ------------------------------------------------------------------------ */
 

@@ -5,8 +5,7 @@
  * a whole sentence in a buffer of the process that is valid until the next call, and the
  * caller raises (ImportError in gl_library, RuntimeError for a foreign loop).
  *
- *   import of _core          gl_library_set_path
- *   os.register_at_fork      before=gl_library_before_fork, once, at import
+ *   import of goloop         gl_library_set_path
  *   a new Loop               gl_library, then keep gl_library_epoch()
  *   every entry of a Loop    epoch != gl_library_epoch(): the parent's loop
  *   a run of a Loop          between gl_library_run_begins and gl_library_run_ends
@@ -32,7 +31,6 @@ typedef struct gl_process {             /* any thread, by atomic operations */
     _Atomic uint64_t epoch;              /* 0: no Go runtime in this process yet */
     _Atomic(const gl_table *) table;     /* set last, once the runtime has started */
     _Atomic int opening;                 /* 1 while a thread opens the library */
-    _Atomic int unfit;                   /* 1: opened, and it was not built for this _core */
     _Atomic int ended;                   /* 1: Python ends, or has ended; state/door.c */
     _Atomic int inside;                  /* threads that its end waits for */
 } gl_process;
@@ -67,21 +65,16 @@ GL_PRIVATE const char *gl_library_stack_short(void);
 GL_PRIVATE const char *gl_library_run_begins(void);
 GL_PRIVATE void gl_library_run_ends(void);
 
-/* Where libgoloop.so lies; copied.  Before the first gl_library. */
+/* Where libgoloop.so lies; copied.  The library is loaded, if it can be, and not started.  Before
+ * the first gl_library. */
 GL_PRIVATE void gl_library_set_path(const char *path);
-
-/* Prepares for a fork of this process; where no Go runtime is live it does
- * nothing.  Needs the GIL, and must run in the thread that is going to fork. */
-GL_PRIVATE void gl_library_before_fork(void);
 
 /* How this process came by its Go runtime, for diagnostics. */
 typedef struct gl_library_facts {
-    const char *mode;        /* "unopened", "first", "spare" or "copy" */
+    const char *mode;        /* "unopened", "first" or "restarted" */
     const char *path;        /* "" before gl_library_set_path */
-    const char *spare_error; /* why there is no spare; "" where nothing failed */
     uint64_t epoch;
     uint64_t instances;      /* runtimes started by this process and its ancestors */
-    bool spare_ready;        /* a forked child would find a spare */
     int64_t open_ns;         /* what opening took, ns; 0 while unopened */
 } gl_library_facts;
 GL_PRIVATE void gl_library_describe(gl_library_facts *facts);

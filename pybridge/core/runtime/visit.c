@@ -34,6 +34,8 @@ library_bind_thread(void)
     sigset_t all, mask;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &mask);
+    if (thread_here.epoch != 0)
+        image_forget_thread(); /* it has forked, and another thread has started the runtime */
     library_meet(table);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     thread_here.epoch = epoch;
