@@ -438,19 +438,20 @@ others = {"goloop.workers", "goloop.web_worker", "goloop.uvicorn_worker"}  # of 
 for name in names - others - {"goloop.__main__"}:
     if "hook-" not in name:
         importlib.import_module(name)
-assert "libgoloop" not in open("/proc/self/maps").read()
+assert goloop.diagnostics()["library"]["mode"] == "unopened"
 """
     succeeds("-c", script, cwd=tmp_path, PYTHONPATH=str(tmp_path))
 
 
-def test_import_loads_no_go() -> None:
+def test_import_loads_the_library_and_starts_no_thread() -> None:
     script = """
-import goloop
+import os, goloop
 maps = open("/proc/self/maps").read()
 assert "goloop/_core" in maps
-assert "libgoloop" not in maps
+assert "libgoloop" in maps
+assert len(os.listdir("/proc/self/task")) == 1
 goloop.new_event_loop().close()
-assert "goloop" in open("/proc/self/maps").read().replace("goloop/_core", "")
+assert len(os.listdir("/proc/self/task")) > 1
 """
     succeeds("-c", script, cwd=ROOT)
 
