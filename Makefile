@@ -5,7 +5,7 @@
 #   make build PYTHON=python3.13     another default Python
 #   make test PYTEST_ARGS='-k tcp'   some of the Python tests
 #   make test WORKERS=0              in one process, as a debugger wants it
-#   make test-all EXCEPT=default     without the Python that make test has tested
+#   make test-all EXCEPT=test        without what make test runs
 
 PYTHON ?= python3
 

@@ -31,7 +31,6 @@ import textwrap
 import threading
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -67,20 +66,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of asyncio's loop, whose code does not change, GOLOOP_TEST_PART leaves every third test."""
-    if "GOLOOP_TEST_PART" not in os.environ or len(LOOP_NAMES) == 1:
-        return
-    left_out = [
-        item
-        for item in items
-        if getattr(item, "callspec", None) is not None
-        and "asyncio" in item.callspec.params.values()
-        and zlib.crc32(item.nodeid.encode()) % 3
-    ]
-    config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that may take longer than others come first, so that none is left alone at the end."""
+    limits = [item.get_closest_marker("timeout") for item in items]
+    seconds = {item: mark.args[0] for item, mark in zip(items, limits, strict=True) if mark}
+    items.sort(key=lambda item: -seconds.get(item, 0))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,9 +12,9 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
+from dataclasses import dataclass
 
 import checks
 import docs
@@ -40,93 +40,144 @@ def build() -> None:
     say(f"goloop is built; {made.home.name}/bin/python has it")
 
 
+# What runs where, by kind of test.  A test of no other kind is one of the loop's behaviour.
+#
+#               make test   make test-all:
+#               (default)   default  newest  no GIL  others
+#   behaviour       x                  x       x       x
+#   commands        x                  x
+#   programs                   x               x
+#   tree                       x
+#   storms                             x       x
+#   long                               x
+#
+# Everywhere on goloop's loop, and on the newest Python on asyncio's loop too, which proves what the
+# tests expect.  The newest is the last one with a GIL.  Under AddressSanitizer `make check` runs
+# the behaviour, storms and long tests that call the extension.
+@dataclass(frozen=True)
+class Kind:
+    """Tests that run in the same places."""
+
+    where: frozenset[str]
+    paths: tuple[str, ...]
+
+
+def kind(*where: str, paths: Sequence[str]) -> Kind:
+    """Files and folders of tests/, and the columns of the table that they have a cross in."""
+    return Kind(frozenset(where), tuple(f"tests/{path}" for path in paths))
+
+
+KINDS = {
+    # What a user types: each test starts many processes.
+    "commands": kind(
+        *("test", "newest"),
+        paths=[
+            "observability/test_top.py",
+            "project/test_command_line.py",
+            "simulation/test_plugin.py",
+        ],
+    ),
+    # Programs of others, and the tests of behaviour that need packages installed with them.
+    "programs": kind("default", "no GIL", paths=["real_programs"]),
+    # The tree, its tools, pages, benchmarks and the build: the same on every Python.
+    "tree": kind(
+        "default",
+        paths=[
+            "project/test_benchmarks.py",
+            "project/test_benchmarks_where.py",
+            "project/test_docs.py",
+            "project/test_emulation.py",
+            "project/test_go_mirror.py",
+            "project/test_kinds.py",
+            "project/test_lint_c.py",
+            "project/test_lint_rooms.py",
+            "project/test_marks.py",
+            "project/test_packaging.py",
+            "project/test_settings.py",
+            "project/test_single_benchmarks.py",
+            "project/test_site.py",
+            "project/test_units.py",
+        ],
+    ),
+    # Fuzzers and storms of minutes.
+    "storms": kind(
+        *("newest", "no GIL"),
+        paths=["fuzz", "native", "threads/test_loops_storm.py", "threads/test_misuse.py"],
+    ),
+    # The same without what only threads without a GIL would find.
+    "long": kind(
+        "newest",
+        paths=[
+            "simulation/corpus",
+            "simulation/test_hypothesis.py",
+            "simulation/test_oracle.py",
+            "tls/test_tls_stdlib.py",
+            "tls/test_tls_torture.py",
+            "transports/test_bulk_transfer.py",
+        ],
+    ),
+}
+# Behaviour whose tests skip where packages and programs of "programs" are missing: they run once
+# more beside these.
+WITH_PROGRAMS = [
+    "tests/loop/test_guest_windows.py",
+    "tests/observability/test_alerts.py",
+    "tests/observability/test_prometheus.py",
+    "tests/project/test_recipes.py",
+]
+
+
+def chosen(*columns: str) -> list[str]:
+    """pytest's arguments for the tests that have a cross in any of the table's columns."""
+    kinds = {name: bool(each.where.intersection(columns)) for name, each in KINDS.items()}
+    if columns == ("default",):  # which has no behaviour: `make test` runs it
+        paths = [path for name, runs in kinds.items() if runs for path in KINDS[name].paths]
+        return [*paths, *WITH_PROGRAMS]
+    return [
+        f"--ignore={path}" for name, runs in kinds.items() if not runs for path in KINDS[name].paths
+    ]
+
+
 def test() -> None:
-    """Go's tests and the Python tests on the default Python, real programs among them."""
+    """Go's tests, and the tests of behaviour on the default Python and goloop's loop."""
     made = built(environments.default_interpreter(), "test")
-    environments.install_real_programs(made)
-    outcome = [go_tests(), python_tests(made)]
+    outcome = [go_tests(), python_tests(made, "test")]
     conclude("test", all(outcome))
 
 
-# Tests of what is the same on every interpreter: the tree, its tools, the benchmarks, the
-# build, bugs that simulations find. Only the default one has them; `make wheels` builds for all.
-ONCE = [
-    "project/test_benchmarks.py",
-    "project/test_benchmarks_where.py",
-    "project/test_emulation.py",
-    "project/test_go_mirror.py",
-    "project/test_lint_c.py",
-    "project/test_lint_rooms.py",
-    "project/test_marks.py",
-    "project/test_packaging.py",
-    "project/test_settings.py",
-    "project/test_single_benchmarks.py",
-    "project/test_site.py",
-    "project/test_units.py",
-    "simulation/corpus",
-    "simulation/test_hypothesis.py",
-]
-# Commands, pages and what the simulation says, in many processes: the default one has them, and
-# the newest.
-NEWEST = [
-    "observability/test_top.py",
-    "project/test_command_line.py",
-    "project/test_docs.py",
-    "simulation/test_oracle.py",
-    "simulation/test_plugin.py",
-]
-# What takes long and depends least on the interpreter: the default one has it (hostile programs
-# also under AddressSanitizer), the newest, and those without a GIL.
-TWICE = ["fuzz", "native"]
-# The same, and nothing that threads without a GIL would find: the default one and the newest.
-LONG = [
-    "tls/test_tls_stdlib.py",
-    "tls/test_tls_torture.py",
-    "transports/test_bulk_transfer.py",
-]
-
-
 def test_all() -> None:
-    """The Python tests on every interpreter from 3.11, JOBS of them at a time.
+    """The Python tests on every interpreter from 3.11, JOBS of them at a time: see KINDS.
 
-    Those of ONCE are for the default one, those of NEWEST and LONG for the newest too, and those of
-    TWICE for the newest and for free-threaded ones; of hostile arguments and the like only the
-    default one has all (in CI none).  On asyncio's loop, which proves what the tests expect, all
-    run on the default one and the newest (in CI on the newest).
-
-    JOBS is 1 unless the environment says otherwise: the tests of one interpreter keep
-    two cores busy.  The real programs of `make test` are there on free-threaded interpreters,
-    where they run without a GIL.  EXCEPT=default leaves out the one that `make test` tests.
+    JOBS is 2 unless the environment says otherwise: one waits where the other is at work, above
+    all while an environment is made and at the end.  EXCEPT=test leaves out what `make test` runs.
     """
     found = environments.all_interpreters()
-    if os.environ.get("EXCEPT") == "default":
-        default = environments.default_interpreter().tag
-        found = [each for each in found if each.tag != default]
+    default = environments.default_interpreter().tag
+    columns: dict[str, list[str]] = {}
+    for base in found:
+        names = ["no GIL"] if base.free_threaded else []
+        names += ["newest"] if base is found[-1] else []
+        if base.tag == default:
+            names += ["default"] if os.environ.get("EXCEPT") == "test" else ["test", "default"]
+        columns[base.tag] = names
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
-    jobs = int(os.environ.get("JOBS") or 1)
+    jobs = int(os.environ.get("JOBS") or 2)
+    if jobs > 1:
+        os.environ.setdefault("WORKERS", str((os.cpu_count() or 1) + 1))
     with ThreadPoolExecutor(jobs) as pool:
         each_one = pool.map if jobs > 1 else map  # alone, an interpreter's output passes through
-        outcome = list(each_one(lambda base: _test_one(base, newest=base is found[-1]), found))
+        outcome = list(each_one(lambda base: _test_one(base, columns[base.tag]), found))
     for base, passed in zip(found, outcome, strict=True):
         say(f"Python {base.tag}: {'passed' if passed else 'FAILED'}")
     conclude("test-all", all(outcome))
 
 
-def _test_one(base: Interpreter, *, newest: bool) -> bool:
-    without: list[str] = []
-    env: dict[str, str] = {}
-    if base.tag != environments.default_interpreter().tag:
-        without = [*ONCE, *(() if newest else (*NEWEST, *LONG))]
-        if not newest and not base.free_threaded:
-            without += TWICE
-        env = {"GOLOOP_TEST_PART": "1"}
-        if not newest:
-            env["GOLOOP_TEST_LOOP"] = "goloop"
+def _test_one(base: Interpreter, columns: Sequence[str]) -> bool:
     try:
         made = built(base, "test")
-        if base.free_threaded:  # what `make test` shows of programs with a GIL
+        if KINDS["programs"].where.intersection(columns):
             environments.install_real_programs(made)
-        return python_tests(made, without=without, more=env)
+        return python_tests(made, *columns)
     except Failed as reason:
         say(f"Python {base.tag}: {reason}")
         return False
@@ -138,17 +189,17 @@ def go_tests() -> bool:
     return environments.passes(["go", "test", "./..."], env=environments.go_environment())
 
 
-def python_tests(
-    made: Environment,
-    *,
-    without: Sequence[str] = (),
-    more: Mapping[str, str] = MappingProxyType({}),
-) -> bool:
-    """pytest in an environment, with PYTEST_ARGS."""
+def python_tests(made: Environment, *columns: str) -> bool:
+    """pytest in an environment, on the tests of the table's columns, with PYTEST_ARGS."""
     say(f"pytest on Python {made.interpreter.tag}")
-    asked = ["--durations=10", *environments.workers(), *os.environ.get("PYTEST_ARGS", "").split()]
-    asked += [f"--ignore=tests/{name}" for name in without]
-    return environments.pytest_passes(made, asked, env=made.test_variables(**more))
+    words = os.environ.get("PYTEST_ARGS", "").split()
+    asked = ["--durations=10", *environments.workers(), *words]
+    if not any(word.startswith("tests") for word in words):  # PYTEST_ARGS names no files
+        asked += chosen(*columns)
+    loop = os.environ.get("GOLOOP_TEST_LOOP") or ("both" if "newest" in columns else "goloop")
+    part = os.environ.get("GOLOOP_TEST_PART", "1")
+    env = made.test_variables(GOLOOP_TEST_LOOP=loop, GOLOOP_TEST_PART=part)
+    return environments.pytest_passes(made, asked, env=env)
 
 
 def conclude(target: str, passed: bool) -> None:

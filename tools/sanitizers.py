@@ -41,11 +41,7 @@ def sanitized(base: Interpreter, kind: str) -> Environment:
             target = tree / source.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
-        os.environ.update(GOLOOP_SANITIZE=kind, GOLOOP_WERROR="1")
-        try:
-            environments.install_editable(made, tree)
-        finally:
-            del os.environ["GOLOOP_SANITIZE"], os.environ["GOLOOP_WERROR"]
+        environments.install_editable(made, tree, GOLOOP_SANITIZE=kind, GOLOOP_WERROR="1")
     return made
 
 

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def _hook(name: str, tree: Path, out: Path, base: Interpreter, more: dict[str, s
     for unwanted in ("GOLOOP_DEBUG", "GOLOOP_SANITIZE", "GOLOOP_WERROR", "CFLAGS", "LDFLAGS"):
         variables.pop(unwanted, None)
     out.mkdir(parents=True, exist_ok=True)
-    answer = BUILD / "hook-answer"
+    answer = tree / "build-hook-answer"
     # setuptools puts words of its own into sys.argv.
     script = "import sys, goloop_build; hook, out, answer = sys.argv[1:]"
     script += "; open(answer, 'w').write(getattr(goloop_build, hook)(out))"
@@ -177,13 +178,13 @@ def inspect(wheel: Path, machine: str) -> None:
             content = archive.read(name)
             if not content.startswith(b"\x7fELF"):
                 continue
-            library = BUILD / "library"
-            library.write_bytes(content)
-            listing = subprocess.run(
-                ["readelf", "--wide", "--dynamic", "--sections", "--segments", library],
-                stdout=subprocess.PIPE, text=True, check=True,
-            ).stdout  # fmt: skip
-            library.unlink()
+            with tempfile.NamedTemporaryFile() as library:
+                library.write(content)
+                library.flush()
+                listing = subprocess.run(
+                    ["readelf", "--wide", "--dynamic", "--sections", "--segments", library.name],
+                    stdout=subprocess.PIPE, text=True, check=True,
+                ).stdout  # fmt: skip
             # The Go library keeps the names of its functions.
             unwanted = r"\(RUNPATH\)|\(RPATH\)| \.debug_"
             if "libgoloop" not in name:

@@ -6,5 +6,5 @@ import os
 import sysconfig
 
 # A sanitized extension takes its time.
-PART = "GOLOOP_SANITIZE" in os.environ or "GOLOOP_TEST_PART" in os.environ
+PART = "GOLOOP_SANITIZE" in os.environ or os.environ.get("GOLOOP_TEST_PART", "0") == "1"
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))

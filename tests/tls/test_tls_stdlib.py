@@ -18,15 +18,7 @@ LEFT_OUT = {HERE / "test_tls_stdlib.py", HERE / "test_tls_safety.py"}
 OTHERS = sorted(set(HERE.glob("test_*.py")) - LEFT_OUT - {TORTURE})
 
 
-# What tortures this path has nothing of an interpreter's: one has it.
-PARTS = (
-    {"connections": OTHERS}
-    if "GOLOOP_TEST_PART" in os.environ
-    else {
-        "connections": OTHERS,
-        "torture": [TORTURE],
-    }
-)
+PARTS = {"connections": OTHERS, "torture": [TORTURE]}
 
 
 @pytest.mark.skipif(os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="asyncio has one path")

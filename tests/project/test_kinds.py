@@ -1,0 +1,51 @@
+"""Where `make test` and `make test-all` run each kind of test: KINDS of tools/dev.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tools"))
+dev = pytest.importorskip("dev", reason="tools/ belongs to the checkout")
+
+PATHS = {path: name for name, kind in dev.KINDS.items() for path in kind.paths}
+COLUMNS = {"test", "default", "newest", "no GIL"}
+
+
+def test_each_path_exists_and_is_of_one_kind() -> None:
+    assert len(PATHS) == sum(len(kind.paths) for kind in dev.KINDS.values())
+    missing = [path for path in [*PATHS, *dev.WITH_PROGRAMS] if not (ROOT / path).exists()]
+    assert not missing
+
+
+def test_each_kind_runs_on_the_default_python_or_the_newest() -> None:
+    for kind in dev.KINDS.values():
+        assert kind.where <= COLUMNS
+        assert kind.where & {"test", "default", "newest"}
+
+
+@pytest.mark.parametrize("columns", [("test",), ("newest",), ("no GIL",), ("test", "default"), ()])
+def test_a_kind_is_ignored_where_it_has_no_cross(columns: tuple[str, ...]) -> None:
+    ignored = {
+        path for path, name in PATHS.items() if not dev.KINDS[name].where.intersection(columns)
+    }
+    assert set(dev.chosen(*columns)) == {f"--ignore={path}" for path in ignored}
+
+
+def test_the_default_python_runs_what_make_test_leaves_out() -> None:
+    ignored = {word.removeprefix("--ignore=") for word in dev.chosen("test")}
+    rest = {path for path in ignored if "newest" not in dev.KINDS[PATHS[path]].where}
+    assert set(dev.chosen("default")) == rest | set(dev.WITH_PROGRAMS)
+
+
+def test_the_readme_has_the_table() -> None:
+    text = (ROOT / "tests" / "README.md").read_text()
+    table = text.split("## What runs where")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines()]
+    crosses = {row[1]: row[3:7] for row in rows if len(row) == 9}
+    columns = ("test", "default", "newest", "no GIL")
+    for name, kind in dev.KINDS.items():
+        assert crosses[name] == ["x" if each in kind.where else "" for each in columns], name
