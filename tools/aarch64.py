@@ -78,8 +78,12 @@ TESTS = (
 #                                  child of a bare system call that it is one
 #   child_forked_by_a_thread_ends  a thread of its own lives in each process and is taken for
 #                                  one of the program's, on which the process's end has to wait
-#   and this one: it loses MSG_CTRUNC.
-NO_TEST = f"{SOCK_METHODS}::test_descriptors_for_which_there_is_no_room_are_closed"
+#   and the first of these: it loses MSG_CTRUNC.  The second takes half a minute and does what
+#   the same programs do with eager tasks.
+NO_TESTS = (
+    f"{SOCK_METHODS}::test_descriptors_for_which_there_is_no_room_are_closed",
+    "tests/random_programs/test_random_programs.py::test_traces_are_equal[False]",
+)
 
 
 def check() -> bool:
@@ -147,7 +151,7 @@ def _python_tests(folder: Path, python: Path, deadline: float) -> bool:
         env.pop(name, None)
     cache = folder / "pytest-cache"
     pytest = [str(python), "-m", "pytest", "-q", "--assert=plain", "-o", f"cache_dir={cache}"]
-    pytest.append(f"--deselect={NO_TEST}")
+    pytest += [f"--deselect={test}" for test in NO_TESTS]
     pytest += ["-o", "timeout=240"]  # a test that takes a second elsewhere may take twenty
     parallel = [f"-n{os.cpu_count() or 1}", "--max-worker-restart=0", "--durations=10"]
     if _within(deadline, [*pytest, *parallel, *TESTS], env, tree):

@@ -48,7 +48,7 @@ import tls_tools
 from conftest import factory_of, open_fds
 
 WORKERS = 40
-HANG = float(os.environ.get("GOLOOP_STORM_HANG", "90"))  # seconds for a round of some ms
+HANG = float(os.environ.get("GOLOOP_STORM_HANG", "240"))  # seconds for a round of some ms
 
 TAG = struct.Struct(">HHIQ")  # port, what the server shall do, serial number, filler
 FILLER = 0x1122334455667788

@@ -102,8 +102,9 @@ def function_of(call: Call) -> str:
     return str(call).replace("await ", "").partition("(")[0]
 
 
-GROUPS = {name: [call for call in CALLS if function_of(call) == name]
-          for name in dict.fromkeys(map(function_of, CALLS))}  # fmt: skip
+GROUPS: dict[str, list[Call]] = {}
+for _call in CALLS:
+    GROUPS.setdefault(function_of(_call), []).append(_call)
 # Without a GIL the collector looks at all there is, frozen or not, and each answer ends with it.
 EACH = 6 if PART and FREE_THREADED else 1
 

@@ -130,22 +130,27 @@ def test_the_culprit_is_named(
     with load(port) as answered:
         until(lambda: len(answered) == workers and min(answered.values()) >= 3)
         loops = {named(pid, tmp_path / "trace.json.gz") for pid in answered}
-    output = programs.started[0].output
-    # Others may wait for a processor longer than that.
-    logged = {int(number) for number in re.findall(r"'nightly figures'.*\[loop (\d+), ", output)}
-    assert loops == logged
+        until(lambda: loops == logged(programs.started[0].output))
+
+
+def logged(output: str) -> set[int]:
+    """The loops that the watchdog has seen blocked by the culprit."""
+    return {int(number) for number in re.findall(r"'nightly figures'.*\[loop (\d+), ", output)}
 
 
 def named(pid: int, trace: Path) -> int:
-    """The culprit's loop, after each tool has named that and the culprit."""
-    until(lambda: profile_names_it(pid))
-    [number] = until(lambda: slow_names_it(pid))
-    until(lambda: trace_names_it(pid, trace, number))
+    """The culprit's loop, after each tool has named that and the culprit.
+
+    On a busy machine something else may have most of one second, so each is asked again.
+    """
+    until(lambda: profile_names_it(pid), lambda: goloop("profile", str(pid)).stdout)
+    [number] = until(lambda: slow_names_it(pid), lambda: goloop("slow", str(pid)).stdout)
+    until(lambda: trace_names_it(pid, trace, number), lambda: trace)
     return number
 
 
 def profile_names_it(pid: int) -> bool:
-    """Who had most of the time in the next second: false where too little was seen."""
+    """Whether the culprit had most of the time in the next second."""
     done = goloop("profile", str(pid), "--seconds", "1")
     assert done.returncode == 0, done.stderr
     samples, _, *rows = done.stdout.splitlines()
@@ -154,7 +159,8 @@ def profile_names_it(pid: int) -> bool:
     if int(samples.split()[0]) < 10 or not named:
         return False
     *_, task, function, place = named[0]
-    assert (task, function) == ("recompute", "compute"), done.stdout
+    if (task, function) != ("recompute", "compute"):
+        return False
     file, _, line = place.rpartition(":")
     assert file == str(CULPRIT)
     assert int(line) in LOOP_LINES
@@ -162,7 +168,7 @@ def profile_names_it(pid: int) -> bool:
 
 
 def slow_names_it(pid: int) -> set[int]:
-    """In which loops; empty where there were too few iterations."""
+    """In which loops; empty while the culprit's iterations are not the longest."""
     done = goloop("slow", str(pid))
     assert done.returncode == 0, done.stderr
     numbers = set()
@@ -182,8 +188,7 @@ def slow_names_it(pid: int) -> set[int]:
         assert int(line) in LOOP_LINES
     if sum(longest.values()) < 1:
         return set()
-    assert longest.most_common(1)[0][0] == "recompute", done.stdout
-    return numbers
+    return numbers if longest.most_common(1)[0][0] == "recompute" else set()
 
 
 def trace_names_it(pid: int, path: Path, number: int) -> bool:
@@ -200,9 +205,8 @@ def trace_names_it(pid: int, path: Path, number: int) -> bool:
             place = args.get("file"), args.get("line")
             longest[each["name"], args.get("task"), *place, threads[each["tid"]]] += each["dur"]
     (name, task, file, line, loop), microseconds = longest.most_common(1)[0]
-    if microseconds < 200_000:
+    if microseconds < 200_000 or (name, task) != ("recompute", "nightly figures"):
         return False
-    assert (name, task) == ("recompute", "nightly figures"), longest
     assert (file, line) == (str(CULPRIT), CODE)
     assert loop == f"loop {number}"
     return True

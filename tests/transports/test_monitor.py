@@ -312,14 +312,15 @@ async def main():
         while monitor() is None:       # on a busy machine its thread begins late
             await asyncio.sleep(0.01)
         # A quarter in the end. Where others take the core, it looks as if the loop slept, so
-        # only a time that the loop had for itself tells against the monitor.
+        # only times in succession that the loop had for itself tell against the monitor.
         end, alone = time.monotonic() + 20, 0
         while time.monotonic() < end:
             begun, used = time.monotonic(), time.thread_time()
             part = await busy(0.5, False)
             if part <= 0.7:
                 break
-            alone += time.thread_time() - used > 0.98 * (time.monotonic() - begun)
+            quiet = time.thread_time() - used > 0.98 * (time.monotonic() - begun)
+            alone = alone + 1 if quiet else 0
             if alone == 5:
                 os._exit(9)
         loop = asyncio.get_running_loop()

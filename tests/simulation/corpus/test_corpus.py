@@ -33,7 +33,7 @@ def test_the_bug_is_found_and_the_right_version_passes(case: Case) -> None:
     result = found(case, False, 1000)
     assert result is not None
     assert isinstance(result[1], case.errors), result
-    right = found(case, True, max(50, 2 * result[0]))
+    right = found(case, True, max(20, 2 * result[0]))
     assert right is None, right
 
 
