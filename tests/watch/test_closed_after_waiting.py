@@ -7,6 +7,7 @@ Until the task runs, a close by somebody else must not come between the readines
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from typing import Any
@@ -187,3 +188,40 @@ async def test_one_waiter_that_runs_does_not_expose_the_other(loop: Loop) -> Non
         assert far.recv(10) == b"rest"
     assert near.fileno() == -1
     far.close()
+
+
+@pytest.mark.parametrize("when", ["before the stop", "after the stop"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loop_that_stops_as_a_socket_turns_ready_keeps_no_socket_open(
+    loop: Loop, name: str, when: str
+) -> None:
+    """The task that waits runs in the next run, which may never come."""
+    near, far = tcp_pair()
+    near.setblocking(False)
+    watched, other = tcp_pair()
+
+    def stop() -> None:
+        if when == "before the stop":
+            near.close()
+        loop.stop()
+
+    async def receive() -> Any:
+        return await RECEIVERS[name](loop, near)
+
+    task = loop.create_task(receive())
+    loop.run_until_complete(turns())
+    far.send(b"x")
+    other.send(b"y")
+    loop.add_reader(watched, stop)  # ready in the same poll
+    loop.run_forever()
+    loop.remove_reader(watched)
+    near.close()
+    assert near.fileno() == -1
+    far.settimeout(60)
+    with contextlib.suppress(ConnectionResetError):  # it had a byte that was not read
+        assert far.recv(10) == b""
+    task.cancel()
+    with contextlib.suppress(OSError, asyncio.CancelledError):
+        loop.run_until_complete(task)
+    for each in (far, watched, other):
+        each.close()

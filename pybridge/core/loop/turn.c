@@ -364,6 +364,8 @@ run_ends(gl_loop *self, unsigned long thread_before)
         self->dirty = 0;
         gl_enter(self)->flush(self->reactor);
     }
+    /* A socket whose waiter runs in the next run can be closed before. */
+    gl_held_release(self);
     return r;
 }
 
