@@ -118,3 +118,69 @@ async def test_a_listener_alone_gives_sockets_and_can_be_stopped(
     assert listener.fileno() >= 0
     with pytest.raises(RuntimeError):
         made.__init__(loop, listener, Recorder, None, 5, contextvars.copy_context())  # type: ignore[misc,arg-type]
+
+
+# ---- a server's descriptor, watched by the program -------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["number", "socket"])
+async def test_remove_reader_of_a_listening_descriptor_stops_accepting(
+    loop: Loop, named: str
+) -> None:
+    made: list[Recorder] = []
+    server = await loop.create_server(lambda: made.append(Recorder()) or made[-1], "127.0.0.1", 0)
+    listening = server.sockets[0]
+    watched: Any = listening.fileno() if named == "number" else listening
+    assert loop.remove_writer(watched) is False
+    assert loop.remove_reader(watched) is True
+    assert loop.remove_reader(watched) is False
+    with socket.create_connection(listening.getsockname()):
+        called: list[int] = []
+        loop.add_reader(watched, called.append, 1)
+        await until(lambda: called)
+        assert made == []
+        assert loop.remove_reader(watched) is True
+    assert server.is_serving()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_add_reader_of_a_listening_descriptor_takes_the_servers_place(loop: Loop) -> None:
+    made: list[Recorder] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = await loop.create_server(
+        lambda: made.append(Recorder()) or made[-1],
+        sock=listening,
+    )
+    accepted: list[socket.socket] = []
+    loop.add_reader(listening, lambda: accepted.append(listening.accept()[0]))
+    with socket.create_connection(listening.getsockname()):
+        await until(lambda: accepted)
+    assert made == []
+    assert loop.remove_reader(listening) is True
+    waiting = asyncio.ensure_future(loop.sock_accept(listening))
+    await asyncio.sleep(0)
+    with socket.create_connection(listening.getsockname()) as client:
+        connection, address = await waiting
+        assert address == client.getsockname()
+        connection.close()
+    accepted[0].close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_sock_accept_of_a_listening_descriptor_takes_the_servers_place(loop: Loop) -> None:
+    made: list[Recorder] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = await loop.create_server(
+        lambda: made.append(Recorder()) or made[-1],
+        sock=listening,
+    )
+    waiting = asyncio.ensure_future(loop.sock_accept(listening))
+    await asyncio.sleep(0)
+    with socket.create_connection(listening.getsockname()):
+        connection, _ = await waiting
+        connection.close()
+    assert made == []
+    server.close()
+    await server.wait_closed()

@@ -29,7 +29,8 @@ typedef struct gl_reg {       /* registry.c: by id [loop; never during a turn] *
 typedef struct gl_fd {        /* registry.c: what uses a number [GIL] */
     PyObject *transport;      /* borrowed: a gl_stream or gl_datagram, or NULL */
     struct gl_watch *watch;   /* watch.c: owned, kept until the loop closes; or NULL */
-    uint8_t kind;             /* gl_reg_kind of the transport */
+    uint8_t kind;             /* gl_reg_kind of the transport; without one GL_REG_LISTENER where
+                               * a listener has begun on the number */
 } gl_fd;
 
 /* The table of numbers is a tree, which grows by what is open, not by the highest number.
@@ -65,6 +66,10 @@ GL_PRIVATE int gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 GL_PRIVATE int gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind,
                                    PyObject *transport);
 GL_PRIVATE void gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport);
+/* Notes that a listener begins on a number. */
+GL_PRIVATE void gl_fd_set_listener(gl_loop *loop, int fd);
+/* Ends the listener of a number, and gives the registry's reference to it; NULL where there is none. */
+GL_PRIVATE PyObject *gl_fd_take_listener(gl_loop *loop, int fd);
 /* Ends the hold on the sockets that were ready in the last turn. */
 GL_PRIVATE void gl_held_release(gl_loop *loop);
 /* Calls `each` for every entry in the table, while it returns 0. */

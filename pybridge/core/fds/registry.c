@@ -103,6 +103,33 @@ gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport)
         f->transport = NULL;
 }
 
+GL_PRIVATE void
+gl_fd_set_listener(gl_loop *loop, int fd)
+{
+    gl_fd *f = gl_fd_get(loop, fd);
+    if (f == NULL)
+        PyErr_Clear(); /* no memory: a watch of the number is refused */
+    else if (f->transport == NULL)
+        f->kind = GL_REG_LISTENER;
+}
+
+GL_NO_PYTHON GL_PRIVATE PyObject *
+gl_fd_take_listener(gl_loop *loop, int fd)
+{
+    gl_fd *f = gl_fd_find(loop, fd);
+    if (f == NULL || f->transport != NULL || f->kind != GL_REG_LISTENER)
+        return NULL;
+    f->kind = GL_REG_FREE;
+    for (uint32_t id = 0; id < loop->regs_cap; id++) {
+        gl_reg *r = &loop->regs[id];
+        if (r->kind != GL_REG_LISTENER || r->fd != fd || r->owner == NULL)
+            continue;
+        G.reg_ops[GL_REG_LISTENER]->orphan(r->owner);
+        return gl_reg_take(loop, id, r->gen);
+    }
+    return NULL;
+}
+
 GL_PRIVATE int
 gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 {

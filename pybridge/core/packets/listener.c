@@ -56,6 +56,7 @@ listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
         gl_enter(loop)->forget(loop->reactor, l->id, l->gen);
         return ENOMEM;
     }
+    gl_fd_set_listener(loop, fd);
     l->open = true;
     loop->dirty = 1;
     return 0;

@@ -164,6 +164,9 @@ static int
 watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
 {
     gl_watch *w = watch_get(loop, fd);
+    PyObject *listener = NULL; /* of a server, whose reader is replaced as any other */
+    if (w != NULL && which == GL_READING)
+        listener = gl_fd_take_listener(loop, fd);
     gl_place out = made; /* what leaves: the place's last content, or `made` */
     int err = 0;
     if (w != NULL) {
@@ -190,6 +193,7 @@ watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
     Py_CLEAR(out.waiter);
     Py_CLEAR(out.sock);
     Py_XDECREF(file);
+    Py_XDECREF(listener);
     gl_restore_exception(exc);
     return placed ? 0 : -1;
 }
@@ -358,7 +362,15 @@ watch_remove(gl_loop *self, PyObject *arg, int which)
     int fd = number >= 0 && number <= INT_MAX ? (int)number : self->closed ? -1 : watch_search(self, arg);
     if (fd < 0 && number < 0 && !self->closed)
         return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
-    return PyBool_FromLong(fd >= 0 && !self->closed && watch_unplace(self, fd, which, NULL));
+    if (fd < 0 || self->closed)
+        Py_RETURN_FALSE;
+    bool removed = watch_unplace(self, fd, which, NULL);
+    if (!removed && which == GL_READING) {
+        PyObject *listener = gl_fd_take_listener(self, fd); /* asyncio's server is a reader */
+        removed = listener != NULL;
+        Py_XDECREF(listener);
+    }
+    return PyBool_FromLong(removed);
 }
 
 static PyObject *
