@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).with_name("limited_kernel.py")
     ],
 )
 def test_a_loop_runs_forks_and_closes_on_a_kernel_that_does_less(case: str, moment: str) -> None:
-    done = ended.python(PROGRAM, case, moment)
+    done = ended.python("-W", "ignore::DeprecationWarning", PROGRAM, case, moment)
     if done.returncode == 77:
         pytest.skip(done.stdout)
     assert (done.returncode, done.stdout) == (0, "passed\n")
