@@ -61,14 +61,6 @@ EXPECTATIONS: tuple[Expectation, ...] = (
         newer=True,
     ),
     Expectation(
-        "test_ssl.TestSSL.test_remote_shutdown_receives_trailing_data_on_slow_socket",
-        "what it puts in the place of the transport's write asks for the private attribute "
-        "_read_ready_cb of asyncio's transport",
-        versions=((3, 14), (3, 15), *LATE_313),
-        outcome="timeout",
-        newer=True,
-    ),
-    Expectation(
         "test_ssl.TestSSL.test_create_server_ssl_[1o]*",
         "asks for more memory than test.support allows by itself",
         versions=((3, 14), (3, 15), *LATE_313),

@@ -2,7 +2,8 @@
  * openssl.c: the functions of the libssl that Python's _ssl module uses, and the
  * OpenSSL objects behind Python's.
  *
- * _ssl has no C API.  Its objects begin, on CPython 3.11 to 3.14, with
+ * _ssl has no C API.  Its objects begin, on CPython 3.11 to 3.15, free-threaded builds included
+ * (whose head is longer), with
  *
  *     _ssl._SSLSocket   head, Socket (weak reference or NULL), SSL *, context, ...
  *     _ssl.MemoryBIO    head, BIO *, eof_written
