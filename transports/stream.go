@@ -67,6 +67,10 @@ const (
 // keeps pace with us cannot hold up the turn.
 const maxRounds = 16
 
+// maxSend bounds the bytes of a call, and by them the calls of one Flush: a single send of
+// hundreds of megabytes goes on as long as its reader keeps pace.
+const maxSend = 4 << 20
+
 // Stream moves the bytes of one connected socket or pipe end. It is embedded in
 // a slot of its reactor and reused: Open begins a new life, and nothing else may be
 // called after Discard.
@@ -150,6 +154,17 @@ func (s *Stream) queue() []Vector {
 	return all[s.io.Head:min(int(s.io.Head)+MaxVectors, len(all))]
 }
 
+// share returns those of these pieces, at least one, that make up no more than maxSend.
+func share(v []Vector) []Vector {
+	size := uintptr(0)
+	for i := range v {
+		if size += v[i].Len; size > maxSend {
+			return v[:max(i, 1)]
+		}
+	}
+	return v
+}
+
 // shutIfDrained shuts down the writing half if that is wanted and nothing is queued.
 func (s *Stream) shutIfDrained(c *Calls) {
 	if !s.wants(WantShut) || s.has(StateShut|StateDead) || s.Queued() {
@@ -181,11 +196,12 @@ func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno 
 	before := s.io.Sent
 	v := s.queue()
 	for round := 0; len(v) > 0; round++ {
-		if round == maxRounds {
+		if round == maxRounds || s.io.Sent-before >= maxSend {
 			s.io.State |= StateBlocked
 			break
 		}
 		*sends++
+		v = share(v)
 		n, errno := s.send(c, v, scratch)
 		if again, errno := s.account(v, n, errno); errno != 0 {
 			return errno
@@ -255,7 +271,7 @@ func (s *Stream) send(c *Calls, v []Vector, scratch *Scratch) (int, syscall.Errn
 	case s.has(StatePipe):
 		return c.Writev(fd, v)
 	case len(v) == 1:
-		return c.Send(fd, v[0].Base, v[0].Len)
+		return c.Send(fd, v[0].Base, min(v[0].Len, maxSend))
 	default:
 		return c.SendVectors(fd, v, scratch)
 	}

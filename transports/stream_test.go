@@ -171,6 +171,22 @@ func TestFlushIsBounded(t *testing.T) {
 	}
 }
 
+// A reader that keeps pace does not hold up the turn by one long call, or by many.
+func TestFlushSendsAShare(t *testing.T) {
+	for _, size := range []uintptr{3 * maxSend, maxSend, maxSend / 2, maxSend/2 + 1} {
+		w := newWire()
+		s := newSender()
+		for i := range uintptr(8) {
+			s.push(1+i*size, size)
+		}
+		w.room = 1 << 40
+		flush(s, w)
+		if sent := s.io.Sent; sent == 0 || sent >= 2*maxSend || s.Interest()&Writable == 0 {
+			t.Errorf("of pieces of %d bytes %d were sent, interest %d", size, sent, s.Interest())
+		}
+	}
+}
+
 // What C finds in the record after a short write: the pieces gone, the next one from
 // where the kernel stopped, and the bytes of all.
 func TestRecordAfterAShortWrite(t *testing.T) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from datagram_tools import close, endpoint, unix_datagrams
+from failing_calls import fail_call
 from protocols import turns, until
 
 Loop = asyncio.AbstractEventLoop
@@ -234,3 +236,24 @@ async def test_an_unconnected_endpoint_queues_what_has_no_room(
             break
     await blocked.read_all()
     await close(blocked.transport)
+
+
+@pytest.mark.goloop_only("asyncio sends all that the kernel takes in one iteration")
+async def test_what_was_queued_leaves_in_shares(loop: Loop) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        peer.setblocking(False)
+        transport, _ = await endpoint(loop, remote_addr=peer.getsockname())
+        fail_call("sendto", errno.EAGAIN)
+        for number in range(200):
+            transport.sendto(b"%d" % number)
+        came: list[bytes] = []
+        while len(came) < 200:
+            before = len(came)
+            await asyncio.sleep(0)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    came.append(peer.recv(100))
+            assert len(came) - before <= 64
+        assert came == [b"%d" % number for number in range(200)]
+        await close(transport)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import random
 import socket
 from collections.abc import Iterator
@@ -259,4 +260,24 @@ async def test_impossible_arguments_of_sendfile_are_refused(
     assert near.transport.is_reading()
     near.transport.close()
     await far.lost
+    server.close()
+
+
+@pytest.mark.goloop_only("asyncio asks for the whole file, however long that takes")
+async def test_a_long_file_is_sent_in_parts(
+    loop: Loop, file: IO[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sendfile, asked = os.sendfile, []
+
+    def noted(out: int, source: int, offset: int, count: int) -> int:
+        asked.append(count)
+        return sendfile(out, source, offset, count)
+
+    monkeypatch.setattr(os, "sendfile", noted)
+    near, far, server = await connect(loop, Recorder)
+    await loop.sendfile(near.transport, file)
+    near.transport.close()
+    await far.lost
+    assert far.data == CONTENT
+    assert max(asked) <= 4 << 20
     server.close()

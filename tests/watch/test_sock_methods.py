@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, hang_up, turns
+from protocols import Iterations, Recorder, hang_up, turns
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -107,6 +108,37 @@ async def test_sock_recvfrom_into_fills_the_buffer(loop: Loop) -> None:
         await loop.sock_sendto(first, b"xyz", second.getsockname())
         assert await waiting == (2, first.getsockname())
         assert buffer[:5] == b"xyllo"
+
+
+@pytest.mark.goloop_only("asyncio's single call is as long as its reader keeps pace")
+async def test_a_reader_that_keeps_pace_does_not_hold_the_loop(loop: Loop) -> None:
+    """No step sends more than 256 KiB and a call's 4 MiB."""
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    size = 64 << 20
+
+    def reads() -> int:
+        buffer = bytearray(1 << 20)
+        count = 0
+        while count < size:
+            count += far.recv_into(buffer)
+        return count
+
+    reading = asyncio.ensure_future(asyncio.to_thread(reads))
+    iterations = Iterations(loop)
+    await loop.sock_sendall(near, bytes(size))
+    iterations.stop()
+    assert iterations.now >= size // ((4 << 20) + (256 << 10))
+    assert await reading == size
+    near.close()
+    far.close()
+
+
+async def test_a_message_is_never_sent_in_parts(loop: Loop) -> None:
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    near.setblocking(False)
+    with near, far, pytest.raises(OSError, match=os.strerror(errno.EMSGSIZE)):
+        await loop.sock_sendall(near, bytes(64 << 20))
 
 
 async def test_sock_sendall_sends_everything(loop: Loop, pair: Pair) -> None:

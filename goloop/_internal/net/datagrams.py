@@ -31,6 +31,8 @@ _SPECIAL_HOSTS = ("", b"", "<broadcast>", b"<broadcast>")
 # What asyncio calls of such a socket, and native code stands in for.
 _METHODS = frozenset({"fileno", "recvfrom", "send", "sendto"})
 _selector_events: Any = asyncio.selector_events
+# Of what is queued; the others' turn comes before the rest.
+_MOST_IN_A_TURN = 64
 # What asyncio counts for each queued datagram beside its bytes, since 3.13, whose first release
 # has no name for it.
 _HEADER: int = getattr(
@@ -94,8 +96,10 @@ class DatagramTransport(_core.DatagramTransport):
         context.copy().run(self._maybe_pause_protocol)
 
     def _drain(self) -> None:
-        """The kernel has room: sends in order until it has none, or one fails."""
-        while self._parcels and not self._conn_lost:
+        """The kernel has room: sends in order until it has none, one fails, or it was many."""
+        for _ in range(_MOST_IN_A_TURN):
+            if not self._parcels or self._conn_lost:
+                break
             data, address = self._parcels.popleft()
             size = len(data) + _HEADER
             self._buffer_size -= size

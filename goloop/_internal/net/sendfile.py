@@ -15,7 +15,6 @@ import errno
 import io
 import os
 import socket
-import sys
 from collections.abc import Awaitable, Callable
 
 from .sockets import Sockets
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 _update: Any = asyncio.unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos  # type: ignore[attr-defined]
 _ALWAYS_SEEKS = _update.__code__.co_argcount == 3
 
-# The most that one call may ask for without an OverflowError on any platform.
-_LARGEST = sys.maxsize // 2 + 1
+# The most that one call asks for: a longer one goes on as long as its reader keeps pace.
+_LARGEST = 4 << 20
 
 
 class _Sending:

@@ -125,6 +125,9 @@ typedef struct gl_calls { /* mirrored by golib/simulation_linux.go */
 
 /* Each gives -1 and errno like its namesake; EBADF where the lease's owner has gone. */
 GL_PRIVATE ssize_t gl_call_recv(const gl_lease *l, void *buf, size_t n, int flags);
+/* The most that is asked of one call on a stream, as Go's maxSend: a send of hundreds of megabytes
+ * goes on as long as its reader keeps pace; this much is copied in some milliseconds. */
+#define GL_SEND_MOST (4 * 1024 * 1024)
 GL_PRIVATE ssize_t gl_call_send(const gl_lease *l, const void *buf, size_t n, int flags);
 GL_PRIVATE ssize_t gl_call_sendto(const gl_lease *l, const void *buf, size_t n, int flags,
                                   const void *addr, socklen_t len);

@@ -141,7 +141,8 @@ stream_send_first(gl_stream *s, gl_piece *c)
     gl_hold(s->loop); /* the monitor may be sending for others */
     uint32_t others = stream_wants(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
     if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
-        n = gl_call_send(&s->lease, c->ptr, (size_t)c->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        size_t size = (size_t)Py_MIN(c->len, GL_SEND_MOST);
+        n = gl_call_send(&s->lease, c->ptr, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         err = n < 0 ? errno : 0;
         tried = true;
         s->loop->shared->sends++;

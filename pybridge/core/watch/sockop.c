@@ -3,7 +3,7 @@
  *
  *     created --first send--> try the system call --done--> StopIteration(value)
  *                                  |        ^
- *                               EAGAIN      | the fd is ready
+ *                  EAGAIN, or much sent     | the fd is ready
  *                                  v        |
  *                            waiting for a Future
  *
@@ -21,6 +21,10 @@
  */
 #include "watch/private.h"
 
+/* After so many bytes a step of sendall ends: a peer that takes as fast as we send would hold the
+ * loop. */
+#define STEP_MOST (256 * 1024)
+
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
 enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
 
@@ -33,10 +37,12 @@ typedef struct {
     PyObject *wait;       /* the Future that we wait for */
     Py_buffer view;       /* sendall; view.obj is NULL before the first step */
     Py_ssize_t size;      /* recv: n; sendall: bytes sent */
+    Py_ssize_t most;      /* sendall: of one call */
     const char *name, *qualname;
     int fd;               /* the number that `wait` is about */
     uint8_t kind, state;
     char running;         /* a step is on a stack */
+    bool refused;         /* the last call would have blocked, and nothing else ended the step */
     GL_HOME
 } sockop;
 
@@ -50,9 +56,10 @@ static const char *const qualnames[] = {QUALIFIED "sock_recv", QUALIFIED "sock_r
 /* A try gives 1 and *result, 0 for "would block", -1 with an exception. */
 
 static int
-failed_call(int err)
+failed_call(sockop *op, int err)
 {
-    return err == EAGAIN || err == EWOULDBLOCK || err == EINTR ? 0 : gl_set_oserror(err);
+    op->refused = err == EAGAIN || err == EWOULDBLOCK;
+    return op->refused || err == EINTR ? 0 : gl_set_oserror(err);
 }
 
 /* The socket's descriptor as it is now; borrowed. */
@@ -77,7 +84,7 @@ try_recv(sockop *op, PyObject **result)
         *result = PyBytes_FromStringAndSize((const char *)scratch, got);
     gl_scratch_give(op->loop, scratch);
     if (got < 0)
-        return failed_call(err);
+        return failed_call(op, err);
     gl_count_received(op->loop, got);
     return *result ? 1 : -1;
 }
@@ -98,28 +105,57 @@ try_recv_into(sockop *op, PyObject **result)
     int err = errno;
     PyBuffer_Release(&view);
     if (got < 0)
-        return failed_call(err);
+        return failed_call(op, err);
     gl_count_received(op->loop, got);
     *result = PyLong_FromSsize_t(got);
     return *result ? 1 : -1;
 }
 
+/* Whether the data may go in parts: a message is whole, or is refused. */
+static int
+may_part(PyObject *sock)
+{
+    PyObject *type = PyObject_GetAttrString(sock, "type");
+    long number = type ? PyLong_AsLong(type) : -1;
+    Py_XDECREF(type);
+    return PyErr_Occurred() ? -1 : number == SOCK_STREAM;
+}
+
+/* Takes the data, in the first step. */
+static int
+begin_send(sockop *op)
+{
+    if (PyObject_GetBuffer(op->arg, &op->view, PyBUF_SIMPLE) < 0)
+        return -1;
+    op->most = op->view.len;
+    if (op->view.len <= GL_SEND_MOST)
+        return 0;
+    int parts = may_part(op->sock);
+    if (parts > 0)
+        op->most = GL_SEND_MOST;
+    return parts < 0 ? -1 : 0;
+}
+
 static int
 try_send(sockop *op, PyObject **result)
 {
-    if (op->view.obj == NULL && PyObject_GetBuffer(op->arg, &op->view, PyBUF_SIMPLE) < 0)
+    if (op->view.obj == NULL && begin_send(op) < 0)
         return -1;
     gl_send_put_off(op->loop);
+    Py_ssize_t before = op->size;
     do {
         gl_lease lease = sockop_lease(op);
-        ssize_t sent = gl_call_send(&lease, (char *)op->view.buf + op->size,
-                                    (size_t)(op->view.len - op->size),
+        Py_ssize_t size = Py_MIN(op->view.len - op->size, op->most);
+        ssize_t sent = gl_call_send(&lease, (char *)op->view.buf + op->size, (size_t)size,
                                     MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0)
-            return failed_call(errno);
+            return failed_call(op, errno);
         gl_count_sent(op->loop, sent);
         op->size += sent;
-    } while (op->size < op->view.len);
+    } while (op->size < op->view.len && op->size - before < STEP_MOST);
+    op->refused = false;
+    if (op->size < op->view.len)
+        return 0; /* others' turn; the socket may still be writable */
     *result = Py_NewRef(Py_None);
     return 1;
 }
@@ -141,7 +177,7 @@ sockop_wait(sockop *op)
         return gl_set_oserror(EBADF);
     if (gl_fd_ensure_no_transport(op->loop, op->fd, NULL) < 0)
         return -1;
-    gl_place place = {.sock = op->sock, .refused = true};
+    gl_place place = {.sock = op->sock, .refused = op->refused};
     PyObject *fut = wait_fd(op->loop, op->fd, sockop_direction(op), place);
     if (fut == NULL)
         return -1;
