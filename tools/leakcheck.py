@@ -475,9 +475,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("GOGC") != "1":
+    if os.environ.get("GOLOOP_GOGC") != "1":
         # Go usually collects a heap of 4 MiB first, and garbage of tens of thousands
         # of rounds would look like a leak.  It reads this from the environment that
         # the process was started with.
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GOGC": "1"})
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GOLOOP_GOGC": "1"})
     sys.exit(main())

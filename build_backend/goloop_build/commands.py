@@ -52,7 +52,13 @@ GO_PACKAGE = "./pybridge/golib"
 GO_MODULE = "github.com/goloop/goloop"
 # Files that the library has in the place of Go's own, by their place in Go's sources.
 GO_OVERLAY = {
-    "runtime/netpoll_epoll.go": os.path.join("pybridge", "golib", "_runtime", "netpoll_epoll.go")
+    f"runtime/{name}": os.path.join("pybridge", "golib", "_runtime", name)
+    for name in ("env_posix.go", "netpoll_epoll.go")
+}
+# And what has another text in one of Go's own: GODEBUG is read a first time before the others, see
+# env_posix.go.  A Go that reads it in another way is built as it is.
+GO_CHANGES = {
+    "runtime/proc.go": ('const prefix = "GODEBUG="', 'const prefix = "GOLOOP_GODEBUG="'),
 }
 # The linker's list of what the Go library exports.
 EXPORTS = os.path.join("pybridge", "golib", "exports.map")
@@ -300,9 +306,19 @@ def _write_overlay(go: str, folder: str) -> str:
     )
     sources = os.path.join(answer.stdout.strip(), "src")
     replaced = {
-        os.path.join(sources, *name.split("/")): os.path.abspath(file)
-        for name, file in GO_OVERLAY.items()
+        os.path.join(sources, *name.split("/")): os.path.abspath(own)
+        for name, own in GO_OVERLAY.items()
     }
+    for name, (before, after) in GO_CHANGES.items():
+        source = os.path.join(sources, *name.split("/"))
+        with open(source, encoding="utf-8") as file:
+            text = file.read()
+        if text.count(before) == 1:
+            # By the underscore Go takes it for no part of this module.
+            changed = os.path.join(folder, "_" + name.replace("/", "-"))
+            replaced[source] = os.path.abspath(changed)
+            with open(replaced[source], "w", encoding="utf-8") as file:
+                file.write(text.replace(before, after))
     path = os.path.join(folder, "overlay.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"Replace": replaced}, file)

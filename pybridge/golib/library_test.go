@@ -43,13 +43,20 @@ func build(t *testing.T) (library, driver string) {
 // overlay writes the list of the files that replace Go's own in the library.
 func overlay(t *testing.T) string {
 	t.Helper()
-	poller, err := filepath.Abs(filepath.Join("_runtime", "netpoll_epoll.go"))
+	ours, err := filepath.Glob(filepath.Join("_runtime", "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	root := strings.TrimSpace(run(t, "go", "env", "GOROOT"))
-	replaced := filepath.Join(root, "src", "runtime", "netpoll_epoll.go")
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{replaced: poller}})
+	replaced := map[string]string{}
+	for _, each := range ours {
+		path, err := filepath.Abs(each)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaced[filepath.Join(root, "src", "runtime", filepath.Base(each))] = path
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		t.Fatal(err)
 	}

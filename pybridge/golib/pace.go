@@ -27,7 +27,7 @@ import (
 // number of Ps follows the number of reactors. The threads that two Ps need are made when
 // the library starts, after limits.c has found room for them.
 
-// procs bounds the Ps: by GOMAXPROCS where the environment or the program has set it, else
+// procs bounds the Ps: by GOLOOP_GOMAXPROCS where the environment or the program has set it, else
 // by the number of cores or mostProcs, whichever is more. A reactor that finds no P waits
 // until Go's monitor has taken one from another, which lasts as long as Go's threads may be
 // late (slack.c).

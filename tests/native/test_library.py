@@ -116,8 +116,8 @@ def run(shim: Path, golib: Path) -> Run:
     def run(
         program: str, shim: Path = shim, golib: Path | None = golib, **environ: str
     ) -> subprocess.CompletedProcess[str]:
-        # GOGC=1: the collector runs at every chance it gets.
-        variables = {"GOGC": "1", "SHIM": str(shim), **environ}
+        # GOLOOP_GOGC=1: the collector runs at every chance it gets.
+        variables = {"GOLOOP_GOGC": "1", "SHIM": str(shim), **environ}
         if golib is not None:
             variables["GOLIB"] = str(golib)
         command = ("-X", "faulthandler=0", "-c", PRELUDE + program)

@@ -72,9 +72,9 @@ def test_each_loop_has_a_processor_of_gos_whatever_the_cores(
     setting: str | None, processors: int
 ) -> None:
     """Without one a loop would wait until a thread of Go's, which is not punctual, gives it one."""
-    environment = {name: value for name, value in os.environ.items() if name != "GOMAXPROCS"}
+    environment = {name: value for name, value in os.environ.items() if name != "GOLOOP_GOMAXPROCS"}
     if setting is not None:
-        environment["GOMAXPROCS"] = setting
+        environment["GOLOOP_GOMAXPROCS"] = setting
     done = subprocess.run(
         [sys.executable, "-c", PROCESSORS],
         capture_output=True, text=True, timeout=60, check=True, env=environment,

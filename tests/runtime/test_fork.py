@@ -23,9 +23,9 @@ FORKS = int(os.environ.get("GOLOOP_TEST_FORKS", "150"))
 
 def run(name: str, limit: float, **environ: str) -> None:
     """Runs a scenario; it must end well, and so must all that it forked."""
-    # GOGC=1: Go's collector runs at every chance it gets, in every child.
+    # GOLOOP_GOGC=1: Go's collector runs at every chance it gets, in every child.
     done = ended.python(
-        *("-X", "faulthandler", SCENARIOS, name), limit=limit, **{"GOGC": "1", **environ}
+        *("-X", "faulthandler", SCENARIOS, name), limit=limit, **{"GOLOOP_GOGC": "1", **environ}
     )
     assert done.returncode == 0, f"{name} ended with {done.returncode}\n{done.stdout}"
     assert "Traceback" not in done.stdout, done.stdout

@@ -29,8 +29,8 @@ CRASHES = [
 
 def run(name: str, loop: str) -> tuple[int, str]:
     """Runs a scenario; its exit code (negative: the signal it died of) and its output."""
-    # GOGC=1: Go's collector runs at every chance it gets.
-    done = ended.python(SCENARIOS, name, loop, limit=TIME_LIMIT, GOGC="1")
+    # GOLOOP_GOGC=1: Go's collector runs at every chance it gets.
+    done = ended.python(SCENARIOS, name, loop, limit=TIME_LIMIT, GOLOOP_GOGC="1")
     return done.returncode, done.stdout
 
 

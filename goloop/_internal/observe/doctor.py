@@ -54,10 +54,10 @@ VARIABLES = (
     "GOLOOP_WATCHDOG_ABORT",
     "GOLOOP_WATCHDOG_STDERR",
 )
-# Those that its build and its tools read: no mistakes.
+# Those that its Go runtime, its build and its tools read: no mistakes.
 _OTHER_VARIABLES = (
     "GOLOOP_AIOFASTNET",
-    "GOLOOP_BENCH", "GOLOOP_DEBUG", "GOLOOP_FUZZ", "GOLOOP_HOSTILE", "GOLOOP_PURE",
+    "GOLOOP_BENCH", "GOLOOP_DEBUG", "GOLOOP_FUZZ", "GOLOOP_GO", "GOLOOP_HOSTILE", "GOLOOP_PURE",
     "GOLOOP_PYTHONS", "GOLOOP_SANITIZE", "GOLOOP_STORM", "GOLOOP_TARGET", "GOLOOP_TEST",
     "GOLOOP_WERROR",
 )  # fmt: skip
