@@ -334,6 +334,7 @@ print(outcomes)
 NEEDED = {"asyncio": 3, "goloop": 4}
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("forks", [False, True], ids=["here", "in a child"])
 @pytest.mark.parametrize("free", range(5))
 def test_a_first_loop_without_free_descriptors_is_an_oserror(

@@ -189,6 +189,7 @@ print("alive")
 """
 
 
+@pytest.mark.forks
 def test_a_process_that_closes_all_descriptors_lives() -> None:
     """Go's runtime keeps none, neither in a process nor in its forked children."""
     assert isolated(ALL_CLOSED) == "alive\n"
