@@ -253,9 +253,9 @@ def test_what_is_always_true_is_looked_at_behind_each_iteration(policy: str) -> 
         await asyncio.gather(lead("a", 1, 5), lead("b", 4.5, 6))
 
     with pytest.raises(
-        testing.InvariantBroken, match=r"^'one leader' is broken at 4\.500000 s .*; seed 5$"
+        testing.InvariantBroken, match=r"^'one leader' is broken at 4\.500000 s .*; seed 6$"
     ):
-        testing.run(main, seed=5, policy=policy)
+        testing.run(main, seed=6, policy=policy)
 
 
 def test_with_an_ordering_policy_it_is_looked_at_behind_each_step() -> None:

@@ -37,11 +37,11 @@ def _reader(field: str) -> Callable[[bytes], int]:
         for figure in catalogue._COUNTED
     ]
     place = sum(sizes[: _fields.index(field)])
-    ready = struct.Struct("=Q")
-    return lambda counted: ready.unpack_from(counted, place)[0]
+    number = struct.Struct("=Q")
+    return lambda counted: number.unpack_from(counted, place)[0]
 
 
-_ready, _iterations = _reader("ready"), _reader("iterations")
+ready, _iterations = _reader("ready"), _reader("iterations")
 # Two polls: the loop asks the kernel after 64 iterations at the latest.
 _PASSES = 130
 
@@ -87,7 +87,7 @@ class IdleWatch:
             self._looking = False
             return
         counted = loop._counted()
-        passes = 0 if _ready(counted) else passes + 1
+        passes = 0 if ready(counted) else passes + 1
         if passes < _PASSES:
             _core.Loop.call_soon(loop, self._look, passes)
         elif (cushion := self._waiting[0][0]) > 0:
@@ -99,7 +99,7 @@ class IdleWatch:
         """The cushion is over; only the poll that waited for it may have been."""
         loop: Any = self._loop()
         counted = loop._counted()
-        if _ready(counted) or _iterations(counted) > before + 2 or not self._waiting:
+        if ready(counted) or _iterations(counted) > before + 2 or not self._waiting:
             self._look(0)
         else:
             self._call()

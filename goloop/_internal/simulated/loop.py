@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import itertools
+import math
 import socket
 import threading
 import warnings
@@ -19,6 +20,7 @@ from ..loop.loop import Loop
 from ..tasks.tasks import Future, Task
 from . import threads
 from . import world as worlds
+from .clock import ready
 from .descriptors import number_of
 from .errors import EscapedSimulation
 from .kernel import FIRST, host_here
@@ -32,6 +34,14 @@ if TYPE_CHECKING:
     _Base = Loop
 else:
     _Base = object
+
+
+def nanosecond(when: float) -> int:
+    """The first one that is not before it, as goloop rounds deadlines (call_soon.c)."""
+    at = math.floor(when * 1e9)
+    while at / 1e9 < when:
+        at += 1
+    return at
 
 
 def numbered(base: Any) -> Any:
@@ -281,6 +291,10 @@ class SimulatedLoop(Simulated, Loop):
 
     # Whether _run() of now has been told to end, and by whom.
     _stops = _watch_begins = False
+
+    def has_ready(self) -> bool:
+        """Whether something runs in the next iteration, whatever comes."""
+        return ready(self._counted()) > 0
 
     def stop(self) -> None:
         """As asyncio's."""

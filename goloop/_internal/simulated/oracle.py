@@ -14,7 +14,7 @@ import threading
 from ..loop.running import on_exception
 from .descriptors import ADD, epoll_wait
 from .kernel import Ask, ask, here
-from .loop import Simulated, numbered
+from .loop import Simulated, nanosecond, numbered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,17 +70,14 @@ class _Selector(selectors.EpollSelector):
         return super().select(timeout)
 
     def _until(self, timeout: float | None) -> int:
-        """To the first timer, rounded as goloop's are (call_soon.c); `timeout` is a difference."""
+        """To the first timer, rounded as goloop's are; `timeout` is a difference."""
         if not timeout:
             return -1 if timeout is None else 0
         now = here[threading.get_ident()].now_ns()
         when: float = now / 1e9 + timeout
         if self._loop._scheduled and timeout < _MOST:
             when = self._loop._scheduled[0]._when
-        at = math.floor(when * 1e9)
-        while at / 1e9 < when:
-            at += 1
-        return max(at - now, 1)
+        return max(nanosecond(when) - now, 1)
 
 
 class OracleLoop(Simulated, asyncio.SelectorEventLoop):
@@ -99,6 +96,10 @@ class OracleLoop(Simulated, asyncio.SelectorEventLoop):
     def _now(self) -> float:
         now: float = self._simulation.kernel.now()
         return now
+
+    def has_ready(self) -> bool:
+        """Whether something runs in the next iteration, whatever comes."""
+        return bool(self._ready)  # type: ignore[attr-defined]
 
     def _run_once(self) -> None:
         # A timer that is due is one of before time() + this, which has to be another number.

@@ -22,6 +22,7 @@ _KINDS = {
     "bytes": "long numbers",
     "decisions": "the test's and the executor's",
     "kernel": "the kernel's",
+    "moments": "the time that callbacks take",
     "order": "the order of tasks",
     "program": "the program's",
 }

@@ -17,7 +17,7 @@ from ..hosts.boots import abort, run_handler
 from ..hosts.hosts import Hosts
 from ..hosts.programs import Programs
 from ..loop import running
-from ..simulated import chance
+from ..simulated import busy, chance
 from ..simulated.errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
 from ..simulated.kernel import Kernel, host_here, worlds
 from ..simulated.loop import SimulatedLoop
@@ -73,6 +73,7 @@ class Life:
         self._loop_class = loop_class(loop)
         self._chance = drawn or chance.Seeded(policies.outer_seed(policy, seed))
         self._scheduler = policies.scheduler(policy, seed, self._chance)
+        self._moments = policies.moments(self._scheduler, seed, self._chance, drawn is not None)
         self._record, self._allow = record, allow
         self.seed = seed
         self._drawn = drawn is not None
@@ -130,6 +131,25 @@ class Life:
         boot = host_here.get()
         skew: int = 0 if boot is None or boot.host is None else boot.host._skew
         return _WALL - _START_NS + self.monotonic_ns() + skew
+
+    def timer_was_set(self) -> None:
+        """Where callbacks take time, some may pass."""
+        if self._moments is not None and not self._in_job:
+            self._callbacks_take(self._moments.pause())
+
+    def _iteration_ends(self) -> None:
+        """Where something is ready, the next timer may come due before it has run."""
+        if self._moments is None or (due := self.loop.next_timer()) is None:
+            return
+        left = due - self.kernel.now_ns()
+        if left <= busy.LONGEST and self.loop.has_ready() and self._moments.lasts(left):
+            self._callbacks_take(left)
+
+    def _callbacks_take(self, ns: int) -> None:
+        if ns > 0:
+            with contextlib.suppress(OSError):  # time is over, which the next wait tells
+                self.kernel.sleep(ns / 1e9)
+            self.note(f"callbacks take {ns} ns")
 
     def sleep(self, seconds: float) -> None:
         """time.sleep."""
@@ -240,17 +260,18 @@ class Life:
 
     @property
     def looks(self) -> bool:
-        """Whether there is something to look at: invariants, or decisions to be drawn."""
-        return self._drawn or bool(self.invariants)
+        """Whether there is something to do behind each iteration."""
+        return self._drawn or self._moments is not None or bool(self.invariants)
 
     def look(self) -> None:
-        """Behind each iteration: raises what invariant is broken."""
+        """Behind each iteration: raises what invariant is broken, and lets time pass."""
         self._chance.supply(self.kernel)
         if self._broken is not None:
             broken, self._broken = self._broken, None
             raise broken
         if self.invariants:
             self.invariants.look(self)
+        self._iteration_ends()
 
     def look_between(self) -> None:
         """Behind a step of a task, within an iteration, whose end raises what is broken."""
@@ -271,10 +292,11 @@ class Life:
 
     def _new_loop(self) -> Any:
         scheduler = self._scheduler
+        base = self._loop_class if self._moments is None else busy.busy(self._loop_class)
         if scheduler is None and not self._record:
-            return self._loop_class(self)
+            return base(self)
         note = self._note_step if self._record else None
-        scheduled = policies.scheduled(self._loop_class)
+        scheduled = policies.scheduled(base)
         return scheduled(self, scheduler or policies.InOrder(), note)
 
     # ---- its life
@@ -288,8 +310,8 @@ class Life:
         try:
             with own(), replacements(), fresh_counters(), self.kernel:
                 worlds[thread] = self
-                self._chance.supply(self.kernel)
                 try:
+                    self._chance.supply(self.kernel)
                     self.loop = self._new_loop()
                     self._monotonic = self.loop._now
                     running.on_exception.append(self._note_unhandled)
@@ -328,13 +350,14 @@ class Life:
                 with self._watched(left):
                     value = loop.run_until_complete(task)
                     self._ended = self.time()
+                    self._moments = None
                     self._let_settle(left)
             except OSError as exc:
                 if not task.done():
                     self._explain(exc)
                 raise
             finally:
-                self._ended = self.ended
+                self._ended, self._moments = self.ended, None
                 self._trace.append(self.kernel.trace())
                 self.events = "".join(self._trace)
                 self.invariants.forget()

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ..simulated import busy
 from ..simulated.loop import Simulated, stepped
 
 TYPE_CHECKING = False
@@ -99,9 +100,9 @@ class Priorities:
 class Delays:
     """asyncio's order, but for the steps of a set, each of which is put off.
 
-    A step is numbered where another one is ready, too: so the numbers are those of the decisions
-    (delay-bounded scheduling, Emmi et al., 2011).  A task that is put off goes behind those that
-    are ready.
+    A step is numbered where another one is ready, too, and an iteration where a timer may come due
+    in it: so the numbers are those of the decisions (delay-bounded scheduling, Emmi et al., 2011).
+    A task that is put off goes behind those that are ready.
     """
 
     def __init__(self, index: int, bound: int) -> None:
@@ -117,14 +118,23 @@ class Delays:
                 self._comes(task)
         order = sorted(range(len(ready)), key=lambda index: self._came[ready[index]])
         chosen, *others = order
-        while others:
-            self._decisions += 1
-            if self._decisions - 1 not in self._delayed:
-                break
+        while others and self._decides():
             self._comes(ready[chosen])
             chosen, *others = others
         del self._came[ready[chosen]]
         return chosen
+
+    def pause(self) -> int:
+        """No time passes but by a decision."""
+        return 0
+
+    def lasts(self, ns: int) -> bool:
+        """Whether an iteration goes on until the next timer is due: a decision, too."""
+        return self._decides()
+
+    def _decides(self) -> bool:
+        self._decisions += 1
+        return self._decisions - 1 in self._delayed
 
     def _comes(self, task: Task) -> None:
         self._count += 1
@@ -203,6 +213,17 @@ def scheduler(policy: str, seed: int, chance: Seeded | Drawn) -> Scheduler | Non
     if kind == "pct":
         return Priorities(chance.generator("order"), int(number))
     return Delays(seed, int(number))
+
+
+def moments(
+    scheduler: Scheduler | None, seed: int, chance: Seeded | Drawn, drawn: bool
+) -> busy.Moments | None:
+    """What decides when time passes in callbacks; None: it never does."""
+    if isinstance(scheduler, Delays):
+        return scheduler
+    generator = chance.generator("moments")
+    takes_time = generator.randrange(2) if drawn else seed % 2
+    return busy.Drawn(generator) if takes_time else None
 
 
 def outer_seed(policy: str, seed: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio_cases
 import hosts_cases
 import program_cases
+import timeout_cases
 from case import CASES, Case
 
-__all__ = ("CASES", "Case", "asyncio_cases", "hosts_cases", "program_cases")
+__all__ = ("CASES", "Case", "asyncio_cases", "hosts_cases", "program_cases", "timeout_cases")
