@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import tcp_pair
 from protocols import Recorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
@@ -475,6 +476,37 @@ async def test_whatever_a_socket_says_to_its_writer_is_the_end(loop: Loop) -> No
         assert sink.is_closing()
         with copy:
             assert copy.recv(100) == b"unasked"  # it was left unread
+
+
+@pytest.mark.goloop_only("what comes to the reader closes the writer")
+@pytest.mark.parametrize("make", [tcp_pair, socket.socketpair])
+@pytest.mark.parametrize("first", ["reader", "writer"])
+async def test_one_socket_is_read_and_written_as_two_pipes(
+    loop: Loop, make: Any, first: str
+) -> None:
+    """As stdin and stdout of a program that inetd or ssh's ProxyCommand has started."""
+    near, far = make()
+    far.setblocking(False)
+    ends = {"reader": near, "writer": near.dup()}
+    connect = {"reader": loop.connect_read_pipe, "writer": loop.connect_write_pipe}
+    made = {}
+    for name in (first, "writer" if first == "reader" else "reader"):
+        made[name] = await connect[name](Recorder, ends[name])
+    (_, reader), (sink, writer) = made["reader"], made["writer"]
+    await loop.sock_sendall(far, b"q" * 100_000)
+    far.shutdown(socket.SHUT_WR)
+    assert await reader.lost is None
+    assert bytes(reader.data) == b"q" * 100_000
+    await turns(10)
+    assert not sink.is_closing()
+    sink.write(b"a" * 1_000_000)
+    sink.close()
+    answer = bytearray()
+    while data := await loop.sock_recv(far, 65536):
+        answer += data
+    assert answer == b"a" * 1_000_000
+    assert await writer.lost is None
+    far.close()
 
 
 async def test_a_terminal_carries_data(loop: Loop) -> None:

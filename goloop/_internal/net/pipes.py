@@ -7,6 +7,9 @@ A program that gives a file to connect_write_pipe has it too, and so may others:
 child on the same stdout writes right behind write().  So such a pipe is written to at once, as
 asyncio's are.  Only what goes to a child's stdin is collected: no other code has that pipe.
 
+stdin and stdout may be one socket (inetd, ssh's ProxyCommand, socat).  What comes is then for its
+reader, and no sign that the writer's peer has gone.
+
 A socket that keeps messages apart has asyncio's own transports: its messages may be as long as
 asyncio's reads, and no two of them may become one.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.unix_events
+import contextlib
 import os
 import socket
 import stat
@@ -54,6 +58,26 @@ def _keeps_messages(pipe: Any) -> bool:
         return sock.type != socket.SOCK_STREAM
     finally:
         sock.detach()
+
+
+def _socket_of(pipe: Any) -> tuple[int, int] | None:
+    """Which socket a pipe's file is; None where it is none."""
+    facts = os.fstat(pipe.fileno())
+    return (facts.st_dev, facts.st_ino) if stat.S_ISSOCK(facts.st_mode) else None
+
+
+def _pipes_of(loop: CoreLoop, pipe: Any, kind: Any) -> list[Any]:
+    """The loop's open transports of this kind that have the same socket."""
+    sock = _socket_of(pipe)
+    if sock is None:
+        return []
+    found = []
+    for transport in loop._all_transports():
+        if isinstance(transport, kind) and transport._fileno is not None:
+            with contextlib.suppress(OSError):
+                if _socket_of(transport._pipe) == sock:
+                    found.append(transport)
+    return found
 
 
 def _described(transport: Any, polled: str) -> str:
@@ -121,6 +145,7 @@ class WritePipeTransport(_core.StreamTransport):
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
         ends = _kind(pipe, "Pipe transport is only for pipes, sockets and character devices")
+        ends = ends and not _pipes_of(loop, pipe, ReadPipeTransport)
         own = isinstance(protocol, base_subprocess.WriteSubprocessPipeProto)
         super().__init__(
             loop, pipe, protocol, None, entries, exposed=not own, pipe=True, watch_end=ends
@@ -174,6 +199,8 @@ class Pipes(CoreLoop):
         message: Any = _unix_events._UnixReadPipeTransport
         kind: Any = message if _keeps_messages(pipe) else ReadPipeTransport
         made: asyncio.ReadTransport = kind(self, pipe, protocol, waiter, extra)
+        for writer in _pipes_of(self, pipe, WritePipeTransport):
+            writer._ignore_end()
         return made
 
     def _make_write_pipe_transport(

@@ -371,6 +371,18 @@ pipe_let_go(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* _ignore_end(): a writing end is not watched for the end any more. */
+GL_PRIVATE PyObject *
+pipe_ignore_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (s->loop == NULL || is_closing(s))
+        Py_RETURN_NONE;
+    if (gl_loop_check_usable(s->loop) < 0)
+        return NULL;
+    s->watch_end = false;
+    return gl_none_or_null(gl_transport_sync(&s->base));
+}
+
 /* ---- the end ---------------------------------------------------------------------------- */
 
 #if PY_VERSION_HEX >= 0x030D0000

@@ -108,6 +108,7 @@ GL_PRIVATE PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kw
 GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* Lets go of a pipe, unclosed. */
 GL_PRIVATE PyObject *pipe_let_go(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *pipe_ignore_end(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
 /* A name that an accepted connection came with; NULL, perhaps with an exception, where it must be
  * asked. */

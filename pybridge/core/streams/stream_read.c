@@ -194,6 +194,8 @@ pipe_ended(gl_stream *s)
 static int
 stream_feed_eof(gl_stream *s)
 {
+    if (s->kind == KIND_WRITE_PIPE && !s->watch_end)
+        return 0; /* it came before the end was left to a reader */
     if (s->kind)
         return pipe_ended(s);
     if (is_closing(s) || s->protocol == NULL)

@@ -90,6 +90,7 @@ static PyMethodDef read_pipe_methods[] = {
 
 static PyMethodDef stream_methods[] = {
     {"_let_go", GL_NOARGS(pipe_let_go), NULL},
+    {"_ignore_end", GL_NOARGS(pipe_ignore_end), NULL},
     {"can_write_eof", GL_FASTKW(can_write_eof_checked),
      PyDoc_STR("can_write_eof($self)\n--\n\nReturn True.")},
     {"get_write_buffer_size", GL_FASTKW(queued_checked),
