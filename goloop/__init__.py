@@ -24,6 +24,11 @@ from ._internal.process import policy as _policy
 from ._internal.process.runner import install, run
 from ._internal.version import __version__, native
 
+# pytest rewrites the asserts of each package that comes with a plugin, and warns of one that is
+# imported before, as by `python -m goloop -m pytest`, unless its docstring says this.  With -OO
+# there is no other docstring.
+__doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._internal.observe.diagnostics import diagnostics

@@ -432,3 +432,29 @@ def test_a_word_that_is_like_nothing_is_answered_as_by_python(folder: Path) -> N
 def test_a_file_with_the_name_of_a_command_is_run(folder: Path, name: str) -> None:
     (folder / name).write_text("print('the file')\n")
     assert run("-m", "goloop", name, cwd=folder).stdout == "the file\n"
+
+
+# ---- tools that ask whether a module is imported already -----------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("-OO",)], ids=["", "OO"])
+def test_pytest_does_not_warn_that_goloop_is_imported_before(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """It warns of packages with plugins, by the list of files of an installed wheel."""
+    wheel = tmp_path / "site" / "goloop_wheel-1.dist-info"
+    wheel.mkdir(parents=True)
+    (wheel / "METADATA").write_text("Metadata-Version: 2.1\nName: goloop-wheel\nVersion: 1\n")
+    (wheel / "entry_points.txt").write_text("[pytest11]\ngoloop = pytest_goloop\n")
+    (wheel / "RECORD").write_text("goloop/__init__.py,,\npytest_goloop/__init__.py,,\n")
+    ignored = "ignore:assertions not in test modules"  # which -OO takes away
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nfilterwarnings =\n  error\n  {ignored}\n")
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+    path = os.pathsep.join([str(wheel.parent), os.environ.get("PYTHONPATH", "")])
+    told = run(
+        *options, "-m", "goloop", "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path,
+        cwd=tmp_path, environment={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "1 passed" in told.stdout
+    assert "AssertRewrite" not in told.stdout + told.stderr
