@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -15,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 from asked_programs import goloop, running
 
-from goloop import Profile
+from goloop import Profile, _core, new_event_loop
 from goloop._internal.observe import profiling
 
 pytestmark = [
@@ -452,3 +453,17 @@ def test_wrong_arguments(arguments: list[str], status: int, words: str) -> None:
     done = goloop(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert words in done.stderr
+
+
+def test_a_long_answer_of_the_library_is_whole() -> None:
+    async def main() -> None:
+        loop.set_slow_limit(1e-9)  # an entry for each iteration
+        for _ in range(200):
+            await asyncio.sleep(1e-6)
+
+    loop: Any = new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    text = _core._profile()
+    assert len(text) > 8192
+    assert len(json.loads(text)["slow"]) >= 100

@@ -147,7 +147,19 @@ gl_watchdog_ended(gl_loop *loop)
     return rc;
 }
 
-#define TOLD_MAX (1 << 20)
+/* Bytes of the first buffer, which has room for each question. */
+#define TOLD_FIRST 4096
+
+static int32_t
+ask_library(const gl_table *go, int32_t what, char *text, int32_t room)
+{
+    /* Without a GIL, who asks about a block has the loop's lock, and got it back after the block. */
+    PyThreadState *ts = what != GL_BLOCK ? PyEval_SaveThread() : NULL;
+    int32_t n = go->describe(what, text, room);
+    if (ts != NULL)
+        PyEval_RestoreThread(ts);
+    return n;
+}
 
 /* What Go tells; starts the Go library. */
 static PyObject *
@@ -155,16 +167,24 @@ told(int32_t what, const void *question, size_t size)
 {
     const char *message;
     const gl_table *go = gl_library(&message);
-    char *text = go ? PyMem_RawMalloc(TOLD_MAX) : NULL;
-    if (text == NULL)
-        return go ? PyErr_NoMemory() : PyErr_Format(PyExc_ImportError, "%s", message);
-    memcpy(text, question, size);
-    /* Without a GIL, who asks about a block has the loop's lock, and got it back after the block. */
-    PyThreadState *ts = what != GL_BLOCK ? PyEval_SaveThread() : NULL;
-    int32_t n = go->describe(what, text, TOLD_MAX);
-    if (ts != NULL)
-        PyEval_RestoreThread(ts);
-    PyObject *answer = PyUnicode_DecodeUTF8(text, n < 0 || n > TOLD_MAX ? 0 : n, "replace");
+    if (go == NULL)
+        return PyErr_Format(PyExc_ImportError, "%s", message);
+    char *text = NULL;
+    int32_t room = 0;
+    int32_t n = TOLD_FIRST;
+    /* An answer that is longer than the buffer is asked for again; it may have grown meanwhile. */
+    while (n > room) {
+        room = n + n / 8;
+        char *grown = PyMem_RawRealloc(text, (size_t)room);
+        if (grown == NULL) {
+            PyMem_RawFree(text);
+            return PyErr_NoMemory();
+        }
+        text = grown;
+        memcpy(text, question, size);
+        n = ask_library(go, what, text, room);
+    }
+    PyObject *answer = PyUnicode_DecodeUTF8(text, n < 0 ? 0 : n, "replace");
     PyMem_RawFree(text);
     return answer;
 }

@@ -205,8 +205,7 @@ check_handle_layout(void)
         return 0;
     PyErr_SetString(PyExc_ImportError,
                     "goloop: asyncio.Handle of this Python has another layout than goloop was "
-                    "written for; use a released CPython 3.11 to 3.14, not a debug or "
-                    "free-threaded build");
+                    "written for; use a released CPython from 3.11 on, not a debug build");
     return -1;
 }
 
