@@ -71,11 +71,7 @@ KINDS = {
     # What a user types: each test starts many processes.
     "commands": kind(
         *("test", "newest"),
-        paths=[
-            "observability/test_top.py",
-            "project/test_command_line.py",
-            "simulation/test_plugin.py",
-        ],
+        paths=["observability/test_top.py", "project/test_command_line.py"],
     ),
     # Programs of others, and the tests of behaviour that need packages installed with them.
     "programs": kind("default", "no GIL", paths=["real_programs"]),
@@ -104,13 +100,14 @@ KINDS = {
         *("newest", "no GIL"),
         paths=["fuzz", "native", "threads/test_loops_storm.py", "threads/test_misuse.py"],
     ),
-    # The same without what only threads without a GIL would find.
+    # The same without what only threads without a GIL would find; and a pytest for each test.
     "long": kind(
         "newest",
         paths=[
             "simulation/corpus",
             "simulation/test_hypothesis.py",
             "simulation/test_oracle.py",
+            "simulation/test_plugin.py",
             "tls/test_tls_stdlib.py",
             "tls/test_tls_torture.py",
             "transports/test_bulk_transfer.py",
