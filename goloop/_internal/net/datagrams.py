@@ -111,6 +111,14 @@ class DatagramTransport(_core.DatagramTransport):
                 return  # the rest has its turn, as in asyncio
             except (SystemExit, KeyboardInterrupt):
                 raise
+            except (
+                TypeError,
+                ValueError,
+                OverflowError,
+            ) as exc:  # data is bytes: it is the address
+                message = "Invalid address of a datagram, which is dropped"
+                self._loop._event_failed(message, exc, self, self._protocol)
+                continue
             except BaseException as exc:
                 self._fatal_error(exc, "Fatal write error on datagram transport")
                 return

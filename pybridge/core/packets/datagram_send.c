@@ -50,6 +50,7 @@ enum gl_sent {
     GL_SENT,
     GL_NO_ROOM,
     GL_TOLD,   /* an OSError is set, which the protocol is to be told */
+    GL_REFUSED, /* the socket has raised for the address: the datagram is dropped and that reported */
     GL_BROKEN, /* another exception is set, which ends the transport */
 };
 
@@ -78,7 +79,13 @@ sent_by_socket(gl_datagram *d, PyObject *data, PyObject *addr)
     PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
     PyObject *r = PyObject_CallMethodObjArgs(sock, G.s_sendto, data, addr, NULL);
     Py_DECREF(sock);
-    return gl_done(r) < 0 ? sent_exception() : GL_SENT;
+    if (gl_done(r) == 0)
+        return GL_SENT;
+    enum gl_sent what = sent_exception();
+    bool refused = PyErr_ExceptionMatches(PyExc_TypeError) ||
+                   PyErr_ExceptionMatches(PyExc_ValueError) ||
+                   PyErr_ExceptionMatches(PyExc_OverflowError);
+    return what == GL_BROKEN && refused ? GL_REFUSED : what;
 }
 
 /* Sends the bytes of a view.  The address is looked up last: __buffer__ and audit hooks
@@ -144,12 +151,15 @@ datagram_tell_error(gl_datagram *d, PyObject *exc)
     return rc;
 }
 
-/* What follows GL_TOLD and GL_BROKEN. */
+/* What follows GL_TOLD, GL_REFUSED and GL_BROKEN. */
 static int
 datagram_send_failed(gl_datagram *d, enum gl_sent what)
 {
     if (what == GL_TOLD)
         return datagram_tell_error(d, gl_take_exception());
+    if (what == GL_REFUSED)
+        return gl_report_stray(d->loop, "Invalid address of a datagram, which is dropped", (PyObject *)d,
+                               d->protocol);
     return gl_transport_fatal_current(&d->base, "Fatal write error on datagram transport");
 }
 
