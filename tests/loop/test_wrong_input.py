@@ -48,6 +48,7 @@ NO_TIME = "asyncio takes it, and the loop fails when it comes to compare it with
 NO_CONTEXT = "says that a Context was expected, where asyncio misses an attribute of the object"
 NAMES_CLASS = "the words name the class, asyncio's the function alone"
 BOOL = "get_debug() gives a bool, as documented; asyncio's gives what set_debug() got"
+ADDRESS = "the datagram is dropped and that reported; asyncio's endpoint ends"
 CLOSED = "a closed loop refuses; asyncio's sends if it can do so at once"
 
 EXPECTED = [
@@ -86,6 +87,14 @@ EXPECTED = [
     *[Difference(f"await loop.create_datagram_endpoint({what})", "3.12 has DatagramTransports too",
                  before=(3, 12))
       for what in ("DatagramProtocol, ('127.0.0.1', 0), flags='x'", "Partial, ('127.0.0.1', 0)")],
+    *[Difference(f"datagrams.sendto({what})", ADDRESS)
+      for what in ("b'x'", "data=b'x'", "b'x', None", "b'x', 1", "b'x', 'x'", "b'x', b'x'",
+                   "b'x', ()", "b'x', ('127.0.0.1',)", "b'x', ('127.0.0.1', 'x')",
+                   "b'x', ('127.0.0.1', -1)", "b'x', ('127.0.0.1', 70000)",
+                   "b'x', ('127.0.0.1', None)", "b'x', (1, 2)", "b'x', (None, 1)",
+                   "b'x', ('127.0.0.1', 1, 2, 3, 4)", "b'x', ['127.0.0.1', 1]", "b'x', object()")],
+    *[Difference(f"datagrams.sendto({what})", ADDRESS, since=(3, 13))
+      for what in ("b''", "b'', None")],
 ]  # fmt: skip
 
 
