@@ -36,6 +36,7 @@ const LargeMax = 2
 const NoRing = 1
 const Look = 2
 const JSON = 4
+const ClockOfC = 8
 const ReportWaits = 1
 const Reported = 2
 const OpenWatchEnd = 1

@@ -32,7 +32,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 21
+#define GL_ABI_VERSION 22
 
 /* ---- probes ------------------------------------------------------------------- */
 
@@ -371,6 +371,8 @@ typedef struct gl_asker {
 #define GL_LOOK 2u            /* C has not run the loop for a while: the next turn looks whether its
                                * descriptors are still its own; -EBADF where they are not */
 #define GL_JSON 4u            /* the watchdog's texts for stderr are JSON, set by C before reactor_new */
+#define GL_CLOCK_OF_C 8u      /* the clock is libc's clock_gettime, which a preloaded library has
+                               * replaced, and not the kernel's; set by C before reactor_new */
 #define GL_REPORT_WAITS 1u    /* the log is asked to take the report, */
 #define GL_REPORTED 2u        /* and has it */
 

@@ -216,6 +216,7 @@ var _ [C.GL_LARGE_MAX]byte = [netloop.LargeMax]byte{}
 var _ [C.GL_NO_RING]byte = [netloop.NoRing]byte{}
 var _ [C.GL_LOOK]byte = [netloop.Look]byte{}
 var _ [C.GL_JSON]byte = [netloop.JSON]byte{}
+var _ [C.GL_CLOCK_OF_C]byte = [netloop.ClockOfC]byte{}
 var _ [C.GL_REPORT_WAITS]byte = [netloop.ReportWaits]byte{}
 var _ [C.GL_REPORTED]byte = [netloop.Reported]byte{}
 var _ [C.GL_OPEN_WATCH_END]byte = [netloop.OpenWatchEnd]byte{}

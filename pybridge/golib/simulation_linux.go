@@ -211,7 +211,7 @@ func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	s := simulationHere()
 	if s == nil {
-		r, err := netloop.New(shared)
+		r, err := netloop.NewWithCalls(shared, hostCalls(shared))
 		return r, false, err
 	}
 	r, err := netloop.NewWithCalls(shared, s.reactorCalls(shared))

@@ -16,7 +16,7 @@ import (
 // There are simulated kernels on Linux alone.
 
 func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
-	r, err := netloop.New(shared)
+	r, err := netloop.NewWithCalls(shared, hostCalls(shared))
 	return r, false, err
 }
 

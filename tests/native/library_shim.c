@@ -20,6 +20,7 @@
 EXPORT const gl_table *shim_library(const char **message) { return gl_library(message); }
 /* Inside of the live runtime. */
 EXPORT const void *shim_table(void) { return gl_here->table; }
+EXPORT bool shim_clock_is_replaced(void) { return gl_clock_is_replaced(); }
 EXPORT uint64_t shim_epoch(void) { return gl_library_epoch(); }
 EXPORT void shim_bind_thread(void) { library_bind_thread(); }
 EXPORT const char *shim_run_begins(void) { return gl_library_run_begins(); }

@@ -79,6 +79,8 @@ shared_new(void)
     const char *words = getenv("GOLOOP_WATCHDOG_STDERR");
     if (words != NULL && strcmp(words, "json") == 0)
         sh->flags |= GL_JSON;
+    if (gl_clock_is_replaced())
+        sh->flags |= GL_CLOCK_OF_C;
     return sh;
 }
 

@@ -42,6 +42,7 @@ library_load(int argc, char **argv, char **envp)
     (void)argc, (void)argv, (void)envp;
 #endif
     library.mode = "unopened";
+    clock_init();
     long size = sysconf(_SC_PAGESIZE);
     void *page = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);

@@ -88,6 +88,7 @@ struct gl_library_state {
     uint64_t instances;          /* runtimes that were started, here and in ancestors */
     const char *mode;
     int64_t open_ns;
+    bool clock_replaced;         /* found out when the extension is loaded: it takes a lock of ld.so */
 
     /* Written too by library_in_child, where the child has one thread yet. */
     pthread_key_t live_key;      /* by which the newest runtime knows its threads; that one is */
@@ -121,6 +122,9 @@ GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;
 
 /* Writes library.why, and returns it. */
 __attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_why(const char *format, ...);
+
+/* Once, when the extension is loaded: see gl_clock_is_replaced. */
+GL_PRIVATE void clock_init(void);
 
 /* ---- exit.c -------------------------------------------------------------------------- */
 

@@ -3,6 +3,10 @@
  */
 #include "runtime/private.h"
 
+#if defined(__linux__) && defined(__GLIBC__)
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#endif
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -26,6 +30,24 @@ library_why(const char *format, ...)
     vsnprintf(library.why, sizeof library.why, format, args);
     va_end(args);
     return library.why;
+}
+
+GL_PRIVATE void
+clock_init(void)
+{
+#if defined(__linux__) && defined(__GLIBC__)
+    Dl_info clock;
+    Dl_info libc;
+    if (dladdr((const void *)(uintptr_t)clock_gettime, &clock) != 0 &&
+        dladdr((const void *)(uintptr_t)gnu_get_libc_version, &libc) != 0)
+        library.clock_replaced = clock.dli_fbase != libc.dli_fbase;
+#endif
+}
+
+GL_PRIVATE bool
+gl_clock_is_replaced(void)
+{
+    return library.clock_replaced;
 }
 
 GL_PRIVATE_INLINE int64_t

@@ -23,8 +23,14 @@
 
 #ifdef GL_FREE_THREADED
 
+#include <limits.h>
 #include <sched.h>
 #include <time.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 /* In the word that a thread has for its innermost section, and in that of each section for the
  * one below it. */
@@ -60,34 +66,39 @@ lock_is_held(PyObject *lock, bool innermost)
 #define WAIT_NS 1000000      /* between two looks */
 #define WAIT_PATIENCE 5      /* so many of them, as long as Python's switch interval */
 
-/* 0 or an errno.  The conditions' clock is one that nobody sets. */
+/* 0 or an errno. */
 static int
 inbox_init(gl_inbox *inbox)
 {
-    pthread_condattr_t attr;
-    int err = pthread_condattr_init(&attr);
-#ifndef __APPLE__ /* it has waits of a relative time instead */
-    err = err ? err : pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-#endif
-    err = err ? err : pthread_mutex_init(&inbox->mutex, NULL);
-    err = err ? err : pthread_cond_init(&inbox->let_in, &attr);
-    return err ? err : pthread_cond_init(&inbox->entered, &attr);
+    return pthread_mutex_init(&inbox->mutex, NULL);
 }
 
-/* With the mutex, detached. */
+/* Waits for an event, or so many ns.  With the mutex, which is given up meanwhile; detached.
+ *
+ * Not by a condition of pthread's, which waits until an instant of the kernel's clock: a library that
+ * was preloaded (libfaketime) may have replaced the clock that could tell the instant. */
 static void
-inbox_wait(gl_inbox *inbox, pthread_cond_t *what, long ns)
+inbox_wait(gl_inbox *inbox, uint32_t *event, long ns)
 {
-#ifdef __APPLE__
     const struct timespec time = {0, ns};
-    (void)pthread_cond_timedwait_relative_np(what, &inbox->mutex, &time);
+    uint32_t before = __atomic_load_n(event, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&inbox->mutex);
+#ifdef __linux__
+    (void)syscall(SYS_futex, event, FUTEX_WAIT_PRIVATE, before, &time, NULL, 0);
 #else
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += ns;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(what, &inbox->mutex, &until);
+    (void)before, (void)time;
+    sched_yield(); /* and the caller looks again */
+#endif
+    pthread_mutex_lock(&inbox->mutex);
+}
+
+/* Ends the waits for an event.  With the mutex. */
+static void
+inbox_signal(uint32_t *event)
+{
+    __atomic_add_fetch(event, 1, __ATOMIC_RELAXED);
+#ifdef __linux__
+    (void)syscall(SYS_futex, event, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 #endif
 }
 
@@ -145,7 +156,7 @@ lock_wait(gl_guard *guard, gl_loop *loop)
     pthread_mutex_lock(&inbox->mutex);
     __atomic_sub_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
     inbox->entries++;
-    pthread_cond_signal(&inbox->entered);
+    inbox_signal(&inbox->entered);
     pthread_mutex_unlock(&inbox->mutex);
 }
 
@@ -156,7 +167,7 @@ gl_lock_let_in(gl_loop *loop)
     uint32_t before = inbox->entries; /* written with the loop's lock, which we still have */
     Py_BEGIN_ALLOW_THREADS
     pthread_mutex_lock(&inbox->mutex);
-    pthread_cond_broadcast(&inbox->let_in);
+    inbox_signal(&inbox->let_in);
     if (inbox->entries == before) /* nobody has come since, without the signal */
         inbox_wait(inbox, &inbox->entered, WAIT_NS / 5);
     pthread_mutex_unlock(&inbox->mutex);

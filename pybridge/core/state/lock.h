@@ -23,8 +23,8 @@ typedef struct gl_inbox {
     uint32_t waiting;         /* threads that wait for the lock, to which they count until they
                                * have it [atomic] */
     uint32_t entries;         /* of these, so many have had it, in all; with the mutex and the lock */
-    pthread_cond_t let_in;    /* for these: it is free for a moment */
-    pthread_cond_t entered;   /* one of them has it */
+    uint32_t let_in;          /* for these: it is free for a moment; counted, with the mutex */
+    uint32_t entered;         /* one of them has it; likewise [both are futexes] */
     char behind[64];
 } gl_inbox;
 
