@@ -50,6 +50,27 @@ func (r *Reactor) nextDeadline() int64 {
 	return min(r.wheel.Next(), r.backOffEnds())
 }
 
+// timersWait tells whether timers that are due wait for descriptors that were ready before them.
+//
+// asyncio hands out all that a poll has found, and then timers: after a long callback, data that
+// has arrived is received before the timeout that guards it. One turn may have no room for all,
+// and one poll may not find all (full). So timers wait until nothing is left, or until as many
+// registrations were served as there are: descriptors that are always ready don't hold them up.
+func (r *Reactor) timersWait(served int, full bool) bool {
+	if r.wheel.Next() > r.shared.Now {
+		r.ahead = 0
+		return false
+	}
+	if r.ahead == 0 {
+		r.ahead = r.registry.live
+	}
+	r.ahead = max(r.ahead-max(served, 1), 0)
+	if r.ready.n == 0 && !full {
+		r.ahead = 0
+	}
+	return r.ahead > 0
+}
+
 // expire reports the timers that are due.
 func (r *Reactor) expire() {
 	r.fired, r.armed = 0, DeadlineNone

@@ -50,6 +50,7 @@ type Reactor struct {
 	due   [256]uint32 // timers on their way into the completions
 	fired int         // of the last turn
 	armed int64       // the earliest deadline that was armed since
+	ahead int         // registrations that may be served before the timers that are due; 0: none waits
 
 	readyMost, timersMost recent
 
@@ -212,7 +213,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		// However busy the descriptors are, timers get a quarter of the queue.
 		r.out.limit -= whole / 4
 	}
+	ready := r.ready.n
 	r.serve()
+	served := ready - r.ready.n
 	if len(r.backingOff) > 0 {
 		r.resume(sh.Now, false)
 	}
@@ -221,7 +224,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 	sh.Events = uint32(r.out.n)
 	r.out.limit = whole
-	r.expire()
+	if !r.timersWait(served, errno == 0 && events == maxEvents) {
+		r.expire()
+	}
 	if r.wheel.Emptied() {
 		r.calls.FreeMemory()
 	}

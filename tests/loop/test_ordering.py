@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from typing import Any
@@ -291,3 +292,30 @@ async def test_closing_inside_the_loop_delivers_nothing_afterwards(loop: Loop) -
     for peer in peers:
         peer.close()
     await hang_up(*protocols)
+
+
+async def test_what_has_arrived_comes_before_a_timer_that_is_due(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """After a long callback, and where there is more than one poll finds."""
+    first, second = pair
+    second.send(b"x")
+    watched = [os.dup(first.fileno()) for _ in range(600)]
+    calls: list[str] = []
+
+    def readable(fd: int) -> None:
+        loop.remove_reader(fd)
+        calls.append("data")
+
+    try:
+        await asyncio.sleep(0)
+        timer = loop.create_future()
+        for fd in watched:
+            loop.add_reader(fd, readable, fd)
+        loop.call_later(0, lambda: (calls.append("timer"), timer.set_result(None)))
+        await timer
+        assert calls == ["data"] * len(watched) + ["timer"]
+    finally:
+        for fd in watched:
+            loop.remove_reader(fd)
+            os.close(fd)
