@@ -111,16 +111,18 @@ KINDS = {
             "tls/test_tls_stdlib.py",
             "tls/test_tls_torture.py",
             "transports/test_bulk_transfer.py",
+            "what_works/test_other_loops.py",
         ],
     ),
 }
-# Behaviour whose tests skip where packages and programs of "programs" are missing: they run once
-# more beside these.
+# Tests of other kinds that skip where packages and programs of "programs" are missing: they run
+# once more beside these.
 WITH_PROGRAMS = [
     "tests/loop/test_guest_windows.py",
     "tests/observability/test_alerts.py",
     "tests/observability/test_prometheus.py",
     "tests/project/test_recipes.py",
+    "tests/what_works/test_other_loops.py",
 ]
 
 

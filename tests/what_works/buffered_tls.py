@@ -1,0 +1,68 @@
+"""TLS with a `BufferedProtocol`: all that the peer sent before its end arrives.
+
+report: none
+asyncio: loses bytes
+uvloop: loses bytes
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import sys
+import threading
+from typing import Any
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "..", "support"))
+from showing import show
+from tls_tools import client_context, server_context
+
+sent = threading.Event()
+
+
+def serves(sock: socket.socket) -> None:
+    connection = server_context().wrap_socket(sock, server_side=True)
+    connection.sendall(bytes(100_000))
+    connection.setblocking(False)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        connection.unwrap()
+    connection.shutdown(socket.SHUT_WR)
+    sent.set()
+
+
+async def main() -> str:
+    loop = asyncio.get_running_loop()
+    near, far = socket.socketpair()
+
+    class Receiver(asyncio.BufferedProtocol):
+        def __init__(self) -> None:
+            self.buffer, self.count = bytearray(500), 0
+            self.lost = loop.create_future()
+
+        def connection_made(self, transport: Any) -> None:
+            transport.pause_reading()
+
+        def get_buffer(self, hint: int) -> bytearray:
+            return self.buffer
+
+        def buffer_updated(self, size: int) -> None:
+            self.count += size
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.lost.set_result(exc)
+
+    thread = threading.Thread(target=serves, args=(far,))
+    thread.start()
+    options = {"ssl": client_context(), "server_hostname": "localhost"}
+    transport, receiver = await loop.create_connection(Receiver, sock=near, **options)
+    await asyncio.to_thread(sent.wait, 5)
+    transport.resume_reading()
+    await asyncio.wait_for(receiver.lost, 20)
+    far.close()
+    await asyncio.to_thread(thread.join)
+    return "right" if receiver.count == 100_000 else "loses bytes"
+
+
+if __name__ == "__main__":
+    show(main)
