@@ -23,6 +23,7 @@ def test_programs_that_share_a_process() -> None:
     assert showing.run_all(names, "goloop") == dict.fromkeys(names, "right")
 
 
+@pytest.mark.forks
 def test_programs_with_a_process_of_their_own() -> None:
     names = [row.name for row in ROWS if row.alone]
     with ThreadPoolExecutor(2) as pool:
