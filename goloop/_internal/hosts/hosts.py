@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from ..passed import refuse_coroutine
 from ..simulated.kernel import Ask, ask, host_here
 from ..simulation.faults import Faults
 from . import boots
@@ -140,7 +141,9 @@ class Host:
 
         Raises:
             RuntimeError: The host is down.
+            TypeError: `program` is a coroutine.
         """
+        refuse_coroutine(program, "host.spawn")
         if not self._up:
             raise RuntimeError(f"{self!r} is down")
         result = contextvars.Context().run(self._life.loop.create_future)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Coroutine, Iterator
 
 from ..chosen import new_event_loop
 from ..observe.stacks import what_runs
+from ..passed import refuse_coroutine
 from .calls import Calls
 
 TYPE_CHECKING = False
@@ -80,6 +81,7 @@ def run_threads(
         RuntimeError: A loop is running in this thread already, or a thread can't be started.
         ValueError: `threads` is less than 1, `shutdown_timeout` is negative or NaN, or
             `main(index)` is no coroutine (a TypeError from Python 3.14 on).
+        TypeError: `main` is a coroutine.
         TimeoutError: Threads were cancelled, and have not ended in `shutdown_timeout` seconds.  Its
             text has their indexes and what they run.  They are daemon threads: they end with the
             process.
@@ -88,6 +90,7 @@ def run_threads(
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("goloop.run_threads() cannot be called from a running event loop")
+    refuse_coroutine(main, "goloop.run_threads")
     count = _processors() if threads is None else operator.index(threads)
     if count < 1:
         raise ValueError(f"threads must be at least 1, got {count}")

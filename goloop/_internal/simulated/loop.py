@@ -58,6 +58,12 @@ def numbered(base: Any) -> Any:
             number: int = self._number
             return number
 
+        def cancel(self, *args: Any, **options: Any) -> bool:
+            asked: bool = super().cancel(*args, **options)
+            if asked and hasattr(self, "get_coro"):
+                self.get_loop()._simulation.task_cancelled(self)
+            return asked
+
     Numbered.__name__, Numbered.__qualname__ = base.__name__, base.__qualname__
     Numbered.__module__ = base.__module__
     return Numbered

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from ..passed import refuse_coroutine
 from ..simulated.chance import Drawn
 from . import findings, policies
 from .run import Result
@@ -55,6 +56,7 @@ class DrawnSimulation:
             SimulationDeadlock: Nothing can run any more; and the others of `run()`.
         """
         __tracebackhide__ = True
+        refuse_coroutine(main, "simulation.run")
         chance = Drawn(self._draw)
         ran = self._plan.run(main, 0, record=True, drawn=chance)
         if chance.failed is not None:
@@ -62,7 +64,7 @@ class DrawnSimulation:
         if ran.exc is not None:
             ran.exc.add_note(
                 f"Simulation: decided by Hypothesis, policy {self._plan.policy}, ended at "
-                f"{ran.time:.6f} s of virtual time.\n"
+                f"{ran.stopped:.6f} s of virtual time.\n"
                 f"Decisions: {_decisions(chance)}.\n{told(main, 'hypothesis', ran.events)}"
             )
             raise ran.exc

@@ -93,6 +93,7 @@ class Life:
         self._trace: list[str] = []
         self.trace = self.events = ""  # all of it; and until the program ended
         self._ended: float | None = None
+        self.stopped = 0.0  # when its last event was
         self._handlers: dict[int, asyncio.Handle] = {}
         self._slept = 0
         self._in_job = False
@@ -285,6 +286,11 @@ class Life:
     def _note_step(self, task: Any) -> None:
         self.note(f"step {self._names.of(task, self.hosts.name_of)}")
 
+    def task_cancelled(self, task: Any) -> None:
+        """Where steps are noted, what ends a task is, too."""
+        if self._record and self._ended is None:
+            self.note(f"cancel {self._names.of(task, self.hosts.name_of)}")
+
     def note(self, what: str) -> None:
         """A line of the trace."""
         self._trace.append(self.kernel.trace())
@@ -358,6 +364,7 @@ class Life:
                 raise
             finally:
                 self._ended, self._moments = self.ended, None
+                self.stopped = self.time()
                 self._trace.append(self.kernel.trace())
                 self.events = "".join(self._trace)
                 self.invariants.forget()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _CALL = re.compile(r"(\w+)\((-?\d+)((?:, -?\d+)*)\) = (\w+)")
+_CANCEL = re.compile(r"cancel (\d+) (.*?)(?: on (\S+))?")
 _HOST = re.compile(r"\* host (\d+) (.*)")
 _STEP = re.compile(r"step (\d+) (.*?)(?: on (\S+))?")
 _PACKET = re.compile(r"\* (\S+) from (\S+) to (\S+) in (\d+) ns")
@@ -50,6 +51,9 @@ class _Picture:
             ns = int(when)
             if match := _STEP.fullmatch(what):
                 yield from self._step(ns, int(match[1]), match[2], match[3])
+            elif match := _CANCEL.fullmatch(what):
+                pid = self._hosts.get(match[3] or "main", 0)
+                yield from self._at(pid, int(match[1]), match[2], ns, "cancel", {})
             elif match := _HOST.fullmatch(what):
                 self._hosts[match[2]] = int(match[1])
                 yield _named("process", int(match[1]), 0, match[2])

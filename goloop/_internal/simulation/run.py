@@ -14,11 +14,13 @@ from typing import Any, Generic, TypeVar
 
 from ..hosts.hosts import Host
 from ..hosts.programs import Process
+from ..passed import refuse_coroutine
 from ..simulated.kernel import worlds
 from . import pictures
 from .faults import Faults
 from .life import Life
 from .network import Network
+from .tracebacks import line_of, of_the_program
 
 _T = TypeVar("_T")
 
@@ -104,6 +106,7 @@ class Simulation:
             function: Takes the `Process`.  What it returns is the exit code, None is 0; after an
                 exception, which goes to its stderr, it is 1.
         """
+        refuse_coroutine(function, "sim.program")
         self._life.programs.register(name, function)
 
     @property
@@ -133,7 +136,8 @@ class Simulation:
         Raises:
             InvariantBroken: By the simulation, where the predicate is false.
         """
-        self._life.invariants.always(name, predicate)
+        line = line_of(sys._getframe(1))
+        self._life.invariants.always(name, predicate, line)
         self._life.loop.watch()
 
     def eventually(self, name: str, predicate: Callable[[], object], *, within: float) -> None:
@@ -150,7 +154,8 @@ class Simulation:
             NeverHappened: By the simulation, where it was false until then.
         """
         life = self._life
-        life.invariants.eventually(life.loop, self.time(), name, predicate, within)
+        line = line_of(sys._getframe(1))
+        life.invariants.eventually(life.loop, self.time(), name, predicate, within, line)
         life.loop.watch()
 
     def buggify(self, probability: float = 0.1) -> bool:
@@ -220,10 +225,16 @@ def run(
         InvariantBroken: Of `Simulation.always()`; and NeverHappened: of `eventually()`.
         EscapedSimulation: The program has asked for what can't be simulated.
         RuntimeError: The thread runs a loop or a simulation already, or the system is not Linux.
+        TypeError: `main` is a coroutine, or no coroutine function.
         ValueError: There is no such policy or loop.
     """
+    __tracebackhide__ = True
+    refuse_coroutine(main, "testing.run")
     life = new_life(seed, policy, loop=loop, record=steps)
-    value = live(life, main, max_time)
+    try:
+        value = live(life, main, max_time)
+    except BaseException as exc:
+        raise of_the_program(exc)  # noqa: B904
     return Result(value, life.ended, seed, life.trace)
 
 

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from ..passed import refuse_coroutine
 from ..simulated.errors import NonDeterminism
 from ..simulated.world import replacements
 from . import findings, pictures, policies, replay
 from .life import loop_class
 from .run import live, new_life
+from .tracebacks import of_the_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,8 +78,8 @@ class Plan:
         except BaseException as failed:  # pytest.fail() raises one
             if type(failed).__name__ == "Skipped":
                 raise
-            exc = failed
-        return Ran(seed, exc, life.trace, life.events, life.ended, life.row, value)
+            exc = of_the_program(failed)
+        return Ran(seed, exc, life.trace, life.events, life.ended, life.row, value, life.stopped)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Ran:
     time: float
     row: tuple[int, bool] | None = None
     value: Any = None
+    stopped: float = 0.0  # when the last event was
 
 
 def simulate(
@@ -138,6 +141,7 @@ def simulate(
     plan = Plan(max_time, policy, findings.check(allow), loop)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
+        refuse_coroutine(function, "testing.simulate()")
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"{function!r} is no coroutine function")
         signature = inspect.signature(function)
@@ -152,7 +156,10 @@ def simulate(
         @functools.wraps(function)
         def test(*args: Any, **kwargs: Any) -> None:
             __tracebackhide__ = True
-            explore(Explored(test, program(args, kwargs), args, kwargs), plan, seeds)
+            try:
+                explore(Explored(test, program(args, kwargs), args, kwargs), plan, seeds)
+            except BaseException as exc:
+                raise of_the_program(exc)  # noqa: B904
 
         kept = [each for name, each in signature.parameters.items() if name != "sim"]
         test.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -251,7 +258,7 @@ def differ(ran: Ran, answers: list[dict[str, Any]]) -> None:
 
 
 def _is_step(line: str) -> bool:
-    return line.split(" ", 2)[1:2] == ["step"]
+    return line.split(" ", 2)[1:2] in (["step"], ["cancel"])
 
 
 def _first_difference(one: list[str], other: list[str]) -> str:
@@ -274,8 +281,8 @@ def _fail(call: Explored, ran: Ran, plan: Plan, again: str, events: str) -> None
     assert ran.exc is not None
     token = f"{plan.policy}/{ran.seed}"
     ran.exc.add_note(
-        f"Simulation: seed {ran.seed}, policy {plan.policy}, ended at {ran.time:.6f} s of virtual "
-        f"time.\nReplay: pytest --goloop-replay={token}, or GOLOOP_SIM_REPLAY={token}\n"
+        f"Simulation: seed {ran.seed}, policy {plan.policy}, ended at {ran.stopped:.6f} s of "
+        f"virtual time.\nReplay: pytest --goloop-replay={token}, or GOLOOP_SIM_REPLAY={token}\n"
         + (f"{again}\n" if again else "")
         + told(call.test, token, events)
     )
