@@ -14,6 +14,7 @@ import pytest
 
 import goloop
 from goloop import testing
+from goloop._internal.observe import catalogue, metering
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
@@ -132,3 +133,9 @@ def test_a_note_ends_with_the_last_event_and_has_cancellations() -> None:
     events = [line.split(" s  ") for line in note.partition("The last events:\n")[2].splitlines()]
     assert float(events[-1][0]) == 5
     assert ["cancel 2 times_out.<locals>.waits 'a waiter'"] in [each[1:] for each in events]
+
+
+def test_closed_loops_of_simulations_may_have_waited_for_longer_than_their_sum_has_room() -> None:
+    one = metering.HISTOGRAM.pack(1, 2**63, 2**63, *[0] * catalogue.BUCKETS)
+    added = metering._added([{"poll_time": one}, {"poll_time": one}])
+    assert metering.HISTOGRAM.unpack(added["poll_time"])[:3] == (2, 2**64 - 1, 2**63)

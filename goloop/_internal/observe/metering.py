@@ -407,10 +407,14 @@ def _added(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return sums
 
 
+_MOST_NS = 2**64 - 1
+
+
 def _added_histograms(one: bytes, other: bytes) -> bytes:
     count, whole, most, *buckets = map(operator.add, HISTOGRAM.unpack(one), HISTOGRAM.unpack(other))
     most = max(HISTOGRAM.unpack(one)[2], HISTOGRAM.unpack(other)[2])
-    return HISTOGRAM.pack(count, whole, most, *buckets)
+    # Loops of simulations wait for centuries, whose sum has no room.
+    return HISTOGRAM.pack(count, min(whole, _MOST_NS), most, *buckets)
 
 
 def _of_closed(raw: dict[str, Any]) -> Metrics:
