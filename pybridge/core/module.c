@@ -65,6 +65,7 @@
 #include "tasks/create_task.c"
 #include "tasks/probe.c"
 
+#include "watch/earlier.c"
 #include "watch/watch.c"
 #include "watch/sockop.c"
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Iterations, Recorder, hang_up, turns
+from protocols import Iterations, Recorder, hang_up, turns, until
+from receiving import receivers
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -544,3 +545,94 @@ async def test_a_cancelled_wait_says_nothing_of_the_call_before(
         with pytest.raises(asyncio.CancelledError) as raised:
             await waiting
         assert raised.value.__context__ is None
+
+
+# ---- several tasks wait for one socket -----------------------------------------------------------
+
+together = pytest.mark.goloop_only("the last one is woken, the others wait for ever")
+
+
+@together
+async def test_several_tasks_accept_on_one_listener(loop: Loop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        tasks = [asyncio.ensure_future(loop.sock_accept(listening)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for _ in tasks:
+            with socket.create_connection(listening.getsockname()):
+                await asyncio.sleep(0)
+        for connection, _ in await asyncio.gather(*tasks):
+            connection.close()
+
+
+@together
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("names", [("sock_recv",), ("sock_recv", "sock_recvfrom", "sock_recvmsg")])
+async def test_several_tasks_receive_from_one_socket(
+    loop: Loop, debug: bool, names: tuple[str, ...]
+) -> None:
+    loop.set_debug(debug)
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    near.setblocking(False)
+    calls = [receivers(10)[names[n % len(names)]] for n in range(6)]
+    tasks = [asyncio.ensure_future(call(loop, near)) for call in calls]
+    await asyncio.sleep(0)
+    tasks.pop(3).cancel()  # one of them in the middle, and the last
+    tasks.pop().cancel()
+    await asyncio.sleep(0)
+    for n in range(len(tasks)):
+        far.send(b"%d" % n)
+        await asyncio.sleep(0)
+    answers = await asyncio.gather(*tasks)
+    got = [each if isinstance(each, bytes) else each[0] for each in answers]
+    assert sorted(got) == [b"0", b"1", b"2", b"3"]
+    near.close()
+    far.close()
+
+
+@together
+async def test_several_tasks_send_on_one_socket(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.setblocking(False)
+    tasks = [asyncio.ensure_future(loop.sock_sendall(near, b"%d" % n * 500_000)) for n in range(3)]
+    got = bytearray()
+    while len(got) < 1_500_000:
+        got += await loop.sock_recv(far, 100_000)
+    await asyncio.gather(*tasks)
+    assert sorted(set(got)) == [*b"012"]
+    near.close()
+    far.close()
+
+
+@together
+async def test_a_close_ends_all_tasks_that_wait_for_the_socket(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    tasks = [asyncio.ensure_future(loop.sock_recv(near, 10)) for _ in range(4)]
+    await asyncio.sleep(0)
+    near.close()
+    for each in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(each, OSError)
+        assert each.errno == errno.EBADF
+    far.close()
+
+
+@together
+async def test_a_reader_takes_the_place_of_all_that_wait(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    tasks = [asyncio.ensure_future(loop.sock_recv(near, 10)) for _ in range(3)]
+    await asyncio.sleep(0)
+    called: list[int] = []
+    loop.add_reader(near, called.append, 1)
+    far.send(b"x")
+    await until(lambda: called)
+    assert not any(task.done() for task in tasks)
+    assert loop.remove_reader(near) is True
+    assert loop.remove_reader(near) is False
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    near.close()
+    far.close()

@@ -5,6 +5,15 @@
 
 #include "watch/watch.h"
 
+/* ---- earlier.c ------------------------------------------------------------------------------- */
+
+/* Drops the Futures that waited earlier. */
+GL_PRIVATE void earlier_drop(gl_earlier *earlier);
+/* Lets a Future that has lost its place to another one wait on.  False where there is no memory. */
+GL_PRIVATE bool earlier_add(gl_earlier *earlier, gl_place *old);
+/* Takes one out: that of `waiter`, or the last where that is NULL.  False where there is none. */
+GL_PRIVATE bool earlier_take(gl_earlier *earlier, const PyObject *waiter, gl_place *out);
+
 /* ---- watch.c --------------------------------------------------------------------------------- */
 
 /* Empties a place; `only` (may be NULL): just if it holds that object.  True: it was taken. */

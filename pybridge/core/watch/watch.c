@@ -3,7 +3,8 @@
  *
  * Each direction of an fd has one place: a Handle, called at each turn while the fd is
  * ready, or a Future that is done once (sock_recv and its kin).  A later caller takes the
- * place, as in asyncio.
+ * place, as in asyncio.  But Futures wait together (`earlier`): the fd's readiness wakes all,
+ * and who is refused then waits once more.
  *
  *     empty --watch_place--> taken in turn n --ready in turn n+1 or later--> called
  *       ^                          |                (a Future: empty again)
@@ -138,8 +139,10 @@ gl_watch_release(gl_loop *loop, int fd, gl_watch *out)
     gl_watch *w = f->watch;
     watch_leave(loop, w);
     memcpy(out->place, w->place, sizeof(out->place));
+    memcpy(out->earlier, w->earlier, sizeof(out->earlier));
     out->file = w->file;
     memset(w->place, 0, sizeof(w->place));
+    memset(w->earlier, 0, sizeof(w->earlier));
     w->file = NULL;
 }
 
@@ -186,6 +189,13 @@ watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
     }
     bool placed = w != NULL && err == 0;
     PyObject *exc = NULL;
+    gl_earlier dropped = {NULL, 0, 0};
+    if (placed && !made.once) {
+        dropped = w->earlier[which];
+        w->earlier[which] = (gl_earlier){NULL, 0, 0};
+    } else if (placed && out.once && out.waiter != NULL) {
+        (void)earlier_add(&w->earlier[which], &out);
+    }
     if (placed)
         watch_displaced(&out);
     else
@@ -194,6 +204,7 @@ watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
     Py_CLEAR(out.sock);
     Py_XDECREF(file);
     Py_XDECREF(listener);
+    earlier_drop(&dropped);
     gl_restore_exception(exc);
     return placed ? 0 : -1;
 }
@@ -203,11 +214,25 @@ watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
 {
     gl_fd *f = gl_fd_find(loop, fd);
     gl_watch *w = f ? f->watch : NULL;
-    if (w == NULL || w->place[which].waiter == NULL ||
-        (only != NULL && w->place[which].waiter != only))
+    if (w == NULL || w->place[which].waiter == NULL)
         return false;
-    gl_place old = w->place[which];
+    gl_place old;
+    if (only != NULL && w->place[which].waiter != only) {
+        if (!earlier_take(&w->earlier[which], only, &old))
+            return false;
+        Py_CLEAR(old.waiter);
+        Py_CLEAR(old.sock);
+        return true;
+    }
+    old = w->place[which];
     w->place[which] = (gl_place){.waiter = NULL};
+    gl_earlier dropped = {NULL, 0, 0};
+    if (only != NULL) {
+        (void)earlier_take(&w->earlier[which], NULL, &w->place[which]);
+    } else {
+        dropped = w->earlier[which];
+        w->earlier[which] = (gl_earlier){NULL, 0, 0};
+    }
     PyObject *file = watch_take_file(w);
     /* An fd that somebody watches leaves the poller at once: the owner may close it next, and
      * a duplicate of it would make a level-triggered watch report for ever. */
@@ -215,6 +240,7 @@ watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
         (void)watch_sync(loop, w, !old.once); /* an fd that its owner closed is silent */
     watch_displaced(&old);
     Py_XDECREF(file);
+    earlier_drop(&dropped);
     return true;
 }
 
@@ -224,6 +250,7 @@ gl_watch_drop(gl_watch *out)
     for (int i = 0; i < 2; i++) {
         Py_CLEAR(out->place[i].waiter);
         Py_CLEAR(out->place[i].sock);
+        earlier_drop(&out->earlier[i]);
     }
     Py_CLEAR(out->file);
 }
@@ -237,6 +264,10 @@ gl_watch_traverse(gl_fd *f, visitproc visit, void *arg)
     for (int i = 0; i < 2; i++) {
         Py_VISIT(w->place[i].waiter);
         Py_VISIT(w->place[i].sock);
+        for (uint32_t k = 0; k < w->earlier[i].len; k++) {
+            Py_VISIT(w->earlier[i].place[k].waiter);
+            Py_VISIT(w->earlier[i].place[k].sock);
+        }
     }
     Py_VISIT(w->file);
     return 0;
@@ -278,6 +309,18 @@ watch_call(gl_loop *loop, PyObject *waiter)
     return gl_unraisable_unless_leaving(gl_future_set_none(waiter), waiter);
 }
 
+/* Keeps the sockets of those that waited earlier open, too. */
+static void
+earlier_hold(gl_loop *loop, gl_earlier *earlier, int fd)
+{
+    for (uint32_t i = 0; i < earlier->len; i++) {
+        PyObject *sock = earlier->place[i].sock;
+        earlier->place[i].sock = NULL;
+        if (sock != NULL)
+            watch_hold(loop, sock, earlier->place[i].waiter, fd);
+    }
+}
+
 /* Warns that a descriptor was closed while a Handle watched it, and is not watched any more. */
 static int
 watch_lost(gl_loop *loop, int fd)
@@ -291,6 +334,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 {
     static const uint32_t bits[2] = {GL_READABLE, GL_WRITABLE};
     PyObject *ready[2] = {NULL, NULL};
+    gl_earlier earlier[2] = {{NULL, 0, 0}, {NULL, 0, 0}};
     gl_fd *f = gl_fd_find(loop, fd);
     gl_watch *w = f ? f->watch : NULL;
     if (w == NULL)
@@ -306,6 +350,9 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
         }
         gl_place taken = *place;
         *place = (gl_place){.waiter = NULL};
+        earlier[i] = w->earlier[i];
+        w->earlier[i] = (gl_earlier){NULL, 0, 0};
+        earlier_hold(loop, &earlier[i], fd);
         ready[i] = taken.waiter;
         if (taken.sock != NULL)
             watch_hold(loop, taken.sock, taken.waiter, fd);
@@ -313,6 +360,9 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
     PyObject *file = watch_take_file(w);
     int result = 0;
     for (int i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < earlier[i].len && result == 0; k++)
+            result = watch_call(loop, earlier[i].place[k].waiter);
+        earlier_drop(&earlier[i]);
         if (ready[i] != NULL && result == 0)
             result = watch_call(loop, ready[i]);
         Py_XDECREF(ready[i]);
@@ -487,13 +537,17 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     int rc = 0;
     for (int which = 0; which < 2 && rc == 0; which++) {
-        gl_fd *f = self->closed ? NULL : gl_fd_find(self, fd);
-        if (f == NULL || f->watch == NULL || !place_waits(&f->watch->place[which], args[0]))
-            continue;
-        PyObject *waiter = Py_NewRef(f->watch->place[which].waiter);
-        if (watch_unplace(self, fd, which, waiter))
-            rc = watch_call(self, waiter);
-        Py_DECREF(waiter);
+        bool ended = true;
+        while (ended && rc == 0) { /* and those that waited earlier */
+            gl_fd *f = self->closed ? NULL : gl_fd_find(self, fd);
+            if (f == NULL || f->watch == NULL || !place_waits(&f->watch->place[which], args[0]))
+                break;
+            PyObject *waiter = Py_NewRef(f->watch->place[which].waiter);
+            ended = watch_unplace(self, fd, which, waiter);
+            if (ended)
+                rc = watch_call(self, waiter);
+            Py_DECREF(waiter);
+        }
     }
     return gl_none_or_null(rc);
 }

@@ -1,6 +1,7 @@
 /*
  * watch.h: watching descriptors.
  *
+ *   earlier.c       several Futures that wait at one place
  *   watch.c         what add_reader and its kin do; waiting for an fd once
  *   sockop.c        sock_recv, sock_recv_into, sock_sendall as coroutines
  */
@@ -19,8 +20,15 @@ typedef struct gl_place {
 
 enum { GL_READING, GL_WRITING };
 
+/* Futures that have waited at a place before the one that is there now: they wait still [GIL]. */
+typedef struct gl_earlier {
+    gl_place *place;          /* owned; the oldest first */
+    uint32_t len, cap;
+} gl_earlier;
+
 typedef struct gl_watch {
     gl_place place[2];
+    gl_earlier earlier[2];    /* of each place */
     PyObject *file;           /* owned: the object that add_reader/_writer got, or NULL [GIL] */
     uint32_t id, gen;         /* of the registration, while `watched` [loop] */
     int fd;                   /* [made] */
