@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package runtime: this file takes the place of Go's own src/runtime/netpoll_epoll.go in the
 // library (go build -overlay, in build_backend/goloop_build/commands.py).
 //
