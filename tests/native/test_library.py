@@ -347,12 +347,13 @@ go()
     )
 
 
-@pytest.mark.parametrize("fork", ["os.fork", "raw_clone"])
+@pytest.mark.parametrize("thread", ["first", "other"])
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "goes on"])
 def test_the_forking_thread_may_meet_the_new_runtime_late(
-    passes: Passes, fork: str, ends: bool
+    passes: Passes, thread: str, ends: bool
 ) -> None:
-    # What the dead runtime has left in the thread would be taken for the new one's.
+    # What the dead runtime has left in the thread would be taken for the new one's. A bare clone
+    # is for a process with one thread of Python.
     passes(
         RAW_CLONE
         + f"""
@@ -364,11 +365,12 @@ def body():
     if not {ends}:
         shim.shim_bind_thread()
         go()
-def forking():
-    in_child(body, {fork})
-thread = threading.Thread(target=forking)
-thread.start()
-thread.join()
+if {thread!r} == "first":
+    in_child(body, raw_clone)
+else:
+    thread = threading.Thread(target=in_child, args=(body,))
+    thread.start()
+    thread.join()
 go()
 """
     )
