@@ -148,6 +148,11 @@ if not native:
 
     _fallback.warn()
 
+if native:
+    from ._internal import late as _late
+
+    _late.keep()
+
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
     from ._internal.observe.introspection import introspect_if_asked as _introspect_if_asked
 

@@ -71,10 +71,26 @@ os.setuid(65534)
 """,
     "upgraded": """
 os.rename(FOLDER + "/goloop", FOLDER + "/gone")
+os.makedirs(FOLDER + "/goloop/_internal/observe")
+for name in "__init__", "_internal/__init__", "_internal/observe/metering":
+    with open(FOLDER + f"/goloop/{name}.py", "w") as file:
+        file.write("1 / 0  # the module of another version")
 """,
 }
 
 AFTER = """
+def ask():
+    if LOOP == "asyncio":
+        return
+    loop = new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0))
+    assert loop.metrics().turns > 0
+    loop.close()
+    for _ in range(70):  # whose figures are added up
+        new_event_loop().close()
+    assert goloop.metrics().turns > 0
+
+in_child(ask)
 in_child(run)
 run()
 in_child(lambda: (run(), in_child(run)))
