@@ -222,10 +222,11 @@ loop__block_told(gl_loop *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* 0, which is none, also for what is no time or has no room in 64 bits. */
 static int64_t
 ns_of(double seconds)
 {
-    return (int64_t)(seconds * 1e9);
+    return seconds > 0.0 && seconds < 9e9 ? (int64_t)(seconds * 1e9) : 0;
 }
 
 /* _set_watchdog(limit, end): seconds; 0: none.  Each setter writes its settings alone: threads that
