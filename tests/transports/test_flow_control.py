@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, hang_up, until
+from protocols import Recorder, close_all, hang_up, turns, until
 
 Loop = asyncio.AbstractEventLoop
 MIB = 1 << 20
@@ -374,3 +374,24 @@ async def test_what_resume_writing_writes_on_a_closing_transport_is_sent(
         assert await protocol.lost is None
         assert protocol.names() == ["made", "pause", "resume", "lost"]
         far.close()
+
+
+@pytest.mark.goloop_only("asyncio resumes when bytes leave, which they don't if the peer waits")
+async def test_raised_limits_resume_the_protocol(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    protocol.transport.write(bytes(8 << 20))
+    assert protocol.names() == ["made", "pause"]
+    protocol.transport.set_write_buffer_limits(high=16 << 20)
+    await turns()
+    assert protocol.names() == ["made", "pause"]  # the low mark is 4 MiB
+    protocol.transport.set_write_buffer_limits(high=64 << 20)
+    assert protocol.names() == ["made", "pause"]
+    await turns()
+    assert protocol.names() == ["made", "pause", "resume"]
+    protocol.transport.set_write_buffer_limits(high=1 << 20)
+    assert protocol.names() == ["made", "pause", "resume", "pause"]
+    protocol.transport.abort()
+    await protocol.lost
+    far.close()

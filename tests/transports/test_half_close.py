@@ -53,6 +53,33 @@ async def test_eof_closes_the_transport_unless_the_protocol_says_true(loop: Loop
     far.close()
 
 
+async def test_the_end_is_told_once_where_the_protocol_pauses_and_resumes_within(
+    loop: Loop,
+) -> None:
+    class Resuming(Recorder):
+        def eof_received(self) -> bool:
+            self.transport.pause_reading()
+            self.transport.resume_reading()
+            self.calls.append(("eof",))
+            return True
+
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    _, protocol = await loop.create_connection(Resuming, sock=near)
+    far.shutdown(socket.SHUT_WR)
+    await until(lambda: ("eof",) in protocol.calls)
+    await turns(10)
+    assert protocol.names() == ["made", "eof"]
+    # Who reads again later is told of it again, as a socket stays readable at its end.
+    protocol.transport.pause_reading()
+    protocol.transport.resume_reading()
+    await turns(10)
+    assert protocol.names() == ["made", "eof", "eof"]
+    protocol.transport.abort()
+    await protocol.lost
+    far.close()
+
+
 async def test_a_reset_after_the_end_of_the_stream_is_met_by_the_next_write(loop: Loop) -> None:
     near, far = socket.socketpair()
     near.setblocking(False)

@@ -10,7 +10,7 @@ import logging
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import asyncios_words
@@ -355,3 +355,35 @@ async def test_a_write_to_a_peer_that_has_gone(
     assert protocol.transport.is_closing()
     assert protocol.transport.get_write_buffer_size() == 0
     assert isinstance(await protocol.lost, ConnectionError)
+
+
+# Since 3.15 asyncio queues each item before it asks for the next.
+ONE_BY_ONE = sys.version_info >= (3, 15)
+FROM_WITHIN = {
+    "write": b"g1;inner;g2;" if ONE_BY_ONE else b"inner;g1;g2;",
+    "close": b"g1;g2;" if ONE_BY_ONE else b"",
+    "write_eof": b"g1;g2;" if ONE_BY_ONE else b"",
+}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="joins the items and calls write()")
+@pytest.mark.parametrize("act", FROM_WITHIN)
+async def test_a_generator_of_lines_uses_its_transport(loop: Loop, act: str) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    transport = protocol.transport
+
+    def lines() -> Iterator[bytes]:
+        yield b"g1;"
+        if act == "write":
+            transport.write(b"inner;")
+        else:
+            getattr(transport, act)()
+        yield b"g2;"
+
+    transport.writelines(lines())
+    transport.close()
+    await protocol.lost
+    assert received(far) == FROM_WITHIN[act]
+    far.close()

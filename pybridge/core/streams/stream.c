@@ -313,6 +313,8 @@ static int
 stream_close(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
+    if (s->in_lines)
+        return gl_transport_sync(t);
     if (stream_queued(s) > 0 && !s->loop->closed && stream_flush_now(s) < 0)
         return gl_transport_fatal_current(t, WRITE_FAILED(s));
     if (is_ending(s)) /* it was ended meanwhile */

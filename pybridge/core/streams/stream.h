@@ -69,6 +69,7 @@ typedef struct gl_stream {
     bool buffered;                /* the protocol is a BufferedProtocol */
     bool eof;                     /* write_eof was called */
     bool shut_behind;             /* ... while bytes were queued: Go shuts down behind them */
+    bool in_lines;                /* writelines() asks an iterator for more: the end waits */
     bool protocol_paused;         /* pause_writing was called */
     bool direct;                  /* receiving is done here, when Go says that there is
                                    * something */

@@ -211,6 +211,8 @@ stream_feed_eof(gl_stream *s)
     Py_DECREF(r);
     if (keep_open < 0)
         return -1;
+    /* asyncio stops reading now, also where eof_received() has resumed it. */
+    s->held_end = 0;
     return keep_open ? 0 : gl_call_method((PyObject *)s, G.s_close, NULL);
 }
 

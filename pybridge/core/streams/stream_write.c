@@ -132,7 +132,11 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
         return -1;
     *(high ? &s->high : &s->low) = number;
     Py_XSETREF(*(high ? &s->high_water : &s->low_water), Py_NewRef(mark));
-    return 0;
+    /* A low mark that is raised above the queue resumes, from the loop, as bytes that leave do:
+     * where the peer does not read none would. */
+    if (high || !s->protocol_paused || is_ending(s) || stream_queued(s) > s->low)
+        return 0;
+    return gl_transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
 }
 
 GL_PRIVATE PyObject *
@@ -256,22 +260,85 @@ stream_write(gl_stream *s, PyObject *data)
 
 #if PY_VERSION_HEX >= 0x030C0000 /* before, asyncio's own calls write() */
 
+static int
+piece_from_item(PyObject *item, gl_piece *piece)
+{
+    bool plain = PyBytes_CheckExact(item);
+    PyObject *view = plain ? Py_NewRef(item) : PyMemoryView_FromObject(item);
+    int rc = view ? piece_from_object(view, piece) : -1;
+    Py_XDECREF(view);
+    return rc;
+}
+
 /* The pieces of a tuple of objects: how many there are, fewer with an exception. */
 static Py_ssize_t
 pieces_from_items(PyObject *items, gl_piece *pieces)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(items), taken = 0;
-    for (; taken < n; taken++) {
-        PyObject *item = PyTuple_GET_ITEM(items, taken);
-        bool plain = PyBytes_CheckExact(item);
-        PyObject *view = plain ? Py_NewRef(item) : PyMemoryView_FromObject(item);
-        int rc = view ? piece_from_object(view, &pieces[taken]) : -1;
-        Py_XDECREF(view);
-        if (rc < 0)
-            break;
-    }
+    while (taken < n && piece_from_item(PyTuple_GET_ITEM(items, taken), &pieces[taken]) == 0)
+        taken++;
     return taken;
 }
+
+#if PY_VERSION_HEX >= 0x030F0000
+
+/* Queues one item, if the stream still takes any. */
+static int
+stream_queue_item(gl_stream *s, PyObject *item)
+{
+    gl_piece piece;
+    int some = PyObject_IsTrue(item);
+    if (some <= 0)
+        return some;
+    if (piece_from_item(item, &piece) < 0)
+        return -1;
+    if (is_ending(s) || gl_loop_check_usable(s->loop) < 0) {
+        Py_DECREF(piece.owner);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    return stream_append(s, &piece, 1);
+}
+
+/* What ended meanwhile ends now: close() and write_eof() come behind all items. */
+static int
+stream_lines_end(gl_stream *s, bool before)
+{
+    s->in_lines = before;
+    if (before || is_ending(s))
+        return 0;
+    if (is_flushing(s))
+        return s->ops->close(&s->base);
+    return s->shut_behind ? gl_transport_sync(&s->base) : 0;
+}
+
+/* The items of an iterator.  Since 3.15 asyncio queues each before it asks for the next, so that what
+ * the iterator writes comes between them. */
+static int
+stream_write_each(gl_stream *s, PyObject *list)
+{
+    PyObject *iterator = PyObject_GetIter(list);
+    if (iterator == NULL)
+        return -1;
+    bool before = s->in_lines;
+    s->in_lines = true;
+    int rc = 0;
+    PyObject *item = PyIter_Next(iterator);
+    while (item != NULL) {
+        rc = stream_queue_item(s, item);
+        Py_DECREF(item);
+        item = rc == 0 ? PyIter_Next(iterator) : NULL;
+    }
+    Py_DECREF(iterator);
+    PyObject *exc = gl_take_exception();
+    rc = stream_lines_end(s, before);
+    if (exc != NULL && rc < 0)
+        PyErr_WriteUnraisable((PyObject *)s);
+    if (exc != NULL)
+        gl_restore_exception(exc);
+    return exc != NULL ? -1 : rc;
+}
+
+#endif
 
 /* Nothing is queued unless all are good. */
 static int
@@ -292,6 +359,23 @@ stream_write_items(gl_stream *s, PyObject *items)
         while (taken > 0)
             Py_DECREF(pieces[--taken].owner); /* lint: allow check-commit: exact bytes */
     PyMem_Free(pieces);
+    return rc;
+}
+
+static int
+stream_write_list(gl_stream *s, PyObject *list)
+{
+#if PY_VERSION_HEX >= 0x030F0000
+    if (!PyList_CheckExact(list) && !PyTuple_CheckExact(list))
+        return stream_write_each(s, list);
+#endif
+    /* A private copy: iterating a list in place would follow changes made by the
+     * __buffer__ methods of its items. */
+    PyObject *items = PySequence_Tuple(list);
+    if (items == NULL)
+        return -1;
+    int rc = stream_write_items(s, items);
+    Py_DECREF(items);
     return rc;
 }
 
@@ -317,13 +401,7 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
         return gl_none_or_null(some);
     if (is_ending(s))
         return gl_none_or_null(gl_late_write(&s->conn_lost, LATE_SEND));
-    /* A private copy: iterating a list in place would follow changes made by the
-     * __buffer__ methods of its items. */
-    PyObject *items = PySequence_Tuple(list);
-    if (items == NULL)
-        return NULL;
-    int rc = stream_write_items(s, items);
-    Py_DECREF(items);
+    int rc = stream_write_list(s, list);
     if (rc < 0)
         return PyErr_ExceptionMatches(PyExc_BufferError) &&
                        gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0
@@ -345,7 +423,7 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
         return NULL;
     s->eof = true;
     s->loop->ended = POLLS_AFTER_END;
-    if (stream_queued(s) == 0) {
+    if (stream_queued(s) == 0 && !s->in_lines) {
         gl_send_put_off(s->loop);
         if (gl_call_shutdown(&s->lease, SHUT_WR) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);
