@@ -39,10 +39,10 @@ PREFERRED = "3.14"
 FORK = "tests/runtime/test_fork.py::test_a_forked_child_lives"
 SOCK_METHODS = "tests/watch/test_sock_methods.py"
 TESTS = (
-    f"{FORK}[fork_with_an_idle_loop]",  # a spare
+    f"{FORK}[fork_with_an_idle_loop]",
     f"{FORK}[fork_from_an_executor_thread]",
-    f"{FORK}[import_then_fork]",  # the library itself
-    f"{FORK}[nested_forks]",  # copies
+    f"{FORK}[import_then_fork]",  # Go starts in the child first
+    f"{FORK}[nested_forks]",
     f"{FORK}[parents_loop_is_refused]",
     "tests/simulation/test_same_everywhere.py",
     "tests/state/test_timers.py",

@@ -11,12 +11,12 @@
  *                                              in a child: dead --image_restart--> started
  *
  * image_restart makes the library what it was before its first start.  All that the library's
- * code can have written lies in its writable segments and in a thread-local word:
+ * code can have written lies in its writable segments and in one or two thread-local words:
  *
  *   - .data has the bytes that image_start has saved, when ld.so had relocated them;
  *   - .bss is zero;
- *   - the word, in which Go keeps the goroutine of the thread, is zero in the thread that has forked,
- *     and was never anything else in the other threads of the child.
+ *   - the words, in which Go keeps the goroutine of the thread, are zero in the thread that has
+ *     forked, and were never anything else in the other threads of the child.
  *
  * Nothing else is needed: no file, no descriptor, no lock of ld.so, which a thread that the child
  * has not got may hold for good.  What Go has mapped (its heap) stays mapped and is not used again.
@@ -124,7 +124,7 @@ image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
         const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
         if (segment->p_type == PT_GNU_RELRO)
             relro_end = page_down(base + segment->p_vaddr + segment->p_memsz);
-        if (segment->p_type == PT_TLS)
+        if (segment->p_type == PT_TLS && segment->p_filesz == 0)
             image->tls_size = segment->p_memsz;
     }
     image->low = UINTPTR_MAX;
@@ -135,20 +135,23 @@ image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
     return 1;
 }
 
-/* Finds how far Go's thread-local word is from the thread pointer: ld.so has written it where the
- * one relocation of that kind says. */
+/* Finds how far Go's thread-local words are from the thread pointer: ld.so has written it where the
+ * one relocation of that kind says, for a word that is so many bytes (the addend) behind the first. */
 static void
 image_note_tls(gl_image *image, uintptr_t base, uintptr_t relocations, size_t size)
 {
     size_t found = 0;
+    size_t named = 0;
     for (size_t i = 0; i < size / sizeof(ElfW(Rela)); i++) {
         const ElfW(Rela) *relocation = (const ElfW(Rela) *)relocations + i;
         if (ELF64_R_TYPE(relocation->r_info) != GL_TLS_DISTANCE)
             continue;
         found++;
+        named += ELF64_R_SYM(relocation->r_info) != 0;
         memcpy(&image->tls, (const void *)(base + relocation->r_offset), sizeof image->tls);
+        image->tls -= (ptrdiff_t)relocation->r_addend;
     }
-    if (found != 1 || image->tls_size != sizeof(uintptr_t))
+    if (found != 1 || named != 0)
         image->understood = false;
 }
 
@@ -315,7 +318,8 @@ GL_PRIVATE void
 image_forget_thread(void)
 {
 #if GL_CAN_RESTART
-    if (library.image.understood)
-        memset((void *)(thread_pointer() + (uintptr_t)library.image.tls), 0, sizeof(uintptr_t));
+    const gl_image *image = &library.image;
+    if (image->understood)
+        memset((void *)(thread_pointer() + (uintptr_t)image->tls), 0, image->tls_size);
 #endif
 }
