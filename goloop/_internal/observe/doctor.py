@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 from .. import chosen
-from ..process.interpreter import interpreter_options
+from ..interpreter_options import interpreter_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import pkgutil
 import runpy
 import sys
 
+from ..interpreter_options import interpreter_options
 from ..loop.debugging import CONTEXT, TRACEBACK
-from .interpreter import interpreter_options
 from .switching import switch
 
 TYPE_CHECKING = False
