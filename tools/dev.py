@@ -45,6 +45,7 @@ def build() -> None:
 #               make test   make test-all:
 #               (default)   default  newest  no GIL  others
 #   behaviour       x                  x       x       x
+#   python          x                  x       x
 #   commands        x                  x
 #   programs                   x               x
 #   tree                       x
@@ -68,6 +69,27 @@ def kind(*where: str, paths: Sequence[str]) -> Kind:
 
 
 KINDS = {
+    # goloop's own Python, which asks little of the interpreter: exporters and simulations.
+    "python": kind(
+        *("test", "newest", "no GIL"),
+        paths=[
+            "observability/test_alerts.py",
+            "observability/test_export.py",
+            "observability/test_otel.py",
+            "observability/test_prometheus.py",
+            "observability/test_systemd.py",
+            "simulation/test_child_programs.py",
+            "simulation/test_faults.py",
+            "simulation/test_hosts.py",
+            "simulation/test_jobs.py",
+            "simulation/test_network_families.py",
+            "simulation/test_pictures.py",
+            "simulation/test_policies.py",
+            "simulation/test_programs_inside.py",
+            "simulation/test_simulate.py",
+            "simulation/test_testing.py",
+        ],
+    ),
     # What a user types: each test starts many processes.
     "commands": kind(
         *("test", "newest"),
@@ -75,7 +97,7 @@ KINDS = {
     ),
     # Programs of others, and the tests of behaviour that need packages installed with them.
     "programs": kind("default", "no GIL", paths=["real_programs"]),
-    # The tree, its tools, pages, benchmarks and the build: the same on every Python.
+    # The tree, its tools, pages, benchmarks, the build and freezers: the same on every Python.
     "tree": kind(
         "default",
         paths=[
@@ -93,6 +115,8 @@ KINDS = {
             "project/test_single_benchmarks.py",
             "project/test_site.py",
             "project/test_units.py",
+            "real_programs/test_freezers.py",
+            "real_programs/test_pyinstaller.py",
         ],
     ),
     # Fuzzers and storms of minutes.
@@ -159,6 +183,7 @@ def test_all() -> None:
         if base.tag == default:
             names += ["default"] if os.environ.get("EXCEPT") == "test" else ["test", "default"]
         columns[base.tag] = names
+    found.sort(key=lambda base: not columns[base.tag])  # those with most to do first
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
     jobs = int(os.environ.get("JOBS") or 2)
     if jobs > 1:
