@@ -31,6 +31,7 @@ import textwrap
 import threading
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -66,8 +67,21 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that may take longer than others come first, so that none is left alone at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that may take longer than others come first, so that none is left alone at the end.
+
+    Of asyncio's loop, whose code does not change, GOLOOP_TEST_PART=1 leaves every third test.
+    """
+    if os.environ.get("GOLOOP_TEST_PART") == "1" and len(LOOP_NAMES) > 1:
+        left_out = {
+            item
+            for item in items
+            if getattr(item, "callspec", None) is not None
+            and "asyncio" in item.callspec.params.values()
+            and zlib.crc32(item.nodeid.encode()) % 3
+        }
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     limits = [item.get_closest_marker("timeout") for item in items]
     seconds = {item: mark.args[0] for item, mark in zip(items, limits, strict=True) if mark}
     items.sort(key=lambda item: -seconds.get(item, 0))

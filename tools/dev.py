@@ -52,9 +52,9 @@ def build() -> None:
 #   storms                             x       x
 #   long                               x
 #
-# Everywhere on goloop's loop, and on the newest Python on asyncio's loop too, which proves what the
-# tests expect.  The newest is the last one with a GIL.  Under AddressSanitizer `make check` runs
-# the behaviour, storms and long tests that call the extension.
+# Everywhere on goloop's loop, and on the newest Python every third test on asyncio's loop too,
+# which proves what the tests expect.  The newest is the last one with a GIL.  `make check` runs the
+# behaviour, storms and long tests that call the extension once more under AddressSanitizer.
 @dataclass(frozen=True)
 class Kind:
     """Tests that run in the same places."""
