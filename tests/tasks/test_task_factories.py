@@ -70,6 +70,16 @@ if sys.version_info >= (3, 12):
 by_factory = pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)
 
 
+@pytest.fixture(autouse=True)
+def _asyncio_needs_more_arguments(request: pytest.FixtureRequest) -> None:
+    """asyncio 3.15 passes context= for its servers' own tasks, and hangs or fails without."""
+    given = getattr(request.node, "callspec", None)
+    params = given.params if given is not None else {}
+    if sys.version_info >= (3, 15) and params.get("loop_name") == "asyncio":
+        if params.get("factory") is two_arguments:
+            pytest.skip("asyncio 3.15 calls a factory of two arguments with context=")
+
+
 async def upper(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write((await reader.readline()).upper())
     writer.close()
