@@ -112,6 +112,21 @@ def test_an_iteration_takes_a_tenth_of_a_second_at_most() -> None:
     assert 0 < max(lengths) <= LONGEST / 1e9 + 1e-9
 
 
+@pytest.mark.parametrize("loop", ["goloop", "asyncio"])
+@pytest.mark.parametrize("when", [float("inf"), 1e300, 1e12])
+def test_a_timer_may_be_set_that_never_comes_due(loop: str, when: float) -> None:
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        timers = [running.call_at(when, print), running.call_later(when, print)]
+        for number in range(10):
+            await asyncio.sleep(number / 1000)
+        for timer in timers:
+            timer.cancel()
+
+    for seed in range(4):
+        testing.run(main, seed=seed, loop=loop)
+
+
 def test_in_even_seeds_callbacks_take_no_time() -> None:
     for seed in range(0, 20, 2):
         said = testing.run(times, seed=seed).value

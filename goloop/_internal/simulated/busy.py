@@ -12,6 +12,7 @@ import asyncio
 import functools
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -87,16 +88,22 @@ class Busy(Simulated):
     ) -> asyncio.TimerHandle:
         """As asyncio's; call_later() comes here, too."""
         timer = super().call_at(when, callback, *args, context=context)
-        heapq.heappush(self._due, (timer.when(), next(self._orders), timer))
+        if math.isfinite(timer.when()):  # else it never comes due: anyio sleeps so for ever
+            heapq.heappush(self._due, (timer.when(), next(self._orders), timer))
         self._simulation.timer_was_set()
         return timer
 
     def next_timer(self) -> int | None:
-        """The nanosecond at which the next timer comes due that is not due yet."""
+        """The nanosecond at which the next timer comes due that is not due yet.
+
+        None where no timer does so soon: an iteration does not last until a later one.
+        """
         due, now = self._due, self._now()
         while due and (due[0][0] <= now or due[0][2].cancelled()):
             heapq.heappop(due)
-        return nanosecond(due[0][0]) if due else None
+        if not due or due[0][0] - now > 2 * LONGEST / 1e9:
+            return None
+        return nanosecond(due[0][0])
 
 
 @functools.cache
