@@ -224,6 +224,7 @@ def blocked(**changes: Any) -> watchdog.Blocked:
         "callbacks": 1,
         "callback_time": 2.25,
         "later": (),
+        "importing": False,
         "started": 1_700_000_000.5,
         "duration": 2.25,
         "ended": True,
