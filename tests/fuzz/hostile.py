@@ -116,12 +116,16 @@ class World:
                 peer.close()
         self.turns()
         self.peers.clear()
+        with contextlib.suppress(RuntimeError):
+            self.loop.close()
+        # The collector closes the sockets of an open loop later, by their numbers, which must not
+        # be another loop's by then.
+        if not self.loop.is_closed():
+            return
         for number, inode in self.numbers:
             with contextlib.suppress(OSError):
                 if os.fstat(number).st_ino == inode:
                     os.close(number)
-        with contextlib.suppress(RuntimeError):
-            self.loop.close()
 
 
 def quietly(function: Callable[..., Any], *arguments: Any) -> None:
