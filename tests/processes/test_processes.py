@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import until
+from protocols import turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -56,6 +56,16 @@ async def test_a_child_killed_by_a_signal_returns_its_negative_number(
     child = await python("input()", stdin=subprocess.PIPE)
     child.send_signal(number)
     assert await child.wait() == -number
+
+
+@pytest.mark.parametrize("how", ["kill", "terminate", "send_signal"])
+async def test_a_signal_for_a_child_that_has_ended_is_a_lookup_error(loop: Loop, how: str) -> None:
+    process = await asyncio.create_subprocess_exec("true")
+    await process.wait()
+    await turns(3)
+    arguments = [signal.SIGUSR1] if how == "send_signal" else []
+    with pytest.raises(ProcessLookupError):
+        getattr(process, how)(*arguments)
 
 
 async def test_a_program_that_does_not_exist_is_file_not_found(loop: Loop) -> None:

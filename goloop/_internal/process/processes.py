@@ -44,9 +44,10 @@ class _UnixSubprocessTransport(_SubprocessTransport):  # type: ignore[misc] # of
     """A child that gets what was written to its stdin before a signal."""
 
     def _check_proc(self) -> None:
-        # Of send_signal(), terminate() and kill().
-        self._loop._send_put_off()
+        # Of send_signal(), terminate() and kill().  A transport whose connection is lost has
+        # neither a child nor a loop.
         super()._check_proc()
+        self._loop._send_put_off()
 
 
 class Processes(CoreLoop):
