@@ -1,4 +1,4 @@
-"""Where the Go library lies, and what a fork and the exit need.
+"""Loads the Go library, and registers the hooks for forks and for the exit.
 
 The package calls prepare() when it is imported; that loads the library and runs no Go.  What
 happens at a fork stands in docs/fork.md.

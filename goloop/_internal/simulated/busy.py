@@ -1,9 +1,9 @@
 """How long callbacks take in virtual time.
 
 If time stood still while anything is ready, asyncio's most common race would never show: a timer
-comes due while a callback runs, is ready behind that iteration's steps, and cancels a task that one
-of these steps has just woken.  So time passes at two moments: behind a timer that is set, so that
-equal delays end one after the other, and behind an iteration, up to the next timer.
+comes due while a callback runs, becomes ready after that iteration's steps, and cancels a task that
+one of these steps has just woken.  So time passes at two moments: after a timer is set, so that
+equal delays end one after the other, and after an iteration, up to the next timer.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ typedef struct gl_inbox {
                                * have it [atomic] */
     uint32_t entries;         /* of these, so many have had it, in all; with the mutex and the lock */
     uint32_t let_in;          /* for these: it is free for a moment; counted, with the mutex */
-    uint32_t entered;         /* one of them has it; likewise [both are futexes] */
+    uint32_t entered;         /* one of them has the lock; counted as well [both are futexes] */
     char behind[64];
 } gl_inbox;
 

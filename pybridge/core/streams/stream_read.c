@@ -488,8 +488,8 @@ stream_end_unsent(gl_stream *s, int err)
     return rc;
 }
 
-/* The error is told behind what the kernel has received, unless the protocol pauses: asyncio
- * drops the rest then, too. */
+/* Delivers the bytes that the kernel has received, and reports the error after them.  Where the
+ * protocol pauses reading, the rest is dropped, as in asyncio. */
 static int
 stream_write_failed(gl_stream *s, int err)
 {
