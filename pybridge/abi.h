@@ -57,13 +57,14 @@
                      "994: .balign 4\n"                                                            \
                      ".popsection\n"                                                               \
                      ".ifndef _.stapsdt.base\n" /* by how much prelink has moved it all */         \
-                     ".pushsection .stapsdt.base," GL_PROBE_KEPT ",\"progbits\",.stapsdt.base,comdat\n" \
+                     ".pushsection .stapsdt.base," GL_PROBE_KEPT                                   \
+                     ",\"progbits\",.stapsdt.base,comdat\n"                                        \
                      ".weak _.stapsdt.base\n"                                                      \
                      ".hidden _.stapsdt.base\n"                                                    \
                      "_.stapsdt.base: .space 1\n"                                                  \
                      ".popsection\n"                                                               \
-                     ".endif" ::"nr"(first), "nr"(second),                                         \
-                     "n"(sizeof(first)), "n"(sizeof(second)))
+                     ".endif" ::"nr"(first),                                                       \
+                     "nr"(second), "n"(sizeof(first)), "n"(sizeof(second)))
 #else
 #define GL_PROBE(name, first, second) ((void)(first), (void)(second))
 #endif
@@ -99,21 +100,23 @@ typedef struct gl_vector {
 } gl_vector;
 
 /* The bits of gl_stream_io.want. */
-#define GL_WANT_READ 1u      /* receive */
-#define GL_WANT_SHUT 2u      /* shutdown(SHUT_WR) once the queue is empty */
-#define GL_WANT_DIRECT 4u    /* with READ: C receives by itself when a GL_CMP_READY says so */
-#define GL_WANT_REPORT 8u    /* somebody waits to hear that bytes have left: a turn that has
-                              * sent some does not block, so that its GL_CMP_WROTE comes at
-                              * once.  Else it may come with whatever turn returns next */
-#define GL_WANT_FEW 16u      /* as GL_WANT_DIRECT in a turn in which few streams are ready */
+#define GL_WANT_READ 1u   /* receive */
+#define GL_WANT_SHUT 2u   /* shutdown(SHUT_WR) once the queue is empty */
+#define GL_WANT_DIRECT 4u /* with READ: C receives by itself when a GL_CMP_READY says so */
+#define GL_WANT_REPORT                                                                             \
+    8u                  /* somebody waits to hear that bytes have left: a turn that has            \
+                         * sent some does not block, so that its GL_CMP_WROTE comes at             \
+                         * once.  Else it may come with whatever turn returns next */
+#define GL_WANT_FEW 16u /* as GL_WANT_DIRECT in a turn in which few streams are ready */
 
 /* The bits of gl_stream_io.state. */
-#define GL_STATE_BLOCKED 1u  /* the kernel took less than it was given; Go sends on by itself
-                              * once there is room */
-#define GL_STATE_READ_END 2u /* nothing more is received: the end, or an error */
-#define GL_STATE_SHUT 4u     /* the writing half was shut down */
-#define GL_STATE_DEAD 8u     /* a send failed; nothing more is sent */
-#define GL_STATE_PIPE 16u    /* a call has shown that this is no socket */
+#define GL_STATE_BLOCKED                                                                           \
+    1u                         /* the kernel took less than it was given; Go sends on by itself    \
+                                * once there is room */
+#define GL_STATE_READ_END 2u   /* nothing more is received: the end, or an error */
+#define GL_STATE_SHUT 4u       /* the writing half was shut down */
+#define GL_STATE_DEAD 8u       /* a send failed; nothing more is sent */
+#define GL_STATE_PIPE 16u      /* a call has shown that this is no socket */
 #define GL_STATE_WATCH_END 32u /* opened with GL_OPEN_WATCH_END */
 
 /*
@@ -133,51 +136,51 @@ typedef struct gl_vector {
  * values may be a moment old, and writes nothing before the turn is over (state/hold.c).
  */
 typedef struct gl_stream_io {
-    gl_vector *iov;          /* C, which moves and grows it.  The bytes of a piece stay alive
-                              * and unchanged until it is gone, or forget returns */
-    const int32_t *owner;    /* C; may be NULL: where the object that owns the descriptor
-                              * keeps its number, see stream_open */
-    uint64_t appended;       /* C: bytes, in all */
-    uint32_t cap;            /* C: room in iov */
-    uint32_t tail;           /* C: pieces appended */
-    uint32_t want;           /* C: GL_WANT_ */
-    uint32_t listed;         /* set by C when it has submitted a GL_SUB_STREAM, cleared by Go
-                              * when it decodes that */
-    uint32_t head;           /* Go: pieces gone.  C takes it back to 0, with tail, where they
-                              * are equal or it moves the pieces to the front */
-    uint32_t state;          /* Go: GL_STATE_; 0 at stream_open */
-    uint64_t sent;           /* Go: bytes, in all */
+    gl_vector *iov;       /* C, which moves and grows it.  The bytes of a piece stay alive
+                           * and unchanged until it is gone, or forget returns */
+    const int32_t *owner; /* C; may be NULL: where the object that owns the descriptor
+                           * keeps its number, see stream_open */
+    uint64_t appended;    /* C: bytes, in all */
+    uint32_t cap;         /* C: room in iov */
+    uint32_t tail;        /* C: pieces appended */
+    uint32_t want;        /* C: GL_WANT_ */
+    uint32_t listed;      /* set by C when it has submitted a GL_SUB_STREAM, cleared by Go
+                           * when it decodes that */
+    uint32_t head;        /* Go: pieces gone.  C takes it back to 0, with tail, where they
+                           * are equal or it moves the pieces to the front */
+    uint32_t state;       /* Go: GL_STATE_; 0 at stream_open */
+    uint64_t sent;        /* Go: bytes, in all */
 } gl_stream_io;
 
 /* ---- completions ------------------------------------------------------- */
 
 enum gl_completion_kind {
     GL_CMP_NONE = 0,
-    GL_CMP_DATA = 1,         /* stream; ptr: arena, arg: bytes (> 0); res: 0, or
-                              * i + 1 where ptr is gl_shared.large[i] */
-    GL_CMP_EOF = 2,          /* stream; reading has stopped for good */
-    GL_CMP_READ_ERROR = 3,   /* stream; res: errno; reading has stopped for good */
-    GL_CMP_WROTE = 4,        /* stream; arg: bytes that left the write queue since
-                              * the last report (of any kind); the record says the same */
-    GL_CMP_WRITE_ERROR = 5,  /* stream; res: errno; arg: bytes that had left before
-                              * the error and were not yet reported; the rest of
-                              * the queue is not looked at any more */
-    GL_CMP_ACCEPT = 6,       /* listener; res: the new fd (non-blocking, close-on-
-                              * exec); ptr: gl_endpoints in the arena; arg: 0, or the
-                              * errno of GL_LISTEN_NODELAY */
-    GL_CMP_ACCEPT_ERROR = 7, /* listener; res: errno; arg: 1 where the listener backs
-                              * off and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
-                              * when a registration of this process ends, and otherwise
-                              * after 10 ms, doubling to 1 s; reported once a second at
-                              * most; 0 where it stopped */
-    GL_CMP_READY = 8,        /* watch; res: GL_READABLE | GL_WRITABLE, only directions
-                              * that were asked for (an error or hang-up counts as both);
-                              * arg: 1 where the number was closed while `want` directions
-                              * were watched and a duplicate is open: not watched any more;
-                              * datagram; res: GL_WRITABLE;
-                              * stream that C reads; res: GL_READABLE */
-    GL_CMP_TIMER = 9,        /* id: timer, due and no longer armed */
-    GL_CMP_DATAGRAM = 10,    /* datagram; ptr: gl_packet in the arena; arg: bytes (>= 0) */
+    GL_CMP_DATA = 1,            /* stream; ptr: arena, arg: bytes (> 0); res: 0, or
+                                 * i + 1 where ptr is gl_shared.large[i] */
+    GL_CMP_EOF = 2,             /* stream; reading has stopped for good */
+    GL_CMP_READ_ERROR = 3,      /* stream; res: errno; reading has stopped for good */
+    GL_CMP_WROTE = 4,           /* stream; arg: bytes that left the write queue since
+                                 * the last report (of any kind); the record says the same */
+    GL_CMP_WRITE_ERROR = 5,     /* stream; res: errno; arg: bytes that had left before
+                                 * the error and were not yet reported; the rest of
+                                 * the queue is not looked at any more */
+    GL_CMP_ACCEPT = 6,          /* listener; res: the new fd (non-blocking, close-on-
+                                 * exec); ptr: gl_endpoints in the arena; arg: 0, or the
+                                 * errno of GL_LISTEN_NODELAY */
+    GL_CMP_ACCEPT_ERROR = 7,    /* listener; res: errno; arg: 1 where the listener backs
+                                 * off and goes on by itself (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+                                 * when a registration of this process ends, and otherwise
+                                 * after 10 ms, doubling to 1 s; reported once a second at
+                                 * most; 0 where it stopped */
+    GL_CMP_READY = 8,           /* watch; res: GL_READABLE | GL_WRITABLE, only directions
+                                 * that were asked for (an error or hang-up counts as both);
+                                 * arg: 1 where the number was closed while `want` directions
+                                 * were watched and a duplicate is open: not watched any more;
+                                 * datagram; res: GL_WRITABLE;
+                                 * stream that C reads; res: GL_READABLE */
+    GL_CMP_TIMER = 9,           /* id: timer, due and no longer armed */
+    GL_CMP_DATAGRAM = 10,       /* datagram; ptr: gl_packet in the arena; arg: bytes (>= 0) */
     GL_CMP_DATAGRAM_ERROR = 11, /* datagram; res: errno; receiving goes on */
 };
 
@@ -231,21 +234,21 @@ typedef struct gl_histogram {
  * goloop/_internal/observe/catalogue.py, which has the same names in the same order; nothing else may
  * stand here. */
 typedef struct gl_metrics {
-    uint64_t turns;               /* Go */
-    gl_histogram iteration_time;  /* Go: from the end of a poll to the beginning of the next */
-    gl_histogram poll_time;       /* Go: in the poll */
-    gl_histogram ready_wait;      /* C: of a sample, see queue/ready.c */
-    gl_histogram timer_lateness;  /* C */
-    gl_histogram gil_wait;        /* C: to have the GIL back after a poll */
-    gl_histogram events_per_turn; /* Go: completions */
+    uint64_t turns;                 /* Go */
+    gl_histogram iteration_time;    /* Go: from the end of a poll to the beginning of the next */
+    gl_histogram poll_time;         /* Go: in the poll */
+    gl_histogram ready_wait;        /* C: of a sample, see queue/ready.c */
+    gl_histogram timer_lateness;    /* C */
+    gl_histogram gil_wait;          /* C: to have the GIL back after a poll */
+    gl_histogram events_per_turn;   /* Go: completions */
     uint64_t ready_max, timers_max; /* Go: the most of the last minute or two */
-    uint64_t bytes_received;      /* both: what the kernel gave and took */
+    uint64_t bytes_received;        /* both: what the kernel gave and took */
     uint64_t bytes_sent;
-    uint64_t reads;               /* both: receives, and flushes of a transport, that moved */
-    uint64_t writes;              /* something */
-    uint64_t late_writes;         /* the monitor: how often it has sent something */
+    uint64_t reads;                /* both: receives, and flushes of a transport, that moved */
+    uint64_t writes;               /* something */
+    uint64_t late_writes;          /* the monitor: how often it has sent something */
     uint64_t connections_accepted; /* Go */
-    uint64_t blocked_spells;      /* the monitor: how many iterations were reported */
+    uint64_t blocked_spells;       /* the monitor: how many iterations were reported */
 } gl_metrics;
 
 /* ---- stacks of Python ---------------------------------------------------- */
@@ -268,7 +271,7 @@ typedef struct gl_raw_frame {
 /* Asks for the names of a thread's frames. */
 #define GL_FRAMES 48
 typedef struct gl_stack {
-    uint64_t python;          /* a gl_python's address */
+    uint64_t python; /* a gl_python's address */
     int64_t frames;
     gl_raw_frame frame[GL_FRAMES];
 } gl_stack;
@@ -276,14 +279,14 @@ typedef struct gl_stack {
 /* What a loop's thread did at one moment, and the time that it stands for. */
 #define GL_SAMPLE_FRAMES 64
 typedef struct gl_sample {
-    int64_t at, since;        /* ns; the time that it stands for, which may be none (slow_limit) */
-    int64_t cpu;              /* ns of the thread's processor time, in all; 0: not known */
-    uint64_t polled;          /* ns in the poller, in all */
-    uint64_t coroutine;       /* the outermost one's address, 0: a callback runs, or nothing */
-    int64_t iteration;        /* gl_shared.now */
-    uint64_t serial;          /* another one: another callback */
-    int32_t loop;             /* gl_shared.number */
-    uint32_t frames;          /* the outermost, in the last place, is the callback or the task's */
+    int64_t at, since;  /* ns; the time that it stands for, which may be none (slow_limit) */
+    int64_t cpu;        /* ns of the thread's processor time, in all; 0: not known */
+    uint64_t polled;    /* ns in the poller, in all */
+    uint64_t coroutine; /* the outermost one's address, 0: a callback runs, or nothing */
+    int64_t iteration;  /* gl_shared.now */
+    uint64_t serial;    /* another one: another callback */
+    int32_t loop;       /* gl_shared.number */
+    uint32_t frames;    /* the outermost, in the last place, is the callback or the task's */
     gl_raw_frame frame[GL_SAMPLE_FRAMES]; /* innermost first */
 } gl_sample;
 
@@ -299,19 +302,22 @@ typedef struct gl_samples {
 /* What a loop does, record by record, while somebody traces it.  `what`, from its top down: 4 bits that
  * are one of these, 4 bits of its own, 8 of the iteration's number, 48 of an address or a number.  A
  * record of the first line's lasts until the next of these. */
-#define GL_TRACE_STEP 1u      /* of the task; */
-#define GL_TRACE_CALL 2u      /* a callback of this code object; */
-#define GL_TRACE_NATIVE 3u    /* one in C of that name; */
-#define GL_TRACE_EVENT 4u     /* own: enum gl_completion_kind; the name of the protocol's class, or 0; */
-#define GL_TRACE_TURN 5u      /* the loop goes into the library; */
-#define GL_TRACE_WAKE 6u      /* and is back, so many ns after the poll; */
-#define GL_TRACE_STOP 7u      /* it stops */
-#define GL_TRACE_TASK 8u      /* is made; then in MOREs a STEP-like word of its coroutine, and its name */
-#define GL_TRACE_GC 9u        /* own: 1 it begins, 0 it ends */
-#define GL_TRACE_MADE 10u     /* a connection; then in a MORE the name of its protocol's class */
-#define GL_TRACE_LOST 11u     /* likewise */
-#define GL_TRACE_MORE 0u      /* `ticks` and what stands below are bytes of the record before; own: 1: `ticks`
-                               * is the number in a default name */
+#define GL_TRACE_STEP 1u   /* of the task; */
+#define GL_TRACE_CALL 2u   /* a callback of this code object; */
+#define GL_TRACE_NATIVE 3u /* one in C of that name; */
+#define GL_TRACE_EVENT                                                                             \
+    4u                   /* own: enum gl_completion_kind; the name of the protocol's class, or 0; */
+#define GL_TRACE_TURN 5u /* the loop goes into the library; */
+#define GL_TRACE_WAKE 6u /* and is back, so many ns after the poll; */
+#define GL_TRACE_STOP 7u /* it stops */
+#define GL_TRACE_TASK                                                                              \
+    8u                 /* is made; then in MOREs a STEP-like word of its coroutine, and its name */
+#define GL_TRACE_GC 9u /* own: 1 it begins, 0 it ends */
+#define GL_TRACE_MADE 10u /* a connection; then in a MORE the name of its protocol's class */
+#define GL_TRACE_LOST 11u /* likewise */
+#define GL_TRACE_MORE                                                                              \
+    0u /* `ticks` and what stands below are bytes of the record before; own: 1: `ticks`            \
+        * is the number in a default name */
 #define GL_TRACE_RECORDS (1u << 18)
 typedef struct gl_record {
     uint64_t ticks, what;
@@ -344,7 +350,7 @@ gl_ticks(void)
 
 struct gl_shared;
 
-#define GL_LOOKS 4           /* stacks of a block: at 1, 2, 4 and 8 times the limit */
+#define GL_LOOKS 4 /* stacks of a block: at 1, 2, 4 and 8 times the limit */
 
 /* What the monitor asks of C about an iteration that lasts long.  Each is quick, blocks nowhere, has no
  * GIL and calls no function of the table, but `tell`: the monitor waits, with its lock. */
@@ -361,50 +367,52 @@ typedef struct gl_watchdog {
 
 /* Where clients ask about this process: Python answers, or Go where Python doesn't.  Atomic, C's. */
 typedef struct gl_asker {
-    int32_t listener;        /* a socket, or -1; and which file it is */
+    int32_t listener; /* a socket, or -1; and which file it is */
     uint64_t dev, ino;
 } gl_asker;
 
 #define GL_DEADLINE_NONE INT64_MAX
 #define GL_LARGE_MAX 2
-#define GL_NO_RING 1u         /* make no system calls in batches (GOLOOP_IO_URING=0) */
-#define GL_LOOK 2u            /* C has not run the loop for a while: the next turn looks whether its
-                               * descriptors are still its own; -EBADF where they are not */
-#define GL_JSON 4u            /* the watchdog's texts for stderr are JSON, set by C before reactor_new */
-#define GL_CLOCK_OF_C 8u      /* the clock is libc's clock_gettime, which a preloaded library has
-                               * replaced, and not the kernel's; set by C before reactor_new */
-#define GL_REPORT_WAITS 1u    /* the log is asked to take the report, */
-#define GL_REPORTED 2u        /* and has it */
+#define GL_NO_RING 1u /* make no system calls in batches (GOLOOP_IO_URING=0) */
+#define GL_LOOK                                                                                    \
+    2u             /* C has not run the loop for a while: the next turn looks whether its          \
+                    * descriptors are still its own; -EBADF where they are not */
+#define GL_JSON 4u /* the watchdog's texts for stderr are JSON, set by C before reactor_new */
+#define GL_CLOCK_OF_C                                                                              \
+    8u                     /* the clock is libc's clock_gettime, which a preloaded library has     \
+                            * replaced, and not the kernel's; set by C before reactor_new */
+#define GL_REPORT_WAITS 1u /* the log is asked to take the report, */
+#define GL_REPORTED 2u     /* and has it */
 
 typedef struct gl_shared {
-    gl_submission *sub;      /* grown by C; Go sets sub_len to 0 once decoded */
-    gl_completion *cmp;      /* of fixed capacity; Go sets cmp_len in each turn */
-    uint8_t *arena;          /* of fixed capacity; GL_ARENA_SLACK bytes follow, into
-                              * which the last datagram of a turn may reach */
+    gl_submission *sub; /* grown by C; Go sets sub_len to 0 once decoded */
+    gl_completion *cmp; /* of fixed capacity; Go sets cmp_len in each turn */
+    uint8_t *arena;     /* of fixed capacity; GL_ARENA_SLACK bytes follow, into
+                         * which the last datagram of a turn may reach */
     uint32_t sub_len;
     uint32_t sub_cap;
     uint32_t cmp_len;
     uint32_t cmp_cap;
     uint64_t arena_cap;
-    int64_t now;             /* set by Go at the end of the poll, and by C when the loop begins
-                              * to run: ns of CLOCK_MONOTONIC */
-    int64_t next_deadline;   /* set by Go in each turn: the earliest armed deadline or
-                              * GL_DEADLINE_NONE; C lowers it when it submits an arm */
-    uint32_t more;           /* set by Go: work was left over for lack of room; the
-                              * next turn must not block */
-    uint32_t wake_pending;   /* atomic: 1 from the first wake until the turn that saw it */
-    int32_t wake_fd;         /* set by reactor_new, like the next two: for gl_wake_up */
-    uint32_t flags;          /* GL_NO_RING, set by C before reactor_new; GL_LOOK */
+    int64_t now;           /* set by Go at the end of the poll, and by C when the loop begins
+                            * to run: ns of CLOCK_MONOTONIC */
+    int64_t next_deadline; /* set by Go in each turn: the earliest armed deadline or
+                            * GL_DEADLINE_NONE; C lowers it when it submits an arm */
+    uint32_t more;         /* set by Go: work was left over for lack of room; the
+                            * next turn must not block */
+    uint32_t wake_pending; /* atomic: 1 from the first wake until the turn that saw it */
+    int32_t wake_fd;       /* set by reactor_new, like the next two: for gl_wake_up */
+    uint32_t flags;        /* GL_NO_RING, set by C before reactor_new; GL_LOOK */
     uint64_t wake_token;
     int32_t poll_fd;
-    uint32_t events;         /* set by Go in each turn: completions that are no timers */
-    int32_t clock;           /* C: the processor time of the thread that runs the loop, a clockid_t */
-    uint32_t native_thread;  /* C: that thread's number in the system */
+    uint32_t events; /* set by Go in each turn: completions that are no timers */
+    int32_t clock;   /* C: the processor time of the thread that runs the loop, a clockid_t */
+    uint32_t native_thread; /* C: that thread's number in the system */
     /* counters, for goloop.diagnostics() */
     uint64_t polls, recvs, sends, wakeups;
-    int64_t ran, busy;       /* ns in all that the loop has run, and outside the poll; < 0 while it does
-                              * so: the clock is to be added.  C, and Go where a poll begins and ends */
-    int64_t accepting;       /* C: ns that it took to begin with those accepted, in all */
+    int64_t ran, busy; /* ns in all that the loop has run, and outside the poll; < 0 while it does
+                        * so: the clock is to be added.  C, and Go where a poll begins and ends */
+    int64_t accepting; /* C: ns that it took to begin with those accepted, in all */
     /* Buffers of large_size bytes for streams that lately received much at once, so
      * that these bytes need not be copied out of the arena.  C fills the slots before
      * a turn (NULL: none); a GL_CMP_DATA with res = i + 1 has its bytes at large[i],
@@ -412,36 +420,36 @@ typedef struct gl_shared {
     uint8_t *large[GL_LARGE_MAX];
     uint64_t large_size;
     /* The monitor, see below. */
-    uint32_t holds;          /* atomic: written by C with the GIL, and by Go in a call of C's */
-    uint32_t guest;          /* atomic: the monitor's thread while it wants the reactor, or has it,
-                              * and briefly the waiter's: a futex, see give_way */
-    uint32_t fenced;         /* atomic: 1: there is no membarrier any more; 2: C has seen that */
-    uint32_t awake;          /* atomic, C: the loop runs, and does not wait in a poll.  It may
-                              * wait for the GIL after one */
-    uint32_t unsent;         /* atomic: C sets it with a GL_SUB_STREAM, Go clears it when it
-                              * decodes the submissions */
-    uint32_t parked;         /* atomic: the monitor sleeps until somebody calls watch */
+    uint32_t holds;  /* atomic: written by C with the GIL, and by Go in a call of C's */
+    uint32_t guest;  /* atomic: the monitor's thread while it wants the reactor, or has it,
+                      * and briefly the waiter's: a futex, see give_way */
+    uint32_t fenced; /* atomic: 1: there is no membarrier any more; 2: C has seen that */
+    uint32_t awake;  /* atomic, C: the loop runs, and does not wait in a poll.  It may
+                      * wait for the GIL after one */
+    uint32_t unsent; /* atomic: C sets it with a GL_SUB_STREAM, Go clears it when it
+                      * decodes the submissions */
+    uint32_t parked; /* atomic: the monitor sleeps until somebody calls watch */
     uint64_t ready_most, timers_most; /* C: since the last turn, where Go takes them back */
     gl_metrics metrics;
     /* The watchdog; the monitor looks at each tick whether now - `now` is more than it should. */
     const gl_watchdog *watchdog; /* set by C before reactor_new */
-    int64_t blocked_limit;   /* atomic, C: ns; 0: nothing is reported */
-    int64_t blocked_end;     /* atomic, C: ns, after which the process gives up; 0: never */
-    int64_t blocked_since;   /* atomic, the monitor: `now` of the iteration that was last
-                              * reported; it is not reported again */
-    uint32_t blocked_told;   /* atomic: GL_REPORT_WAITS and GL_REPORTED are C's; the monitor sets 0 */
-    uint32_t number;         /* C's: of the loop, in reports */
-    gl_asker *asker;         /* set by C before reactor_new; of the process */
+    int64_t blocked_limit;       /* atomic, C: ns; 0: nothing is reported */
+    int64_t blocked_end;         /* atomic, C: ns, after which the process gives up; 0: never */
+    int64_t blocked_since;       /* atomic, the monitor: `now` of the iteration that was last
+                                  * reported; it is not reported again */
+    uint32_t blocked_told; /* atomic: GL_REPORT_WAITS and GL_REPORTED are C's; the monitor sets 0 */
+    uint32_t number;       /* C's: of the loop, in reports */
+    gl_asker *asker;       /* set by C before reactor_new; of the process */
     const gl_python *python; /* likewise */
     void *thread;            /* atomic, C: the PyThreadState that runs the loop */
-    uint64_t base;           /* C: the frame that runs it; what is called from there is the loop's */
-    int64_t sample_every;    /* atomic, C: ns; 0: never */
-    int64_t slow_limit;      /* atomic, C: ns; a longer iteration is recorded; 0: none */
-    const int64_t *gc;       /* C's: ns that Python's collector took in this process */
-    int64_t gc_before;       /* C: when the iteration began */
-    const uint64_t *popped;  /* C's: entries of the ready queue that were run, in all */
-    const uint32_t *handed;  /* C's: completions of the turn that were */
-    gl_trace *trace;         /* atomic, Go: NULL while nobody traces; its memory stays */
+    uint64_t base;          /* C: the frame that runs it; what is called from there is the loop's */
+    int64_t sample_every;   /* atomic, C: ns; 0: never */
+    int64_t slow_limit;     /* atomic, C: ns; a longer iteration is recorded; 0: none */
+    const int64_t *gc;      /* C's: ns that Python's collector took in this process */
+    int64_t gc_before;      /* C: when the iteration began */
+    const uint64_t *popped; /* C's: entries of the ready queue that were run, in all */
+    const uint32_t *handed; /* C's: completions of the turn that were */
+    gl_trace *trace;        /* atomic, Go: NULL while nobody traces; its memory stays */
 } gl_shared;
 
 /*
@@ -491,13 +499,13 @@ gl_wake_up(const gl_shared *shared)
 /* ---- the functions ------------------------------------------------------- */
 
 /* Flags of stream_open. */
-#define GL_OPEN_WATCH_END 1u  /* receive nothing: readiness to read is GL_CMP_EOF */
+#define GL_OPEN_WATCH_END 1u /* receive nothing: readiness to read is GL_CMP_EOF */
 /* Flag of listener_open. */
-#define GL_LISTEN_NODELAY 1u  /* its connections are TCP: each gets TCP_NODELAY */
+#define GL_LISTEN_NODELAY 1u /* its connections are TCP: each gets TCP_NODELAY */
 /* What both sides must have alike. */
-#define GL_ABI                                                                                \
-    {GL_ABI_VERSION, sizeof(gl_table), sizeof(gl_submission), sizeof(gl_completion),          \
-     sizeof(gl_shared), sizeof(gl_stream_io), sizeof(gl_endpoints), sizeof(gl_packet)}
+#define GL_ABI                                                                                     \
+    {GL_ABI_VERSION,    sizeof(gl_table),     sizeof(gl_submission), sizeof(gl_completion),        \
+     sizeof(gl_shared), sizeof(gl_stream_io), sizeof(gl_endpoints),  sizeof(gl_packet)}
 
 /*
  * Every function returns a value >= 0 or -errno.  None of them runs Python, none
@@ -505,7 +513,7 @@ gl_wake_up(const gl_shared *shared)
  * a time.
  */
 typedef struct gl_table {
-    uint32_t abi[8];          /* GL_ABI */
+    uint32_t abi[8]; /* GL_ABI */
 
     /* Makes a reactor over `shared`; returns its number (>= 0). */
     int32_t (*reactor_new)(gl_shared *shared);
@@ -552,10 +560,9 @@ typedef struct gl_table {
      * watch_open makes the registration, watch_set replaces both masks (0, 0:
      * stays registered but silent), and registers the number afresh if the kernel has
      * forgotten it. */
-    int32_t (*watch_open)(int32_t reactor, int32_t fd, uint32_t want, uint32_t once,
-                          uint32_t *id, uint32_t *gen);
-    int32_t (*watch_set)(int32_t reactor, uint32_t id, uint32_t gen,
-                         uint32_t want, uint32_t once);
+    int32_t (*watch_open)(int32_t reactor, int32_t fd, uint32_t want, uint32_t once, uint32_t *id,
+                          uint32_t *gen);
+    int32_t (*watch_set)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want, uint32_t once);
 
     /* Wakes the monitor, whose gl_shared.parked was seen set. */
     int32_t (*watch)(int32_t reactor);

@@ -109,8 +109,8 @@ core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     gl_library_facts f;
     gl_library_describe(&f);
     return Py_BuildValue("{ssss sKsKsL}", "mode", f.mode, "path", f.path, "epoch",
-                         (unsigned long long)f.epoch, "instances",
-                         (unsigned long long)f.instances, "open_ns", (long long)f.open_ns);
+                         (unsigned long long)f.epoch, "instances", (unsigned long long)f.instances,
+                         "open_ns", (long long)f.open_ns);
 }
 
 #if PY_VERSION_HEX >= 0x030D0000 /* before, CPython keeps the function to itself */
@@ -139,7 +139,8 @@ core_in_child(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef core_methods[] = {
 #ifdef GL_FREE_THREADED
-    {"_in_child", core_in_child, METH_NOARGS, PyDoc_STR("For os.register_at_fork(after_in_child=).")},
+    {"_in_child", core_in_child, METH_NOARGS,
+     PyDoc_STR("For os.register_at_fork(after_in_child=).")},
 #endif
     {"_shut_door", gl_door_shut, METH_NOARGS, PyDoc_STR("For atexit: shuts state/door.c.")},
 #if PY_VERSION_HEX >= 0x030D0000
@@ -160,7 +161,8 @@ core_refuse_again(void)
 {
     const char *why = NULL;
     if (PyInterpreterState_Get() != PyInterpreterState_Main())
-        why = "in a subinterpreter: run the loop in the main interpreter, or in a process of its own";
+        why =
+            "in a subinterpreter: run the loop in the main interpreter, or in a process of its own";
     else if (G.loaded)
         why = "a second time in one process: keep goloop in sys.modules";
     if (why != NULL) {
@@ -173,12 +175,11 @@ core_refuse_again(void)
 
 /* In order: each may need what those before it have made. */
 static int (*const inits[])(PyObject *module) = {
-    gl_names_init,      gl_calls_init,         gl_lease_init,         gl_metrics_init,
-    gl_watchdog_init,   gl_trace_init,         gl_hold_init,
-    gl_stopped_init,    gl_native_init,
-    gl_tasks_init,      gl_handle_init_types,  gl_sockop_init_type,   gl_loop_init_type,
-    gl_stream_init_type, gl_listener_init_type,
-    gl_datagram_init_type, gl_tls_init_type,
+    gl_names_init,     gl_calls_init,       gl_lease_init,         gl_metrics_init,
+    gl_watchdog_init,  gl_trace_init,       gl_hold_init,          gl_stopped_init,
+    gl_native_init,    gl_tasks_init,       gl_handle_init_types,  gl_sockop_init_type,
+    gl_loop_init_type, gl_stream_init_type, gl_listener_init_type, gl_datagram_init_type,
+    gl_tls_init_type,
 };
 
 static int

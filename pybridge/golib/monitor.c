@@ -56,7 +56,7 @@ typedef struct watched {
     struct watched *next;
     int32_t reactor;
     gl_shared *shared;
-    uint64_t turns, polled; /* at the last tick: how many, and ns in the poller */
+    uint64_t turns, polled;      /* at the last tick: how many, and ns in the poller */
     int64_t sampled, sample_due; /* ns, while the monitor was not parked; see monitor_sample */
     int64_t began, look_at;      /* of the iteration: and how old it is when it is looked at next */
 } watched;
@@ -69,12 +69,12 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t unparked;
     bool started, parked;
-    uint32_t thread;          /* its id; constant once it runs */
-    bool fenced;              /* there is no membarrier, or none any more */
+    uint32_t thread; /* its id; constant once it runs */
+    bool fenced;     /* there is no membarrier, or none any more */
     watched *all;
     int64_t looked_at, attentive_since; /* ns: what happened before it did not see */
-    int steady;               /* see STEADY_TICKS */
-    int64_t due;              /* ns: when the next sample is */
+    int steady;                         /* see STEADY_TICKS */
+    int64_t due;                        /* ns: when the next sample is */
     uint64_t random;
 } monitor = {.mutex = PTHREAD_MUTEX_INITIALIZER, .unparked = PTHREAD_COND_INITIALIZER};
 
@@ -278,14 +278,18 @@ monitor_take(watched *w, int64_t now, int64_t since)
     struct timespec cpu = {0};
     if (!__atomic_load_n(&sh->awake, __ATOMIC_RELAXED) || sh->watchdog == NULL)
         return;
-    if (monitor_samples.written - __atomic_load_n(&monitor_samples.counted, __ATOMIC_ACQUIRE) == GL_SAMPLES_MOST)
+    if (monitor_samples.written - __atomic_load_n(&monitor_samples.counted, __ATOMIC_ACQUIRE) ==
+        GL_SAMPLES_MOST)
         goloop_count_samples();
     gl_sample *s = &monitor_samples.sample[monitor_samples.written % GL_SAMPLES_MOST];
-    s->at = now, s->since = since, s->loop = (int32_t)__atomic_load_n(&sh->number, __ATOMIC_RELAXED), s->iteration = w->began;
+    s->at = now, s->since = since,
+    s->loop = (int32_t)__atomic_load_n(&sh->number, __ATOMIC_RELAXED), s->iteration = w->began;
     s->serial = __atomic_load_n(sh->popped, __ATOMIC_RELAXED) +
                 __atomic_load_n(sh->handed, __ATOMIC_RELAXED);
     s->polled = __atomic_load_n(&sh->metrics.poll_time.sum, __ATOMIC_RELAXED);
-    s->cpu = clock_gettime(__atomic_load_n(&sh->clock, __ATOMIC_RELAXED), &cpu) < 0 ? 0 : (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
+    s->cpu = clock_gettime(__atomic_load_n(&sh->clock, __ATOMIC_RELAXED), &cpu) < 0
+                 ? 0
+                 : (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
     if (sh->watchdog->sample(sh, s))
         __atomic_store_n(&monitor_samples.written, monitor_samples.written + 1, __ATOMIC_RELEASE);
 }

@@ -60,11 +60,11 @@ call_fd(const gl_lease *l)
 
 /* Of each: what it returns, its name in the table, and its parameters behind the descriptor, declared
  * and passed. */
-#define LEASED(type, name, declared, passed)                                                  \
-    GL_PRIVATE type gl_call_##name(const gl_lease *l declared)                                \
-    {                                                                                         \
-        int fd = call_fd(l);                                                                  \
-        return fd < 0 ? -1 : G.calls->name(fd passed);                                        \
+#define LEASED(type, name, declared, passed)                                                       \
+    GL_PRIVATE type gl_call_##name(const gl_lease *l declared)                                     \
+    {                                                                                              \
+        int fd = call_fd(l);                                                                       \
+        return fd < 0 ? -1 : G.calls->name(fd passed);                                             \
     }
 #define _(...) , __VA_ARGS__
 LEASED(ssize_t, recv, _(void *p, size_t n, int flags), _(p, n, flags))

@@ -19,18 +19,18 @@
 
 #include "fds/lease.h"
 
-typedef struct gl_reg {       /* registry.c: by id [loop; never during a turn] */
-    PyObject *owner;          /* owned while registered; of a watch: NULL */
+typedef struct gl_reg { /* registry.c: by id [loop; never during a turn] */
+    PyObject *owner;    /* owned while registered; of a watch: NULL */
     uint32_t gen;
     uint32_t kind;
-    int fd;                   /* watch: index in fds */
+    int fd; /* watch: index in fds */
 } gl_reg;
 
-typedef struct gl_fd {        /* registry.c: what uses a number [GIL] */
-    PyObject *transport;      /* borrowed: a gl_stream or gl_datagram, or NULL */
-    struct gl_watch *watch;   /* watch.c: owned, kept until the loop closes; or NULL */
-    uint8_t kind;             /* gl_reg_kind of the transport; without one GL_REG_LISTENER where
-                               * a listener has begun on the number */
+typedef struct gl_fd {      /* registry.c: what uses a number [GIL] */
+    PyObject *transport;    /* borrowed: a gl_stream or gl_datagram, or NULL */
+    struct gl_watch *watch; /* watch.c: owned, kept until the loop closes; or NULL */
+    uint8_t kind;           /* gl_reg_kind of the transport; without one GL_REG_LISTENER where
+                             * a listener has begun on the number */
 } gl_fd;
 
 /* The table of numbers is a tree, which grows by what is open, not by the highest number.
@@ -47,8 +47,8 @@ typedef struct gl_fd_branch {
 /* ---- registry.c -------------------------------------------------------------- */
 
 /* Notes a registration under the id that Go gave; takes a new reference to owner. */
-GL_PRIVATE int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind,
-                          PyObject *owner, int fd);
+GL_PRIVATE int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner,
+                          int fd);
 /* Forgets it (gives the reference, which may be NULL, to the caller, or drops it).  Any later
  * completion of it is ignored. */
 GL_PRIVATE PyObject *gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen);

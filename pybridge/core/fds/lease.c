@@ -164,7 +164,8 @@ gl_socket_notice_close(PyObject *sock)
 GL_PRIVATE bool
 gl_socket_has_users(PyObject *sock, PyObject *users)
 {
-    return sock != NULL && is_counted(sock) && GL_READ(*socket_slot(sock, G.lease.io_refs)) == users;
+    return sock != NULL && is_counted(sock) &&
+           GL_READ(*socket_slot(sock, G.lease.io_refs)) == users;
 }
 
 GL_PRIVATE bool
@@ -338,10 +339,9 @@ static PyTypeObject *
 class_with_number(const char *module, const char *name)
 {
     PyObject *cls = gl_import_attr(module, name);
-    PyObject *empty =
-        cls && PyType_Check(cls) ? ((PyTypeObject *)cls)->tp_new((PyTypeObject *)cls, G.empty_tuple,
-                                                                 NULL)
-                                 : NULL;
+    PyObject *empty = cls && PyType_Check(cls)
+                          ? ((PyTypeObject *)cls)->tp_new((PyTypeObject *)cls, G.empty_tuple, NULL)
+                          : NULL;
     bool known = empty != NULL &&
                  Py_TYPE(empty)->tp_basicsize >= (Py_ssize_t)(sizeof(PyObject) + sizeof(int32_t)) &&
                  *object_number_word(empty) == -1;

@@ -30,12 +30,12 @@
 #include <sys/socket.h>
 
 typedef struct gl_lease {
-    PyObject *owner;          /* owned, or NULL */
-    PyObject *backing;        /* owned: whose field `word` is, where not the owner's; or NULL */
-    const int32_t *word;      /* where the owner keeps its number, or NULL */
-    int number;               /* the owner's number, or ours; -1: empty */
-    int own;                  /* a duplicate that is used instead of `number`, or -1 */
-    bool counted;             /* one of the owner's _io_refs is ours */
+    PyObject *owner;     /* owned, or NULL */
+    PyObject *backing;   /* owned: whose field `word` is, where not the owner's; or NULL */
+    const int32_t *word; /* where the owner keeps its number, or NULL */
+    int number;          /* the owner's number, or ours; -1: empty */
+    int own;             /* a duplicate that is used instead of `number`, or -1 */
+    bool counted;        /* one of the owner's _io_refs is ours */
 } gl_lease;
 
 #define GL_NO_LEASE ((gl_lease){.number = -1, .own = -1})
@@ -47,9 +47,8 @@ gl_lease_fd(const gl_lease *l)
 {
     if (l->own >= 0)
         return l->own;
-    return l->word == NULL || __atomic_load_n(l->word, __ATOMIC_RELAXED) == l->number
-               ? l->number
-               : -1;
+    return l->word == NULL || __atomic_load_n(l->word, __ATOMIC_RELAXED) == l->number ? l->number
+                                                                                      : -1;
 }
 
 /* What the reactor is to compare with the number before it makes a call, or NULL.  It only reads;
@@ -88,9 +87,9 @@ GL_PRIVATE bool gl_socket_count(PyObject *sock);
 /* A socket that turned ready, and whose waiter has not run yet: its close() takes effect
  * afterwards. */
 typedef struct gl_held {
-    PyObject *sock;           /* owned; NULL: it was let go of */
-    PyObject *waiter;         /* owned: the waiter's Future; NULL once that runs */
-    bool counted;             /* one of its _io_refs is ours; else these tell of its close() */
+    PyObject *sock;   /* owned; NULL: it was let go of */
+    PyObject *waiter; /* owned: the waiter's Future; NULL once that runs */
+    bool counted;     /* one of its _io_refs is ours; else these tell of its close() */
 } gl_held;
 
 /* Has a socket's close() end what waits for it, where it counts its users.  -1 with an
@@ -114,12 +113,11 @@ GL_PRIVATE void gl_held_end(gl_loop *loop, PyObject *waiter);
 typedef struct gl_calls { /* mirrored by golib/simulation_linux.go */
     ssize_t (*recv)(int fd, void *buf, size_t n, int flags);
     ssize_t (*send)(int fd, const void *buf, size_t n, int flags);
-    ssize_t (*sendto)(int fd, const void *buf, size_t n, int flags, const void *to,
-                      socklen_t len);
+    ssize_t (*sendto)(int fd, const void *buf, size_t n, int flags, const void *to, socklen_t len);
     int (*shutdown)(int fd, int how);
-    int (*nonblocking)(int fd);   /* fcntl: O_NONBLOCK */
-    int (*dup)(int fd);           /* fcntl: close-on-exec */
-    int (*exists)(int fd);        /* -1 where nothing is open under the number */
+    int (*nonblocking)(int fd); /* fcntl: O_NONBLOCK */
+    int (*dup)(int fd);         /* fcntl: close-on-exec */
+    int (*exists)(int fd);      /* -1 where nothing is open under the number */
     int (*close)(int fd);
 } gl_calls;
 

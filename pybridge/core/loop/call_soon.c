@@ -7,10 +7,10 @@
 
 #include <math.h>
 
-static const gl_params call_soon_params = GL_PARAMS(
-    "BaseEventLoop.call_soon", 1, 1, true, GL_NAME(callback), GL_NAME(context));
-static const gl_params threadsafe_params = GL_PARAMS(
-    "BaseEventLoop.call_soon_threadsafe", 1, 1, true, GL_NAME(callback), GL_NAME(context));
+static const gl_params call_soon_params =
+    GL_PARAMS("BaseEventLoop.call_soon", 1, 1, true, GL_NAME(callback), GL_NAME(context));
+static const gl_params threadsafe_params = GL_PARAMS("BaseEventLoop.call_soon_threadsafe", 1, 1,
+                                                     true, GL_NAME(callback), GL_NAME(context));
 static const gl_params call_later_params = GL_PARAMS(
     "BaseEventLoop.call_later", 2, 2, true, GL_NAME(delay), GL_NAME(callback), GL_NAME(context));
 static const gl_params call_at_params = GL_PARAMS(
@@ -97,11 +97,11 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
 
 /* Making a handle runs no Python but in debug mode and in wrong calls: the lock is held briefly. */
 #ifdef GL_FREE_THREADED
-#define BRIEFLY(loop)                                                                         \
-    GL_GUARD_LATER;                                                                           \
-    if (GL_READ((loop)->debug))                                                               \
-        gl_guard_begin(&guard_here, loop);                                                    \
-    else                                                                                      \
+#define BRIEFLY(loop)                                                                              \
+    GL_GUARD_LATER;                                                                                \
+    if (GL_READ((loop)->debug))                                                                    \
+        gl_guard_begin(&guard_here, loop);                                                         \
+    else                                                                                           \
         gl_guard_begin_briefly(&guard_here, loop)
 #else
 #define BRIEFLY(loop) ((void)0)
@@ -115,11 +115,10 @@ loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
 }
 
 static PyObject *
-loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,
-                          PyObject *kwnames)
+loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *h = schedule(self, &threadsafe_params, "call_soon_threadsafe", false, args, nargs,
-                           kwnames);
+    PyObject *h =
+        schedule(self, &threadsafe_params, "call_soon_threadsafe", false, args, nargs, kwnames);
 #ifndef GL_FREE_THREADED
     self->counts.threadsafe_calls += h != NULL;
     gl_wake(self);
@@ -147,7 +146,8 @@ deadline_of(double when)
     if (!(fabs(ns) < 9.2e18))
         return ns > 0 ? GL_DEADLINE_NONE - 1 : INT64_MIN / 2;
     int64_t at = (int64_t)ns; /* rounded down, or to zero, which is in the past */
-    for (; (double)at / 1e9 < when; at++);
+    for (; (double)at / 1e9 < when; at++)
+        ;
     return at;
 }
 
@@ -190,8 +190,8 @@ arm(gl_loop *self, PyObject *when, double seconds, PyObject *callback, PyObject 
     if (gl_loop_check_usable(self) < 0 ||
         (self->debug && debug_checks(self, callback, "call_at", true) < 0))
         return NULL;
-    PyObject *h = gl_timer_handle_new(self, when, deadline_of(seconds), callback, args, nargs,
-                                      context);
+    PyObject *h =
+        gl_timer_handle_new(self, when, deadline_of(seconds), callback, args, nargs, context);
     if (h != NULL && gl_timers_arm(self, (gl_timer_handle *)h) < 0)
         Py_CLEAR(h);
     return h;

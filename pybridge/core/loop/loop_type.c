@@ -290,14 +290,12 @@ loop_setattro(PyObject *self, PyObject *name, PyObject *value)
     return PyObject_GenericSetAttr(self, name, value);
 }
 
-#define BOOL_GETSET(name, field)                                                              \
+#define BOOL_GETSET(name, field)                                                                   \
     {name, (getter)get_bool, (setter)set_bool, NULL, (void *)offsetof(gl_loop, field)}
 
 static PyGetSetDef loop_getset[] = {
-    BOOL_GETSET("_closed", closed),
-    BOOL_GETSET("_stopping", stopping),
-    BOOL_GETSET("_debug", debug),
-    BOOL_GETSET("_hosted", hosted),
+    BOOL_GETSET("_closed", closed), BOOL_GETSET("_stopping", stopping),
+    BOOL_GETSET("_debug", debug),   BOOL_GETSET("_hosted", hosted),
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -362,7 +360,7 @@ static PyType_Spec loop_spec = {
 GL_PRIVATE int
 gl_loop_init_type(PyObject *module)
 {
-    PyMethodDef *const tables[] = {call_soon_methods, turn_methods, gl_watch_methods,
+    PyMethodDef *const tables[] = {call_soon_methods, turn_methods,       gl_watch_methods,
                                    gl_sockop_methods, gl_metrics_methods, gl_watchdog_methods};
     if (gl_type_make(&G.loop_type, module, &loop_spec, NULL) < 0)
         return -1;
@@ -375,8 +373,18 @@ gl_loop_init_type(PyObject *module)
     G.loop_type->tp_richcompare = PyBaseObject_Type.tp_richcompare; /* a hash alone inherits none */
     /* They read or write one word, use the inbox, or take the lock themselves. */
     static const char *const free_names[] = {
-        "call_soon_threadsafe", "is_running", "time",      "_closed",    "_stopping", "_debug",
-        "_thread",              "call_at",    "call_soon", "call_later", "_wake",     "_check_closed",
+        "call_soon_threadsafe",
+        "is_running",
+        "time",
+        "_closed",
+        "_stopping",
+        "_debug",
+        "_thread",
+        "call_at",
+        "call_soon",
+        "call_later",
+        "_wake",
+        "_check_closed",
         NULL,
     };
     return gl_guard_type(G.loop_type, GL_HOME_ITSELF, free_names, GL_GUARD_ENDS);

@@ -25,7 +25,8 @@
 #include "loop/private.h"
 
 #define GL_POLL_EVERY 64
-#define GL_FEW 4 /* events of a turn, and writes in it that leave at once: Go makes no batch of so few */
+#define GL_FEW                                                                                     \
+    4 /* events of a turn, and writes in it that leave at once: Go makes no batch of so few */
 #define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */
 
 /* A cheap clock of no particular unit, good for "a while has passed". */
@@ -47,7 +48,8 @@ run_task(gl_loop *loop, PyObject *task)
     if (t != NULL) {
 #if PY_VERSION_HEX < 0x030D0000 /* asyncio names a task that has been made; -2 is FRAME_CREATED */
         gl_task *made = (gl_task *)task;
-        if (made->coro && PyCoro_CheckExact(made->coro) && ((PyCoroObject *)made->coro)->cr_frame_state == -2)
+        if (made->coro && PyCoro_CheckExact(made->coro) &&
+            ((PyCoroObject *)made->coro)->cr_frame_state == -2)
             gl_trace_task(loop, task, made->coro, made->name);
 #endif
         gl_trace_add(loop, t, GL_TRACE_STEP, 0, (uintptr_t)task);
@@ -68,7 +70,8 @@ complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t 
 {
     gl_trace *t = gl_trace_of(loop);
     if (t != NULL)
-        gl_trace_event(loop, t, c, kind == GL_REG_LISTENER ? NULL : ((gl_transport *)owner)->protocol);
+        gl_trace_event(loop, t, c,
+                       kind == GL_REG_LISTENER ? NULL : ((gl_transport *)owner)->protocol);
     int64_t before = loop->debug ? gl_monotonic_ns() : 0;
     int r = G.reg_ops[kind]->complete(loop, owner, c);
     return before && loop->debug && r == 0 ? gl_log_slow(loop, owner, before) : r;
@@ -86,7 +89,8 @@ note_lateness(gl_loop *loop, int64_t deadline)
         loop->timers_at = gl_monotonic_ns();
     gl_histogram_add(&sh->metrics.timer_lateness, loop->timers_at - deadline, 1);
     if (n) /* a deadline before the poll before was armed too late */
-        gl_histogram_add(&sh->metrics.ready_wait, loop->timers_at - Py_MAX(deadline, loop->polled_before), n);
+        gl_histogram_add(&sh->metrics.ready_wait,
+                         loop->timers_at - Py_MAX(deadline, loop->polled_before), n);
 }
 
 /* The GIL is back.  Events of the poll run next, and count if they have waited for it, a millisecond. */
@@ -228,9 +232,10 @@ turn(gl_loop *loop, int64_t timeout)
     note_polled(loop, polled);
     gl_timers_turned(&loop->timers, retired);
     if (n < 0)
-        return n != -EBADF ? gl_set_oserror(-n)
-                           : gl_done(PyObject_CallMethod((PyObject *)loop, "_descriptors_lost", "ii",
-                                                         loop->shared->poll_fd, loop->shared->wake_fd));
+        return n != -EBADF
+                   ? gl_set_oserror(-n)
+                   : gl_done(PyObject_CallMethod((PyObject *)loop, "_descriptors_lost", "ii",
+                                                 loop->shared->poll_fd, loop->shared->wake_fd));
     gl_submissions_trim(loop);
     return PyErr_CheckSignals();
 }
@@ -274,7 +279,8 @@ iterate(gl_loop *loop)
     if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
-        bool busy = loop->ready.count != 0 || GL_READ(loop->stopping) || loop->hosted == GL_HOSTED_INSIDE;
+        bool busy =
+            loop->ready.count != 0 || GL_READ(loop->stopping) || loop->hosted == GL_HOSTED_INSIDE;
         if (busy && !turn_due(loop))
             GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
         else if (traced_turn(loop, busy ? 0 : -1) < 0)
@@ -286,7 +292,8 @@ iterate(gl_loop *loop)
 #endif
     loop->shared->ready_most = Py_MAX(loop->shared->ready_most, loop->ready.count);
     size_t todo = loop->ready.count;
-    if (loop->shared->metrics.connections_accepted != loop->accepts_seen && dispatch_accepted(loop) < 0)
+    if (loop->shared->metrics.connections_accepted != loop->accepts_seen &&
+        dispatch_accepted(loop) < 0)
         return -1;
     for (; todo && loop->ready.count; todo--) {
         gl_entry next = gl_ready_pop(&loop->ready);
@@ -294,7 +301,8 @@ iterate(gl_loop *loop)
         int r;
         if (next.sample)
             gl_histogram_add(&loop->shared->metrics.ready_wait,
-                             gl_monotonic_ns() - (int64_t)(next.sample >> 5), 1u << (next.sample & 31));
+                             gl_monotonic_ns() - (int64_t)(next.sample >> 5),
+                             1u << (next.sample & 31));
         if (gl_is_task(entry)) {
             r = run_task(loop, entry);
         } else {
@@ -376,9 +384,10 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     if (gl_loop_check_usable(self) < 0)
         return NULL;
-    bool hosted = self->hosted, goes_on = self->hosted == GL_HOSTED_BETWEEN && gl_loop_runs_here(self);
-    const char *message = self->running && !goes_on ? "This event loop is already running"
-                                                    : gl_library_run_begins();
+    bool hosted = self->hosted,
+         goes_on = self->hosted == GL_HOSTED_BETWEEN && gl_loop_runs_here(self);
+    const char *message =
+        self->running && !goes_on ? "This event loop is already running" : gl_library_run_begins();
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return NULL;
@@ -396,23 +405,25 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
         r |= run_ends(self, thread_before);
     self->hosted = !hosted ? 0 : ends ? GL_HOSTED_ASKED : GL_HOSTED_BETWEEN;
     gl_library_run_ends();
-    return ends ? gl_none_or_null(r) : PyBool_FromLong(self->ready.count || self->dirty || self->ended ||
-                                                       self->shared->more);
+    return ends ? gl_none_or_null(r)
+                : PyBool_FromLong(self->ready.count || self->dirty || self->ended ||
+                                  self->shared->more);
 }
 
 /* Guest mode: the poll of the next iteration, in any thread.  What is pushed meanwhile ends it. */
 static PyObject *
 loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    const char *message = self->hosted == GL_HOSTED_BETWEEN ? gl_library_run_begins()
-                                                          : "no guest's loop, or at work";
+    const char *message =
+        self->hosted == GL_HOSTED_BETWEEN ? gl_library_run_begins() : "no guest's loop, or at work";
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return NULL;
     }
     self->hosted = GL_HOSTED_INSIDE;
     self->ready.until = self->ready.block = 1, self->ready.behind = 0; /* as gl_ready_polled does */
-    bool busy = self->ready.count || GL_READ(self->stopping), handed_out = self->cmp_pos >= self->shared->cmp_len;
+    bool busy = self->ready.count || GL_READ(self->stopping),
+         handed_out = self->cmp_pos >= self->shared->cmp_len;
     int r = handed_out ? turn(self, busy ? 0 : -1) : 0;
     self->hosted = GL_HOSTED_BETWEEN;
     gl_library_run_ends();

@@ -44,13 +44,16 @@ gl_trace_of(gl_loop *loop)
     return loop->shared ? __atomic_load_n(&loop->shared->trace, __ATOMIC_RELAXED) : NULL;
 }
 /* Notes a record of abi.h; `own` has four bits. */
-GL_PRIVATE_INLINE void gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned own, uint64_t value);
+GL_PRIVATE_INLINE void gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned own,
+                                    uint64_t value);
 /* A callable, or NULL, is called. */
 GL_PRIVATE void gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable);
 /* A completion is handed to the protocol, or NULL. */
-GL_PRIVATE void gl_trace_event(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol);
+GL_PRIVATE void gl_trace_event(gl_loop *loop, gl_trace *t, const gl_completion *c,
+                               PyObject *protocol);
 /* These look whether the loop is traced.  A connection is made or lost: GL_TRACE_MADE or _LOST. */
-GL_PRIVATE void gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject *protocol);
+GL_PRIVATE void gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport,
+                                    PyObject *protocol);
 /* A task is made.  The coroutine and the name that it has got. */
 GL_PRIVATE void gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name);
 /* Python's collector runs in this thread. */

@@ -30,7 +30,7 @@ typedef struct {
     int stacktop;
     bool is_entry;
 #else
-    uintptr_t code;           /* from 3.14 on with flags in the lowest bits */
+    uintptr_t code; /* from 3.14 on with flags in the lowest bits */
     uintptr_t previous;
     void *function, *globals, *builtins, *locals, *object;
     uintptr_t instruction;
@@ -184,16 +184,22 @@ python_layout(gl_python *to)
     const size_t state = offsetof(PyASCIIObject, state);
     kind.state.kind = 7, compact.state.compact = 1, ascii.state.ascii = 1;
     *to = (gl_python){
-        .code_type = (uintptr_t)&PyCode_Type, .none_type = (uintptr_t)Py_TYPE(Py_None),
-        .str_type = (uintptr_t)&PyUnicode_Type, .bytes_type = (uintptr_t)&PyBytes_Type,
-        .object_type = offsetof(PyObject, ob_type), .qualname = offsetof(PyCodeObject, co_qualname),
+        .code_type = (uintptr_t)&PyCode_Type,
+        .none_type = (uintptr_t)Py_TYPE(Py_None),
+        .str_type = (uintptr_t)&PyUnicode_Type,
+        .bytes_type = (uintptr_t)&PyBytes_Type,
+        .object_type = offsetof(PyObject, ob_type),
+        .qualname = offsetof(PyCodeObject, co_qualname),
         .filename = offsetof(PyCodeObject, co_filename),
         .linetable = offsetof(PyCodeObject, co_linetable),
         .firstlineno = offsetof(PyCodeObject, co_firstlineno),
         .code_size = offsetof(PyCodeObject, co_code_adaptive),
-        .str_length = offsetof(PyASCIIObject, length), .str_hash = offsetof(PyASCIIObject, hash),
-        .str_state = state, .ascii_data = sizeof(PyASCIIObject),
-        .data = sizeof(PyCompactUnicodeObject), .bytes_length = offsetof(PyVarObject, ob_size),
+        .str_length = offsetof(PyASCIIObject, length),
+        .str_hash = offsetof(PyASCIIObject, hash),
+        .str_state = state,
+        .ascii_data = sizeof(PyASCIIObject),
+        .data = sizeof(PyCompactUnicodeObject),
+        .bytes_length = offsetof(PyVarObject, ob_size),
         .bytes_data = offsetof(PyBytesObject, ob_sval),
     };
     memcpy(&to->str_kind, (char *)&kind + state, sizeof to->str_kind);

@@ -49,8 +49,8 @@ typedef struct {
 } seen_frame;
 
 typedef struct {
-    PyObject *coroutine;  /* whose chain is wanted */
-    PyObject *rest;       /* owned: an awaitable of another kind, at which the chain ends */
+    PyObject *coroutine; /* whose chain is wanted */
+    PyObject *rest;      /* owned: an awaitable of another kind, at which the chain ends */
     int n;
     seen_frame frame[SEEN_MAX];
 } seen;

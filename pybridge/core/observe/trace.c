@@ -51,7 +51,8 @@ GL_PRIVATE void
 gl_trace_event(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
 {
     bool read = c->kind == GL_CMP_READY && c->res & GL_READABLE; /* the protocol gets it next */
-    gl_trace_add(loop, t, GL_TRACE_EVENT, read ? GL_CMP_DATA : c->kind, (uintptr_t)class_name(protocol));
+    gl_trace_add(loop, t, GL_TRACE_EVENT, read ? GL_CMP_DATA : c->kind,
+                 (uintptr_t)class_name(protocol));
 }
 
 GL_PRIVATE void
@@ -76,8 +77,10 @@ gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
     uint64_t number = text == NULL && PyLong_Check(name) ? PyLong_AsUnsignedLongLong(name) : 0;
     PyErr_Clear(); /* a name that is no UTF-8 */
     gl_trace_add(loop, t, GL_TRACE_TASK, 0, (uintptr_t)task);
-    trace_more(t, code != NULL ? (uint64_t)GL_TRACE_CALL << 60 | (uintptr_t)code
-                               : (uint64_t)GL_TRACE_NATIVE << 60 | (uintptr_t)class_name(coro), 0, 0);
+    trace_more(t,
+               code != NULL ? (uint64_t)GL_TRACE_CALL << 60 | (uintptr_t)code
+                            : (uint64_t)GL_TRACE_NATIVE << 60 | (uintptr_t)class_name(coro),
+               0, 0);
     if (text == NULL)
         trace_more(t, number, 1, 0);
     for (Py_ssize_t i = 0; i < len && i < 56; i += 14) {

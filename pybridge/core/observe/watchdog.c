@@ -198,7 +198,9 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
         gl_loop_check_usable(self);
         return NULL;
     }
-    PyObject *text = gl_loop_is_foreign(self) ? PyUnicode_FromString("") : told(GL_BLOCK, &self->reactor, sizeof self->reactor);
+    PyObject *text = gl_loop_is_foreign(self)
+                         ? PyUnicode_FromString("")
+                         : told(GL_BLOCK, &self->reactor, sizeof self->reactor);
     gl_shared *sh = self->shared;
     if (text == NULL || sh == NULL)
         return text;
@@ -259,7 +261,8 @@ loop__set_sampling(gl_loop *self, PyObject *args)
 {
     double every;
     unsigned number;
-    if (!PyArg_ParseTuple(args, "dI:_set_sampling", &every, &number) || gl_loop_check_usable(self) < 0)
+    if (!PyArg_ParseTuple(args, "dI:_set_sampling", &every, &number) ||
+        gl_loop_check_usable(self) < 0)
         return NULL;
     GL_WRITE(self->shared->sample_every, ns_of(every));
     GL_WRITE(self->shared->number, number);
@@ -338,8 +341,7 @@ GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
 static PyMethodDef watchdog_functions[] = {
     {"_set_asker", GL_ONEARG(set_asker), PyDoc_STR("Where others ask: a listening socket, or -1.")},
     {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
-    {"_thread_stack", GL_ONEARG(thread_stack),
-     PyDoc_STR("The Python stack of a thread.")},
+    {"_thread_stack", GL_ONEARG(thread_stack), PyDoc_STR("The Python stack of a thread.")},
     {"_profile", GL_NOARGS(profile), PyDoc_STR("What was sampled in this process, as JSON.")},
     {"_collected", GL_NOARGS(collected),
      PyDoc_STR("Seconds that Python's collector has taken since _note_collection is called.")},

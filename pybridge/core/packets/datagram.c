@@ -28,7 +28,7 @@ datagram_enter(gl_transport *t, int fd)
     d->want = datagram_wants(d);
     d->loop->dirty = 1;
     return gl_enter(d->loop)->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease), d->want,
-                                      &d->id, &d->gen);
+                                            &d->id, &d->gen);
 }
 
 static int
@@ -63,8 +63,7 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
     int family = AF_UNSPEC, connected = 0, nameless = 0, fixed = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOipp:DatagramTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &address,
-                                     &a.waiter, &a.given_extra, &family, &connected,
-                                     &nameless) ||
+                                     &a.waiter, &a.given_extra, &family, &connected, &nameless) ||
         (fixed = PyObject_IsTrue(address)) < 0)
         return -1;
     GL_GUARD(a.loop);
@@ -169,12 +168,11 @@ datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
     return (PyObject *)d;
 }
 
-static const gl_params sendto_params = GL_PARAMS("_SelectorDatagramTransport.sendto", 1, 2, false,
-                                                 GL_NAME(data), GL_NAME(addr));
+static const gl_params sendto_params =
+    GL_PARAMS("_SelectorDatagramTransport.sendto", 1, 2, false, GL_NAME(data), GL_NAME(addr));
 
 static PyObject *
-datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs,
-                       PyObject *kwnames)
+datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *value[2];
     if (gl_args(&sendto_params, d, args, nargs, kwnames, value) < 0)

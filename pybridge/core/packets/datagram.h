@@ -22,7 +22,7 @@
 
 /* An address that was received from, as the kernel and as Python have it. */
 typedef struct gl_peer {
-    PyObject *object;             /* NULL: the place is empty */
+    PyObject *object; /* NULL: the place is empty */
     uint32_t len;
     uint8_t raw[sizeof(struct sockaddr_in6)];
 } gl_peer;
@@ -32,28 +32,28 @@ typedef struct gl_peer {
 #define SHARE_LEAST 1000000 /* ns of datagram_received() in a turn: 64 echoes take less */
 
 typedef struct gl_datagram {
-    TRANSPORT_HEAD                /* the lease's owner is the socket */
-    PyObject *address;            /* remote_addr: no other may be given; or None.  Programs write it */
+    TRANSPORT_HEAD     /* the lease's owner is the socket */
+    PyObject *address; /* remote_addr: no other may be given; or None.  Programs write it */
     int family;
-    uint32_t want;                /* the directions that the reactor was told */
-    bool connected;               /* the socket has a peer: send, not sendto */
-    bool nameless;                /* its peer has no name: so it is where no address is given */
+    uint32_t want;  /* the directions that the reactor was told */
+    bool connected; /* the socket has a peer: send, not sendto */
+    bool nameless;  /* its peer has no name: so it is where no address is given */
 
     /* Sending (datagram_send.c). */
-    bool blocked;                 /* the kernel had no room, and the queue is not yet empty */
-    Py_ssize_t queued;            /* the write buffer's size in asyncio's counting.  Python's */
-    PyObject *parcels;            /* deque of what waits to be sent, or NULL.  Python's */
-    PyObject *target;             /* the last address that was sent to ... */
-    uint32_t target_len;          /* ... and its raw form */
+    bool blocked;        /* the kernel had no room, and the queue is not yet empty */
+    Py_ssize_t queued;   /* the write buffer's size in asyncio's counting.  Python's */
+    PyObject *parcels;   /* deque of what waits to be sent, or NULL.  Python's */
+    PyObject *target;    /* the last address that was sent to ... */
+    uint32_t target_len; /* ... and its raw form */
     uint8_t target_raw[GL_SOCKADDR_MAX];
 
     /* Receiving (datagram_receive.c). */
-    gl_peer *peers;               /* table by hash of the raw address: one place, or PEERS */
+    gl_peer *peers; /* table by hash of the raw address: one place, or PEERS */
     uint32_t peers_mask;
-    gl_peer *peer_last;           /* the sender of the last one, or NULL */
+    gl_peer *peer_last; /* the sender of the last one, or NULL */
     gl_peer peers_inline[1];
-    uint64_t turn;                /* of the loop, in which it last delivered ... */
-    int64_t until;                /* ... and when its share of that ends */
+    uint64_t turn; /* of the loop, in which it last delivered ... */
+    int64_t until; /* ... and when its share of that ends */
 } gl_datagram;
 
 /* ---- datagram_send.c --------------------------------------------------------------- */

@@ -159,7 +159,9 @@ static int
 datagram_error_came(gl_datagram *d, int err)
 {
     PyObject *exc = gl_oserror(err);
-    return exc == NULL ? -1 : datagram_must_hold(d) ? datagram_hold(d, exc) : datagram_tell_error(d, exc);
+    return exc == NULL             ? -1
+           : datagram_must_hold(d) ? datagram_hold(d, exc)
+                                   : datagram_tell_error(d, exc);
 }
 
 GL_PRIVATE int

@@ -49,7 +49,7 @@ datagram_target(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *l
 enum gl_sent {
     GL_SENT,
     GL_NO_ROOM,
-    GL_TOLD,   /* an OSError is set, which the protocol is to be told */
+    GL_TOLD,    /* an OSError is set, which the protocol is to be told */
     GL_REFUSED, /* the socket has raised for the address: the datagram is dropped and that reported */
     GL_BROKEN, /* another exception is set, which ends the transport */
 };
@@ -145,7 +145,8 @@ datagram_tell_error(gl_datagram *d, PyObject *exc)
     PyObject *protocol = Py_XNewRef(d->protocol);
     int rc = exc == NULL ? -1 : 0;
     if (protocol != NULL && exc != NULL)
-        rc = gl_done(PyObject_CallMethodObjArgs((PyObject *)d, G.s__tell_error, protocol, exc, NULL));
+        rc = gl_done(
+            PyObject_CallMethodObjArgs((PyObject *)d, G.s__tell_error, protocol, exc, NULL));
     Py_XDECREF(protocol);
     Py_XDECREF(exc);
     return rc;
@@ -158,8 +159,8 @@ datagram_send_failed(gl_datagram *d, enum gl_sent what)
     if (what == GL_TOLD)
         return datagram_tell_error(d, gl_take_exception());
     if (what == GL_REFUSED)
-        return gl_report_stray(d->loop, "Invalid address of a datagram, which is dropped", (PyObject *)d,
-                               d->protocol);
+        return gl_report_stray(d->loop, "Invalid address of a datagram, which is dropped",
+                               (PyObject *)d, d->protocol);
     return gl_transport_fatal_current(&d->base, "Fatal write error on datagram transport");
 }
 
@@ -178,8 +179,8 @@ datagram_refuse_look_up(gl_datagram *d, PyObject *addr)
 {
     const uint8_t *raw;
     uint32_t len;
-    if ((d->family != AF_INET && d->family != AF_INET6) || addr == Py_None ||
-        by_send(d, addr) || datagram_target(d, addr, &raw, &len))
+    if ((d->family != AF_INET && d->family != AF_INET6) || addr == Py_None || by_send(d, addr) ||
+        datagram_target(d, addr, &raw, &len))
         return 0;
     return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }

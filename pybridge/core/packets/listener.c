@@ -20,11 +20,11 @@
 typedef struct gl_listener {
     PyObject_HEAD
     gl_loop *loop;
-    gl_lease lease;               /* of the socket, whose owner may close it under us */
+    gl_lease lease; /* of the socket, whose owner may close it under us */
     PyObject *context;
-    const gl_endpoints *ends;     /* of `number` */
-    int number;                   /* accepted, and nobody has taken it; else -1 */
-    uint32_t id, gen;             /* valid while open */
+    const gl_endpoints *ends; /* of `number` */
+    int number;               /* accepted, and nobody has taken it; else -1 */
+    uint32_t id, gen;         /* valid while open */
     bool open;
     GL_HOME
 } gl_listener;
@@ -48,7 +48,7 @@ listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
     if (fd < 0)
         return EBADF;
     int32_t rc = gl_enter(loop)->listener_open(loop->reactor, fd, gl_lease_word(&l->lease), most,
-                                         tcp ? GL_LISTEN_NODELAY : 0, &l->id, &l->gen);
+                                               tcp ? GL_LISTEN_NODELAY : 0, &l->id, &l->gen);
     if (rc < 0)
         return -rc;
     if (gl_reg_set(loop, l->id, l->gen, GL_REG_LISTENER, (PyObject *)l, fd) < 0) {
@@ -146,7 +146,8 @@ static PyObject *
 listener_take(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 4 || l->number < 0 || !PyContext_CheckExact(args[3])) {
-        PyErr_SetString(PyExc_TypeError, "_take() takes a class, protocol, server and context, once");
+        PyErr_SetString(PyExc_TypeError,
+                        "_take() takes a class, protocol, server and context, once");
         return NULL;
     }
     int fd = l->number;
@@ -188,8 +189,7 @@ listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
     l->ends = c->ptr; /* the arena lives as long as the turn's completions */
     if (context != NULL && PyContext_Enter(context) == 0) {
         /* Whether a program has changed all sockets. */
-        bool changed =
-            gl_replaced(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM;
+        bool changed = gl_replaced(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM;
         PyObject *err = PyLong_FromLong((long)c->arg);
         if (err != NULL)
             r = PyObject_CallMethodObjArgs((PyObject *)l, G.s__accepted, context, err,
@@ -217,8 +217,8 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = listener_accepted((gl_listener *)owner, loop, c);
     } else if (c->kind == GL_CMP_ACCEPT_ERROR) {
         loop->counts.accept_failures++;
-        rc = gl_done(PyObject_CallMethod(owner, "_failed", "iO", c->res,
-                                         c->arg == 1 ? Py_True : Py_False));
+        rc = gl_done(
+            PyObject_CallMethod(owner, "_failed", "iO", c->res, c->arg == 1 ? Py_True : Py_False));
     }
     /* An exception here: there is no memory, or a handler of exceptions has raised. */
     return gl_unraisable_unless_leaving(rc, owner);

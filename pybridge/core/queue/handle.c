@@ -259,8 +259,8 @@ gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args, Py_ssize
 }
 
 GL_PRIVATE PyObject *
-gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
-                         Py_ssize_t nargs, PyObject *context)
+gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *context)
 {
     if (G.threadsafe_handle_type == NULL)
         return gl_handle_new(loop, callback, args, nargs, context);
@@ -272,8 +272,8 @@ GL_PRIVATE PyObject *
 gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, PyObject *callback,
                     PyObject *const *args, Py_ssize_t nargs, PyObject *context)
 {
-    PyObject *h = handle_make(G.timer_handle_type, &G.timer_pool, loop, callback, args, nargs,
-                              context);
+    PyObject *h =
+        handle_make(G.timer_handle_type, &G.timer_pool, loop, callback, args, nargs, context);
     if (h == NULL)
         return NULL;
     gl_timer_handle *timer = (gl_timer_handle *)h;
@@ -379,7 +379,7 @@ handle_free(PyObject *self)
     (void)handle_clear(self);
     handle_release(self, type == G.handle_type         ? &G.handle_pool
                          : type == G.timer_handle_type ? &G.timer_pool
-                                                        : &G.threadsafe_pool);
+                                                       : &G.threadsafe_pool);
     Py_DECREF(type);
 }
 

@@ -142,8 +142,8 @@ gl_handle_report(gl_loop *loop, PyObject *self)
     if (gl_exception_leaves())
         return -1;
     PyObject *exc = gl_take_exception();
-    int r = gl_done(PyObject_CallMethodObjArgs((PyObject *)loop, G.s__callback_failed, self, exc,
-                                               NULL));
+    int r = gl_done(
+        PyObject_CallMethodObjArgs((PyObject *)loop, G.s__callback_failed, self, exc, NULL));
     Py_DECREF(exc);
     return r;
 }
@@ -267,10 +267,12 @@ GL_TAKES_NONE(cancelled_checked, handle_cancelled, "cancelled")
 
 GL_PRIVATE PyMethodDef handle_methods[] = {
     {"cancel", GL_FASTKW(cancel_checked),
-     PyDoc_STR("cancel($self)\n--\n\nCancel the callback; it will not be run.  No effect after it ran.  Waits for one "
+     PyDoc_STR("cancel($self)\n--\n\nCancel the callback; it will not be run.  No effect after it "
+               "ran.  Waits for one "
                "of call_soon_threadsafe() that another thread is running.")},
     {"cancelled", GL_FASTKW(cancelled_checked),
-     PyDoc_STR("cancelled($self)\n--\n\nReturn True if the callback was cancelled.  Waits as cancel() does.")},
+     PyDoc_STR("cancelled($self)\n--\n\nReturn True if the callback was cancelled.  Waits as "
+               "cancel() does.")},
     {"_run", handle_run_method, METH_NOARGS, PyDoc_STR("Run the callback in its context.")},
     {NULL, NULL, 0, NULL},
 };

@@ -93,8 +93,7 @@ handle_set_context(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 static int
 handle_set_args(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
-    handle_replace_call(self, Py_XNewRef(((gl_handle_head *)self)->callback),
-                        Py_XNewRef(value));
+    handle_replace_call(self, Py_XNewRef(((gl_handle_head *)self)->callback), Py_XNewRef(value));
     return 0;
 }
 
@@ -106,13 +105,15 @@ timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
 
 /* ---- the tables ------------------------------------------------------------------- */
 
-#define VIEWS                                                                             \
-    {"_args", handle_get_args, handle_set_args,                                               \
-     PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL},                         \
-    {"_context", handle_get_context, handle_set_context,                                      \
-     PyDoc_STR("What the callback runs in."), NULL},                                          \
-    {"_source_traceback", handle_get_source_traceback, handle_set_source_traceback,           \
-     PyDoc_STR("In debug mode the stack of whoever scheduled it."), NULL}
+#define VIEWS                                                                                      \
+    {"_args", handle_get_args, handle_set_args,                                                    \
+     PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL},                             \
+        {"_context", handle_get_context, handle_set_context,                                       \
+         PyDoc_STR("What the callback runs in."), NULL},                                           \
+    {                                                                                              \
+        "_source_traceback", handle_get_source_traceback, handle_set_source_traceback,             \
+            PyDoc_STR("In debug mode the stack of whoever scheduled it."), NULL                    \
+    }
 
 static PyGetSetDef handle_attributes[] = {
     VIEWS,
@@ -139,10 +140,10 @@ make_type(PyTypeObject **type, PyObject *module, const char *name, size_t size, 
           PyGetSetDef *getset, PyObject *base)
 {
     PyType_Slot slots[] = {
-        {Py_tp_doc, (void *)doc},           {Py_tp_traverse, handle_traverse},
-        {Py_tp_clear, handle_clear},        {Py_tp_dealloc, handle_dealloc},
-        {Py_tp_methods, handle_methods},    {Py_tp_members, members},
-        {Py_tp_getset, getset},             {0, NULL},
+        {Py_tp_doc, (void *)doc},        {Py_tp_traverse, handle_traverse},
+        {Py_tp_clear, handle_clear},     {Py_tp_dealloc, handle_dealloc},
+        {Py_tp_methods, handle_methods}, {Py_tp_members, members},
+        {Py_tp_getset, getset},          {0, NULL},
     };
     PyType_Spec spec = {
         .name = name,
@@ -197,8 +198,7 @@ check_handle_layout(void)
         {timer, "_when", offsetof(gl_timer_handle, when)},
     };
     bool good = ((PyTypeObject *)handle)->tp_basicsize == (Py_ssize_t)sizeof(gl_handle_head) &&
-                ((PyTypeObject *)timer)->tp_basicsize ==
-                    (Py_ssize_t)offsetof(gl_timer_handle, inl);
+                ((PyTypeObject *)timer)->tp_basicsize == (Py_ssize_t)offsetof(gl_timer_handle, inl);
     for (size_t i = 0; good && i < Py_ARRAY_LENGTH(slots); i++)
         good = gl_slot_offset(slots[i].cls, slots[i].name) == (Py_ssize_t)slots[i].offset;
     if (good)
@@ -236,8 +236,7 @@ gl_handle_init_types(PyObject *module)
         make_type(&G.handle_type, module, "goloop._core.Handle", sizeof(gl_handle),
                   "What call_soon returns; an asyncio.Handle.", handle_attributes,
                   G.asyncio_Handle) < 0 ||
-        make_type(&G.timer_handle_type, module, "goloop._core.TimerHandle",
-                  sizeof(gl_timer_handle),
+        make_type(&G.timer_handle_type, module, "goloop._core.TimerHandle", sizeof(gl_timer_handle),
                   "What call_later and call_at return; an asyncio.TimerHandle.",
                   timer_handle_attributes, G.asyncio_TimerHandle) < 0 ||
         guard_handles() < 0)

@@ -24,15 +24,15 @@
 #else
 #define GL_HANDLE_WEAKREFS
 #endif
-#define GL_HANDLE_HEAD                                                         \
-    PyObject_HEAD                                                              \
-    PyObject *args;          /* unless arg[] holds them */                     \
-    PyObject *callback;                                                        \
-    PyObject *cancelled;                                                       \
-    PyObject *context;                                                         \
-    PyObject *loop;                                                            \
-    PyObject *repr;          /* of these two NULL reads as None */             \
-    PyObject *source_traceback;                                                \
+#define GL_HANDLE_HEAD                                                                             \
+    PyObject_HEAD                                                                                  \
+    PyObject *args; /* unless arg[] holds them */                                                  \
+    PyObject *callback;                                                                            \
+    PyObject *cancelled;                                                                           \
+    PyObject *context;                                                                             \
+    PyObject *loop;                                                                                \
+    PyObject *repr; /* of these two NULL reads as None */                                          \
+    PyObject *source_traceback;                                                                    \
     GL_HANDLE_WEAKREFS
 
 typedef struct {
@@ -41,12 +41,12 @@ typedef struct {
 
 #define GL_INLINE_ARGS 2
 typedef struct {
-    int8_t nargs;             /* -1: the arguments are those in the head */
-    bool context_due;         /* the context is a new, empty one, made once somebody needs it */
-    bool context_ours;        /* it was; so nobody may have it but the handle */
+    int8_t nargs;      /* -1: the arguments are those in the head */
+    bool context_due;  /* the context is a new, empty one, made once somebody needs it */
+    bool context_ours; /* it was; so nobody may have it but the handle */
 #ifdef GL_FREE_THREADED
-    bool posted;              /* by another thread, whose the references to the loop are */
-    int64_t posted_at;        /* ns, while it is in the inbox */
+    bool posted;       /* by another thread, whose the references to the loop are */
+    int64_t posted_at; /* ns, while it is in the inbox */
 #endif
     PyObject *arg[GL_INLINE_ARGS];
     GL_HOME
@@ -59,7 +59,7 @@ typedef struct {
 
 typedef struct {
     GL_HANDLE_HEAD
-    PyObject *scheduled;      /* asyncio.TimerHandle's slots; this one is not used */
+    PyObject *scheduled; /* asyncio.TimerHandle's slots; this one is not used */
     PyObject *when;
     gl_handle_args inl;
     int64_t deadline;         /* ns of CLOCK_MONOTONIC */
@@ -71,10 +71,10 @@ typedef struct {
 
 typedef struct {
     GL_HANDLE_HEAD
-    PyObject *lock;           /* the slot of asyncio's class; not used */
+    PyObject *lock; /* the slot of asyncio's class; not used */
     gl_handle_args inl;
-    unsigned long running;    /* the thread that runs the callback, or 0 */
-    PyObject *gate;           /* a lock, for which others wait until it has ended, or NULL */
+    unsigned long running; /* the thread that runs the callback, or 0 */
+    PyObject *gate;        /* a lock, for which others wait until it has ended, or NULL */
 } gl_threadsafe_handle;
 
 /* ---- ready.c ----------------------------------------------------------------- */

@@ -102,7 +102,8 @@ gl_ready_polled(gl_ready *q, int64_t now)
     q->refilled += more << 15;
     q->budget = Py_MIN(q->budget + more, GL_SAMPLES);
     if (q->block > 1 && q->budget >= GL_SAMPLES / 2)
-        q->until = q->block = 1, q->behind = 0; /* what has come of it had its chance of 1 / block */
+        q->until = q->block = 1,
+        q->behind = 0; /* what has come of it had its chance of 1 / block */
 }
 
 /* ---- the queue ----------------------------------------------------------------------- */

@@ -35,9 +35,8 @@ call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *co
     if (arg)
         stack[n++] = Py_NewRef(arg);
     stack[n] = Py_XNewRef(context);
-    PyObject *handle = PyObject_VectorcallMethod(G.s_call_soon, stack,
-                                                 n | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                                 context ? G.kw_context : NULL);
+    PyObject *handle = PyObject_VectorcallMethod(
+        G.s_call_soon, stack, n | PY_VECTORCALL_ARGUMENTS_OFFSET, context ? G.kw_context : NULL);
     for (size_t i = 0; i <= n; i++)
         Py_XDECREF(stack[i]);
     return gl_done(handle);

@@ -49,7 +49,13 @@ exit_watch(void)
 
 #else
 
-GL_PRIVATE void exit_init(void) {}
-GL_PRIVATE void exit_watch(void) {}
+GL_PRIVATE void
+exit_init(void)
+{
+}
+GL_PRIVATE void
+exit_watch(void)
+{
+}
 
 #endif

@@ -179,7 +179,8 @@ static void
 image_locate(gl_image *image, void *handle)
 {
     struct link_map *map;
-    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && dl_iterate_phdr(image_note_segments, map) == 1)
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 &&
+        dl_iterate_phdr(image_note_segments, map) == 1)
         image_note_dynamic(image, map);
 }
 

@@ -44,8 +44,8 @@ library_load(int argc, char **argv, char **envp)
     library.mode = "unopened";
     clock_init();
     long size = sysconf(_SC_PAGESIZE);
-    void *page = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                      -1, 0);
+    void *page =
+        mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return;
 #if defined(MADV_WIPEONFORK)
@@ -138,7 +138,8 @@ library_check(const gl_table *table)
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (table->abi[i] != ours[i])
             return library_fail(
-                "The Go library %s does not fit this build of goloop._core (number %zu of its ABI is "
+                "The Go library %s does not fit this build of goloop._core (number %zu of its ABI "
+                "is "
                 "%u, not %u); the two come from different builds: reinstall goloop.",
                 library.path, i, (unsigned)table->abi[i], (unsigned)ours[i]);
     return NULL;

@@ -41,16 +41,16 @@
 /* ---- the state of the process ---------------------------------------------------------------- */
 
 typedef struct gl_signals {
-    sigset_t mask;             /* of the calling thread */
+    sigset_t mask; /* of the calling thread */
     struct sigaction action[GL_SIGNALS];
     bool known[GL_SIGNALS];
 } gl_signals;
 
 #define GL_SEGMENTS 4
 
-typedef struct gl_written {    /* a segment of the library that is written to */
+typedef struct gl_written { /* a segment of the library that is written to */
     uintptr_t at;
-    size_t filled;             /* bytes that come from the file; zeroes follow */
+    size_t filled; /* bytes that come from the file; zeroes follow */
     size_t size;
 } gl_written;
 
@@ -59,49 +59,50 @@ typedef struct gl_memory {
     size_t size;
 } gl_memory;
 
-typedef struct gl_image {      /* the library in memory; image.c */
-    gl_table_fn table;         /* NULL: not loaded */
-    uintptr_t low;             /* the addresses that it occupies; 0, 0: not known */
+typedef struct gl_image { /* the library in memory; image.c */
+    gl_table_fn table;    /* NULL: not loaded */
+    uintptr_t low;        /* the addresses that it occupies; 0, 0: not known */
     uintptr_t high;
-    bool understood;           /* all that a restart has to undo is known */
-    void *const *init;         /* constructors that ld.so has not run */
+    bool understood;   /* all that a restart has to undo is known */
+    void *const *init; /* constructors that ld.so has not run */
     size_t init_count;
     gl_written written[GL_SEGMENTS];
     size_t written_count;
-    gl_memory tables[GL_SEGMENTS]; /* segments that are only read: relocations, Go's tables of its */
-    size_t table_count;            /* functions */
-    size_t tls_size;           /* bytes of its thread-local variables */
-    ptrdiff_t tls;             /* how far they are from the thread pointer */
-    uint8_t *saved;            /* the filled parts before the first start; NULL before that */
+    gl_memory
+        tables[GL_SEGMENTS]; /* segments that are only read: relocations, Go's tables of its */
+    size_t table_count;      /* functions */
+    size_t tls_size;         /* bytes of its thread-local variables */
+    ptrdiff_t tls;           /* how far they are from the thread pointer */
+    uint8_t *saved;          /* the filled parts before the first start; NULL before that */
 } gl_image;
 
 /* What the process knows of the library, and what a child inherits; what is true of one process
  * only lies in *gl_here.  Written by the thread that has set gl_here->opening, with the GIL,
  * under which alone it is read; exceptions stand at their fields. */
 struct gl_library_state {
-    gl_process unmapped;         /* *gl_here, before the page is mapped and where that failed */
-    char *path;                  /* by gl_library_set_path, before the first loop; the GIL */
+    gl_process unmapped; /* *gl_here, before the page is mapped and where that failed */
+    char *path;          /* by gl_library_set_path, before the first loop; the GIL */
     gl_image image;
-    bool forked_hook;            /* the functions for a fork are registered */
+    bool forked_hook; /* the functions for a fork are registered */
 
-    uint64_t epoch;              /* of the newest runtime that was started */
-    uint64_t instances;          /* runtimes that were started, here and in ancestors */
+    uint64_t epoch;     /* of the newest runtime that was started */
+    uint64_t instances; /* runtimes that were started, here and in ancestors */
     const char *mode;
     int64_t open_ns;
-    bool clock_replaced;         /* found out when the extension is loaded: it takes a lock of ld.so */
+    bool clock_replaced; /* found out when the extension is loaded: it takes a lock of ld.so */
 
     /* Written too by library_in_child, where the child has one thread yet. */
-    pthread_key_t live_key;      /* by which the newest runtime knows its threads; that one is */
-    bool live_key_known;         /* dead if gl_here is empty */
+    pthread_key_t live_key; /* by which the newest runtime knows its threads; that one is */
+    bool live_key_known;    /* dead if gl_here is empty */
 
-    int argc;                    /* as the constructor got them: Go reads the arguments, */
-    char **argv, **envp;         /* the environment and the auxiliary vector behind */
+    int argc;            /* as the constructor got them: Go reads the arguments, */
+    char **argv, **envp; /* the environment and the auxiliary vector behind */
 
-    gl_signals signals;          /* while Go starts: 10 KiB, and a thread may have 32 in all */
-    char why[512];               /* half a sentence, of the last failure inside of this room */
-    char message[768];           /* the sentence that the caller gets, for its time with the GIL */
+    gl_signals signals; /* while Go starts: 10 KiB, and a thread may have 32 in all */
+    char why[512];      /* half a sentence, of the last failure inside of this room */
+    char message[768];  /* the sentence that the caller gets, for its time with the GIL */
 
-    pthread_key_t exit_key;      /* exit.c; both written when the extension is loaded */
+    pthread_key_t exit_key; /* exit.c; both written when the extension is loaded */
     bool exit_key_made;
     _Atomic(char *) stack_spare[GL_STACK_SPARES]; /* stack.c; any thread, by exchange */
 };
@@ -109,11 +110,11 @@ GL_PRIVATE_DATA struct gl_library_state library;
 
 /* What a thread knows of itself; nobody else touches it. */
 struct gl_library_thread {
-    uint64_t epoch;              /* whose runtime knows this thread */
-    unsigned depth;              /* runs and calls under way */
-    char *ours;                  /* its signal stack, if it is one of ours; else NULL */
-    stack_t before;              /* the one before it; valid where `ours` is not NULL */
-    uintptr_t lowest;            /* where its own stack ends; 0: far, or not looked up yet */
+    uint64_t epoch;   /* whose runtime knows this thread */
+    unsigned depth;   /* runs and calls under way */
+    char *ours;       /* its signal stack, if it is one of ours; else NULL */
+    stack_t before;   /* the one before it; valid where `ours` is not NULL */
+    uintptr_t lowest; /* where its own stack ends; 0: far, or not looked up yet */
     bool lowest_known;
 };
 GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;

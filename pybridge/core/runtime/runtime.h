@@ -27,15 +27,15 @@
  * runtime for its own, however it was forked: os.fork, fork(3) from C, _Fork, raw
  * clone.  A vfork shares the parent's memory and rightly sees the parent's page.
  */
-typedef struct gl_process {             /* any thread, by atomic operations */
-    _Atomic uint64_t epoch;              /* 0: no Go runtime in this process yet */
-    _Atomic(const gl_table *) table;     /* set last, once the runtime has started */
-    _Atomic int opening;                 /* 1 while a thread opens the library */
-    _Atomic int ended;                   /* 1: Python ends, or has ended; state/door.c */
-    _Atomic int inside;                  /* threads that its end waits for */
+typedef struct gl_process {          /* any thread, by atomic operations */
+    _Atomic uint64_t epoch;          /* 0: no Go runtime in this process yet */
+    _Atomic(const gl_table *) table; /* set last, once the runtime has started */
+    _Atomic int opening;             /* 1 while a thread opens the library */
+    _Atomic int ended;               /* 1: Python ends, or has ended; state/door.c */
+    _Atomic int inside;              /* threads that its end waits for */
 } gl_process;
 
-GL_PRIVATE_DATA gl_process *gl_here;              /* never NULL once _core is loaded */
+GL_PRIVATE_DATA gl_process *gl_here; /* never NULL once _core is loaded */
 
 /* The loop's clock; in a thread with a simulated kernel that one's. */
 GL_PRIVATE_DATA _Thread_local int64_t (*gl_thread_clock)(void);
@@ -75,10 +75,10 @@ GL_PRIVATE void gl_library_set_path(const char *path);
 
 /* How this process came by its Go runtime, for diagnostics. */
 typedef struct gl_library_facts {
-    const char *mode;        /* "unopened", "first" or "restarted" */
-    const char *path;        /* "" before gl_library_set_path */
+    const char *mode; /* "unopened", "first" or "restarted" */
+    const char *path; /* "" before gl_library_set_path */
     uint64_t epoch;
-    uint64_t instances;      /* runtimes started by this process and its ancestors */
-    int64_t open_ns;         /* what opening took, ns; 0 while unopened */
+    uint64_t instances; /* runtimes started by this process and its ancestors */
+    int64_t open_ns;    /* what opening took, ns; 0 while unopened */
 } gl_library_facts;
 GL_PRIVATE void gl_library_describe(gl_library_facts *facts);

@@ -42,7 +42,7 @@ library_bind_thread(void)
 }
 
 typedef struct gl_visit {
-    bool stack;               /* else no memory for one: signals wait */
+    bool stack; /* else no memory for one: signals wait */
     sigset_t mask;
 } gl_visit;
 
@@ -80,42 +80,44 @@ visit_end(gl_visit *visit)
 #define BY_ID (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)
 
 /* Every function but `turn`: its result, name, parameters and arguments. */
-#define GL_VISITS(X)                                                                          \
-    X(int32_t, reactor_new, (gl_shared *shared), (shared))                                    \
-    X(int32_t, reactor_close, (int32_t reactor), (reactor))                                   \
-    X(int32_t, flush_stream, BY_ID)                                                           \
-    X(int32_t, flush, (int32_t reactor), (reactor))                                           \
-    X(int32_t, stream_open, (int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags,   \
-                             uint32_t *id, uint32_t *gen),                                    \
-      (reactor, fd, io, flags, id, gen))                                                      \
-    X(int32_t, forget, BY_ID)                                                                 \
-    X(int32_t, datagram_open, (int32_t reactor, int32_t fd, int32_t *owner,                   \
-                               uint32_t want, uint32_t *id, uint32_t *gen),                   \
-      (reactor, fd, owner, want, id, gen))                                                    \
-    X(int32_t, datagram_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want),     \
-      (reactor, id, gen, want))                                                               \
-    X(int32_t, listener_open, (int32_t reactor, int32_t fd, int32_t *owner,                   \
-                               int32_t backlog, uint32_t flags, uint32_t *id, uint32_t *gen), \
-      (reactor, fd, owner, backlog, flags, id, gen))                                          \
-    X(int32_t, watch_open, (int32_t reactor, int32_t fd, uint32_t want, uint32_t once,        \
-                            uint32_t *id, uint32_t *gen),                                     \
-      (reactor, fd, want, once, id, gen))                                                     \
-    X(int32_t, watch_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want,         \
-                           uint32_t once),                                                    \
-      (reactor, id, gen, want, once))                                                         \
-    X(int32_t, watch, (int32_t reactor), (reactor))                                           \
-    X(int32_t, give_way, (gl_shared *shared), (shared))                                       \
+#define GL_VISITS(X)                                                                               \
+    X(int32_t, reactor_new, (gl_shared * shared), (shared))                                        \
+    X(int32_t, reactor_close, (int32_t reactor), (reactor))                                        \
+    X(int32_t, flush_stream, BY_ID)                                                                \
+    X(int32_t, flush, (int32_t reactor), (reactor))                                                \
+    X(int32_t, stream_open,                                                                        \
+      (int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags, uint32_t *id,                \
+       uint32_t *gen),                                                                             \
+      (reactor, fd, io, flags, id, gen))                                                           \
+    X(int32_t, forget, BY_ID)                                                                      \
+    X(int32_t, datagram_open,                                                                      \
+      (int32_t reactor, int32_t fd, int32_t *owner, uint32_t want, uint32_t *id, uint32_t *gen),   \
+      (reactor, fd, owner, want, id, gen))                                                         \
+    X(int32_t, datagram_set, (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want),          \
+      (reactor, id, gen, want))                                                                    \
+    X(int32_t, listener_open,                                                                      \
+      (int32_t reactor, int32_t fd, int32_t *owner, int32_t backlog, uint32_t flags, uint32_t *id, \
+       uint32_t *gen),                                                                             \
+      (reactor, fd, owner, backlog, flags, id, gen))                                               \
+    X(int32_t, watch_open,                                                                         \
+      (int32_t reactor, int32_t fd, uint32_t want, uint32_t once, uint32_t *id, uint32_t *gen),    \
+      (reactor, fd, want, once, id, gen))                                                          \
+    X(int32_t, watch_set,                                                                          \
+      (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want, uint32_t once),                  \
+      (reactor, id, gen, want, once))                                                              \
+    X(int32_t, watch, (int32_t reactor), (reactor))                                                \
+    X(int32_t, give_way, (gl_shared * shared), (shared))                                           \
     X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
 
-#define DEFINE(type, name, parameters, arguments)                                             \
-    static type visit_##name parameters                                                       \
-    {                                                                                         \
-        gl_visit visit;                                                                       \
-        visit_begin(&visit);                                                                  \
-        const gl_table *go = atomic_load_explicit(&gl_here->table, memory_order_acquire);     \
-        type result = go != NULL ? go->name arguments : -EBADF;                               \
-        visit_end(&visit);                                                                    \
-        return result;                                                                        \
+#define DEFINE(type, name, parameters, arguments)                                                  \
+    static type visit_##name parameters                                                            \
+    {                                                                                              \
+        gl_visit visit;                                                                            \
+        visit_begin(&visit);                                                                       \
+        const gl_table *go = atomic_load_explicit(&gl_here->table, memory_order_acquire);          \
+        type result = go != NULL ? go->name arguments : -EBADF;                                    \
+        visit_end(&visit);                                                                         \
+        return result;                                                                             \
     }
 #define X(...) DEFINE(__VA_ARGS__)
 GL_VISITS(X)
@@ -132,11 +134,10 @@ visit_turn(int32_t reactor, int64_t timeout)
 _Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 15 * sizeof(void (*)(void)),
                "each function of the table needs its visit");
 
-GL_PRIVATE const gl_table visits = {
-    .abi = GL_ABI,
-    .turn = visit_turn,
+GL_PRIVATE const gl_table visits = {.abi = GL_ABI,
+                                    .turn = visit_turn,
 #define X(type, name, ...) .name = visit_##name,
-    GL_VISITS(X)
+                                    GL_VISITS(X)
 #undef X
 };
 #undef BY_ID

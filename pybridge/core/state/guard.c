@@ -78,7 +78,7 @@ make_immortal(PyObject *o)
 /* What the descriptor of a guarded method has for its definition. */
 typedef struct guarded_method {
     PyMethodDef def;
-    vectorcallfunc call;      /* the descriptor's own: looks at the arguments, and calls */
+    vectorcallfunc call; /* the descriptor's own: looks at the arguments, and calls */
     Py_ssize_t home;
 } guarded_method;
 
@@ -130,7 +130,7 @@ guard_method(PyMethodDescrObject *descr, Py_ssize_t home)
 /* ---- attributes ---------------------------------------------------------------------------- */
 
 typedef struct guarded_attribute {
-    PyGetSetDef def;          /* what Python sees */
+    PyGetSetDef def;           /* what Python sees */
     const PyGetSetDef *getset; /* what is behind, or */
     PyMemberDef *member;
     Py_ssize_t home;

@@ -60,11 +60,10 @@ lock_is_held(PyObject *lock, bool innermost)
     return false;
 }
 
-
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-#define WAIT_NS 1000000      /* between two looks */
-#define WAIT_PATIENCE 5      /* so many of them, as long as Python's switch interval */
+#define WAIT_NS 1000000 /* between two looks */
+#define WAIT_PATIENCE 5 /* so many of them, as long as Python's switch interval */
 
 /* 0 or an errno. */
 static int

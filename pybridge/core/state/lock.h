@@ -11,7 +11,7 @@
 /* Where threads that have not the loop's lock leave something, or wait for it.  The mutex is held
  * for some instructions. */
 typedef struct gl_inbox {
-    char before[64];          /* nobody else's words in these cache lines */
+    char before[64]; /* nobody else's words in these cache lines */
     pthread_mutex_t mutex;
     bool shut;                /* the loop is closed: nothing is taken any more */
     bool sleeping;            /* the loop may block: a post has to wake it */
@@ -22,16 +22,16 @@ typedef struct gl_inbox {
     unsigned long long posts; /* with the mutex; read by any thread [atomic] */
     uint32_t waiting;         /* threads that wait for the lock, to which they count until they
                                * have it [atomic] */
-    uint32_t entries;         /* of these, so many have had it, in all; with the mutex and the lock */
-    uint32_t let_in;          /* for these: it is free for a moment; counted, with the mutex */
-    uint32_t entered;         /* one of them has the lock; counted as well [both are futexes] */
+    uint32_t entries; /* of these, so many have had it, in all; with the mutex and the lock */
+    uint32_t let_in;  /* for these: it is free for a moment; counted, with the mutex */
+    uint32_t entered; /* one of them has the lock; counted as well [both are futexes] */
     char behind[64];
 } gl_inbox;
 
 /* A lock while it is held. */
 typedef struct gl_guard {
     PyCriticalSection section;
-    bool begun;               /* else it was held before */
+    bool begun; /* else it was held before */
 } gl_guard;
 
 /* `loop` may be NULL.  _briefly: for what does not run Python, or only where it fails; it is
@@ -42,11 +42,10 @@ GL_PRIVATE_INLINE void gl_guard_begin_self(gl_guard *guard, PyObject *self);
 GL_PRIVATE_INLINE void gl_guard_end(gl_guard *guard);
 
 /* What guard_here begins to hold ends with the block. */
-#define GL_GUARD_LATER                                                                        \
-    __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false}
+#define GL_GUARD_LATER __attribute__((cleanup(gl_guard_end))) gl_guard guard_here = {.begun = false}
 /* Holds the loop's lock to the end of the block. */
-#define GL_GUARD(loop)                                                                        \
-    GL_GUARD_LATER;                                                                           \
+#define GL_GUARD(loop)                                                                             \
+    GL_GUARD_LATER;                                                                                \
     gl_guard_begin(&guard_here, (struct gl_loop *)(loop))
 #else
 #define GL_GUARD(loop) ((void)0)

@@ -28,8 +28,9 @@ static const struct {
     [GL_RULE_LOOP] = {NULL, {"call_soon", "is_running", "call_at", "create_future"}},
     [GL_RULE_HANDLE] = {"asyncio.events", {"_run", "cancel", "cancelled"}},
     [GL_RULE_TIMER_HANDLE] = {"asyncio.events", {"_run", "cancel", "cancelled"}},
-    [GL_RULE_SOCKET] = {"socket", {"recv", "recv_into", "send", "fileno", "sendmsg", "shutdown",
-                                   "recvfrom", "sendto", "accept"}},
+    [GL_RULE_SOCKET] = {"socket",
+                        {"recv", "recv_into", "send", "fileno", "sendmsg", "shutdown", "recvfrom",
+                         "sendto", "accept"}},
     [GL_RULE_SSL_OBJECT] = {"ssl", {"do_handshake", "read", "write"}},
     [GL_RULE_TLS_TRANSPORT] = {"asyncio.sslproto", {"write"}},
 };
@@ -188,5 +189,6 @@ gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value)
     PyObject *const *method = G.rule[GL_RULE_LOOP].method;
     for (unsigned i = 0; PyUnicode_Check(name) && i < GL_RULE_METHODS && method[i]; i++)
         if (PyUnicode_Compare(name, method[i]) == 0)
-            loop->replaced = (uint8_t)((loop->replaced & ~(1u << i)) | (unsigned)(value != NULL) << i);
+            loop->replaced =
+                (uint8_t)((loop->replaced & ~(1u << i)) | (unsigned)(value != NULL) << i);
 }

@@ -27,14 +27,14 @@
  * keeps each field whole, and a call that needs what Go works on waits for the turn's end (hold.c). */
 
 typedef struct gl_entry {
-    PyObject *object;         /* owned */
-    uint64_t sample;          /* 0, or it is measured: 32 * ns when pushed + log2 of what it stands for */
+    PyObject *object; /* owned */
+    uint64_t sample;  /* 0, or it is measured: 32 * ns when pushed + log2 of what it stands for */
 } gl_entry;
 
-typedef struct gl_ready {     /* ready.c: a FIFO [GIL] */
-    gl_entry *slot;           /* NULL once closed */
-    size_t capacity;          /* a power of two; 0 once closed */
-    uint64_t head;            /* not wrapped: how many were run */
+typedef struct gl_ready { /* ready.c: a FIFO [GIL] */
+    gl_entry *slot;       /* NULL once closed */
+    size_t capacity;      /* a power of two; 0 once closed */
+    uint64_t head;        /* not wrapped: how many were run */
     size_t count;
     uint32_t until;           /* so many arrivals, and the last of them is measured */
     uint32_t block, behind;   /* it stands for so many, of which so many come behind it */
@@ -42,27 +42,26 @@ typedef struct gl_ready {     /* ready.c: a FIFO [GIL] */
     uint64_t lot;             /* pseudo-random */
 } gl_ready;
 
-typedef struct gl_fds {       /* [GIL] */
+typedef struct gl_fds { /* [GIL] */
     struct gl_fd_branch **branch;
     uint32_t branches;
 } gl_fds;
 
 typedef struct gl_timer_chunk gl_timer_chunk;
-typedef struct gl_timers {    /* timers.c [GIL] */
-    gl_timer_chunk **chunk;   /* by id / GL_TIMER_CHUNK; NULL: none of its ids is armed */
+typedef struct gl_timers {  /* timers.c [GIL] */
+    gl_timer_chunk **chunk; /* by id / GL_TIMER_CHUNK; NULL: none of its ids is armed */
     uint32_t chunks;
-    uint32_t first_free;      /* the lowest chunk that has a free id */
+    uint32_t first_free; /* the lowest chunk that has a free id */
     uint32_t armed;
-    uint32_t *retired;        /* cancelled ids that Go may still report */
+    uint32_t *retired; /* cancelled ids that Go may still report */
     uint32_t retired_len, retired_cap;
 } gl_timers;
 
 /* What is not counted in the shared block: names and order as in goloop/_internal/observe/catalogue.py,
  * which tells the meanings.  What is so at the moment is filled in by the snapshot [GIL]. */
 typedef struct gl_counts {
-    uint64_t iterations, time_busy, time_idle, ready, timers, threadsafe_calls,
-        write_buffer_bytes, connections_open, connections_refused, accept_failures, time_blocked,
-        blocked_for;
+    uint64_t iterations, time_busy, time_idle, ready, timers, threadsafe_calls, write_buffer_bytes,
+        connections_open, connections_refused, accept_failures, time_blocked, blocked_for;
 } gl_counts;
 
 /* Guest mode: asked for; in a run, between two iterations; in one of them, or in a poll. */
@@ -74,62 +73,63 @@ struct gl_loop {
     PyObject_HEAD
     PyObject *weakrefs;
     struct gl_loop *next_loop, *prev_loop; /* loops.c [GIL] */
-    const gl_table *go;       /* NULL once closed [made] */
-    gl_shared *shared;        /* NULL once closed [made]; in it: C's while Go is outside, with the
-                               * GIL, and Go's during a call */
-    int32_t reactor;          /* [made] */
-    uint64_t epoch;           /* of the library; another one: we are in a forked child [made] */
-    unsigned long thread_id;  /* 0 while not running; Python may write it [GIL] */
-    unsigned long running;    /* the thread that is in _run(), or 0 [written by loop] */
+    const gl_table *go;                    /* NULL once closed [made] */
+    gl_shared *shared;       /* NULL once closed [made]; in it: C's while Go is outside, with the
+                              * GIL, and Go's during a call */
+    int32_t reactor;         /* [made] */
+    uint64_t epoch;          /* of the library; another one: we are in a forked child [made] */
+    unsigned long thread_id; /* 0 while not running; Python may write it [GIL] */
+    unsigned long running;   /* the thread that is in _run(), or 0 [written by loop] */
     char closed, stopping, debug; /* [GIL] */
-    char hosted;              /* GL_HOSTED_..., or 0 [GIL] */
-    char in_turn;             /* Go is at work in a turn [written by loop: set with the GIL, cleared
-                               * without; atomic] */
-    char sleeping;            /* ... and may block: a push must wake it [written by loop] */
-    char dirty;               /* the next iteration polls: writes wait, or somebody new does [GIL] */
-    char at_once;             /* so many more writes of this turn may leave at once [loop] */
-    char put_off;             /* writes of this turn wait for the next, untried: what leaves before
-                               * sends them first (gl_send_put_off) [GIL] */
-    char ended;               /* so many polls are due: the peer of what was closed or shut down may
-                               * be in this loop, and has its last bytes before its end [GIL] */
-    char releasing;           /* loop_release() is on a stack [GIL] */
-    uint8_t replaced;         /* methods that somebody has set on the instance (native.c) [GIL] */
-    char lingering;           /* current_task.c: an entry without a task is left [loop] */
-    PyObject *task_factory;   /* or NULL, or None [GIL] */
+    char hosted;                  /* GL_HOSTED_..., or 0 [GIL] */
+    char in_turn;           /* Go is at work in a turn [written by loop: set with the GIL, cleared
+                             * without; atomic] */
+    char sleeping;          /* ... and may block: a push must wake it [written by loop] */
+    char dirty;             /* the next iteration polls: writes wait, or somebody new does [GIL] */
+    char at_once;           /* so many more writes of this turn may leave at once [loop] */
+    char put_off;           /* writes of this turn wait for the next, untried: what leaves before
+                             * sends them first (gl_send_put_off) [GIL] */
+    char ended;             /* so many polls are due: the peer of what was closed or shut down may
+                             * be in this loop, and has its last bytes before its end [GIL] */
+    char releasing;         /* loop_release() is on a stack [GIL] */
+    uint8_t replaced;       /* methods that somebody has set on the instance (native.c) [GIL] */
+    char lingering;         /* current_task.c: an entry without a task is left [loop] */
+    PyObject *task_factory; /* or NULL, or None [GIL] */
     gl_ready ready;
-    uint32_t cmp_pos;         /* completions already handled [loop] */
-    uint64_t accepts_seen;    /* metrics.connections_accepted, when all had been
-                               * handed out [loop] */
+    uint32_t cmp_pos;      /* completions already handled [loop] */
+    uint64_t accepts_seen; /* metrics.connections_accepted, when all had been
+                            * handed out [loop] */
     gl_timers timers;
     struct gl_reg *regs;
     uint32_t regs_cap;
     gl_fds fds;
-    struct gl_held *held;     /* sockets kept open until their waiters have run [loop] */
+    struct gl_held *held; /* sockets kept open until their waiters have run [loop] */
     uint32_t held_len, held_cap;
-    uint32_t held_first;      /* the waiters of those before it have run */
+    uint32_t held_first;           /* the waiters of those before it have run */
     PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
-    bool large_wanted;        /* [loop] */
-    uint32_t large_idle;      /* turns since one was of use [loop] */
-    uint8_t *scratch;         /* large.c: NULL while somebody has it [GIL] */
-    PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */
-    uint32_t since_poll;      /* iterations since the last turn [loop] */
-    uint64_t last_poll_ticks; /* [loop] */
-    int64_t timers_at;        /* when a due timer of this turn was handed out, or 0 [loop] */
-    int64_t polled_before;    /* the end of the poll before the last [loop] */
-    int64_t share;            /* ns of datagram_received() for a socket in this turn; 0: not known yet [loop] */
+    bool large_wanted;             /* [loop] */
+    uint32_t large_idle;           /* turns since one was of use [loop] */
+    uint8_t *scratch;              /* large.c: NULL while somebody has it [GIL] */
+    PyObject *current_handle;      /* what runs now, for debug and diagnostics [GIL] */
+    uint32_t since_poll;           /* iterations since the last turn [loop] */
+    uint64_t last_poll_ticks;      /* [loop] */
+    int64_t timers_at;             /* when a due timer of this turn was handed out, or 0 [loop] */
+    int64_t polled_before;         /* the end of the poll before the last [loop] */
+    int64_t
+        share; /* ns of datagram_received() for a socket in this turn; 0: not known yet [loop] */
     gl_counts counts;
-    int64_t blocked_seen;     /* gl_shared.blocked_since whose end was told [loop] */
-    uint64_t turns;           /* begun; metrics.turns grows without the GIL [written by loop] */
+    int64_t blocked_seen; /* gl_shared.blocked_since whose end was told [loop] */
+    uint64_t turns;       /* begun; metrics.turns grows without the GIL [written by loop] */
 #ifdef GL_FREE_THREADED
-    PyObject *lock;           /* owned: "GIL" above means its mutex, and "loop" too [made] */
+    PyObject *lock; /* owned: "GIL" above means its mutex, and "loop" too [made] */
     gl_inbox inbox;
-    int64_t returned;         /* references to the loop that came back, see gl_inbox_borrow [loop] */
-    gl_task_node tasks;       /* task_registry.c [GIL] */
+    int64_t returned;   /* references to the loop that came back, see gl_inbox_borrow [loop] */
+    gl_task_node tasks; /* task_registry.c [GIL] */
     struct {
-        PyObject *task;       /* the running one, borrowed; or NULL [written by loop, atomic] */
-        PyObject *published;  /* the one that asyncio's dict has, borrowed [atomic] */
+        PyObject *task;      /* the running one, borrowed; or NULL [written by loop, atomic] */
+        PyObject *published; /* the one that asyncio's dict has, borrowed [atomic] */
         PyMutex mutex;
-    } current;                /* tasks/current_lazily.c */
+    } current; /* tasks/current_lazily.c */
 #endif
 };
 
@@ -198,7 +198,7 @@ GL_PRIVATE void gl_lock_forget_others(gl_loop *loop);
 #define GL_HOME_NONE (-3)   /* it has none: its own lock is taken */
 enum gl_guard_how {
     GL_GUARD_CALLS = 0,
-    GL_GUARD_ENDS = 1,        /* how its objects end, too */
+    GL_GUARD_ENDS = 1, /* how its objects end, too */
 };
 /* Guards a fresh type; `home` is the offset of gl_home, or one of these.  `free_names`
  * (ends with NULL, or is NULL) take the lock themselves, or need none. */
@@ -206,7 +206,7 @@ GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *co
                              enum gl_guard_how how);
 /* Gives `type` guarded methods and attributes in place of those that it inherits from `base`. */
 GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home);
-#define GL_GUARD_TYPE(type, struct_name, field, free_names, how)                              \
+#define GL_GUARD_TYPE(type, struct_name, field, free_names, how)                                   \
     gl_guard_type(type, offsetof(struct_name, field), free_names, how)
 #else
 #define GL_GUARD_TYPE(type, struct_name, field, free_names, how) 0
@@ -215,8 +215,7 @@ GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssi
 /* ---- submissions.c ----------------------------------------------------------- */
 
 /* Appends a submission, under a hold; amortised O(1). */
-GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen,
-                         int64_t arg);
+GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg);
 /* A write waits for the next turn: no later one of this turn may leave at once. */
 GL_PRIVATE void gl_put_off(gl_loop *loop);
 /* Before what does not wait: sends what waits.  Runs no Python; an error of a stream is reported by

@@ -21,8 +21,7 @@ gl_submissions_trim(gl_loop *loop)
     if (loop->shared->sub_cap <= GL_SUB_KEEP || loop->shared->sub_len != 0)
         return;
     gl_hold(loop);
-    gl_submission *p =
-        PyMem_RawRealloc(loop->shared->sub, GL_SUB_INITIAL * sizeof(gl_submission));
+    gl_submission *p = PyMem_RawRealloc(loop->shared->sub, GL_SUB_INITIAL * sizeof(gl_submission));
     if (p) {
         loop->shared->sub = p;
         loop->shared->sub_cap = GL_SUB_INITIAL;

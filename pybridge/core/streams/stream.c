@@ -79,10 +79,10 @@ protocol_kind_of(PyObject *protocol, protocol_kind *kind)
     if (buffered < 0)
         return -1;
     kind->buffered = buffered;
-    kind->receive = buffered && G.native_protocol != NULL &&
-                            PyObject_TypeCheck(protocol, G.native_protocol)
-                        ? G.native_receive
-                        : NULL;
+    kind->receive =
+        buffered && G.native_protocol != NULL && PyObject_TypeCheck(protocol, G.native_protocol)
+            ? G.native_receive
+            : NULL;
     return 0;
 }
 
@@ -183,10 +183,11 @@ gl_stream_class(PyObject *cls)
 {
     if (PyType_Check(cls) && PyType_IsSubtype((PyTypeObject *)cls, G.stream_type))
         return true;
-    PyErr_Format(PyExc_TypeError,
-                 "goloop._internal.net.streams.StreamTransport was replaced by %R; what stands there must "
-                 "be a subclass of goloop._core.StreamTransport",
-                 cls);
+    PyErr_Format(
+        PyExc_TypeError,
+        "goloop._internal.net.streams.StreamTransport was replaced by %R; what stands there must "
+        "be a subclass of goloop._core.StreamTransport",
+        cls);
     return false;
 }
 
@@ -195,8 +196,7 @@ stream_begin_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *
                       PyObject *server)
 {
     protocol_kind kind;
-    if (stream_note_raw(s, ends) < 0 ||
-        protocol_kind_of(a->protocol, &kind) < 0 ||
+    if (stream_note_raw(s, ends) < 0 || protocol_kind_of(a->protocol, &kind) < 0 ||
         gl_loop_check_usable((gl_loop *)a->loop) < 0)
         return -1;
     if (gl_transport_take(&s->base, a) < 0)
@@ -216,8 +216,10 @@ gl_stream_accepted(PyTypeObject *type, gl_loop *loop, int fd, const gl_endpoints
         gl_call_close(fd);
         return NULL;
     }
-    transport_arguments a = {.loop = (PyObject *)loop, .protocol = protocol,
-                             .context = Py_NewRef(context), .lease = GL_NO_LEASE};
+    transport_arguments a = {.loop = (PyObject *)loop,
+                             .protocol = protocol,
+                             .context = Py_NewRef(context),
+                             .lease = GL_NO_LEASE};
     a.lease.number = fd;
     int rc = stream_begin_accepted(s, &a, ends, server);
     if (rc < 0) {
@@ -437,12 +439,11 @@ stream_reading(gl_transport *t)
     return stream_reading_wanted((gl_stream *)t);
 }
 
-#define STREAM_OPS                                                                            \
-    .kind = GL_REG_STREAM, .enter = stream_enter, .tell = stream_tell,                       \
-    .close = stream_close, .send_rest = stream_send_rest, .drop = stream_drop,                \
-    .lost = stream_lost, .freed = stream_freed, .holds = stream_holds,                        \
-    .tell_rest = stream_tell_rest, .deliver = stream_deliver, .reading = stream_reading,      \
-    .changes = stream_changes
+#define STREAM_OPS                                                                                 \
+    .kind = GL_REG_STREAM, .enter = stream_enter, .tell = stream_tell, .close = stream_close,      \
+    .send_rest = stream_send_rest, .drop = stream_drop, .lost = stream_lost,                       \
+    .freed = stream_freed, .holds = stream_holds, .tell_rest = stream_tell_rest,                   \
+    .deliver = stream_deliver, .reading = stream_reading, .changes = stream_changes
 
 static const transport_ops socket_ops = {
     STREAM_OPS,

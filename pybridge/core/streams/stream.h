@@ -56,51 +56,51 @@ typedef struct gl_piece {
 enum stream_kind { KIND_SOCKET = 0, KIND_READ_PIPE, KIND_WRITE_PIPE };
 
 typedef struct gl_stream {
-    TRANSPORT_HEAD                /* the lease's owner is a socket.socket, NULL where none was
-                                   * made; of a pipe the file object */
+    TRANSPORT_HEAD /* the lease's owner is a socket.socket, NULL where none was
+                    * made; of a pipe the file object */
     PyObject *server;
-    PyObject *empty_waiter;       /* future of _make_empty_waiter */
+    PyObject *empty_waiter; /* future of _make_empty_waiter */
 
-    uint8_t kind;                 /* stream_kind */
-    bool watch_end;               /* KIND_WRITE_PIPE: the reactor tells when the reader has
-                                   * gone */
-    char exposed;                 /* others have the socket or file: what is written is sent
-                                   * at once, for they may send or shut down next.  Python's */
-    bool buffered;                /* the protocol is a BufferedProtocol */
-    bool eof;                     /* write_eof was called */
-    bool shut_behind;             /* ... while bytes were queued: Go shuts down behind them */
-    bool in_lines;                /* writelines() asks an iterator for more: the end waits */
-    bool protocol_paused;         /* pause_writing was called */
-    bool direct;                  /* receiving is done here, when Go says that there is
-                                   * something */
-    uint8_t rd_end;               /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
-    char lazy;                    /* extra has not yet all that it could have.  Python's */
-    char counted;                 /* among its server's connections.  Python's */
-    uint8_t peer_len, local_len;  /* of the raw names */
-    bool alone;                   /* one piece was all that it wrote in the turn in which it wrote last */
-    uint32_t wrote_turn;          /* which that was, of those with few streams: see stream_leaves */
+    uint8_t kind;                /* stream_kind */
+    bool watch_end;              /* KIND_WRITE_PIPE: the reactor tells when the reader has
+                                  * gone */
+    char exposed;                /* others have the socket or file: what is written is sent
+                                  * at once, for they may send or shut down next.  Python's */
+    bool buffered;               /* the protocol is a BufferedProtocol */
+    bool eof;                    /* write_eof was called */
+    bool shut_behind;            /* ... while bytes were queued: Go shuts down behind them */
+    bool in_lines;               /* writelines() asks an iterator for more: the end waits */
+    bool protocol_paused;        /* pause_writing was called */
+    bool direct;                 /* receiving is done here, when Go says that there is
+                                  * something */
+    uint8_t rd_end;              /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
+    char lazy;                   /* extra has not yet all that it could have.  Python's */
+    char counted;                /* among its server's connections.  Python's */
+    uint8_t peer_len, local_len; /* of the raw names */
+    bool alone;          /* one piece was all that it wrote in the turn in which it wrote last */
+    uint32_t wrote_turn; /* which that was, of those with few streams: see stream_leaves */
     int held_errno;
-    uint32_t late_writes;         /* a pipe's _conn_lost of asyncio: writes that came when
-                                   * it was closing */
-    uint32_t released;            /* <= io.head */
-    gl_receive *receive;          /* of a BufferedProtocol in C: takes bytes; else NULL */
+    uint32_t late_writes; /* a pipe's _conn_lost of asyncio: writes that came when
+                           * it was closing */
+    uint32_t released;    /* <= io.head */
+    gl_receive *receive;  /* of a BufferedProtocol in C: takes bytes; else NULL */
 
     /* Writing (stream_io.c, stream_write.c). */
-    gl_stream_io io;              /* Go has its address while registered */
-    PyObject **owners;            /* of the pieces in io.iov, owned from `released` on */
-    Py_ssize_t high, low;         /* the marks as numbers */
+    gl_stream_io io;      /* Go has its address while registered */
+    PyObject **owners;    /* of the pieces in io.iov, owned from `released` on */
+    Py_ssize_t high, low; /* the marks as numbers */
 
     /* The raw names of an accepted connection: the peer's, then its own. */
     union {
-        uint8_t *raw;             /* peer_len + local_len bytes, or NULL */
+        uint8_t *raw;                      /* peer_len + local_len bytes, or NULL */
         uint8_t short_raw[2 * SHORT_NAME]; /* where neither is longer */
     };
 } gl_stream;
 
 /* What asyncio says of a failed read or write. */
-#define READ_FAILED(s)                                                             \
+#define READ_FAILED(s)                                                                             \
     ((s)->kind ? "Fatal read error on pipe transport" : "Fatal read error on socket transport")
-#define WRITE_FAILED(s)                                                            \
+#define WRITE_FAILED(s)                                                                            \
     ((s)->kind ? "Fatal write error on pipe transport" : "Fatal write error on socket transport")
 
 /* ---- stream.c ----------------------------------------------------------------- */
@@ -132,8 +132,7 @@ stream_queued(const gl_stream *s)
 static inline bool
 stream_blocked(const gl_stream *s)
 {
-    return __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) &
-           (GL_STATE_BLOCKED | GL_STATE_DEAD);
+    return __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & (GL_STATE_BLOCKED | GL_STATE_DEAD);
 }
 
 GL_PRIVATE void stream_free_queue(gl_stream *s);

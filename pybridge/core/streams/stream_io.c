@@ -179,8 +179,9 @@ stream_reading_wanted(gl_stream *s)
 GL_NO_PYTHON GL_PRIVATE uint32_t
 stream_wants(gl_stream *s)
 {
-    return (stream_reading_wanted(s) ? GL_WANT_READ : 0) | (s->shut_behind && !s->in_lines ? GL_WANT_SHUT : 0) |
-           (s->direct ? GL_WANT_DIRECT : 0) | (s->kind ? 0 : GL_WANT_FEW) |
+    return (stream_reading_wanted(s) ? GL_WANT_READ : 0) |
+           (s->shut_behind && !s->in_lines ? GL_WANT_SHUT : 0) | (s->direct ? GL_WANT_DIRECT : 0) |
+           (s->kind ? 0 : GL_WANT_FEW) |
            (s->protocol_paused || is_closing(s) || s->empty_waiter ? GL_WANT_REPORT : 0);
 }
 

@@ -35,7 +35,8 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
             Py_CLEAR(buf);
     }
     if (buf == NULL)
-        return gl_transport_fatal_current(&s->base, "Fatal error: protocol.get_buffer() call failed.");
+        return gl_transport_fatal_current(&s->base,
+                                          "Fatal error: protocol.get_buffer() call failed.");
     int rc = PyObject_GetBuffer(buf, view, PyBUF_WRITABLE);
     if (rc < 0) {
         /* In the words of socket.recv_into, which asyncio calls with the buffer. */
@@ -65,7 +66,8 @@ stream_buffer_updated(gl_stream *s, Py_ssize_t n)
     Py_XDECREF(count);
     Py_DECREF(protocol);
     if (rc < 0)
-        rc = gl_transport_fatal_current(&s->base, "Fatal error: protocol.buffer_updated() call failed.");
+        rc = gl_transport_fatal_current(&s->base,
+                                        "Fatal error: protocol.buffer_updated() call failed.");
     return rc;
 }
 
@@ -206,7 +208,8 @@ stream_feed_eof(gl_stream *s)
     PyObject *r = PyObject_CallMethodNoArgs(protocol, G.s_eof_received);
     Py_DECREF(protocol);
     if (r == NULL)
-        return gl_transport_fatal_current(&s->base, "Fatal error: protocol.eof_received() call failed.");
+        return gl_transport_fatal_current(&s->base,
+                                          "Fatal error: protocol.eof_received() call failed.");
     int keep_open = PyObject_IsTrue(r);
     Py_DECREF(r);
     if (keep_open < 0)
@@ -477,7 +480,7 @@ static int
 stream_end_unsent(gl_stream *s, int err)
 {
     stream_drop_queue(s); /* Go does not look at it any more */
-    s->late_writes++; /* asyncio's pipes count the failed one too */
+    s->late_writes++;     /* asyncio's pipes count the failed one too */
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)
         return -1;

@@ -144,9 +144,12 @@ static PyMemberDef stream_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-#define STREAM_SLOTS                                                                          \
-    {Py_tp_init, stream_init}, {Py_tp_traverse, stream_traverse}, {Py_tp_clear, stream_clear}, \
-    {Py_tp_finalize, gl_transport_finalize}, {Py_tp_dealloc, gl_transport_dealloc}
+#define STREAM_SLOTS                                                                               \
+    {Py_tp_init, stream_init}, {Py_tp_traverse, stream_traverse}, {Py_tp_clear, stream_clear},     \
+        {Py_tp_finalize, gl_transport_finalize},                                                   \
+    {                                                                                              \
+        Py_tp_dealloc, gl_transport_dealloc                                                        \
+    }
 
 static PyType_Slot read_pipe_slots[] = {
     STREAM_SLOTS,
@@ -167,11 +170,12 @@ static PyType_Slot stream_slots[] = {
     {0, NULL},
 };
 
-#define STREAM_SPEC(type_name, its_slots)                                                     \
-    {                                                                                         \
-        .name = "goloop._core." type_name, .basicsize = sizeof(gl_stream),                    \
-        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,               \
-        .slots = its_slots,                                                                   \
+#define STREAM_SPEC(type_name, its_slots)                                                          \
+    {                                                                                              \
+        .name = "goloop._core." type_name,                                                         \
+        .basicsize = sizeof(gl_stream),                                                            \
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,                    \
+        .slots = its_slots,                                                                        \
     }
 
 static PyType_Spec read_pipe_spec = STREAM_SPEC("ReadPipeTransport", read_pipe_slots);

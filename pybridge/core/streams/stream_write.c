@@ -251,7 +251,8 @@ stream_write(gl_stream *s, PyObject *data)
         Py_DECREF(c.owner);
         return gl_none_or_null(rc);
     }
-    rc = stream_leaves(s, c.len) ? stream_send_first(s, &c) : 0; /* lint: allow check-commit: an error ends the stream */
+    rc = stream_leaves(s, c.len) ? stream_send_first(s, &c)
+                                 : 0; /* lint: allow check-commit: an error ends the stream */
     if (rc >= 0 && c.len > 0 && !is_ending(s))
         return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s, rc > 0));
     Py_DECREF(c.owner);
@@ -462,8 +463,8 @@ stream_settle_waiter(gl_stream *s, PyObject *exc)
         return 0;
     int done = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_done));
     if (done == 0)
-        done = gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result,
-                              exc ? exc : Py_None);
+        done =
+            gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result, exc ? exc : Py_None);
     Py_DECREF(waiter);
     return done < 0 ? -1 : 0;
 }

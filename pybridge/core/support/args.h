@@ -19,19 +19,24 @@
 #define GL_PARAMS_MAX 6
 
 typedef struct gl_params {
-    const char *function;         /* its qualified name in asyncio, for messages */
-    uint8_t required;             /* so many of the first must be given */
-    uint8_t positional;           /* so many of the first may be given by position */
-    bool rest;                    /* *args follow these */
+    const char *function; /* its qualified name in asyncio, for messages */
+    uint8_t required;     /* so many of the first must be given */
+    uint8_t positional;   /* so many of the first may be given by position */
+    bool rest;            /* *args follow these */
     uint8_t count;
     uint16_t name[GL_PARAMS_MAX]; /* GL_NAME of each */
 } gl_params;
 
 /* One of GL_STRINGS, as a constant. */
 #define GL_NAME(x) ((uint16_t)offsetof(struct gl_globals, s_##x))
-#define GL_PARAMS(function, required, positional, rest, ...)                                  \
-    {function, required, positional, rest,                                                    \
-     sizeof((uint16_t[]){__VA_ARGS__}) / sizeof(uint16_t), {__VA_ARGS__}}
+#define GL_PARAMS(function, required, positional, rest, ...)                                       \
+    {                                                                                              \
+        function, required, positional, rest,                                                      \
+            sizeof((uint16_t[]){__VA_ARGS__}) / sizeof(uint16_t),                                  \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
 
 /* What gl_args leaves to it: names, and everything that is wrong. */
 GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *args,
@@ -39,8 +44,8 @@ GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *ar
 
 /* The arguments of a METH_FASTCALL | METH_KEYWORDS function.  -1 with TypeError. */
 static inline int
-gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
-        PyObject *kwnames, PyObject **value)
+gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+        PyObject **value)
 {
     if (kwnames != NULL || nargs < p->required || (nargs > p->positional && !p->rest))
         return gl_args_named(p, self, args, nargs, kwnames, value);
@@ -51,8 +56,7 @@ gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
 
 /* The one argument of a function that takes just one; NULL with TypeError. */
 static inline PyObject *
-gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
-       PyObject *kwnames)
+gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *value;
     return gl_args(p, self, args, nargs, kwnames, &value) < 0 ? NULL : value;
@@ -60,12 +64,12 @@ gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
 
 /* For GL_FASTKW: the method of that name, which f is and takes no arguments.  Under METH_NOARGS
  * CPython would look at the arguments, and have other words for wrong ones. */
-#define GL_TAKES_NONE(checked, f, name)                                                       \
-    static inline PyObject *checked(void *self, PyObject *const *args, Py_ssize_t nargs,      \
-                                    PyObject *kwnames)                                        \
-    {                                                                                         \
-        static const gl_params params = {name, 0, 0, false, 0, {0}};                          \
-        return gl_args(&params, self, args, nargs, kwnames, NULL) < 0 ? NULL : f(self, NULL); \
+#define GL_TAKES_NONE(checked, f, name)                                                            \
+    static inline PyObject *checked(void *self, PyObject *const *args, Py_ssize_t nargs,           \
+                                    PyObject *kwnames)                                             \
+    {                                                                                              \
+        static const gl_params params = {name, 0, 0, false, 0, {0}};                               \
+        return gl_args(&params, self, args, nargs, kwnames, NULL) < 0 ? NULL : f(self, NULL);      \
     }
 
 /* The number that an int is or that an object's fileno() gives, which may be no fd's

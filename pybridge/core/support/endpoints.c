@@ -50,8 +50,7 @@ gl_address_object(const uint8_t *raw, uint32_t len)
         if (inet_ntop(AF_INET6, &a.sin6_addr, text, sizeof(text)) == NULL)
             return PyErr_SetFromErrno(PyExc_OSError);
         return Py_BuildValue("(siII)", text, (int)ntohs(a.sin6_port),
-                             (unsigned int)ntohl(a.sin6_flowinfo),
-                             (unsigned int)a.sin6_scope_id);
+                             (unsigned int)ntohl(a.sin6_flowinfo), (unsigned int)a.sin6_scope_id);
     }
     if (family == AF_UNIX)
         return address_unix(raw, len);

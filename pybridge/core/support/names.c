@@ -36,8 +36,8 @@ gl_slot_offset(PyObject *cls, const char *name)
 GL_PRIVATE int
 gl_names_init(PyObject *Py_UNUSED(module))
 {
-#define X(n)                                                                   \
-    if ((G.s_##n = PyUnicode_InternFromString(#n)) == NULL)                    \
+#define X(n)                                                                                       \
+    if ((G.s_##n = PyUnicode_InternFromString(#n)) == NULL)                                        \
         return -1;
     GL_STRINGS(X)
 #undef X
@@ -45,8 +45,8 @@ gl_names_init(PyObject *Py_UNUSED(module))
         (G.kw_loop = PyTuple_Pack(1, G.s_loop)) == NULL ||
         (G.kw_context = PyTuple_Pack(1, G.s_context)) == NULL)
         return -1;
-#define IMPORT(field, module, attr)                                            \
-    if ((G.field = gl_import_attr(module, attr)) == NULL)                         \
+#define IMPORT(field, module, attr)                                                                \
+    if ((G.field = gl_import_attr(module, attr)) == NULL)                                          \
         return -1;
     IMPORT(asyncio_Handle, "asyncio", "Handle")
     IMPORT(asyncio_TimerHandle, "asyncio", "TimerHandle")

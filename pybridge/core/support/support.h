@@ -30,20 +30,25 @@ typedef struct gl_loop gl_loop;
 /* ---- the module's state -------------------------------------------------------------- */
 
 /* The interned strings: G.s_NAME is the str "NAME". */
-#define GL_STRINGS(X)                                                                         \
-    X(_asyncio_future_blocking) X(_attach) X(_detach) X(buffer_updated)                       \
-    X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost)           \
-    X(connection_made) X(context) X(data_received) X(done) X(eof_received) X(_accepted)       \
-    X(exception) X(fileno) X(get_buffer) X(loop) X(pause_writing) X(protocol)                 \
-    X(resume_writing) X(result) X(set_exception) X(set_result) X(transport)                   \
-    X(_call_connection_lost) X(_start) X(name) X(_loop) X(throw) X(_check_thread)             \
-    X(recv_into) X(callback) X(_deliver_held) X(_maybe_resume_protocol)                       \
-    X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain)           \
-    X(_check_address) X(_tell_error) X(sendto) X(_decref_socketios) X(raw) X(cancel)          \
-    X(is_running) X(eager_start) X(sock) X(data) X(delay) X(when) X(_callback_failed)   \
-    X(addr) X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)            \
-    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown)             \
-    X(_received) X(append) X(n) X(buf) X(_tell_rest)
+#define GL_STRINGS(X)                                                                              \
+    X(_asyncio_future_blocking)                                                                    \
+    X(_attach)                                                                                     \
+    X(_detach) X(buffer_updated) X(call_exception_handler) X(call_soon) X(cancelled) X(close)      \
+        X(connection_lost) X(connection_made) X(context) X(data_received) X(done) X(eof_received)  \
+            X(_accepted) X(exception) X(fileno) X(get_buffer) X(loop) X(pause_writing) X(protocol) \
+                X(resume_writing) X(result) X(set_exception) X(set_result) X(transport)            \
+                    X(_call_connection_lost) X(_start) X(name) X(_loop) X(throw) X(_check_thread)  \
+                        X(recv_into) X(callback) X(_deliver_held) X(_maybe_resume_protocol)        \
+                            X(_close_if_sent) X(_refuse_look_up) X(datagram_received) X(_enqueue)  \
+                                X(_drain) X(_check_address) X(_tell_error) X(sendto)               \
+                                    X(_decref_socketios) X(raw) X(cancel) X(is_running)            \
+                                        X(eager_start) X(sock) X(data) X(delay) X(when)            \
+                                            X(_callback_failed) X(addr) X(list_of_data) X(notice)  \
+                                                X(_run) X(_sslobj) X(write) X(create_future)       \
+                                                    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES)           \
+                                                        X(_call_eof_received) X(_start_shutdown)   \
+                                                            X(_received) X(append) X(n) X(buf)     \
+                                                                X(_tell_rest)
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -114,45 +119,45 @@ struct gl_globals {
     GL_STRINGS(X)
 #undef X
     PyObject *empty_tuple;
-    PyObject *kw_loop;            /* ("loop",) */
-    PyObject *kw_context;         /* ("context",) */
+    PyObject *kw_loop;    /* ("loop",) */
+    PyObject *kw_context; /* ("context",) */
     /* asyncio's and the stdlib's */
     PyObject *asyncio_Handle, *asyncio_TimerHandle;
     PyObject *asyncio_BufferedProtocol, *asyncio_Protocol;
-    PyObject *asyncio_Future;     /* the C-accelerated class */
+    PyObject *asyncio_Future; /* the C-accelerated class */
     PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
-    PyObject *caller_stack;       /* goloop._internal.loop.debugging's: a handle's stack in debug mode, */
-    PyObject *stack_summary;      /* with this one before it, which makes a StackSummary of it */
-    PyObject *allocate_lock;      /* _thread.allocate_lock */
+    PyObject *caller_stack; /* goloop._internal.loop.debugging's: a handle's stack in debug mode, */
+    PyObject *stack_summary; /* with this one before it, which makes a StackSummary of it */
+    PyObject *allocate_lock; /* _thread.allocate_lock */
     PyObject *refuse_call, *fd_number; /* goloop._internal.loop.naming.refuse and .fd_number */
-    PyObject *logger, *log_debug; /* asyncio.log.logger; goloop._internal.loop.debugging.log */
-    PyObject *socket_socket;      /* socket.socket */
+    PyObject *logger, *log_debug;      /* asyncio.log.logger; goloop._internal.loop.debugging.log */
+    PyObject *socket_socket;           /* socket.socket */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
-    PyObject *asyncio_constants;  /* the module asyncio.constants */
+    PyObject *asyncio_constants;                               /* the module asyncio.constants */
     struct {
-        PyTypeObject *Future, *Task;        /* the C-accelerated classes */
+        PyTypeObject *Future, *Task; /* the C-accelerated classes */
         /* For tasks/: by goloop/_internal/tasks/probe.py, which names them */
         PyObject *iscoroutine, *iter_throw, *step, *wait;
         PyObject *Future_add_done_callback, *Future_cancel, *Future_set_exception, *Task_cancel;
-        PyObject *create_task_names;        /* frozenset: keywords that create_task takes */
+        PyObject *create_task_names; /* frozenset: keywords that create_task takes */
         /* 3.14: offsets into the thread state; before: unused */
         Py_ssize_t ts_loop, ts_task, ts_tasks_head;
-        PyObject *current_tasks;            /* before 3.14: _asyncio._current_tasks */
+        PyObject *current_tasks; /* before 3.14: _asyncio._current_tasks */
     } asyncio;
     struct {
         PyTypeObject *socket_base;  /* _socket.socket; NULL: its layout is not known */
         PyTypeObject *file;         /* io.FileIO; likewise */
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
         Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
-        PyObject *users;            /* goloop._internal.loop.descriptors.Users; NULL until wanted [GIL] */
-    } lease;                        /* whose instances hold a number (fds/lease.c) */
+        PyObject *users; /* goloop._internal.loop.descriptors.Users; NULL until wanted [GIL] */
+    } lease;             /* whose instances hold a number (fds/lease.c) */
     PyObject *high_default, *low_default; /* of write buffers (transports) */
 
     /* The types. */
     PyTypeObject *loop_type, *handle_type, *timer_handle_type;
-    PyTypeObject *threadsafe_handle_type; /* of call_soon_threadsafe since 3.14; NULL before */
+    PyTypeObject *threadsafe_handle_type;  /* of call_soon_threadsafe since 3.14; NULL before */
     PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
-    PyMethodDef *task_wakeup;     /* of the callable that wakes a task (tasks/wakeup.c) */
+    PyMethodDef *task_wakeup;              /* of the callable that wakes a task (tasks/wakeup.c) */
     PyTypeObject *future_iter_type, *sockop_type;
     PyTypeObject *listener_type;
     PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */
@@ -160,41 +165,42 @@ struct gl_globals {
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
     /* ---- what changes ---- */
-    bool loaded;                  /* at import [GIL] */
-    int dealloc_depth;            /* how deep we are in chains of dying objects [GIL] */
-    gl_loop *first_loop;          /* list of those with a reactor (state/loops.c) [GIL] */
+    bool loaded;         /* at import [GIL] */
+    int dealloc_depth;   /* how deep we are in chains of dying objects [GIL] */
+    gl_loop *first_loop; /* list of those with a reactor (state/loops.c) [GIL] */
     gl_pool handle_pool, timer_pool, threadsafe_pool; /* queue/handle.c [GIL] */
-    PyObject *spare_context;      /* an empty one that only this has; or NULL [GIL] */
+    PyObject *spare_context; /* an empty one that only this has; or NULL [GIL] */
     struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
     int iter_pool_len;
-    gl_task_node own_tasks;       /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
+    gl_task_node own_tasks; /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
     unsigned long long *task_names, own_task_names; /* the last default name's number [GIL] */
     struct gl_rule_class {
-        PyTypeObject *type;       /* NULL until the rule begins; read only afterwards */
-        PyObject *globals;        /* of the functions that are originals, or NULL */
+        PyTypeObject *type; /* NULL until the rule begins; read only afterwards */
+        PyObject *globals;  /* of the functions that are originals, or NULL */
         PyObject *method[GL_RULE_METHODS];
-        uint64_t seen;            /* a class's version tag, and 16 bits: its methods that are others
-                                   * [atomic] */
-    } rule[GL_RULES];             /* state/native.c */
-    PyTypeObject *stream_type;    /* the native one, which the next derives from */
+        uint64_t seen;         /* a class's version tag, and 16 bits: its methods that are others
+                                * [atomic] */
+    } rule[GL_RULES];          /* state/native.c */
+    PyTypeObject *stream_type; /* the native one, which the next derives from */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
-    } tls;                        /* SSLProtocol's methods and states, by goloop/_internal/net/tls.py
-                                   * when it is imported */
-    const struct gl_calls *calls; /* the kernel's, or golib/simulation_linux.go's (fds/calls.c) [GIL] */
-    gl_asker asker;               /* observe/watchdog.c */
-    gl_python python;             /* observe/python_stack.c */
-    int64_t gc_ns, gc_began;      /* what Python's collector took in process gc_pid, and when it
-                                   * began or 0 (observe/watchdog.c) [GIL] */
+    } tls; /* SSLProtocol's methods and states, by goloop/_internal/net/tls.py
+            * when it is imported */
+    const struct gl_calls
+        *calls;              /* the kernel's, or golib/simulation_linux.go's (fds/calls.c) [GIL] */
+    gl_asker asker;          /* observe/watchdog.c */
+    gl_python python;        /* observe/python_stack.c */
+    int64_t gc_ns, gc_began; /* what Python's collector took in process gc_pid, and when it
+                              * began or 0 (observe/watchdog.c) [GIL] */
     long gc_pid;
 #ifdef GL_FREE_THREADED
-    PyMutex loops_mutex;          /* guards first_loop */
-    PyMutex tasks_mutex;          /* guards own_tasks, which are those of other loops */
+    PyMutex loops_mutex; /* guards first_loop */
+    PyMutex tasks_mutex; /* guards own_tasks, which are those of other loops */
     struct {
         gl_guarded_type type[GL_GUARD_TYPES];
         int types;
-        destructor dealloc;       /* tp_dealloc of types whose end is guarded */
+        destructor dealloc; /* tp_dealloc of types whose end is guarded */
     } guards;
 #endif
 };
@@ -221,8 +227,7 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
         return;
     }
 #endif
-    Py_TRASHCAN_BEGIN(self, dealloc)
-    free_it(self);
+    Py_TRASHCAN_BEGIN(self, dealloc) free_it(self);
     Py_TRASHCAN_END
 }
 
@@ -274,8 +279,7 @@ GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 GL_PRIVATE PyObject *gl_call_python(PyObject *o, const char *name, PyObject *const *args,
                                     Py_ssize_t nargs, PyObject *kwnames);
 
-GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size,
-                             uint32_t first);
+GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);
 /* Makes room for the item behind `len` in the array of `*cap` items of `size` bytes that the
  * pointer at `array` has: at least `first`, then twice as many.  New items are zero; PyMem_RawFree
  * frees them.  False, without an exception, where there is no memory. */

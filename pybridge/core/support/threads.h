@@ -23,8 +23,8 @@ struct gl_loop;
 
 /* In each object of a loop. */
 typedef struct gl_home {
-    struct gl_loop *loop;     /* owned; NULL until the object is made */
-    PyObject *next;           /* of a Handle: in the loop's inbox */
+    struct gl_loop *loop; /* owned; NULL until the object is made */
+    PyObject *next;       /* of a Handle: in the loop's inbox */
 } gl_home;
 #define GL_HOME gl_home home;
 #define GL_HOME_SET(o, loop) gl_home_set(&(o)->home, Py_NewRef(loop))

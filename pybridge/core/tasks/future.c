@@ -27,7 +27,7 @@ is_waiter(PyObject *callback, PyObject *context)
 
 GL_PRIVATE PyObject *
 call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                PyObject *kwnames)
+             PyObject *kwnames)
 {
     Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
     PyObject **all = PyMem_Malloc((size_t)(n + 1) * sizeof(PyObject *));
@@ -315,8 +315,8 @@ future_fail(gl_future *f, PyObject *exc)
         return -1;
     /* A class, or what is refused or wrapped: releases of asyncio differ in that. */
     if (!PyExceptionInstance_Check(exc) || PyErr_GivenExceptionMatches(exc, PyExc_StopIteration))
-        return gl_done(PyObject_CallFunctionObjArgs(G.asyncio.Future_set_exception, (PyObject *)f,
-                                                    exc, NULL));
+        return gl_done(
+            PyObject_CallFunctionObjArgs(G.asyncio.Future_set_exception, (PyObject *)f, exc, NULL));
     f->state = GL_FINISHED;
     PyObject *before = f->exception, *tb_before = f->exception_tb;
     f->exception_tb = PyException_GetTraceback(exc);
@@ -548,7 +548,7 @@ static PyType_Slot future_slots[] = {
 GL_PRIVATE PyType_Spec future_spec = {
     .name = "goloop.Future",
     .basicsize = sizeof(gl_future),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |
-             Py_TPFLAGS_IMMUTABLETYPE,
+    .flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = future_slots,
 };

@@ -97,7 +97,9 @@ future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     }
     PyObject *r = PyObject_Vectorcall(G.asyncio.iter_throw, args, (size_t)nargs, NULL);
     PyObject *exc = gl_take_exception();
-    PyObject *type = nargs == 0 ? NULL : PyType_Check(args[0]) ? args[0] : (PyObject *)Py_TYPE(args[0]);
+    PyObject *type = nargs == 0              ? NULL
+                     : PyType_Check(args[0]) ? args[0]
+                                             : (PyObject *)Py_TYPE(args[0]);
     if (exc != NULL && type != NULL && PyErr_GivenExceptionMatches(exc, type))
         GL_WRITE(((gl_future_iter *)self)->exhausted, true);
     gl_restore_exception(exc);

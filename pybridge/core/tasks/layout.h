@@ -27,7 +27,7 @@
 #endif
 
 /* Without the GIL the futures of 3.14 have locks of their own, which ours would have to take. */
-#if PY_VERSION_HEX >= GL_LAYOUT_UNKNOWN_FROM || defined(Py_DEBUG) || \
+#if PY_VERSION_HEX >= GL_LAYOUT_UNKNOWN_FROM || defined(Py_DEBUG) ||                               \
     (defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000)
 /* The structs below are then never used. */
 #define GL_LAYOUT_KNOWN 0
@@ -38,10 +38,11 @@
 #define GL_OBJECT_FIELD(name) PyObject *name;
 
 /* What a Future begins with in every version. */
-#define GL_FUTURE_FIRST(X)                                                     \
-    X(loop)                                                                    \
-    X(callback0) X(context0) /* the first callback, and its context */         \
-    X(callbacks)             /* list of the others as (callback, context) */   \
+#define GL_FUTURE_FIRST(X)                                                                         \
+    X(loop)                                                                                        \
+    X(callback0)                                                                                   \
+    X(context0)  /* the first callback, and its context */                                         \
+    X(callbacks) /* list of the others as (callback, context) */                                   \
     X(exception) X(exception_tb) X(result) X(source_traceback) X(cancel_msg)
 
 /* The objects of a Task, together in every version. */
@@ -58,10 +59,10 @@
 #define GL_FUTURE_SIZE 112
 #define GL_TASK_SIZE 168
 #define GL_LAYOUT_AWAITED_BY 1
-#define GL_FUTURE_OBJECTS(X)                                                   \
+#define GL_FUTURE_OBJECTS(X)                                                                       \
     GL_FUTURE_FIRST(X) X(cancelled_exc) X(awaited_by) /* a task or future, or a set of such */
-#define GL_AWAITED_BY_FLAGS                                                    \
-    char is_task;                                                              \
+#define GL_AWAITED_BY_FLAGS                                                                        \
+    char is_task;                                                                                  \
     char awaited_by_is_set;
 #define GL_TASK_NODE gl_task_node node;
 #else
@@ -79,17 +80,17 @@
 #endif
 
 /* The flags are bits, those of the Task in the same unit as those of the Future. */
-#define GL_FUTURE_FIELDS                                                       \
-    GL_FUTURE_OBJECTS(GL_OBJECT_FIELD)                                         \
-    int state;                 /* enum gl_future_state */                      \
-    GL_AWAITED_BY_FLAGS                                                        \
-    unsigned log_tb : 1;       /* an exception that nobody has retrieved */    \
-    unsigned blocking : 1;     /* _asyncio_future_blocking */
-#define GL_TASK_FIELDS                                                         \
-    unsigned must_cancel : 1;                                                  \
-    unsigned log_destroy_pending : 1;                                          \
-    int num_cancels;                                                           \
-    GL_TASK_OBJECTS(GL_OBJECT_FIELD)                                           \
+#define GL_FUTURE_FIELDS                                                                           \
+    GL_FUTURE_OBJECTS(GL_OBJECT_FIELD)                                                             \
+    int state; /* enum gl_future_state */                                                          \
+    GL_AWAITED_BY_FLAGS                                                                            \
+    unsigned log_tb : 1;   /* an exception that nobody has retrieved */                            \
+    unsigned blocking : 1; /* _asyncio_future_blocking */
+#define GL_TASK_FIELDS                                                                             \
+    unsigned must_cancel : 1;                                                                      \
+    unsigned log_destroy_pending : 1;                                                              \
+    int num_cancels;                                                                               \
+    GL_TASK_OBJECTS(GL_OBJECT_FIELD)                                                               \
     GL_TASK_NODE
 #define GL_LAYOUT_OWN_DICT 0
 #define GL_LAYOUT_LAZY_NAME 1
@@ -100,18 +101,18 @@
 #define GL_TASK_SIZE 176
 #define GL_LAYOUT_AWAITED_BY 0
 #define GL_FUTURE_OBJECTS(X) GL_FUTURE_FIRST(X) X(cancelled_exc) X(dict)
-#define GL_FUTURE_FIELDS                                                       \
-    GL_FUTURE_FIRST(GL_OBJECT_FIELD)                                           \
-    int state;                                                                 \
-    int log_tb;                                                                \
-    int blocking;                                                              \
-    PyObject *dict;                                                            \
-    PyObject *weakrefs;                                                        \
+#define GL_FUTURE_FIELDS                                                                           \
+    GL_FUTURE_FIRST(GL_OBJECT_FIELD)                                                               \
+    int state;                                                                                     \
+    int log_tb;                                                                                    \
+    int blocking;                                                                                  \
+    PyObject *dict;                                                                                \
+    PyObject *weakrefs;                                                                            \
     PyObject *cancelled_exc;
-#define GL_TASK_FIELDS                                                         \
-    GL_TASK_OBJECTS(GL_OBJECT_FIELD)                                           \
-    int must_cancel;                                                           \
-    int log_destroy_pending;                                                   \
+#define GL_TASK_FIELDS                                                                             \
+    GL_TASK_OBJECTS(GL_OBJECT_FIELD)                                                               \
+    int must_cancel;                                                                               \
+    int log_destroy_pending;                                                                       \
     int num_cancels;
 #define GL_LAYOUT_OWN_DICT 1
 #define GL_LAYOUT_LAZY_NAME (PY_VERSION_HEX >= 0x030C0000)
@@ -151,7 +152,6 @@ _Static_assert(offsetof(gl_task, fut_waiter) == offsetof(gl_base_task, fut_waite
 _Static_assert(offsetof(gl_task, state) == offsetof(gl_future, state) &&
                    offsetof(gl_task, cancelled_exc) == offsetof(gl_future, cancelled_exc),
                "Future and Task share their head");
-_Static_assert(sizeof(gl_task) == GL_TASK_SIZE +
-                                      (GL_LAYOUT_AWAITED_BY ? 0 : sizeof(gl_task_node)),
+_Static_assert(sizeof(gl_task) == GL_TASK_SIZE + (GL_LAYOUT_AWAITED_BY ? 0 : sizeof(gl_task_node)),
                "own fields begin behind the base; 3.14 needs none");
 #endif

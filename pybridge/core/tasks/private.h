@@ -35,7 +35,7 @@ has_layout(PyObject *o)
 
 /* Holds the lock of a future's loop to the end of the block. It may have been made just now. */
 #ifdef GL_FREE_THREADED
-#define GUARD_FUTURE(f) \
+#define GUARD_FUTURE(f)                                                                            \
     GL_GUARD(gl_as_loop(__atomic_load_n(&((gl_future *)(f))->loop, __ATOMIC_ACQUIRE)))
 #else
 #define GUARD_FUTURE(f) ((void)0)
@@ -91,13 +91,15 @@ GL_PRIVATE PyObject *future_method_add(PyObject *self, PyObject *const *args, Py
                                        PyObject *kwnames);
 GL_PRIVATE PyObject *future_method_remove(PyObject *self, PyObject *fn);
 GL_PRIVATE_DATA PyGetSetDef future_getset[2];
-#define GL_CALLBACK_METHODS                                                                   \
-    {"add_done_callback", GL_FASTKW(future_method_add),                                       \
-     PyDoc_STR("add_done_callback($self, fn, /, *, context=<unrepresentable>)\n--\n\n"        \
-               "Call fn(self) by call_soon() once the future is done.")},                     \
-    {"remove_done_callback", future_method_remove, METH_O,                                    \
-     PyDoc_STR("remove_done_callback($self, fn, /)\n--\n\n"                                   \
-               "Remove all instances of a callback; return how many there were.")}
+#define GL_CALLBACK_METHODS                                                                        \
+    {"add_done_callback", GL_FASTKW(future_method_add),                                            \
+     PyDoc_STR("add_done_callback($self, fn, /, *, context=<unrepresentable>)\n--\n\n"             \
+               "Call fn(self) by call_soon() once the future is done.")},                          \
+    {                                                                                              \
+        "remove_done_callback", future_method_remove, METH_O,                                      \
+            PyDoc_STR("remove_done_callback($self, fn, /)\n--\n\n"                                 \
+                      "Remove all instances of a callback; return how many there were.")           \
+    }
 
 /* Future.__await__() */
 GL_PRIVATE PyObject *future_iter_new(PyObject *fut);
@@ -125,7 +127,8 @@ typedef struct gl_future_iter {
 /* Of the callable that wakes a task. */
 GL_PRIVATE_DATA PyMethodDef wakeup_def;
 /* _core._step(task, error): a step of a TaskStepMethWrapper; throws the error unless it is None. */
-GL_PRIVATE PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs);
+GL_PRIVATE PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *const *args,
+                               Py_ssize_t nargs);
 /* Schedules a step. */
 GL_PRIVATE int step_soon(gl_task *task);
 /* The coroutine yielded `result` (stolen): what the task does next. */

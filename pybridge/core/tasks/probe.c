@@ -37,13 +37,10 @@ core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     if (!GL_LAYOUT_KNOWN)
         Py_RETURN_NONE;
     const gl_peeked numbers[] = {
-        {"future", sizeof(gl_future)},
-        {"task", sizeof(gl_base_task)},
+        {"future", sizeof(gl_future)},          {"task", sizeof(gl_base_task)},
 #if GL_LAYOUT_AWAITED_BY
-        {"task_name", offsetof(gl_task, name)},
-        {"task_coro", offsetof(gl_task, coro)},
-        {"task_node", offsetof(gl_task, node)},
-        {"task_awaited_by", offsetof(gl_task, awaited_by)},
+        {"task_name", offsetof(gl_task, name)}, {"task_coro", offsetof(gl_task, coro)},
+        {"task_node", offsetof(gl_task, node)}, {"task_awaited_by", offsetof(gl_task, awaited_by)},
 #endif
     };
     PyObject *d = PyDict_New();
@@ -60,14 +57,14 @@ static int
 put_task(PyObject *d, const gl_base_task *t)
 {
     const gl_peeked fields[] = {
-        GL_FUTURE_OBJECTS(OBJECT) INT(state) INT(log_tb) INT(blocking)
-        GL_TASK_OBJECTS(OBJECT) INT(must_cancel) INT(log_destroy_pending) INT(num_cancels)
+        GL_FUTURE_OBJECTS(OBJECT) INT(state) INT(log_tb) INT(blocking) GL_TASK_OBJECTS(OBJECT)
+            INT(must_cancel) INT(log_destroy_pending) INT(num_cancels)
 #if GL_LAYOUT_OWN_DICT
-        OBJECT(weakrefs)
+                OBJECT(weakrefs)
 #endif
 #if GL_LAYOUT_AWAITED_BY
-        INT(awaited_by_is_set) INT(is_task)
-        WORD("node_next", t->node.next) WORD("node_prev", t->node.prev)
+                    INT(awaited_by_is_set) INT(is_task) WORD("node_next", t->node.next)
+                        WORD("node_prev", t->node.prev)
 #endif
     };
     return PUT(d, fields);
@@ -213,13 +210,12 @@ core_enable_tasks(PyObject *module, PyObject *args)
         return NULL;
     }
     if (G.task_type == NULL) {
-        if (!PyArg_ParseTuple(args, "(nnn)(O!O!OOOOOOOO)", &G.asyncio.ts_loop, &G.asyncio.ts_task,
-                              &G.asyncio.ts_tasks_head, &PyFrozenSet_Type,
-                              &G.asyncio.create_task_names, &PyDict_Type, &G.asyncio.current_tasks,
-                              &G.asyncio.Future_add_done_callback, &G.asyncio.Future_cancel,
-                              &G.asyncio.Future_set_exception, &G.asyncio.Task_cancel,
-                              &G.asyncio.iscoroutine, &G.asyncio.iter_throw, &G.asyncio.step,
-                              &G.asyncio.wait))
+        if (!PyArg_ParseTuple(
+                args, "(nnn)(O!O!OOOOOOOO)", &G.asyncio.ts_loop, &G.asyncio.ts_task,
+                &G.asyncio.ts_tasks_head, &PyFrozenSet_Type, &G.asyncio.create_task_names,
+                &PyDict_Type, &G.asyncio.current_tasks, &G.asyncio.Future_add_done_callback,
+                &G.asyncio.Future_cancel, &G.asyncio.Future_set_exception, &G.asyncio.Task_cancel,
+                &G.asyncio.iscoroutine, &G.asyncio.iter_throw, &G.asyncio.step, &G.asyncio.wait))
             return NULL;
         Py_INCREF(args); /* for good: the objects are borrowed from it */
         if (make_types(module) < 0)
@@ -231,11 +227,15 @@ core_enable_tasks(PyObject *module, PyObject *args)
 static PyMethodDef task_functions[] = {
     {"_layout", core_layout, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
     {"_peek", core_peek, METH_O, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
-    {"_thread_words", core_thread_words, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
-    {"_task_names", core_task_names, METH_VARARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
-    {"_enable_tasks", core_enable_tasks, METH_VARARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_thread_words", core_thread_words, METH_NOARGS,
+     PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_task_names", core_task_names, METH_VARARGS,
+     PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_enable_tasks", core_enable_tasks, METH_VARARGS,
+     PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
     {"_step", GL_FAST(core_step), PyDoc_STR("For goloop/_internal/tasks/waiting.py.")},
-    {"_live_tasks", core_live_tasks, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/task_set.py.")},
+    {"_live_tasks", core_live_tasks, METH_NOARGS,
+     PyDoc_STR("For goloop/_internal/tasks/task_set.py.")},
     {NULL, NULL, 0, NULL},
 };
 

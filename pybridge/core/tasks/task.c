@@ -322,8 +322,8 @@ task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
         return -1;
     }
 #endif
-    PyObject *c = context == NULL || context == Py_None ? PyContext_CopyCurrent()
-                                                        : Py_NewRef(context);
+    PyObject *c =
+        context == NULL || context == Py_None ? PyContext_CopyCurrent() : Py_NewRef(context);
     if (c == NULL)
         return -1;
     Py_XSETREF(task->context, c);
@@ -381,7 +381,7 @@ static int
 task_init(PyObject *self, PyObject *args, PyObject *kwds)
 {
     gl_task *task = (gl_task *)self;
-    static char *names[] = {"coro", "loop", "name", "context",
+    static char *names[] = {"coro",        "loop", "name", "context",
 #if PY_VERSION_HEX >= 0x030C0000
                             "eager_start",
 #endif
@@ -393,8 +393,7 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
                                      &eager)) {
         /* The words of Argument Clinic, which has no "at most" here. */
         if (PyTuple_GET_SIZE(args) > 1)
-            PyErr_Format(PyExc_TypeError,
-                         "Task() takes exactly 1 positional argument (%zd given)",
+            PyErr_Format(PyExc_TypeError, "Task() takes exactly 1 positional argument (%zd given)",
                          PyTuple_GET_SIZE(args) + (kwds ? PyDict_GET_SIZE(kwds) : 0));
         return -1;
     }
@@ -487,8 +486,7 @@ task_dealloc(PyObject *self) /* lint: allow dealloc-type: task_free() releases i
     PyTypeObject *type = Py_TYPE(self);
     task_unregister(t);
     /* The finalizer reports tasks that end pending and exceptions never retrieved. */
-    if (type == G.task_type &&
-        (t->log_tb || (t->state == GL_PENDING && t->log_destroy_pending)) &&
+    if (type == G.task_type && (t->log_tb || (t->state == GL_PENDING && t->log_destroy_pending)) &&
         PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
     PyObject_GC_UnTrack(self);
@@ -534,7 +532,7 @@ static PyType_Slot task_slots[] = {
 GL_PRIVATE PyType_Spec task_spec = {
     .name = "goloop.Task",
     .basicsize = sizeof(gl_task),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |
-             Py_TPFLAGS_IMMUTABLETYPE,
+    .flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = task_slots,
 };

@@ -55,15 +55,15 @@ GL_PRIVATE PyObject *
 openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **ssl, BIO **in,
                BIO **out)
 {
-    PyObject *inner = gl_native(GL_RULE_SSL_OBJECT, sslobj)
-                          ? PyObject_GetAttr(sslobj, G.s__sslobj)
-                          : NULL;
+    PyObject *inner =
+        gl_native(GL_RULE_SSL_OBJECT, sslobj) ? PyObject_GetAttr(sslobj, G.s__sslobj) : NULL;
     bool good = inner != NULL && Py_TYPE(inner) == openssl.socket_type &&
                 Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
                 Py_TYPE(inner)->tp_basicsize >= (HEAD + 4) * (Py_ssize_t)sizeof(void *) &&
                 Py_TYPE(incoming)->tp_basicsize == (HEAD + 2) * (Py_ssize_t)sizeof(void *);
     PyObject *context = good ? PyObject_GetAttrString(inner, "context") : NULL;
-    good = context != NULL && object_word(inner, HEAD) == NULL && object_word(inner, HEAD + 2) == context;
+    good = context != NULL && object_word(inner, HEAD) == NULL &&
+           object_word(inner, HEAD + 2) == context;
     if (good) {
         *ssl = object_word(inner, HEAD + 1);
         *in = object_word(incoming, HEAD);
@@ -100,10 +100,10 @@ openssl_open(const char *path)
         return "Python's _ssl module is no library of its own, so its OpenSSL can't be named";
     static const char *const before = "another library stands before the OpenSSL of Python's _ssl";
     /* What the whole process finds first, as by LD_PRELOAD, is what _ssl's own calls reach. */
-#define LOOKUP(type, name, arguments)                                                         \
-    if ((*(void **)&openssl.name = dlsym(lib, #name)) == NULL)                                \
-        return "Python's _ssl module does not let its OpenSSL be called";                     \
-    if (dlsym(RTLD_DEFAULT, #name) != NULL && dlsym(RTLD_DEFAULT, #name) != (void *)openssl.name) \
+#define LOOKUP(type, name, arguments)                                                              \
+    if ((*(void **)&openssl.name = dlsym(lib, #name)) == NULL)                                     \
+        return "Python's _ssl module does not let its OpenSSL be called";                          \
+    if (dlsym(RTLD_DEFAULT, #name) != NULL && dlsym(RTLD_DEFAULT, #name) != (void *)openssl.name)  \
         return before;
     GL_OPENSSL(LOOKUP)
 #undef LOOKUP
@@ -172,7 +172,7 @@ tls_result(gl_tls *t, int r)
 GL_PRIVATE PyObject *
 tls_raise(gl_tls *t, const char *method, struct openssl_stop stop)
 {
-    return PyObject_CallMethod((PyObject *)t, "_raise_openssl", "siklzz", method, stop.why, stop.code,
-                               stop.verified, openssl.ERR_reason_error_string(stop.code),
+    return PyObject_CallMethod((PyObject *)t, "_raise_openssl", "siklzz", method, stop.why,
+                               stop.code, stop.verified, openssl.ERR_reason_error_string(stop.code),
                                openssl.X509_verify_cert_error_string(stop.verified));
 }

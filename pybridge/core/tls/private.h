@@ -18,24 +18,27 @@ typedef struct bio_st BIO;
 #define GL_BIO_C_SET_BUF_MEM_EOF_RETURN 130
 
 /* The functions of libssl and libcrypto. */
-#define GL_OPENSSL(X)                                                                         \
-    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                    \
-    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                             \
-    X(int, SSL_do_handshake, (SSL *))                                                         \
-    X(int, SSL_get_error, (const SSL *, int)) X(int, SSL_has_pending, (const SSL *))          \
-    X(BIO *, SSL_get_rbio, (const SSL *)) X(BIO *, SSL_get_wbio, (const SSL *))               \
-    X(void, SSL_set0_rbio, (SSL *, BIO *)) X(BIO *, BIO_new_mem_buf, (const void *, int))     \
-    X(int, BIO_up_ref, (BIO *)) X(int, BIO_free, (BIO *))                                     \
-    X(int, BIO_read, (BIO *, void *, int)) X(int, BIO_write, (BIO *, const void *, int))      \
-    X(long, BIO_ctrl, (BIO *, int, long, void *))                                             \
-    X(void, ERR_clear_error, (void)) X(unsigned long, ERR_peek_last_error, (void))            \
-    X(const char *, ERR_reason_error_string, (unsigned long))                                 \
-    X(long, SSL_get_verify_result, (const SSL *))                                             \
-    X(const char *, X509_verify_cert_error_string, (long))
+#define GL_OPENSSL(X)                                                                              \
+    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                         \
+    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                                  \
+    X(int, SSL_do_handshake, (SSL *))                                                              \
+    X(int, SSL_get_error, (const SSL *, int))                                                      \
+    X(int, SSL_has_pending, (const SSL *))                                                         \
+    X(BIO *, SSL_get_rbio, (const SSL *)) X(BIO *, SSL_get_wbio, (const SSL *))                    \
+        X(void, SSL_set0_rbio, (SSL *, BIO *)) X(BIO *, BIO_new_mem_buf, (const void *, int))      \
+            X(int, BIO_up_ref, (BIO *)) X(int, BIO_free, (BIO *))                                  \
+                X(int, BIO_read, (BIO *, void *, int))                                             \
+                    X(int, BIO_write, (BIO *, const void *, int))                                  \
+                        X(long, BIO_ctrl, (BIO *, int, long, void *))                              \
+                            X(void, ERR_clear_error, (void))                                       \
+                                X(unsigned long, ERR_peek_last_error, (void))                      \
+                                    X(const char *, ERR_reason_error_string, (unsigned long))      \
+                                        X(long, SSL_get_verify_result, (const SSL *))              \
+                                            X(const char *, X509_verify_cert_error_string, (long))
 
 /* Written once, when goloop is imported, and read by all threads. */
 struct gl_openssl {
-    bool ready;               /* it can be called directly */
+    bool ready; /* it can be called directly */
 #define X(type, name, arguments) type(*name) arguments;
     GL_OPENSSL(X)
 #undef X
@@ -54,9 +57,9 @@ GL_PRIVATE PyObject *openssl_behind(PyObject *sslobj, PyObject *incoming, PyObje
 /* What a call left that did not succeed.  It is taken at once, and the call is not made again to
  * hear it once more: OpenSSL need not fail twice, and may go on with what it has refused. */
 struct openssl_stop {
-    int why;                  /* an SSL_ERROR_ number; 0: nothing has stopped */
-    unsigned long code;       /* the last in the thread's queue of errors, which is empty now */
-    long verified;            /* what came of the peer's certificate */
+    int why;            /* an SSL_ERROR_ number; 0: nothing has stopped */
+    unsigned long code; /* the last in the thread's queue of errors, which is empty now */
+    long verified;      /* what came of the peer's certificate */
 };
 GL_PRIVATE_INLINE struct openssl_stop openssl_stopped(SSL *ssl, int result);
 /* Whether what was found is there still, and may be called in place of the object's methods. */
@@ -67,12 +70,13 @@ GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
 /* ---- one connection (openssl.c) -------------------------------------------------------------- */
 
 /* The attributes that both halves use. */
-#define GL_TLS_OBJECTS(X)                                                      \
-    X(state)                  /* an SSLProtocolState */                        \
-    X(app_protocol) X(transport) X(sslobj)                                     \
-    X(incoming) X(outgoing)   /* MemoryBIO */                                  \
-    X(write_backlog)          /* deque */                                      \
-    X(get_buffer) X(buffer_updated) /* the app protocol's, bound */
+#define GL_TLS_OBJECTS(X)                                                                          \
+    X(state) /* an SSLProtocolState */                                                             \
+    X(app_protocol)                                                                                \
+    X(transport)                                                                                   \
+    X(sslobj) X(incoming) X(outgoing)   /* MemoryBIO */                                            \
+        X(write_backlog)                /* deque */                                                \
+        X(get_buffer) X(buffer_updated) /* the app protocol's, bound */
 
 /* Of one connection; guarded by the GIL, and used by the thread that runs its loop. */
 typedef struct gl_tls {
@@ -80,20 +84,20 @@ typedef struct gl_tls {
 #define X(name) PyObject *name;
     GL_TLS_OBJECTS(X)
 #undef X
-    Py_ssize_t write_buffer_size;    /* bytes in the backlog */
+    Py_ssize_t write_buffer_size; /* bytes in the backlog */
     Py_ssize_t incoming_high, incoming_low, outgoing_high, outgoing_low;
     char app_reading_paused, ssl_reading_paused, ssl_writing_paused, app_writing_paused;
     char is_buffer;
-    char read_held;                  /* what comes waits until the handshake's waiter has run */
+    char read_held; /* what comes waits until the handshake's waiter has run */
     /* What is behind sslobj and the BIOs, once it was looked up.  `inner` is not ssl's
      * but ours: whoever puts another object in its place takes nothing away from us. */
-    PyObject *inner;                 /* the _ssl._SSLSocket; keeps the three below alive */
+    PyObject *inner; /* the _ssl._SSLSocket; keeps the three below alive */
     SSL *ssl;
     BIO *in, *out;
-    BIO *fed;                        /* what was received lately, where OpenSSL can read it */
+    BIO *fed; /* what was received lately, where OpenSSL can read it */
     char looked_up;
-    char stepping;                   /* a handshake's step is under way, without the GIL */
-    PyObject *loop;                  /* SSLProtocol's _loop, as anybody may set it */
+    char stepping;  /* a handshake's step is under way, without the GIL */
+    PyObject *loop; /* SSLProtocol's _loop, as anybody may set it */
     GL_HOME
 } gl_tls;
 

@@ -130,8 +130,8 @@ tls_get_ssl_part(gl_tls *t, void *offset)
     return Py_NewRef(value ? value : Py_None);
 }
 
-#define SSL_PART(name, field)                                                                 \
-    {name, (getter)tls_get_ssl_part, (setter)tls_set_ssl_part, NULL,                          \
+#define SSL_PART(name, field)                                                                      \
+    {name, (getter)tls_get_ssl_part, (setter)tls_set_ssl_part, NULL,                               \
      (void *)offsetof(gl_tls, field)}
 
 static PyObject *
@@ -166,16 +166,23 @@ static PyGetSetDef tls_getset[] = {
 #define FLAG(name) {"_" #name, T_BOOL, offsetof(gl_tls, name), 0, NULL}
 #define SIZE(name, field) {name, T_PYSSIZET, offsetof(gl_tls, field), 0, NULL}
 static PyMemberDef tls_members[] = {
-    OBJECT("_state", state), OBJECT("_app_protocol", app_protocol),
-    OBJECT("_transport", transport), OBJECT("_write_backlog", write_backlog),
+    OBJECT("_state", state),
+    OBJECT("_app_protocol", app_protocol),
+    OBJECT("_transport", transport),
+    OBJECT("_write_backlog", write_backlog),
     OBJECT("_app_protocol_get_buffer", get_buffer),
     OBJECT("_app_protocol_buffer_updated", buffer_updated),
     {"_app_protocol_is_buffer", T_BOOL, offsetof(gl_tls, is_buffer), 0, NULL},
-    FLAG(read_held), FLAG(app_reading_paused), FLAG(ssl_reading_paused),
-    FLAG(ssl_writing_paused), FLAG(app_writing_paused),
+    FLAG(read_held),
+    FLAG(app_reading_paused),
+    FLAG(ssl_reading_paused),
+    FLAG(ssl_writing_paused),
+    FLAG(app_writing_paused),
     SIZE("_write_buffer_size", write_buffer_size),
-    SIZE("_incoming_high_water", incoming_high), SIZE("_incoming_low_water", incoming_low),
-    SIZE("_outgoing_high_water", outgoing_high), SIZE("_outgoing_low_water", outgoing_low),
+    SIZE("_incoming_high_water", incoming_high),
+    SIZE("_incoming_low_water", incoming_low),
+    SIZE("_outgoing_high_water", outgoing_high),
+    SIZE("_outgoing_low_water", outgoing_low),
     {NULL, 0, 0, 0, NULL},
 };
 #undef OBJECT

@@ -74,8 +74,8 @@ tls_peer_closed(gl_tls *t)
 static bool
 tls_reads(gl_tls *t)
 {
-    return (t->state == G.tls.wrapped || t->state == G.tls.flushing) &&
-           !t->app_reading_paused && t->app_protocol;
+    return (t->state == G.tls.wrapped || t->state == G.tls.flushing) && !t->app_reading_paused &&
+           t->app_protocol;
 }
 
 /* Calls a field with a number. */
@@ -135,8 +135,10 @@ tls_room(gl_tls *t, Py_buffer *view)
     PyObject *buf = tls_call_number(t->get_buffer, (Py_ssize_t)bio_pending(t->in));
     Py_ssize_t wants = buf ? PyObject_Size(buf) : -1;
     if (wants >= 0 && PyObject_GetBuffer(buf, view, PyBUF_WRITABLE) < 0) {
-        PyErr_Format(PyExc_TypeError, "read() argument 2 must be read-write bytes-like object, "
-                     "not %.50s", Py_TYPE(buf)->tp_name);
+        PyErr_Format(PyExc_TypeError,
+                     "read() argument 2 must be read-write bytes-like object, "
+                     "not %.50s",
+                     Py_TYPE(buf)->tp_name);
         wants = -1;
     }
     Py_XDECREF(buf);

@@ -187,8 +187,7 @@ transport_check(gl_transport *t, transport_arguments *a)
         return -1;
     }
     if (gl_loop_check_usable(loop) < 0 ||
-        (!t->ops->shares_number &&
-         gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0))
+        (!t->ops->shares_number && gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0))
         return -1;
     return gl_lease_nonblocking(&a->lease);
 }

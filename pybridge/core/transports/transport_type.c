@@ -193,7 +193,8 @@ transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if (is_deaf(t))
         gl_transport_drop_held(t);
     else if (!t->paused)
-        rc = t->held != NULL || t->held_end ? gl_transport_schedule_delivery(t) : gl_transport_sync(t);
+        rc = t->held != NULL || t->held_end ? gl_transport_schedule_delivery(t)
+                                            : gl_transport_sync(t);
     gl_restore_exception(exc);
     return gl_none_or_null(exc != NULL ? -1 : rc);
 }

@@ -92,34 +92,34 @@ typedef struct transport_ops {
 /* The head of both.  First are the slots of asyncio.transports.BaseTransport and
  * _FlowControlMixin, in their order; transport_type.c checks the offsets.  slot_loop and
  * slot_protocol_paused stay NULL where the type's own attributes stand before them. */
-#define TRANSPORT_FIELDS                                                                      \
-    PyObject_HEAD                                                                             \
-    PyObject *extra;              /* dict; NULL: empty, and made when asked for */             \
-    PyObject *high_water;         /* as get_write_buffer_limits gives them */                 \
-    PyObject *slot_loop;                                                                      \
-    PyObject *low_water;                                                                      \
-    PyObject *slot_protocol_paused;                                                           \
-                                                                                              \
-    PyObject *dict;                                                                           \
-    PyObject *weakrefs;                                                                       \
-    gl_loop *loop;                /* NULL in GL_EMPTY and GL_LOST */                          \
-    PyObject *protocol;                                                                       \
-    PyObject *context;            /* what the protocol's callbacks run in */                  \
-    PyObject *held;               /* list of what was received while paused; NULL: nothing */ \
-    gl_lease lease;               /* the descriptor; empty once it is closed */               \
-    const transport_ops *ops;                                                                 \
-                                                                                              \
-    int fd_shown;                 /* the number for repr, kept after closing; -1: GL_EMPTY */ \
-    uint32_t id, gen;             /* valid while registered */                                \
-    uint32_t conn_lost;           /* asyncio's _conn_lost: > 0 from GL_ENDING on; counts */   \
-                                  /* the writes that came too late */                         \
-    uint8_t phase;                /* gl_phase */                                              \
-    uint8_t held_end;             /* GL_CMP_EOF or GL_CMP_READ_ERROR that waits behind held */ \
-    bool registered;              /* the reactor knows it */                                  \
-    bool paused;                  /* by pause_reading */                                      \
-    bool warned;                  /* the finalizer has given its warning */                   \
-    bool delivering;              /* _deliver_held runs or is scheduled */                    \
-    bool rest;                    /* in GL_ENDING: the protocol still gets what has come */    \
+#define TRANSPORT_FIELDS                                                                           \
+    PyObject_HEAD                                                                                  \
+    PyObject *extra;      /* dict; NULL: empty, and made when asked for */                         \
+    PyObject *high_water; /* as get_write_buffer_limits gives them */                              \
+    PyObject *slot_loop;                                                                           \
+    PyObject *low_water;                                                                           \
+    PyObject *slot_protocol_paused;                                                                \
+                                                                                                   \
+    PyObject *dict;                                                                                \
+    PyObject *weakrefs;                                                                            \
+    gl_loop *loop; /* NULL in GL_EMPTY and GL_LOST */                                              \
+    PyObject *protocol;                                                                            \
+    PyObject *context; /* what the protocol's callbacks run in */                                  \
+    PyObject *held;    /* list of what was received while paused; NULL: nothing */                 \
+    gl_lease lease;    /* the descriptor; empty once it is closed */                               \
+    const transport_ops *ops;                                                                      \
+                                                                                                   \
+    int fd_shown;       /* the number for repr, kept after closing; -1: GL_EMPTY */                \
+    uint32_t id, gen;   /* valid while registered */                                               \
+    uint32_t conn_lost; /* asyncio's _conn_lost: > 0 from GL_ENDING on; counts */                  \
+                        /* the writes that came too late */                                        \
+    uint8_t phase;      /* gl_phase */                                                             \
+    uint8_t held_end;   /* GL_CMP_EOF or GL_CMP_READ_ERROR that waits behind held */               \
+    bool registered;    /* the reactor knows it */                                                 \
+    bool paused;        /* by pause_reading */                                                     \
+    bool warned;        /* the finalizer has given its warning */                                  \
+    bool delivering;    /* _deliver_held runs or is scheduled */                                   \
+    bool rest;          /* in GL_ENDING: the protocol still gets what has come */                  \
     GL_HOME
 
 struct gl_transport {
@@ -127,12 +127,12 @@ struct gl_transport {
 };
 
 /* Its fields by their names, and as one object. */
-#define TRANSPORT_HEAD                                                                        \
-    union {                                                                                   \
-        struct {                                                                              \
-            TRANSPORT_FIELDS                                                                  \
-        };                                                                                    \
-        gl_transport base;                                                                    \
+#define TRANSPORT_HEAD                                                                             \
+    union {                                                                                        \
+        struct {                                                                                   \
+            TRANSPORT_FIELDS                                                                       \
+        };                                                                                         \
+        gl_transport base;                                                                         \
     };
 
 /* asyncio's default high-water mark. */
@@ -156,13 +156,13 @@ struct gl_transport {
 /* What all constructors are given, and what is made of it. */
 typedef struct {
     PyObject *loop, *file, *protocol, *waiter; /* borrowed; `file` has the descriptor */
-    PyObject *given_extra;        /* borrowed; None: an empty dict */
-    PyObject *given_context;      /* borrowed; None: a copy of the current one */
-    PyObject *extra, *context;    /* owned */
+    PyObject *given_extra;                     /* borrowed; None: an empty dict */
+    PyObject *given_context;                   /* borrowed; None: a copy of the current one */
+    PyObject *extra, *context;                 /* owned */
     gl_lease lease;
 } transport_arguments;
 
-#define TRANSPORT_ARGUMENTS                                                                   \
+#define TRANSPORT_ARGUMENTS                                                                        \
     {.waiter = Py_None, .given_extra = Py_None, .given_context = Py_None, .lease = GL_NO_LEASE}
 
 /* The empty state. */
@@ -239,16 +239,19 @@ GL_PRIVATE int gl_late_write(uint32_t *count, const char *warning);
  * where TRANSPORT_FIELDS has them, with what all transports have, and with max_size; kept by the
  * module. */
 GL_PRIVATE PyTypeObject *gl_transport_make_type(PyObject *module, PyType_Spec *spec,
-                                                const char *base, const char *second, long max_size);
+                                                const char *base, const char *second,
+                                                long max_size);
 
 /* `_number` is -1 once the descriptor is closed. */
-#define TRANSPORT_MEMBERS                                                                     \
-    {"__dictoffset__", T_PYSSIZET, offsetof(gl_transport, dict), READONLY, NULL},             \
-        {"__weaklistoffset__", T_PYSSIZET, offsetof(gl_transport, weakrefs), READONLY, NULL}, \
-        {"_number", T_INT, offsetof(gl_transport, lease.number), READONLY, NULL},             \
-        {"_sock_fd", T_INT, offsetof(gl_transport, fd_shown), READONLY, NULL},                \
-        {"_paused", T_BOOL, offsetof(gl_transport, paused), READONLY, NULL},                  \
-        {"_context", T_OBJECT, offsetof(gl_transport, context), READONLY, NULL},              \
-        {"_loop", T_OBJECT, offsetof(gl_transport, loop), READONLY, NULL},                    \
-        {"_owner", T_OBJECT, offsetof(gl_transport, lease.owner), READONLY, NULL},            \
-        {"_protocol", T_OBJECT, offsetof(gl_transport, protocol), READONLY, NULL}
+#define TRANSPORT_MEMBERS                                                                          \
+    {"__dictoffset__", T_PYSSIZET, offsetof(gl_transport, dict), READONLY, NULL},                  \
+        {"__weaklistoffset__", T_PYSSIZET, offsetof(gl_transport, weakrefs), READONLY, NULL},      \
+        {"_number", T_INT, offsetof(gl_transport, lease.number), READONLY, NULL},                  \
+        {"_sock_fd", T_INT, offsetof(gl_transport, fd_shown), READONLY, NULL},                     \
+        {"_paused", T_BOOL, offsetof(gl_transport, paused), READONLY, NULL},                       \
+        {"_context", T_OBJECT, offsetof(gl_transport, context), READONLY, NULL},                   \
+        {"_loop", T_OBJECT, offsetof(gl_transport, loop), READONLY, NULL},                         \
+        {"_owner", T_OBJECT, offsetof(gl_transport, lease.owner), READONLY, NULL},                 \
+    {                                                                                              \
+        "_protocol", T_OBJECT, offsetof(gl_transport, protocol), READONLY, NULL                    \
+    }

@@ -33,16 +33,16 @@ typedef struct {
     PyObject *weakrefs;
     gl_loop *loop;
     PyObject *sock;
-    PyObject *arg;        /* n, the buffer, or the data */
-    PyObject *wait;       /* the Future that we wait for */
-    Py_buffer view;       /* sendall; view.obj is NULL before the first step */
-    Py_ssize_t size;      /* recv: n; sendall: bytes sent */
-    Py_ssize_t most;      /* sendall: of one call */
+    PyObject *arg;   /* n, the buffer, or the data */
+    PyObject *wait;  /* the Future that we wait for */
+    Py_buffer view;  /* sendall; view.obj is NULL before the first step */
+    Py_ssize_t size; /* recv: n; sendall: bytes sent */
+    Py_ssize_t most; /* sendall: of one call */
     const char *name, *qualname;
-    int fd;               /* the number that `wait` is about */
+    int fd; /* the number that `wait` is about */
     uint8_t kind, state;
-    char running;         /* a step is on a stack */
-    bool refused;         /* the last call would have blocked, and nothing else ended the step */
+    char running; /* a step is on a stack */
+    bool refused; /* the last call would have blocked, and nothing else ended the step */
     GL_HOME
 } sockop;
 
@@ -287,8 +287,7 @@ sockop_am_send(PyObject *self, PyObject *value, PyObject **result)
     if (sockop_check(op, true) < 0)
         return PYGEN_ERROR;
     if (op->state == OP_CREATED && value != Py_None) {
-        PyErr_SetString(PyExc_TypeError,
-                        "can't send non-None value to a just-started coroutine");
+        PyErr_SetString(PyExc_TypeError, "can't send non-None value to a just-started coroutine");
         return PYGEN_ERROR;
     }
     Py_INCREF(op);
@@ -487,13 +486,13 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     return (PyObject *)op;
 }
 
-#define SOCK_METHOD(name, kind, second)                                                       \
-    static PyObject *loop_##name(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,      \
-                                 PyObject *kwnames)                                           \
-    {                                                                                         \
-        static const gl_params params = GL_PARAMS("BaseSelectorEventLoop." #name, 2, 2, false, \
-                                                  GL_NAME(sock), GL_NAME(second));            \
-        return sockop_new(self, kind, &params, args, nargs, kwnames);                         \
+#define SOCK_METHOD(name, kind, second)                                                            \
+    static PyObject *loop_##name(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,           \
+                                 PyObject *kwnames)                                                \
+    {                                                                                              \
+        static const gl_params params = GL_PARAMS("BaseSelectorEventLoop." #name, 2, 2, false,     \
+                                                  GL_NAME(sock), GL_NAME(second));                 \
+        return sockop_new(self, kind, &params, args, nargs, kwnames);                              \
     }
 
 SOCK_METHOD(sock_recv, OP_RECV, n)

@@ -341,8 +341,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
         return 0;
     for (int i = 0; i < 2; i++) {
         gl_place *place = &w->place[i];
-        if (!((uint32_t)c->res & bits[i]) || place->waiter == NULL ||
-            place->turn >= loop->turns)
+        if (!((uint32_t)c->res & bits[i]) || place->waiter == NULL || place->turn >= loop->turns)
             continue;
         if (!place->once) {
             ready[i] = Py_NewRef(place->waiter);
@@ -377,7 +376,8 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 
 /* _add_reader(fd, callback, *args) and _add_writer: the Handle. */
 static PyObject *
-watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs, int which)
+watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs,
+          int which)
 {
     PyObject *named[2];
     if (gl_args(params, self, args, nargs, NULL, named) < 0)
@@ -409,7 +409,9 @@ watch_remove(gl_loop *self, PyObject *arg, int which)
         return NULL;
     PyErr_Clear();
     /* A file object that was closed meanwhile: asyncio searches for it among what is registered. */
-    int fd = number >= 0 && number <= INT_MAX ? (int)number : self->closed ? -1 : watch_search(self, arg);
+    int fd = number >= 0 && number <= INT_MAX ? (int)number
+             : self->closed                   ? -1
+                                              : watch_search(self, arg);
     if (fd < 0 && number < 0 && !self->closed)
         return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
     if (fd < 0 || self->closed)
@@ -427,7 +429,8 @@ static PyObject *
 loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 {
     long fd;
-    if (!gl_fd_number(arg, &fd) || (fd >= 0 && fd <= INT_MAX && gl_fd_ensure_no_transport(self, (int)fd, arg) < 0))
+    if (!gl_fd_number(arg, &fd) ||
+        (fd >= 0 && fd <= INT_MAX && gl_fd_ensure_no_transport(self, (int)fd, arg) < 0))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -460,22 +463,23 @@ static PyObject *
 wait_for(gl_loop *self, PyObject *arg, int which)
 {
     int fd = gl_fd_from_object(arg);
-    return fd < 0 ? NULL : wait_fd(self, fd, which, (gl_place){.sock = PyLong_Check(arg) ? NULL : arg});
+    return fd < 0 ? NULL
+                  : wait_fd(self, fd, which, (gl_place){.sock = PyLong_Check(arg) ? NULL : arg});
 }
 
-#define WATCH_METHODS(dir, which)                                                             \
-    static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)      \
-    {                                                                                         \
-        static const gl_params params = {"_add_" #dir, 2, 2, true, 2, {0}};                   \
-        return watch_add(self, &params, args, n, which);                                      \
-    }                                                                                         \
-    static PyObject *loop__remove_##dir(gl_loop *self, PyObject *fd)                          \
-    {                                                                                         \
-        return watch_remove(self, fd, which);                                                 \
-    }                                                                                         \
-    static PyObject *loop_wait_##dir(gl_loop *self, PyObject *arg)                            \
-    {                                                                                         \
-        return wait_for(self, arg, which);                                                    \
+#define WATCH_METHODS(dir, which)                                                                  \
+    static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)           \
+    {                                                                                              \
+        static const gl_params params = {"_add_" #dir, 2, 2, true, 2, {0}};                        \
+        return watch_add(self, &params, args, n, which);                                           \
+    }                                                                                              \
+    static PyObject *loop__remove_##dir(gl_loop *self, PyObject *fd)                               \
+    {                                                                                              \
+        return watch_remove(self, fd, which);                                                      \
+    }                                                                                              \
+    static PyObject *loop_wait_##dir(gl_loop *self, PyObject *arg)                                 \
+    {                                                                                              \
+        return wait_for(self, arg, which);                                                         \
     }
 
 WATCH_METHODS(reader, GL_READING)
@@ -552,10 +556,12 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     return gl_none_or_null(rc);
 }
 
-#define WATCH_ENTRIES(dir, adjective)                                                         \
-    {"_add_" #dir, GL_FAST(loop__add_##dir), NULL},                                           \
-    {"_remove_" #dir, GL_ONEARG(loop__remove_##dir), NULL},                                   \
-    {"_wait_" adjective, GL_ONEARG(loop_wait_##dir), NULL}
+#define WATCH_ENTRIES(dir, adjective)                                                              \
+    {"_add_" #dir, GL_FAST(loop__add_##dir), NULL},                                                \
+        {"_remove_" #dir, GL_ONEARG(loop__remove_##dir), NULL},                                    \
+    {                                                                                              \
+        "_wait_" adjective, GL_ONEARG(loop_wait_##dir), NULL                                       \
+    }
 
 static PyMethodDef watch_table[] = {
     WATCH_ENTRIES(reader, "readable"),

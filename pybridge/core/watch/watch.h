@@ -11,28 +11,28 @@
 
 /* One direction of a watched fd [GIL]. */
 typedef struct gl_place {
-    PyObject *waiter;         /* owned: a Handle, or a Future that waits once; or NULL */
-    PyObject *sock;           /* owned: the socket that a Future's owner waits for, or NULL */
-    uint64_t turn;            /* in which it was taken: what that turn found is not for it */
+    PyObject *waiter; /* owned: a Handle, or a Future that waits once; or NULL */
+    PyObject *sock;   /* owned: the socket that a Future's owner waits for, or NULL */
+    uint64_t turn;    /* in which it was taken: what that turn found is not for it */
     bool once;
-    bool refused;             /* the kernel has just refused a call in this direction */
+    bool refused; /* the kernel has just refused a call in this direction */
 } gl_place;
 
 enum { GL_READING, GL_WRITING };
 
 /* Futures that have waited at a place before the one that is there now: they wait still [GIL]. */
 typedef struct gl_earlier {
-    gl_place *place;          /* owned; the oldest first */
+    gl_place *place; /* owned; the oldest first */
     uint32_t len, cap;
 } gl_earlier;
 
 typedef struct gl_watch {
     gl_place place[2];
-    gl_earlier earlier[2];    /* of each place */
-    PyObject *file;           /* owned: the object that add_reader/_writer got, or NULL [GIL] */
-    uint32_t id, gen;         /* of the registration, while `watched` [loop] */
-    int fd;                   /* [made] */
-    bool watched;             /* Go knows it [loop] */
+    gl_earlier earlier[2]; /* of each place */
+    PyObject *file;        /* owned: the object that add_reader/_writer got, or NULL [GIL] */
+    uint32_t id, gen;      /* of the registration, while `watched` [loop] */
+    int fd;                /* [made] */
+    bool watched;          /* Go knows it [loop] */
 } gl_watch;
 
 /* The methods of the Loop that each has. */
