@@ -218,16 +218,25 @@ def test_the_version_stands_in_one_place() -> None:
 
 
 def test_the_version_moves_with_the_changelog() -> None:
-    """A released version is that of the newest section; behind it comes the next one's .dev0."""
+    """The version is that of the newest section, with .dev0 until the section has a date."""
     changes = (ROOT / "CHANGELOG.md").read_text()
-    newest = re.search(r"^## (\d+)\.(\d+)\.\d+ - \d{4}-\d\d-\d\d$", changes, re.MULTILINE)
+    newest = re.search(r"^## (\d+\.\d+\.\d+) (\(unreleased\)|- \d{4}-\d\d-\d\d)$", changes, re.M)
     assert newest is not None
-    released = newest[0].split()[1]
-    if "## Unreleased" in changes:
-        assert goloop.__version__ == f"{newest[1]}.{int(newest[2]) + 1}.0.dev0"
-    else:
-        assert goloop.__version__ == released
-    # What docstrings promise is no newer than that.
+    suffix = ".dev0" if newest[2] == "(unreleased)" else ""
+    assert goloop.__version__ == newest[1] + suffix
+    security = (ROOT / "SECURITY.md").read_text()
+    assert f"| {newest[1].rpartition('.')[0]}.x | yes |" in security
+
+
+def test_entries_of_the_changelog_are_short() -> None:
+    sections = re.split(r"^## .*$", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)[1:]
+    for section in sections:
+        entries = re.findall(r"^- (.*(?:\n  .*)*)", section, re.M)
+        assert 0 < len(entries) <= 60
+        assert [entry for entry in entries if len(entry.split()) > 25] == []
+
+
+def test_docstrings_promise_no_newer_version() -> None:
     promised = set()
     for path in (ROOT / "goloop").rglob("*.py*"):
         if path.suffix in (".py", ".pyi"):
@@ -290,7 +299,9 @@ def test_the_date_of_the_archives_is_that_of_the_release(monkeypatch, tmp_path: 
 
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "CHANGELOG.md").write_text("## Unreleased\n\n## 0.2.0 - 2001-09-09\n\n## 0.1.0 - x")
+    (tmp_path / "CHANGELOG.md").write_text(
+        "## 0.3.0 (unreleased)\n\n## 0.2.0 - 2001-09-09\n\n## 0.1.0 - x"
+    )
     assert archives.source_date() == 999993600
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "5")
     assert archives.source_date() == archives.OLDEST
