@@ -24,17 +24,16 @@ typedef struct bio_st BIO;
     X(int, SSL_do_handshake, (SSL *))                                                              \
     X(int, SSL_get_error, (const SSL *, int))                                                      \
     X(int, SSL_has_pending, (const SSL *))                                                         \
-    X(BIO *, SSL_get_rbio, (const SSL *)) X(BIO *, SSL_get_wbio, (const SSL *))                    \
-        X(void, SSL_set0_rbio, (SSL *, BIO *)) X(BIO *, BIO_new_mem_buf, (const void *, int))      \
-            X(int, BIO_up_ref, (BIO *)) X(int, BIO_free, (BIO *))                                  \
-                X(int, BIO_read, (BIO *, void *, int))                                             \
-                    X(int, BIO_write, (BIO *, const void *, int))                                  \
-                        X(long, BIO_ctrl, (BIO *, int, long, void *))                              \
-                            X(void, ERR_clear_error, (void))                                       \
-                                X(unsigned long, ERR_peek_last_error, (void))                      \
-                                    X(const char *, ERR_reason_error_string, (unsigned long))      \
-                                        X(long, SSL_get_verify_result, (const SSL *))              \
-                                            X(const char *, X509_verify_cert_error_string, (long))
+    X(BIO *, SSL_get_rbio, (const SSL *))                                                          \
+    X(BIO *, SSL_get_wbio, (const SSL *)) X(void, SSL_set0_rbio, (SSL *, BIO *))                   \
+        X(BIO *, BIO_new_mem_buf, (const void *, int)) X(int, BIO_up_ref, (BIO *))                 \
+            X(int, BIO_free, (BIO *)) X(int, BIO_read, (BIO *, void *, int))                       \
+                X(int, BIO_write, (BIO *, const void *, int))                                      \
+                    X(long, BIO_ctrl, (BIO *, int, long, void *)) X(void, ERR_clear_error, (void)) \
+                        X(unsigned long, ERR_peek_last_error, (void))                              \
+                            X(const char *, ERR_reason_error_string, (unsigned long))              \
+                                X(long, SSL_get_verify_result, (const SSL *))                      \
+                                    X(const char *, X509_verify_cert_error_string, (long))
 
 /* Written once, when goloop is imported, and read by all threads. */
 struct gl_openssl {
@@ -74,7 +73,8 @@ GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
     X(state) /* an SSLProtocolState */                                                             \
     X(app_protocol)                                                                                \
     X(transport)                                                                                   \
-    X(sslobj) X(incoming) X(outgoing)   /* MemoryBIO */                                            \
+    X(sslobj)                                                                                      \
+    X(incoming) X(outgoing)             /* MemoryBIO */                                            \
         X(write_backlog)                /* deque */                                                \
         X(get_buffer) X(buffer_updated) /* the app protocol's, bound */
 
@@ -98,7 +98,7 @@ typedef struct gl_tls {
     char looked_up;
     char stepping;  /* a handshake's step is under way, without the GIL */
     PyObject *loop; /* SSLProtocol's _loop, as anybody may set it */
-    GL_HOME
+    GL_OWNER_LOOP
 } gl_tls;
 
 /* Forgets what was found; whoever is inside of OpenSSL has a reference of its own. */
@@ -119,13 +119,13 @@ tls_native(gl_tls *t)
 
 /* The same right before a method of the SSLObject is stood in for: the object itself may have
  * another one by now, and keeps asyncio's way then. */
-GL_PRIVATE bool tls_stands_in(gl_tls *t);
+GL_PRIVATE bool tls_can_use_openssl(gl_tls *t);
 
 /* SSLProtocol's own method, one of G.tls. */
 static inline int
-tls_by_asyncio(gl_tls *t, PyObject *method)
+tls_fallback(gl_tls *t, PyObject *method)
 {
-    return gl_done(PyObject_CallOneArg(method, (PyObject *)t));
+    return gl_drop_result(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
 /* A field to be called: it may be replaced or deleted meanwhile. */
