@@ -32,8 +32,7 @@ __doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._internal.observe.diagnostics import diagnostics
-    from ._internal.observe.histogram import Histogram
-    from ._internal.observe.metering import Metrics
+    from ._internal.observe.metering import Histogram, Metrics
     from ._internal.observe.profiling import Profile, ProfileEntry, ProfileStack
     from ._internal.observe.slow import SlowIteration, SlowStack
     from ._internal.process.shared_listener import SharedListener
@@ -53,7 +52,7 @@ _SOMETIMES = {
 # Types of what goloop returns.
 _LATER = {
     "Blocked": "goloop.watchdog",
-    "Histogram": "goloop._internal.observe.histogram",
+    "Histogram": "goloop._internal.observe.metering",
     "Metrics": "goloop._internal.observe.metering",
     "Profile": "goloop._internal.observe.profiling",
     "ProfileEntry": "goloop._internal.observe.profiling",

@@ -145,13 +145,21 @@ def race() -> bool:
 
 
 def lint_c() -> bool:
-    """No misuse of Python's C API that the lint knows."""
-    return all(
-        [
-            _passes(tooling().python, "tools/lint_c.py", "pybridge/core", "pybridge/golib"),
-            _passes(tooling().python, "tools/lint_flow.py", "pybridge/core", "pybridge/golib"),
-        ]
-    )
+    """No misuse of Python's C API, and no dense C in the rooms that are clean."""
+    rooms = ["pybridge/core", "pybridge/golib"]
+    commands = [["lint_c.py", *rooms], ["lint_flow.py", *rooms], ["lint_style.py"]]
+    python = tooling().python
+    passed = [_passes(python, f"tools/{name}", *paths) for name, *paths in commands]
+    return all(passed)
+
+
+def clang_format() -> bool:
+    """Every C file of pybridge is formatted as .clang-format says."""
+    files = [*_sources(".c"), *_sources(".h")]
+    names = sorted(str(path.relative_to(ROOT)) for path in files)
+    options = ["--dry-run", "--Werror", "--ferror-limit=20"]
+    ours = [name for name in names if name.startswith("pybridge/")]
+    return _passes(tooling().home / "bin" / "clang-format", *options, *ours)
 
 
 def rooms() -> bool:
@@ -273,6 +281,11 @@ def leaks() -> bool:
 # ---- the tree -------------------------------------------------------------------
 
 
+def prose() -> bool:
+    """No comment without a noun, and no word that the lint lists, in the paths that are clean."""
+    return _passes(tooling().python, "tools/lint_prose.py")
+
+
 def _sources(suffix: str) -> list[Path]:
     return [path for path in environments.tree() if path.suffix == suffix]
 
@@ -290,7 +303,9 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "staticcheck": staticcheck,
     "workflows": workflows,
     "docs": docs.check,
+    "prose": prose,
     "race": race,
+    "clang-format": clang_format,
     "lint-c": lint_c,
     "rooms": rooms,
     "units": units,

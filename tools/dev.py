@@ -108,6 +108,7 @@ KINDS = {
             "project/test_go_mirror.py",
             "project/test_kinds.py",
             "project/test_lint_c.py",
+            "project/test_lint_prose.py",
             "project/test_lint_rooms.py",
             "project/test_marks.py",
             "project/test_packaging.py",

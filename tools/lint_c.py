@@ -40,6 +40,7 @@ class Function:
     name: str
     body: str
     start: int
+    parameters: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ def parse(path: str, text: str) -> Source:
                 found.group(1),
                 code[body.end() : end],
                 body.end(),
+                code[found.end() : after - 1],
             )
         )
         offset = end + 1

@@ -14,15 +14,18 @@ from __future__ import annotations
 import dataclasses
 import struct
 
-from .histogram import HISTOGRAM
+from ..buckets import BUCKETS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from .histogram import Histogram
+    from .metering import Histogram
 
     Kind = Literal["counter", "state", "most", "histogram"]
+
+# As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
+HISTOGRAM = struct.Struct(f"={3 + BUCKETS}Q")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ import threading
 import time
 import weakref
 
+from .. import chosen
 from ..tasks.looking import attribute, await_stack, awaiters, ends_of, thread_stack, waiting_tasks
-from ..version import __version__, native
+from ..version import __version__
 from . import profiling
 from .catalogue import FIGURES, unpacked
 
@@ -88,7 +89,7 @@ def _listed(loops: list[Any]) -> Iterator[Any]:
 
 def _is_foreign(loop: Any) -> bool:
     """Whether one that is not among this process's is of the process that has forked it."""
-    if not native:
+    if not chosen.native:
         return False
     from ... import _core
 
@@ -97,7 +98,7 @@ def _is_foreign(loop: Any) -> bool:
 
 def _open_loops() -> list[Any]:
     """Those that can be known without their tasks."""
-    if native:
+    if chosen.native:
         from ... import _core
 
         return list(_core._open_loops())
@@ -325,7 +326,7 @@ def _transports(loop: Any) -> list[Any]:
     found: list[Any] = []
     with contextlib.suppress(Exception):
         found = _copied(loop._transports.values())  # asyncio's own
-    if not native:
+    if not chosen.native:
         return [each for each in found if isinstance(each, asyncio.Transport)]
     from ... import _core
 

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .profiling import Row
+    from .described import Row
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

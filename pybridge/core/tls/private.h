@@ -18,22 +18,28 @@ typedef struct bio_st BIO;
 #define GL_BIO_C_SET_BUF_MEM_EOF_RETURN 130
 
 /* The functions of libssl and libcrypto. */
-#define GL_OPENSSL(X)                                                                              \
-    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))                                         \
-    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *))                                  \
-    X(int, SSL_do_handshake, (SSL *))                                                              \
-    X(int, SSL_get_error, (const SSL *, int))                                                      \
-    X(int, SSL_has_pending, (const SSL *))                                                         \
-    X(BIO *, SSL_get_rbio, (const SSL *))                                                          \
-    X(BIO *, SSL_get_wbio, (const SSL *)) X(void, SSL_set0_rbio, (SSL *, BIO *))                   \
-        X(BIO *, BIO_new_mem_buf, (const void *, int)) X(int, BIO_up_ref, (BIO *))                 \
-            X(int, BIO_free, (BIO *)) X(int, BIO_read, (BIO *, void *, int))                       \
-                X(int, BIO_write, (BIO *, const void *, int))                                      \
-                    X(long, BIO_ctrl, (BIO *, int, long, void *)) X(void, ERR_clear_error, (void)) \
-                        X(unsigned long, ERR_peek_last_error, (void))                              \
-                            X(const char *, ERR_reason_error_string, (unsigned long))              \
-                                X(long, SSL_get_verify_result, (const SSL *))                      \
-                                    X(const char *, X509_verify_cert_error_string, (long))
+/* clang-format off */
+#define GL_OPENSSL(X)                                             \
+    X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *))        \
+    X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *)) \
+    X(int, SSL_do_handshake, (SSL *))                             \
+    X(int, SSL_get_error, (const SSL *, int))                     \
+    X(int, SSL_has_pending, (const SSL *))                        \
+    X(BIO *, SSL_get_rbio, (const SSL *))                         \
+    X(BIO *, SSL_get_wbio, (const SSL *))                         \
+    X(void, SSL_set0_rbio, (SSL *, BIO *))                        \
+    X(BIO *, BIO_new_mem_buf, (const void *, int))                \
+    X(int, BIO_up_ref, (BIO *))                                   \
+    X(int, BIO_free, (BIO *))                                     \
+    X(int, BIO_read, (BIO *, void *, int))                        \
+    X(int, BIO_write, (BIO *, const void *, int))                 \
+    X(long, BIO_ctrl, (BIO *, int, long, void *))                 \
+    X(void, ERR_clear_error, (void))                              \
+    X(unsigned long, ERR_peek_last_error, (void))                 \
+    X(const char *, ERR_reason_error_string, (unsigned long))     \
+    X(long, SSL_get_verify_result, (const SSL *))                 \
+    X(const char *, X509_verify_cert_error_string, (long))
+/* clang-format on */
 
 /* Written once, when goloop is imported, and read by all threads. */
 struct gl_openssl {
@@ -69,14 +75,18 @@ GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
 /* ---- one connection (openssl.c) -------------------------------------------------------------- */
 
 /* The attributes that both halves use. */
-#define GL_TLS_OBJECTS(X)                                                                          \
-    X(state) /* an SSLProtocolState */                                                             \
-    X(app_protocol)                                                                                \
-    X(transport)                                                                                   \
-    X(sslobj)                                                                                      \
-    X(incoming) X(outgoing)             /* MemoryBIO */                                            \
-        X(write_backlog)                /* deque */                                                \
-        X(get_buffer) X(buffer_updated) /* the app protocol's, bound */
+/* clang-format off */
+#define GL_TLS_OBJECTS(X)                             \
+    X(state) /* an SSLProtocolState */                \
+    X(app_protocol)                                   \
+    X(transport)                                      \
+    X(sslobj)                                         \
+    X(incoming)                                       \
+    X(outgoing) /* MemoryBIO */                       \
+    X(write_backlog) /* deque */                      \
+    X(get_buffer)                                     \
+    X(buffer_updated) /* the app protocol's, bound */
+/* clang-format on */
 
 /* Of one connection; guarded by the GIL, and used by the thread that runs its loop. */
 typedef struct gl_tls {
@@ -98,7 +108,7 @@ typedef struct gl_tls {
     char looked_up;
     char stepping;  /* a handshake's step is under way, without the GIL */
     PyObject *loop; /* SSLProtocol's _loop, as anybody may set it */
-    GL_OWNER_LOOP
+    GL_HOME
 } gl_tls;
 
 /* Forgets what was found; whoever is inside of OpenSSL has a reference of its own. */
@@ -119,13 +129,13 @@ tls_native(gl_tls *t)
 
 /* The same right before a method of the SSLObject is stood in for: the object itself may have
  * another one by now, and keeps asyncio's way then. */
-GL_PRIVATE bool tls_can_use_openssl(gl_tls *t);
+GL_PRIVATE bool tls_stands_in(gl_tls *t);
 
 /* SSLProtocol's own method, one of G.tls. */
 static inline int
-tls_fallback(gl_tls *t, PyObject *method)
+tls_by_asyncio(gl_tls *t, PyObject *method)
 {
-    return gl_drop_result(PyObject_CallOneArg(method, (PyObject *)t));
+    return gl_done(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
 /* A field to be called: it may be replaced or deleted meanwhile. */

@@ -24,12 +24,12 @@
 
 #include "abi.h"
 
-#define EXPECT(condition)                                                        \
-    do {                                                                         \
-        if (!(condition)) {                                                      \
-            fprintf(stderr, "driver.c:%d: %s (errno %d)\n", __LINE__, #condition, errno); \
-            exit(1);                                                             \
-        }                                                                        \
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "driver.c:%d: %s (errno %d)\n", __LINE__, #condition, errno);          \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 #define MS 1000000ll
@@ -370,9 +370,9 @@ main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } cases[] = {
-        {"echo", case_echo},       {"timers", case_timers},     {"wake", case_wake},
-        {"describe", case_describe}, {"threads", case_threads},
-        {"monitor", case_monitor},    {"give_way", case_give_way},
+        {"echo", case_echo},         {"timers", case_timers},   {"wake", case_wake},
+        {"describe", case_describe}, {"threads", case_threads}, {"monitor", case_monitor},
+        {"give_way", case_give_way},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (strcmp(argv[2], cases[i].name) == 0) {
