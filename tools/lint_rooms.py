@@ -38,7 +38,8 @@ ROOMS = (
     "watch",
     "transports",
     "streams",
-    "packets",
+    "listeners",
+    "datagrams",
     "tls",
     "loop",
 )

@@ -18,7 +18,7 @@ import "syscall"
 
 // DatagramsPerTurn is how many datagrams one endpoint receives in a turn at most,
 // so that a flood of them leaves the others their share. How many of them the program
-// gets at once, its own time decides: pybridge/core/packets/datagram_receive.c.
+// gets at once, its own time decides: pybridge/core/datagrams/datagram_receive.c.
 const DatagramsPerTurn = 64
 
 // Datagram receives the datagrams of one socket. It is kept in a slot of its

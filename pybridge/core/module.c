@@ -19,7 +19,8 @@
 #include "runtime/visit.c"
 
 #include "loop/loop.h"
-#include "packets/packets.h"
+#include "datagrams/datagrams.h"
+#include "listeners/listeners.h"
 
 #include "support/names.c"
 #include "support/objects.c"
@@ -78,10 +79,11 @@
 #include "streams/stream_read.c"
 #include "streams/stream_type.c"
 
-#include "packets/listener.c"
-#include "packets/datagram.c"
-#include "packets/datagram_send.c"
-#include "packets/datagram_receive.c"
+#include "listeners/listener.c"
+
+#include "datagrams/datagram.c"
+#include "datagrams/datagram_send.c"
+#include "datagrams/datagram_receive.c"
 
 #include "tls/openssl.c"
 #include "tls/tls_write.c"

@@ -13,7 +13,7 @@
  * addresses are kept in a small table: a hash of the raw address names the one place
  * where it can be.  There is one place until a second peer comes.
  */
-#include "packets/datagram.h"
+#include "datagrams/datagram.h"
 
 /* ---- addresses --------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@
  * A fd that was accepted and not yet handed out when its listener stops is closed
  * by turn.c.
  */
-#include "packets/packets.h"
+#include "listeners/listeners.h"
 
 #include <errno.h>
 

@@ -5,7 +5,7 @@
  * Its bases are asyncio's, as of asyncio's own: _FlowControlMixin, whose methods of
  * the write limits it inherits, and DatagramTransport.
  */
-#include "packets/datagram.h"
+#include "datagrams/datagram.h"
 
 /* ---- the reactor ------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@
  * the one that the last datagram came from or went to not even that; whatever else
  * there is, and each error in it, is left to the socket's own sendto().
  */
-#include "packets/datagram.h"
+#include "datagrams/datagram.h"
 
 #include <errno.h>
 

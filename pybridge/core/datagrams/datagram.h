@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "packets/packets.h"
+#include "datagrams/datagrams.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
