@@ -227,7 +227,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	if !r.timersWait(served, errno == 0 && events == maxEvents) {
 		r.expire()
 	}
-	if r.wheel.Emptied() {
+	if r.wheel.ShouldReleaseMemory() {
 		r.calls.FreeMemory()
 	}
 

@@ -2,24 +2,23 @@ package timers
 
 import "math/bits"
 
-// The two arenas of a wheel. Both hand out places by index from chunks that
-// hold no Go pointers, and give a chunk back when the last place in it is free.
-// A few empty chunks are kept aside, so that a load which hovers about the edge
-// of a chunk does not allocate.
+// The two arenas of a wheel allocate timers and nodes by index from chunks that have no Go
+// pointers. A chunk is freed when its last entry is freed. A few empty chunks are kept as
+// spares, so that a load that varies around a chunk boundary does not allocate.
 
 const (
 	timerChunkBits = 10
 	timerChunkSize = 1 << timerChunkBits
-	dialChunkBits  = 6
-	dialChunkSize  = 1 << dialChunkBits
+	nodeChunkBits  = 6
+	nodeChunkSize  = 1 << nodeChunkBits
 	spareChunks    = 4
 )
 
-// timer is one armed timer: a link in the ring of its slot.
+// timer is one armed timer, an element of the circular list of its slot.
 type timer struct {
-	key        uint64 // the deadline, see key
-	next, prev uint32 // ring of the slot, in order of arming
-	dial       uint32 // the dial it hangs on; 0: not armed
+	key        uint64 // the deadline as returned by key()
+	next, prev uint32 // circular list of the slot, in order of arming
+	node       uint32 // the node that has the timer in its list; 0: not armed
 }
 
 type timerChunk struct {
@@ -27,20 +26,20 @@ type timerChunk struct {
 	timers [timerChunkSize]timer
 }
 
-// timerArena holds the timers by id, which the wheel's caller chooses.
+// timerArena stores the timers by id. The wheel's caller chooses the ids.
 type timerArena struct {
-	chunks []*timerChunk // by id >> timerChunkBits; nil: nothing armed there
-	spares []*timerChunk
-	held   int // chunks that are not nil
-	most   int // of them, since the last Emptied
+	chunks    []*timerChunk // by id >> timerChunkBits; nil if no timer of the chunk is armed
+	spares    []*timerChunk
+	allocated int // number of chunks that are not nil
+	peak      int // maximum of allocated since ShouldReleaseMemory last returned true
 }
 
-// at returns the timer of an id whose chunk is known to exist.
+// at returns the timer of an id that has a chunk.
 func (a *timerArena) at(id uint32) *timer {
 	return &a.chunks[id>>timerChunkBits].timers[id%timerChunkSize]
 }
 
-// find returns the timer of any id, or nil.
+// find returns the timer of any id, or nil if its chunk does not exist.
 func (a *timerArena) find(id uint32) *timer {
 	i := id >> timerChunkBits
 	if int(i) >= len(a.chunks) || a.chunks[i] == nil {
@@ -49,8 +48,8 @@ func (a *timerArena) find(id uint32) *timer {
 	return &a.chunks[i].timers[id%timerChunkSize]
 }
 
-// claim returns the timer of any id, and makes its chunk where there is none.
-func (a *timerArena) claim(id uint32) *timer {
+// findOrCreate returns the timer of any id. It allocates the chunk if it does not exist.
+func (a *timerArena) findOrCreate(id uint32) *timer {
 	i := int(id >> timerChunkBits)
 	for len(a.chunks) <= i {
 		a.chunks = append(a.chunks, nil)
@@ -65,116 +64,117 @@ func (a *timerArena) claim(id uint32) *timer {
 			c = new(timerChunk)
 		}
 		a.chunks[i] = c
-		a.held++
-		a.most = max(a.most, a.held)
+		a.allocated++
+		a.peak = max(a.peak, a.allocated)
 	}
 	return &c.timers[id%timerChunkSize]
 }
 
-// keep counts a timer that becomes armed, release one that no longer is.
-func (a *timerArena) keep(id uint32) { a.chunks[id>>timerChunkBits].armed++ }
+// addArmed counts a timer that becomes armed.
+func (a *timerArena) addArmed(id uint32) { a.chunks[id>>timerChunkBits].armed++ }
 
-func (a *timerArena) release(id uint32) {
+// removeArmed counts a timer that is no longer armed, and frees its chunk if it was the last one.
+func (a *timerArena) removeArmed(id uint32) {
 	i := id >> timerChunkBits
 	c := a.chunks[i]
 	if c.armed--; c.armed > 0 {
 		return
 	}
 	a.chunks[i] = nil
-	a.held--
+	a.allocated--
 	if len(a.spares) < spareChunks {
 		a.spares = append(a.spares, c)
 	}
 }
 
-// dial is one wheel face of 64 slots.
-type dial struct {
-	taken      uint64        // slots that hold a timer or lead to a finer dial
-	opened     uint64        // those of them that lead to a finer dial
-	slot       [slots]uint32 // the first timer, or the finer dial
-	count      [slots]uint8  // timers in the list; not kept at level 0
+// node is one node of the wheel, with 64 slots.
+type node struct {
+	used       uint64            // slots that have a list of timers or a child node
+	split      uint64            // used slots that have a child node
+	slots      [slotCount]uint32 // the first timer of the list, or the child node
+	counts     [slotCount]uint8  // length of each list; not maintained at level 0
 	parent     uint32
 	parentSlot uint8
 	level      uint8
 }
 
-type dialChunk struct {
-	free  uint64 // a bit for each dial that is not in use
-	room  int    // position in dialArena.room while free != 0
-	dials [dialChunkSize]dial
+type nodeChunk struct {
+	free     uint64 // one bit for each unused node
+	position int    // index in nodeArena.withFree while free != 0
+	nodes    [nodeChunkSize]node
 }
 
-// dialArena hands out dials; index 0 means none, so places count from 1.
-type dialArena struct {
-	chunks []*dialChunk
-	room   []uint32 // chunks with a free dial
-	gone   []uint32 // indices whose chunk was given back
-	spare  *dialChunk
+// nodeArena allocates nodes. Index 0 means no node, so indices count from 1.
+type nodeArena struct {
+	chunks      []*nodeChunk
+	withFree    []uint32 // chunks with an unused node
+	freeIndices []uint32 // unused indices of chunks
+	spare       *nodeChunk
 }
 
-func (a *dialArena) at(i uint32) *dial {
+func (a *nodeArena) at(i uint32) *node {
 	i--
-	return &a.chunks[i>>dialChunkBits].dials[i%dialChunkSize]
+	return &a.chunks[i>>nodeChunkBits].nodes[i%nodeChunkSize]
 }
 
-// take returns an empty dial under slot of parent.
-func (a *dialArena) take(parent uint32, slot, level uint8) uint32 {
-	if len(a.room) == 0 {
+// alloc returns an empty node that belongs to a slot of parent.
+func (a *nodeArena) alloc(parent uint32, slot, level uint8) uint32 {
+	if len(a.withFree) == 0 {
 		a.grow()
 	}
-	ci := a.room[len(a.room)-1]
+	ci := a.withFree[len(a.withFree)-1]
 	c := a.chunks[ci]
 	di := uint32(bits.TrailingZeros64(c.free))
 	c.free &^= 1 << di
 	if c.free == 0 {
-		a.room = a.room[:len(a.room)-1]
+		a.withFree = a.withFree[:len(a.withFree)-1]
 	}
-	d := &c.dials[di]
-	d.taken, d.opened = 0, 0
-	d.parent, d.parentSlot, d.level = parent, slot, level
-	return ci<<dialChunkBits + di + 1
+	n := &c.nodes[di]
+	n.used, n.split = 0, 0
+	n.parent, n.parentSlot, n.level = parent, slot, level
+	return ci<<nodeChunkBits + di + 1
 }
 
-func (a *dialArena) grow() {
+func (a *nodeArena) grow() {
 	c := a.spare
 	a.spare = nil
 	if c == nil {
-		c = new(dialChunk)
+		c = new(nodeChunk)
 	}
-	c.free = 1<<dialChunkSize - 1
+	c.free = 1<<nodeChunkSize - 1
 	var ci uint32
-	if n := len(a.gone); n > 0 {
-		ci = a.gone[n-1]
-		a.gone = a.gone[:n-1]
+	if n := len(a.freeIndices); n > 0 {
+		ci = a.freeIndices[n-1]
+		a.freeIndices = a.freeIndices[:n-1]
 		a.chunks[ci] = c
 	} else {
 		ci = uint32(len(a.chunks))
 		a.chunks = append(a.chunks, c)
 	}
-	c.room = len(a.room)
-	a.room = append(a.room, ci)
+	c.position = len(a.withFree)
+	a.withFree = append(a.withFree, ci)
 }
 
-// drop gives a dial back, and its chunk where that was the last one in it.
-func (a *dialArena) drop(i uint32) {
+// free frees a node, and its chunk if no other node of the chunk is in use.
+func (a *nodeArena) free(i uint32) {
 	i--
-	ci := i >> dialChunkBits
+	ci := i >> nodeChunkBits
 	c := a.chunks[ci]
 	if c.free == 0 {
-		c.room = len(a.room)
-		a.room = append(a.room, ci)
+		c.position = len(a.withFree)
+		a.withFree = append(a.withFree, ci)
 	}
-	c.free |= 1 << (i % dialChunkSize)
-	if c.free != 1<<dialChunkSize-1 {
+	c.free |= 1 << (i % nodeChunkSize)
+	if c.free != 1<<nodeChunkSize-1 {
 		return
 	}
-	last := len(a.room) - 1
-	moved := a.room[last]
-	a.room[c.room] = moved
-	a.chunks[moved].room = c.room
-	a.room = a.room[:last]
+	last := len(a.withFree) - 1
+	moved := a.withFree[last]
+	a.withFree[c.position] = moved
+	a.chunks[moved].position = c.position
+	a.withFree = a.withFree[:last]
 	a.chunks[ci] = nil
-	a.gone = append(a.gone, ci)
+	a.freeIndices = append(a.freeIndices, ci)
 	if a.spare == nil {
 		a.spare = c
 	}

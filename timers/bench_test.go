@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// heapTimers is the usual alternative: container/heap, with the position of each
-// timer kept so that it can be cancelled.
+// heapTimers is the usual alternative: container/heap, with the position of each timer stored
+// so that it can be cancelled.
 type heapTimers struct {
 	order []uint32
 	at    []int
@@ -47,8 +47,8 @@ var sizes = []int{1e3, 1e5, 1e6}
 
 const minute = 60_000_000_000
 
-// BenchmarkArmCancel arms one timer, asks for the next deadline and cancels it,
-// with many others armed: what a timeout that is not reached costs.
+// BenchmarkArmCancel arms one timer, reads the next deadline and cancels the timer, while many
+// others are armed: the cost of a timeout that does not expire.
 func BenchmarkArmCancel(b *testing.B) {
 	for _, n := range sizes {
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -83,8 +83,8 @@ func BenchmarkArmCancel(b *testing.B) {
 	}
 }
 
-// BenchmarkTimeouts arms timeouts of a minute and cancels the oldest: the
-// requests of a server. The cancelled one is always the next.
+// BenchmarkTimeouts arms timeouts of one minute and cancels the oldest, as a server does for
+// its requests. The cancelled timer is always the earliest.
 func BenchmarkTimeouts(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("wheel/%d", n), func(b *testing.B) {
@@ -122,7 +122,7 @@ func BenchmarkTimeouts(b *testing.B) {
 	}
 }
 
-// BenchmarkExpire takes the earliest timer and arms it again at random: a step
+// BenchmarkExpire expires the earliest timer and arms it again at a random time, so it goes
 // through all timers in order.
 func BenchmarkExpire(b *testing.B) {
 	for _, n := range sizes {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// model is what a Wheel must behave like: a sorted list.
+// model is the reference behaviour of a Wheel: a sorted list.
 type model struct {
 	armed []armed
 	count int
@@ -48,21 +48,21 @@ func (m *model) cancel(id uint32) bool {
 
 func (m *model) next() int64 {
 	if len(m.armed) == 0 {
-		return None
+		return NoDeadline
 	}
 	return m.armed[0].deadline
 }
 
-func (m *model) expire(now int64, room int) []uint32 {
+func (m *model) expire(now int64, capacity int) []uint32 {
 	var due []uint32
-	for len(m.armed) > 0 && len(due) < room && m.armed[0].deadline <= now {
+	for len(m.armed) > 0 && len(due) < capacity && m.armed[0].deadline <= now {
 		due = append(due, m.armed[0].id)
 		m.armed = m.armed[1:]
 	}
 	return due
 }
 
-// pair drives a wheel and its model alike, and compares them after each step.
+// pair applies the same operations to a wheel and its model and compares them after each step.
 type pair struct {
 	t     testing.TB
 	wheel Wheel
@@ -84,10 +84,10 @@ func (p *pair) cancel(id uint32) {
 	p.compare("Cancel")
 }
 
-func (p *pair) expire(now int64, room int) {
-	buf := make([]uint32, room)
+func (p *pair) expire(now int64, capacity int) {
+	buf := make([]uint32, capacity)
 	got := buf[:p.wheel.Expire(now, buf)]
-	if want := p.model.expire(now, room); !slices.Equal(got, want) {
+	if want := p.model.expire(now, capacity); !slices.Equal(got, want) {
 		p.t.Fatalf("Expire(%d) = %v, want %v", now, got, want)
 	}
 	p.compare("Expire")
@@ -102,75 +102,73 @@ func (p *pair) compare(after string) {
 	}
 }
 
-// check verifies the inner order: lists, counts, bitmaps and the books of the
-// arenas.
-func (w *Wheel) check(t testing.TB) {
+// checkInvariants verifies the internal consistency of lists, counts, bitmaps and arenas.
+func (w *Wheel) checkInvariants(t testing.TB) {
 	t.Helper()
-	timers, dials := 0, 0
+	timers, nodes := 0, 0
 	var walk func(at uint32)
 	walk = func(at uint32) {
-		dials++
-		d := w.dials.at(at)
-		if d.opened&^d.taken != 0 {
-			t.Fatalf("dial %d: opened slots %b that are not taken %b", at, d.opened, d.taken)
+		nodes++
+		n := w.nodes.at(at)
+		if n.split&^n.used != 0 {
+			t.Fatalf("node %d: split slots %b are not among the used slots %b", at, n.split, n.used)
 		}
-		if d.taken == 0 && at != w.root {
-			t.Fatalf("dial %d is empty", at)
+		if n.used == 0 && at != w.root {
+			t.Fatalf("node %d is empty", at)
 		}
-		for s := range uint(slots) {
-			if d.taken&(1<<s) == 0 {
+		for s := range uint(slotCount) {
+			if n.used&(1<<s) == 0 {
 				continue
 			}
-			if d.opened&(1<<s) != 0 {
-				f := w.dials.at(d.slot[s])
-				if f.parent != at || uint(f.parentSlot) != s || f.level != d.level-1 {
-					t.Fatalf("dial %d does not know its parent", d.slot[s])
+			if n.split&(1<<s) != 0 {
+				c := w.nodes.at(n.slots[s])
+				if c.parent != at || uint(c.parentSlot) != s || c.level != n.level-1 {
+					t.Fatalf("node %d has a wrong parent", n.slots[s])
 				}
-				walk(d.slot[s])
+				walk(n.slots[s])
 				continue
 			}
-			n := 0
-			for id := d.slot[s]; ; {
+			length := 0
+			for id := n.slots[s]; ; {
 				e := w.timers.at(id)
-				if e.dial != at || slotOf(e.key, d.level) != s {
-					t.Fatalf("timer %d is in the wrong place", id)
+				if e.node != at || slotIndex(e.key, n.level) != s {
+					t.Fatalf("timer %d is in the wrong slot", id)
 				}
 				if w.timers.at(e.next).prev != id {
-					t.Fatalf("timer %d: broken ring", id)
+					t.Fatalf("timer %d: broken list", id)
 				}
-				n++
-				if id = e.next; id == d.slot[s] {
+				length++
+				if id = e.next; id == n.slots[s] {
 					break
 				}
 			}
-			if d.level != 0 && n != int(d.count[s]) {
-				t.Fatalf("dial %d slot %d: %d timers, counted %d", at, s, n, d.count[s])
+			if n.level != 0 && length != int(n.counts[s]) {
+				t.Fatalf("node %d slot %d: %d timers in the list, count is %d", at, s, length, n.counts[s])
 			}
-			if d.level != 0 && n > crowd {
-				t.Fatalf("dial %d slot %d: %d timers in a list", at, s, n)
+			if n.level != 0 && length > maxListLength {
+				t.Fatalf("node %d slot %d: %d timers in a list", at, s, length)
 			}
-			timers += n
+			timers += length
 		}
 	}
 	if w.root != 0 {
 		walk(w.root)
 	}
 	if timers != w.live {
-		t.Fatalf("%d timers hang on the dials, %d are armed", timers, w.live)
+		t.Fatalf("%d timers are in lists, %d are armed", timers, w.live)
 	}
-	taken := 0
-	for _, c := range w.dials.chunks {
+	allocated := 0
+	for _, c := range w.nodes.chunks {
 		if c != nil {
-			taken += dialChunkSize - bits.OnesCount64(c.free)
+			allocated += nodeChunkSize - bits.OnesCount64(c.free)
 		}
 	}
-	if taken != dials {
-		t.Fatalf("%d dials are taken, %d are in use", taken, dials)
+	if allocated != nodes {
+		t.Fatalf("%d nodes are allocated, %d are in use", allocated, nodes)
 	}
 }
 
-// spans are the scales on which random deadlines are spread: within one slot of
-// each level, and beyond.
+// spans are the time scales of random deadlines: within one slot of each level, and beyond.
 var spans = []int64{1, 10, 64, 5_000, 300_000, 20_000_000, 2_000_000_000,
 	100_000_000_000, 7_200_000_000_000, 1 << 56, math.MaxInt64 / 2}
 
@@ -186,7 +184,7 @@ func TestWheelAgreesWithSortedList(t *testing.T) {
 			case 0:
 				return now - rng.Int64N(span) // past
 			case 1:
-				return int64(rng.Uint64()) // anything, negative ones too
+				return int64(rng.Uint64()) // any value, including negative ones
 			default:
 				return now + rng.Int64N(span)
 			}
@@ -198,8 +196,9 @@ func TestWheelAgreesWithSortedList(t *testing.T) {
 			case 5, 6:
 				p.cancel(rng.Uint32N(ids))
 			case 7:
-				// To just before or at the next deadline, or well beyond it.
-				if next := p.model.next(); next != None && next > now {
+				// Advance to the next deadline or 1 ns before it. Other cases advance far
+				// beyond it.
+				if next := p.model.next(); next != NoDeadline && next > now {
 					now = next - int64(rng.IntN(2))
 				}
 				p.expire(now, rng.IntN(20))
@@ -208,9 +207,9 @@ func TestWheelAgreesWithSortedList(t *testing.T) {
 				p.expire(now, rng.IntN(20))
 			}
 		}
-		p.wheel.check(t)
+		p.wheel.checkInvariants(t)
 		p.expire(math.MaxInt64, int(ids))
-		p.wheel.check(t)
+		p.wheel.checkInvariants(t)
 	}
 }
 
@@ -234,6 +233,6 @@ func FuzzWheel(f *testing.F) {
 				p.expire(now, int(x))
 			}
 		}
-		p.wheel.check(t)
+		p.wheel.checkInvariants(t)
 	})
 }

@@ -1,14 +1,15 @@
-// Package timers is the clockwork of a reactor: it holds armed timers, knows
-// the earliest deadline exactly, and hands out what is due in exact order.
+// Package timers implements the hierarchical timer wheel of a reactor. A Wheel stores armed
+// timers, returns the earliest deadline exactly, and expires timers in the exact order of their
+// deadlines.
 //
-// # The dials
+// # The nodes
 //
-// A Wheel is a hierarchy of dials of 64 slots. A slot of one dial either holds
-// up to eight timers in a list, or has been opened into a finer dial of its own
-// that divides the slot's span by 64. Time is counted in nanoseconds; every
-// deadline an int64 can name has its place, past and far future alike.
+// A Wheel is a tree of nodes with 64 slots each. A slot of a node either has a list of up to
+// eight timers, or was split: then it has a child node that divides the slot's span by 64. Time
+// is counted in nanoseconds. Every int64 is a valid deadline, in the past and in the far
+// future.
 //
-//	level  one slot spans   one dial spans
+//	level  one slot spans   one node spans
 //	   0          1 ns            64 ns
 //	   1         64 ns           4.1 µs
 //	   2        4.1 µs           262 µs
@@ -21,32 +22,31 @@
 //	   9       208 days           36 years
 //	  10        36 years     all of int64 (16 slots in use)
 //
-// # Why nothing cascades as time goes by
+// # Why timers do not cascade as time passes
 //
-// The classic wheel has a hand: slots are numbered from the present, and each
-// time the hand passes a coarse slot, its timers are carried to finer ones. A
-// wheel without cascading (Linux since 4.8) spares that and pays with deadlines
-// rounded to a slot. Here the slots are numbered absolutely, so that there is
-// no hand, no tick and no work when time passes; and a slot is opened when it
-// overflows, not when it comes near. A timer that is cancelled before it is due
-// (nearly all are) is then rarely touched a second time, the earliest deadline
-// is found by following the first taken slot of each dial, and order inside a
-// slot is by the exact deadline, never by the slot.
+// The classic timer wheel numbers its slots from the present. Each time the present reaches a
+// coarse slot, the timers of the slot cascade to finer slots. A wheel without cascading (Linux
+// since 4.8) avoids this work, but rounds deadlines to a slot. This wheel numbers its slots
+// absolutely, so it needs neither ticks nor work when time passes. A slot is split when its
+// list overflows, not when its time approaches. Therefore a timer that is cancelled before its
+// deadline (nearly all timers are) is rarely touched a second time. The earliest deadline is
+// found by following the first used slot of each node. Timers inside a slot are ordered by the
+// exact deadline, never by the slot.
 //
 // # Costs
 //
-// Arm and Cancel walk at most eleven dials, whatever the number of timers; a
-// timer moves at most once per level in its life. Next is cached, and else looks
-// at eleven bitmaps and at most eight timers. Timers of an equal deadline share a
-// slot of level 0, whose list is in the order of arming and of any length.
+// Arm and Cancel walk at most eleven nodes, independent of the number of timers. A timer moves
+// at most once per level in its life. Next is cached; without the cached value it examines at
+// most eleven bitmaps and eight timers. Timers of equal deadlines share a slot of level 0. The
+// list of such a slot is in the order of arming and has no length limit.
 //
 // # Memory
 //
-// Timers and dials live in chunks and name each other by index, so the garbage
-// collector sees a few pointers to chunks and nothing inside. A chunk is given
-// back when it is empty.
+// Timers and nodes are stored in chunks and refer to each other by index, so the garbage
+// collector sees a few pointers to chunks and no pointers inside them. A chunk is freed when it
+// is empty.
 //
-// A Wheel is used by one goroutine or thread at a time. It reads no clock.
+// A Wheel is used by one goroutine or thread at a time. It does not read a clock.
 package timers
 
 import (
@@ -55,83 +55,83 @@ import (
 )
 
 const (
-	// None is what Next returns when no timer is armed.
-	None = math.MaxInt64
+	// NoDeadline is the value that Next returns when no timer is armed.
+	NoDeadline = math.MaxInt64
 
-	// MaxID is the largest timer id: C gives out every id but the one that
-	// stands for none (GL_NO_TIMER), so that no timer of a program is ever
-	// refused here. Ids are expected to be dense from 0, since memory is held by
-	// ranges of ids; a stray one costs up to 32 MB of chunk pointers.
+	// MaxID is the largest timer id. C uses every id except GL_NO_TIMER, which means "no
+	// timer", so Arm never refuses a timer of a program. Ids should be dense from 0, because
+	// memory is allocated for ranges of ids: a single high id costs up to 32 MB of chunk
+	// pointers.
 	MaxID = math.MaxUint32 - 1
 
 	levelBits = 6
 	topLevel  = 10
-	slots     = 1 << levelBits
+	slotCount = 1 << levelBits
 
-	// crowd is the number of timers that a slot holds before it is opened.
-	crowd = 8
+	// maxListLength is the number of timers in a slot's list above which the slot is split.
+	maxListLength = 8
 
-	// manyChunks is how many chunks of timers are worth a look at the memory:
-	// those of 65,536 timers.
-	manyChunks = 64
+	// releaseThreshold is the number of timer chunks above which memory is worth returning to
+	// the system: the chunks of 65,536 timers.
+	releaseThreshold = 64
 )
 
-// Wheel holds armed timers. The zero value is ready for use.
+// Wheel stores armed timers. The zero value is ready for use.
 type Wheel struct {
 	timers timerArena
-	dials  dialArena
+	nodes  nodeArena
 	root   uint32
 	live   int
 
-	// first is the earliest timer, where known: finding it is worth keeping,
-	// because Next is called in every turn.
+	// first is the earliest timer if firstKnown is set. It is cached because Next is called in
+	// every turn.
 	first      uint32
 	firstKnown bool
 }
 
-// Emptied tells, once, that a wheel which had many timers has few left. Its
-// chunks are garbage then, some hundred bytes for each timer that was armed,
-// and the caller may ask the runtime to give that memory back to the system:
-// a process that allocates little else would keep it for good.
-func (w *Wheel) Emptied() bool {
+// ShouldReleaseMemory reports, once, that a wheel that had many timers has few left. Its chunks
+// are garbage then: about a hundred bytes for each timer that was armed. The caller may ask the
+// Go runtime to return this memory to the system. A process that allocates little else would
+// otherwise keep it until it exits.
+func (w *Wheel) ShouldReleaseMemory() bool {
 	a := &w.timers
-	if a.most < manyChunks || a.held > a.most/8 {
+	if a.peak < releaseThreshold || a.allocated > a.peak/8 {
 		return false
 	}
-	a.most = a.held
+	a.peak = a.allocated
 	return true
 }
 
 // Len returns the number of armed timers.
 func (w *Wheel) Len() int { return w.live }
 
-// key turns a deadline into a number whose unsigned order is the order of time.
+// key converts a deadline to an unsigned number with the same order.
 func key(deadline int64) uint64 { return uint64(deadline) ^ 1<<63 }
 
-func slotOf(key uint64, level uint8) uint {
-	return uint(key>>(uint(level)*levelBits)) % slots
+func slotIndex(key uint64, level uint8) uint {
+	return uint(key>>(uint(level)*levelBits)) % slotCount
 }
 
-// Arm sets timer id to become due at deadline (ns of whatever clock the caller
-// uses throughout). A timer that is armed already is replaced, and takes its
-// place behind those of the same deadline. It returns false, and does nothing,
-// for an id above MaxID.
+// Arm sets the deadline of timer id, in ns of any clock that the caller uses consistently.
+// Arming a timer that is already armed replaces its deadline and moves the timer to the end of
+// the timers with the same deadline. Arm returns false and changes nothing if id is above
+// MaxID.
 func (w *Wheel) Arm(id uint32, deadline int64) bool {
 	if id > MaxID {
 		return false
 	}
 	if w.root == 0 {
-		w.root = w.dials.take(0, 0, topLevel)
+		w.root = w.nodes.alloc(0, 0, topLevel)
 	}
-	t := w.timers.claim(id)
-	if t.dial != 0 {
+	t := w.timers.findOrCreate(id)
+	if t.node != 0 {
 		w.unlink(id, t)
 	} else {
-		w.timers.keep(id)
+		w.timers.addArmed(id)
 		w.live++
 	}
 	t.key = key(deadline)
-	w.place(id, t)
+	w.insert(id, t)
 	if w.firstKnown && t.key < w.timers.at(w.first).key {
 		w.first = id
 	} else if w.live == 1 {
@@ -140,33 +140,33 @@ func (w *Wheel) Arm(id uint32, deadline int64) bool {
 	return true
 }
 
-// Cancel disarms timer id, and returns false where it was not armed.
+// Cancel disarms timer id. It returns false if the timer was not armed.
 func (w *Wheel) Cancel(id uint32) bool {
 	t := w.timers.find(id)
-	if t == nil || t.dial == 0 {
+	if t == nil || t.node == 0 {
 		return false
 	}
 	w.remove(id, t)
 	return true
 }
 
-// Armed tells whether timer id is armed.
+// Armed reports whether timer id is armed.
 func (w *Wheel) Armed(id uint32) bool {
 	t := w.timers.find(id)
-	return t != nil && t.dial != 0
+	return t != nil && t.node != 0
 }
 
-// Next returns the earliest armed deadline, or None.
+// Next returns the earliest armed deadline, or NoDeadline.
 func (w *Wheel) Next() int64 {
 	if w.live == 0 {
-		return None
+		return NoDeadline
 	}
 	return int64(w.timers.at(w.earliest()).key ^ 1<<63)
 }
 
-// Expire disarms the timers whose deadline is at or before now and writes their
-// ids into due, by deadline and, where deadlines are equal, by order of arming.
-// It returns how many; where due was too short, Next tells that more are left.
+// Expire disarms the timers with a deadline at or before now and writes their ids to due,
+// ordered by deadline and then by the order of arming. It returns the number of ids. If due is
+// too short, the other timers stay armed and Next returns their earliest deadline.
 func (w *Wheel) Expire(now int64, due []uint32) int {
 	limit := key(now)
 	n := 0
@@ -183,36 +183,36 @@ func (w *Wheel) Expire(now int64, due []uint32) int {
 	return n
 }
 
-// place hangs an unlinked timer into the slot for its key.
-func (w *Wheel) place(id uint32, t *timer) {
+// insert adds an unlinked timer to the slot of its key.
+func (w *Wheel) insert(id uint32, t *timer) {
 	at := w.root
 	for {
-		d := w.dials.at(at)
-		s := slotOf(t.key, d.level)
+		n := w.nodes.at(at)
+		s := slotIndex(t.key, n.level)
 		switch {
-		case d.taken&(1<<s) == 0:
-			d.taken |= 1 << s
-			d.slot[s] = id
-			d.count[s] = 1
-			t.next, t.prev, t.dial = id, id, at
+		case n.used&(1<<s) == 0:
+			n.used |= 1 << s
+			n.slots[s] = id
+			n.counts[s] = 1
+			t.next, t.prev, t.node = id, id, at
 			return
-		case d.opened&(1<<s) != 0:
-			at = d.slot[s]
-		case d.level == 0 || d.count[s] < crowd:
-			if d.level != 0 {
-				d.count[s]++
+		case n.split&(1<<s) != 0:
+			at = n.slots[s]
+		case n.level == 0 || n.counts[s] < maxListLength:
+			if n.level != 0 {
+				n.counts[s]++
 			}
-			w.append(d.slot[s], id, t)
-			t.dial = at
+			w.appendToList(n.slots[s], id, t)
+			t.node = at
 			return
 		default:
-			at = w.open(at, s)
+			at = w.split(at, s)
 		}
 	}
 }
 
-// append puts a timer at the end of the ring that starts at head.
-func (w *Wheel) append(head, id uint32, t *timer) {
+// appendToList adds a timer at the end of the circular list that starts at head.
+func (w *Wheel) appendToList(head, id uint32, t *timer) {
 	h := w.timers.at(head)
 	tail := h.prev
 	w.timers.at(tail).next = id
@@ -220,87 +220,87 @@ func (w *Wheel) append(head, id uint32, t *timer) {
 	t.prev, t.next = tail, head
 }
 
-// open replaces the list of slot s of dial at by a finer dial, and returns it.
-// The timers go over in list order, which keeps the order of arming.
-func (w *Wheel) open(at uint32, s uint) uint32 {
-	d := w.dials.at(at)
-	finer := w.dials.take(at, uint8(s), d.level-1)
-	f := w.dials.at(finer)
-	head := d.slot[s]
-	d.opened |= 1 << s
-	d.slot[s] = finer
+// split replaces the list of slot s of node at by a child node and returns the child. The
+// timers are moved in list order, which preserves the order of arming.
+func (w *Wheel) split(at uint32, s uint) uint32 {
+	n := w.nodes.at(at)
+	child := w.nodes.alloc(at, uint8(s), n.level-1)
+	c := w.nodes.at(child)
+	head := n.slots[s]
+	n.split |= 1 << s
+	n.slots[s] = child
 	for id := head; ; {
 		t := w.timers.at(id)
 		next := t.next
-		p := slotOf(t.key, f.level)
-		if f.taken&(1<<p) == 0 {
-			f.taken |= 1 << p
-			f.slot[p] = id
-			f.count[p] = 1
+		p := slotIndex(t.key, c.level)
+		if c.used&(1<<p) == 0 {
+			c.used |= 1 << p
+			c.slots[p] = id
+			c.counts[p] = 1
 			t.next, t.prev = id, id
 		} else {
-			f.count[p]++
-			w.append(f.slot[p], id, t)
+			c.counts[p]++
+			w.appendToList(c.slots[p], id, t)
 		}
-		t.dial = finer
+		t.node = child
 		if next == head {
-			return finer
+			return child
 		}
 		id = next
 	}
 }
 
-// unlink takes an armed timer out of its slot and closes dials that are empty.
+// unlink removes an armed timer from its slot and frees nodes that become empty.
 func (w *Wheel) unlink(id uint32, t *timer) {
 	if w.first == id {
 		w.firstKnown = false
 	}
-	d := w.dials.at(t.dial)
-	s := slotOf(t.key, d.level)
+	n := w.nodes.at(t.node)
+	s := slotIndex(t.key, n.level)
 	if t.next != id {
 		w.timers.at(t.prev).next = t.next
 		w.timers.at(t.next).prev = t.prev
-		if d.slot[s] == id {
-			d.slot[s] = t.next
+		if n.slots[s] == id {
+			n.slots[s] = t.next
 		}
-		if d.level != 0 {
-			d.count[s]--
+		if n.level != 0 {
+			n.counts[s]--
 		}
 		return
 	}
-	d.taken &^= 1 << s
-	for at := t.dial; d.taken == 0 && at != w.root; {
-		parent, ps := d.parent, d.parentSlot
-		w.dials.drop(at)
+	n.used &^= 1 << s
+	for at := t.node; n.used == 0 && at != w.root; {
+		parent, ps := n.parent, n.parentSlot
+		w.nodes.free(at)
 		at = parent
-		d = w.dials.at(at)
-		d.taken &^= 1 << ps
-		d.opened &^= 1 << ps
+		n = w.nodes.at(at)
+		n.used &^= 1 << ps
+		n.split &^= 1 << ps
 	}
 }
 
 // remove disarms an armed timer.
 func (w *Wheel) remove(id uint32, t *timer) {
 	w.unlink(id, t)
-	t.dial = 0
+	t.node = 0
 	w.live--
-	w.timers.release(id)
+	w.timers.removeArmed(id)
 }
 
-// earliest returns the timer that is due first; at least one is armed.
+// earliest returns the timer with the earliest deadline. At least one timer must be armed.
 func (w *Wheel) earliest() uint32 {
 	if w.firstKnown {
 		return w.first
 	}
-	d := w.dials.at(w.root)
-	s := bits.TrailingZeros64(d.taken)
-	for d.opened&(1<<s) != 0 {
-		d = w.dials.at(d.slot[s])
-		s = bits.TrailingZeros64(d.taken)
+	n := w.nodes.at(w.root)
+	s := bits.TrailingZeros64(n.used)
+	for n.split&(1<<s) != 0 {
+		n = w.nodes.at(n.slots[s])
+		s = bits.TrailingZeros64(n.used)
 	}
-	head := d.slot[s]
+	head := n.slots[s]
 	first := head
-	if d.level != 0 {
+	if n.level != 0 {
 		least := w.timers.at(head).key
 		for id := w.timers.at(head).next; id != head; {
 			t := w.timers.at(id)

@@ -14,20 +14,20 @@ func expireAll(w *Wheel, now int64) []uint32 {
 func TestEqualDeadlinesExpireInOrderOfArming(t *testing.T) {
 	var w Wheel
 	var want []uint32
-	// Many more than a slot's list holds elsewhere, with others between them.
+	// Far more timers than a list of another level may have, with other timers between them.
 	for i := range uint32(300) {
 		id := (i*7 + 3) % 300
 		w.Arm(id, 1_000_000)
 		want = append(want, id)
 		w.Arm(300+i, 1_000_000+int64(i)*17+1)
 	}
-	w.check(t)
+	w.checkInvariants(t)
 	if got := expireAll(&w, 1_000_000); !slices.Equal(got, want) {
 		t.Errorf("order is %v, want %v", got, want)
 	}
 }
 
-func TestRearmReplacesAndGoesToTheEnd(t *testing.T) {
+func TestRearmReplacesDeadlineAndMovesToTheEnd(t *testing.T) {
 	var w Wheel
 	w.Arm(0, 50)
 	w.Arm(1, 50)
@@ -42,7 +42,7 @@ func TestRearmReplacesAndGoesToTheEnd(t *testing.T) {
 	}
 }
 
-func TestPastAndFarDeadlines(t *testing.T) {
+func TestPastAndFarDeadlinesExpireInOrder(t *testing.T) {
 	var w Wheel
 	year := int64(365 * 24 * 3600 * 1e9)
 	w.Arm(0, 250*year)
@@ -54,20 +54,20 @@ func TestPastAndFarDeadlines(t *testing.T) {
 		t.Errorf("Next() = %d", w.Next())
 	}
 	if got := expireAll(&w, 0); !slices.Equal(got, []uint32{2, 1, 3}) {
-		t.Errorf("past ones expire as %v", got)
+		t.Errorf("past deadlines expire in order %v", got)
 	}
 	if w.Next() != 250*year {
 		t.Errorf("Next() = %d", w.Next())
 	}
 	if got := expireAll(&w, 250*year-1); len(got) != 0 {
-		t.Errorf("early: %v", got)
+		t.Errorf("expired early: %v", got)
 	}
 	if got := expireAll(&w, math.MaxInt64); !slices.Equal(got, []uint32{0, 4}) {
-		t.Errorf("far ones expire as %v", got)
+		t.Errorf("far deadlines expire in order %v", got)
 	}
 }
 
-func TestNeverEarly(t *testing.T) {
+func TestTimersNeverExpireEarly(t *testing.T) {
 	for _, d := range []int64{1, 63, 64, 65, 4096, 1 << 20, 1<<30 - 1, 1 << 45} {
 		var w Wheel
 		w.Arm(0, d)
@@ -80,7 +80,7 @@ func TestNeverEarly(t *testing.T) {
 	}
 }
 
-func TestShortBufferKeepsTheRest(t *testing.T) {
+func TestExpireWithShortBufferLeavesTheRestArmed(t *testing.T) {
 	var w Wheel
 	for i := range uint32(10) {
 		w.Arm(i, int64(10-i))
@@ -94,90 +94,90 @@ func TestShortBufferKeepsTheRest(t *testing.T) {
 	}
 }
 
-func TestRefusesStrayIDs(t *testing.T) {
+func TestArmRefusesIDsAboveMaxID(t *testing.T) {
 	var w Wheel
 	if w.Arm(MaxID+1, 1) {
-		t.Error("a stray id was armed")
+		t.Error("an id above MaxID was armed")
 	}
 	if w.Cancel(0) || w.Cancel(math.MaxUint32) || w.Armed(MaxID) {
 		t.Error("an unknown id was found")
 	}
 	if len(w.timers.chunks) != 0 {
-		t.Error("a stray id took memory")
+		t.Error("an id above MaxID allocated memory")
 	}
 	if !w.Arm(MaxID, 1) || !w.Cancel(MaxID) {
 		t.Error("the largest id was refused")
 	}
 }
 
-// held is how many chunks a wheel holds.
-func held(w *Wheel) (timers, dials int) {
+// allocatedChunks returns the number of chunks that a wheel has allocated.
+func allocatedChunks(w *Wheel) (timers, nodes int) {
 	for _, c := range w.timers.chunks {
 		if c != nil {
 			timers++
 		}
 	}
-	for _, c := range w.dials.chunks {
+	for _, c := range w.nodes.chunks {
 		if c != nil {
-			dials++
+			nodes++
 		}
 	}
-	if w.dials.spare != nil {
-		dials++
+	if w.nodes.spare != nil {
+		nodes++
 	}
-	return timers + len(w.timers.spares), dials
+	return timers + len(w.timers.spares), nodes
 }
 
-func TestMemoryReturnsAfterCancelStorm(t *testing.T) {
+func TestMemoryIsFreedAfterManyCancels(t *testing.T) {
 	var w Wheel
 	const n = 200_000
 	for round := range 3 {
 		for i := range uint32(n) {
 			w.Arm(i, int64(i)*12_345_678%60_000_000_000)
 		}
-		timers, dials := held(&w)
-		if timers < n/timerChunkSize || dials < 10 {
-			t.Fatalf("round %d: %d and %d chunks hold %d timers?", round, timers, dials, n)
+		timers, nodes := allocatedChunks(&w)
+		if timers < n/timerChunkSize || nodes < 10 {
+			t.Fatalf("round %d: %d and %d chunks are too few for %d timers", round, timers, nodes, n)
 		}
 		for i := range uint32(n) {
-			w.Cancel(i * 7919 % n) // in no order; 7919 and n have no common factor
+			w.Cancel(i * 7919 % n) // random order; 7919 and n have no common factor
 		}
-		w.check(t)
-		if timers, dials = held(&w); timers > spareChunks || dials > 2 {
-			t.Errorf("round %d: %d and %d chunks are held for nothing", round, timers, dials)
+		w.checkInvariants(t)
+		if timers, nodes = allocatedChunks(&w); timers > spareChunks || nodes > 2 {
+			t.Errorf("round %d: %d and %d chunks were not freed", round, timers, nodes)
 		}
 	}
 }
 
-func TestTellsOnceThatMostTimersAreGone(t *testing.T) {
+func TestShouldReleaseMemoryReportsOnceAfterManyCancels(t *testing.T) {
 	var w Wheel
-	const n = manyChunks * timerChunkSize
+	const n = releaseThreshold * timerChunkSize
 	for range 2 {
 		for i := range uint32(n) {
 			w.Arm(i, int64(i))
-			if w.Emptied() {
-				t.Fatalf("told with %d timers armed", i+1)
+			if w.ShouldReleaseMemory() {
+				t.Fatalf("reported with %d timers armed", i+1)
 			}
 		}
-		told := 0
+		reported := 0
 		for i := range uint32(n) {
 			w.Cancel(n - 1 - i)
-			if !w.Emptied() {
+			if !w.ShouldReleaseMemory() {
 				continue
 			}
-			if told++; w.Len() > n/8 || w.Len() == 0 {
-				t.Errorf("told with %d of %d timers left", w.Len(), n)
+			if reported++; w.Len() > n/8 || w.Len() == 0 {
+				t.Errorf("reported with %d of %d timers left", w.Len(), n)
 			}
 		}
-		if told != 1 {
-			t.Errorf("told %d times", told)
+		if reported != 1 {
+			t.Errorf("reported %d times, want once", reported)
 		}
 	}
 	for i := range uint32(n - timerChunkSize) {
 		w.Arm(i, 0)
 	}
-	if expireAll(&w, 0); w.Emptied() {
-		t.Error("told of fewer timers than are many")
+	if expireAll(&w, 0); w.ShouldReleaseMemory() {
+		t.Error("reported below the threshold")
 	}
 }
 
@@ -204,6 +204,6 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		step()
 	}
 	if allocs := testing.AllocsPerRun(10_000, step); allocs != 0 {
-		t.Errorf("%v allocations a step", allocs)
+		t.Errorf("%v allocations per step", allocs)
 	}
 }
