@@ -32,7 +32,8 @@ __doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._internal.observe.diagnostics import diagnostics
-    from ._internal.observe.metering import Histogram, Metrics
+    from ._internal.observe.histogram import Histogram
+    from ._internal.observe.metering import Metrics
     from ._internal.observe.profiling import Profile, ProfileEntry, ProfileStack
     from ._internal.observe.slow import SlowIteration, SlowStack
     from ._internal.process.shared_listener import SharedListener
@@ -52,7 +53,7 @@ _SOMETIMES = {
 # Types of what goloop returns.
 _LATER = {
     "Blocked": "goloop.watchdog",
-    "Histogram": "goloop._internal.observe.metering",
+    "Histogram": "goloop._internal.observe.histogram",
     "Metrics": "goloop._internal.observe.metering",
     "Profile": "goloop._internal.observe.profiling",
     "ProfileEntry": "goloop._internal.observe.profiling",

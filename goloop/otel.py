@@ -40,7 +40,8 @@ except ImportError as error:
 from . import watchdog
 from ._internal.observe import metering
 from ._internal.observe.catalogue import FIGURES, Figure
-from ._internal.observe.metering import Histogram, Metrics
+from ._internal.observe.histogram import Histogram
+from ._internal.observe.metering import Metrics
 from ._internal.version import __version__
 
 __all__ = ("Instrumentation", "instrument")

@@ -55,10 +55,10 @@ from ._internal.observe.catalogue import FIGURES, Figure, bounded
 from ._internal.version import __version__, native
 
 if native:
+    from ._internal.observe.histogram import Histogram
     from ._internal.observe.metering import (
         _OF_THE_PROCESS,
         _STATES,
-        Histogram,
         Metrics,
         metrics,
         total,

@@ -30,8 +30,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # By folder; a module comes behind those that it needs.
 OWN = {
     "observe": (
-        *("catalogue", "metering", "profiling", "profile_formats", "slow", "stacks", "diagnostics"),
-        *("described", "introspection", "witness"),
+        *("histogram", "catalogue", "metering", "profiling", "profile_formats", "slow", "stacks"),
+        *("diagnostics", "described", "introspection", "witness"),
     ),
     "net": ("selector_transports",),
     "process": ("calls", "shared_sockets", "shared_listener", "threads", "switching"),
@@ -75,7 +75,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Provides what the module needs of the standard library, and runs it."""
-        if module.__name__.endswith((".catalogue", ".metering")):
+        if module.__name__.endswith((".histogram", ".catalogue", ".metering")):
             _provide_standard()
         super().exec_module(module)
 

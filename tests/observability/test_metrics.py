@@ -29,7 +29,9 @@ from goloop import _core
 from goloop._internal.buckets import BUCKETS, bucket_of
 from goloop._internal.loop import running
 from goloop._internal.observe import catalogue, metering
-from goloop._internal.observe.metering import Histogram, Metrics
+from goloop._internal.observe import histogram as histograms
+from goloop._internal.observe.histogram import Histogram
+from goloop._internal.observe.metering import Metrics
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio counts nothing"),
@@ -651,8 +653,8 @@ def recorded(values: list[int]) -> Histogram:
     """A histogram of nanoseconds, as C and Go count."""
     counts = [0] * BUCKETS
     for value in values:
-        counts[bisect.bisect_right(metering._BOUNDS, value)] += 1
-    raw = catalogue.HISTOGRAM.pack(len(values), sum(values), max(values, default=0), *counts)
+        counts[bisect.bisect_right(histograms.BOUNDS, value)] += 1
+    raw = histograms.HISTOGRAM.pack(len(values), sum(values), max(values, default=0), *counts)
     return Histogram._from_raw(raw, 1e-9)
 
 
@@ -675,7 +677,7 @@ def test_percentiles_are_those_of_the_record() -> None:
 
 def test_a_bucket_has_what_lies_below_its_bound() -> None:
     for value in (*range(3000), 2**41, 2**42 - 1, 2**42, 2**63):
-        found = min(bisect.bisect_right(metering._BOUNDS, value), BUCKETS - 1)
+        found = min(bisect.bisect_right(histograms.BOUNDS, value), BUCKETS - 1)
         assert bucket_of(value) == found
     assert bucket_of(-5) == 0
 
@@ -708,13 +710,13 @@ async def test_gos_and_cs_buckets_are_pythons(loop: Any) -> None:
         histogram = getattr(figures, name)
         assert sum(histogram.buckets) == histogram.count > 0
         lowest = sum(
-            n * (metering._BOUNDS[i - 1] if i else 0) for i, n in enumerate(histogram.buckets)
+            n * (histograms.BOUNDS[i - 1] if i else 0) for i, n in enumerate(histogram.buckets)
         )
-        highest = sum(n * metering._BOUNDS[i] for i, n in enumerate(histogram.buckets))
+        highest = sum(n * histograms.BOUNDS[i] for i, n in enumerate(histogram.buckets))
         assert lowest * histogram.scale <= histogram.sum * (1 + 1e-9)
         assert histogram.sum <= highest * histogram.scale
         last = max(i for i, n in enumerate(histogram.buckets) if n)
-        assert histogram.max <= metering._BOUNDS[last] * histogram.scale
+        assert histogram.max <= histograms.BOUNDS[last] * histogram.scale
 
 
 # ---- snapshots -------------------------------------------------------------------------------

@@ -26,9 +26,11 @@ from opentelemetry.trace import StatusCode
 import goloop
 import goloop.otel
 from goloop import watchdog
+from goloop._internal.observe import histogram as histograms
 from goloop._internal.observe import metering
 from goloop._internal.observe.catalogue import FIGURES
-from goloop._internal.observe.metering import Histogram, Metrics
+from goloop._internal.observe.histogram import Histogram
+from goloop._internal.observe.metering import Metrics
 
 
 class Pipeline:
@@ -87,7 +89,7 @@ def histogram(*buckets: int) -> Histogram:
         sum(buckets),
         sum(1e-9 * value * count for value, count in enumerate(buckets)),
         (len(buckets) - 1) * 1e-9,
-        (*buckets, *[0] * (len(metering._BOUNDS) - len(buckets))),
+        (*buckets, *[0] * (len(histograms.BOUNDS) - len(buckets))),
     )
 
 

@@ -34,9 +34,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 import goloop
 import goloop.prometheus
-from goloop._internal.observe import metering
+from goloop._internal.observe import histogram as histograms
 from goloop._internal.observe.catalogue import FIGURES
-from goloop._internal.observe.metering import Histogram, Metrics
+from goloop._internal.observe.histogram import Histogram
+from goloop._internal.observe.metering import Metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIELDS = {field.name for field in dataclasses.fields(Metrics)}
@@ -44,9 +45,9 @@ FIELDS = {field.name for field in dataclasses.fields(Metrics)}
 
 def histogram(*values: int, scale: float = 1e-9) -> Histogram:
     """Of these values, as goloop counts them: nanoseconds, or events."""
-    buckets = [0] * len(metering._BOUNDS)
+    buckets = [0] * len(histograms.BOUNDS)
     for value in values:
-        buckets[bisect.bisect_right(metering._BOUNDS, value)] += 1
+        buckets[bisect.bisect_right(histograms.BOUNDS, value)] += 1
     return Histogram(len(values), sum(values) * scale, max(values) * scale, tuple(buckets), scale)
 
 
@@ -545,7 +546,7 @@ def test_buckets_of_a_file_that_an_older_goloop_has_left_stay_below_the_same_bou
     for bound in range(0, 164, 7):
         [(_, told)] = figures.dns_time.cumulative([upper(bound) * 1e-9])
         assert told == sum(old[: bound + 1])
-    assert len((figures.dns_time + histogram(1)).buckets) == len(metering._BOUNDS)
+    assert len((figures.dns_time + histogram(1)).buckets) == len(histograms.BOUNDS)
 
 
 @pytest.mark.parametrize("how", ["removed", "another user's"])
@@ -611,7 +612,7 @@ WRONG = {
     "a number for a histogram": {"dns_time": 1},
     "no list of buckets": {"dns_time": {"count": 1, "buckets": 5}},
     "too few buckets": {"dns_time": {"count": 2, "buckets": [1, 1]}},
-    "a bucket": {"dns_time": {"count": 1, "buckets": ["1"] * len(metering._BOUNDS)}},
+    "a bucket": {"dns_time": {"count": 1, "buckets": ["1"] * len(histograms.BOUNDS)}},
     "files": {"unhandled_exceptions": 1, "files": 5},
 }
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
+from goloop._internal.observe import histogram as histograms
 from goloop._internal.observe import metering
 from goloop._internal.top import terminal, top_view, watched
 
@@ -150,17 +151,17 @@ def test_a_running_task_that_comes_back_to_a_line_has_not_stood_there() -> None:
 
 
 def test_the_greatest_value_is_that_of_the_interval() -> None:
-    def histogram(seconds: float, *counts: int) -> metering.Histogram:
-        buckets = [0] * len(metering._BOUNDS)
+    def histogram(seconds: float, *counts: int) -> histograms.Histogram:
+        buckets = [0] * len(histograms.BOUNDS)
         for index, count in enumerate(counts):
             buckets[8 * index] = count
-        return metering.Histogram(sum(counts), seconds, seconds, tuple(buckets))
+        return histograms.Histogram(sum(counts), seconds, seconds, tuple(buckets))
 
     earlier = metering.Metrics(iteration_time=histogram(1.0, 0, 0, 1))
     later = metering.Metrics(iteration_time=histogram(1.0, 0, 3, 1))
     told = watched._spread((later - earlier).iteration_time)
     assert told["count"] == 3
-    assert told["p50"] == told["p99"] == told["max"] == metering._MIDDLES[8] * 1e-9
+    assert told["p50"] == told["p99"] == told["max"] == histograms.MIDDLES[8] * 1e-9
     told = watched._spread((later - later).iteration_time)
     assert told["count"] == told["p50"] == told["p99"] == told["max"] == 0
 

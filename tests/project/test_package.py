@@ -53,14 +53,17 @@ def program(source: str, *flags: str) -> str:
     return done.stdout
 
 
-def imports() -> dict[str, set[str]]:
-    """What of goloop each of its modules imports, for types alone left out."""
+def imports(*, types: bool = False) -> dict[str, set[str]]:
+    """The modules of goloop that each of its modules imports, within functions too.
+
+    Imports that only type checkers see count with `types`.
+    """
     found = {}
     for path in (ROOT / "goloop").rglob("*.py"):
         *package, module = path.relative_to(ROOT).with_suffix("").parts
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
                 node.body = []
         names = set()
         for node in ast.walk(tree):
@@ -70,6 +73,24 @@ def imports() -> dict[str, set[str]]:
                 names |= {name, *(f"{name}.{each.name}" for each in node.names)}
         found[".".join([*package, module])] = names
     return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The groups of modules of which each imports all others, directly or through others."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        left = [start]
+        while left:
+            new = graph[left.pop()] & graph.keys() - seen
+            seen |= new
+            left += new
+        reached[start] = seen
+    groups = [
+        frozenset({other for other in seen if name in reached[other]})
+        for name, seen in reached.items()
+    ]
+    return [set(group) for group in {*groups} if group]
 
 
 # ---- import ---------------------------------------------------------------------
@@ -95,6 +116,16 @@ def test_no_modules_import_each_other() -> None:
     named = [name.rpartition(".") for name in modules]
     rooms = collections.Counter(room for room, _, module in named if module != "__init__")
     assert {room: files for room, files in rooms.items() if files > 12} == {}
+
+
+def test_no_circle_of_three_or_more_modules() -> None:
+    """Imports for types count too: a reader follows them as well."""
+    assert [sorted(circle) for circle in circles(imports(types=True)) if len(circle) > 2] == []
+
+
+def test_circles_finds_a_circle_through_other_modules() -> None:
+    graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"other"}}
+    assert circles(graph) == [{"a", "b", "c"}]
 
 
 def test_import_runs_no_go() -> None:

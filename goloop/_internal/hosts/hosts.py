@@ -21,7 +21,7 @@ from .boots import Boot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..simulation.life import Life
+    from .session_protocol import Session
 
 _T = TypeVar("_T")
 
@@ -76,13 +76,13 @@ class Host:
 
     __module__ = "goloop.testing"
 
-    def __init__(self, life: Life, name: str, ipv6: bool) -> None:
-        self._life = life
+    def __init__(self, session: Session, name: str, ipv6: bool) -> None:
+        self._session = session
         self._ipv6 = ipv6
         self._name = name
-        self._number = ask(Ask.MAKE_HOST, life.kernel.number)[0]
-        life.note(f"* host {self._number} {name}")
-        self._faults = Faults(life.kernel, self._number)
+        self._number = ask(Ask.MAKE_HOST, session.kernel.number)[0]
+        session.note(f"* host {self._number} {name}")
+        self._faults = Faults(session.kernel, self._number)
         self._boot = Boot(self, self._number)
         self._programs: list[_Program] = []
         self._skew = 0
@@ -146,11 +146,11 @@ class Host:
         refuse_coroutine(program, "host.spawn")
         if not self._up:
             raise RuntimeError(f"{self!r} is down")
-        result = contextvars.Context().run(self._life.loop.create_future)
+        result = contextvars.Context().run(self._session.loop.create_future)
         made = _Program(functools.partial(program, *args, **options), result)
         result.add_done_callback(made.given_up, context=contextvars.Context())
         self._programs.append(made)
-        made.start(self._life.loop, self._boot)
+        made.start(self._session.loop, self._boot)
         future: asyncio.Future[_T] = result
         return future
 
@@ -179,7 +179,7 @@ class Host:
         self._up = self._powered = True
         self._programs = [each for each in self._programs if not each.result.done()]
         for each in self._programs:
-            each.start(self._life.loop, self._boot)
+            each.start(self._session.loop, self._boot)
 
     def pause(self) -> None:
         """Stop it: until `resume()` its callbacks do not run, and what is sent to it waits."""
@@ -195,7 +195,7 @@ class Host:
         if self._up:
             self._change(_Change.RESUME)
         for each in self._boot.family():
-            boots.resume(each, self._life.loop)
+            boots.resume(each, self._session.loop)
 
     def clock_skew(self, seconds: float) -> None:
         """Set its calendar's clock, what `time.time()` and `datetime.now()` go by, ahead or behind.
@@ -211,11 +211,11 @@ class Host:
         It runs the handler that they have set by `loop.add_signal_handler()`.  Without one it does
         what Linux does: most kill.
         """
-        if self._boot.signal(sig, self._life.loop):
+        if self._boot.signal(sig, self._session.loop):
             self.kill()
 
     def _change(self, change: _Change) -> None:
-        ask(Ask.CHANGE_HOST, self._life.kernel.number, self._number, change)
+        ask(Ask.CHANGE_HOST, self._session.kernel.number, self._number, change)
 
     def _end(self, change: _Change) -> None:
         if not self._up:
@@ -226,22 +226,22 @@ class Host:
         for program in self._programs:
             program.task = None
         self._change(change)
-        boots.end(self._boot.family(), self._life.loop)
+        boots.end(self._boot.family(), self._session.loop)
 
 
 class Hosts:
     """The hosts of one simulation."""
 
-    def __init__(self, life: Life) -> None:
-        self._life = life
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._by_name: dict[str, Host] = {}
 
     def make(self, name: str, ipv6: bool = False) -> Host:
         """A new host."""
         if not name or name in self._by_name or name == "localhost":
             raise ValueError(f"{name!r} is no name for a host, or is taken")
-        boots.have_boots(self._life.loop)
-        made = self._by_name[name] = Host(self._life, name, ipv6)
+        boots.have_boots(self._session.loop)
+        made = self._by_name[name] = Host(self._session, name, ipv6)
         return made
 
     def name_of(self, task: Any) -> str | None:

@@ -29,7 +29,7 @@ from .boots import Boot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..simulation.life import Life
+    from .session_protocol import Session
 
 _PROGRAM_BITS = 24  # see netloop/simulated/owners.go
 # What asks for more of a shell than words.
@@ -70,8 +70,8 @@ _Function = Callable[[Process], Coroutine[Any, Any, "int | None"]]
 class Programs:
     """The programs of one simulation."""
 
-    def __init__(self, life: Life) -> None:
-        self._life = life
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._functions: dict[str, _Function] = {}
         self._children: dict[int, Child] = {}
         self._started = 0
@@ -99,7 +99,7 @@ class Programs:
         **options: Any,
     ) -> asyncio.SubprocessTransport:
         """The transport of a child that has started; the arguments are asyncio's own."""
-        loop = self._life.loop
+        loop = self._session.loop
         boots.have_boots(loop)
         waiter = loop.create_future()
         make: Any = _Transport
@@ -183,14 +183,14 @@ class Child:
         preexec_fn: Any = None,
         **_: Any,
     ) -> None:
-        life: Life = loop._simulation
+        simulation = loop._simulation
         self._loop, self.transport = loop, transport
         self.args = _words(args, shell)
         self.returncode: int | None = None
-        self._function = life.programs.find(self.args, executable and os.fsdecode(executable))
+        self._function = simulation.programs.find(self.args, executable and os.fsdecode(executable))
         if pass_fds or preexec_fn is not None:
             raise EscapedSimulation("a program takes no pass_fds= and no preexec_fn=")
-        number = life.programs.begin(self)
+        number = simulation.programs.begin(self)
         self.pid = FIRST_PID + number
         parent = host_here.get()
         self._context = contextvars.copy_context()
@@ -216,7 +216,7 @@ class Child:
         )
         # In a context of no host: a child that has ended has its end known.
         begin = contextvars.Context()
-        loop.call_later(life.executor_delay(), self._begin, context=begin)
+        loop.call_later(simulation.executor_delay(), self._begin, context=begin)
 
     # ---- its pipes
 

@@ -14,18 +14,15 @@ from __future__ import annotations
 import dataclasses
 import struct
 
-from ..buckets import BUCKETS
+from .histogram import HISTOGRAM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from .metering import Histogram
+    from .histogram import Histogram
 
     Kind = Literal["counter", "state", "most", "histogram"]
-
-# As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
-HISTOGRAM = struct.Struct(f"={3 + BUCKETS}Q")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ import threading
 import time
 import weakref
 
-from .. import chosen
 from ..tasks.looking import attribute, await_stack, awaiters, ends_of, thread_stack, waiting_tasks
-from ..version import __version__
+from ..version import __version__, native
 from . import profiling
 from .catalogue import FIGURES, unpacked
 
@@ -89,7 +88,7 @@ def _listed(loops: list[Any]) -> Iterator[Any]:
 
 def _is_foreign(loop: Any) -> bool:
     """Whether one that is not among this process's is of the process that has forked it."""
-    if not chosen.native:
+    if not native:
         return False
     from ... import _core
 
@@ -98,7 +97,7 @@ def _is_foreign(loop: Any) -> bool:
 
 def _open_loops() -> list[Any]:
     """Those that can be known without their tasks."""
-    if chosen.native:
+    if native:
         from ... import _core
 
         return list(_core._open_loops())
@@ -326,7 +325,7 @@ def _transports(loop: Any) -> list[Any]:
     found: list[Any] = []
     with contextlib.suppress(Exception):
         found = _copied(loop._transports.values())  # asyncio's own
-    if not chosen.native:
+    if not native:
         return [each for each in found if isinstance(each, asyncio.Transport)]
     from ... import _core
 

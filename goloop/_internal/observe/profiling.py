@@ -20,8 +20,10 @@ from ..version import native
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
-    from .described import Row
+    # A snapshot, as JSON has it.
+    Row = dict[str, Any]
 
 # What a call is in the place of a function: pybridge/golib/profile.go.
 _LOOP, _TASK, _CALLBACK, _ITSELF, _UNKNOWN, _FIXED = 1, 2, 3, 4, 5, 6

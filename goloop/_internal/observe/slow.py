@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .described import Row
+    from .profiling import Row
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from ... import _core
 from ..loop.loop import Loop
 from ..observe import catalogue
+from ..observe.histogram import HISTOGRAM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,10 +33,7 @@ _layout = catalogue._COUNTED_LAYOUT.format
 
 
 def _reader(field: str) -> Callable[[bytes], int]:
-    sizes = [
-        catalogue.HISTOGRAM.size if figure.kind == "histogram" else 8
-        for figure in catalogue._COUNTED
-    ]
+    sizes = [HISTOGRAM.size if figure.kind == "histogram" else 8 for figure in catalogue._COUNTED]
     place = sum(sizes[: _fields.index(field)])
     number = struct.Struct("=Q")
     return lambda counted: number.unpack_from(counted, place)[0]

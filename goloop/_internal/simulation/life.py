@@ -78,11 +78,10 @@ class Life:
         self.seed = seed
         self._drawn = drawn is not None
         self._whence = "" if drawn else f"; seed {seed}"
-        self.latency = _LATENCY
-        self.hosts = Hosts(self)
-        self.net = Network(self)
-        self.programs = Programs(self)
         self.kernel = Kernel(self._chance.seed, start=_START, latency=_LATENCY, trace=True)
+        self.hosts = Hosts(self)
+        self.net = Network(self.kernel, self.hosts, _LATENCY)
+        self.programs = Programs(self)
         self.faults = Faults(self.kernel)
         self.random = self._chance.generator("decisions")
         self.program_random = self._chance.generator("program")

@@ -7,12 +7,11 @@ import itertools
 import struct
 from collections.abc import Iterable
 
-from ..simulated.kernel import Ask, ask
+from ..simulated.kernel import Ask, Kernel, ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..hosts.hosts import Host
-    from .life import Life
+    from ..hosts.hosts import Host, Hosts
 
 
 class _Way(enum.IntEnum):
@@ -33,8 +32,10 @@ class Network:
 
     __module__ = "goloop.testing"
 
-    def __init__(self, life: Life) -> None:
-        self._life = life
+    def __init__(self, kernel: Kernel, hosts: Hosts, latency: tuple[float, float]) -> None:
+        self._kernel = kernel
+        self._hosts = hosts
+        self._latency = latency
 
     def set_link(
         self,
@@ -66,7 +67,7 @@ class Network:
                 negative.
         """
         if latency is None:
-            latency = self._life.latency
+            latency = self._latency
         least, most = latency if isinstance(latency, tuple) else (latency, latency)
         if not 0 <= least <= most or not bandwidth >= 0:
             raise ValueError("latency and bandwidth are numbers from 0 on, the least latency first")
@@ -76,7 +77,7 @@ class Network:
         data = struct.pack("=7d", least, most, bandwidth, *chances)
         one, other = self._number(a), self._number(b)
         for pair in ((one, other), (other, one)):
-            ask(Ask.LINK, self._life.kernel.number, *pair, data=data)
+            ask(Ask.LINK, self._kernel.number, *pair, data=data)
 
     def partition(self, a: Iterable[Host | str], b: Iterable[Host | str]) -> None:
         """Lose all packets between two groups of hosts, until `heal()`.
@@ -119,7 +120,7 @@ class Network:
         Raises:
             ValueError: There is no such host.
         """
-        every = list(self._life.hosts.by_name())
+        every = list(self._hosts.by_name())
         self._set_both(_Way.OPEN, every if a is None else a, every if b is None else b)
 
     def _set_both(self, way: _Way, a: Iterable[Host | str], b: Iterable[Host | str]) -> None:
@@ -130,7 +131,7 @@ class Network:
     def _set(self, way: _Way, sources: list[int], targets: list[int]) -> None:
         for source, target in itertools.product(sources, targets):
             if source != target:
-                ask(Ask.WAY, self._life.kernel.number, source, target, way)
+                ask(Ask.WAY, self._kernel.number, source, target, way)
 
     def _group(self, group: Iterable[Host | str]) -> list[int]:
         if isinstance(group, str):
@@ -139,7 +140,7 @@ class Network:
 
     def _number(self, host: Host | str) -> int:
         name = host if isinstance(host, str) else host.name
-        found = self._life.hosts.by_name().get(name)
+        found = self._hosts.by_name().get(name)
         if found is None or (not isinstance(host, str) and found is not host):
             raise ValueError(f"the simulation has no host {name!r}")
         return found._number

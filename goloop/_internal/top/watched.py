@@ -215,7 +215,7 @@ def _mark(row: Row) -> int:
 def _figures(raw: Row, clock: float, before: tuple[Row, float] | None, uptime: float) -> Row | None:
     """The figures and what has come since; None where they are not of a kind known here."""
     # Where goloop's own loop can't be had, neither can these.
-    from ..observe.metering import Histogram
+    from ..observe.histogram import Histogram
 
     try:
         now = metrics_of(raw)
