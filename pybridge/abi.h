@@ -133,7 +133,7 @@ typedef struct gl_vector {
  * "C" is whatever thread has the GIL, while no turn is on; "Go" is the thread that
  * is in a call of the table.  The two never overlap, so nothing here is atomic.  But
  * another thread may have the GIL during a turn: it reads `sent` and `state`, whose
- * values may be a moment old, and writes nothing before the turn is over (state/hold.c).
+ * values may be a moment old, and writes nothing before the turn is over (state/shared_lock.c).
  */
 typedef struct gl_stream_io {
     gl_vector *iov;       /* C, which moves and grows it.  The bytes of a piece stay alive
@@ -422,7 +422,7 @@ typedef struct gl_shared {
     /* The monitor, see below. */
     uint32_t holds;  /* atomic: written by C with the GIL, and by Go in a call of C's */
     uint32_t guest;  /* atomic: the monitor's thread while it wants the reactor, or has it,
-                      * and briefly the waiter's: a futex, see give_way */
+                      * and briefly the waiter's: a futex, see yield_to_flusher */
     uint32_t fenced; /* atomic: 1: there is no membarrier any more; 2: C has seen that */
     uint32_t awake;  /* atomic, C: the loop runs, and does not wait in a poll.  It may
                       * wait for the GIL after one */
@@ -461,18 +461,18 @@ typedef struct gl_shared {
  *
  *     holds = holds + 1                        guest = its thread's id, where it was 0
  *     (the compiler keeps the order)           membarrier(2): every thread of the process
- *     if guest: give_way                                      has seen it, and is seen
+ *     if guest: yield_to_flusher                                      has seen it, and is seen
  *     ... submissions, records, calls ...      if that went, and holds == 0: flush
  *     holds = holds - 1                        guest = 0
  *
- *     give_way: holds = 0; take guest as a mutex; holds = 1; give guest back
+ *     yield_to_flusher: holds = 0; take guest as a mutex; holds = 1; give guest back
  *
  * So one of the two always sees the other, and C pays two stores and a load, none of them
  * locked.  Without membarrier C has a fence in between (`fenced`).  A kernel may refuse it later
  * on (a seccomp filter, a restored process): the monitor sends nothing, sets fenced to 1, and
  * goes on once C, which has then seen it with the GIL, has made a 2 of it.  A turn holds from its
  * beginning to its end; holds nest; C never runs Python and never gives up the GIL under one,
- * but for the turn, whose end other threads wait for (state/hold.c).
+ * but for the turn, whose end other threads wait for (state/shared_lock.c).
  *
  * `awake` and `parked` are kept by the same rule: the monitor sets parked, has a membarrier,
  * and looks whether somebody is awake; a loop sets awake, and looks whether it is parked.
@@ -568,7 +568,7 @@ typedef struct gl_table {
     int32_t (*watch)(int32_t reactor);
     /* For a holder that has seen a guest: waits until the monitor is done, which takes some
      * system calls that do not block, and lends it this thread's priority meanwhile. */
-    int32_t (*give_way)(gl_shared *shared);
+    int32_t (*yield_to_flusher)(gl_shared *shared);
 
     /* Facts about the Go runtime, as a JSON object in UTF-8; returns its length,
      * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process.  Of

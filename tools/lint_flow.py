@@ -137,7 +137,7 @@ UNKNOWN = frozenset({"?"})
 # What takes the exception, or clears it.
 _TAKES = (
     r"\b(?:gl_take_exception|PyErr_Clear|PyErr_Fetch|PyErr_GetRaisedException|PyErr_WriteUnraisable"
-    r"|gl_report_stray|note_failure|gl_transport_fatal_current|PyErr_Print\w*)\b"
+    r"|gl_call_exception_handler|note_failure|gl_transport_fatal_current|PyErr_Print\w*)\b"
 )
 # What sets one that was taken before, and is not NULL.
 _RESTORES = r"\b(?:gl_restore_exception|PyErr_Restore|PyErr_SetRaisedException)\b"
@@ -399,7 +399,7 @@ class Walk:
         bare = text.strip()
         if bare.startswith("(") and closing(bare, 0) == len(bare) - 1:
             return self._condition(bare[1:-1], start + text.index("(") + 1, state)
-        if "PyErr_Occurred()" in bare or "gl_exception_leaves()" in bare:
+        if "PyErr_Occurred()" in bare or "gl_is_exit_exception()" in bare:
             return (None, state) if bare.startswith("!") else (state or SET, None)
         fails: list[str] = []
         state = self._expression(text, start, state, fails)
@@ -513,7 +513,7 @@ class Walk:
 
     def _wrong(self, name: str) -> str | None:
         """Why a function may not be called with an exception set."""
-        if name == "gl_truth":  # which takes NULL for the failure that it is
+        if name == "gl_take_bool":  # which takes NULL for the failure that it is
             return None
         if re.fullmatch(_CALLS_PYTHON, name):
             return f"{name} runs Python"
@@ -526,7 +526,7 @@ class Walk:
 # Functions that were looked at, whose ways this lint can't tell apart, and why they are right.
 REVIEWED = {
     "openssl_behind": "`good` says that the object before is there",
-    "protocol_is_buffered": "gl_truth() takes NULL for the failure that it is",
+    "protocol_is_buffered": "gl_take_bool() takes NULL for the failure that it is",
     "schedule_first": "a wakeup has a context, or neither is there",
     "stream_get_buffer": "`n` is that of the buffer, which goes where it is not more than 0",
     "gl_transport_dealloc": "a lease without an owner closes a number, and calls no method",

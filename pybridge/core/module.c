@@ -16,7 +16,7 @@
 #include "runtime/slack.c"
 #include "runtime/image.c"
 #include "runtime/exit.c"
-#include "runtime/visit.c"
+#include "runtime/go_calls.c"
 
 #include "loop/loop.h"
 #include "datagrams/datagrams.h"
@@ -32,10 +32,10 @@
 #include "state/lock.c"
 #include "state/guard.c"
 #include "state/native.c"
-#include "state/hold.c"
+#include "state/shared_lock.c"
 #include "state/submissions.c"
 #include "state/loops.c"
-#include "state/door.c"
+#include "state/foreign_threads.c"
 
 #include "fds/calls.c"
 #include "fds/lease.c"
@@ -56,7 +56,7 @@
 #include "queue/scheduling.c"
 #include "queue/inbox.c"
 
-#include "tasks/current_lazily.c"
+#include "tasks/current_task_ft.c"
 #include "tasks/current_task.c"
 #include "tasks/task_registry.c"
 #include "tasks/future.c"
@@ -144,7 +144,8 @@ static PyMethodDef core_methods[] = {
     {"_in_child", core_in_child, METH_NOARGS,
      PyDoc_STR("For os.register_at_fork(after_in_child=).")},
 #endif
-    {"_shut_door", gl_door_shut, METH_NOARGS, PyDoc_STR("For atexit: shuts state/door.c.")},
+    {"_shut_door", gl_foreign_thread_close, METH_NOARGS,
+     PyDoc_STR("For atexit: shuts state/foreign_threads.c.")},
 #if PY_VERSION_HEX >= 0x030D0000
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
      PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},
@@ -178,7 +179,7 @@ core_refuse_again(void)
 /* In order: each may need what those before it have made. */
 static int (*const inits[])(PyObject *module) = {
     gl_names_init,     gl_calls_init,       gl_lease_init,         gl_metrics_init,
-    gl_watchdog_init,  gl_trace_init,       gl_hold_init,          gl_stopped_init,
+    gl_watchdog_init,  gl_trace_init,       gl_shared_lock_init,   gl_stopped_init,
     gl_native_init,    gl_tasks_init,       gl_handle_init_types,  gl_sockop_init_type,
     gl_loop_init_type, gl_stream_init_type, gl_listener_init_type, gl_datagram_init_type,
     gl_tls_init_type,

@@ -95,7 +95,7 @@ func run(t *testing.T, name string, args ...string) string {
 
 func TestLibraryThroughItsTable(t *testing.T) {
 	library, driver := build(t)
-	for _, name := range []string{"echo", "timers", "wake", "threads", "monitor", "give_way"} {
+	for _, name := range []string{"echo", "timers", "wake", "threads", "monitor", "yield_to_flusher"} {
 		t.Run(name, func(t *testing.T) { run(t, driver, library, name) })
 	}
 	t.Run("describe", func(t *testing.T) {

@@ -138,7 +138,7 @@ thread_id(void)
 }
 
 static bool
-guest_try(gl_shared *sh, uint32_t me)
+flusher_try_lock(gl_shared *sh, uint32_t me)
 {
     uint32_t nobody = 0;
     return __atomic_compare_exchange_n(&sh->guest, &nobody, me, false, __ATOMIC_SEQ_CST,
@@ -146,9 +146,9 @@ guest_try(gl_shared *sh, uint32_t me)
 }
 
 static void
-guest_take(gl_shared *sh, uint32_t me)
+flusher_lock(gl_shared *sh, uint32_t me)
 {
-    for (int i = 0; !guest_try(sh, me); i++) {
+    for (int i = 0; !flusher_try_lock(sh, me); i++) {
         if (i < GUEST_YIELDS) {
             sched_yield();
             continue;
@@ -163,7 +163,7 @@ guest_take(gl_shared *sh, uint32_t me)
 }
 
 static void
-guest_leave(gl_shared *sh, uint32_t me)
+flusher_unlock(gl_shared *sh, uint32_t me)
 {
     if (__atomic_compare_exchange_n(&sh->guest, &me, 0u, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return;
@@ -178,9 +178,9 @@ monitor_give_way(gl_shared *sh)
     int saved = errno;
     uint32_t me = thread_id();
     __atomic_store_n(&sh->holds, 0u, __ATOMIC_SEQ_CST);
-    guest_take(sh, me);
+    flusher_lock(sh, me);
     __atomic_store_n(&sh->holds, 1u, __ATOMIC_SEQ_CST);
-    guest_leave(sh, me);
+    flusher_unlock(sh, me);
     errno = saved;
     return 0;
 }
@@ -236,7 +236,7 @@ monitor_send(watched *w)
 {
     gl_shared *sh = w->shared;
     if (__atomic_load_n(&sh->holds, __ATOMIC_RELAXED) != 0 || !monitor_has_fences(sh) ||
-        !guest_try(sh, monitor.thread))
+        !flusher_try_lock(sh, monitor.thread))
         return;
     if (barrier() && __atomic_load_n(&sh->holds, __ATOMIC_ACQUIRE) == 0 && sh->unsent) {
         uint64_t sends = sh->sends;
@@ -246,7 +246,7 @@ monitor_send(watched *w)
         if (late)
             GL_PROBE(late_write, sh->number, sh->now);
     }
-    guest_leave(sh, monitor.thread);
+    flusher_unlock(sh, monitor.thread);
 }
 
 int64_t

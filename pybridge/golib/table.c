@@ -50,7 +50,7 @@ static const gl_table table = {
     .watch_open = goloop_watch_open,
     .watch_set = goloop_watch_set,
     .watch = monitor_watch,
-    .give_way = monitor_give_way,
+    .yield_to_flusher = monitor_give_way,
     .describe = goloop_describe,
 };
 

@@ -11,7 +11,7 @@
 #include "runtime/slack.c"
 #include "runtime/image.c"
 #include "runtime/exit.c"
-#include "runtime/visit.c"
+#include "runtime/go_calls.c"
 
 #include <sys/wait.h>
 

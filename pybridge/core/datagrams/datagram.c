@@ -27,8 +27,8 @@ datagram_enter(gl_transport *t, int fd)
     gl_datagram *d = (gl_datagram *)t;
     d->want = datagram_wants(d);
     d->loop->dirty = 1;
-    return gl_enter(d->loop)->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease), d->want,
-                                            &d->id, &d->gen);
+    return gl_reactor_api(d->loop)->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease),
+                                                  d->want, &d->id, &d->gen);
 }
 
 static int
@@ -42,7 +42,7 @@ datagram_tell(gl_transport *t)
         return gl_transport_open(t);
     if (gl_loop_check_usable(d->loop) < 0)
         return -1;
-    int32_t rc = gl_enter(d->loop)->datagram_set(d->loop->reactor, d->id, d->gen, want);
+    int32_t rc = gl_reactor_api(d->loop)->datagram_set(d->loop->reactor, d->id, d->gen, want);
     if (rc < 0)
         return gl_set_oserror(-rc);
     d->want = want;
@@ -73,7 +73,7 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
         d->family = family;
         d->connected = connected;
         d->nameless = nameless;
-        if ((rc = gl_transport_begin(&d->base, a.waiter)) < 0)
+        if ((rc = gl_transport_schedule_connection_made(&d->base, a.waiter)) < 0)
             gl_transport_abandon(&d->base);
     }
     gl_transport_arguments_clear(&a);
@@ -222,7 +222,7 @@ static PyType_Spec datagram_spec = {
 
 static const gl_reg_ops datagram_ops = {
     .complete = datagram_complete,
-    .orphan = gl_transport_orphan,
+    .orphan = gl_transport_unregister_on_loop_close,
     .blocks = gl_transport_blocks_number,
 };
 

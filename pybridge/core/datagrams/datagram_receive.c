@@ -95,8 +95,8 @@ datagram_feed(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     PyObject *protocol = Py_NewRef(d->protocol);
     PyObject *args[4] = {NULL, protocol, data, addr};
-    int rc = gl_done(PyObject_VectorcallMethod(G.s_datagram_received, args + 1,
-                                               3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
+    int rc = gl_drop_result(PyObject_VectorcallMethod(G.s_datagram_received, args + 1,
+                                                      3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL));
     Py_DECREF(protocol);
     return rc;
 }
@@ -187,11 +187,11 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         default:
             break;
         }
-        gl_context_exit(context);
+        gl_context_exit_keep_error(context);
     }
     Py_DECREF(context);
-    return rc < 0 ? gl_report_stray(loop, "Exception in callback of a datagram transport", owner,
-                                    d->protocol)
+    return rc < 0 ? gl_call_exception_handler(loop, "Exception in callback of a datagram transport",
+                                              owner, d->protocol)
                   : 0;
 }
 

@@ -79,7 +79,7 @@ sent_by_socket(gl_datagram *d, PyObject *data, PyObject *addr)
     PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
     PyObject *r = PyObject_CallMethodObjArgs(sock, G.s_sendto, data, addr, NULL);
     Py_DECREF(sock);
-    if (gl_done(r) == 0)
+    if (gl_drop_result(r) == 0)
         return GL_SENT;
     enum gl_sent what = sent_exception();
     bool refused = PyErr_ExceptionMatches(PyExc_TypeError) ||
@@ -145,7 +145,7 @@ datagram_tell_error(gl_datagram *d, PyObject *exc)
     PyObject *protocol = Py_XNewRef(d->protocol);
     int rc = exc == NULL ? -1 : 0;
     if (protocol != NULL && exc != NULL)
-        rc = gl_done(
+        rc = gl_drop_result(
             PyObject_CallMethodObjArgs((PyObject *)d, G.s__tell_error, protocol, exc, NULL));
     Py_XDECREF(protocol);
     Py_XDECREF(exc);
@@ -159,8 +159,8 @@ datagram_send_failed(gl_datagram *d, enum gl_sent what)
     if (what == GL_TOLD)
         return datagram_tell_error(d, gl_take_exception());
     if (what == GL_REFUSED)
-        return gl_report_stray(d->loop, "Invalid address of a datagram, which is dropped",
-                               (PyObject *)d, d->protocol);
+        return gl_call_exception_handler(d->loop, "Invalid address of a datagram, which is dropped",
+                                         (PyObject *)d, d->protocol);
     return gl_transport_fatal_current(&d->base, "Fatal write error on datagram transport");
 }
 
@@ -169,7 +169,8 @@ datagram_send_failed(gl_datagram *d, enum gl_sent what)
 static int
 datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
-    return gl_done(PyObject_CallMethodObjArgs((PyObject *)d, G.s__enqueue, data, addr, NULL));
+    return gl_drop_result(
+        PyObject_CallMethodObjArgs((PyObject *)d, G.s__enqueue, data, addr, NULL));
 }
 
 /* asyncio looks a host name up in sendto(), and the loop stands still meanwhile: -1 with

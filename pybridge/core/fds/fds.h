@@ -77,7 +77,7 @@ typedef int gl_fd_call(gl_fd *f, visitproc visit, void *arg);
 GL_PRIVATE int gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg);
 /* A list of the loop's transports, also of those that the reactor does not know yet or any more. */
 GL_PRIVATE PyObject *gl_fd_transports(gl_loop *loop, PyObject *ignored);
-/* `watch` visits what the watch of a number holds, and `drop` ends it. */
+/* `watch` go_wrappers what the watch of a number holds, and `drop` ends it. */
 GL_PRIVATE int gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *arg);
 /* At close: nobody is told any more; the fds themselves are left to their owners. */
 GL_PRIVATE void gl_registry_clear(gl_loop *loop, gl_fd_call *drop);

@@ -26,7 +26,7 @@ typedef struct gl_listener {
     int number;               /* accepted, and nobody has taken it; else -1 */
     uint32_t id, gen;         /* valid while open */
     bool open;
-    GL_HOME
+    GL_OWNER_LOOP
 } gl_listener;
 
 static PyObject *
@@ -47,13 +47,14 @@ listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
     int fd = gl_lease_fd(&l->lease);
     if (fd < 0)
         return EBADF;
-    int32_t rc = gl_enter(loop)->listener_open(loop->reactor, fd, gl_lease_word(&l->lease), most,
-                                               tcp ? GL_LISTEN_NODELAY : 0, &l->id, &l->gen);
+    int32_t rc =
+        gl_reactor_api(loop)->listener_open(loop->reactor, fd, gl_lease_word(&l->lease), most,
+                                            tcp ? GL_LISTEN_NODELAY : 0, &l->id, &l->gen);
     if (rc < 0)
         return -rc;
     if (gl_reg_set(loop, l->id, l->gen, GL_REG_LISTENER, (PyObject *)l, fd) < 0) {
         PyErr_Clear();
-        gl_enter(loop)->forget(loop->reactor, l->id, l->gen);
+        gl_reactor_api(loop)->forget(loop->reactor, l->id, l->gen);
         return ENOMEM;
     }
     gl_fd_set_listener(loop, fd);
@@ -97,7 +98,7 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
         gl_lease_return(&lease);
         return -1;
     }
-    GL_HOME_SET(l, loop);
+    GL_OWNER_LOOP_SET(l, loop);
     l->loop = (gl_loop *)Py_NewRef(loop);
     l->lease = lease;
     l->context = Py_NewRef(context);
@@ -117,7 +118,7 @@ listener_leave(gl_listener *l)
     l->open = false;
     gl_loop *loop = l->loop;
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        gl_enter(loop)->forget(loop->reactor, l->id, l->gen);
+        gl_reactor_api(loop)->forget(loop->reactor, l->id, l->gen);
 }
 
 static void
@@ -195,7 +196,7 @@ listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
             r = PyObject_CallMethodObjArgs((PyObject *)l, G.s__accepted, context, err,
                                            changed ? Py_True : Py_False, NULL);
         Py_XDECREF(err);
-        gl_context_exit(context);
+        gl_context_exit_keep_error(context);
     }
     Py_XDECREF(context);
     if (l->number >= 0) {
@@ -205,7 +206,7 @@ listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
         loop->counts.connections_refused++;
         gl_restore_exception(exc);
     }
-    return gl_done(r);
+    return gl_drop_result(r);
 }
 
 static int
@@ -217,7 +218,7 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = listener_accepted((gl_listener *)owner, loop, c);
     } else if (c->kind == GL_CMP_ACCEPT_ERROR) {
         loop->counts.accept_failures++;
-        rc = gl_done(
+        rc = gl_drop_result(
             PyObject_CallMethod(owner, "_failed", "iO", c->res, c->arg == 1 ? Py_True : Py_False));
     }
     /* An exception here: there is no memory, or a handler of exceptions has raised. */
@@ -235,7 +236,7 @@ listener_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(l->lease.owner);
     Py_VISIT(l->lease.backing);
     Py_VISIT(l->context);
-    GL_HOME_VISIT(l);
+    GL_OWNER_LOOP_VISIT(l);
     return 0;
 }
 
@@ -275,7 +276,7 @@ listener_dealloc(PyObject *self)
         return;
     PyObject_GC_UnTrack(self);
     listener_clear(self);
-    GL_HOME_CLEAR((gl_listener *)self);
+    GL_OWNER_LOOP_CLEAR((gl_listener *)self);
     type->tp_free(self);
     Py_DECREF(type);
 }

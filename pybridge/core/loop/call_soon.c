@@ -24,7 +24,8 @@ debug_checks(gl_loop *self, PyObject *callback, const char *name, bool thread)
     /* A task's step is no coroutine function, and most of what is scheduled. */
     if ((PyObject *)Py_TYPE(callback) == G.asyncio.step)
         return 0;
-    return gl_done(PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name));
+    return gl_drop_result(
+        PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name));
 }
 
 /* Puts a fresh handle (stolen) on the queue and gives it out.  What was run since the

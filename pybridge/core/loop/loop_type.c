@@ -97,7 +97,7 @@ loop_release(gl_loop *self)
 #ifdef GL_FREE_THREADED
     gl_inbox_shut(self);
 #endif
-    gl_hold(self); /* for good: the monitor knows the reactor until its end */
+    gl_shared_lock(self); /* for good: the monitor knows the reactor until its end */
 #ifdef GL_FREE_THREADED
     if (self->tasks.next == &self->tasks) /* else it is listed for these, to its end */
 #endif
@@ -295,7 +295,7 @@ loop_setattro(PyObject *self, PyObject *name, PyObject *value)
 
 static PyGetSetDef loop_getset[] = {
     BOOL_GETSET("_closed", closed), BOOL_GETSET("_stopping", stopping),
-    BOOL_GETSET("_debug", debug),   BOOL_GETSET("_hosted", hosted),
+    BOOL_GETSET("_debug", debug),   BOOL_GETSET("_hosted", guest_mode),
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -387,7 +387,7 @@ gl_loop_init_type(PyObject *module)
         "_check_closed",
         NULL,
     };
-    return gl_guard_type(G.loop_type, GL_HOME_ITSELF, free_names, GL_GUARD_ENDS);
+    return gl_guard_type(G.loop_type, GL_OWNER_LOOP_ITSELF, free_names, GL_GUARD_ENDS);
 #else
     return 0;
 #endif

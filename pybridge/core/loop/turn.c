@@ -66,7 +66,7 @@ run_task(gl_loop *loop, PyObject *task)
 }
 
 static int
-complete_timed(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
+deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
 {
     gl_trace *t = gl_trace_of(loop);
     if (t != NULL)
@@ -84,7 +84,7 @@ static inline void
 note_lateness(gl_loop *loop, int64_t deadline)
 {
     gl_shared *sh = loop->shared;
-    uint32_t n = gl_ready_arrives(&loop->ready);
+    uint32_t n = gl_ready_sample_weight(&loop->ready);
     if (n || loop->timers_at == 0)
         loop->timers_at = gl_monotonic_ns();
     gl_histogram_add(&sh->metrics.timer_lateness, loop->timers_at - deadline, 1);
@@ -113,7 +113,7 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
         if (h == NULL)
             return 0;
         note_lateness(loop, ((gl_timer_handle *)h)->deadline);
-        int r = gl_handle_is_cancelled(h) ? 0 : gl_run_timed(loop, h);
+        int r = gl_handle_is_cancelled(h) ? 0 : gl_run_handle(loop, h);
         Py_DECREF(h);
         return r;
     }
@@ -130,7 +130,7 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
         return gl_watch_complete(loop, reg->fd, c);
     uint32_t kind = reg->kind;
     PyObject *owner = Py_NewRef(reg->owner);
-    int r = complete_timed(loop, owner, c, kind);
+    int r = deliver_completion(loop, owner, c, kind);
     Py_DECREF(owner);
     return r;
 }
@@ -207,14 +207,14 @@ turn(gl_loop *loop, int64_t timeout)
     /* Both: if a thread forks before Go has begun, the child's dispatch_drop looks at them. */
     GL_WRITE(loop->cmp_pos, loop->shared->cmp_len = 0);
     loop->polled_before = loop->shared->now;
-    gl_hold(loop);
+    gl_shared_lock(loop);
     if (timeout != 0)
-        gl_asleep(loop);
+        gl_monitor_pause(loop);
     GL_WRITE(loop->in_turn, 1);
     Py_BEGIN_ALLOW_THREADS
     n = loop->go->turn(loop->reactor, timeout);
     if (timeout != 0)
-        gl_awake(loop); /* a thread that keeps the GIL now blocks the loop */
+        gl_monitor_resume(loop); /* a thread that keeps the GIL now blocks the loop */
     __atomic_store_n(&loop->in_turn, 0, __ATOMIC_RELEASE);
     polled = gl_monotonic_ns();
     Py_END_ALLOW_THREADS
@@ -222,20 +222,20 @@ turn(gl_loop *loop, int64_t timeout)
     if (timeout != 0)
         gl_inbox_awake(loop);
 #endif
-    gl_let_go(loop);
+    gl_shared_unlock(loop);
     GL_WRITE(loop->sleeping, 0);
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
     loop->timers_at = loop->share = 0;
-    loop->at_once = loop->shared->events <= GL_FEW ? GL_FEW : 0;
+    loop->eager_sends_left = loop->shared->events <= GL_FEW ? GL_FEW : 0;
     gl_watchdog_polled(loop);
     note_polled(loop, polled);
     gl_timers_turned(&loop->timers, retired);
     if (n < 0)
-        return n != -EBADF
-                   ? gl_set_oserror(-n)
-                   : gl_done(PyObject_CallMethod((PyObject *)loop, "_descriptors_lost", "ii",
-                                                 loop->shared->poll_fd, loop->shared->wake_fd));
+        return n != -EBADF ? gl_set_oserror(-n)
+                           : gl_drop_result(
+                                 PyObject_CallMethod((PyObject *)loop, "_descriptors_lost", "ii",
+                                                     loop->shared->poll_fd, loop->shared->wake_fd));
     gl_submissions_trim(loop);
     return PyErr_CheckSignals();
 }
@@ -279,8 +279,8 @@ iterate(gl_loop *loop)
     if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len) {
-        bool busy =
-            loop->ready.count != 0 || GL_READ(loop->stopping) || loop->hosted == GL_HOSTED_INSIDE;
+        bool busy = loop->ready.count != 0 || GL_READ(loop->stopping) ||
+                    loop->guest_mode == GL_GUEST_RUNNING;
         if (busy && !turn_due(loop))
             GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
         else if (traced_turn(loop, busy ? 0 : -1) < 0)
@@ -306,9 +306,9 @@ iterate(gl_loop *loop)
         if (gl_is_task(entry)) {
             r = run_task(loop, entry);
         } else {
-            if (loop->lingering)
-                gl_current_flush(loop);
-            r = gl_handle_is_cancelled(entry) ? 0 : gl_run_timed(loop, entry);
+            if (loop->current_task_stale)
+                gl_clear_stale_current_task(loop);
+            r = gl_handle_is_cancelled(entry) ? 0 : gl_run_handle(loop, entry);
             if (Py_REFCNT(entry) > 1)
                 gl_handle_track(entry); /* by its scheduler, or an exception handler */
             Py_DECREF(entry);
@@ -316,8 +316,8 @@ iterate(gl_loop *loop)
         if (r < 0)
             return -1;
     }
-    if (loop->lingering)
-        gl_current_flush(loop);
+    if (loop->current_task_stale)
+        gl_clear_stale_current_task(loop);
     if (loop->held_len)
         gl_held_release(loop);
     if (dispatch(loop) < 0)
@@ -341,15 +341,15 @@ run_begins(gl_loop *self)
         self->ready.slot[(self->ready.head + i) & (self->ready.capacity - 1)].sample = 0;
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);
-    gl_awake(self);
+    gl_monitor_resume(self);
 }
 
 /* It is nobody's.  -1 where telling of a blocked iteration has raised. */
 static int
 run_ends(gl_loop *self, unsigned long thread_before)
 {
-    if (self->lingering)
-        gl_current_flush(self);
+    if (self->current_task_stale)
+        gl_clear_stale_current_task(self);
     gl_ready_track_kept(&self->ready);
     GL_WRITE(self->thread_id, thread_before);
     GL_WRITE(self->running, 0);
@@ -357,7 +357,7 @@ run_ends(gl_loop *self, unsigned long thread_before)
     gl_inbox_settle(self);
 #endif
     GL_WRITE(self->stopping, 0);
-    gl_asleep(self);
+    gl_monitor_pause(self);
     gl_trace *trace = gl_trace_of(self); /* read once: a client's thread may end the trace */
     if (trace != NULL)
         gl_trace_add(self, trace, GL_TRACE_STOP, 0, 0);
@@ -370,7 +370,7 @@ run_ends(gl_loop *self, unsigned long thread_before)
     /* What was written just before the stop leaves now: the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
         self->dirty = 0;
-        gl_enter(self)->flush(self->reactor);
+        gl_reactor_api(self)->flush(self->reactor);
     }
     /* A socket whose waiter runs in the next run can be closed before. */
     gl_held_release(self);
@@ -384,8 +384,8 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     if (gl_loop_check_usable(self) < 0)
         return NULL;
-    bool hosted = self->hosted,
-         goes_on = self->hosted == GL_HOSTED_BETWEEN && gl_loop_runs_here(self);
+    bool guest_mode = self->guest_mode,
+         goes_on = self->guest_mode == GL_GUEST_IDLE && gl_loop_runs_here(self);
     const char *message =
         self->running && !goes_on ? "This event loop is already running" : gl_library_run_begins();
     if (message != NULL) {
@@ -395,15 +395,15 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     unsigned long thread_before = self->thread_id; /* noted by Python, but before a bare _run() */
     if (!goes_on)
         run_begins(self);
-    self->hosted = hosted ? GL_HOSTED_INSIDE : 0;
+    self->guest_mode = guest_mode ? GL_GUEST_RUNNING : 0;
     int r;
     do {
         r = iterate(self);
-    } while (r == 0 && !hosted && !GL_READ(self->stopping));
-    bool ends = r < 0 || !hosted || GL_READ(self->stopping);
+    } while (r == 0 && !guest_mode && !GL_READ(self->stopping));
+    bool ends = r < 0 || !guest_mode || GL_READ(self->stopping);
     if (ends)
         r |= run_ends(self, thread_before);
-    self->hosted = !hosted ? 0 : ends ? GL_HOSTED_ASKED : GL_HOSTED_BETWEEN;
+    self->guest_mode = !guest_mode ? 0 : ends ? GL_GUEST_REQUESTED : GL_GUEST_IDLE;
     gl_library_run_ends();
     return ends ? gl_none_or_null(r)
                 : PyBool_FromLong(self->ready.count || self->dirty || self->ended ||
@@ -415,17 +415,17 @@ static PyObject *
 loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     const char *message =
-        self->hosted == GL_HOSTED_BETWEEN ? gl_library_run_begins() : "no guest's loop, or at work";
+        self->guest_mode == GL_GUEST_IDLE ? gl_library_run_begins() : "no guest's loop, or at work";
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return NULL;
     }
-    self->hosted = GL_HOSTED_INSIDE;
+    self->guest_mode = GL_GUEST_RUNNING;
     self->ready.until = self->ready.block = 1, self->ready.behind = 0; /* as gl_ready_polled does */
     bool busy = self->ready.count || GL_READ(self->stopping),
          handed_out = self->cmp_pos >= self->shared->cmp_len;
     int r = handed_out ? turn(self, busy ? 0 : -1) : 0;
-    self->hosted = GL_HOSTED_BETWEEN;
+    self->guest_mode = GL_GUEST_IDLE;
     gl_library_run_ends();
     return gl_none_or_null(r);
 }

@@ -139,7 +139,7 @@ typedef struct {
 } stack_request;
 
 /* The list of thread states is guarded by a lock that CPython exports to nobody, and another thread
- * frees its entry at its end.  CPython holds that lock while it visits objects in a stopped world. */
+ * frees its entry at its end.  CPython holds that lock while it go_wrappers objects in a stopped world. */
 static int
 read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
 {

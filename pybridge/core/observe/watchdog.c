@@ -52,20 +52,20 @@ static int32_t
 watchdog_walk(void *thread, gl_raw_frame *to, int32_t room)
 {
     uint64_t coroutine;
-    if (!gl_door_enter(NULL))
+    if (!gl_foreign_thread_attach(NULL))
         return -2;
     int n = python_walk(thread, 0, to, room, &coroutine);
-    gl_door_leave(NULL);
+    gl_foreign_thread_detach(NULL);
     return n < 0 ? -1 : n;
 }
 
 static void *
 watchdog_holder(void)
 {
-    if (!gl_door_enter(NULL))
+    if (!gl_foreign_thread_attach(NULL))
         return NULL;
     PyThreadState *holder = python_gil_holder();
-    gl_door_leave(NULL);
+    gl_foreign_thread_detach(NULL);
     return holder;
 }
 
@@ -88,13 +88,13 @@ static void
 watchdog_tell(int32_t reactor)
 {
     PyGILState_STATE gil;
-    if (!gl_door_enter(&gil))
+    if (!gl_foreign_thread_attach(&gil))
         return;
     gl_loop *loop = loop_of_reactor(reactor);
-    if (loop != NULL && gl_done(PyObject_CallMethod((PyObject *)loop, "_blocked", NULL)) < 0)
+    if (loop != NULL && gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_blocked", NULL)) < 0)
         PyErr_Clear();
     Py_XDECREF(loop);
-    gl_door_leave(&gil);
+    gl_foreign_thread_detach(&gil);
 }
 
 static const gl_watchdog watchdog = {watchdog_walk, watchdog_holder, watchdog_tell,
@@ -141,7 +141,8 @@ gl_watchdog_ended(gl_loop *loop)
     loop->blocked_seen = since;
     loop->counts.time_blocked += (uint64_t)ns;
     PyObject *leaves = gl_take_exception(); /* the loop, and the iteration */
-    int rc = gl_done(PyObject_CallMethod((PyObject *)loop, "_block_ended", "d", (double)ns / 1e9));
+    int rc = gl_drop_result(
+        PyObject_CallMethod((PyObject *)loop, "_block_ended", "d", (double)ns / 1e9));
     rc = gl_unraisable_unless_leaving(rc, (PyObject *)loop);
     gl_restore_exception(leaves);
     return rc;

@@ -22,7 +22,7 @@
  * Handles are made only by the loop.  They come from a free list, and a Handle is
  * unknown to the garbage collector as long as only the ready queue has it: most are
  * dropped by the caller at once and live for one iteration.  The loop's traverse then
- * visits what such a handle holds as if it were the loop's own (ready.c), so that a
+ * go_wrappers what such a handle holds as if it were the loop's own (ready.c), so that a
  * loop dropped with work in its queue is collected.  A handle that somebody kept may be
  * in a cycle, and is tracked before it can be garbage: after it ran, when the loop stops
  * with it in the queue, or at once where the loop does not run (push_handle in call_soon.c).
@@ -149,7 +149,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
 #ifdef GL_FREE_THREADED
     inl->posted = gl_is_shared((PyObject *)loop);
     bool paid = inl->posted && gl_inbox_borrow(loop, 2);
-    gl_home_set(&inl->home, paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop));
+    gl_owner_loop_set(&inl->home, paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop));
     head->loop = paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop);
 #else
     head->loop = Py_NewRef((PyObject *)loop);
@@ -321,7 +321,7 @@ handle_traverse(PyObject *self, visitproc visit, void *arg)
     gl_handle_args *inl = handle_inline(self);
     for (int i = 0; i < inl->nargs; i++)
         Py_VISIT(inl->arg[i]);
-    GL_HOME_VISIT(inl);
+    GL_OWNER_LOOP_VISIT(inl);
     int further;
     PyObject **slot = handle_further_slots(self, &further);
     for (int i = 0; i < further; i++)

@@ -15,7 +15,7 @@ static int
 gate_make(gl_threadsafe_handle *h)
 {
     PyObject *gate = PyObject_CallNoArgs(G.allocate_lock);
-    if (gate == NULL || gl_done(PyObject_CallMethod(gate, "acquire", NULL)) < 0) {
+    if (gate == NULL || gl_drop_result(PyObject_CallMethod(gate, "acquire", NULL)) < 0) {
         Py_XDECREF(gate);
         return -1;
     }
@@ -38,9 +38,10 @@ handle_wait_for_others(PyObject *self)
         if (h->gate == NULL && gate_make(h) < 0)
             return -1;
         PyObject *gate = Py_XNewRef(h->gate);
-        int r = gate ? gl_done(PyObject_CallMethod(gate, "acquire", NULL)) : 0;
+        int r = gate ? gl_drop_result(PyObject_CallMethod(gate, "acquire", NULL)) : 0;
         if (gate != NULL && r == 0)
-            r = gl_done(PyObject_CallMethod(gate, "release", NULL)); /* for the next waiter */
+            r = gl_drop_result(
+                PyObject_CallMethod(gate, "release", NULL)); /* for the next waiter */
         Py_XDECREF(gate);
         if (r < 0)
             return -1;
@@ -52,7 +53,7 @@ handle_wait_for_others(PyObject *self)
 
 /* Does a slot of a handle on `loop` hold what C would not have put there? */
 static inline bool
-handle_is_odd(gl_loop *loop, PyObject *self, gl_handle_args *inl)
+handle_was_modified(gl_loop *loop, PyObject *self, gl_handle_args *inl)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     return h->callback == NULL || h->cancelled != Py_False || h->loop != (PyObject *)loop ||
@@ -84,7 +85,7 @@ handles_changed(void)
 /* Calls a method of asyncio's class, or what a program has put there, which calls the original:
  * super().name().  The lock of a ThreadSafeHandle is ours alone. */
 static PyObject *
-handle_call_theirs(PyObject *self, PyObject *name)
+handle_call_super(PyObject *self, PyObject *name)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject *above = (PyObject *)(type == G.threadsafe_handle_type ? type->tp_base : type);
@@ -101,7 +102,7 @@ gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (handle_wait_for_others(self) < 0)
         return NULL;
     if (handles_changed())
-        return handle_call_theirs(self, G.s_cancel);
+        return handle_call_super(self, G.s_cancel);
     if (h->cancelled == Py_True)
         Py_RETURN_NONE;
     bool is_timer = Py_TYPE(self) == G.timer_handle_type;
@@ -129,7 +130,7 @@ handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (handle_wait_for_others(self) < 0)
         return NULL;
     if (handles_changed())
-        return handle_call_theirs(self, G.s_cancelled);
+        return handle_call_super(self, G.s_cancelled);
     PyObject *cancelled = ((gl_handle_head *)self)->cancelled;
     if (cancelled == NULL)
         PyErr_SetString(PyExc_AttributeError, "'Handle' object has no attribute '_cancelled'");
@@ -139,10 +140,10 @@ handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 GL_PRIVATE int
 gl_handle_report(gl_loop *loop, PyObject *self)
 {
-    if (gl_exception_leaves())
+    if (gl_is_exit_exception())
         return -1;
     PyObject *exc = gl_take_exception();
-    int r = gl_done(
+    int r = gl_drop_result(
         PyObject_CallMethodObjArgs((PyObject *)loop, G.s__callback_failed, self, exc, NULL));
     Py_DECREF(exc);
     return r;
@@ -150,12 +151,12 @@ gl_handle_report(gl_loop *loop, PyObject *self)
 
 /* As asyncio's loop would do it. */
 static int
-handle_call_odd(PyObject *self)
+handle_run_generic(PyObject *self)
 {
-    int cancelled = gl_truth(handle_cancelled(self, NULL));
+    int cancelled = gl_take_bool(handle_cancelled(self, NULL));
     if (cancelled)
         return cancelled < 0 ? -1 : 0;
-    return gl_done(PyObject_CallOneArg(G.Handle_run, self));
+    return gl_drop_result(PyObject_CallOneArg(G.Handle_run, self));
 }
 
 static int
@@ -163,8 +164,8 @@ handle_call(gl_loop *loop, PyObject *self)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     gl_handle_args *inl = handle_inline(self);
-    if (handle_is_odd(loop, self, inl))
-        return handle_call_odd(self);
+    if (handle_was_modified(loop, self, inl))
+        return handle_run_generic(self);
     if (handle_make_context(self) < 0)
         return gl_handle_report(loop, self);
     /* cancel() from within the callback drops these; hold them. */
@@ -189,9 +190,9 @@ handle_call(gl_loop *loop, PyObject *self)
             Py_DECREF(args);
         }
         if (result != NULL)
-            gl_context_leave(context);
-        else
             gl_context_exit(context);
+        else
+            gl_context_exit_keep_error(context);
     }
     Py_DECREF(callback);
     Py_DECREF(context);
@@ -218,7 +219,7 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
     if (outer == 0 && h->gate != NULL) {
         PyObject *gate = h->gate, *exc = gl_take_exception();
         h->gate = NULL;
-        if (gl_done(PyObject_CallMethod(gate, "release", NULL)) < 0)
+        if (gl_drop_result(PyObject_CallMethod(gate, "release", NULL)) < 0)
             PyErr_Clear(); /* never: it is taken */
         Py_DECREF(gate);
         gl_restore_exception(exc);
@@ -234,7 +235,7 @@ handle_call_hooked(gl_loop *loop, PyObject *self)
 {
     if (handle_make_context(self) < 0)
         return gl_handle_report(loop, self);
-    return gl_done(handle_call_theirs(self, G.s__run)) < 0 ? gl_handle_report(loop, self) : 0;
+    return gl_drop_result(handle_call_super(self, G.s__run)) < 0 ? gl_handle_report(loop, self) : 0;
 }
 
 GL_PRIVATE int
@@ -253,11 +254,11 @@ handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     gl_loop *loop = handle_loop(self);
     if (gl_handle_is_cancelled(self) && ((gl_handle_head *)self)->callback == Py_None)
         Py_RETURN_NONE;
-    bool odd = loop == NULL || handle_is_odd(loop, self, handle_inline(self));
+    bool odd = loop == NULL || handle_was_modified(loop, self, handle_inline(self));
     if (odd && Py_TYPE(self) != G.threadsafe_handle_type)
         return PyObject_CallOneArg(G.Handle_run, self);
     Py_XINCREF(loop);
-    int r = odd ? handle_call_odd(self) : handle_run(loop, self);
+    int r = odd ? handle_run_generic(self) : handle_run(loop, self);
     Py_XDECREF(loop);
     return gl_none_or_null(r);
 }

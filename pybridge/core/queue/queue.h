@@ -49,7 +49,7 @@ typedef struct {
     int64_t posted_at; /* ns, while it is in the inbox */
 #endif
     PyObject *arg[GL_INLINE_ARGS];
-    GL_HOME
+    GL_OWNER_LOOP
 } gl_handle_args;
 
 typedef struct {
@@ -87,7 +87,7 @@ GL_PRIVATE_INLINE gl_entry gl_ready_pop(gl_ready *q);
 /* Gives back the memory of a burst once the queue is empty. */
 GL_PRIVATE_INLINE void gl_ready_trim(gl_ready *q);
 /* One thing more is ready.  Its wait is measured, for so many; 0: it is not. */
-GL_PRIVATE_INLINE uint32_t gl_ready_arrives(gl_ready *q);
+GL_PRIVATE_INLINE uint32_t gl_ready_sample_weight(gl_ready *q);
 /* A poll has ended. */
 GL_PRIVATE void gl_ready_polled(gl_ready *q, int64_t now);
 GL_PRIVATE int gl_ready_traverse(gl_ready *q, visitproc visit, void *arg);
@@ -139,16 +139,18 @@ GL_PRIVATE int gl_handle_report(gl_loop *loop, PyObject *self);
 
 /* Schedules callable(arg) (arg may be NULL: no argument) in `context` (NULL: a copy
  * of the current one), as call_soon does, without giving out the handle. */
-GL_PRIVATE int gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context);
+GL_PRIVATE int gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg,
+                                       PyObject *context);
 /* loop.call_soon(callable[, arg], context=context) by the shortest way. */
-GL_PRIVATE int gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context);
+GL_PRIVATE int gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg,
+                                       PyObject *context);
 /* Appends, behind what other threads have posted; takes over the reference in case of success. */
 GL_PRIVATE_INLINE int gl_ready_add(gl_loop *loop, PyObject *entry);
 /* Puts a Task on the ready queue; it will be stepped, or woken by its fut_waiter. */
 GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
 /* Runs a handle that is not cancelled; the caller keeps it alive, and tracks it
  * afterwards where somebody else does too. */
-GL_PRIVATE int gl_run_timed(gl_loop *loop, PyObject *handle);
+GL_PRIVATE int gl_run_handle(gl_loop *loop, PyObject *handle);
 /* Debug mode: says when `what`, which began at `before`, took long. */
 GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *what, int64_t before);
 

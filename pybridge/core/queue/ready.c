@@ -90,7 +90,7 @@ ready_draw(gl_ready *q)
 }
 
 GL_PRIVATE_INLINE uint32_t
-gl_ready_arrives(gl_ready *q)
+gl_ready_sample_weight(gl_ready *q)
 {
     return --q->until ? 0 : ready_draw(q);
 }
@@ -113,7 +113,7 @@ gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 {
     if (q->count == q->capacity && ready_grow(q) < 0)
         return -1;
-    uint32_t n = gl_ready_arrives(q);
+    uint32_t n = gl_ready_sample_weight(q);
     uint64_t sample = n ? (uint64_t)(since ? since : gl_monotonic_ns()) << 5 | __builtin_ctz(n) : 0;
     q->slot[(q->head + q->count++) & (q->capacity - 1)] = (gl_entry){entry, sample};
     return 0;

@@ -39,11 +39,11 @@ call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *co
         G.s_call_soon, stack, n | PY_VECTORCALL_ARGUMENTS_OFFSET, context ? G.kw_context : NULL);
     for (size_t i = 0; i <= n; i++)
         Py_XDECREF(stack[i]);
-    return gl_done(handle);
+    return gl_drop_result(handle);
 }
 
 GL_PRIVATE int
-gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
+gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
     if (gl_loop_has_own(loop, GL_OWN_CALL_SOON))
         return call_soon_method((PyObject *)loop, callable, arg, context);
@@ -52,7 +52,7 @@ gl_call_soon(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context
 
 /* The caller owns what it passes but for the loop. */
 GL_PRIVATE int
-gl_soon(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
+gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
     gl_loop *native = gl_native_loop(loop);
     if (native) {
@@ -85,12 +85,12 @@ gl_push_task(gl_loop *loop, PyObject *task)
 GL_PRIVATE int
 gl_log_slow(gl_loop *loop, PyObject *what, int64_t before)
 {
-    return gl_done(PyObject_CallMethod((PyObject *)loop, "_log_slow", "Od", what,
-                                       (double)(gl_monotonic_ns() - before) / 1e9));
+    return gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_log_slow", "Od", what,
+                                              (double)(gl_monotonic_ns() - before) / 1e9));
 }
 
 GL_PRIVATE int
-gl_run_timed(gl_loop *loop, PyObject *handle)
+gl_run_handle(gl_loop *loop, PyObject *handle)
 {
     gl_trace *t = gl_trace_of(loop);
     if (t != NULL)

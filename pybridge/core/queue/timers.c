@@ -83,9 +83,9 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
         return gl_loop_check_usable(loop);
     if (timers_id_alloc(&loop->timers, &id) < 0)
         return -1;
-    gl_hold(loop);
+    gl_shared_lock(loop);
     if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, h->deadline) < 0) {
-        gl_let_go(loop);
+        gl_shared_unlock(loop);
         timers_id_free(&loop->timers, id);
         return -1;
     }
@@ -97,7 +97,7 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     loop->shared->timers_most = Py_MAX(loop->shared->timers_most, loop->timers.armed);
     if (h->deadline < loop->shared->next_deadline)
         loop->shared->next_deadline = h->deadline;
-    gl_let_go(loop);
+    gl_shared_unlock(loop);
     return 0;
 }
 
@@ -118,7 +118,7 @@ timers_cancel(gl_timer_handle *h)
     loop->timers.armed--;
     gl_shared *sh = loop->shared;
     uint32_t i = h->submission;
-    gl_hold(loop);
+    gl_shared_lock(loop);
     if (i < sh->sub_len && sh->sub[i].op == GL_SUB_TIMER_ARM && sh->sub[i].id == id) {
         /* Go has not seen it: take it back. */
         sh->sub[i].op = GL_SUB_NOP;
@@ -134,7 +134,7 @@ timers_cancel(gl_timer_handle *h)
         if (gl_submit(loop, GL_SUB_TIMER_CANCEL, id, 0, 0) < 0)
             PyErr_Clear();
     }
-    gl_let_go(loop);
+    gl_shared_unlock(loop);
     Py_DECREF(h);
 }
 

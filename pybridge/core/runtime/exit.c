@@ -27,7 +27,7 @@ exit_destructor(void *unused)
     (void)unused;
     if (syscall(SYS_gettid) != getpid() || gl_here->table == NULL)
         return; /* no Go here that would keep the process */
-    while (visits.describe(GL_OTHERS, NULL, (int32_t)syscall(SYS_gettid)) != 0) {
+    while (go_wrappers.describe(GL_OTHERS, NULL, (int32_t)syscall(SYS_gettid)) != 0) {
         struct timespec pause = {0, 10 * 1000 * 1000};
         nanosleep(&pause, NULL);
     }

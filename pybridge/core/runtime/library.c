@@ -73,7 +73,7 @@ gl_library_set_path(const char *path)
 /* Cuts what ties this process to the inherited runtime: a handler that points into
  * it, and the key by which it would learn that a thread ends. */
 static void
-library_bury(void)
+library_abandon_inherited(void)
 {
     if (library.instances != 0 && library.image.high != 0)
         signals_forget(library.image.low, library.image.high);
@@ -88,7 +88,7 @@ static void
 library_in_child(void)
 {
     memset((void *)gl_here, 0, sizeof *gl_here); /* where the kernel did not */
-    library_bury();
+    library_abandon_inherited();
     exit_watch();
 }
 
@@ -119,7 +119,7 @@ library_enter_first(const gl_table *table)
     bool before[GL_KEYS]; /* the keys for which this thread had a value */
     for (unsigned key = 0; key < GL_KEYS; key++)
         before[key] = pthread_getspecific((pthread_key_t)key) != NULL;
-    library_meet(table);
+    library_prime_thread(table);
     library.live_key_known = false;
     for (unsigned key = 0; key < GL_KEYS && !library.live_key_known; key++)
         if (!before[key] && pthread_getspecific((pthread_key_t)key) != NULL) {
@@ -207,7 +207,7 @@ library_open(void)
         library.forked_hook = true;
     }
     int64_t start = gl_monotonic_ns();
-    library_bury();
+    library_abandon_inherited();
     exit_watch();
 
     struct rlimit files;
@@ -248,7 +248,7 @@ GL_PRIVATE const gl_table *
 gl_library(const char **message)
 {
     if (atomic_load_explicit(&gl_here->table, memory_order_acquire) != NULL)
-        return &visits;
+        return &go_wrappers;
     while (!library_try_lock())
         sched_yield(); /* another interpreter opens it; a matter of milliseconds */
     const char *failed = NULL;
@@ -259,7 +259,7 @@ gl_library(const char **message)
         *message = failed;
         return NULL;
     }
-    return &visits;
+    return &go_wrappers;
 }
 
 GL_PRIVATE const char *

@@ -185,15 +185,15 @@ GL_PRIVATE void stack_leave(void);
 /* True if the thread's own stack suffices for Go. */
 GL_PRIVATE bool stack_suffices(void);
 
-/* ---- visit.c ------------------------------------------------------------------------- */
+/* ---- go_calls.c ------------------------------------------------------------------------- */
 
 /* A call that reaches Go and does nothing there: no reactor has the number -1.  Where a thread
  * has no signal stack Go installs one of its own at the thread's first call; this takes it
  * away again. */
-GL_PRIVATE void library_meet(const gl_table *table);
+GL_PRIVATE void library_prime_thread(const gl_table *table);
 /* Makes the calling thread known to the Go runtime, under which Go changes the
  * thread's signal mask and its signal stack; this puts both back.  Only the first
  * call in a thread does anything. */
 GL_PRIVATE void library_bind_thread(void);
 /* What any thread may call, wrapped by a visit. */
-GL_PRIVATE_DATA const gl_table visits;
+GL_PRIVATE_DATA const gl_table go_wrappers;

@@ -39,13 +39,13 @@ typedef struct {
 static inline gl_loop *
 loop_of(PyObject *self, Py_ssize_t home)
 {
-    if (home == GL_HOME_FUTURE)
+    if (home == GL_OWNER_LOOP_FUTURE)
         return gl_as_loop(__atomic_load_n(&((future_head *)self)->loop, __ATOMIC_ACQUIRE));
-    if (home == GL_HOME_NONE)
+    if (home == GL_OWNER_LOOP_NONE)
         return NULL;
-    if (home == GL_HOME_ITSELF)
+    if (home == GL_OWNER_LOOP_ITSELF)
         return (gl_loop *)self;
-    return __atomic_load_n(&((gl_home *)((char *)self + home))->loop, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&((gl_owner_loop *)((char *)self + home))->loop, __ATOMIC_ACQUIRE);
 }
 
 /* The lock of self's loop; while it has none, which is before its constructor has run, its own. */
@@ -219,7 +219,7 @@ static void
 slot_dealloc(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
-    gl_loop *loop = t->home == GL_HOME_ITSELF ? NULL : loop_of(self, t->home), *kept = NULL;
+    gl_loop *loop = t->home == GL_OWNER_LOOP_ITSELF ? NULL : loop_of(self, t->home), *kept = NULL;
     /* The object lets go of it. */
     if (loop != NULL && !gl_loop_runs_here(loop))
         kept = (gl_loop *)Py_NewRef((PyObject *)loop);

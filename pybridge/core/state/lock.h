@@ -16,7 +16,7 @@ typedef struct gl_inbox {
     bool shut;                /* the loop is closed: nothing is taken any more */
     bool sleeping;            /* the loop may block: a post has to wake it */
     uint32_t waking;          /* threads that are about to, or do: the wakeup stays open for them */
-    PyObject *first, *last;   /* Handles, owned, through gl_home.next */
+    PyObject *first, *last;   /* Handles, owned, through gl_owner_loop.next */
     uint32_t any;             /* `first` is not NULL [atomic] */
     int64_t credit;           /* references to the loop that the next post may take [atomic] */
     unsigned long long posts; /* with the mutex; read by any thread [atomic] */

@@ -4,11 +4,11 @@
  *   loop_state.c   may the loop be used here and now?
  *   lock.c         the lock of a loop, where there is no GIL; lock.h has its fields
  *   guard.c        and every method takes it
- *   hold.c         the lock that it shares with the monitor
+ *   shared_lock.c         the lock that it shares with the monitor
  *   submissions.c  the queue of what Go is asked for
  *   native.c       the one rule: may C stand in for an object's methods?
  *   loops.c        all loops of the process
- *   door.c         how threads that Python does not know come to it
+ *   foreign_threads.c         how threads that Python does not know come to it
  */
 #pragma once
 
@@ -24,7 +24,7 @@
  *   made   written when the loop is made and when it is closed, read by any thread with the GIL
  *
  * "loop" is what asyncio asks of its users.  Nothing breaks where they do not keep to it: the GIL
- * keeps each field whole, and a call that needs what Go works on waits for the turn's end (hold.c). */
+ * keeps each field whole, and a call that needs what Go works on waits for the turn's end (shared_lock.c). */
 
 typedef struct gl_entry {
     PyObject *object; /* owned */
@@ -65,7 +65,7 @@ typedef struct gl_counts {
 } gl_counts;
 
 /* Guest mode: asked for; in a run, between two iterations; in one of them, or in a poll. */
-enum { GL_HOSTED_ASKED = 1, GL_HOSTED_BETWEEN, GL_HOSTED_INSIDE };
+enum { GL_GUEST_REQUESTED = 1, GL_GUEST_IDLE, GL_GUEST_RUNNING };
 
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
 
@@ -81,20 +81,20 @@ struct gl_loop {
     unsigned long thread_id; /* 0 while not running; Python may write it [GIL] */
     unsigned long running;   /* the thread that is in _run(), or 0 [written by loop] */
     char closed, stopping, debug; /* [GIL] */
-    char hosted;                  /* GL_HOSTED_..., or 0 [GIL] */
-    char in_turn;           /* Go is at work in a turn [written by loop: set with the GIL, cleared
-                             * without; atomic] */
-    char sleeping;          /* ... and may block: a push must wake it [written by loop] */
-    char dirty;             /* the next iteration polls: writes wait, or somebody new does [GIL] */
-    char at_once;           /* so many more writes of this turn may leave at once [loop] */
-    char put_off;           /* writes of this turn wait for the next, untried: what leaves before
-                             * sends them first (gl_send_put_off) [GIL] */
-    char ended;             /* so many polls are due: the peer of what was closed or shut down may
-                             * be in this loop, and has its last bytes before its end [GIL] */
-    char releasing;         /* loop_release() is on a stack [GIL] */
-    uint8_t replaced;       /* methods that somebody has set on the instance (native.c) [GIL] */
-    char lingering;         /* current_task.c: an entry without a task is left [loop] */
-    PyObject *task_factory; /* or NULL, or None [GIL] */
+    char guest_mode;              /* GL_HOSTED_..., or 0 [GIL] */
+    char in_turn;            /* Go is at work in a turn [written by loop: set with the GIL, cleared
+                              * without; atomic] */
+    char sleeping;           /* ... and may block: a push must wake it [written by loop] */
+    char dirty;              /* the next iteration polls: writes wait, or somebody new does [GIL] */
+    char eager_sends_left;   /* so many more writes of this turn may leave at once [loop] */
+    char put_off;            /* writes of this turn wait for the next, untried: what leaves before
+                              * sends them first (gl_send_put_off) [GIL] */
+    char ended;              /* so many polls are due: the peer of what was closed or shut down may
+                              * be in this loop, and has its last bytes before its end [GIL] */
+    char releasing;          /* loop_release() is on a stack [GIL] */
+    uint8_t replaced;        /* methods that somebody has set on the instance (native.c) [GIL] */
+    char current_task_stale; /* current_task.c: an entry without a task is left [loop] */
+    PyObject *task_factory;  /* or NULL, or None [GIL] */
     gl_ready ready;
     uint32_t cmp_pos;      /* completions already handled [loop] */
     uint64_t accepts_seen; /* metrics.connections_accepted, when all had been
@@ -129,7 +129,7 @@ struct gl_loop {
         PyObject *task;      /* the running one, borrowed; or NULL [written by loop, atomic] */
         PyObject *published; /* the one that asyncio's dict has, borrowed [atomic] */
         PyMutex mutex;
-    } current; /* tasks/current_lazily.c */
+    } current; /* tasks/current_task_ft.c */
 #endif
 };
 
@@ -160,21 +160,21 @@ gl_loop_runs_here(const gl_loop *loop)
     return GL_READ(loop->running) == PyThread_get_thread_ident();
 }
 
-/* ---- hold.c ------------------------------------------------------------------ */
+/* ---- shared_lock.c ------------------------------------------------------------------ */
 
 /* Has the kernel prepare what the monitor wants of it; at import. */
-GL_PRIVATE int gl_hold_init(PyObject *module);
+GL_PRIVATE int gl_shared_lock_init(PyObject *module);
 /* The reactor, the submissions and the records of streams are the caller's from here to
- * gl_let_go(): the monitor, a thread of C, keeps away, see abi.h.  With the GIL; nests.  No
+ * gl_shared_unlock(): the monitor, a thread of C, keeps away, see abi.h.  With the GIL; nests.  No
  * Python runs in between.  Nothing for a closed loop, or NULL.  Waits while another thread is in
  * a turn. */
-GL_PRIVATE_INLINE void gl_hold(gl_loop *loop);
-GL_PRIVATE_INLINE void gl_let_go(gl_loop *loop);
+GL_PRIVATE_INLINE void gl_shared_lock(gl_loop *loop);
+GL_PRIVATE_INLINE void gl_shared_unlock(gl_loop *loop);
 /* Go's functions, for a call of one at once, which holds by itself; NULL once closed. */
-GL_PRIVATE_INLINE const gl_table *gl_enter(gl_loop *loop);
+GL_PRIVATE_INLINE const gl_table *gl_reactor_api(gl_loop *loop);
 /* The loop runs on after a poll, or begins to run; and: it waits in one, or has stopped. */
-GL_PRIVATE_INLINE void gl_awake(gl_loop *loop);
-GL_PRIVATE_INLINE void gl_asleep(gl_loop *loop);
+GL_PRIVATE_INLINE void gl_monitor_resume(gl_loop *loop);
+GL_PRIVATE_INLINE void gl_monitor_pause(gl_loop *loop);
 
 #ifdef GL_FREE_THREADED
 /* ---- lock.c ------------------------------------------------------------------ */
@@ -193,14 +193,14 @@ GL_PRIVATE void gl_lock_forget_others(gl_loop *loop);
 
 /* ---- guard.c ----------------------------------------------------------------- */
 
-#define GL_HOME_ITSELF (-1) /* the object is the loop */
-#define GL_HOME_FUTURE (-2) /* it is a Future: `loop` is a field of asyncio's */
-#define GL_HOME_NONE (-3)   /* it has none: its own lock is taken */
+#define GL_OWNER_LOOP_ITSELF (-1) /* the object is the loop */
+#define GL_OWNER_LOOP_FUTURE (-2) /* it is a Future: `loop` is a field of asyncio's */
+#define GL_OWNER_LOOP_NONE (-3)   /* it has none: its own lock is taken */
 enum gl_guard_how {
     GL_GUARD_CALLS = 0,
     GL_GUARD_ENDS = 1, /* how its objects end, too */
 };
-/* Guards a fresh type; `home` is the offset of gl_home, or one of these.  `free_names`
+/* Guards a fresh type; `home` is the offset of gl_owner_loop, or one of these.  `free_names`
  * (ends with NULL, or is NULL) take the lock themselves, or need none. */
 GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names,
                              enum gl_guard_how how);
@@ -261,14 +261,14 @@ GL_PRIVATE_INLINE gl_loop *gl_native_loop(PyObject *loop);
 /* An attribute of the instance is set, or with NULL deleted. */
 GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value);
 
-/* ---- door.c -------------------------------------------------------------------- */
+/* ---- foreign_threads.c -------------------------------------------------------------------- */
 
 /* Lets a thread that Python does not know look at its memory, or call it: then `gil` is not NULL.
  * What it does may neither block nor import.  False: Python has ended, and it may do nothing. */
-GL_PRIVATE bool gl_door_enter(PyGILState_STATE *gil);
-GL_PRIVATE void gl_door_leave(const PyGILState_STATE *gil);
+GL_PRIVATE bool gl_foreign_thread_attach(PyGILState_STATE *gil);
+GL_PRIVATE void gl_foreign_thread_detach(const PyGILState_STATE *gil);
 /* Python ends: nobody comes in any more; returns when all have left. */
-GL_PRIVATE PyObject *gl_door_shut(PyObject *module, PyObject *ignored);
+GL_PRIVATE PyObject *gl_foreign_thread_close(PyObject *module, PyObject *ignored);
 
 /* ---- loops.c ----------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
  * So gl_put_off() is called for each write that waits for the turn, and ends what may leave at
  * once in this one; and gl_send_put_off() before each send, shutdown or connect that does not wait.
  *
- * The queue lies in the block that Go uses too, so a caller holds the loop (hold.c).
+ * The queue lies in the block that Go uses too, so a caller holds the loop (shared_lock.c).
  */
 #include "state/state.h"
 
@@ -20,19 +20,19 @@ gl_submissions_trim(gl_loop *loop)
 {
     if (loop->shared->sub_cap <= GL_SUB_KEEP || loop->shared->sub_len != 0)
         return;
-    gl_hold(loop);
+    gl_shared_lock(loop);
     gl_submission *p = PyMem_RawRealloc(loop->shared->sub, GL_SUB_INITIAL * sizeof(gl_submission));
     if (p) {
         loop->shared->sub = p;
         loop->shared->sub_cap = GL_SUB_INITIAL;
     }
-    gl_let_go(loop);
+    gl_shared_unlock(loop);
 }
 
 GL_NO_PYTHON GL_PRIVATE_INLINE void
 gl_put_off(gl_loop *loop)
 {
-    loop->at_once = 0;
+    loop->eager_sends_left = 0;
     loop->put_off = 1;
 }
 
@@ -42,7 +42,7 @@ send_put_off(gl_loop *loop)
     loop->put_off = 0;
     if (loop->go == NULL || gl_loop_is_foreign(loop))
         return;
-    const gl_table *go = gl_enter(loop);
+    const gl_table *go = gl_reactor_api(loop);
     if (go != NULL)
         go->flush(loop->reactor);
 }

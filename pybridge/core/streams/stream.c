@@ -36,7 +36,8 @@ stream_enter(gl_transport *t, int fd)
     s->io.owner = gl_lease_word(&s->lease);
     s->io.listed = 0;
     s->loop->dirty = 1;
-    return gl_enter(s->loop)->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id, &s->gen);
+    return gl_reactor_api(s->loop)->stream_open(s->loop->reactor, fd, &s->io, flags, &s->id,
+                                                &s->gen);
 }
 
 static int
@@ -67,7 +68,7 @@ protocol_is_buffered(PyObject *protocol)
     if (r != 0)
         return r < 0 ? -1 : 0;
     PyObject *ask = gl_import_attr("goloop._internal.net.transport_info", "has_buffer_methods");
-    r = gl_truth(ask ? PyObject_CallOneArg(ask, protocol) : NULL);
+    r = gl_take_bool(ask ? PyObject_CallOneArg(ask, protocol) : NULL);
     Py_XDECREF(ask);
     return r;
 }
@@ -105,7 +106,7 @@ stream_changes(gl_transport *t, PyObject *protocol)
     return 0;
 }
 
-/* Behind gl_transport_take. */
+/* Behind gl_transport_attach_fd. */
 static int
 stream_begin(gl_stream *s, PyObject *waiter, PyObject *server)
 {
@@ -115,7 +116,7 @@ stream_begin(gl_stream *s, PyObject *waiter, PyObject *server)
         if ((rc = stream_tell_server(s, server, G.s__attach)) < 0)
             Py_CLEAR(s->server);
     }
-    if (rc == 0 && gl_transport_begin(&s->base, waiter) == 0)
+    if (rc == 0 && gl_transport_schedule_connection_made(&s->base, waiter) == 0)
         return 0;
     PyObject *exc = gl_take_exception();
     if (stream_detach_server(s) < 0)
@@ -199,7 +200,7 @@ stream_begin_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *
     if (stream_note_raw(s, ends) < 0 || protocol_kind_of(a->protocol, &kind) < 0 ||
         gl_loop_check_usable((gl_loop *)a->loop) < 0)
         return -1;
-    if (gl_transport_take(&s->base, a) < 0)
+    if (gl_transport_attach_fd(&s->base, a) < 0)
         return -1;
     stream_note_kind(s, kind);
     s->lazy = true;
@@ -337,7 +338,7 @@ stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     /* A protocol that is still paused is resumed by the report of the last bytes, which then
      * ends the stream. */
     if (is_flushing(s) && stream_queued(s) == 0 && !s->protocol_paused) {
-        gl_transport_leave(&s->base);
+        gl_transport_unregister(&s->base);
         if (gl_transport_lost(&s->base, Py_None) < 0)
             return NULL;
     }
@@ -368,7 +369,7 @@ pipe_let_go(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (!is_closing(s))
         s->phase = GL_CLOSING;
     if (s->loop != NULL) {
-        gl_transport_leave(&s->base);
+        gl_transport_unregister(&s->base);
         gl_fd_forget_transport(s->loop, s->fd_shown, (PyObject *)s);
     }
     gl_lease_return(&s->lease);

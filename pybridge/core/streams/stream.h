@@ -78,7 +78,7 @@ typedef struct gl_stream {
     char counted;                /* among its server's connections.  Python's */
     uint8_t peer_len, local_len; /* of the raw names */
     bool alone;          /* one piece was all that it wrote in the turn in which it wrote last */
-    uint32_t wrote_turn; /* which that was, of those with few streams: see stream_leaves */
+    uint32_t wrote_turn; /* which that was, of those with few streams: see stream_may_send_now */
     int held_errno;
     uint32_t late_writes; /* a pipe's _conn_lost of asyncio: writes that came when
                            * it was closing */
@@ -143,7 +143,7 @@ GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
 /* Sends what the kernel takes of a piece, if it is the first and nothing else is wanted: that spares
  * the queue and Go.  The rest is left in it.  1 where it has tried, else 0.  An error closes the
  * transport; -1 where that fails. */
-GL_PRIVATE int stream_send_first(gl_stream *s, gl_piece *c);
+GL_PRIVATE int stream_try_send(gl_stream *s, gl_piece *c);
 /* Whether a failed send may leave something to be received. */
 GL_PRIVATE bool stream_has_rest(const gl_stream *s);
 /* Ends the transport for the exception that a send within a call of the program's has set. */

@@ -10,7 +10,7 @@
  * before.  C alone moves the arrays; a connection that has nothing to send has none.
  *
  * The record is only written under a hold, which keeps the monitor away, and a turn of another
- * thread's (state/hold.c).  The static functions here expect it.
+ * thread's (state/shared_lock.c).  The static functions here expect it.
  */
 #include "streams/stream.h"
 
@@ -48,19 +48,19 @@ queue_release_sent(gl_stream *s)
 GL_NO_PYTHON GL_PRIVATE void
 stream_release_sent(gl_stream *s)
 {
-    gl_hold(s->loop);
+    gl_shared_lock(s->loop);
     queue_release_sent(s);
-    gl_let_go(s->loop);
+    gl_shared_unlock(s->loop);
 }
 
 GL_NO_PYTHON GL_PRIVATE void
 stream_drop_queue(gl_stream *s)
 {
-    gl_hold(s->loop);
+    gl_shared_lock(s->loop);
     s->io.head = s->io.tail;
     s->io.appended = s->io.sent;
     queue_release_sent(s);
-    gl_let_go(s->loop);
+    gl_shared_unlock(s->loop);
 }
 
 /* Room for one more piece: at the front if half is free there, so that a queue which is
@@ -131,14 +131,14 @@ stream_send_failed(gl_stream *s)
 }
 
 GL_PRIVATE int
-stream_send_first(gl_stream *s, gl_piece *c)
+stream_try_send(gl_stream *s, gl_piece *c)
 {
     gl_stream_io *io = &s->io;
     ssize_t n = 0;
     int err = 0;
     bool tried = false;
     gl_send_put_off(s->loop);
-    gl_hold(s->loop); /* the monitor may be sending for others */
+    gl_shared_lock(s->loop); /* the monitor may be sending for others */
     uint32_t others = stream_wants(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
     if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
         size_t size = (size_t)Py_MIN(c->len, GL_SEND_MOST);
@@ -148,7 +148,7 @@ stream_send_first(gl_stream *s, gl_piece *c)
         s->loop->shared->sends++;
         gl_count_sent(s->loop, n);
     }
-    gl_let_go(s->loop);
+    gl_shared_unlock(s->loop);
     if (n > 0) {
         c->ptr += n;
         c->len -= n;
@@ -206,9 +206,9 @@ submit(gl_stream *s)
 GL_PRIVATE int
 stream_submit(gl_stream *s)
 {
-    gl_hold(s->loop);
+    gl_shared_lock(s->loop);
     int rc = submit(s);
-    gl_let_go(s->loop);
+    gl_shared_unlock(s->loop);
     return rc;
 }
 
@@ -216,14 +216,14 @@ GL_PRIVATE int
 stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
 {
     int rc = 0;
-    gl_hold(s->loop);
+    gl_shared_lock(s->loop);
     for (Py_ssize_t i = 0; i < n; i++) {
         if (rc < 0 || pieces[i].len == 0 || (rc = queue_append(s, pieces[i])) < 0)
             Py_DECREF(pieces[i].owner); /* lint: allow check-commit: exact bytes */
     }
     if (rc == 0 && s->registered)
         rc = submit(s);
-    gl_let_go(s->loop);
+    gl_shared_unlock(s->loop);
     return rc;
 }
 
@@ -238,7 +238,7 @@ stream_flush_now(gl_stream *s)
     /* What stream_open() has taken from a watch of the number may have run Python. */
     if (!stream_go_ready(s) || !s->registered)
         return 0;
-    int32_t rc = gl_enter(loop)->flush_stream(loop->reactor, s->id, s->gen);
+    int32_t rc = gl_reactor_api(loop)->flush_stream(loop->reactor, s->id, s->gen);
     if (rc < 0) {
         s->late_writes++; /* asyncio's pipes count the failed one too */
         return gl_set_oserror(-rc);

@@ -40,7 +40,7 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
     int rc = PyObject_GetBuffer(buf, view, PyBUF_WRITABLE);
     if (rc < 0) {
         /* In the words of socket.recv_into, which asyncio calls with the buffer. */
-        if (!gl_exception_leaves()) {
+        if (!gl_is_exit_exception()) {
             PyErr_Clear();
             PyErr_Format(PyExc_TypeError,
                          "recv_into() argument 1 must be read-write bytes-like object, not "
@@ -153,7 +153,7 @@ pipe_log_closed(gl_stream *s)
 {
     if (!s->loop->debug)
         return 0;
-    return gl_done(
+    return gl_drop_result(
         PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s));
 }
 
@@ -163,11 +163,11 @@ read_pipe_ended(gl_stream *s)
     if (is_closing(s) || pipe_log_closed(s) < 0 || is_lost(s) || s->protocol == NULL)
         return PyErr_Occurred() ? -1 : 0;
     s->phase = GL_CLOSING;
-    gl_transport_leave(&s->base);
+    gl_transport_unregister(&s->base);
     PyObject *method = PyObject_GetAttr(s->protocol, G.s_eof_received);
     if (method == NULL)
         return -1;
-    int rc = s->loop != NULL ? gl_call_soon(s->loop, method, NULL, s->context) : 0;
+    int rc = s->loop != NULL ? gl_schedule_on_own_loop(s->loop, method, NULL, s->context) : 0;
     Py_DECREF(method);
     return rc < 0 ? -1 : gl_transport_force_close(&s->base, Py_None);
 }
@@ -441,7 +441,7 @@ stream_tell_rest(gl_transport *t, PyObject *exc)
             return -1;
     } else {
         /* What is held stays; the queue and the registration go. */
-        gl_transport_leave(t);
+        gl_transport_unregister(t);
     }
     return gl_transport_call_soon(t, G.s__tell_rest, exc);
 }
@@ -464,7 +464,7 @@ stream_tell_rest_method(gl_stream *s, PyObject *exc)
     } else if (!is_lost(s)) {
         /* In an iteration of its own: a task that the last bytes have woken runs before. */
         gl_transport_drop_held(&s->base);
-        gl_transport_leave(&s->base);
+        gl_transport_unregister(&s->base);
         rc = gl_transport_call_soon(&s->base, G.s__call_connection_lost, exc);
     }
     if (raised != NULL) {
@@ -577,10 +577,10 @@ stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     default:
         break;
     }
-    gl_context_exit(s->context);
+    gl_context_exit_keep_error(s->context);
     if (rc >= 0)
         return 0;
     const char *message = s->kind ? "Exception in callback of a pipe transport"
                                   : "Exception in callback of a stream transport";
-    return gl_report_stray(loop, message, owner, s->protocol);
+    return gl_call_exception_handler(loop, message, owner, s->protocol);
 }

@@ -183,7 +183,7 @@ static PyType_Spec stream_spec = STREAM_SPEC("StreamTransport", stream_slots);
 
 static const gl_reg_ops stream_reg_ops = {
     .complete = stream_complete,
-    .orphan = gl_transport_orphan,
+    .orphan = gl_transport_unregister_on_loop_close,
     .blocks = gl_transport_blocks_number,
     .queued = stream_queued_bytes,
     .dormant = stream_dormant,

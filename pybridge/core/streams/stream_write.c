@@ -7,7 +7,7 @@
  *
  * Where waiting would be seen, it leaves sooner, behind what other streams have put off
  * (state/submissions.c).  The first piece of a queue, within write(), by C
- * (stream_leaves); else by Go (stream_flush_now), where
+ * (stream_may_send_now); else by Go (stream_flush_now), where
  *   - no loop runs, so that no turn will come;
  *   - the queue crosses the high-water mark: only what the kernel refuses counts
  *     for pause_writing;
@@ -30,7 +30,7 @@ stream_tell_protocol(gl_stream *s, PyObject *method, const char *failed)
     int rc = method == G.s_pause_writing ? gl_transport_call_apart(&s->base, protocol, method)
                                          : gl_call_method(protocol, method, NULL);
     if (rc < 0)
-        rc = gl_report_stray(loop, failed, (PyObject *)s, s->protocol);
+        rc = gl_call_exception_handler(loop, failed, (PyObject *)s, s->protocol);
     Py_DECREF(loop);
     Py_DECREF(protocol);
     return rc;
@@ -78,7 +78,7 @@ stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 /* Something was appended: try it now where that is due, unless the kernel has just refused it, and
  * pause the protocol if too much is left. */
 static int
-stream_appended(gl_stream *s, bool tried)
+stream_after_write(gl_stream *s, bool tried)
 {
     gl_loop *loop = s->loop;
     if (!s->registered && gl_transport_sync(&s->base) < 0)
@@ -196,7 +196,7 @@ stream_write_late(gl_stream *s)
  * again in the turn in which it wrote last: it may do so now, and its pieces leave together.  Then
  * gl_put_off() has others wait as well: none overtakes what was written before it. */
 static inline bool
-stream_leaves(gl_stream *s, Py_ssize_t size)
+stream_may_send_now(gl_stream *s, Py_ssize_t size)
 {
     gl_loop *loop = s->loop;
     if (s->exposed || size > s->high || size > DEFER_MAX)
@@ -206,9 +206,9 @@ stream_leaves(gl_stream *s, Py_ssize_t size)
     bool first = s->wrote_turn != (uint32_t)loop->turns, leaves = first && s->alone;
     s->alone = first;
     s->wrote_turn = (uint32_t)loop->turns;
-    if (loop->at_once == 0 || stream_queued(s) > 0 || !leaves)
+    if (loop->eager_sends_left == 0 || stream_queued(s) > 0 || !leaves)
         return false;
-    loop->at_once--;
+    loop->eager_sends_left--;
     return true;
 }
 
@@ -251,10 +251,10 @@ stream_write(gl_stream *s, PyObject *data)
         Py_DECREF(c.owner);
         return gl_none_or_null(rc);
     }
-    rc = stream_leaves(s, c.len) ? stream_send_first(s, &c)
-                                 : 0; /* lint: allow check-commit: an error ends the stream */
+    rc = stream_may_send_now(s, c.len) ? stream_try_send(s, &c)
+                                       : 0; /* lint: allow check-commit: an error ends the stream */
     if (rc >= 0 && c.len > 0 && !is_ending(s))
-        return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_appended(s, rc > 0));
+        return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_after_write(s, rc > 0));
     Py_DECREF(c.owner);
     return gl_none_or_null(rc < 0 ? -1 : 0);
 }
@@ -408,7 +408,7 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
                        gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0
                    ? Py_NewRef(Py_None)
                    : NULL;
-    if (!is_ending(s) && stream_queued(s) > 0 && stream_appended(s, false) < 0)
+    if (!is_ending(s) && stream_queued(s) > 0 && stream_after_write(s, false) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -461,7 +461,7 @@ stream_settle_waiter(gl_stream *s, PyObject *exc)
     PyObject *waiter = Py_XNewRef(s->empty_waiter);
     if (waiter == NULL)
         return 0;
-    int done = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_done));
+    int done = gl_take_bool(PyObject_CallMethodNoArgs(waiter, G.s_done));
     if (done == 0)
         done =
             gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result, exc ? exc : Py_None);

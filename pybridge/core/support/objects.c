@@ -32,8 +32,8 @@ gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec, PyObject 
 GL_PRIVATE int
 gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
 {
-    return gl_done(arg ? PyObject_CallMethodOneArg(o, name, arg)
-                       : PyObject_CallMethodNoArgs(o, name));
+    return gl_drop_result(arg ? PyObject_CallMethodOneArg(o, name, arg)
+                              : PyObject_CallMethodNoArgs(o, name));
 }
 
 GL_PRIVATE PyObject *

@@ -39,22 +39,22 @@ gl_restore_exception(PyObject *exc)
 }
 
 GL_PRIVATE_INLINE void
-gl_context_leave(PyObject *context)
+gl_context_exit(PyObject *context)
 {
     if (PyContext_Exit(context) < 0)
         PyErr_WriteUnraisable(context);
 }
 
 GL_PRIVATE void
-gl_context_exit(PyObject *context)
+gl_context_exit_keep_error(PyObject *context)
 {
     PyObject *exc = gl_take_exception();
-    gl_context_leave(context);
+    gl_context_exit(context);
     gl_restore_exception(exc);
 }
 
 GL_PRIVATE bool
-gl_exception_leaves(void)
+gl_is_exit_exception(void)
 {
     return PyErr_ExceptionMatches(PyExc_SystemExit) ||
            PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
@@ -63,7 +63,7 @@ gl_exception_leaves(void)
 GL_PRIVATE int
 gl_unraisable_unless_leaving(int rc, PyObject *about)
 {
-    if (rc == 0 || gl_exception_leaves())
+    if (rc == 0 || gl_is_exit_exception())
         return rc;
     PyErr_WriteUnraisable(about);
     return 0;
@@ -73,20 +73,21 @@ GL_PRIVATE void
 gl_log_debug(PyObject *about, const char *format)
 {
     PyObject *saved = gl_take_exception();
-    if (gl_done(PyObject_CallFunction(G.log_debug, "Os", about, format)) < 0)
+    if (gl_drop_result(PyObject_CallFunction(G.log_debug, "Os", about, format)) < 0)
         PyErr_WriteUnraisable(about);
     gl_restore_exception(saved);
 }
 
 GL_PRIVATE int
-gl_report_stray(gl_loop *loop, const char *message, PyObject *transport, PyObject *protocol)
+gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transport,
+                          PyObject *protocol)
 {
-    if (gl_exception_leaves())
+    if (gl_is_exit_exception())
         return -1;
     /* First, for taking the exception may run Python. */
     PyObject *owner = Py_NewRef(protocol ? protocol : Py_None), *exc = gl_take_exception();
-    int r = gl_done(PyObject_CallMethod((PyObject *)loop, "_event_failed", "sOOO", message, exc,
-                                        transport, owner));
+    int r = gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_event_failed", "sOOO", message,
+                                               exc, transport, owner));
     Py_DECREF(owner);
     Py_DECREF(exc);
     return r;

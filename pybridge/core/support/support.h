@@ -101,7 +101,7 @@ typedef struct gl_task_node {
 #define GL_GUARD_TYPES 16
 typedef struct gl_guarded_type {
     PyTypeObject *type;
-    Py_ssize_t home;              /* offset of gl_home, or GL_HOME_ITSELF and so on */
+    Py_ssize_t home;              /* offset of gl_owner_loop, or GL_OWNER_LOOP_ITSELF and so on */
     destructor dealloc, finalize; /* its own */
     inquiry clear;
 } gl_guarded_type;
@@ -247,7 +247,7 @@ GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *
 
 /* Drops the result of a call, NULL where it failed. */
 static inline int
-gl_done(PyObject *result)
+gl_drop_result(PyObject *result)
 {
     Py_XDECREF(result);
     return result ? 0 : -1;
@@ -262,7 +262,7 @@ gl_none_or_null(int r)
 
 /* The same, for an answer: whether it is true, or -1. */
 static inline int
-gl_truth(PyObject *answer)
+gl_take_bool(PyObject *answer)
 {
     int truth = answer ? PyObject_IsTrue(answer) : -1;
     Py_XDECREF(answer);
@@ -291,11 +291,11 @@ gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 /* Hands the exception that is set, of a callback outside of asyncio's own try blocks, to
  * loop.call_exception_handler, as a Handle does.  -1, and it stays set, for SystemExit and
  * KeyboardInterrupt; -1 where the handler raised. `protocol` may be NULL for None. */
-GL_PRIVATE int gl_report_stray(gl_loop *loop, const char *message, PyObject *transport,
-                               PyObject *protocol);
+GL_PRIVATE int gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transport,
+                                         PyObject *protocol);
 /* Whether the exception that is set is one of those that leave the loop: SystemExit or
  * KeyboardInterrupt. */
-GL_PRIVATE bool gl_exception_leaves(void);
+GL_PRIVATE bool gl_is_exit_exception(void);
 /* Where `rc` is -1 with another exception: that one goes to sys.unraisablehook.  What is left
  * of rc. */
 GL_PRIVATE int gl_unraisable_unless_leaving(int rc, PyObject *about);
@@ -309,8 +309,8 @@ GL_PRIVATE int gl_set_oserror(int err);
 GL_PRIVATE PyObject *gl_take_exception(void);
 GL_PRIVATE void gl_restore_exception(PyObject *exc);
 /* Leaves a context: where no exception is set, and where one may be, which is kept. */
-GL_PRIVATE_INLINE void gl_context_leave(PyObject *context);
-GL_PRIVATE void gl_context_exit(PyObject *context);
+GL_PRIVATE_INLINE void gl_context_exit(PyObject *context);
+GL_PRIVATE void gl_context_exit_keep_error(PyObject *context);
 /* A line for asyncio's logger at debug level about an object; never fails. */
 GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 

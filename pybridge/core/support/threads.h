@@ -1,7 +1,7 @@
 /*
  * threads.h: what takes the GIL's place in a free-threaded build of CPython.
  *
- * Where there is a GIL all of this is nothing: GL_GUARD is empty and GL_HOME has no field.
+ * Where there is a GIL all of this is nothing: GL_GUARD is empty and GL_OWNER_LOOP has no field.
  * Without one, each loop has a lock (state/lock.c), and whatever belongs to a loop is only
  * touched by the thread that has it, as elsewhere by the one that has the GIL:
  *
@@ -9,7 +9,7 @@
  *   - a method or an attribute of a loop's object takes it first, whoever calls, and so does
  *     the end of such an object (state/guard.c wraps them all; GL_GUARD stands in the other slots)
  *
- * An object knows its loop by GL_HOME, from when it is made to its end.
+ * An object knows its loop by GL_OWNER_LOOP, from when it is made to its end.
  */
 #pragma once
 
@@ -22,27 +22,27 @@
 struct gl_loop;
 
 /* In each object of a loop. */
-typedef struct gl_home {
+typedef struct gl_owner_loop {
     struct gl_loop *loop; /* owned; NULL until the object is made */
     PyObject *next;       /* of a Handle: in the loop's inbox */
-} gl_home;
-#define GL_HOME gl_home home;
-#define GL_HOME_SET(o, loop) gl_home_set(&(o)->home, Py_NewRef(loop))
-#define GL_HOME_VISIT(o) Py_VISIT((o)->home.loop)
-#define GL_HOME_CLEAR(o) Py_CLEAR((o)->home.loop)
+} gl_owner_loop;
+#define GL_OWNER_LOOP gl_owner_loop home;
+#define GL_OWNER_LOOP_SET(o, loop) gl_owner_loop_set(&(o)->home, Py_NewRef(loop))
+#define GL_OWNER_LOOP_VISIT(o) Py_VISIT((o)->home.loop)
+#define GL_OWNER_LOOP_CLEAR(o) Py_CLEAR((o)->home.loop)
 
 /* Steals a reference.  Whoever learns of the object in another thread finds the loop by it. */
 static inline void
-gl_home_set(gl_home *home, PyObject *loop)
+gl_owner_loop_set(gl_owner_loop *home, PyObject *loop)
 {
     __atomic_store_n(&home->loop, (struct gl_loop *)loop, __ATOMIC_RELEASE);
 }
 
 #else
-#define GL_HOME
-#define GL_HOME_SET(o, loop) ((void)0)
-#define GL_HOME_VISIT(o) ((void)0)
-#define GL_HOME_CLEAR(o) ((void)0)
+#define GL_OWNER_LOOP
+#define GL_OWNER_LOOP_SET(o, loop) ((void)0)
+#define GL_OWNER_LOOP_VISIT(o) ((void)0)
+#define GL_OWNER_LOOP_CLEAR(o) ((void)0)
 #endif
 
 /* A word that other threads may read or write at the same time, without a lock. */

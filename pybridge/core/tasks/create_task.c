@@ -98,7 +98,7 @@ gl_future_is_done(PyObject *fut)
 {
     if (G.future_type && Py_TYPE(fut) == G.future_type)
         return ((gl_future *)fut)->state != GL_PENDING;
-    return gl_truth(PyObject_CallMethodNoArgs(fut, G.s_done));
+    return gl_take_bool(PyObject_CallMethodNoArgs(fut, G.s_done));
 }
 
 GL_PRIVATE int

@@ -6,8 +6,8 @@
  * _asyncio._current_tasks, loop -> task.
  *
  * A dict entry need not come and go with each step.  After a task out of the ready queue
- * the entry stays with None as its value (the loop's `lingering` flag), which reads as no
- * task, and the next task replaces it.  gl_current_flush() removes it before anything
+ * the entry stays with None as its value (the loop's `current_task_stale` flag), which reads as no
+ * task, and the next task replaces it.  gl_clear_stale_current_task() removes it before anything
  * runs that could enter a task by itself: another kind of entry, the end of the batch.
  */
 #include "tasks/private.h"
@@ -39,7 +39,7 @@ current_set(char *ts, PyObject *Py_UNUSED(loop), PyObject *task)
 }
 
 GL_PRIVATE_INLINE void
-gl_current_flush(gl_loop *Py_UNUSED(loop))
+gl_clear_stale_current_task(gl_loop *Py_UNUSED(loop))
 {
 }
 
@@ -81,12 +81,12 @@ current_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
 
 /* Keeps an exception that is set. */
 GL_PRIVATE void
-gl_current_flush(gl_loop *loop)
+gl_clear_stale_current_task(gl_loop *loop)
 {
     if (GL_LAZY_CURRENT)
         return;
     PyObject *exc = gl_take_exception();
-    loop->lingering = 0;
+    loop->current_task_stale = 0;
     if (current_set(NULL, (PyObject *)loop, NULL) < 0)
         PyErr_Clear(); /* somebody has removed it */
     gl_restore_exception(exc);
@@ -113,8 +113,8 @@ current_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
         return 0;
     }
 #endif
-    if (LINGERS && queued && ((gl_loop *)loop)->lingering) {
-        ((gl_loop *)loop)->lingering = 0;
+    if (LINGERS && queued && ((gl_loop *)loop)->current_task_stale) {
+        ((gl_loop *)loop)->current_task_stale = 0;
         return current_set(ts, loop, task);
     }
     PyObject *other;
@@ -148,7 +148,7 @@ current_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
     if (other != task)
         return another_task(OTHER_IS_ENTERED, task, other ? other : Py_None);
     if (LINGERS && queued) {
-        ((gl_loop *)loop)->lingering = 1;
+        ((gl_loop *)loop)->current_task_stale = 1;
         return current_set(ts, loop, Py_None);
     }
     return current_set(ts, loop, NULL);

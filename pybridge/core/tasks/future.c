@@ -102,7 +102,7 @@ schedule_first(gl_future *f, PyObject *callback, PyObject *context)
             return r;
         }
     }
-    r = gl_soon(f->loop, callback, (PyObject *)f, context);
+    r = gl_schedule_on_any_loop(f->loop, callback, (PyObject *)f, context);
     Py_DECREF(callback);
     Py_DECREF(context);
     return r;
@@ -143,8 +143,8 @@ future_schedule(gl_future *f)
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(list); i++) {
         PyObject *pair = callback_pair(list, i);
         r = pair == NULL ? -1
-                         : gl_soon(f->loop, PyTuple_GET_ITEM(pair, 0), (PyObject *)f,
-                                   PyTuple_GET_ITEM(pair, 1));
+                         : gl_schedule_on_any_loop(f->loop, PyTuple_GET_ITEM(pair, 0),
+                                                   (PyObject *)f, PyTuple_GET_ITEM(pair, 1));
         Py_XDECREF(pair);
     }
     Py_DECREF(list);
@@ -159,7 +159,7 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
         return -1;
     }
     if (f->state != GL_PENDING)
-        return gl_soon(f->loop, fn, (PyObject *)f, context);
+        return gl_schedule_on_any_loop(f->loop, fn, (PyObject *)f, context);
     /* A Task that somebody adds as callback is no waiter: it must not look like one. */
     if (f->callbacks == NULL && f->callback0 == NULL && !gl_is_task(fn)) {
         f->callback0 = Py_NewRef(fn);
@@ -315,7 +315,7 @@ future_fail(gl_future *f, PyObject *exc)
         return -1;
     /* A class, or what is refused or wrapped: releases of asyncio differ in that. */
     if (!PyExceptionInstance_Check(exc) || PyErr_GivenExceptionMatches(exc, PyExc_StopIteration))
-        return gl_done(
+        return gl_drop_result(
             PyObject_CallFunctionObjArgs(G.asyncio.Future_set_exception, (PyObject *)f, exc, NULL));
     f->state = GL_FINISHED;
     PyObject *before = f->exception, *tb_before = f->exception_tb;

@@ -48,7 +48,7 @@
 /* The objects of a Task, together in every version. */
 #define GL_TASK_OBJECTS(X) X(fut_waiter) X(coro) X(name) X(context)
 
-/* What the collector visits in a Future; its words, flags and numbers for the probe; whether
+/* What the collector go_wrappers in a Future; its words, flags and numbers for the probe; whether
  * the instance dict and the list of weak references are fields (else they are kept before the
  * object); whether a default name is kept as its number until somebody asks for it; whether
  * it is noted which task awaits the future (for `python -m asyncio ps`), and each thread has a list

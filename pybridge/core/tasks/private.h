@@ -53,7 +53,7 @@ GL_PRIVATE PyObject *current_swap(PyObject *loop, PyObject *task);
 #endif
 
 #if GL_LAZY_CURRENT
-/* ---- current_lazily.c ------------------------------------------------------------------------ */
+/* ---- current_task_ft.c ------------------------------------------------------------------------ */
 
 /* The loop's thread: a step of `task` begins, or with NULL ends. */
 GL_PRIVATE void current_set_lazily(gl_loop *loop, PyObject *task);

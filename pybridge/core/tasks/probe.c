@@ -148,11 +148,11 @@ static int
 guard_types(PyTypeObject *future, PyTypeObject *task)
 {
     /* The Task first, for it is a Future too. */
-    if (gl_guard_type(task, GL_HOME_FUTURE, NULL, GL_GUARD_ENDS) < 0 ||
-        gl_guard_type(future, GL_HOME_FUTURE, NULL, GL_GUARD_CALLS) < 0 ||
-        gl_guard_inherited(future, G.asyncio.Future, GL_HOME_FUTURE) < 0 ||
-        gl_guard_inherited(task, G.asyncio.Task, GL_HOME_FUTURE) < 0 ||
-        gl_guard_type(G.future_iter_type, GL_HOME_NONE, NULL, GL_GUARD_CALLS) < 0)
+    if (gl_guard_type(task, GL_OWNER_LOOP_FUTURE, NULL, GL_GUARD_ENDS) < 0 ||
+        gl_guard_type(future, GL_OWNER_LOOP_FUTURE, NULL, GL_GUARD_CALLS) < 0 ||
+        gl_guard_inherited(future, G.asyncio.Future, GL_OWNER_LOOP_FUTURE) < 0 ||
+        gl_guard_inherited(task, G.asyncio.Task, GL_OWNER_LOOP_FUTURE) < 0 ||
+        gl_guard_type(G.future_iter_type, GL_OWNER_LOOP_NONE, NULL, GL_GUARD_CALLS) < 0)
         return -1;
     future->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
     task->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;

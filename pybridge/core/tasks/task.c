@@ -163,14 +163,15 @@ task_step(gl_task *task, PyObject *exc)
 static int
 report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
 {
-    if (gl_exception_leaves())
+    if (gl_is_exit_exception())
         return -1;
     PyObject *exc = gl_take_exception();
     PyObject *wakeup = waited_for ? wakeup_callable(task) : Py_NewRef(Py_None);
-    int r = wakeup ? gl_done(PyObject_CallMethod((PyObject *)loop, "_step_failed", "OOOOO", task,
-                                                 wakeup, waited_for ? waited_for : Py_None, exc,
-                                                 task->context ? task->context : Py_None))
-                   : -1;
+    int r =
+        wakeup ? gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_step_failed", "OOOOO", task,
+                                                    wakeup, waited_for ? waited_for : Py_None, exc,
+                                                    task->context ? task->context : Py_None))
+               : -1;
     Py_XDECREF(wakeup);
     Py_XDECREF(exc);
     return r;
@@ -192,9 +193,9 @@ gl_task_run(gl_loop *loop, gl_task *task)
                     : -1;
             Py_XDECREF(exc);
             if (r == 0)
-                gl_context_leave(context);
-            else
                 gl_context_exit(context);
+            else
+                gl_context_exit_keep_error(context);
         }
         Py_DECREF(context);
     }
@@ -241,7 +242,7 @@ cancel_awaited(PyObject *fut, PyObject *msg)
         }
         return cancelled;
     }
-    return gl_truth(PyObject_CallMethodOneArg(fut, G.s_cancel, msg));
+    return gl_take_bool(PyObject_CallMethodOneArg(fut, G.s_cancel, msg));
 }
 
 static PyObject *
@@ -305,7 +306,7 @@ is_coroutine(PyObject *coro)
 {
     if (PyCoro_CheckExact(coro))
         return 1;
-    return gl_truth(PyObject_CallOneArg(G.asyncio.iscoroutine, coro));
+    return gl_take_bool(PyObject_CallOneArg(G.asyncio.iscoroutine, coro));
 }
 
 GL_PRIVATE int
@@ -353,7 +354,7 @@ task_start_eagerly(gl_task *task)
     task_register(task);
     if (PyContext_Enter(context) == 0) {
         r = step_entered(task, NULL);
-        gl_context_exit(context);
+        gl_context_exit_keep_error(context);
     }
     PyObject *exc = r < 0 ? gl_take_exception() : NULL;
     PyObject *current = current_swap(loop, before);
@@ -419,8 +420,9 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
         gl_trace_task(native, self, coro, task->name);
 #if PY_VERSION_HEX >= 0x030C0000
     if (eager) {
-        int is_running = native ? native->thread_id != 0
-                                : gl_truth(PyObject_CallMethodNoArgs(task->loop, G.s_is_running));
+        int is_running = native
+                             ? native->thread_id != 0
+                             : gl_take_bool(PyObject_CallMethodNoArgs(task->loop, G.s_is_running));
         if (is_running < 0)
             return -1;
         if (is_running)

@@ -4,7 +4,7 @@
  *   layout.h           the fields, per CPython version
  *   probe.c            are the fields where layout.h has them?  Switches the types on
  *   current_task.c     asyncio.current_task()
- *   current_lazily.c   the same in 3.13 without the GIL
+ *   current_task_ft.c   the same in 3.13 without the GIL
  *   task_registry.c    asyncio.all_tasks()
  *   future.c           goloop.Future
  *   future_iter.c      what `await fut` iterates over
@@ -49,14 +49,14 @@ gl_awaits(PyObject *task, PyObject *fut)
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 #ifdef GL_FREE_THREADED
-/* tp_hash of the Loop (current_lazily.c). */
+/* tp_hash of the Loop (current_task_ft.c). */
 GL_PRIVATE Py_hash_t gl_loop_hash(PyObject *self);
 #endif
 /* Steps or wakes a task out of the ready queue: in its context, exceptions reported.  Takes
  * over the reference.  -1 where SystemExit or KeyboardInterrupt leaves the loop. */
 GL_PRIVATE int gl_task_run(gl_loop *loop, gl_task *task);
 /* Removes the entry that such tasks have left in asyncio's table of current tasks. */
-GL_PRIVATE void gl_current_flush(gl_loop *loop);
+GL_PRIVATE void gl_clear_stale_current_task(gl_loop *loop);
 /* The callable in the place of a stored Task, and the task's context or NULL; owned. */
 GL_PRIVATE PyObject *gl_wakeup_of(PyObject *task, PyObject **context);
 

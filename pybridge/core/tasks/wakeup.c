@@ -67,7 +67,7 @@ step_soon(gl_task *task)
     if (context == NULL)
         raise_uninitialized();
     else if (step != NULL)
-        r = gl_soon(task->loop, step, NULL, context);
+        r = gl_schedule_on_any_loop(task->loop, step, NULL, context);
     Py_XDECREF(context);
     Py_XDECREF(step);
     return r;
@@ -175,8 +175,8 @@ wait_general(gl_task *task, PyObject *result)
     PyObject *context, *wakeup = gl_wakeup_of((PyObject *)task, &context);
     int waits = -1;
     if (context != NULL)
-        waits = gl_truth(PyObject_CallFunctionObjArgs(G.asyncio.wait, (PyObject *)task, result,
-                                                      task->loop, wakeup, context, NULL));
+        waits = gl_take_bool(PyObject_CallFunctionObjArgs(G.asyncio.wait, (PyObject *)task, result,
+                                                          task->loop, wakeup, context, NULL));
     else
         raise_uninitialized();
     Py_XDECREF(context);

@@ -147,7 +147,7 @@ tls_look_up(gl_tls *t)
 }
 
 GL_PRIVATE bool
-tls_stands_in(gl_tls *t)
+tls_can_use_openssl(gl_tls *t)
 {
     if (tls_native(t) && !openssl_is_behind(t->sslobj, t->inner))
         tls_forget(t, false);

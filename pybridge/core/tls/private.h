@@ -108,7 +108,7 @@ typedef struct gl_tls {
     char looked_up;
     char stepping;  /* a handshake's step is under way, without the GIL */
     PyObject *loop; /* SSLProtocol's _loop, as anybody may set it */
-    GL_HOME
+    GL_OWNER_LOOP
 } gl_tls;
 
 /* Forgets what was found; whoever is inside of OpenSSL has a reference of its own. */
@@ -129,13 +129,13 @@ tls_native(gl_tls *t)
 
 /* The same right before a method of the SSLObject is stood in for: the object itself may have
  * another one by now, and keeps asyncio's way then. */
-GL_PRIVATE bool tls_stands_in(gl_tls *t);
+GL_PRIVATE bool tls_can_use_openssl(gl_tls *t);
 
 /* SSLProtocol's own method, one of G.tls. */
 static inline int
-tls_by_asyncio(gl_tls *t, PyObject *method)
+tls_fallback(gl_tls *t, PyObject *method)
 {
-    return gl_done(PyObject_CallOneArg(method, (PyObject *)t));
+    return gl_drop_result(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
 /* A field to be called: it may be replaced or deleted meanwhile. */

@@ -45,7 +45,7 @@ tls_advance_handshake(gl_tls *t, PyObject *watched)
 {
     if (t->stepping) /* another thread, or a callback of the step's, makes the step */
         Py_RETURN_FALSE;
-    if (watched != Py_False || !tls_stands_in(t))
+    if (watched != Py_False || !tls_can_use_openssl(t))
         Py_RETURN_NONE;
     PyObject *inner = Py_NewRef(t->inner); /* Python that runs meanwhile may take it from us */
     SSL *ssl = t->ssl;
@@ -85,7 +85,7 @@ tls_traverse(gl_tls *t, visitproc visit, void *arg)
     GL_TLS_OBJECTS(VISIT)
 #undef VISIT
     Py_VISIT(t->loop);
-    GL_HOME_VISIT(t);
+    GL_OWNER_LOOP_VISIT(t);
     return 0;
 }
 
@@ -106,7 +106,7 @@ tls_dealloc(gl_tls *t)
     PyTypeObject *type = Py_TYPE(t);
     PyObject_GC_UnTrack(t);
     (void)tls_clear(t);
-    GL_HOME_CLEAR(t);
+    GL_OWNER_LOOP_CLEAR(t);
     type->tp_free((PyObject *)t);
     Py_DECREF(type);
 }
@@ -148,7 +148,7 @@ tls_set_loop(gl_tls *t, PyObject *loop, void *Py_UNUSED(closure))
 {
 #ifdef GL_FREE_THREADED
     if (t->home.loop == NULL && loop != NULL && gl_loop_check(loop))
-        gl_home_set(&t->home, Py_NewRef(loop));
+        gl_owner_loop_set(&t->home, Py_NewRef(loop));
 #endif
     Py_XSETREF(t->loop, Py_XNewRef(loop));
     return 0;

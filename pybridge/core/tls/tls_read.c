@@ -9,7 +9,7 @@
 
 /* What a stream receives at once is less than INT_MAX. */
 static int
-tls_keep(BIO *in, const char *data, Py_ssize_t n)
+tls_buffer_input(BIO *in, const char *data, Py_ssize_t n)
 {
     if (n > 0 && openssl.BIO_write(in, data, (int)n) != (int)n) {
         PyErr_NoMemory();
@@ -47,7 +47,7 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_stop *end)
     if (fed != NULL) {
         char *rest = NULL;
         long left = openssl.BIO_ctrl(fed, GL_BIO_CTRL_INFO, 0, &rest);
-        kept = tls_keep(in, rest, left);
+        kept = tls_buffer_input(in, rest, left);
         openssl.SSL_set0_rbio(ssl, in); /* which frees the other */
     }
     GL_UNLOCK_OBJECT();
@@ -66,9 +66,9 @@ tls_broken(struct openssl_stop end)
 static int
 tls_peer_closed(gl_tls *t)
 {
-    if (gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.s__call_eof_received)) < 0)
+    if (gl_drop_result(PyObject_CallMethodNoArgs((PyObject *)t, G.s__call_eof_received)) < 0)
         return -1;
-    return gl_done(PyObject_CallMethodNoArgs((PyObject *)t, G.s__start_shutdown));
+    return gl_drop_result(PyObject_CallMethodNoArgs((PyObject *)t, G.s__start_shutdown));
 }
 
 static bool
@@ -98,8 +98,8 @@ tls_read_copied(gl_tls *t)
     while (end.why == 0 && tls_reads(t)) {
         if (t->is_buffer) /* data_received() has put a BufferedProtocol in its place */
             return tls_read_buffered(t);
-        if (!tls_stands_in(t)) /* or taken the SSL objects away */
-            return tls_by_asyncio(t, G.tls.do_read);
+        if (!tls_can_use_openssl(t)) /* or taken the SSL objects away */
+            return tls_fallback(t, G.tls.do_read);
         /* Records are longer than what is in them, so all of it fits: of one OpenSSL may have a part. */
         size_t cap = bio_pending(t->fed ? t->fed : t->in) + 1 +
                      (openssl.SSL_has_pending(t->ssl) ? GL_TLS_RECORD : 0);
@@ -112,13 +112,13 @@ tls_read_copied(gl_tls *t)
             /* At once, and for what was decrypted before it too, as in asyncio: a
              * protocol that answers would find its connection broken under its hands. */
             if (n < 0 || tls_broken(end))
-                return n < 0 ? -1 : gl_done(tls_raise(t, "read", end));
+                return n < 0 ? -1 : gl_drop_result(tls_raise(t, "read", end));
             continue;
         }
         if (_PyBytes_Resize(&bytes, n) < 0)
             return -1;
         PyObject *protocol = tls_hold(t->app_protocol);
-        int r = gl_done(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes));
+        int r = gl_drop_result(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes));
         Py_DECREF(protocol);
         Py_DECREF(bytes);
         if (r < 0)
@@ -149,8 +149,8 @@ static int
 tls_read_buffered(gl_tls *t)
 {
     struct openssl_stop end = {0};
-    if (!tls_stands_in(t))
-        return tls_by_asyncio(t, G.tls.do_read);
+    if (!tls_can_use_openssl(t))
+        return tls_fallback(t, G.tls.do_read);
     Py_buffer view;
     Py_ssize_t wants = tls_room(t, &view), n = 0;
     if (wants < 0)
@@ -165,10 +165,10 @@ tls_read_buffered(gl_tls *t)
         n = tls_decrypt(t, view.buf, (size_t)wants, &end);
     PyBuffer_Release(&view);
     if (n < 0 || tls_broken(end))
-        return n < 0 ? -1 : gl_done(tls_raise(t, "read", end));
-    if (end.why == 0 && gl_done(PyObject_CallMethod((PyObject *)t, "_read_soon", NULL)) < 0)
+        return n < 0 ? -1 : gl_drop_result(tls_raise(t, "read", end));
+    if (end.why == 0 && gl_drop_result(PyObject_CallMethod((PyObject *)t, "_read_soon", NULL)) < 0)
         return -1;
-    if (n > 0 && gl_done(tls_call_number(t->buffer_updated, n)) < 0)
+    if (n > 0 && gl_drop_result(tls_call_number(t->buffer_updated, n)) < 0)
         return -1;
     return end.why == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
 }
@@ -182,7 +182,7 @@ tls_control_reading(gl_tls *t)
     Py_ssize_t size = (Py_ssize_t)bio_pending(t->in);
     if ((size >= t->incoming_high && !t->ssl_reading_paused) ||
         (size <= t->incoming_low && t->ssl_reading_paused))
-        return gl_done(PyObject_CallMethod((PyObject *)t, "_control_ssl_reading", NULL));
+        return gl_drop_result(PyObject_CallMethod((PyObject *)t, "_control_ssl_reading", NULL));
     return 0;
 }
 
@@ -196,7 +196,7 @@ tls_read_all(gl_tls *t)
         Py_ssize_t backlog = tls_backlog_len(t);
         if (backlog < 0)
             return -1;
-        r = backlog > 0 ? tls_by_asyncio(t, G.tls.do_write) : tls_process_outgoing(t);
+        r = backlog > 0 ? tls_fallback(t, G.tls.do_write) : tls_process_outgoing(t);
         if (r < 0)
             return -1;
     }
@@ -224,7 +224,7 @@ tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
         PyObject *bytes = PyBytes_FromStringAndSize(data, n);
         PyObject *r = bytes ? PyObject_CallMethodOneArg(protocol, G.s__received, bytes) : NULL;
         Py_XDECREF(bytes);
-        return gl_done(r);
+        return gl_drop_result(r);
     }
     /* No Python runs from here until OpenSSL reads. */
     bool feed = n >= GL_TLS_FED && !t->is_buffer && !t->app_reading_paused &&
@@ -232,13 +232,13 @@ tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
     t->fed = feed ? openssl.BIO_new_mem_buf(data, (int)n) : NULL;
     if (t->fed != NULL) /* its end is not the stream's */
         openssl.BIO_ctrl(t->fed, GL_BIO_C_SET_BUF_MEM_EOF_RETURN, -1, NULL);
-    else if (tls_keep(t->in, data, n) < 0)
+    else if (tls_buffer_input(t->in, data, n) < 0)
         return -1;
-    int r = gl_done(tls_do_read(t, NULL));
+    int r = gl_drop_result(tls_do_read(t, NULL));
     if (t->fed != NULL) { /* nobody reads */
         openssl.BIO_free(t->fed);
         t->fed = NULL;
-        if (t->in != NULL && tls_keep(t->in, data, n) < 0)
+        if (t->in != NULL && tls_buffer_input(t->in, data, n) < 0)
             return -1;
     }
     return r;

@@ -17,7 +17,7 @@ GL_PRIVATE int
 tls_process_outgoing(gl_tls *t)
 {
     if (!tls_native(t))
-        return tls_by_asyncio(t, G.tls.process_outgoing);
+        return tls_fallback(t, G.tls.process_outgoing);
     if (!t->ssl_writing_paused) {
         size_t n = bio_pending(t->out);
         if (n > INT_MAX)
@@ -38,7 +38,7 @@ tls_process_outgoing(gl_tls *t)
     if (!tls_native(t) || t->ssl_writing_paused ||
         (size >= t->outgoing_high && !t->app_writing_paused) ||
         (size <= t->outgoing_low && t->app_writing_paused))
-        return tls_by_asyncio(t, G.tls.control_app_writing);
+        return tls_fallback(t, G.tls.control_app_writing);
     return 0;
 }
 
@@ -83,7 +83,7 @@ tls_writable(gl_tls *t)
     Py_ssize_t waiting = t->write_backlog ? tls_backlog_len(t) : 1;
     if (waiting < 0)
         PyErr_Clear(); /* the Python method will meet it again */
-    return waiting == 0 && t->state == G.tls.wrapped && tls_stands_in(t);
+    return waiting == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
 }
 
 /* Encrypts one object; what OpenSSL does not take goes to the backlog. */
@@ -104,15 +104,15 @@ tls_write_one(gl_tls *t, PyObject *data)
     if (rest == NULL)
         return -1;
     PyObject *backlog = tls_hold(t->write_backlog);
-    int r = gl_done(PyObject_CallMethodOneArg(backlog, G.s_append, rest));
+    int r = gl_drop_result(PyObject_CallMethodOneArg(backlog, G.s_append, rest));
     Py_DECREF(backlog);
     Py_DECREF(rest);
     if (r < 0)
         return -1;
     t->write_buffer_size += len - done;
     if (end.why != 0 && !tls_waits(end))
-        return gl_done(tls_raise(t, "write", end));
-    return tls_by_asyncio(t, G.tls.do_write);
+        return gl_drop_result(tls_raise(t, "write", end));
+    return tls_fallback(t, G.tls.do_write);
 }
 
 /* Puts what can't go to OpenSSL at once into the backlog; takes over the reference. */
@@ -142,7 +142,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
     }
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++) {
         if (!tls_writable(t)) {
-            r = gl_done(tls_write_later(t, PyList_GetSlice(items, i, PY_SSIZE_T_MAX)));
+            r = gl_drop_result(tls_write_later(t, PyList_GetSlice(items, i, PY_SSIZE_T_MAX)));
             break;
         }
         r = tls_write_one(t, PyList_GET_ITEM(items, i));

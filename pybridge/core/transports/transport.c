@@ -24,7 +24,7 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
     if (method == NULL)
         return -1;
     /* Whatever ran since the caller looked may have ended the transport. */
-    int rc = t->loop != NULL ? gl_call_soon(t->loop, method, arg, t->context) : 0;
+    int rc = t->loop != NULL ? gl_schedule_on_own_loop(t->loop, method, arg, t->context) : 0;
     Py_DECREF(method);
     return rc;
 }
@@ -35,7 +35,7 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
 GL_NO_PYTHON static void
 transport_forget(gl_transport *t)
 {
-    gl_enter(t->loop)->forget(t->loop->reactor, t->id, t->gen);
+    gl_reactor_api(t->loop)->forget(t->loop->reactor, t->id, t->gen);
 }
 
 /* Makes the registration; 0 or an errno. */
@@ -90,7 +90,7 @@ gl_transport_open(gl_transport *t)
 }
 
 GL_PRIVATE void
-gl_transport_leave(gl_transport *t)
+gl_transport_unregister(gl_transport *t)
 {
     PyObject *owner = NULL;
     if (t->registered) {
@@ -113,7 +113,7 @@ gl_transport_sync(gl_transport *t)
 
 /* Loop.close(): the queue is kept, as asyncio's transports would still show its size. */
 GL_PRIVATE void
-gl_transport_orphan(PyObject *owner)
+gl_transport_unregister_on_loop_close(PyObject *owner)
 {
     gl_transport *t = (gl_transport *)owner;
     if (!t->registered)
@@ -193,7 +193,7 @@ transport_check(gl_transport *t, transport_arguments *a)
 }
 
 GL_NO_PYTHON GL_PRIVATE int
-gl_transport_take(gl_transport *t, transport_arguments *a)
+gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
     int number = a->lease.number;
@@ -208,7 +208,7 @@ gl_transport_take(gl_transport *t, transport_arguments *a)
     t->lease = a->lease;
     a->lease = GL_NO_LEASE;
     t->fd_shown = number;
-    GL_HOME_SET(t, loop);
+    GL_OWNER_LOOP_SET(t, loop);
     t->loop = (gl_loop *)Py_NewRef(loop);
     t->protocol = Py_NewRef(a->protocol);
     t->phase = GL_STARTING;
@@ -219,7 +219,8 @@ gl_transport_take(gl_transport *t, transport_arguments *a)
 GL_PRIVATE int
 gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
-    return transport_convert(t, a) < 0 || transport_check(t, a) < 0 ? -1 : gl_transport_take(t, a);
+    return transport_convert(t, a) < 0 || transport_check(t, a) < 0 ? -1
+                                                                    : gl_transport_attach_fd(t, a);
 }
 
 GL_PRIVATE void
@@ -231,14 +232,15 @@ gl_transport_arguments_clear(transport_arguments *a)
 }
 
 GL_PRIVATE int
-gl_transport_begin(gl_transport *t, PyObject *waiter)
+gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
 {
     PyObject *protocol = Py_XNewRef(t->protocol);
     PyObject *made = protocol ? PyObject_GetAttr(protocol, G.s_connection_made) : NULL;
     Py_XDECREF(protocol);
     if (made == NULL)
         return PyErr_Occurred() ? -1 : 0; /* it was lost meanwhile */
-    int rc = t->loop != NULL ? gl_call_soon(t->loop, made, (PyObject *)t, t->context) : 0;
+    int rc =
+        t->loop != NULL ? gl_schedule_on_own_loop(t->loop, made, (PyObject *)t, t->context) : 0;
     Py_DECREF(made);
     return rc < 0 ? -1 : gl_transport_call_soon(t, G.s__start, waiter);
 }
@@ -250,7 +252,7 @@ gl_transport_call_apart(gl_transport *t, PyObject *object, PyObject *method)
     int rc = context && PyContext_Enter(context) == 0 ? 0 : -1;
     if (rc == 0) {
         rc = gl_call_method(object, method, NULL);
-        gl_context_exit(context);
+        gl_context_exit_keep_error(context);
     }
     Py_XDECREF(context);
     return rc;
@@ -283,7 +285,7 @@ gl_transport_abandon(gl_transport *t)
 static int
 wake_waiter(PyObject *waiter)
 {
-    int cancelled = gl_truth(PyObject_CallMethodNoArgs(waiter, G.s_cancelled));
+    int cancelled = gl_take_bool(PyObject_CallMethodNoArgs(waiter, G.s_cancelled));
     if (cancelled != 0)
         return cancelled < 0 ? -1 : 0;
     return gl_call_method(waiter, G.s_set_result, Py_None);
@@ -314,7 +316,7 @@ transport_schedule_lost(gl_transport *t, PyObject *exc)
     if (t->rest)
         return t->ops->tell_rest(t, exc);
     gl_transport_drop_held(t);
-    gl_transport_leave(t);
+    gl_transport_unregister(t);
     return gl_transport_call_soon(t, G.s__call_connection_lost, exc);
 }
 
@@ -366,13 +368,13 @@ gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 {
     if (is_lost(t))
         return 0;
-    return gl_done(PyObject_CallMethod((PyObject *)t, "_fatal_error", "Os", exc, message));
+    return gl_drop_result(PyObject_CallMethod((PyObject *)t, "_fatal_error", "Os", exc, message));
 }
 
 GL_PRIVATE int
 gl_transport_fatal_current(gl_transport *t, const char *message)
 {
-    if (gl_exception_leaves())
+    if (gl_is_exit_exception())
         return -1;
     PyObject *exc = gl_take_exception();
     int rc = gl_transport_fatal_error(t, exc, message);
@@ -430,7 +432,7 @@ gl_transport_lost(gl_transport *t, PyObject *exc)
     PyObject *error = NULL;
     note_failure(transport_tell_lost(t, exc), &error);
     if (!is_lost(t)) /* else the protocol called _call_connection_lost again */
-        gl_transport_leave(t);
+        gl_transport_unregister(t);
     if (!is_lost(t)) {
         gl_transport_drop_held(t);
         note_failure(transport_close_descriptor(t), &error);
@@ -461,7 +463,7 @@ gl_transport_finalize(PyObject *self)
     }
     transport_set_ending(t);
     if (t->loop != NULL)
-        gl_transport_leave(t);
+        gl_transport_unregister(t);
     if (transport_close_descriptor(t) < 0)
         PyErr_WriteUnraisable(self);
     if (t->ops->finalized != NULL && t->ops->finalized(t) < 0)
@@ -487,7 +489,7 @@ gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
     Py_VISIT(t->held);
     if (t->registered && gl_reg_is_dormant(t->loop, t->id, (PyObject *)t))
         Py_VISIT(t);
-    GL_HOME_VISIT(t);
+    GL_OWNER_LOOP_VISIT(t);
     return 0;
 }
 
@@ -497,7 +499,7 @@ gl_transport_clear(gl_transport *t)
     /* The reactor looks into the lease's owner as long as it knows the transport, and one
      * that could not leave needs its loop to do so. */
     if (t->registered && t->loop != NULL)
-        gl_transport_leave(t);
+        gl_transport_unregister(t);
     if (!t->registered)
         gl_lease_return(&t->lease);
     Py_CLEAR(t->extra);
@@ -533,7 +535,7 @@ gl_transport_dealloc(PyObject *self)
     t->registered = false;
     type->tp_clear(self);
     t->ops->freed(t);
-    GL_HOME_CLEAR(t);
+    GL_OWNER_LOOP_CLEAR(t);
     type->tp_free(self);
     Py_DECREF(type);
 }

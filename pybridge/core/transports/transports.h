@@ -36,7 +36,7 @@
  * them.  A later close() or abort() ends that.
  *
  * Everything here runs with the GIL.  asyncio's transports are not thread-safe, and neither
- * are these; still, a call from another thread breaks nothing (state/hold.c).
+ * are these; still, a call from another thread breaks nothing (state/shared_lock.c).
  */
 #pragma once
 
@@ -120,7 +120,7 @@ typedef struct transport_ops {
     bool warned;        /* the finalizer has given its warning */                                  \
     bool delivering;    /* _deliver_held runs or is scheduled */                                   \
     bool rest;          /* in GL_ENDING: the protocol still gets what has come */                  \
-    GL_HOME
+    GL_OWNER_LOOP
 
 struct gl_transport {
     TRANSPORT_FIELDS
@@ -171,14 +171,14 @@ GL_PRIVATE gl_transport *gl_transport_alloc(PyTypeObject *type, const transport_
  * and the transport is as it was. */
 GL_PRIVATE int gl_transport_construct(gl_transport *t, transport_arguments *a);
 /* Its last step, which runs no Python.  -1 where there is no memory. */
-GL_PRIVATE int gl_transport_take(gl_transport *t, transport_arguments *a);
-/* Lets go of what gl_transport_take has not taken over. */
+GL_PRIVATE int gl_transport_attach_fd(gl_transport *t, transport_arguments *a);
+/* Lets go of what gl_transport_attach_fd has not taken over. */
 GL_PRIVATE void gl_transport_arguments_clear(transport_arguments *a);
 /* Calls a method of an object in a copy of the transport's context: a writer may be in that very
  * context, which can't be entered twice. */
 GL_PRIVATE int gl_transport_call_apart(gl_transport *t, PyObject *object, PyObject *method);
 /* Schedules connection_made and _start. */
-GL_PRIVATE int gl_transport_begin(gl_transport *t, PyObject *waiter);
+GL_PRIVATE int gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter);
 /* Construction failed, with an exception, which stays: GL_LOST, and the descriptor stays its
  * owner's, or the caller's.  Returns -1. */
 GL_PRIVATE int gl_transport_abandon(gl_transport *t);
@@ -191,12 +191,12 @@ GL_PRIVATE int gl_transport_check_usable(gl_transport *t);
 GL_PRIVATE int gl_transport_open(gl_transport *t);
 /* Leaves the reactor and lets go of the queue, unless Go is at work on it for another
  * thread's call: then gl_transport_lost does both.  Keep a reference. */
-GL_PRIVATE void gl_transport_leave(gl_transport *t);
+GL_PRIVATE void gl_transport_unregister(gl_transport *t);
 /* Tells the reactor what it has not been told; put off where another thread calls during a
  * turn. */
 GL_PRIVATE int gl_transport_sync(gl_transport *t);
 /* gl_reg_ops */
-GL_PRIVATE void gl_transport_orphan(PyObject *owner);
+GL_PRIVATE void gl_transport_unregister_on_loop_close(PyObject *owner);
 GL_PRIVATE bool gl_transport_blocks_number(PyObject *transport);
 
 GL_PRIVATE int transport_close(gl_transport *t);

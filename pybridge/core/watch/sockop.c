@@ -43,7 +43,7 @@ typedef struct {
     uint8_t kind, state;
     char running; /* a step is on a stack */
     bool refused; /* the last call would have blocked, and nothing else ended the step */
-    GL_HOME
+    GL_OWNER_LOOP
 } sockop;
 
 /* As in asyncio. */
@@ -358,7 +358,7 @@ sockop_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(op->arg);
     Py_VISIT(op->wait);
     Py_VISIT(op->view.obj);
-    GL_HOME_VISIT(op);
+    GL_OWNER_LOOP_VISIT(op);
     return 0;
 }
 
@@ -388,7 +388,7 @@ sockop_dealloc(PyObject *self)
         PyObject_ClearWeakRefs(self);
     (void)sockop_finish(self);
     Py_CLEAR(((sockop *)self)->loop);
-    GL_HOME_CLEAR((sockop *)self);
+    GL_OWNER_LOOP_CLEAR((sockop *)self);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -445,7 +445,7 @@ gl_sockop_init_type(PyObject *module)
     PyObject *cls = gl_import_attr("collections.abc", "Coroutine");
     PyObject *r = cls ? PyObject_CallMethod(cls, "register", "O", G.sockop_type) : NULL;
     Py_XDECREF(cls);
-    return gl_done(r);
+    return gl_drop_result(r);
 }
 
 /* ---- methods of Loop ------------------------------------------------------------------ */
@@ -482,7 +482,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     op->qualname = qualnames[kind];
     op->name = op->qualname + strlen(QUALIFIED);
     op->fd = -1;
-    GL_HOME_SET(op, (PyObject *)loop);
+    GL_OWNER_LOOP_SET(op, (PyObject *)loop);
     return (PyObject *)op;
 }
 

@@ -34,7 +34,7 @@ watch_leave(gl_loop *loop, gl_watch *w)
     w->watched = false;
     (void)gl_reg_take(loop, w->id, w->gen); /* a watch has no owner */
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        gl_enter(loop)->forget(loop->reactor, w->id, w->gen);
+        gl_reactor_api(loop)->forget(loop->reactor, w->id, w->gen);
 }
 
 /* A wait behind a refused call needs no call of Go's: the submission tells it before the poll.
@@ -46,10 +46,10 @@ watch_submit(gl_loop *loop, const gl_watch *w, int which)
     if (!w->watched || (other->waiter != NULL && !other->once))
         return false;
     loop->dirty = 1;
-    gl_hold(loop);
+    gl_shared_lock(loop);
     int rc = gl_submit(loop, GL_SUB_WATCH_WAIT, w->id, w->gen,
                        which == GL_WRITING ? GL_WRITABLE : GL_READABLE);
-    gl_let_go(loop);
+    gl_shared_unlock(loop);
     if (rc < 0)
         PyErr_Clear();
     return rc == 0;
@@ -72,9 +72,9 @@ watch_sync(gl_loop *loop, gl_watch *w, bool leave)
         loop->dirty = 1;
     int32_t r = 0;
     if (w->watched) {
-        r = gl_enter(loop)->watch_set(loop->reactor, w->id, w->gen, want, once);
+        r = gl_reactor_api(loop)->watch_set(loop->reactor, w->id, w->gen, want, once);
     } else if (want | once) {
-        r = gl_enter(loop)->watch_open(loop->reactor, w->fd, want, once, &w->id, &w->gen);
+        r = gl_reactor_api(loop)->watch_open(loop->reactor, w->fd, want, once, &w->id, &w->gen);
         if (r >= 0) {
             w->watched = true;
             if (gl_reg_set(loop, w->id, w->gen, GL_REG_WATCH, NULL, w->fd) < 0) {
@@ -305,7 +305,7 @@ static int
 watch_call(gl_loop *loop, PyObject *waiter)
 {
     if (gl_is_handle(waiter))
-        return gl_handle_is_cancelled(waiter) ? 0 : gl_run_timed(loop, waiter);
+        return gl_handle_is_cancelled(waiter) ? 0 : gl_run_handle(loop, waiter);
     return gl_unraisable_unless_leaving(gl_future_set_none(waiter), waiter);
 }
 
@@ -325,7 +325,7 @@ earlier_hold(gl_loop *loop, gl_earlier *earlier, int fd)
 static int
 watch_lost(gl_loop *loop, int fd)
 {
-    int rc = gl_done(PyObject_CallMethod((PyObject *)loop, "_watch_lost", "i", fd));
+    int rc = gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_watch_lost", "i", fd));
     return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
 }
 

@@ -1,5 +1,5 @@
 /*
- * current_lazily.c: asyncio.current_task() in CPython 3.13 without the GIL.
+ * current_task_ft.c: asyncio.current_task() in CPython 3.13 without the GIL.
  *
  * There the running tasks of all loops are in one dict, _asyncio._current_tasks, and two threads
  * that write to it at each step wait for each other's lock.  So a loop keeps its running task for

@@ -1,12 +1,12 @@
 /*
- * hold.c: the loop's side of the lock that it shares with the monitor.
+ * shared_lock.c: the loop's side of the lock that it shares with the monitor.
  *
  * The lock is biased: the GIL's holder takes it by a store and a look, in each write and each
  * turn, while the monitor, which wants it when a callback goes on for a millisecond, makes all
  * processors agree first.  abi.h draws both sides.
  *
  * A turn holds the lock too, without the GIL.  A call of another thread, which asyncio forbids,
- * then waits here: all that C writes for Go, and each other call of Go's, follows gl_hold or gl_enter.
+ * then waits here: all that C writes for Go, and each other call of Go's, follows gl_shared_lock or gl_reactor_api.
  */
 #include "state/state.h"
 
@@ -17,7 +17,7 @@
 /* At import, when there is one thread: the kernel answers at once.  The monitor asks again, which
  * costs nothing then, but some milliseconds beside other threads, as Go's. */
 GL_PRIVATE int
-gl_hold_init(PyObject *Py_UNUSED(module))
+gl_shared_lock_init(PyObject *Py_UNUSED(module))
 {
 #if defined(__linux__) && defined(SYS_membarrier)
     int saved = errno;
@@ -34,7 +34,7 @@ hold_wait(gl_loop *loop)
     if (gl_loop_is_foreign(loop)) /* it has stayed in the parent */
         __atomic_store_n(&loop->shared->guest, 0u, __ATOMIC_RELAXED);
     else
-        loop->go->give_way(loop->shared);
+        loop->go->yield_to_flusher(loop->shared);
 }
 
 /* What was stored before is seen before the next load is done: by the compiler's order and the
@@ -67,7 +67,7 @@ hold_wait_for_turn(gl_loop *loop)
 }
 
 GL_PRIVATE_INLINE void
-gl_hold(gl_loop *loop)
+gl_shared_lock(gl_loop *loop)
 {
     gl_shared *sh = loop ? loop->shared : NULL;
     if (sh == NULL)
@@ -86,7 +86,7 @@ gl_hold(gl_loop *loop)
 }
 
 GL_PRIVATE_INLINE void
-gl_let_go(gl_loop *loop)
+gl_shared_unlock(gl_loop *loop)
 {
     gl_shared *sh = loop ? loop->shared : NULL;
     if (sh != NULL)
@@ -94,7 +94,7 @@ gl_let_go(gl_loop *loop)
 }
 
 GL_PRIVATE_INLINE const gl_table *
-gl_enter(gl_loop *loop)
+gl_reactor_api(gl_loop *loop)
 {
     if (GL_READ(loop->in_turn))
         hold_wait_for_turn(loop);
@@ -102,7 +102,7 @@ gl_enter(gl_loop *loop)
 }
 
 GL_PRIVATE_INLINE void
-gl_awake(gl_loop *loop)
+gl_monitor_resume(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
     __atomic_store_n(&sh->awake, 1u, __ATOMIC_RELAXED);
@@ -112,7 +112,7 @@ gl_awake(gl_loop *loop)
 }
 
 GL_PRIVATE_INLINE void
-gl_asleep(gl_loop *loop)
+gl_monitor_pause(gl_loop *loop)
 {
     if (loop->shared != NULL)
         __atomic_store_n(&loop->shared->awake, 0u, __ATOMIC_RELAXED);

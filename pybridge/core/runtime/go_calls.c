@@ -1,5 +1,5 @@
 /*
- * visit.c: the table of functions that the rest of the extension calls.
+ * go_calls.c: the table of functions that the rest of the extension calls.
  *
  * Any thread may come to Go: one that runs a loop, one that closes one, one whose
  * garbage collection finds one.  A thread that runs a loop has prepared itself
@@ -12,7 +12,7 @@
 #include <errno.h>
 
 GL_PRIVATE void
-library_meet(const gl_table *table)
+library_prime_thread(const gl_table *table)
 {
     stack_t before;
     bool none = sigaltstack(NULL, &before) == 0 && (before.ss_flags & SS_DISABLE);
@@ -36,19 +36,19 @@ library_bind_thread(void)
     pthread_sigmask(SIG_SETMASK, &all, &mask);
     if (thread_here.epoch != 0)
         image_forget_thread(); /* it has forked, and another thread has started the runtime */
-    library_meet(table);
+    library_prime_thread(table);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     thread_here.epoch = epoch;
 }
 
-typedef struct gl_visit {
+typedef struct gl_go_call {
     bool stack; /* else no memory for one: signals wait */
     sigset_t mask;
-} gl_visit;
+} gl_go_call;
 
 /* Every signal but those that a fault raises. */
 static void
-visit_block(sigset_t *before)
+go_call_block(sigset_t *before)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
     sigset_t all;
@@ -59,16 +59,16 @@ visit_block(sigset_t *before)
 }
 
 static void
-visit_begin(gl_visit *visit)
+go_call_begin(gl_go_call *visit)
 {
     visit->stack = stack_enter() == 0;
     if (!visit->stack)
-        visit_block(&visit->mask);
+        go_call_block(&visit->mask);
     library_bind_thread();
 }
 
 static void
-visit_end(gl_visit *visit)
+go_call_end(gl_go_call *visit)
 {
     if (visit->stack)
         stack_leave();
@@ -80,7 +80,7 @@ visit_end(gl_visit *visit)
 #define BY_ID (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)
 
 /* Every function but `turn`: its result, name, parameters and arguments. */
-#define GL_VISITS(X)                                                                               \
+#define GL_GO_CALLS(X)                                                                             \
     X(int32_t, reactor_new, (gl_shared * shared), (shared))                                        \
     X(int32_t, reactor_close, (int32_t reactor), (reactor))                                        \
     X(int32_t, flush_stream, BY_ID)                                                                \
@@ -106,27 +106,27 @@ visit_end(gl_visit *visit)
       (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want, uint32_t once),                  \
       (reactor, id, gen, want, once))                                                              \
     X(int32_t, watch, (int32_t reactor), (reactor))                                                \
-    X(int32_t, give_way, (gl_shared * shared), (shared))                                           \
+    X(int32_t, yield_to_flusher, (gl_shared * shared), (shared))                                   \
     X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
 
 #define DEFINE(type, name, parameters, arguments)                                                  \
-    static type visit_##name parameters                                                            \
+    static type go_call_##name parameters                                                          \
     {                                                                                              \
-        gl_visit visit;                                                                            \
-        visit_begin(&visit);                                                                       \
+        gl_go_call visit;                                                                          \
+        go_call_begin(&visit);                                                                     \
         const gl_table *go = atomic_load_explicit(&gl_here->table, memory_order_acquire);          \
         type result = go != NULL ? go->name arguments : -EBADF;                                    \
-        visit_end(&visit);                                                                         \
+        go_call_end(&visit);                                                                       \
         return result;                                                                             \
     }
 #define X(...) DEFINE(__VA_ARGS__)
-GL_VISITS(X)
+GL_GO_CALLS(X)
 #undef X
 #undef DEFINE
 
 /* Only a run takes turns. */
 static int32_t
-visit_turn(int32_t reactor, int64_t timeout)
+go_call_turn(int32_t reactor, int64_t timeout)
 {
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
@@ -134,10 +134,10 @@ visit_turn(int32_t reactor, int64_t timeout)
 _Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 15 * sizeof(void (*)(void)),
                "each function of the table needs its visit");
 
-GL_PRIVATE const gl_table visits = {.abi = GL_ABI,
-                                    .turn = visit_turn,
-#define X(type, name, ...) .name = visit_##name,
-                                    GL_VISITS(X)
+GL_PRIVATE const gl_table go_wrappers = {.abi = GL_ABI,
+                                         .turn = go_call_turn,
+#define X(type, name, ...) .name = go_call_##name,
+                                         GL_GO_CALLS(X)
 #undef X
 };
 #undef BY_ID

@@ -1,13 +1,13 @@
 /*
- * door.c: the one way by which threads that Python does not know come to it.
+ * foreign_threads.c: the one way by which threads that Python does not know come to it.
  *
- *     gl_door_enter: does Python live? --no--> nothing is done
+ *     gl_foreign_thread_attach: does Python live? --no--> nothing is done
  *         | yes, and it does not end before the thread has left
  *     the GIL, where Python is called
  *         |
  *     what neither blocks nor imports
  *         |
- *     gl_door_leave
+ *     gl_foreign_thread_detach
  *
  * They are the monitor and the thread that answers `goloop top`, which look at Python's memory, and
  * the one that reports a block.  A process may live on for long when Python has ended in it: in
@@ -32,7 +32,7 @@ door_python_lives(void)
 }
 
 GL_PRIVATE bool
-gl_door_enter(PyGILState_STATE *gil)
+gl_foreign_thread_attach(PyGILState_STATE *gil)
 {
     atomic_fetch_add(&gl_here->inside, 1);
     if (!door_python_lives()) {
@@ -45,7 +45,7 @@ gl_door_enter(PyGILState_STATE *gil)
 }
 
 GL_PRIVATE void
-gl_door_leave(const PyGILState_STATE *gil)
+gl_foreign_thread_detach(const PyGILState_STATE *gil)
 {
     if (gil != NULL)
         PyGILState_Release(*gil);
@@ -53,7 +53,7 @@ gl_door_leave(const PyGILState_STATE *gil)
 }
 
 GL_PRIVATE PyObject *
-gl_door_shut(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+gl_foreign_thread_close(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     const struct timespec moment = {0, 1000000};
     atomic_store(&gl_here->ended, 1);
