@@ -623,7 +623,8 @@ def test_two_builds_are_compared_with_intervals() -> None:
     wanted = cases.select(["protocol-1k-x1", "sleep-0"])
     text = compare.compare(sys.executable, sys.executable, wanted, settings, lambda _line: None)
     rows = [line for line in text.splitlines() if line.startswith(("| protocol", "| sleep"))]
-    ratio = r"\d\.\d{3}× \(\d\.\d{3}–\d\.\d{3}\)"
+    number = r"\d+\.\d{3}"
+    ratio = rf"{number}× \({number}–{number}\)"
     assert [len(re.findall(ratio, row)) for row in rows] == [2, 1], text
 
 
