@@ -29,7 +29,7 @@ const (
 
 // datagramBatch is made with the first batch.
 type datagramBatch struct {
-	many    *transports.Many
+	many    *transports.RecvBatch
 	tails   []byte
 	refused bool   // by the system
 	tailed  uint64 // the last turn in which a tail was needed
@@ -49,11 +49,11 @@ func (b *datagramBatch) ready(r *Reactor) bool {
 func (b *datagramBatch) open(r *Reactor) {
 	var err error
 	b.refused = true
-	if r.shared.Flags&NoRing != 0 || r.calls.RecvMany == nil {
+	if r.shared.Flags&NoRing != 0 || r.calls.Recvmmsg == nil {
 		return
 	}
-	if b.tails, err = r.calls.Map(transports.ManyMax * int(tailStride)); err == nil {
-		b.many, b.refused = new(transports.Many), false
+	if b.tails, err = r.calls.Map(transports.RecvBatchMax * int(tailStride)); err == nil {
+		b.many, b.refused = new(transports.RecvBatch), false
 	}
 }
 
@@ -76,18 +76,18 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 	b, first := &r.datagrams, r.out.arenaNext()
 	for i := range n {
 		p := uintptr(first) + uintptr(i)*packetPlace
-		b.many.Place(i, p+unsafe.Offsetof(Packet{}.Addr), SockaddrMax,
+		b.many.SetBuffer(i, p+unsafe.Offsetof(Packet{}.Addr), SockaddrMax,
 			transports.Vector{Base: p + unsafe.Sizeof(Packet{}), Len: packetShort},
 			transports.Vector{Base: uintptr(b.whole(i)) + packetPlace, Len: packetTail})
 	}
 	r.shared.Recvs++
-	got, outcome, errno := d.ReceiveMany(&r.calls.Calls, b.many, n)
+	got, outcome, errno := d.ReceiveBatch(&r.calls.Calls, b.many, n)
 	switch outcome {
-	case transports.Got:
+	case transports.OK:
 	case transports.Failed:
 		b.refused = true
 		return 0
-	case transports.Told:
+	case transports.Transient:
 		r.tellDatagramError(t, errno)
 		return 0
 	default:
@@ -105,7 +105,7 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 			b.tailed = r.shared.Metrics.Turns
 		}
 		r.putDatagram(t, p, length)
-		d.Came(uintptr(length) > packetShort)
+		d.NoteReceived(uintptr(length) > packetShort)
 	}
 	r.out.use(uintptr(got) * packetPlace)
 	return got

@@ -133,7 +133,7 @@ func TestDatagramsWhereNoCallForSeveralIs(t *testing.T) {
 		"ENOSYS":    func(f *faults) { f.fail("recvmmsg", syscall.ENOSYS) },
 		"EPERM":     func(f *faults) { f.fail("recvmmsg", syscall.EPERM) },
 		"no memory": func(f *faults) { f.calls.Map = func(int) ([]byte, error) { return nil, syscall.ENOMEM } },
-		"no call":   func(f *faults) { f.calls.RecvMany = nil },
+		"no call":   func(f *faults) { f.calls.Recvmmsg = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFaults()

@@ -260,7 +260,7 @@ func TestDatagramsWaitForRoomInTheQueue(t *testing.T) {
 // of the loop with which they do.
 func receiveWays() map[string]uint32 {
 	ways := map[string]uint32{"recvfrom": NoRing}
-	if kernelCalls().RecvMany != nil {
+	if kernelCalls().Recvmmsg != nil {
 		ways["recvmmsg"] = 0
 	}
 	return ways

@@ -38,7 +38,7 @@ func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 
 func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	in := interest(want) & directions
-	s.datagram.Want(transports.Interest(in))
+	s.datagram.SetInterest(transports.Interest(in))
 	if in = s.polled(in); in == s.held {
 		return 0
 	}
@@ -66,8 +66,8 @@ func (r *Reactor) serveDatagram(t token, s *slot) bool {
 func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	got, more := 0, true
 	for more && got < transports.DatagramsPerTurn && r.out.room() > 0 && r.out.arenaRoom() > 0 {
-		n := min(d.Places(got), transports.DatagramsPerTurn-got, r.out.room())
-		if n > 1 && r.out.arenaRoom() >= transports.ManyMax*packetPlace && r.datagrams.ready(r) {
+		n := min(d.NextBatchSize(got), transports.DatagramsPerTurn-got, r.out.room())
+		if n > 1 && r.out.arenaRoom() >= transports.RecvBatchMax*packetPlace && r.datagrams.ready(r) {
 			came := r.receiveDatagramBatch(t, d, n)
 			got += came
 			more = came == n || r.datagrams.refused
@@ -75,7 +75,7 @@ func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 			got++
 		}
 	}
-	d.Turned(got)
+	d.EndTurn(got)
 	return got > 0 || !more
 }
 
@@ -90,14 +90,14 @@ func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 	n, outcome, errno := d.Receive(&r.calls.Calls, base, PacketMax,
 		uintptr(unsafe.Pointer(&p.Addr)), uintptr(unsafe.Pointer(&p.AddrLen)))
 	switch outcome {
-	case transports.Got:
+	case transports.OK:
 		// The kernel tells the length it would have needed.
 		p.AddrLen = min(p.AddrLen, SockaddrMax)
 		r.putDatagram(t, p, n)
 		r.out.use(unsafe.Sizeof(Packet{}) + uintptr(n))
-		d.Came(uintptr(n) > packetShort)
+		d.NoteReceived(uintptr(n) > packetShort)
 		return true
-	case transports.Told:
+	case transports.Transient:
 		r.tellDatagramError(t, errno) // one that stays must not fill the queue
 	}
 	return false

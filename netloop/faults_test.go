@@ -72,12 +72,12 @@ func newFaults() *faults {
 		}
 		return real.RecvFrom(fd, base, size, addr, addrLen)
 	}
-	if real.RecvMany != nil {
-		c.RecvMany = func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
+	if real.Recvmmsg != nil {
+		c.Recvmmsg = func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
 			if e := f.take("recvmmsg"); e != 0 {
 				return -1, e
 			}
-			return real.RecvMany(fd, headers, n)
+			return real.Recvmmsg(fd, headers, n)
 		}
 	}
 	c.SendVectors = func(fd int, v []transports.Vector, s *transports.Scratch) (int, syscall.Errno) {

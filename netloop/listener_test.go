@@ -258,7 +258,7 @@ func TestListenerBacksOffAndGoesOn(t *testing.T) {
 				t.Errorf("the delay ends in %d ns", left)
 			}
 			// Let the delay pass.
-			l.r.registry.find(ln.id, ln.gen).listener.Hasten(0)
+			l.r.registry.find(ln.id, ln.gen).listener.RetrySoon(0)
 			total := 0
 			for total < 2 {
 				total += accepted(t, l.turn(-1))

@@ -57,7 +57,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 	if l.Interest() == 0 {
 		return true
 	}
-	for i := range l.PerTurn() {
+	for i := range l.MaxPerTurn() {
 		if i > 0 && r.accepting.left <= 0 {
 			break
 		}
@@ -69,12 +69,12 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 		fd, outcome, errno := l.Accept(&r.calls.Calls,
 			uintptr(unsafe.Pointer(&ends.Peer)), uintptr(unsafe.Pointer(&ends.PeerLen)))
 		switch outcome {
-		case transports.Got:
+		case transports.OK:
 			r.shared.Metrics.ConnectionsAccepted++
 			r.accepting.left--
 			r.putAccept(t, fd, errno, ends)
 		case transports.Skipped:
-		case transports.Nothing:
+		case transports.WouldBlock:
 			return true
 		case transports.Exhausted:
 			r.setHeld(t.id(), s, 0)
@@ -113,7 +113,7 @@ func (r *Reactor) putAcceptError(t token, errno syscall.Errno, goesOn int64) {
 func (r *Reactor) backOff(t token, l *transports.Listener) {
 	if len(r.backingOff) == 0 {
 		seen := r.calls.closes.enter(r)
-		if !l.Early() {
+		if !l.RetriedEarly() {
 			// What has just ended here has yet to be closed.
 			past := r.shared.Metrics.Turns - r.closedAt
 			r.closesSeen, r.earlyTries = seen, int(earlyTries-min(past, earlyTries))
@@ -133,7 +133,7 @@ func (r *Reactor) tryEarly() {
 		r.closesSeen, r.earlyTries = n, earlyTries
 		for _, t := range r.backingOff {
 			if s := r.registry.find(t.id(), t.gen()); s != nil {
-				s.listener.Hasten(now)
+				s.listener.RetrySoon(now)
 			}
 		}
 	}

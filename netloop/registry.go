@@ -89,11 +89,11 @@ type errno32 uint32
 func (s *slot) hasNumber() bool {
 	switch s.kind {
 	case kindStream:
-		return s.stream.Held()
+		return s.stream.LeaseValid()
 	case kindListener:
-		return s.listener.Held()
+		return s.listener.LeaseValid()
 	case kindDatagram:
-		return s.datagram.Held()
+		return s.datagram.LeaseValid()
 	default:
 		return s.kind == kindWatch
 	}

@@ -142,7 +142,7 @@ func (r *Reactor) sendBatch(streams []token) {
 	r.batch.room = r.batch.room[:0]
 	for _, t := range streams {
 		s := r.registry.find(t.id(), t.gen())
-		v := r.together(s.stream.Sendable())
+		v := r.together(s.stream.BatchSend())
 		r.ring.send(s.fd, v.Base, v.Len)
 	}
 	r.runBatch()
@@ -156,7 +156,7 @@ func (r *Reactor) sendBatch(streams []token) {
 		if errno == 0 {
 			r.countSent(uint64(n))
 		}
-		if errno := s.stream.Sent(&r.calls.Calls, n, errno); errno != 0 {
+		if errno := s.stream.CompleteSend(&r.calls.Calls, n, errno); errno != 0 {
 			s.writeError = errno32(errno)
 		}
 	}
@@ -197,7 +197,7 @@ func (r *Reactor) receiveBatch(n int) int {
 		}
 		r.shared.Recvs++
 		n, errno := r.ring.result(i)
-		n, outcome, errno := s.stream.Received(n, errno)
+		n, outcome, errno := s.stream.CompleteReceive(n, errno)
 		r.tell(t, s, r.batch.base[i], 0, n, outcome, errno)
 	}
 	return k
@@ -222,7 +222,7 @@ func (r *Reactor) together(v []transports.Vector) transports.Vector {
 // sendsLittle tells whether one plain send of a small piece, or of small pieces together,
 // is what the stream needs. Of the room for the latter, left is what others left.
 func (s *slot) sendsLittle(left *uintptr) bool {
-	v := s.stream.Sendable()
+	v := s.stream.BatchSend()
 	if len(v) == 1 {
 		return v[0].Len <= ringSendMax
 	}
@@ -248,6 +248,6 @@ func (s *slot) batchRoom() uintptr {
 
 // receivesLittle tells whether a plain recv of a few bytes is what the stream needs.
 func (s *slot) receivesLittle() bool {
-	return s.lately > 0 && s.lately <= ringReceiveMax && !s.large && !s.stream.Direct() &&
-		s.stream.ReceivesPlainly()
+	return s.lately > 0 && s.lately <= ringReceiveMax && !s.large && !s.stream.ReceivesInC() &&
+		s.stream.CanBatchReceive()
 }

@@ -70,8 +70,8 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 			}
 			return n, errno
 		},
-		RecvMany: func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
-			return receiveMany(k, fd, (*transports.Many)(headers), n)
+		Recvmmsg: func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
+			return receiveMany(k, fd, (*transports.RecvBatch)(headers), n)
 		},
 		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
 			return k.Send(fd, lent(base, size), sendFlags)
@@ -132,10 +132,10 @@ func giveName(addr, addrLen uintptr, name []byte) {
 }
 
 // receiveMany is recvmmsg(2).
-func receiveMany(k *simulated.Kernel, fd int, m *transports.Many, most int) (int, syscall.Errno) {
+func receiveMany(k *simulated.Kernel, fd int, m *transports.RecvBatch, most int) (int, syscall.Errno) {
 	room := func(i int) []byte {
 		n := 0
-		for _, v := range m.Room(i) {
+		for _, v := range m.Buffer(i) {
 			n += int(v.Len)
 		}
 		return make([]byte, n)
@@ -145,9 +145,9 @@ func receiveMany(k *simulated.Kernel, fd int, m *transports.Many, most int) (int
 		func(i int) []byte { buf = room(i); return buf },
 		func(i, n int, from []byte) {
 			rest := buf[:n]
-			for _, v := range m.Room(i) {
+			for _, v := range m.Buffer(i) {
 				rest = rest[copy(v.Bytes(), rest):]
 			}
-			m.Came(i, n, from)
+			m.Deliver(i, n, from)
 		})
 }

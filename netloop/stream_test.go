@@ -357,7 +357,7 @@ func TestPartBeforeWriteErrorIsReportedWithIt(t *testing.T) {
 	s := l.open(a, openPaused)
 	l.writeQuietly(s, memory(t, 500_000))
 	l.r.Flush()
-	sent := l.r.registry.find(s.id, s.gen).stream.Progress()
+	sent := l.r.registry.find(s.id, s.gen).stream.Unreported()
 	_ = sys.Close(b)
 	_, all := l.until(CmpWriteError)
 	total := int64(0)

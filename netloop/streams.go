@@ -71,7 +71,7 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 	if !tried {
 		r.flushSlot(id, s, true)
 	}
-	s.stream.TakeProgress()
+	s.stream.TakeUnreported()
 	if s.writeError != 0 {
 		return failed("flush_stream", syscall.Errno(s.writeError))
 	}
@@ -123,7 +123,7 @@ func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
 			s.writeError = errno32(errno)
 		}
 	}
-	if s.writeError != 0 || st.Progress() > 0 {
+	if s.writeError != 0 || st.Unreported() > 0 {
 		r.list(id, s)
 	}
 	r.adjust(id, s)
@@ -160,7 +160,7 @@ func (r *Reactor) list(id uint32, s *slot) {
 		s.reporting = true
 		r.reports.push(makeToken(id, s.gen))
 	}
-	if !s.urgent && (s.stream.Awaited() || s.writeError != 0 || s.readError != 0) {
+	if !s.urgent && (s.stream.WantsReport() || s.writeError != 0 || s.readError != 0) {
 		s.urgent = true
 		r.urgent++
 	}
@@ -188,7 +188,7 @@ func (r *Reactor) reportAll() {
 // report tells what a stream has to tell: at most two completions.
 func (r *Reactor) report(t token, s *slot) {
 	r.unlist(s)
-	n := s.stream.TakeProgress()
+	n := s.stream.TakeUnreported()
 	switch {
 	case s.writeError != 0:
 		r.out.put(Completion{Kind: CmpWriteError, ID: t.id(), Gen: t.gen(),
@@ -210,7 +210,7 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	st := &s.stream
 	reads := s.ready&readable != 0 && st.Reading()
 	// An end that is watched goes before an attempt to write past it.
-	if s.ready&writable != 0 && st.Queued() && !(reads && st.WatchesEnd()) {
+	if s.ready&writable != 0 && st.HasPending() && !(reads && st.WatchesEnd()) {
 		if reads && s.ready&broken != 0 {
 			return r.serveBroken(t, s)
 		}
@@ -223,7 +223,7 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	if s.ready&readable == 0 || !st.Reading() {
 		return true
 	}
-	if st.Direct() || r.few && st.DirectOfFew() {
+	if st.ReceivesInC() || r.few && st.ReceivesInCIfFew() {
 		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
 		return true
 	}
@@ -275,7 +275,7 @@ func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	}
 	r.shared.Recvs++
 	n, outcome, errno := st.Receive(&r.calls.Calls, base, room)
-	if outcome == transports.Got {
+	if outcome == transports.OK {
 		if large != 0 {
 			r.out.largeNext++
 		} else {
@@ -291,12 +291,12 @@ func (r *Reactor) receive(t token, s *slot) (int, bool) {
 func (r *Reactor) tell(t token, s *slot, base uintptr, large int32, n int,
 	outcome transports.Outcome, errno syscall.Errno) {
 	switch outcome {
-	case transports.Got:
+	case transports.OK:
 		r.countReceived(n)
 		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
 		s.large = n >= largeReceive
 		s.lately = uint32(n)
-	case transports.End:
+	case transports.EOF:
 		r.out.put(Completion{Kind: CmpEOF, ID: t.id(), Gen: t.gen()})
 		r.adjust(t.id(), s)
 	case transports.Failed:

@@ -73,7 +73,8 @@ func (a *timerArena) findOrCreate(id uint32) *timer {
 // addArmed counts a timer that becomes armed.
 func (a *timerArena) addArmed(id uint32) { a.chunks[id>>timerChunkBits].armed++ }
 
-// removeArmed counts a timer that is no longer armed, and frees its chunk if it was the last one.
+// removeArmed counts a timer that is no longer armed, and frees its chunk if it was the
+// last one.
 func (a *timerArena) removeArmed(id uint32) {
 	i := id >> timerChunkBits
 	c := a.chunks[i]

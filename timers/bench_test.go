@@ -83,8 +83,8 @@ func BenchmarkArmCancel(b *testing.B) {
 	}
 }
 
-// BenchmarkTimeouts arms timeouts of one minute and cancels the oldest, as a server does for
-// its requests. The cancelled timer is always the earliest.
+// BenchmarkTimeouts arms timeouts of one minute and cancels the oldest, as a server does
+// for its requests. The cancelled timer is always the earliest.
 func BenchmarkTimeouts(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("wheel/%d", n), func(b *testing.B) {

@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxVectors is the most pieces that one call sends (IOV_MAX).
+// MaxVectors is the maximum number of vectors of one call (IOV_MAX).
 const MaxVectors = 1024
 
-// on is the value of an option that is set; the kernel only reads it.
-var on int32 = 1
+// enabled is the value of a socket option that is set. The kernel only reads it.
+var enabled int32 = 1
 
-// Scratch is the memory that SendVectors works in; nothing is needed here.
+// Scratch is working memory of SendVectors. Darwin does not need any.
 type Scratch struct{}
 
-// SystemCalls returns the calls as the kernel has them. Darwin has no raw
-// system calls and no MSG_NOSIGNAL: SIGPIPE is ignored by CPython.
+// SystemCalls returns the system calls of the host's kernel. Darwin has neither raw system
+// calls nor MSG_NOSIGNAL; CPython ignores SIGPIPE.
 func SystemCalls() Calls {
 	writev := func(fd int, v []Vector) (int, syscall.Errno) {
 		n, _, e := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
@@ -62,14 +62,14 @@ func SystemCalls() Calls {
 		},
 		NoDelay: func(fd int) syscall.Errno {
 			_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY,
-				uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
+				uintptr(unsafe.Pointer(&enabled)), unsafe.Sizeof(enabled), 0)
 			return e
 		},
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
 			_, _, e := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), addr, addrLen)
 			return e
 		},
-		// Darwin enlarges a pipe by itself.
+		// Darwin enlarges a pipe automatically.
 		PipeSize:    func(int) (int, syscall.Errno) { return -1, unix.ENOSYS },
 		SetPipeSize: func(int, int) syscall.Errno { return unix.ENOSYS },
 		Close: func(fd int) syscall.Errno {

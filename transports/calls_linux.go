@@ -7,23 +7,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxVectors is the most pieces that one call sends (IOV_MAX).
+// MaxVectors is the maximum number of vectors of one call (IOV_MAX).
 const MaxVectors = 1024
 
-// on is the value of an option that is set; the kernel only reads it.
-var on int32 = 1
+// enabled is the value of a socket option that is set. The kernel only reads it.
+var enabled int32 = 1
 
-// sendFlags keep a send from blocking where somebody has cleared O_NONBLOCK, which a
-// descriptor shares with its duplicates in other processes, and from raising SIGPIPE.
+// sendFlags prevent a send from blocking and from raising SIGPIPE. A send could block because
+// O_NONBLOCK is shared with duplicates of the descriptor in other processes, which may
+// clear it.
 const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 
-// Scratch is the memory that SendVectors works in; it lives with the reactor,
-// because a local variable would be allocated anew at each call.
+// Scratch is working memory of SendVectors. It is part of the reactor, because a local variable
+// would be allocated on the heap in each call.
 type Scratch struct{ header unix.Msghdr }
 
-// SystemCalls returns the calls as the kernel has them. Nearly all use raw
-// system calls: they cannot block, and telling Go's scheduler of each would cost
-// as much as the call.
+// SystemCalls returns the system calls of the host's kernel. Nearly all are raw system
+// calls: they cannot block, and notifying Go's scheduler of each would cost as much as the
+// call.
 func SystemCalls() Calls {
 	return Calls{
 		Recv: func(fd int, base, size uintptr) (int, syscall.Errno) {
@@ -38,7 +39,7 @@ func SystemCalls() Calls {
 			n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), base, size, unix.MSG_DONTWAIT, addr, addrLen)
 			return int(n), e
 		},
-		RecvMany: func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
+		Recvmmsg: func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
 			got, _, e := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(headers), uintptr(n),
 				unix.MSG_DONTWAIT, 0, 0)
 			return int(got), e
@@ -70,7 +71,7 @@ func SystemCalls() Calls {
 		},
 		NoDelay: func(fd int) syscall.Errno {
 			_, _, e := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY,
-				uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
+				uintptr(unsafe.Pointer(&enabled)), unsafe.Sizeof(enabled), 0)
 			return e
 		},
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
@@ -82,12 +83,12 @@ func SystemCalls() Calls {
 			return int(n), e
 		},
 		SetPipeSize: func(fd, size int) syscall.Errno {
-			// It allocates, so the scheduler is told.
+			// Not raw, because the call allocates and may take long.
 			_, _, e := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETPIPE_SZ, uintptr(size))
 			return e
 		},
 		Close: func(fd int) syscall.Errno {
-			// close may wait (SO_LINGER), so the scheduler is told.
+			// Not raw, because close may block (SO_LINGER).
 			_, _, e := unix.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
 			return e
 		},

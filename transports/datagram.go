@@ -2,89 +2,92 @@ package transports
 
 import "syscall"
 
-// The receiving half of a datagram endpoint:
+// States of the receiving half of a datagram endpoint:
 //
-//	         Want(without Readable)
-//	silent <------------------------ receiving --+
-//	       ------------------------>     ^       | a datagram, or an error
-//	         Want(with Readable)         +-------+ that befell one
+//	         SetInterest(without Readable)
+//	silent <------------------------------- receiving --+
+//	       ------------------------------->     ^       | a datagram, or an error
+//	         SetInterest(with Readable)         +-------+ caused by an earlier one
 //
-// No error ends it: one that the kernel tells is of a datagram that went out
-// before (nobody listens there, say), and the next receive may be well.
+// No error ends it. An error that the kernel reports was caused by a datagram that was sent
+// before (to a closed port, for example), and the next receive may succeed.
 //
-// Sending is C's, which makes the system call as soon as it is asked to: asyncio
-// promises that, and errors are told there and then. Only where the kernel has
-// no room does C want to hear, once there is: Want(with Writable).
+// C sends datagrams itself, with a system call inside sendto(): asyncio promises an immediate
+// send and an immediate error. Only if the kernel has no room, C asks to be notified when the
+// socket is writable: SetInterest(with Writable).
 
-// DatagramsPerTurn is how many datagrams one endpoint receives in a turn at most,
-// so that a flood of them leaves the others their share. How many of them the program
-// gets at once, its own time decides: pybridge/core/datagrams/datagram_receive.c.
+// DatagramsPerTurn is the maximum number of datagrams that one endpoint receives in a turn,
+// so that a flood of datagrams does not use the time of other transports. The number of
+// datagrams that the program gets at once depends on its own time: see datagram_receive.c in
+// pybridge/core.
 const DatagramsPerTurn = 64
 
-// Datagram receives the datagrams of one socket. It is kept in a slot of its
-// reactor and reused: Open begins a new life.
+// Datagram receives the datagrams of one socket. It is stored in a slot of its reactor and
+// reused: Open initialises it for a new descriptor.
 type Datagram struct {
-	lease  Lease
-	want   Interest
-	single uint8 // how many short datagrams are still received one by one
-	lately uint8 // how many came in the last turn of receiving
+	lease          Lease
+	interest       Interest
+	singleReceives uint8 // number of short datagrams to receive one by one before the next batch
+	lastTurn       uint8 // number of datagrams received in the last turn
 }
 
-// Open begins the life of an endpoint on a non-blocking datagram socket.
-func (d *Datagram) Open(l Lease, want Interest) { *d = Datagram{lease: l, want: want} }
+// Open initialises the endpoint for a non-blocking datagram socket.
+func (d *Datagram) Open(l Lease, want Interest) { *d = Datagram{lease: l, interest: want} }
 
-// Held tells whether the descriptor is still its owner's.
-func (d *Datagram) Held() bool { return d.lease.Held() }
+// LeaseValid reports whether the descriptor still belongs to its owner.
+func (d *Datagram) LeaseValid() bool { return d.lease.Valid() }
 
-// Discard ends that life.
+// Discard ends the use of the descriptor.
 func (d *Datagram) Discard() { d.Open(Lease{fd: -1}, 0) }
 
-// Want says what its owner wants to hear of.
-func (d *Datagram) Want(want Interest) { d.want = want }
+// SetInterest sets the directions that must be polled.
+func (d *Datagram) SetInterest(want Interest) { d.interest = want }
 
-// Interest is what the poller should be asked for.
-func (d *Datagram) Interest() Interest { return d.want }
+// Interest returns the directions that must be polled.
+func (d *Datagram) Interest() Interest { return d.interest }
 
-// singleAfterLong is how many short datagrams have to follow a long one before several
-// are received by one call again.
-const singleAfterLong = 64
+// singleReceivesAfterLong is the number of short datagrams that must follow a long datagram
+// before one call receives several datagrams again.
+const singleReceivesAfterLong = 64
 
-// Places is for how many datagrams the next call should have room, when n have come in
-// this turn: for twice as many as came lately, as room that is not used costs a little.
-func (d *Datagram) Places(n int) int {
-	if d.single > 0 {
+// NextBatchSize returns the number of datagrams that the next call should have buffers for,
+// after n datagrams were received in this turn. It is twice the recent number plus two, because
+// unused buffers cost little.
+func (d *Datagram) NextBatchSize(n int) int {
+	if d.singleReceives > 0 {
 		return 1
 	}
-	return min(2*max(n, int(d.lately))+2, ManyMax)
+	return min(2*max(n, int(d.lastTurn))+2, RecvBatchMax)
 }
 
-// Came counts a datagram that was received; a long one is more than its place holds.
-func (d *Datagram) Came(long bool) {
+// NoteReceived counts a received datagram. A long datagram did not fit into its buffer of the
+// arena.
+func (d *Datagram) NoteReceived(long bool) {
 	if long {
-		d.single = singleAfterLong
-	} else if d.single > 0 {
-		d.single--
+		d.singleReceives = singleReceivesAfterLong
+	} else if d.singleReceives > 0 {
+		d.singleReceives--
 	}
 }
 
-// Turned ends the receiving of a turn, which brought n datagrams.
-func (d *Datagram) Turned(n int) { d.lately = uint8(n) }
+// EndTurn records the number of datagrams that were received in this turn.
+func (d *Datagram) EndTurn(n int) { d.lastTurn = uint8(n) }
 
-// Receive receives one datagram to base; one that is longer than size is cut off.
-// Its sender's address and the length of that, which holds the room for it
-// beforehand, are at addr and addrLen in C memory. The length of a datagram may
-// be 0. The outcome Nothing is an empty socket, Told an error that was reported.
+// Receive receives one datagram to base and truncates it to size bytes. The sender's address is
+// written to addr. The value at addrLen is the capacity of addr before the call and the length
+// of the address afterwards. Both are in C memory. The length of a datagram may be 0.
+// WouldBlock means that the socket is empty, Transient that the kernel reported an error.
 func (d *Datagram) Receive(c *Calls, base, size, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
-	if !d.lease.Held() {
-		return 0, Told, syscall.EBADF
+	if !d.lease.Valid() {
+		return 0, Transient, syscall.EBADF
 	}
 	n, errno := c.RecvFrom(int(d.lease.fd), base, size, addr, addrLen)
 	switch errno {
 	case 0:
-		return n, Got, 0
+		return n, OK, 0
 	case syscall.EAGAIN, syscall.EINTR:
-		return 0, Nothing, 0
+		return 0, WouldBlock, 0
 	default:
-		return 0, Told, errno
+		return 0, Transient, errno
 	}
 }

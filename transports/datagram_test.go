@@ -5,30 +5,30 @@ import (
 	"testing"
 )
 
-func TestDatagramOutcomes(t *testing.T) {
+func TestDatagramReceiveReturnsOutcomeOfErrno(t *testing.T) {
 	for errno, want := range map[syscall.Errno]Outcome{
-		0:                    Got,
-		syscall.EAGAIN:       Nothing,
-		syscall.EINTR:        Nothing,
-		syscall.ECONNREFUSED: Told,
-		syscall.EHOSTUNREACH: Told,
-		syscall.ENOMEM:       Told,
-		syscall.EBADF:        Told,
+		0:                    OK,
+		syscall.EAGAIN:       WouldBlock,
+		syscall.EINTR:        WouldBlock,
+		syscall.ECONNREFUSED: Transient,
+		syscall.EHOSTUNREACH: Transient,
+		syscall.ENOMEM:       Transient,
+		syscall.EBADF:        Transient,
 	} {
 		for _, length := range []int{0, 9} {
 			c := Calls{RecvFrom: func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno) {
 				if fd != 3 || base != 1 || size != 2 || addr != 4 || addrLen != 5 {
-					t.Errorf("received by %d into %d+%d, %d, %d", fd, base, size, addr, addrLen)
+					t.Errorf("received from fd %d into %d+%d, %d, %d", fd, base, size, addr, addrLen)
 				}
 				return length, errno
 			}}
 			var d Datagram
 			d.Open(NewLease(3, nil), Readable)
 			n, outcome, got := d.Receive(&c, 1, 2, 4, 5)
-			if outcome != want || want == Got && n != length || want == Told && got != errno {
+			if outcome != want || want == OK && n != length || want == Transient && got != errno {
 				t.Errorf("%v: %d, outcome %d, %v", errno, n, outcome, got)
 			}
-			// Whatever came, the next may be well.
+			// The next receive may succeed, so the endpoint stays readable.
 			if d.Interest() != Readable {
 				t.Errorf("%v: interest is %d", errno, d.Interest())
 			}
@@ -36,10 +36,10 @@ func TestDatagramOutcomes(t *testing.T) {
 	}
 }
 
-func TestDatagramInterestIsWhatIsWanted(t *testing.T) {
+func TestDatagramInterestIsTheOneThatWasSet(t *testing.T) {
 	var d Datagram
 	for _, want := range []Interest{Readable, Readable | Writable, Writable, 0} {
-		d.Want(want)
+		d.SetInterest(want)
 		if d.Interest() != want {
 			t.Errorf("wanted %d, is %d", want, d.Interest())
 		}

@@ -2,5 +2,5 @@ package transports
 
 import "syscall"
 
-// errnoNoNet stands for Linux's ENONET: a number that no call yields.
+// errnoNoNet stands for ENONET of Linux. No call returns this number.
 const errnoNoNet = syscall.Errno(1 << 20)

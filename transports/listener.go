@@ -2,34 +2,35 @@ package transports
 
 import "syscall"
 
-// A listener:
+// States of a listener:
 //
 //	            out of descriptors or memory,
-//	            or nothing but refusals
+//	            or only refused connections
 //	  listening ----------------------------> backing off
 //	      |     <----------------------------
-//	      |      the delay is over, or early:
-//	      |      a descriptor was closed
+//	      |      the delay is over, or a retry before
+//	      |      that: a descriptor was closed
 //	      |
 //	      | any error of the listener itself
 //	      v
 //	   stopped
 //
-// A listener that backs off is not polled: the connection that could not be accepted
-// stays in the kernel's queue and would make the poller spin. Each delay is twice as
-// long as the one before, until a connection is accepted.
+// A listener that backs off is not polled, because the connection that could not be accepted
+// stays in the kernel's queue and would make the poller spin. Each delay is twice as long as
+// the previous delay, until a connection is accepted.
 
-// BackOffLeast and BackOffMost are how long a listener backs off, in ns. The latter,
-// asyncio's ACCEPT_RETRY_DELAY, also lies between two reports.
+// BackOffMin and BackOffMax are the limits of a back-off delay, in ns. BackOffMax equals
+// asyncio's ACCEPT_RETRY_DELAY. It is also the minimum time between two error reports.
 const (
-	BackOffLeast = 10_000_000
-	BackOffMost  = 1_000_000_000
+	BackOffMin = 10_000_000
+	BackOffMax = 1_000_000_000
 )
 
-// refusalsMost is how many connections in a row a firewall or the network may spoil before the
-// listener backs off: a filter of system calls that forbids accept4 spoils all of them, and each
-// try would be in vain. More than that wait in no usual queue.
-const refusalsMost = 128
+// maxRefusals is the number of consecutive failed connections after which the listener backs
+// off. A firewall or the network can make connections fail, and a system-call filter that
+// forbids accept4 makes all of them fail, so that further attempts would be useless. The usual
+// kernel queues are not longer.
+const maxRefusals = 128
 
 type listenerState uint8
 
@@ -41,32 +42,31 @@ const (
 
 // Listener accepts the connections of one listening socket.
 type Listener struct {
-	lease    Lease
-	perTurn  int32
-	noDelay  bool // its connections are TCP
-	state    listenerState
-	refusals uint8 // since a connection was accepted, or none was there
-	early    bool  // it went on before its delay was over
-	reported bool  // at reportAt
-	resumeAt int64 // when the delay is over
-	delay    int64 // the length of the next
-	reportAt int64
+	lease         Lease
+	maxPerTurn    int32
+	noDelay       bool // accepted connections are TCP
+	state         listenerState
+	refusedInARow uint8 // consecutive failures since a connection was accepted or the queue was empty
+	retriedEarly  bool  // resumed before the delay was over
+	reported      bool  // an error was reported, at lastReport
+	resumeAt      int64 // end of the delay
+	delay         int64 // length of the next delay
+	lastReport    int64
 }
 
-// NewListener makes a machine for a non-blocking listening socket, which is to
-// be asked for at most perTurn connections in one turn. With noDelay each of these
-// gets TCP_NODELAY.
-func NewListener(l Lease, perTurn int32, noDelay bool) *Listener {
-	return &Listener{lease: l, perTurn: max(perTurn, 1), noDelay: noDelay, delay: BackOffLeast}
+// NewListener returns a listener for a non-blocking listening socket. It accepts at most
+// maxPerTurn connections in one turn. With noDelay it sets TCP_NODELAY on each connection.
+func NewListener(lease Lease, maxPerTurn int32, noDelay bool) *Listener {
+	return &Listener{lease: lease, maxPerTurn: max(maxPerTurn, 1), noDelay: noDelay, delay: BackOffMin}
 }
 
-// Held tells whether the descriptor is still its owner's.
-func (l *Listener) Held() bool { return l.lease.Held() }
+// LeaseValid reports whether the descriptor still belongs to its owner.
+func (l *Listener) LeaseValid() bool { return l.lease.Valid() }
 
-// PerTurn is the most connections to accept in one turn.
-func (l *Listener) PerTurn() int { return int(l.perTurn) }
+// MaxPerTurn returns the maximum number of connections to accept in one turn.
+func (l *Listener) MaxPerTurn() int { return int(l.maxPerTurn) }
 
-// Interest is what the poller should be asked for.
+// Interest returns the directions that must be polled.
 func (l *Listener) Interest() Interest {
 	if l.state == listening {
 		return Readable
@@ -74,76 +74,77 @@ func (l *Listener) Interest() Interest {
 	return 0
 }
 
-// BackingOff tells whether the listener backs off, and until when.
+// BackingOff reports whether the listener backs off, and until when.
 func (l *Listener) BackingOff() (until int64, yes bool) {
 	return l.resumeAt, l.state == backingOff
 }
 
-// Early tells whether the listener went on before its delay was over.
-func (l *Listener) Early() bool { return l.early }
+// RetriedEarly reports whether the listener resumed before its delay was over.
+func (l *Listener) RetriedEarly() bool { return l.retriedEarly }
 
-// BackOff stops accepting for a while, and tells whether that is to be reported. A try
-// that came early neither puts off the end of the delay nor lengthens the next.
+// BackOff stops accepting for a delay and reports whether the error should be reported. After
+// an early retry it neither extends the current delay nor lengthens the next delay.
 func (l *Listener) BackOff(now int64) (report bool) {
 	l.state = backingOff
-	if !l.early || l.resumeAt <= now {
+	if !l.retriedEarly || l.resumeAt <= now {
 		l.resumeAt = now + l.delay
-		l.delay = min(2*l.delay, BackOffMost)
+		l.delay = min(2*l.delay, BackOffMax)
 	}
-	l.early = false
-	if l.reported && now-l.reportAt < BackOffMost {
+	l.retriedEarly = false
+	if l.reported && now-l.lastReport < BackOffMax {
 		return false
 	}
-	l.reported, l.reportAt = true, now
+	l.reported, l.lastReport = true, now
 	return true
 }
 
-// Resume goes on after a delay.
+// Resume continues accepting after a delay.
 func (l *Listener) Resume(now int64) {
 	if l.state == backingOff {
-		l.state, l.early = listening, now < l.resumeAt
+		l.state, l.retriedEarly = listening, now < l.resumeAt
 	}
 }
 
-// Hasten makes the delay a short one: things may have changed.
-func (l *Listener) Hasten(now int64) {
-	l.resumeAt, l.delay = min(l.resumeAt, now+BackOffLeast), BackOffLeast
+// RetrySoon shortens the delay to BackOffMin, because descriptors may be available again.
+func (l *Listener) RetrySoon(now int64) {
+	l.resumeAt, l.delay = min(l.resumeAt, now+BackOffMin), BackOffMin
 }
 
-// Stop ends accepting for good.
+// Stop ends accepting permanently.
 func (l *Listener) Stop() { l.state = stopped }
 
-// Accept accepts one connection. The peer's address and its length, which holds
-// the room for it beforehand, are at addr and addrLen in C memory. After Exhausted
-// the caller calls BackOff; after Failed the listener has stopped. Got comes with an
-// errno where TCP_NODELAY could not be set; the connection is the caller's all the same.
+// Accept accepts one connection. The peer's address is written to addr. The value at addrLen is
+// the capacity of addr before the call and the length of the address afterwards. Both are in C
+// memory. After Exhausted the caller must call BackOff. After Failed the listener has stopped.
+// OK comes with an errno if TCP_NODELAY could not be set; the caller gets the connection
+// nevertheless.
 func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
-	if !l.lease.Held() {
+	if !l.lease.Valid() {
 		l.Stop()
 		return -1, Failed, syscall.EBADF
 	}
 	fd, errno := c.Accept(int(l.lease.fd), addr, addrLen)
-	refusals := l.refusals
-	l.refusals = 0
+	refusals := l.refusedInARow
+	l.refusedInARow = 0
 	switch errno {
 	case 0:
-		l.early, l.delay = false, BackOffLeast
+		l.retriedEarly, l.delay = false, BackOffMin
 		if l.noDelay {
 			errno = c.NoDelay(fd)
 		}
-		return fd, Got, errno
+		return fd, OK, errno
 	case syscall.EAGAIN, syscall.EINTR:
-		return -1, Nothing, 0
+		return -1, WouldBlock, 0
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM:
 		return -1, Exhausted, errno
 	case syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPERM, syscall.EPROTO,
 		syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
 		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EOPNOTSUPP,
 		syscall.ETIMEDOUT, errnoNoNet:
-		// accept(2), "Error handling": what befell this connection while it was
-		// queued, or a firewall's refusal (EPERM); the next one may be well.
-		if l.refusals = refusals + 1; l.refusals >= refusalsMost {
-			l.refusals = refusalsMost - 1 // one more says that nothing has changed
+		// accept(2), "Error handling": an error of this connection while it was queued, or a
+		// firewall's refusal (EPERM). The next connection may succeed.
+		if l.refusedInARow = refusals + 1; l.refusedInARow >= maxRefusals {
+			l.refusedInARow = maxRefusals - 1 // back off again after one more failure
 			return -1, Exhausted, errno
 		}
 		return -1, Skipped, errno

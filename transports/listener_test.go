@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-func TestAcceptOutcomes(t *testing.T) {
+func TestAcceptReturnsOutcomeOfErrno(t *testing.T) {
 	for errno, want := range map[syscall.Errno]Outcome{
-		0:                    Got,
-		syscall.EAGAIN:       Nothing,
-		syscall.EINTR:        Nothing,
+		0:                    OK,
+		syscall.EAGAIN:       WouldBlock,
+		syscall.EINTR:        WouldBlock,
 		syscall.ECONNABORTED: Skipped,
 		syscall.EPROTO:       Skipped,
 		syscall.EPERM:        Skipped,
@@ -25,7 +25,7 @@ func TestAcceptOutcomes(t *testing.T) {
 		c := Calls{Accept: func(int, uintptr, uintptr) (int, syscall.Errno) { return 9, errno }}
 		l := NewListener(NewLease(3, nil), 100, false)
 		fd, outcome, got := l.Accept(&c, 0, 0)
-		if outcome != want || want != Nothing && got != errno || (fd == 9) != (want == Got) {
+		if outcome != want || want != WouldBlock && got != errno || (fd == 9) != (want == OK) {
 			t.Errorf("%v: %d, outcome %d, %v", errno, fd, outcome, got)
 		}
 		if (l.Interest() == 0) != (want == Failed) {
@@ -34,8 +34,8 @@ func TestAcceptOutcomes(t *testing.T) {
 	}
 }
 
-// A filter of system calls that forbids accept4 must not make the loop spin.
-func TestAcceptsThatAreRefusedForeverBackOff(t *testing.T) {
+// A system-call filter that forbids accept4 must not make the loop spin.
+func TestListenerBacksOffAfterManyFailedAccepts(t *testing.T) {
 	errno := syscall.EPERM
 	c := Calls{Accept: func(int, uintptr, uintptr) (int, syscall.Errno) { return 9, errno }}
 	l := NewListener(NewLease(3, nil), 100, false)
@@ -47,22 +47,22 @@ func TestAcceptsThatAreRefusedForeverBackOff(t *testing.T) {
 		}
 		return n
 	}
-	if n := skipped(); n != refusalsMost-1 {
-		t.Errorf("backs off behind %d refusals", n)
+	if n := skipped(); n != maxRefusals-1 {
+		t.Errorf("backs off after %d failures", n)
 	}
 	if n := skipped(); n != 0 {
-		t.Errorf("tries %d times once it goes on", n)
+		t.Errorf("tries %d times after it resumed", n)
 	}
 	errno = 0
 	l.Accept(&c, 0, 0)
 	errno = syscall.ECONNABORTED
-	if n := skipped(); n != refusalsMost-1 {
-		t.Errorf("behind a connection it backs off behind %d refusals", n)
+	if n := skipped(); n != maxRefusals-1 {
+		t.Errorf("after a connection it backs off after %d failures", n)
 	}
 }
 
-// The connection is handed out in any case, with the errno of what it lacks.
-func TestNoDelayIsSetOnWhatIsAccepted(t *testing.T) {
+// The connection is returned in both cases, with the errno if the option could not be set.
+func TestNoDelayIsSetOnAcceptedConnections(t *testing.T) {
 	for _, errno := range []syscall.Errno{0, syscall.EOPNOTSUPP} {
 		var set []int
 		accepts := []syscall.Errno{0, syscall.ECONNABORTED, syscall.EAGAIN}
@@ -78,7 +78,7 @@ func TestNoDelayIsSetOnWhatIsAccepted(t *testing.T) {
 			},
 		}
 		l := NewListener(NewLease(3, nil), 1, true)
-		if fd, outcome, got := l.Accept(&c, 0, 0); fd != 9 || outcome != Got || got != errno {
+		if fd, outcome, got := l.Accept(&c, 0, 0); fd != 9 || outcome != OK || got != errno {
 			t.Errorf("%v: %d, outcome %d, %v", errno, fd, outcome, got)
 		}
 		l.Accept(&c, 0, 0)
@@ -89,58 +89,58 @@ func TestNoDelayIsSetOnWhatIsAccepted(t *testing.T) {
 	}
 }
 
-func TestBackOff(t *testing.T) {
+func TestBackOffStopsPollingUntilResume(t *testing.T) {
 	l := NewListener(NewLease(3, nil), 0, false)
-	if l.PerTurn() != 1 || l.Interest() != Readable {
-		t.Errorf("%d accepts a turn, interest %d", l.PerTurn(), l.Interest())
+	if l.MaxPerTurn() != 1 || l.Interest() != Readable {
+		t.Errorf("%d accepts a turn, interest %d", l.MaxPerTurn(), l.Interest())
 	}
 	if !l.BackOff(5) {
-		t.Error("the first delay is not reported")
+		t.Error("the first failure is not reported")
 	}
-	if until, yes := l.BackingOff(); until != 5+BackOffLeast || !yes || l.Interest() != 0 {
+	if until, yes := l.BackingOff(); until != 5+BackOffMin || !yes || l.Interest() != 0 {
 		t.Errorf("backs off until %d: %v", until, yes)
 	}
-	l.Resume(5 + BackOffLeast)
+	l.Resume(5 + BackOffMin)
 	if _, yes := l.BackingOff(); yes || l.Interest() != Readable {
-		t.Error("does not go on")
+		t.Error("does not resume")
 	}
 	l.Stop()
-	l.Resume(BackOffMost)
+	l.Resume(BackOffMax)
 	if l.Interest() != 0 {
-		t.Error("goes on after it has stopped")
+		t.Error("resumes after it has stopped")
 	}
 }
 
-// delayed is how long a listener backs off after a failure at the given time.
-func delayed(l *Listener, now int64) int64 {
+// backOffDelay returns the delay after a failure at the given time.
+func backOffDelay(l *Listener, now int64) int64 {
 	l.BackOff(now)
 	until, _ := l.BackingOff()
 	return until - now
 }
 
-func TestDelaysGrowUntilAConnectionIsAccepted(t *testing.T) {
+func TestBackOffDelayDoublesUntilAConnectionIsAccepted(t *testing.T) {
 	l := NewListener(NewLease(3, nil), 1, false)
 	now := int64(1)
 	for _, want := range []int64{1, 2, 4, 8, 16, 32, 64, 100, 100} {
-		if got := delayed(l, now); got != want*BackOffLeast {
-			t.Errorf("backs off for %d ns, want %d", got, want*BackOffLeast)
+		if got := backOffDelay(l, now); got != want*BackOffMin {
+			t.Errorf("backs off for %d ns, want %d", got, want*BackOffMin)
 		}
 		now, _ = l.BackingOff()
 		l.Resume(now)
 	}
 	c := Calls{Accept: func(int, uintptr, uintptr) (int, syscall.Errno) { return 9, 0 }}
 	l.Accept(&c, 0, 0)
-	if got := delayed(l, now); got != BackOffLeast {
+	if got := backOffDelay(l, now); got != BackOffMin {
 		t.Errorf("backs off for %d ns after a success", got)
 	}
 }
 
-func TestAnEarlyTryLeavesTheDelayAsItIs(t *testing.T) {
+func TestEarlyRetryKeepsTheDelay(t *testing.T) {
 	l := NewListener(NewLease(3, nil), 1, false)
 	l.BackOff(0)
 	until, _ := l.BackingOff()
 	l.Resume(until)
-	l.BackOff(until) // for twice as long
+	l.BackOff(until) // twice as long as the first delay
 	until, _ = l.BackingOff()
 	l.Resume(until - 1)
 	l.BackOff(until - 1)
@@ -148,19 +148,19 @@ func TestAnEarlyTryLeavesTheDelayAsItIs(t *testing.T) {
 		t.Errorf("backs off until %d, not %d", again, until)
 	}
 	l.Resume(until)
-	if got := delayed(l, until); got != 4*BackOffLeast {
+	if got := backOffDelay(l, until); got != 4*BackOffMin {
 		t.Errorf("backs off for %d ns", got)
 	}
-	l.Hasten(until)
-	if again, _ := l.BackingOff(); again != until+BackOffLeast {
-		t.Errorf("hastened: backs off until %d, not %d", again, until+BackOffLeast)
+	l.RetrySoon(until)
+	if again, _ := l.BackingOff(); again != until+BackOffMin {
+		t.Errorf("after RetrySoon: backs off until %d, not %d", again, until+BackOffMin)
 	}
 }
 
-func TestReportsAreASecondApart(t *testing.T) {
+func TestBackOffReportsOncePerSecond(t *testing.T) {
 	l := NewListener(NewLease(3, nil), 1, false)
 	reports := 0
-	for now := int64(7); now < 7+10*BackOffMost; now += BackOffLeast {
+	for now := int64(7); now < 7+10*BackOffMax; now += BackOffMin {
 		if l.BackOff(now) {
 			reports++
 		}

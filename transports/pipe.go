@@ -1,40 +1,41 @@
 package transports
 
-// Through a pipe of 64 KiB its two sides put each other to sleep and wake each other for
-// every 64 KiB, which costs more than the copying. One that was full again and again, so
-// that its writer had to wait, is made larger, if the kernel permits: it refuses where
-// the user's pipes have 64 MiB in all. A pipe with little to do stays as it was, and one
-// that its owner has made larger too.
+// With a pipe of 64 KiB, the writer and the reader put each other to sleep and wake each other
+// for every 64 KiB, which costs more than copying the bytes. A pipe that was repeatedly full,
+// so that its writer had to wait, is enlarged if the kernel permits. The kernel refuses if the
+// user's pipes have 64 MiB in total. A pipe with little traffic keeps its size, and so does a
+// pipe that its owner has already enlarged.
 const (
-	pipeUsual = 64 << 10 // what Linux gives a pipe
-	pipeLarge = 256 << 10
+	defaultPipeSize = 64 << 10 // default of Linux
+	largePipeSize   = 256 << 10
 
-	// busyEnough is the count at which a pipe is enlarged.
-	busyEnough = 32
+	// enlargeAt is the pressure at which a pipe is enlarged.
+	enlargeAt = 32
 )
 
-// busy is twice how often a pipe was full, less how often it was not: full counts
-// twice, as a writer whose queue is a little longer than the pipe finds it full every
-// other time. At busyEnough it stays.
-type busy uint8
+// pipePressure is twice the number of transfers that found the pipe full, minus the number of
+// other transfers. A full pipe counts twice because a writer with a queue that is a little
+// longer than the pipe finds it full every other time. The value stays at enlargeAt once it is
+// reached.
+type pipePressure uint8
 
-// noteMoved counts that n bytes have gone through the stream at once. Where it is a pipe
-// and was full once too often, the pipe is enlarged.
-func (s *Stream) noteMoved(c *Calls, n int, full bool) {
-	if n <= 0 || !s.has(StatePipe) || s.busy >= busyEnough {
+// enlargeIfBusy counts a transfer of n bytes. It enlarges a pipe when its pressure reaches
+// enlargeAt.
+func (s *Stream) enlargeIfBusy(c *Calls, n int, full bool) {
+	if n <= 0 || !s.has(StatePipe) || s.pipePressure >= enlargeAt {
 		return
 	}
 	switch {
-	case full && n >= pipeUsual/4:
-		s.busy += 2
-	case s.busy > 0:
-		s.busy--
+	case full && n >= defaultPipeSize/4:
+		s.pipePressure += 2
+	case s.pipePressure > 0:
+		s.pipePressure--
 	}
-	if s.busy >= busyEnough && s.Held() {
-		// Errors are of no consequence: this may be a terminal, or the user's share of
-		// memory for pipes is used up.
-		if size, errno := c.PipeSize(int(s.fd)); errno == 0 && size < pipeLarge {
-			_ = c.SetPipeSize(int(s.fd), pipeLarge)
+	if s.pipePressure >= enlargeAt && s.LeaseValid() {
+		// Errors are ignored: the descriptor may be a terminal, or the user's pipes may have
+		// reached the memory limit.
+		if size, errno := c.PipeSize(int(s.fd)); errno == 0 && size < largePipeSize {
+			_ = c.SetPipeSize(int(s.fd), largePipeSize)
 		}
 	}
 }

@@ -5,138 +5,138 @@ import (
 	"testing"
 )
 
-// pipes is a kernel whose pipes have this size and are enlarged, or not.
-type pipes struct {
-	*wire
-	size  int
-	asked int
-	set   []int
-	get   syscall.Errno
-	errno syscall.Errno
+// fakePipe is a kernel with a pipe of the given size. Enlarging the pipe succeeds or fails.
+type fakePipe struct {
+	*fakeKernel
+	size        int
+	sizeQueries int
+	sizesSet    []int
+	getErrno    syscall.Errno
+	setErrno    syscall.Errno
 }
 
-// newPipes also makes a stream that is known to be a pipe.
-func newPipes() (*pipes, *sender) {
-	p := &pipes{wire: newWire(), size: pipeUsual}
-	p.PipeSize = func(int) (int, syscall.Errno) { p.asked++; return p.size, p.get }
+// newFakePipe returns the kernel and a stream that is known to be a pipe.
+func newFakePipe() (*fakePipe, *testStream) {
+	p := &fakePipe{fakeKernel: newFakeKernel(), size: defaultPipeSize}
+	p.PipeSize = func(int) (int, syscall.Errno) { p.sizeQueries++; return p.size, p.getErrno }
 	p.SetPipeSize = func(_, size int) syscall.Errno {
-		p.set = append(p.set, size)
-		return p.errno
+		p.sizesSet = append(p.sizesSet, size)
+		return p.setErrno
 	}
-	s := newSender()
+	s := newTestStream()
 	s.io.State |= StatePipe
 	return p, s
 }
 
-// fill writes more than the pipe takes; drain writes what it takes.
-func (p *pipes) fill(s *sender) { p.move(s, pipeUsual, pipeUsual+1) }
+// fill writes more bytes than the pipe accepts, and then the rest.
+func (p *fakePipe) fill(s *testStream) { p.transfer(s, defaultPipeSize, defaultPipeSize+1) }
 
-func (p *pipes) move(s *sender, room, size int) {
+func (p *fakePipe) transfer(s *testStream, room, size int) {
 	s.push(1000, uintptr(size))
-	p.room = room
-	flush(s, p.wire)
-	p.room = 1 << 40
-	before := s.busy
-	flush(s, p.wire)
-	s.busy = before // the rest is no matter here
+	p.sendRoom = room
+	flush(s, p.fakeKernel)
+	p.sendRoom = 1 << 40
+	before := s.pipePressure
+	flush(s, p.fakeKernel)
+	s.pipePressure = before // the second flush must not count
 }
 
-func TestAPipeThatIsFullAgainAndAgainIsEnlarged(t *testing.T) {
-	p, s := newPipes()
-	for range busyEnough/2 - 1 {
+func TestPipeThatIsOftenFullIsEnlarged(t *testing.T) {
+	p, s := newFakePipe()
+	for range enlargeAt/2 - 1 {
 		p.fill(s)
 	}
-	if p.asked != 0 {
-		t.Fatal("enlarged too soon")
+	if p.sizeQueries != 0 {
+		t.Fatal("enlarged too early")
 	}
 	p.fill(s)
-	if len(p.set) != 1 || p.set[0] != pipeLarge {
-		t.Fatalf("the sizes that were set are %v", p.set)
+	if len(p.sizesSet) != 1 || p.sizesSet[0] != largePipeSize {
+		t.Fatalf("sizes set: %v", p.sizesSet)
 	}
-	for range busyEnough {
+	for range enlargeAt {
 		p.fill(s)
 	}
-	if p.asked != 1 || len(p.set) != 1 {
-		t.Errorf("asked %d times, set %d times", p.asked, len(p.set))
+	if p.sizeQueries != 1 || len(p.sizesSet) != 1 {
+		t.Errorf("size queried %d times, set %d times", p.sizeQueries, len(p.sizesSet))
 	}
 }
 
-func TestAPipeThatIsReadFullIsEnlarged(t *testing.T) {
-	p, s := newPipes()
-	p.recv = func() (int, syscall.Errno) { return pipeUsual, 0 }
-	for range busyEnough / 2 {
-		s.Receive(&p.Calls, 1000, pipeLarge)
+func TestPipeWithLargeReadsIsEnlarged(t *testing.T) {
+	p, s := newFakePipe()
+	p.recv = func() (int, syscall.Errno) { return defaultPipeSize, 0 }
+	for range enlargeAt / 2 {
+		s.Receive(&p.Calls, 1000, largePipeSize)
 	}
-	if len(p.set) != 1 {
-		t.Errorf("set %d times", len(p.set))
+	if len(p.sizesSet) != 1 {
+		t.Errorf("size set %d times", len(p.sizesSet))
 	}
 }
 
-func TestWhichPipesAreLeftAlone(t *testing.T) {
-	for name, moves := range map[string]func(p *pipes, s *sender){
-		"full and not full": func(p *pipes, s *sender) {
+func TestPipeWithLittleTrafficIsNotEnlarged(t *testing.T) {
+	for name, moves := range map[string]func(p *fakePipe, s *testStream){
+		"full every third time": func(p *fakePipe, s *testStream) {
 			p.fill(s)
-			p.move(s, 1<<40, 10)
-			p.move(s, 1<<40, 10)
+			p.transfer(s, 1<<40, 10)
+			p.transfer(s, 1<<40, 10)
 		},
-		"full of little":     func(p *pipes, s *sender) { p.move(s, 1000, 1001) },
-		"full, nothing went": func(p *pipes, s *sender) { p.move(s, 0, 10) },
-		"a socket": func(p *pipes, s *sender) {
+		"full after few bytes":   func(p *fakePipe, s *testStream) { p.transfer(s, 1000, 1001) },
+		"full, nothing was sent": func(p *fakePipe, s *testStream) { p.transfer(s, 0, 10) },
+		"a socket": func(p *fakePipe, s *testStream) {
 			s.io.State &^= StatePipe
 			p.fill(s)
 		},
-		"reads of little": func(p *pipes, s *sender) {
-			p.recv = func() (int, syscall.Errno) { return pipeUsual - 1, 0 }
-			s.Receive(&p.Calls, 1000, pipeLarge)
+		"small reads": func(p *fakePipe, s *testStream) {
+			p.recv = func() (int, syscall.Errno) { return defaultPipeSize - 1, 0 }
+			s.Receive(&p.Calls, 1000, largePipeSize)
 		},
-		"reads of nothing": func(p *pipes, s *sender) {
+		"reads without data": func(p *fakePipe, s *testStream) {
 			p.recv = func() (int, syscall.Errno) { return -1, syscall.EAGAIN }
-			s.Receive(&p.Calls, 1000, pipeLarge)
+			s.Receive(&p.Calls, 1000, largePipeSize)
 		},
 	} {
-		p, s := newPipes()
-		for range 3 * busyEnough {
+		p, s := newFakePipe()
+		for range 3 * enlargeAt {
 			moves(p, s)
 		}
-		if p.asked != 0 || s.busy >= busyEnough {
-			t.Errorf("%s: busy is %d", name, s.busy)
+		if p.sizeQueries != 0 || s.pipePressure >= enlargeAt {
+			t.Errorf("%s: pressure is %d", name, s.pipePressure)
 		}
 	}
 }
 
-// What fcntl says is nobody's concern: the stream goes on, and it is not asked again.
-func TestErrorsOfEnlarging(t *testing.T) {
-	for name, spoil := range map[string]func(p *pipes, s *sender){
-		"no pipe":         func(p *pipes, _ *sender) { p.get = syscall.EBADF },
-		"no leave":        func(p *pipes, _ *sender) { p.errno = syscall.EPERM },
-		"larger already":  func(p *pipes, _ *sender) { p.size = 1 << 20 },
-		"of another size": func(p *pipes, _ *sender) { p.size = pipeLarge },
+// Errors of fcntl are ignored: the stream continues, and the size is not queried again.
+func TestErrorsOfEnlargingAPipeAreIgnored(t *testing.T) {
+	for name, spoil := range map[string]func(p *fakePipe, s *testStream){
+		"not a pipe":     func(p *fakePipe, _ *testStream) { p.getErrno = syscall.EBADF },
+		"not permitted":  func(p *fakePipe, _ *testStream) { p.setErrno = syscall.EPERM },
+		"larger already": func(p *fakePipe, _ *testStream) { p.size = 1 << 20 },
+		"just as large":  func(p *fakePipe, _ *testStream) { p.size = largePipeSize },
 	} {
-		p, s := newPipes()
+		p, s := newFakePipe()
 		spoil(p, s)
-		for range busyEnough {
+		for range enlargeAt {
 			p.fill(s)
 		}
 		sets := 0
-		if name == "no leave" {
+		if name == "not permitted" {
 			sets = 1
 		}
-		if len(p.set) != sets || p.asked != 1 || s.pending() != 0 || s.io.State != StatePipe {
-			t.Errorf("%s: asked %d times, set %d, %d pending, state %d", name, p.asked, len(p.set),
-				s.pending(), s.io.State)
+		if len(p.sizesSet) != sets || p.sizeQueries != 1 || s.pendingBytes() != 0 || s.io.State != StatePipe {
+			t.Errorf("%s: size queried %d times, set %d times, %d pending, state %d", name, p.sizeQueries, len(p.sizesSet),
+				s.pendingBytes(), s.io.State)
 		}
 	}
 }
 
-// A number that the owner gave away in the call before is not touched.
-func TestNoPipeOfAnotherIsEnlarged(t *testing.T) {
-	p, s := newPipes()
+// The owner closes the descriptor during the receive, so its number must not be used any more.
+func TestPipeIsNotEnlargedAfterItsLeaseEnded(t *testing.T) {
+	p, s := newFakePipe()
 	word := int32(1)
 	s.io.Owner = &word
-	p.recv = func() (int, syscall.Errno) { word = -1; return pipeUsual, 0 }
-	s.busy = busyEnough - 1
-	s.Receive(&p.Calls, 1000, pipeLarge)
-	if s.busy < busyEnough || p.asked != 0 {
-		t.Errorf("busy is %d, asked %d times", s.busy, p.asked)
+	p.recv = func() (int, syscall.Errno) { word = -1; return defaultPipeSize, 0 }
+	s.pipePressure = enlargeAt - 1
+	s.Receive(&p.Calls, 1000, largePipeSize)
+	if s.pipePressure < enlargeAt || p.sizeQueries != 0 {
+		t.Errorf("pressure is %d, size queried %d times", s.pipePressure, p.sizeQueries)
 	}
 }

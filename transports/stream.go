@@ -5,31 +5,31 @@ import (
 	"unsafe"
 )
 
-// The reading half of a stream:
+// States of the reading half of a stream:
 //
-//	        WantRead goes            end of stream, an error
-//	paused <------------- reading ---------------------------> ended
-//	       ------------->
-//	        WantRead comes
+//	        WantRead is cleared       end of stream, an error
+//	paused <--------------------- reading --------------------> ended
+//	       --------------------->
+//	        WantRead is set
 //
-// The writing half:
+// States of the writing half:
 //
 //	        C appends           all sent           WantShut is set,
 //	idle --------> queued -------------------> idle ----------------> shut
-//	               |    ^                                  nothing queued
-//	  sent in part |    | the poller says writable
+//	               |    ^                                  queue is empty
+//	  partial send |    | the poller reports writable
 //	               v    |
 //	               blocked          an error, in any state ----------> dead
 //
-// Ended, shut and dead are final: what C wants of that half later is not done. Only dead
-// ends the reading half as well: C learns of the error, and receives the rest itself. A
-// connection is over when C says so.
+// Ended, shut and dead are final: later requests of C for that half are ignored. Dead also
+// stops receiving in Go: C gets the error and receives the remaining bytes itself. The
+// connection ends when C deregisters it.
 //
-// What C wants and what has come of it stand in one record, which both share.
+// The requests of C and the results of Go are in one record that both share.
 
-// StreamIO is gl_stream_io of pybridge/abi.h, where each field is described. It is C's
-// memory (a test's may be Go's): C writes the first part while no turn is on, Go the
-// second during its calls. Go stores no pointer in it.
+// StreamIO mirrors gl_stream_io of pybridge/abi.h, which describes each field. The record is C
+// memory (a test may use Go memory). C writes the first part while no turn runs; Go writes the
+// second part during C's calls. Go does not store pointers in it.
 type StreamIO struct {
 	IOV      *Vector
 	Owner    *int32
@@ -44,180 +44,179 @@ type StreamIO struct {
 	Sent  uint64
 }
 
-// The bits of StreamIO.Want.
+// Bits of StreamIO.Want.
 const (
 	WantRead   = 1 << iota // receive when readable
-	WantShut               // shut down the writing half once nothing is queued
+	WantShut               // shut down the writing half when the queue is empty
 	WantDirect             // C receives by itself
-	WantReport             // somebody waits to hear that bytes have left
-	WantFew                // C receives by itself where few streams are ready
+	WantReport             // report sent bytes without delay
+	WantFew                // C receives by itself in turns with few ready streams
 )
 
-// The bits of StreamIO.State.
+// Bits of StreamIO.State.
 const (
-	StateBlocked  = 1 << iota // the kernel took less than all: wait for writable
-	StateReadEnd              // no more will be received
+	StateBlocked  = 1 << iota // the kernel accepted only a part: wait for writable
+	StateReadEnd              // Go does not receive any more
 	StateShut                 // the writing half was shut down
-	StateDead                 // a send failed: what is queued will not be sent
-	StatePipe                 // not a socket (ENOTSOCK told): read and writev
-	StateWatchEnd             // what is to be read is the end, and stays unread
+	StateDead                 // a send failed: the queue will not be sent
+	StatePipe                 // not a socket (a call returned ENOTSOCK): use read and writev
+	StateWatchEnd             // readable means EOF; bytes stay unread
 )
 
-// maxRounds bounds the calls that one Flush makes, so that a reader which
-// keeps pace with us cannot hold up the turn.
-const maxRounds = 16
+// maxSendCalls limits the system calls of one Flush, so that a reader that is as fast as the
+// writer cannot delay the turn.
+const maxSendCalls = 16
 
-// maxSend bounds the bytes of a call, and by them the calls of one Flush: a single send of
-// hundreds of megabytes goes on as long as its reader keeps pace.
-const maxSend = 4 << 20
+// maxSendBytes limits the bytes of one call and thereby the duration of one Flush. Otherwise a
+// single send of hundreds of megabytes would last as long as its reader keeps reading.
+const maxSendBytes = 4 << 20
 
-// Stream moves the bytes of one connected socket or pipe end. It is embedded in
-// a slot of its reactor and reused: Open begins a new life, and nothing else may be
-// called after Discard.
+// Stream moves the bytes of one connected socket or pipe end. It is embedded in a slot of its
+// reactor and reused: Open initialises it for a new descriptor. No other method may be called
+// after Discard.
 type Stream struct {
 	io *StreamIO
 	fd int32
-	// reported is how much of io.Sent was taken by TakeProgress.
-	reported uint64
-	busy     busy
+	// reported is the value of io.Sent at the last TakeUnreported.
+	reported     uint64
+	pipePressure pipePressure
 }
 
-// Open begins the life of a stream on a non-blocking descriptor.
+// Open initialises the stream for a non-blocking descriptor.
 func (s *Stream) Open(fd int32, io *StreamIO) {
 	io.State = 0
 	*s = Stream{io: io, fd: fd, reported: io.Sent}
 }
 
-// Discard ends that life. The record is C's alone again.
+// Discard ends the use of the descriptor. From now on only C uses the record.
 func (s *Stream) Discard() { *s = Stream{fd: -1} }
 
-// IO returns the record, for the reactor that decodes C's wishes.
+// IO returns the record, for the reactor that decodes C's submissions.
 func (s *Stream) IO() *StreamIO { return s.io }
 
-// Held tells whether the descriptor is still its owner's.
-func (s *Stream) Held() bool { return held(s.fd, s.io.Owner) }
+// LeaseValid reports whether the descriptor still belongs to its owner.
+func (s *Stream) LeaseValid() bool { return leaseValid(s.fd, s.io.Owner) }
 
-// WatchEnd makes readiness to read mean the end of the stream, and leaves unread
-// what there may be: so the writing end of a pipe learns that the reader has gone.
+// WatchEnd makes readability mean the end of the stream and leaves bytes unread. The writing
+// end of a pipe uses it to detect that the reader has closed its end.
 func (s *Stream) WatchEnd() { s.io.State |= StateWatchEnd }
 
-// WatchesEnd tells whether WatchEnd was called.
+// WatchesEnd reports whether WatchEnd was called.
 func (s *Stream) WatchesEnd() bool { return s.has(StateWatchEnd) }
 
-// IsPipe tells whether a call has shown that this is no socket.
+// IsPipe reports whether a call has shown that the descriptor is not a socket.
 func (s *Stream) IsPipe() bool { return s.has(StatePipe) }
 
 func (s *Stream) has(state uint32) bool  { return s.io.State&state != 0 }
 func (s *Stream) wants(want uint32) bool { return s.io.Want&want != 0 }
 
-// Interest is what the poller should be asked for.
+// Interest returns the directions that must be polled.
 func (s *Stream) Interest() Interest {
 	var in Interest
 	if s.Reading() {
 		in = Readable
 	}
-	if s.Queued() {
+	if s.HasPending() {
 		in |= Writable
 	}
 	return in
 }
 
-// Reading tells whether bytes are to be received when there are any. Once a send has
-// failed C receives what is left, before it ends the stream.
+// Reading reports whether Go should receive when the stream is readable. After a failed send, C
+// receives the remaining bytes before it ends the stream.
 func (s *Stream) Reading() bool { return s.wants(WantRead) && !s.has(StateReadEnd|StateDead) }
 
-// Direct tells whether C receives by itself.
-func (s *Stream) Direct() bool { return s.wants(WantDirect) }
+// ReceivesInC reports whether C receives by itself (see chooseReceivePath in netloop).
+func (s *Stream) ReceivesInC() bool { return s.wants(WantDirect) }
 
-// DirectOfFew tells whether C receives by itself where few streams are ready.
-func (s *Stream) DirectOfFew() bool { return s.wants(WantFew) }
+// ReceivesInCIfFew reports whether C receives by itself in turns with few ready streams.
+func (s *Stream) ReceivesInCIfFew() bool { return s.wants(WantFew) }
 
-// Awaited tells whether somebody waits to hear that bytes have left.
-func (s *Stream) Awaited() bool { return s.wants(WantReport) }
+// WantsReport reports whether C needs to know without delay that bytes were sent.
+func (s *Stream) WantsReport() bool { return s.wants(WantReport) }
 
-// Queued tells whether there is something to send.
-func (s *Stream) Queued() bool { return s.io.Head < s.io.Tail && !s.has(StateDead) }
+// HasPending reports whether there are bytes to send.
+func (s *Stream) HasPending() bool { return s.io.Head < s.io.Tail && !s.has(StateDead) }
 
-// Blocked tells whether sending waits for the poller.
+// Blocked reports whether sending must wait until the poller reports the stream as writable.
 func (s *Stream) Blocked() bool { return s.has(StateBlocked) }
 
-// FinishReading stops receiving for good.
+// FinishReading stops receiving permanently.
 func (s *Stream) FinishReading() { s.io.State |= StateReadEnd }
 
-// queue returns the pieces to send, at most as many as one call takes. The first may
-// be sent in part.
-func (s *Stream) queue() []Vector {
-	if !s.Queued() {
+// pending returns the vectors to send, at most MaxVectors. The first may be partially sent.
+func (s *Stream) pending() []Vector {
+	if !s.HasPending() {
 		return nil
 	}
 	all := unsafe.Slice(s.io.IOV, min(s.io.Tail, s.io.Cap))
 	return all[s.io.Head:min(int(s.io.Head)+MaxVectors, len(all))]
 }
 
-// share returns those of these pieces, at least one, that make up no more than maxSend.
-func share(v []Vector) []Vector {
+// limitToMaxSend returns the leading vectors, at least one, with at most maxSendBytes in total.
+func limitToMaxSend(v []Vector) []Vector {
 	size := uintptr(0)
 	for i := range v {
-		if size += v[i].Len; size > maxSend {
+		if size += v[i].Len; size > maxSendBytes {
 			return v[:max(i, 1)]
 		}
 	}
 	return v
 }
 
-// shutIfDrained shuts down the writing half if that is wanted and nothing is queued.
-func (s *Stream) shutIfDrained(c *Calls) {
-	if !s.wants(WantShut) || s.has(StateShut|StateDead) || s.Queued() {
+// shutdownIfDrained shuts down the writing half if C requested this and the queue is empty.
+func (s *Stream) shutdownIfDrained(c *Calls) {
+	if !s.wants(WantShut) || s.has(StateShut|StateDead) || s.HasPending() {
 		return
 	}
 	s.io.State |= StateShut
-	if s.Held() {
-		// An error means that the peer or the network was first, and then
-		// reading reports it. asyncio's write_eof lets it pass too.
+	if s.LeaseValid() {
+		// An error means that the peer or the network ended the connection first. Receiving
+		// reports that error. asyncio's write_eof ignores it too.
 		_ = c.Shutdown(int(s.fd))
 	}
 }
 
-// TakeProgress returns the bytes that have left the queue since the last call.
-func (s *Stream) TakeProgress() int64 {
-	n := s.Progress()
+// TakeUnreported returns the number of bytes sent since the last call.
+func (s *Stream) TakeUnreported() int64 {
+	n := s.Unreported()
 	s.reported = s.io.Sent
 	return n
 }
 
-// Progress returns what TakeProgress would.
-func (s *Stream) Progress() int64 { return int64(s.io.Sent - s.reported) }
+// Unreported returns the result of TakeUnreported without resetting it.
+func (s *Stream) Unreported() int64 { return int64(s.io.Sent - s.reported) }
 
-// Flush sends until the queue is empty or the kernel takes no more, and then shuts down
-// where that is wanted; it counts its calls in sends. An errno means that the writing
-// half is dead; what had left before is still in Progress.
+// Flush sends until the queue is empty or the kernel accepts no more bytes, and then shuts down
+// the writing half if requested. It adds the number of its calls to sends. An errno means that
+// the writing half is dead; Unreported still includes the bytes that were sent before.
 func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno {
 	s.io.State &^= StateBlocked
 	before := s.io.Sent
-	v := s.queue()
+	v := s.pending()
 	for round := 0; len(v) > 0; round++ {
-		if round == maxRounds || s.io.Sent-before >= maxSend {
+		if round == maxSendCalls || s.io.Sent-before >= maxSendBytes {
 			s.io.State |= StateBlocked
 			break
 		}
 		*sends++
-		v = share(v)
+		v = limitToMaxSend(v)
 		n, errno := s.send(c, v, scratch)
-		if again, errno := s.account(v, n, errno); errno != 0 {
+		if again, errno := s.applySendResult(v, n, errno); errno != 0 {
 			return errno
 		} else if !again {
 			break
 		}
-		v = s.queue()
+		v = s.pending()
 	}
-	s.noteMoved(c, int(s.io.Sent-before), s.Blocked())
-	s.shutIfDrained(c)
+	s.enlargeIfBusy(c, int(s.io.Sent-before), s.Blocked())
+	s.shutdownIfDrained(c)
 	return 0
 }
 
-// account notes what a send of v came to, and tells whether to send again at once.
-// The errno is Flush's.
-func (s *Stream) account(v []Vector, n int, errno syscall.Errno) (again bool, fatal syscall.Errno) {
+// applySendResult updates the state after a send of v. It returns true if the caller should
+// send again immediately, and an errno if the writing half is dead.
+func (s *Stream) applySendResult(v []Vector, n int, errno syscall.Errno) (again bool, fatal syscall.Errno) {
 	if errno != 0 {
 		switch errno {
 		case syscall.ENOTSOCK:
@@ -232,53 +231,53 @@ func (s *Stream) account(v []Vector, n int, errno syscall.Errno) (again bool, fa
 		s.FailWriting()
 		return false, errno
 	}
-	if !s.advance(v, n) && !s.has(StatePipe) {
-		// The kernel took a part: asking again would yield EAGAIN. A pipe's
-		// reader, though, was woken up only now, and may have made room.
+	if !s.consume(v, n) && !s.has(StatePipe) {
+		// The kernel accepted a part, so another call would return EAGAIN. A pipe is different:
+		// the write has just woken its reader, which may have made room.
 		s.io.State |= StateBlocked
 		return false, 0
 	}
 	return true, 0
 }
 
-// Sendable returns the pieces of the next send, where that is one to a socket which takes
-// bytes as far as is known; otherwise none.
-func (s *Stream) Sendable() []Vector {
-	if s.has(StateBlocked|StatePipe) || !s.Held() {
+// BatchSend returns the vectors of the next send if the caller may make this send itself: the
+// descriptor is a socket and is not known to be blocked. Otherwise it returns nil.
+func (s *Stream) BatchSend() []Vector {
+	if s.has(StateBlocked|StatePipe) || !s.LeaseValid() {
 		return nil
 	}
-	return s.queue()
+	return s.pending()
 }
 
-// Sent notes what a send of Sendable came to, which somebody else made. The errno
-// is as Flush's; what is left is for Flush.
-func (s *Stream) Sent(c *Calls, n int, errno syscall.Errno) syscall.Errno {
-	_, errno = s.account(s.queue(), n, errno)
+// CompleteSend applies the result of a send of BatchSend that the caller made. The errno
+// has the same meaning as Flush's. Remaining bytes are left to Flush.
+func (s *Stream) CompleteSend(c *Calls, n int, errno syscall.Errno) syscall.Errno {
+	_, errno = s.applySendResult(s.pending(), n, errno)
 	if errno == 0 {
-		s.shutIfDrained(c)
+		s.shutdownIfDrained(c)
 	}
 	return errno
 }
 
-// FailWriting makes the writing half dead: its queue is not looked at any more.
+// FailWriting marks the writing half as dead. Its queue is not sent any more.
 func (s *Stream) FailWriting() { s.io.State = s.io.State&^StateBlocked | StateDead }
 
 func (s *Stream) send(c *Calls, v []Vector, scratch *Scratch) (int, syscall.Errno) {
 	fd := int(s.fd)
 	switch {
-	case !s.Held():
+	case !s.LeaseValid():
 		return 0, syscall.EBADF
 	case s.has(StatePipe):
 		return c.Writev(fd, v)
 	case len(v) == 1:
-		return c.Send(fd, v[0].Base, min(v[0].Len, maxSend))
+		return c.Send(fd, v[0].Base, min(v[0].Len, maxSendBytes))
 	default:
 		return c.SendVectors(fd, v, scratch)
 	}
 }
 
-// advance takes n sent bytes off the queue, and tells whether they were all of v.
-func (s *Stream) advance(v []Vector, n int) bool {
+// consume removes n sent bytes from the queue and reports whether all of v was sent.
+func (s *Stream) consume(v []Vector, n int) bool {
 	s.io.Sent += uint64(n)
 	left := uintptr(n)
 	for i := range v {
@@ -294,15 +293,15 @@ func (s *Stream) advance(v []Vector, n int) bool {
 	return true
 }
 
-// Receive receives up to size bytes at base. After End and Failed reading has
-// finished.
+// Receive receives up to size bytes to base. After EOF and Failed, Go does not receive any
+// more.
 func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Errno) {
 	if s.has(StateWatchEnd) {
 		s.FinishReading()
-		return 0, End, 0
+		return 0, EOF, 0
 	}
-	if !s.Held() {
-		return s.Received(0, syscall.EBADF)
+	if !s.LeaseValid() {
+		return s.CompleteReceive(0, syscall.EBADF)
 	}
 	var n int
 	var errno syscall.Errno
@@ -314,26 +313,27 @@ func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Er
 	}
 	if s.has(StatePipe) {
 		n, errno = c.Read(int(s.fd), base, size)
-		s.noteMoved(c, n, n >= pipeUsual)
+		s.enlargeIfBusy(c, n, n >= defaultPipeSize)
 	}
-	return s.Received(n, errno)
+	return s.CompleteReceive(n, errno)
 }
 
-// ReceivesPlainly tells whether a recv is what Receive would make.
-func (s *Stream) ReceivesPlainly() bool {
-	return s.Reading() && !s.has(StateWatchEnd|StatePipe) && s.Held()
+// CanBatchReceive reports whether Receive would make a plain recv, so that the caller may make
+// the recv itself and pass its result to CompleteReceive.
+func (s *Stream) CanBatchReceive() bool {
+	return s.Reading() && !s.has(StateWatchEnd|StatePipe) && s.LeaseValid()
 }
 
-// Received notes what a recv came to, which Receive or somebody else made.
-func (s *Stream) Received(n int, errno syscall.Errno) (int, Outcome, syscall.Errno) {
+// CompleteReceive converts the result of a recv to an outcome and updates the state.
+func (s *Stream) CompleteReceive(n int, errno syscall.Errno) (int, Outcome, syscall.Errno) {
 	switch {
 	case errno == 0 && n > 0:
-		return n, Got, 0
+		return n, OK, 0
 	case errno == 0:
 		s.FinishReading()
-		return 0, End, 0
+		return 0, EOF, 0
 	case errno == syscall.EAGAIN || errno == syscall.EINTR:
-		return 0, Nothing, 0
+		return 0, WouldBlock, 0
 	default:
 		s.FinishReading()
 		return 0, Failed, errno

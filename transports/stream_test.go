@@ -7,48 +7,48 @@ import (
 	"unsafe"
 )
 
-// wire is a fake kernel: it takes as many bytes as it is told to, and records the
-// addresses of those it took. The bytes themselves are the reactor's tests' matter.
-type wire struct {
+// fakeKernel accepts up to sendRoom bytes and records the addresses of the bytes that it
+// accepted. The tests of the reactor verify the bytes themselves.
+type fakeKernel struct {
 	Calls
-	room  int // bytes the kernel takes before it says EAGAIN
-	errno syscall.Errno
-	took  []Vector
-	calls int
-	shut  int
-	recv  func() (int, syscall.Errno)
+	sendRoom  int // bytes that the kernel accepts before it returns EAGAIN
+	errno     syscall.Errno
+	accepted  []Vector
+	sendCalls int
+	shutdowns int
+	recv      func() (int, syscall.Errno)
 }
 
-func newWire() *wire {
-	w := &wire{}
+func newFakeKernel() *fakeKernel {
+	w := &fakeKernel{}
 	w.Send = func(_ int, base, size uintptr) (int, syscall.Errno) {
 		return w.send([]Vector{{base, size}})
 	}
 	w.SendVectors = func(_ int, v []Vector, _ *Scratch) (int, syscall.Errno) { return w.send(v) }
 	w.Writev = func(_ int, v []Vector) (int, syscall.Errno) { return w.send(v) }
-	w.Shutdown = func(int) syscall.Errno { w.shut++; return 0 }
+	w.Shutdown = func(int) syscall.Errno { w.shutdowns++; return 0 }
 	w.Recv = func(int, uintptr, uintptr) (int, syscall.Errno) { return w.recv() }
 	w.Read = func(int, uintptr, uintptr) (int, syscall.Errno) { return w.recv() }
 	return w
 }
 
-func (w *wire) send(v []Vector) (int, syscall.Errno) {
-	w.calls++
+func (w *fakeKernel) send(v []Vector) (int, syscall.Errno) {
+	w.sendCalls++
 	if w.errno != 0 {
 		return -1, w.errno
 	}
-	if w.room == 0 {
+	if w.sendRoom == 0 {
 		return -1, syscall.EAGAIN
 	}
 	n := 0
 	for _, piece := range v {
-		take := min(int(piece.Len), w.room)
-		w.room -= take
+		take := min(int(piece.Len), w.sendRoom)
+		w.sendRoom -= take
 		n += take
-		if last := len(w.took) - 1; last >= 0 && w.took[last].Base+w.took[last].Len == piece.Base {
-			w.took[last].Len += uintptr(take)
+		if last := len(w.accepted) - 1; last >= 0 && w.accepted[last].Base+w.accepted[last].Len == piece.Base {
+			w.accepted[last].Len += uintptr(take)
 		} else if take > 0 {
-			w.took = append(w.took, Vector{piece.Base, uintptr(take)})
+			w.accepted = append(w.accepted, Vector{piece.Base, uintptr(take)})
 		}
 		if take < int(piece.Len) {
 			break
@@ -57,207 +57,207 @@ func (w *wire) send(v []Vector) (int, syscall.Errno) {
 	return n, 0
 }
 
-func flush(s *sender, w *wire) syscall.Errno {
+func flush(s *testStream, w *fakeKernel) syscall.Errno {
 	var sends uint64
 	var scratch Scratch
 	return s.Flush(&w.Calls, &scratch, &sends)
 }
 
-// sender is a stream with a record, and what C does to it.
-type sender struct {
+// testStream is a stream with its record. Its methods do C's part.
+type testStream struct {
 	Stream
 	io StreamIO
 }
 
-func newSender() *sender {
-	s := new(sender)
-	s.begin()
+func newTestStream() *testStream {
+	s := new(testStream)
+	s.reopen()
 	return s
 }
 
-// begin opens the stream, with an empty record.
-func (s *sender) begin() {
+// reopen opens the stream with an empty record.
+func (s *testStream) reopen() {
 	s.io = StreamIO{Want: WantRead}
 	s.Stream.Open(1, &s.io)
 }
 
-// push appends a piece, in a record that grows as C's does.
-func (s *sender) push(base, size uintptr) {
+// push appends a vector. The queue grows as C's does.
+func (s *testStream) push(base, size uintptr) {
 	io := &s.io
 	if io.Head == io.Tail {
 		io.Head, io.Tail = 0, 0
 	}
 	if io.Tail == io.Cap {
 		bigger := make([]Vector, max(4, 2*io.Cap))
-		copy(bigger, s.pieces())
+		copy(bigger, s.queue())
 		io.IOV, io.Cap = &bigger[0], uint32(len(bigger))
 	}
 	io.Tail++
 	io.Appended += uint64(size)
-	s.pieces()[io.Tail-1] = Vector{base, size}
+	s.queue()[io.Tail-1] = Vector{base, size}
 }
 
-func (s *sender) pieces() []Vector { return unsafe.Slice(s.io.IOV, s.io.Tail) }
+func (s *testStream) queue() []Vector { return unsafe.Slice(s.io.IOV, s.io.Tail) }
 
-func (s *sender) pending() int64 { return int64(s.io.Appended - s.io.Sent) }
+func (s *testStream) pendingBytes() int64 { return int64(s.io.Appended - s.io.Sent) }
 
-// However the kernel cuts the queue up, every byte goes once and in order, and the
-// books agree with what went.
-func TestQueueGoesOutInOrder(t *testing.T) {
+// For any sizes of partial sends, each byte is sent once and in order, and the counters agree
+// with the number of sent bytes.
+func TestFlushSendsTheQueueInOrder(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 5))
-		w := newWire()
-		s := newSender()
-		next, pushed, progress := uintptr(1<<20), int64(0), int64(0)
+		w := newFakeKernel()
+		s := newTestStream()
+		next, pushed, sent := uintptr(1<<20), int64(0), int64(0)
 		for range 2000 {
 			for range rng.IntN(6) {
-				// Pieces follow each other in memory, so that what is taken in order
-				// is one range.
+				// The vectors are adjacent in memory, so bytes that are sent in order form one
+				// range.
 				size := uintptr(1 + rng.IntN(3000))
 				s.push(next, size)
 				next += size
 				pushed += int64(size)
 			}
-			w.room = rng.IntN(12_000)
+			w.sendRoom = rng.IntN(12_000)
 			if errno := flush(s, w); errno != 0 {
 				t.Fatal(errno)
 			}
-			if got := s.Progress(); got != s.TakeProgress() {
-				t.Fatal("Progress and TakeProgress differ")
+			if got := s.Unreported(); got != s.TakeUnreported() {
+				t.Fatal("Unreported and TakeUnreported differ")
 			} else {
-				progress += got
+				sent += got
 			}
-			if s.pending() != pushed-progress {
-				t.Fatalf("%d bytes pending, %d pushed, %d progress", s.pending(), pushed, progress)
+			if s.pendingBytes() != pushed-sent {
+				t.Fatalf("%d bytes pending, %d pushed, %d sent", s.pendingBytes(), pushed, sent)
 			}
-			if (s.Interest()&Writable != 0) != (s.pending() > 0) || s.Blocked() != (s.pending() > 0) {
-				t.Fatal("interest and queue disagree")
+			if (s.Interest()&Writable != 0) != (s.pendingBytes() > 0) || s.Blocked() != (s.pendingBytes() > 0) {
+				t.Fatal("interest and queue do not agree")
 			}
 		}
-		w.room = 1 << 40
-		for s.pending() > 0 {
+		w.sendRoom = 1 << 40
+		for s.pendingBytes() > 0 {
 			if errno := flush(s, w); errno != 0 {
 				t.Fatal(errno)
 			}
 		}
-		if len(w.took) != 1 || w.took[0].Base != 1<<20 || int64(w.took[0].Len) != pushed {
-			t.Fatalf("the kernel took %v of %d bytes", w.took, pushed)
+		if len(w.accepted) != 1 || w.accepted[0].Base != 1<<20 || int64(w.accepted[0].Len) != pushed {
+			t.Fatalf("the kernel accepted %v, %d bytes were queued", w.accepted, pushed)
 		}
 	}
 }
 
-func TestShortWriteIsNotTriedAgain(t *testing.T) {
-	w := newWire()
-	s := newSender()
+func TestFlushStopsAfterAPartialSend(t *testing.T) {
+	w := newFakeKernel()
+	s := newTestStream()
 	s.push(1000, 100)
 	s.push(2000, 100)
-	w.room = 150
+	w.sendRoom = 150
 	flush(s, w)
-	if w.calls != 1 || !s.Blocked() || s.pending() != 50 {
-		t.Errorf("%d calls, blocked %v, %d pending", w.calls, s.Blocked(), s.pending())
+	if w.sendCalls != 1 || !s.Blocked() || s.pendingBytes() != 50 {
+		t.Errorf("%d calls, blocked %v, %d pending", w.sendCalls, s.Blocked(), s.pendingBytes())
 	}
 }
 
-func TestFlushIsBounded(t *testing.T) {
-	w := newWire()
-	s := newSender()
-	for i := range uintptr(3 * maxRounds * MaxVectors) {
+func TestFlushLimitsTheNumberOfCalls(t *testing.T) {
+	w := newFakeKernel()
+	s := newTestStream()
+	for i := range uintptr(3 * maxSendCalls * MaxVectors) {
 		s.push(1000+i, 1)
 	}
-	w.room = 1 << 40
+	w.sendRoom = 1 << 40
 	flush(s, w)
-	if w.calls != maxRounds || s.Interest()&Writable == 0 {
-		t.Errorf("%d calls, interest %d", w.calls, s.Interest())
+	if w.sendCalls != maxSendCalls || s.Interest()&Writable == 0 {
+		t.Errorf("%d calls, interest %d", w.sendCalls, s.Interest())
 	}
 }
 
-// A reader that keeps pace does not hold up the turn by one long call, or by many.
-func TestFlushSendsAShare(t *testing.T) {
-	for _, size := range []uintptr{3 * maxSend, maxSend, maxSend / 2, maxSend/2 + 1} {
-		w := newWire()
-		s := newSender()
+// A fast reader must not delay the turn by one long call or by many calls.
+func TestFlushLimitsTheNumberOfBytes(t *testing.T) {
+	for _, size := range []uintptr{3 * maxSendBytes, maxSendBytes, maxSendBytes / 2, maxSendBytes/2 + 1} {
+		w := newFakeKernel()
+		s := newTestStream()
 		for i := range uintptr(8) {
 			s.push(1+i*size, size)
 		}
-		w.room = 1 << 40
+		w.sendRoom = 1 << 40
 		flush(s, w)
-		if sent := s.io.Sent; sent == 0 || sent >= 2*maxSend || s.Interest()&Writable == 0 {
-			t.Errorf("of pieces of %d bytes %d were sent, interest %d", size, sent, s.Interest())
+		if sent := s.io.Sent; sent == 0 || sent >= 2*maxSendBytes || s.Interest()&Writable == 0 {
+			t.Errorf("vectors of %d bytes: %d bytes sent, interest %d", size, sent, s.Interest())
 		}
 	}
 }
 
-// What C finds in the record after a short write: the pieces gone, the next one from
-// where the kernel stopped, and the bytes of all.
-func TestRecordAfterAShortWrite(t *testing.T) {
-	w := newWire()
-	s := newSender()
+// After a partial send the record has: the sent vectors removed, the next vector starting at
+// the first unsent byte, and the count of all sent bytes.
+func TestPartialSendUpdatesTheRecord(t *testing.T) {
+	w := newFakeKernel()
+	s := newTestStream()
 	for i := range uintptr(3) {
 		s.push(1000*(i+1), 100)
 	}
-	w.room = 250
+	w.sendRoom = 250
 	flush(s, w)
 	want := StreamIO{IOV: s.io.IOV, Appended: 300, Cap: 4, Tail: 3, Want: WantRead,
 		Head: 2, State: StateBlocked, Sent: 250}
 	if s.io != want {
 		t.Errorf("the record is %+v, want %+v", s.io, want)
 	}
-	if left := s.pieces()[2]; left != (Vector{3050, 50}) {
-		t.Errorf("the piece that was cut is %+v", left)
+	if left := s.queue()[2]; left != (Vector{3050, 50}) {
+		t.Errorf("the partially sent vector is %+v", left)
 	}
 	s.push(4000, 10)
-	w.room = 1000
+	w.sendRoom = 1000
 	flush(s, w)
 	want.Appended, want.Sent, want.Head, want.Tail, want.State = 310, 310, 4, 4, 0
 	if s.io != want {
 		t.Errorf("the record is %+v, want %+v", s.io, want)
 	}
-	// At the edge of a piece: it is gone, and the next one whole.
+	// At the boundary of a vector: it is removed, and the next vector is complete.
 	s.push(5000, 10)
 	s.push(6000, 10)
-	w.room = 10
+	w.sendRoom = 10
 	flush(s, w)
-	if s.io.Head != 1 || s.pieces()[1] != (Vector{6000, 10}) || s.io.State != StateBlocked {
-		t.Errorf("the record is %+v of %+v", s.io, s.pieces())
+	if s.io.Head != 1 || s.queue()[1] != (Vector{6000, 10}) || s.io.State != StateBlocked {
+		t.Errorf("the record is %+v, the queue is %+v", s.io, s.queue())
 	}
-	// A failure leaves the record as it was, and says so.
+	// A failure leaves the queue unchanged and sets the state.
 	w.errno = syscall.EPIPE
 	flush(s, w)
-	if s.io.Head != 1 || s.pending() != 10 || s.io.State != StateDead || s.Queued() {
+	if s.io.Head != 1 || s.pendingBytes() != 10 || s.io.State != StateDead || s.HasPending() {
 		t.Errorf("the record is %+v", s.io)
 	}
 }
 
-func TestShutdown(t *testing.T) {
-	w := newWire()
-	s := newSender()
+func TestShutdownFollowsTheLastSend(t *testing.T) {
+	w := newFakeKernel()
+	s := newTestStream()
 	s.io.Want |= WantShut
 	flush(s, w)
 	flush(s, w)
-	if w.shut != 1 || s.io.State != StateShut {
-		t.Errorf("an idle stream was shut %d times; state %d", w.shut, s.io.State)
+	if w.shutdowns != 1 || s.io.State != StateShut {
+		t.Errorf("an idle stream was shut down %d times; state %d", w.shutdowns, s.io.State)
 	}
 
-	s.begin()
+	s.reopen()
 	s.push(1000, 100)
 	s.io.Want |= WantShut
-	w.room = 60
+	w.sendRoom = 60
 	flush(s, w)
-	if w.shut != 1 {
-		t.Error("shut before the queue was empty")
+	if w.shutdowns != 1 {
+		t.Error("shut down before the queue was empty")
 	}
-	w.room = 60
+	w.sendRoom = 60
 	flush(s, w)
-	if w.shut != 2 || s.pending() != 0 {
-		t.Error("not shut when the queue was empty")
+	if w.shutdowns != 2 || s.pendingBytes() != 0 {
+		t.Error("not shut down when the queue was empty")
 	}
 }
 
-func TestWriteErrorIsFinal(t *testing.T) {
-	w := newWire()
-	s := newSender()
+func TestSendErrorIsFinal(t *testing.T) {
+	w := newFakeKernel()
+	s := newTestStream()
 	s.push(1000, 100)
-	w.room = 30
+	w.sendRoom = 30
 	flush(s, w)
 	w.errno = syscall.ECONNRESET
 	if errno := flush(s, w); errno != syscall.ECONNRESET {
@@ -265,59 +265,59 @@ func TestWriteErrorIsFinal(t *testing.T) {
 	}
 	s.push(1000, 100)
 	s.io.Want |= WantShut
-	calls := w.calls
+	calls := w.sendCalls
 	flush(s, w)
-	if s.Queued() || s.TakeProgress() != 30 || s.Interest() != 0 || w.shut != 0 || w.calls != calls {
-		t.Errorf("%d pending, interest %d, shut %d", s.pending(), s.Interest(), w.shut)
+	if s.HasPending() || s.TakeUnreported() != 30 || s.Interest() != 0 || w.shutdowns != 0 || w.sendCalls != calls {
+		t.Errorf("%d pending, interest %d, shut %d", s.pendingBytes(), s.Interest(), w.shutdowns)
 	}
 }
 
-func TestReceive(t *testing.T) {
-	w := newWire()
-	var s sender
+func TestReceiveReturnsOutcomeOfErrno(t *testing.T) {
+	w := newFakeKernel()
+	var s testStream
 	outcome := func(n int, errno syscall.Errno) Outcome {
 		w.recv = func() (int, syscall.Errno) { return n, errno }
 		_, o, _ := s.Receive(&w.Calls, 1000, 10)
 		return o
 	}
-	s.begin()
-	if o := outcome(5, 0); o != Got || !s.Reading() {
+	s.reopen()
+	if o := outcome(5, 0); o != OK || !s.Reading() {
 		t.Errorf("outcome %d", o)
 	}
 	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.EINTR} {
-		if o := outcome(-1, errno); o != Nothing || !s.Reading() {
+		if o := outcome(-1, errno); o != WouldBlock || !s.Reading() {
 			t.Errorf("%v: outcome %d", errno, o)
 		}
 	}
-	if o := outcome(0, 0); o != End || s.Reading() {
+	if o := outcome(0, 0); o != EOF || s.Reading() {
 		t.Errorf("outcome %d", o)
 	}
 	s.io.Want = WantRead
 	if s.Reading() {
-		t.Error("reading goes on after the end")
+		t.Error("reading continues after the end")
 	}
-	s.begin()
+	s.reopen()
 	if o := outcome(-1, syscall.ECONNRESET); o != Failed || s.Reading() || s.Interest() != 0 {
 		t.Errorf("outcome %d", o)
 	}
 }
 
-func TestNotASocket(t *testing.T) {
-	w := newWire()
-	s := newSender()
+func TestPipeIsDetectedByENOTSOCK(t *testing.T) {
+	w := newFakeKernel()
+	s := newTestStream()
 	w.Recv = func(int, uintptr, uintptr) (int, syscall.Errno) { return -1, syscall.ENOTSOCK }
 	w.Send = w.Recv
 	w.recv = func() (int, syscall.Errno) { return 7, 0 }
-	if n, o, _ := s.Receive(&w.Calls, 1000, 10); n != 7 || o != Got {
+	if n, o, _ := s.Receive(&w.Calls, 1000, 10); n != 7 || o != OK {
 		t.Errorf("received %d, outcome %d", n, o)
 	}
-	s.begin() // what is known of one descriptor is not believed of the next
+	s.reopen() // knowledge about one descriptor must not be applied to the next
 	if s.IsPipe() {
-		t.Error("the next descriptor is taken for a pipe")
+		t.Error("the next descriptor is treated as a pipe")
 	}
 	s.push(1000, 10)
-	w.room = 10
-	if errno := flush(s, w); errno != 0 || s.pending() != 0 {
-		t.Errorf("%v, %d pending", errno, s.pending())
+	w.sendRoom = 10
+	if errno := flush(s, w); errno != 0 || s.pendingBytes() != 0 {
+		t.Errorf("%v, %d pending", errno, s.pendingBytes())
 	}
 }
