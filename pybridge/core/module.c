@@ -115,7 +115,7 @@ core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
                          "open_ns", (long long)f.open_ns);
 }
 
-#if PY_VERSION_HEX >= 0x030D0000 /* before, CPython keeps the function to itself */
+#if GL_HAS_SET_WAKEUP_FD
 /* As signal.set_wakeup_fd, but without its checks, and without forgetting whether the
  * owner of the present one wants to be warned of a full buffer. */
 static PyObject *
@@ -146,7 +146,7 @@ static PyMethodDef core_methods[] = {
 #endif
     {"_shut_door", gl_foreign_thread_close, METH_NOARGS,
      PyDoc_STR("For atexit: shuts state/foreign_threads.c.")},
-#if PY_VERSION_HEX >= 0x030D0000
+#if GL_HAS_SET_WAKEUP_FD
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
      PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},
 #endif
@@ -198,7 +198,7 @@ core_exec(PyObject *module)
 
 static PyModuleDef_Slot core_slots[] = {
     {Py_mod_exec, core_exec},
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_HAS_MULTIPLE_INTERPRETERS_SLOT
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #ifdef GL_FREE_THREADED

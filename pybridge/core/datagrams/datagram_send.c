@@ -250,11 +250,11 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
         gl_transport_refuse_data((PyObject *)d, data);
         return NULL;
     }
-#if PY_VERSION_HEX < 0x030D0000
+#if !GL_SENDS_EMPTY_DATAGRAMS
     Py_ssize_t size = PyObject_Size(data);
     if (size < 0)
         return NULL;
-    if (size == 0) /* before 3.13 these are not sent */
+    if (size == 0)
         Py_RETURN_NONE;
 #endif
     bool remote;

@@ -307,7 +307,7 @@ static PyMethodDef loop_methods[] = {
     {"is_running", GL_FASTKW(is_running_method),
      PyDoc_STR("is_running($self)\n--\n\nReturn True while the loop runs.")},
     {"create_task", GL_FASTKW(gl_loop_create_task),
-     PY_VERSION_HEX >= 0x030E0000 /* the arguments are asyncio's */
+     GL_CREATE_TASK_TAKES_KWARGS /* the arguments are asyncio's */
          ? "create_task($self, coro, **kwargs)\n--\n\nSchedule a coroutine; return a Task."
          : "create_task($self, coro, *, name=None, context=None)\n--\n\n"
            "Schedule a coroutine; return a Task."},

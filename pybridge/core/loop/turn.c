@@ -46,7 +46,7 @@ run_task(gl_loop *loop, PyObject *task)
 {
     gl_trace *t = gl_trace_of(loop);
     if (t != NULL) {
-#if PY_VERSION_HEX < 0x030D0000 /* asyncio names a task that has been made; -2 is FRAME_CREATED */
+#if GL_TASK_NAMED_AFTER_INIT /* cr_frame_state -2 is FRAME_CREATED */
         gl_task *made = (gl_task *)task;
         if (made->coro && PyCoro_CheckExact(made->coro) &&
             ((PyCoroObject *)made->coro)->cr_frame_state == -2)

@@ -22,7 +22,7 @@
 #endif
 
 typedef struct {
-#if PY_VERSION_HEX < 0x030C0000
+#if GL_FRAME_LAYOUT_OF_3_11
     void *func, *globals, *builtins, *locals;
     uintptr_t code;
     void *object;
@@ -34,7 +34,7 @@ typedef struct {
     uintptr_t previous;
     void *function, *globals, *builtins, *locals, *object;
     uintptr_t instruction;
-#if PY_VERSION_HEX < 0x030E0000
+#if GL_FRAME_HAS_STACKTOP
     int stacktop;
 #else
     void *stackpointer;
@@ -46,16 +46,10 @@ typedef struct {
 
 #define OWNED_BY_GENERATOR 1
 #define OWNED_BY_C 3 /* or more: between two calls of C's, no frame of Python's */
-#if PY_VERSION_HEX < 0x030E0000
+#if GL_GENERATOR_HAS_IFRAME
 #define GENERATOR_FRAME offsetof(PyGenObject, gi_iframe)
 #else
 #define GENERATOR_FRAME (sizeof(PyObject) + 7 * sizeof(void *))
-#endif
-
-#if PY_VERSION_HEX < 0x03100000 && (!defined(Py_GIL_DISABLED) || PY_VERSION_HEX < 0x030E0000)
-#define KNOWN 1
-#else
-#define KNOWN 0
 #endif
 
 #define FLAGS ((uintptr_t)3)
@@ -78,7 +72,7 @@ read_memory(uintptr_t from, void *to, size_t n)
 GL_PRIVATE bool
 python_innermost(PyThreadState *ts, uint64_t *frame)
 {
-#if PY_VERSION_HEX < 0x030D0000
+#if GL_THREAD_HAS_CFRAME
     uintptr_t cframe;
     return read_memory((uintptr_t)&ts->cframe, &cframe, sizeof cframe) &&
            read_memory(cframe + offsetof(_PyCFrame, current_frame), frame, sizeof *frame);
@@ -93,7 +87,7 @@ python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room, uint6
     uint64_t next;
     int n = 0;
     *coroutine = 0;
-    if (!KNOWN || !python_innermost(ts, &next))
+    if (!GL_FRAMES_KNOWN || !python_innermost(ts, &next))
         return -1;
     for (int steps = 0; next != 0 && next != until && steps < STEPS_MAX; steps++) {
         if (until == 0 && n == room)
@@ -156,7 +150,7 @@ python_thread_stack(unsigned long id, gl_stack *to)
     stack_request request = {id, to};
     uint64_t frame;
     /* Where the system refuses to read memory, the other threads are not stopped for nothing. */
-    if (KNOWN && python_innermost(PyThreadState_Get(), &frame))
+    if (GL_FRAMES_KNOWN && python_innermost(PyThreadState_Get(), &frame))
         PyUnstable_GC_VisitObjects(read_stack_stopped, &request);
 }
 
@@ -210,9 +204,9 @@ python_layout(gl_python *to)
 GL_PRIVATE PyThreadState *
 python_gil_holder(void)
 {
-#if PY_VERSION_HEX < 0x030C0000
+#if GL_CURRENT_THREAD_IS_GLOBAL
     return _PyThreadState_UncheckedGet(); /* of the process, not of this thread */
-#elif !KNOWN || PY_VERSION_HEX < 0x030D0000 || defined(GL_FREE_THREADED)
+#elif !GL_FRAMES_KNOWN || !GL_THREAD_STATE_SHOWS_GIL
     return NULL; /* 3.12 does not tell, and without a GIL many are attached */
 #else
     PyThreadState *holder = NULL, state;

@@ -17,13 +17,7 @@
  */
 #include "observe/observe.h"
 
-#if defined(GL_FREE_THREADED) && PY_VERSION_HEX < 0x030E0000
-#define READS_STOPPED 1
-#else
-#define READS_STOPPED 0
-#endif
-
-#if READS_STOPPED
+#if GL_READS_STOPPED_WORLD
 
 #define SEEN_MAX 64
 
@@ -208,12 +202,12 @@ static PyMethodDef stopped_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-#endif /* READS_STOPPED */
+#endif /* GL_READS_STOPPED_WORLD */
 
 GL_PRIVATE int
 gl_stopped_init(PyObject *module)
 {
-#if READS_STOPPED
+#if GL_READS_STOPPED_WORLD
     return PyModule_AddFunctions(module, stopped_functions);
 #else
     (void)module;

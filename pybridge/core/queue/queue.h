@@ -19,7 +19,7 @@
  * attribute access work on them; handle_views.c checks the offsets.  Python can write or delete
  * them: C takes from them objects, of any kind or NULL, and never more (handle.c).  Only
  * the fields behind the slots are ours alone. */
-#if PY_VERSION_HEX < 0x030C0000
+#if GL_WEAKREFS_ARE_A_FIELD
 #define GL_HANDLE_WEAKREFS PyObject *weakrefs; /* later versions keep it before the object */
 #else
 #define GL_HANDLE_WEAKREFS

@@ -23,7 +23,7 @@
 static bool
 door_python_lives(void)
 {
-#if PY_VERSION_HEX >= 0x030D0000
+#if GL_HAS_IS_FINALIZING
     bool ends = Py_IsFinalizing();
 #else
     bool ends = _Py_IsFinalizing();

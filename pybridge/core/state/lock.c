@@ -40,7 +40,7 @@
 /* In a PyMutex; the other bits count for nothing here. */
 #define MUTEX_LOCKED 1
 
-#if PY_VERSION_HEX >= 0x03100000
+#if !GL_CRITICAL_SECTIONS_KNOWN
 #error "goloop does not know the critical sections of this Python; look at SECTION_GIVEN_UP"
 #endif
 

@@ -11,7 +11,7 @@
 static int
 stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
 {
-    PyObject *arg = PY_VERSION_HEX >= 0x030D0000 ? (PyObject *)s : NULL;
+    PyObject *arg = GL_SERVER_TRACKS_TRANSPORTS ? (PyObject *)s : NULL;
     return gl_call_method(server, method, arg);
 }
 
@@ -390,7 +390,7 @@ pipe_ignore_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-#if PY_VERSION_HEX >= 0x030D0000
+#if GL_SERVER_TRACKS_TRANSPORTS
 static int
 stream_finalized(gl_transport *t)
 {

@@ -169,7 +169,7 @@ GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
 
 /* ---- stream_write.c ------------------------------------------------------------- */
 
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_STREAM_HAS_WRITELINES
 GL_PRIVATE PyObject *stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                                        PyObject *kwnames);
 #endif

@@ -103,7 +103,7 @@ static PyMethodDef stream_methods[] = {
     {"write", GL_FASTKW(stream_write_method),
      PyDoc_STR("write($self, data)\n--\n\n"
                "Write some data to the transport.  Does not block.")},
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_STREAM_HAS_WRITELINES
     {"writelines", GL_FASTKW(stream_writelines),
      PyDoc_STR("writelines($self, list_of_data)\n--\n\n"
                "Write a list (or any iterable) of data to the transport.")},

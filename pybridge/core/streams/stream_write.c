@@ -259,7 +259,7 @@ stream_write(gl_stream *s, PyObject *data)
     return gl_none_or_null(rc < 0 ? -1 : 0);
 }
 
-#if PY_VERSION_HEX >= 0x030C0000 /* before, asyncio's own calls write() */
+#if GL_STREAM_HAS_WRITELINES
 
 static int
 piece_from_item(PyObject *item, gl_piece *piece)
@@ -281,7 +281,7 @@ pieces_from_items(PyObject *items, gl_piece *pieces)
     return taken;
 }
 
-#if PY_VERSION_HEX >= 0x030F0000
+#if GL_WRITELINES_QUEUES_EACH
 
 /* Queues one item, if the stream still takes any. */
 static int
@@ -366,7 +366,7 @@ stream_write_items(gl_stream *s, PyObject *items)
 static int
 stream_write_list(gl_stream *s, PyObject *list)
 {
-#if PY_VERSION_HEX >= 0x030F0000
+#if GL_WRITELINES_QUEUES_EACH
     if (!PyList_CheckExact(list) && !PyTuple_CheckExact(list))
         return stream_write_each(s, list);
 #endif

@@ -7,7 +7,7 @@
 GL_PRIVATE PyObject *
 gl_take_exception(void)
 {
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_HAS_RAISED_EXCEPTION
     return PyErr_GetRaisedException();
 #else
     PyObject *type, *value, *tb;
@@ -31,7 +31,7 @@ gl_restore_exception(PyObject *exc)
     }
     if (exc == NULL)
         return;
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_HAS_RAISED_EXCEPTION
     PyErr_SetRaisedException(exc);
 #else
     PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exc)), exc, PyException_GetTraceback(exc));

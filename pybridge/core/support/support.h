@@ -7,6 +7,7 @@
  *   report.c     exceptions: kept, made from an errno, told to those who handle them
  *   endpoints.c  raw socket addresses as Python values, and back
  *   threads.h    what stands for the GIL where there is none
+ *   compat.h     the differences between versions of CPython
  *
  * Every function of the extension needs the GIL unless it says otherwise.  Functions that
  * return int give 0, or -1 with an exception set.
@@ -23,6 +24,7 @@
 #include "abi.h"
 #include "linkage.h"
 #include "runtime/runtime.h"
+#include "support/compat.h"
 #include "support/threads.h"
 
 typedef struct gl_loop gl_loop;

@@ -13,7 +13,7 @@
 static int
 create_begin(gl_loop *loop, gl_task *task, bool eager)
 {
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_EAGER_TASKS
     if (eager && loop->thread_id != 0)
         return task_start_eagerly(task);
 #else

@@ -154,7 +154,7 @@ current_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
     return current_set(ts, loop, NULL);
 }
 
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_EAGER_TASKS
 GL_PRIVATE PyObject *
 current_swap(PyObject *loop, PyObject *task)
 {

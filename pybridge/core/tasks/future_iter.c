@@ -30,7 +30,7 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
         *result = Py_NewRef((PyObject *)f);
         return PYGEN_NEXT;
     }
-    GL_WRITE(it->exhausted, PY_VERSION_HEX < 0x030E0000); /* later one may ask again */
+    GL_WRITE(it->exhausted, !GL_FUTURE_ITER_REPEATS);
     PySendResult outcome = PYGEN_ERROR;
     if (f->state == GL_FINISHED && f->exception == NULL && f->result != NULL) {
         f->log_tb = 0;

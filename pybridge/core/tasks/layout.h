@@ -21,19 +21,7 @@
 
 #include "queue/queue.h"
 
-/* The first version that nobody has looked at; a test lowers it. */
-#ifndef GL_LAYOUT_UNKNOWN_FROM
-#define GL_LAYOUT_UNKNOWN_FROM 0x03100000
-#endif
-
-/* Without the GIL the futures of 3.14 have locks of their own, which ours would have to take. */
-#if PY_VERSION_HEX >= GL_LAYOUT_UNKNOWN_FROM || defined(Py_DEBUG) ||                               \
-    (defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000)
-/* The structs below are then never used. */
-#define GL_LAYOUT_KNOWN 0
-#else
-#define GL_LAYOUT_KNOWN 1
-#endif
+/* Where GL_LAYOUT_KNOWN is 0 the structs below are never used. */
 
 #define GL_OBJECT_FIELD(name) PyObject *name;
 
@@ -53,9 +41,9 @@
  * object); whether a default name is kept as its number until somebody asks for it; whether
  * it is noted which task awaits the future (for `python -m asyncio ps`), and each thread has a list
  * of its tasks (struct llist_node of Include/internal/pycore_llist.h). */
-#if PY_VERSION_HEX >= 0x030D0000
+#if GL_FUTURE_LAYOUT_SINCE_3_13
 
-#if PY_VERSION_HEX >= 0x030E0000
+#if GL_FUTURE_LAYOUT_SINCE_3_14
 #define GL_FUTURE_SIZE 112
 #define GL_TASK_SIZE 168
 #define GL_LAYOUT_AWAITED_BY 1
@@ -93,7 +81,6 @@
     GL_TASK_OBJECTS(GL_OBJECT_FIELD)                                                               \
     GL_TASK_NODE
 #define GL_LAYOUT_OWN_DICT 0
-#define GL_LAYOUT_LAZY_NAME 1
 
 #else /* 3.11 and 3.12 */
 
@@ -115,7 +102,6 @@
     int log_destroy_pending;                                                                       \
     int num_cancels;
 #define GL_LAYOUT_OWN_DICT 1
-#define GL_LAYOUT_LAZY_NAME (PY_VERSION_HEX >= 0x030C0000)
 
 #endif
 

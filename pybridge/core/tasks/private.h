@@ -47,7 +47,7 @@ has_layout(PyObject *o)
  * state; `queued`: the task came out of the ready queue of `loop`, a gl_loop. */
 GL_PRIVATE_INLINE int current_enter(char *ts, PyObject *loop, PyObject *task, bool queued);
 GL_PRIVATE_INLINE int current_leave(char *ts, PyObject *loop, PyObject *task, bool queued);
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_EAGER_TASKS
 /* Makes `task` (None: no task) the current one; returns the one before, or None. */
 GL_PRIVATE PyObject *current_swap(PyObject *loop, PyObject *task);
 #endif
@@ -148,7 +148,7 @@ GL_PRIVATE int task_step(gl_task *task, PyObject *exc);
 GL_PRIVATE int cancel_awaited(PyObject *fut, PyObject *msg);
 /* Fills a task whose Future part is initialised.  `coro` is a coroutine. */
 GL_PRIVATE int task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context);
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_EAGER_TASKS
 /* The first step at once, within the running task or callback. */
 GL_PRIVATE int task_start_eagerly(gl_task *task);
 #endif

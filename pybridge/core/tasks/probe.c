@@ -97,18 +97,8 @@ core_peek(PyObject *Py_UNUSED(module), PyObject *o)
 #undef OBJECT
 #undef PUT
 
-/* How far the thread state surely reaches, in the versions that have asyncio's words there: the
- * smallest _PyThreadStateImpl of the version's releases, up to and with mem_free_queue, the last
- * field that they all have.  What is public of it differs between patch releases too: 824 bytes
- * in 3.14.3, 832 in 3.14.10. */
-#if PY_VERSION_HEX >= 0x030F0000
-#define GL_TS_END 1080 /* the list head ends at 1064 in 3.15.2, the whole at 1096 */
-#elif PY_VERSION_HEX >= 0x030E0000
-#define GL_TS_END 912 /* the list head ends at 896 in 3.14.10, the whole at 936 */
-#else
-#define GL_TS_END sizeof(PyThreadState)
-#endif
-#define GL_TS_WORDS ((Py_ssize_t)((GL_TS_END - sizeof(PyThreadState)) / sizeof(void *)))
+/* The words of the thread state after its public part; asyncio has some of them since 3.14. */
+#define GL_TS_WORDS ((Py_ssize_t)((GL_THREAD_STATE_END - sizeof(PyThreadState)) / sizeof(void *)))
 
 /* _core._thread_words(): of the calling thread's state, past its public part, the words in bytes;
  * the offset of the first of them, and its address. */
@@ -181,7 +171,7 @@ make_types(PyObject *module)
         Py_XDECREF(future);
         return -1;
     }
-#if PY_VERSION_HEX >= 0x030E0000
+#if GL_HAS_INLINE_VALUES
     /* From 3.14 on each instance would carry room for 30 attributes, which hardly
      * any future ever has: 480 bytes for a task instead of 200, all to be cleared.
      * Without the flag the dict is made at the first attribute, as in 3.13. */

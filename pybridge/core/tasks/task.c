@@ -78,7 +78,7 @@ finish_with_exception(gl_task *task)
     return 0;
 }
 
-#if PY_VERSION_HEX >= 0x030E0000
+#if GL_TASK_STEP_HAS_TWO_UNDERSCORES
 #define ALREADY_DONE "__step(): already done: %R %R"
 #else
 #define ALREADY_DONE "_step(): already done: %R %R"
@@ -263,7 +263,7 @@ task_get_coro(PyObject *self, PyObject *Py_UNUSED(ignored))
     return Py_NewRef(coro ? coro : Py_None);
 }
 
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_TASK_HAS_GET_CONTEXT
 static PyObject *
 task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -289,7 +289,7 @@ static PyObject *
 name_object(PyObject *name)
 {
     if (name == NULL || name == Py_None) {
-#if GL_LAYOUT_LAZY_NAME
+#if GL_TASK_HAS_LAZY_NAME
         return PyLong_FromUnsignedLongLong(next_name()); /* get_name() formats it */
 #else
         return PyUnicode_FromFormat("Task-%llu", next_name());
@@ -315,7 +315,7 @@ task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 #if GL_LAYOUT_AWAITED_BY
     task->is_task = 1;
 #endif
-#if PY_VERSION_HEX >= 0x030F0000
+#if GL_TASK_CHECKS_CONTEXT
     if (context != NULL && context != Py_None && !PyContext_CheckExact(context)) {
         task->log_destroy_pending = 0;
         PyErr_Format(PyExc_TypeError, "a contextvars.Context was expected, got %.200s",
@@ -340,7 +340,7 @@ task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
     return 0;
 }
 
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_EAGER_TASKS
 
 GL_PRIVATE int
 task_start_eagerly(gl_task *task)
@@ -383,11 +383,11 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
 {
     gl_task *task = (gl_task *)self;
     static char *names[] = {"coro",        "loop", "name", "context",
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_EAGER_TASKS
                             "eager_start",
 #endif
                             NULL};
-    const char *format = PY_VERSION_HEX >= 0x030C0000 ? "O|$OOOp:Task" : "O|$OOO:Task";
+    const char *format = GL_EAGER_TASKS ? "O|$OOOp:Task" : "O|$OOO:Task";
     PyObject *coro, *loop = Py_None, *name = Py_None, *context = Py_None;
     int eager = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwds, format, names, &coro, &loop, &name, &context,
@@ -418,7 +418,7 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
     gl_loop *native = gl_native_loop(task->loop);
     if (native != NULL)
         gl_trace_task(native, self, coro, task->name);
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_EAGER_TASKS
     if (eager) {
         int is_running = native
                              ? native->thread_id != 0
@@ -503,7 +503,7 @@ static PyMethodDef task_methods[] = {
                "Request that CancelledError is thrown into the coroutine.")},
     {"get_coro", task_get_coro, METH_NOARGS,
      PyDoc_STR("get_coro($self, /)\n--\n\nThe coroutine; None after an eager completion.")},
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_TASK_HAS_GET_CONTEXT
     {"get_context", task_get_context, METH_NOARGS,
      PyDoc_STR("get_context($self, /)\n--\n\nThe context that the coroutine runs in.")},
 #endif
@@ -512,7 +512,7 @@ static PyMethodDef task_methods[] = {
 
 static PyType_Slot task_slots[] = {
     {Py_tp_doc,
-#if PY_VERSION_HEX >= 0x030C0000
+#if GL_EAGER_TASKS
      PyDoc_STR("Task(coro, *, loop=None, name=None, context=None, eager_start=False)\n--\n\n"
                "A coroutine that the loop runs; an asyncio.Task.")},
 #else
