@@ -305,3 +305,11 @@ def test_the_table_names_every_method_once() -> None:
     public = {name for name in vars(asyncio.AbstractEventLoop) if not name.startswith("_")}
     assert public <= set(named)
     assert {state for _, state in methods_and_states()} <= STATES
+
+
+def test_each_topic_of_the_deliberate_differences_names_its_tests() -> None:
+    text = (DOCS / "compatibility.md").read_text()
+    section = text.split("## Deliberate differences\n")[1].split("\n## ")[0]
+    topics = section.split("\n### ")[1:]
+    assert len(topics) > 10
+    assert [topic.split("\n")[0] for topic in topics if "](../tests/" not in topic] == []
