@@ -146,7 +146,7 @@ WITH_PROGRAMS = [
     "tests/loop/test_guest_windows.py",
     "tests/observability/test_alerts.py",
     "tests/observability/test_prometheus.py",
-    "tests/project/test_recipes.py",
+    "tests/project/test_deployment_page.py",
     "tests/what_works/test_other_loops.py",
 ]
 

@@ -814,35 +814,17 @@ print(generate_latest(registry).decode())
 # ---- what is written about it ---------------------------------------------------------
 
 
-def rows(heading: str) -> list[list[str]]:
-    """The cells of the table below a heading of docs/observability.md."""
-    text = (DOCS / "observability.md").read_text()
-    section = re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.M)[1].split("\n#")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+def test_the_page_of_metrics_is_current() -> None:
+    """docs/metrics.md has the tables that tools/metrics_page.py makes of the catalogue."""
+    sys.path.append(str(DOCS.parent / "tools"))
+    import metrics_page
 
-
-def test_the_documentation_explains_every_figure() -> None:
-    table = rows("Every figure")
-    assert [row[0].strip("`") for row in table] == [figure.field for figure in FIGURES]
-    units = {"s": "s", "By": "B"}
-    for row, figure in zip(table, FIGURES, strict=True):
-        assert len(row) == 4, row
-        assert all(row), row
-        assert row[1] == units.get(figure.unit, "—"), row
-
-
-def test_the_documentation_has_the_names_that_are_exported() -> None:
-    table = rows("Names")
-    assert len(table) == len(FIGURES)
-    for row, figure in zip(table, FIGURES, strict=True):
-        labels = "".join(f" `{name}={value}`" for name, value in figure.attributes)
-        more = ".*" if figure.kind == "histogram" else ""
-        assert row == [
-            f"`{figure.field}`",
-            f"`{figure.prometheus}`",
-            f"`{figure.otel}{more}`{labels}",
-        ]
+    text = metrics_page.PAGE.read_text()
+    assert metrics_page.written(text) == text
+    # And its advice names metrics of the catalogue only.
+    advice = text.split("## Values that need attention")[1]
+    named = {name for row in re.findall(r"^\| (`.*?) \|", advice, re.M) for name in row.split(", ")}
+    assert {name.strip("`") for name in named} <= {figure.field for figure in FIGURES}
 
 
 def panels() -> list[dict[str, Any]]:

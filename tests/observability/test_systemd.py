@@ -232,7 +232,7 @@ async def test_a_time_that_is_none_is_logged(
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_the_documented_unit_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "recipes.md").read_text()
+    page = (ROOT / "docs" / "deployment.md").read_text()
     [unit] = re.findall(r"^```ini\n(\[Unit\]\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for name, value in re.findall(r"^(WatchdogSec|Type)=(.*)$", unit, re.MULTILINE):
         assert value == {"WatchdogSec": "30", "Type": "notify"}[name]

@@ -252,7 +252,7 @@ def of_loop(loop: Any) -> Metrics:
 def metrics() -> Metrics:
     """Return the figures of all loops of this process, closed ones included.
 
-    Call it from any thread.  Counters never go back.  docs/observability.md has a table of the
+    Call it from any thread.  Counters never go back.  docs/metrics.md has a table of the
     figures.
     """
     while True:
