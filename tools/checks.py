@@ -26,6 +26,9 @@ from environments import BUILD, ROOT, Environment, Failed, Skipped, say
 STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.9"
 
+# Of a C function: lizard accepts as many.
+MOST_PARAMETERS = 7
+
 # What mypy reads: the package, and every program of the tree.
 TYPED = ["goloop", "pytest_goloop", "build_backend", "tools", "examples"]
 
@@ -165,6 +168,13 @@ def clang_format() -> bool:
 def rooms() -> bool:
     """The extension's rooms keep to their doors, their names and their sizes."""
     return _passes(tooling().python, "tools/lint_rooms.py", "pybridge")
+
+
+def sizes() -> bool:
+    """lizard's limits: lines of a C function, and its parameters."""
+    limits = ["--length=60", f"--arguments={MOST_PARAMETERS}", "--CCN=1000", "--warnings_only"]
+    limits += ["--languages=c", "--exclude=*/testdata/*"]
+    return _passes(tooling().python, "-m", "lizard", *limits, "pybridge")
 
 
 def units() -> bool:
@@ -308,6 +318,7 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "clang-format": clang_format,
     "lint-c": lint_c,
     "rooms": rooms,
+    "sizes": sizes,
     "units": units,
     "asan": asan,
     "tsan": tsan,

@@ -40,7 +40,6 @@ class Function:
     name: str
     body: str
     start: int
-    parameters: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,6 @@ def parse(path: str, text: str) -> Source:
                 found.group(1),
                 code[body.end() : end],
                 body.end(),
-                code[found.end() : after - 1],
             )
         )
         offset = end + 1

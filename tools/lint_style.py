@@ -2,7 +2,6 @@
 
 Every rule forbids a construct that the compiler accepts and that a reader has to take apart:
 
-    parameters             a function with more than six parameters
     line-length            a line of more than 100 columns
     nested-conditional     two or more `?:` in one statement
     joined-initialisers    one declaration that initialises two or more variables
@@ -29,7 +28,6 @@ ROOT = Path(__file__).resolve().parent.parent
 # One path on each line, in alphabetical order.
 CLEAN: list[str] = []
 
-MOST_PARAMETERS = 6
 COLUMNS = 100
 
 
@@ -66,14 +64,6 @@ _ASSIGNS = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--")
 def is_declaration(text: str) -> bool:
     """Whether an expression statement declares variables."""
     return _DECLARATION.fullmatch(comma_parts(text)[0]) is not None
-
-
-def parameters(source: Source) -> Hits:
-    """Functions with more parameters than MOST_PARAMETERS."""
-    for function in source.functions:
-        count = len(comma_parts(function.parameters))
-        if count > MOST_PARAMETERS:
-            yield function.start, f"{function.name} has {count} parameters"
 
 
 def line_length(source: Source) -> Hits:
@@ -138,7 +128,6 @@ def boolean_arithmetic(source: Source) -> Hits:
 
 
 RULES: dict[str, Callable[[Source], Hits]] = {
-    "parameters": parameters,
     "line-length": line_length,
     "nested-conditional": nested_conditional,
     "joined-initialisers": joined_initialisers,

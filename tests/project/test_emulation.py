@@ -14,30 +14,17 @@ sys.path.insert(0, str(ROOT / "tools"))
 emulation = pytest.importorskip("emulation", reason="tools/ belongs to the checkout")
 import checks  # noqa: E402
 import environments  # noqa: E402
-import wheels  # noqa: E402
 
 
-@pytest.mark.parametrize(
-    ("mirrors", "expected"),
-    [
-        ("", "https://repo1.maven.org/maven2"),
-        ("<mirror><mirrorOf>central</mirrorOf><url>https://a.test/x/</url></mirror>",
-         "https://a.test/x"),
-        ("<mirror><mirrorOf>*,!central</mirrorOf><url>https://a.test/</url></mirror>"
-         "<mirror><mirrorOf>*</mirrorOf><url>https://b.test</url></mirror>", "https://b.test"),
-    ],
-)  # fmt: skip
-def test_maven_is_asked_where_the_users_settings_say(mirrors, expected, tmp_path: Path) -> None:
+def test_maven_is_asked_where_the_users_settings_say(tmp_path: Path) -> None:
     settings = tmp_path / "settings.xml"
+    assert emulation.maven_mirror(settings) == emulation.MAVEN_CENTRAL
     settings.write_text(
-        '<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0">'
-        f"<mirrors>{mirrors}</mirrors></settings>"
+        '<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0"><mirrors>'
+        "<mirror><mirrorOf>*,!central</mirrorOf><url>https://a.test/</url></mirror>"
+        "<mirror><mirrorOf>*</mirrorOf><url>https://b.test</url></mirror></mirrors></settings>"
     )
-    assert emulation.maven_mirror(settings) == expected
-
-
-def test_maven_central_is_asked_where_there_are_no_settings(tmp_path: Path) -> None:
-    assert emulation.maven_mirror(tmp_path / "none.xml") == emulation.MAVEN_CENTRAL
+    assert emulation.maven_mirror(settings) == "https://b.test"
 
 
 def test_debian_is_asked_where_apt_has_it() -> None:
@@ -65,14 +52,6 @@ def test_a_jar_of_another_content_is_refused_and_leaves_nothing(home: Path) -> N
     assert [path.name for path in emulation.cache().iterdir()] == ["lock"]
 
 
-def test_a_program_that_is_missing_is_a_reason_to_skip(home: Path, monkeypatch) -> None:
-    monkeypatch.setenv("PATH", str(home))
-    with pytest.raises(environments.Skipped, match=r"apt-get|dpkg"):
-        emulation.interpreter("3.11")
-    with pytest.raises(environments.Skipped, match=r"no CPython 2\.7"):
-        emulation.interpreter("2.7")
-
-
 @pytest.mark.parametrize("reason", ["no qemu today", None])
 def test_what_can_not_be_done_is_skipped_and_what_fails_fails(
     reason: str | None, monkeypatch, capsys
@@ -89,10 +68,3 @@ def test_what_can_not_be_done_is_skipped_and_what_fails_fails(
     last = capsys.readouterr().out.splitlines()[-1]
     outcome = "FAILED" if reason is None else f"skipped: {reason}"
     assert last == f"==> it: {outcome} (0 s)"
-
-
-def test_a_library_for_small_pages_is_told_from_one_for_large_ones() -> None:
-    line = "  LOAD           0x000000 0x0000 0x0000 0x0de2c0 0x0de2c0 R   0x"
-    assert wheels.aligned(f"{line}10000\n{line}10000\n", 65536)
-    assert not wheels.aligned(f"{line}10000\n{line}1000\n", 65536)
-    assert not wheels.aligned("no segments", 4096)

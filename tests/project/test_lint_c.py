@@ -100,10 +100,6 @@ RULES = {
         "static PyThreadState *f(PyThreadState *ts) { return PyThreadState_Next(ts); }",
         "static PyThreadState *f(void) { return PyThreadState_Get(); }",
     ),
-    "parameters": (
-        "static int f(int a, int b, int c, int d, int e, int g, int h) { return a; }",
-        "static int f(int a, int b, int c, int d, int e, int (*g)(int, int)) { return a; }",
-    ),
     "line-length": ("/* " + "x" * 96 + " */", "/* " + "x" * 94 + " */"),
     "nested-conditional": (
         "static int f(int a) { return a < 0 ? -1 : a > 0 ? 1 : 0; }",

@@ -62,19 +62,6 @@ def forking_tests(source: str) -> dict[str, bool]:
     }
 
 
-def test_the_rule_sees_helpers_and_programs() -> None:
-    source = f"""
-PROGRAM = "import os; os.{"fork"}()"
-def helper(): return PROGRAM
-def test_one(): helper()
-def test_two(): pass
-@pytest.mark.forks
-def test_three(): helper()
-def test_a_fork(): os.{"fork"}()
-"""
-    assert forking_tests(source) == {"test_one": False, "test_three": True, "test_a_fork": True}
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
 def test_a_test_that_forks_says_so(path: Path) -> None:
     silent = [name for name, said in forking_tests(path.read_text()).items() if not said]
