@@ -20,13 +20,13 @@ func newCrowd(t *testing.T) *crowd {
 	t.Helper()
 	f := newFaults()
 	c := &crowd{l: newLoop(t, usual, f.calls), f: f}
-	for range trustedCrowd {
+	for range busyEvents {
 		a, b := watchedPair(t)
 		c.ours, c.peers = append(c.ours, a), append(c.peers, b)
 		c.w = append(c.w, c.l.watch(a, 0, readable))
 	}
 	c.sayAll()
-	c.expect(trustedCrowd)
+	c.expect(busyEvents)
 	c.hearAll()
 	return c
 }
@@ -78,20 +78,20 @@ func TestWaitsBehindARefusalNeedNoCallInACrowd(t *testing.T) {
 	c := newCrowd(t)
 	c.awaitAll() // the poller held a oneShot
 	c.sayAll()
-	c.expect(trustedCrowd)
+	c.expect(busyEvents)
 	c.hearAll()
 	c.calls()
 	for range 5 {
 		c.awaitAll()
 		c.sayAll()
-		c.expect(trustedCrowd)
+		c.expect(busyEvents)
 		c.expect(0) // each is reported one time
 		c.sayAll()  // nobody waits
 		c.expect(0)
 		c.hearAll()
 		c.awaitAll()
 		c.sayAll()
-		c.expect(trustedCrowd)
+		c.expect(busyEvents)
 		c.hearAll()
 	}
 	if n := c.calls(); n != 0 {
@@ -126,7 +126,7 @@ func (c *crowd) trusted(t *testing.T) {
 	t.Helper()
 	c.awaitAll()
 	c.sayAll()
-	c.expect(trustedCrowd)
+	c.expect(busyEvents)
 	c.hearAll()
 	c.awaitAll()
 	c.calls()
@@ -144,7 +144,7 @@ func TestNobodyWaitsOnTrustWhileTheReactorBlocks(t *testing.T) {
 	if len(got) != 1 || got[0].ID != c.w[3].id {
 		t.Errorf("completed %+v", got)
 	}
-	if n := c.calls(); n < trustedCrowd {
+	if n := c.calls(); n < busyEvents {
 		t.Errorf("%d calls to the poller, want one for each that waits", n)
 	}
 }
@@ -153,7 +153,7 @@ func TestNobodyWaitsOnTrustForManyTurns(t *testing.T) {
 	c := newCrowd(t)
 	c.trusted(t)
 	c.another(3)
-	for range trustedMost {
+	for range maxAssumedArmedTurns {
 		if got := c.l.turn(0); len(got) > 0 {
 			if len(got) != 1 || got[0].ID != c.w[3].id {
 				t.Errorf("completed %+v", got)
@@ -178,8 +178,8 @@ func TestAnEdgeThatNobodyWaitsForFallsSilent(t *testing.T) {
 	c := newCrowd(t)
 	c.awaitAll()
 	c.sayAll()
-	c.expect(trustedCrowd)
-	for range ignoredMost {
+	c.expect(busyEvents)
+	for range maxIgnoredEvents {
 		say(t, c.peers[0], []byte("y"))
 		c.expect(0)
 	}
@@ -218,13 +218,13 @@ func TestAWaitOfAWatchThatIsGone(t *testing.T) {
 	c := newCrowd(t)
 	c.trusted(t)
 	c.await(2, readable)
-	if err := c.l.r.Forget(c.w[2].id, c.w[2].gen); err != nil {
+	if err := c.l.r.Deregister(c.w[2].id, c.w[2].gen); err != nil {
 		t.Fatal(err)
 	}
-	ignored := c.l.r.ignored
+	ignored := c.l.r.ignoredSubmissions
 	c.sayAll()
-	c.expect(trustedCrowd - 1)
-	if n := c.l.r.ignored - ignored; n != 1 {
+	c.expect(busyEvents - 1)
+	if n := c.l.r.ignoredSubmissions - ignored; n != 1 {
 		t.Errorf("%d submissions were ignored, want 1", n)
 	}
 }

@@ -14,9 +14,9 @@ import (
 // scales. The instant is taken a little after its absolute reading, so that the
 // clock can only lag, by a fraction of a microsecond: a timer is never early.
 type clock struct {
-	instant time.Time
-	at      int64
-	read    func() int64
+	instant   time.Time
+	instantNs int64
+	read      func() int64
 }
 
 func newClock(read func() int64) (clock, error) {
@@ -37,7 +37,7 @@ func newClock(read func() int64) (clock, error) {
 		}
 		// The smallest gap is the try that was least disturbed.
 		if gap := after - before; bestGap < 0 || gap < bestGap {
-			best, bestGap = clock{instant: instant, at: before}, gap
+			best, bestGap = clock{instant: instant, instantNs: before}, gap
 		}
 	}
 	return best, nil
@@ -46,7 +46,7 @@ func newClock(read func() int64) (clock, error) {
 func monotonic() (int64, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, callError("clock_gettime", err)
+		return 0, wrapError("clock_gettime", err)
 	}
 	return ts.Nano(), nil
 }
@@ -55,5 +55,5 @@ func (c *clock) now() int64 {
 	if c.read != nil {
 		return c.read()
 	}
-	return c.at + int64(time.Since(c.instant))
+	return c.instantNs + int64(time.Since(c.instant))
 }

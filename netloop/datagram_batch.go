@@ -21,26 +21,26 @@ import (
 // without a batch. A socket of long datagrams goes without for a while, see Datagram.
 
 const (
-	packetPlace = 1664
-	packetShort = packetPlace - unsafe.Sizeof(Packet{})
-	packetTail  = PacketMax - packetShort
-	tailStride  = (packetPlace + packetTail + arenaAlign - 1) &^ (arenaAlign - 1)
+	packetSlotSize = 1664
+	packetHeadMax  = packetSlotSize - unsafe.Sizeof(Packet{})
+	packetTailSize = PacketMax - packetHeadMax
+	tailStride     = (packetSlotSize + packetTailSize + arenaAlign - 1) &^ (arenaAlign - 1)
 )
 
 // datagramBatch is made with the first batch.
 type datagramBatch struct {
-	many    *transports.RecvBatch
-	tails   []byte
-	refused bool   // by the system
-	tailed  uint64 // the last turn in which a tail was needed
+	buffers      *transports.RecvBatch
+	tails        []byte
+	refused      bool   // by the system
+	lastTailTurn uint64 // the last turn in which a tail was needed
 }
 
 // ready tells whether a batch can be received in this turn.
-func (b *datagramBatch) ready(r *Reactor) bool {
-	if b.refused || b.tailed == r.shared.Metrics.Turns {
+func (b *datagramBatch) isAvailable(r *Reactor) bool {
+	if b.refused || b.lastTailTurn == r.shared.Metrics.Turns {
 		return false
 	}
-	if b.many == nil {
+	if b.buffers == nil {
 		b.open(r)
 	}
 	return !b.refused
@@ -53,7 +53,7 @@ func (b *datagramBatch) open(r *Reactor) {
 		return
 	}
 	if b.tails, err = r.calls.Map(transports.RecvBatchMax * int(tailStride)); err == nil {
-		b.many, b.refused = new(transports.RecvBatch), false
+		b.buffers, b.refused = new(transports.RecvBatch), false
 	}
 }
 
@@ -66,7 +66,7 @@ func (b *datagramBatch) close(r *Reactor) {
 }
 
 // whole is where a datagram that needed its tail stands in one piece.
-func (b *datagramBatch) whole(i int) unsafe.Pointer {
+func (b *datagramBatch) wholePacket(i int) unsafe.Pointer {
 	return unsafe.Pointer(&b.tails[i*int(tailStride)])
 }
 
@@ -75,38 +75,38 @@ func (b *datagramBatch) whole(i int) unsafe.Pointer {
 func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) int {
 	b, first := &r.datagrams, r.out.arenaNext()
 	for i := range n {
-		p := uintptr(first) + uintptr(i)*packetPlace
-		b.many.SetBuffer(i, p+unsafe.Offsetof(Packet{}.Addr), SockaddrMax,
-			transports.Vector{Base: p + unsafe.Sizeof(Packet{}), Len: packetShort},
-			transports.Vector{Base: uintptr(b.whole(i)) + packetPlace, Len: packetTail})
+		p := uintptr(first) + uintptr(i)*packetSlotSize
+		b.buffers.SetBuffer(i, p+unsafe.Offsetof(Packet{}.Addr), SockaddrMax,
+			transports.Vector{Base: p + unsafe.Sizeof(Packet{}), Len: packetHeadMax},
+			transports.Vector{Base: uintptr(b.wholePacket(i)) + packetSlotSize, Len: packetTailSize})
 	}
 	r.shared.Recvs++
-	got, outcome, errno := d.ReceiveBatch(&r.calls.Calls, b.many, n)
+	got, outcome, errno := d.ReceiveBatch(&r.calls.Calls, b.buffers, n)
 	switch outcome {
 	case transports.OK:
 	case transports.Failed:
 		b.refused = true
 		return 0
 	case transports.Transient:
-		r.tellDatagramError(t, errno)
+		r.putDatagramError(t, errno)
 		return 0
 	default:
 		return 0
 	}
 	for i := range got {
-		length, addrLen := b.many.Result(i)
-		p := (*Packet)(unsafe.Add(first, i*packetPlace))
+		length, addrLen := b.buffers.Result(i)
+		p := (*Packet)(unsafe.Add(first, i*packetSlotSize))
 		// The kernel tells the length it would have needed.
 		p.AddrLen = min(addrLen, SockaddrMax)
-		if uintptr(length) > packetShort {
-			whole := (*Packet)(b.whole(i))
-			*(*[packetPlace]byte)(unsafe.Pointer(whole)) = *(*[packetPlace]byte)(unsafe.Pointer(p))
+		if uintptr(length) > packetHeadMax {
+			whole := (*Packet)(b.wholePacket(i))
+			*(*[packetSlotSize]byte)(unsafe.Pointer(whole)) = *(*[packetSlotSize]byte)(unsafe.Pointer(p))
 			p = whole
-			b.tailed = r.shared.Metrics.Turns
+			b.lastTailTurn = r.shared.Metrics.Turns
 		}
 		r.putDatagram(t, p, length)
-		d.NoteReceived(uintptr(length) > packetShort)
+		d.NoteReceived(uintptr(length) > packetHeadMax)
 	}
-	r.out.use(uintptr(got) * packetPlace)
+	r.out.commitArena(uintptr(got) * packetSlotSize)
 	return got
 }

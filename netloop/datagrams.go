@@ -13,7 +13,7 @@ import (
 // owner is of transports.Lease.
 func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uint32, err error) {
 	if fd < 0 {
-		return 0, 0, failed("datagram_open", syscall.EBADF)
+		return 0, 0, errnoError("datagram_open", syscall.EBADF)
 	}
 	id, s := r.registry.open(kindDatagram, fd)
 	if s.datagram == nil {
@@ -22,7 +22,7 @@ func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uin
 	s.datagram.Open(transports.NewLease(fd, owner), 0)
 	if errno := r.setDatagram(id, s, want); errno != 0 {
 		r.registry.release(id, s)
-		return 0, 0, failed("epoll_ctl", errno)
+		return 0, 0, errnoError("epoll_ctl", errno)
 	}
 	return id, s.gen, nil
 }
@@ -31,18 +31,18 @@ func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uin
 func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 	s := r.registry.findKind(id, gen, kindDatagram)
 	if s == nil {
-		return failed("datagram_set", syscall.ENOENT)
+		return errnoError("datagram_set", syscall.ENOENT)
 	}
-	return failed("epoll_ctl", r.setDatagram(id, s, want))
+	return errnoError("epoll_ctl", r.setDatagram(id, s, want))
 }
 
 func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	in := interest(want) & directions
 	s.datagram.SetInterest(transports.Interest(in))
-	if in = s.polled(in); in == s.held {
+	if in = s.pollInterest(in); in == s.registered {
 		return 0
 	}
-	return r.setHeld(id, s, in)
+	return r.setInterest(id, s, in)
 }
 
 // serveDatagram receives what is there, then tells of room to send: asyncio's
@@ -67,10 +67,10 @@ func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	got, more := 0, true
 	for more && got < transports.DatagramsPerTurn && r.out.room() > 0 && r.out.arenaRoom() > 0 {
 		n := min(d.NextBatchSize(got), transports.DatagramsPerTurn-got, r.out.room())
-		if n > 1 && r.out.arenaRoom() >= transports.RecvBatchMax*packetPlace && r.datagrams.ready(r) {
-			came := r.receiveDatagramBatch(t, d, n)
-			got += came
-			more = came == n || r.datagrams.refused
+		if n > 1 && r.out.arenaRoom() >= transports.RecvBatchMax*packetSlotSize && r.datagrams.isAvailable(r) {
+			received := r.receiveDatagramBatch(t, d, n)
+			got += received
+			more = received == n || r.datagrams.refused
 		} else if more = r.receiveDatagram(t, d); more {
 			got++
 		}
@@ -94,11 +94,11 @@ func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 		// The kernel tells the length it would have needed.
 		p.AddrLen = min(p.AddrLen, SockaddrMax)
 		r.putDatagram(t, p, n)
-		r.out.use(unsafe.Sizeof(Packet{}) + uintptr(n))
-		d.NoteReceived(uintptr(n) > packetShort)
+		r.out.commitArena(unsafe.Sizeof(Packet{}) + uintptr(n))
+		d.NoteReceived(uintptr(n) > packetHeadMax)
 		return true
 	case transports.Transient:
-		r.tellDatagramError(t, errno) // one that stays must not fill the queue
+		r.putDatagramError(t, errno) // one that stays must not fill the queue
 	}
 	return false
 }
@@ -112,10 +112,10 @@ func (r *Reactor) putDatagram(t token, p *Packet, length int) {
 
 // tellDatagramError reports an error of receiving, which ends nothing. Where the number is not the socket's
 // any more it is the last one.
-func (r *Reactor) tellDatagramError(t token, errno syscall.Errno) {
+func (r *Reactor) putDatagramError(t token, errno syscall.Errno) {
 	if errno == syscall.EBADF || errno == syscall.ENOTSOCK {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
-			r.endHeld(s)
+			r.endRegistration(s)
 		}
 	}
 	r.out.put(Completion{Kind: CmpDatagramError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})

@@ -3,15 +3,15 @@ package netloop
 // When the reactor has to be awake: the timers, and the delays of listeners that back off.
 
 // timeout bounds the wait by what is due and by what is left over.
-func (r *Reactor) timeout(asked, now int64) int64 {
-	if asked == 0 || r.leftovers() {
+func (r *Reactor) pollTimeout(asked, now int64) int64 {
+	if asked == 0 || r.hasLeftovers() {
 		return 0
 	}
 	next := r.nextDeadline()
 	if next == DeadlineNone {
 		return asked
 	}
-	left := r.until(next, now)
+	left := r.timerWait(next, now)
 	if asked < 0 {
 		return left
 	}
@@ -28,16 +28,16 @@ func (r *Reactor) timeout(asked, now int64) int64 {
 // of them. A loop that is behind by more has no time to wait. A timer that was due when it was
 // armed (call_later(0) is one) is not waited for.
 const (
-	timerSlack     = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
-	timerSlackMost = 20 * timerSlack
-	timerCrowd     = 4
+	timerSlack    = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
+	timerSlackMax = 20 * timerSlack
+	timerGroup    = 4
 )
 
 // until is how long to wait for a timer.
-func (r *Reactor) until(deadline, now int64) int64 {
+func (r *Reactor) timerWait(deadline, now int64) int64 {
 	left := deadline - now
-	if r.fired >= timerCrowd && left <= timerSlack && r.armed > now {
-		left += min(timerSlack/timerCrowd*int64(r.fired), timerSlackMost)
+	if r.timersFired >= timerGroup && left <= timerSlack && r.earliestArmed > now {
+		left += min(timerSlack/timerGroup*int64(r.timersFired), timerSlackMax)
 	}
 	return max(left, 0)
 }
@@ -47,7 +47,7 @@ func (r *Reactor) nextDeadline() int64 {
 	if len(r.backingOff) == 0 {
 		return r.wheel.Next()
 	}
-	return min(r.wheel.Next(), r.backOffEnds())
+	return min(r.wheel.Next(), r.nextBackOffEnd())
 }
 
 // timersWait tells whether timers that are due wait for descriptors that were ready before them.
@@ -56,29 +56,29 @@ func (r *Reactor) nextDeadline() int64 {
 // has arrived is received before the timeout that guards it. One turn may have no room for all,
 // and one poll may not find all (full). So timers wait until nothing is left, or until as many
 // registrations were served as there are: descriptors that are always ready don't hold them up.
-func (r *Reactor) timersWait(served int, full bool) bool {
+func (r *Reactor) deferTimers(served int, full bool) bool {
 	if r.wheel.Next() > r.shared.Now {
-		r.ahead = 0
+		r.servesBeforeTimers = 0
 		return false
 	}
-	if r.ahead == 0 {
-		r.ahead = r.registry.live
+	if r.servesBeforeTimers == 0 {
+		r.servesBeforeTimers = r.registry.live
 	}
-	r.ahead = max(r.ahead-max(served, 1), 0)
+	r.servesBeforeTimers = max(r.servesBeforeTimers-max(served, 1), 0)
 	if r.ready.n == 0 && !full {
-		r.ahead = 0
+		r.servesBeforeTimers = 0
 	}
-	return r.ahead > 0
+	return r.servesBeforeTimers > 0
 }
 
 // expire reports the timers that are due.
-func (r *Reactor) expire() {
-	r.fired, r.armed = 0, DeadlineNone
+func (r *Reactor) expireTimers() {
+	r.timersFired, r.earliestArmed = 0, DeadlineNone
 	for r.out.room() > 0 && r.wheel.Next() <= r.shared.Now {
-		n := r.wheel.Expire(r.shared.Now, r.due[:min(len(r.due), r.out.room())])
-		for _, id := range r.due[:n] {
+		n := r.wheel.Expire(r.shared.Now, r.expiredIDs[:min(len(r.expiredIDs), r.out.room())])
+		for _, id := range r.expiredIDs[:n] {
 			r.out.put(Completion{Kind: CmpTimer, ID: id})
 		}
-		r.fired += n
+		r.timersFired += n
 	}
 }

@@ -27,7 +27,7 @@ func ErrnoOf(err error) syscall.Errno {
 }
 
 // callError wraps err, if any, with the name of the call.
-func callError(call string, err error) error {
+func wrapError(call string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func callError(call string, err error) error {
 }
 
 // failed makes the error of a call out of its errno, nil for 0.
-func failed(call string, errno syscall.Errno) error {
+func errnoError(call string, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
 	}

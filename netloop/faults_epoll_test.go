@@ -242,7 +242,7 @@ func TestTimerfdWaits(t *testing.T) {
 		f := newFaults()
 		f.fail("pwait2", errno)
 		l := newLoop(t, usual, f.calls)
-		if got := l.r.Facts().Poller; got != "epoll, timerfd" {
+		if got := l.r.Stats().Poller; got != "epoll, timerfd" {
 			t.Fatalf("the poller is %q", got)
 		}
 		waitsAreExact(t, l)
@@ -297,7 +297,7 @@ func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 		if !slices.Equal(waits, []int{1, 1, 2}) {
 			t.Errorf("the waits were %v ms", waits)
 		}
-		if got := l.r.Facts().Poller; got != "epoll, milliseconds" {
+		if got := l.r.Stats().Poller; got != "epoll, milliseconds" {
 			t.Errorf("the poller is %q", got)
 		}
 		s := l.stream(0)

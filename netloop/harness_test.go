@@ -71,7 +71,7 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 		t.Fatal(err)
 	}
 	l.r = r
-	l.r.accepting.cost = 1 // the turn's time is enough for all
+	l.r.acceptBudget.costPerAccept = 1 // the turn's time is enough for all
 	t.Cleanup(func() {
 		l.r.Close()
 		if n := l.r.registry.live; n != 0 && !t.Failed() {
@@ -293,12 +293,12 @@ func (l *loop) end(id, gen uint32) error {
 	if s := l.r.registry.find(id, gen); s != nil {
 		fd = int(s.fd)
 	}
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		return err
 	}
 	// EINTR: the descriptor is closed all the same.
 	if errno := l.r.calls.Close(fd); errno != 0 && errno != syscall.EINTR {
-		return failed("close", errno)
+		return errnoError("close", errno)
 	}
 	return nil
 }

@@ -11,10 +11,10 @@ func (h *Histogram) add(value int64) {
 	h.Count++
 	h.Sum += v
 	h.Most = max(h.Most, v)
-	h.Bucket[bucketOf(v)]++
+	h.Bucket[bucketIndex(v)]++
 }
 
-func bucketOf(v uint64) int {
+func bucketIndex(v uint64) int {
 	if v < 8 {
 		return int(v)
 	}

@@ -9,18 +9,18 @@ func TestBuckets(t *testing.T) {
 	// The first value of each bucket is one more than the last of the one before.
 	last := -1
 	for v := uint64(0); v < 1<<16; v++ {
-		b := bucketOf(v)
+		b := bucketIndex(v)
 		if b != last && b != last+1 {
 			t.Fatalf("%d lies in bucket %d, and %d in %d", v-1, last, v, b)
 		}
 		last = b
 	}
 	for b, v := range map[int]uint64{0: 0, 7: 7, 8: 8, 15: 15, 16: 16, 17: 18, 23: 30, 24: 32} {
-		if got := bucketOf(v); got != b {
+		if got := bucketIndex(v); got != b {
 			t.Errorf("%d lies in bucket %d, want %d", v, got, b)
 		}
 	}
-	if got := bucketOf(1<<64 - 1); got != Buckets-1 {
+	if got := bucketIndex(1<<64 - 1); got != Buckets-1 {
 		t.Errorf("the greatest value lies in bucket %d", got)
 	}
 }
@@ -40,7 +40,7 @@ func TestHistogram(t *testing.T) {
 	for _, n := range h.Bucket {
 		sum += n
 	}
-	if sum != 4 || h.Bucket[0] != 1 || h.Bucket[bucketOf(100)] != 1 {
+	if sum != 4 || h.Bucket[0] != 1 || h.Bucket[bucketIndex(100)] != 1 {
 		t.Errorf("buckets %v", h.Bucket)
 	}
 }

@@ -22,7 +22,7 @@ func (l *loop) owned() (stream, *int32) {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() {
-		_ = l.r.Forget(id, gen)
+		_ = l.r.Deregister(id, gen)
 		_ = sys.Close(a)
 		_ = sys.Close(b)
 	})
@@ -30,7 +30,7 @@ func (l *loop) owned() (stream, *int32) {
 }
 
 func TestNothingIsSentOnceTheOwnerHasGone(t *testing.T) {
-	for _, streams := range []int{1, ringLeast + 2} { // alone, and in a batch
+	for _, streams := range []int{1, minBatch + 2} { // alone, and in a batch
 		l := usualLoop(t)
 		var all []stream
 		for range streams {
@@ -102,7 +102,7 @@ func TestAWatchOfANumberWhoseOwnerHasGone(t *testing.T) {
 	if got[0].ID != id {
 		t.Errorf("ready: %d, not the watch %d", got[0].ID, id)
 	}
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
 }
@@ -123,10 +123,10 @@ func TestAWatchOfANumberThatWasUsedAgain(t *testing.T) {
 	}
 	say(t, d, []byte("x"))
 	expectKinds(t, l.turn(0), CmpReady)
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
-	if err := l.r.Forget(s.id, s.gen); err != nil {
+	if err := l.r.Deregister(s.id, s.gen); err != nil {
 		t.Error(err)
 	}
 	for _, fd := range []int{b, c, d} {
@@ -152,7 +152,7 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	say(t, b, []byte("the new owner's"))
 	*word = -1
 	expectKinds(t, l.turn(0), CmpDatagramError)
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
 	if left := hear(t, a); string(left) != "the new owner's" {
@@ -191,7 +191,7 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	} else {
 		_ = sys.Close(fd)
 	}
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
 	_ = sys.Close(client)

@@ -161,7 +161,7 @@ func TestAcceptsAreBoundedPerTurn(t *testing.T) {
 func TestAcceptsHaveAShareOfTime(t *testing.T) {
 	const ms = 1_000_000
 	sh := &Shared{}
-	a := accepting{cost: acceptFirst}
+	a := acceptBudget{costPerAccept: acceptInitialCost}
 	for i, c := range []struct {
 		elapsed, took int64 // since the last poll, in all and for accepting
 		accepted      uint64
@@ -178,9 +178,9 @@ func TestAcceptsHaveAShareOfTime(t *testing.T) {
 	} {
 		sh.Metrics.ConnectionsAccepted += c.accepted
 		sh.Accepting += c.took
-		a.begin(sh, c.elapsed)
-		if a.left != c.left {
-			t.Errorf("turn %d: %d may be accepted at %d ns, not %d", i, a.left, a.cost, c.left)
+		a.beginTurn(sh, c.elapsed)
+		if a.acceptsLeft != c.left {
+			t.Errorf("turn %d: %d may be accepted at %d ns, not %d", i, a.acceptsLeft, a.costPerAccept, c.left)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func TestEachListenerAcceptsOneInAnyCase(t *testing.T) {
 		ln.dial(t, 3)
 	}
 	for range 3 {
-		l.r.accepting.cost = 1 << 60
+		l.r.acceptBudget.costPerAccept = 1 << 60
 		got := l.turn(0)
 		from := map[uint32]int{}
 		for _, d := range got {
@@ -210,7 +210,7 @@ func TestListenersShareTheTimeOfATurn(t *testing.T) {
 	for range 2 {
 		l.listen(100).dial(t, 8)
 	}
-	l.r.accepting.cost = acceptLeast / 5
+	l.r.acceptBudget.costPerAccept = acceptMinTime / 5
 	l.sh.Now = l.r.clock.now() // a share of the time since then would be more, after a pause
 	n := accepted(t, l.turn(0))
 	if n != 6 { // five, and the other listener's one
@@ -318,7 +318,7 @@ func TestDelayEndsWhenADescriptorIsClosed(t *testing.T) {
 		if l.sh.Now >= until+900_000_000 {
 			t.Error("the delay was slept through")
 		}
-		if l.sh.NextDeadline != DeadlineNone || l.r.calls.closes.waiting.Load() != 0 {
+		if l.sh.NextDeadline != DeadlineNone || l.r.calls.closes.waiters.Load() != 0 {
 			t.Error("the reactor still waits for descriptors")
 		}
 	}
@@ -342,7 +342,7 @@ func TestFailingEarlyDoesNotSpin(t *testing.T) {
 			t.Fatalf("completed %+v", d)
 		}
 	}
-	if tries := f.count("accept") - accepts; tries < 1 || tries > earlyTries+3 {
+	if tries := f.count("accept") - accepts; tries < 1 || tries > earlyRetryTurns+3 {
 		t.Errorf("%d tries", tries)
 	}
 }

@@ -52,11 +52,11 @@ func left(r *Reactor, fds ...int) {
 func TestCloseLeavesDescriptorsOfOthersAlone(t *testing.T) {
 	for name, number := range map[string]func(*Reactor) int{
 		"wakeup": func(r *Reactor) int { return r.wakeup.readFD },
-		"ring":   func(r *Reactor) int { return r.ring.number() },
+		"ring":   func(r *Reactor) int { return r.ring.descriptor() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := reactorAlone(t, usualLoop(t))
-			if name == "ring" && !r.batches() {
+			if name == "ring" && !r.ringAvailable() {
 				r.Close()
 				t.Skip("no ring to be had")
 			}
@@ -207,10 +207,10 @@ func TestToLookLosesNoWake(t *testing.T) {
 
 func TestARingThatSomebodyHasClosedIsMadeAnew(t *testing.T) {
 	l := usualLoop(t)
-	if !l.r.batches() {
+	if !l.r.ringAvailable() {
 		t.Skip("no ring to be had")
 	}
-	lose(t, l.r.ring.number())
+	lose(t, l.r.ring.descriptor())
 	l.sh.Flags |= Look
 	expectKinds(t, l.turn(0))
 	if l.r.batch.state != ringUnknown {
@@ -309,8 +309,8 @@ func TestAReactorRunsAndClosesWhereTheKernelTellsLessOfADescriptor(t *testing.T)
 	for name, cut := range incompleteFacts {
 		t.Run(name, func(t *testing.T) {
 			calls := kernelCalls()
-			facts := calls.Poll.Facts
-			calls.Poll.Facts = func(fd int) ([]byte, syscall.Errno) {
+			facts := calls.Poll.FDInfo
+			calls.Poll.FDInfo = func(fd int) ([]byte, syscall.Errno) {
 				text, errno := facts(fd)
 				if errno != 0 {
 					return nil, errno
@@ -334,7 +334,7 @@ func TestAReactorRunsAndClosesWhereTheKernelTellsLessOfADescriptor(t *testing.T)
 				t.Errorf("without its wakeup the turn said %v", err)
 			}
 			left(r, ours[0])
-			r.wakeup.shut()
+			r.wakeup.close()
 
 			if r, err = NewWithCalls(usualLoop(t).sh, calls); err != nil {
 				t.Fatal(err)
@@ -374,7 +374,7 @@ func TestAThreadWithOtherDescriptorsSendsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			calls := kernelCalls()
 			if !withFacts {
-				calls.Poll.Facts = func(int) ([]byte, syscall.Errno) { return nil, syscall.ENOENT }
+				calls.Poll.FDInfo = func(int) ([]byte, syscall.Errno) { return nil, syscall.ENOENT }
 			}
 			l := newLoop(t, usual, calls)
 			s := l.stream(0)
@@ -388,7 +388,7 @@ func TestAThreadWithOtherDescriptorsSendsNothing(t *testing.T) {
 				for _, fd := range numbers[1:] {
 					_ = unix.Dup3(numbers[0], fd, unix.O_CLOEXEC)
 				}
-				l.r.FlushLate()
+				l.r.FlushFromMonitor()
 			})
 			if refused != nil {
 				t.Skip(refused)
@@ -396,7 +396,7 @@ func TestAThreadWithOtherDescriptorsSendsNothing(t *testing.T) {
 			if heard := hear(t, s.peer); len(heard) > 0 || s.io.Sent != 0 {
 				t.Errorf("the peer heard %q, and %d bytes count as sent", heard, s.io.Sent)
 			}
-			l.r.FlushLate()
+			l.r.FlushFromMonitor()
 			if heard := hear(t, s.peer); string(heard) != "mine" {
 				t.Errorf("then the peer heard %q", heard)
 			}

@@ -24,12 +24,12 @@ const (
 	// open to reports alone.
 	minCompletions = 16
 	minArena       = 4096
-	stepRoom       = 4
+	maxPerStep     = 4
 
 	// maxReceive is asked of one recv at most, and leastReceive is how much
 	// room must be left for one (a quarter of a small arena).
-	maxReceive   = 256 << 10
-	leastReceive = 64 << 10
+	maxReceive = 256 << 10
+	minReceive = 64 << 10
 
 	// A stream that received largeReceive bytes at once gets a buffer of its own
 	// for the next.
@@ -76,7 +76,7 @@ func (o *output) arenaRoom() uintptr { return o.arenaSize - o.arenaUsed }
 // receiveRoom is how much one recv may ask for, or 0 if too little is left.
 func (o *output) receiveRoom() uintptr {
 	room := o.arenaRoom()
-	if room < min(leastReceive, o.arenaSize/4) {
+	if room < min(minReceive, o.arenaSize/4) {
 		return 0
 	}
 	return min(room, maxReceive)
@@ -86,6 +86,6 @@ func (o *output) receiveRoom() uintptr {
 func (o *output) arenaNext() unsafe.Pointer { return unsafe.Add(o.arena, o.arenaUsed) }
 
 // use takes n bytes of the arena.
-func (o *output) use(n uintptr) {
+func (o *output) commitArena(n uintptr) {
 	o.arenaUsed = min((o.arenaUsed+n+arenaAlign-1)&^(arenaAlign-1), o.arenaSize)
 }

@@ -76,41 +76,41 @@ import "syscall"
 // was wanted. The registration ends all the same, for its descriptor may live on, and
 // its events would come for ever. It is found by number and file, so that of another
 // file is safe; and one that this reactor has made under the same number has set held to 0.
-func (r *Reactor) setHeld(id uint32, s *slot, want interest) syscall.Errno {
+func (r *Reactor) setInterest(id uint32, s *slot, want interest) syscall.Errno {
 	t := makeToken(id, s.gen)
 	var errno syscall.Errno
 	switch {
 	case want == 0:
-		r.endHeld(s)
+		r.endRegistration(s)
 		return 0
-	case !s.hasNumber():
+	case !s.leaseValid():
 		errno = syscall.EBADF
-	case s.held == 0:
+	case s.registered == 0:
 		errno = r.poller.add(s.fd, t, want)
 		if errno == syscall.EEXIST {
 			errno = r.poller.modify(s.fd, t, directions, want)
 		}
 	default:
-		errno = r.poller.modify(s.fd, t, s.held, want)
+		errno = r.poller.modify(s.fd, t, s.registered, want)
 		if errno == syscall.ENOENT {
 			errno = r.poller.add(s.fd, t, want)
 		}
 	}
 	if errno != 0 {
-		r.endHeld(s)
+		r.endRegistration(s)
 		return errno
 	}
-	s.held, s.spent = want, false
+	s.registered, s.oneShotFired = want, false
 	r.registry.setOwner(id, s.fd)
 	return 0
 }
 
 // endHeld ends the poller's registration of a slot.
-func (r *Reactor) endHeld(s *slot) {
-	if s.held != 0 {
-		_ = r.poller.remove(s.fd, s.held)
-		r.registry.dropOwner(s.fd)
-		s.held = 0
+func (r *Reactor) endRegistration(s *slot) {
+	if s.registered != 0 {
+		_ = r.poller.remove(s.fd, s.registered)
+		r.registry.clearOwner(s.fd)
+		s.registered = 0
 	}
 }
 
@@ -120,73 +120,73 @@ func (r *Reactor) endHeld(s *slot) {
 // reported as lost.
 func (r *Reactor) renewPoller() {
 	turns := r.shared.Metrics.Turns
-	if !r.stuck || turns < r.renewAt {
+	if !r.renewalNeeded || turns < r.nextRenewalTurn {
 		return
 	}
 	errno := r.poller.renew(func(isKnown func(int32, token, interest) bool) {
-		for id := range r.registry.opened {
-			if s := r.registry.slot(id); s.held != 0 {
-				r.registerAgain(id, s, isKnown)
+		for id := range r.registry.slotsUsed {
+			if s := r.registry.slot(id); s.registered != 0 {
+				r.reregister(id, s, isKnown)
 			}
 		}
 		if r.batch.state == ringOpen {
-			r.batch.held = r.poller.hold(r.ring.number())
+			r.batch.fdTracked = r.poller.track(r.ring.descriptor())
 		}
 	})
-	r.stuck = errno != 0
+	r.renewalNeeded = errno != 0
 	if errno != 0 {
-		r.renewAt = turns + renewEvery // there is no free descriptor
+		r.nextRenewalTurn = turns + renewalRetryTurns // there is no free descriptor
 	}
 }
 
 // renewEvery is in how many turns a renewal that failed is tried once.
-const renewEvery = 64
+const renewalRetryTurns = 64
 
-func (r *Reactor) registerAgain(id uint32, s *slot, isKnown func(int32, token, interest) bool) {
-	t, held := makeToken(id, s.gen), s.held
-	if s.spent || s.kind == kindWatch && s.watch.want|s.watch.once == 0 {
-		held = 0 // it is silent, and the next wait registers it
-	} else if s.hasNumber() && isKnown(s.fd, t, held) && r.poller.add(s.fd, t, held) == 0 {
+func (r *Reactor) reregister(id uint32, s *slot, isKnown func(int32, token, interest) bool) {
+	t, registered := makeToken(id, s.gen), s.registered
+	if s.oneShotFired || s.kind == kindWatch && s.watch.want|s.watch.once == 0 {
+		registered = 0 // it is silent, and the next wait registers it
+	} else if s.leaseValid() && isKnown(s.fd, t, registered) && r.poller.add(s.fd, t, registered) == 0 {
 		return
 	}
-	r.registry.dropOwner(s.fd)
-	s.held, s.spent = 0, false
-	if held == 0 {
+	r.registry.clearOwner(s.fd)
+	s.registered, s.oneShotFired = 0, false
+	if registered == 0 {
 		return
 	}
-	s.lost = s.kind == kindWatch
-	s.ready |= held & directions
-	if !s.queued {
-		s.queued = true
+	s.fdLost = s.kind == kindWatch
+	s.ready |= registered & directions
+	if !s.inReady {
+		s.inReady = true
 		r.ready.push(t)
 	}
 }
 
 // aloneMost is how many events in a row may be errorAlone until the poller is asked for new events only.
-const aloneMost = 16
+const maxErrorOnlyEvents = 16
 
 // settle is called when a transport's event was served. An error that no call brings to light would come in each
 // poll: such a transport is registered for edges, and once more after each event of another kind, so that
 // it is reported as before while there is data or room.
-func (r *Reactor) settle(t token, s *slot) {
-	if s.ready&errorAlone == 0 {
-		s.alone = 0
-		if s.quiet && s.held != 0 {
-			_ = r.setHeld(t.id(), s, s.held)
+func (r *Reactor) updateEdgeMode(t token, s *slot) {
+	if s.ready&errorOnly == 0 {
+		s.errorOnlyEvents = 0
+		if s.edgeTriggered && s.registered != 0 {
+			_ = r.setInterest(t.id(), s, s.registered)
 		}
 		return
 	}
-	if s.alone++; s.alone >= aloneMost && !s.quiet {
-		s.quiet = true
-		if s.held != 0 {
-			_ = r.setHeld(t.id(), s, s.held|edge)
+	if s.errorOnlyEvents++; s.errorOnlyEvents >= maxErrorOnlyEvents && !s.edgeTriggered {
+		s.edgeTriggered = true
+		if s.registered != 0 {
+			_ = r.setInterest(t.id(), s, s.registered|edge)
 		}
 	}
 }
 
 // polled is what the poller is asked for where a transport has this interest.
-func (s *slot) polled(in interest) interest {
-	if s.quiet && in != 0 {
+func (s *slot) pollInterest(in interest) interest {
+	if s.edgeTriggered && in != 0 {
 		in |= edge
 	}
 	return in
@@ -195,25 +195,25 @@ func (s *slot) polled(in interest) interest {
 // poll waits for events. Before it blocks, and after trustedMost turns, the poller is told anew of
 // each watch that is trusted (watches.go).
 func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
-	if len(r.trusted) == 0 {
+	if len(r.assumedArmed) == 0 {
 		return r.poller.wait(timeout)
 	}
-	if r.trustedTurns++; r.trustedTurns < trustedMost {
+	if r.assumedArmedTurns++; r.assumedArmedTurns < maxAssumedArmedTurns {
 		if events, errno := r.poller.wait(0); timeout == 0 || events != 0 || errno != 0 {
 			return events, errno
 		}
 	}
-	for _, t := range r.trusted {
+	for _, t := range r.assumedArmed {
 		s := r.registry.find(t.id(), t.gen())
 		if s == nil {
 			continue
 		}
-		s.trusted = false
+		s.assumedArmed = false
 		if s.watch.once != 0 {
-			r.hold(t, s)
+			r.arm(t, s)
 		}
 	}
-	r.trusted, r.trustedTurns = r.trusted[:0], 0
+	r.assumedArmed, r.assumedArmedTurns = r.assumedArmed[:0], 0
 	if r.ready.n > 0 {
 		timeout = 0 // the registration of one has failed
 	}

@@ -30,7 +30,7 @@ type PollCalls struct {
 	// Replace has a number name what another one names: dup3.
 	Replace func(from, to int) syscall.Errno
 	// Facts is what the kernel tells of a descriptor, in /proc.
-	Facts func(fd int) ([]byte, syscall.Errno)
+	FDInfo func(fd int) ([]byte, syscall.Errno)
 }
 
 func systemPollCalls() PollCalls {
@@ -77,13 +77,13 @@ func systemPollCalls() PollCalls {
 			_, _, e := unix.RawSyscall(unix.SYS_DUP3, uintptr(from), uintptr(to), unix.O_CLOEXEC)
 			return e
 		},
-		Facts: readFacts,
+		FDInfo: readFDInfo,
 	}
 }
 
 // readFacts reads what the calling thread's table of descriptors has under a number. That of the main
 // thread, /proc/self, is another one after unshare(CLONE_FILES).
-func readFacts(fd int) ([]byte, syscall.Errno) {
+func readFDInfo(fd int) ([]byte, syscall.Errno) {
 	file, err := unix.Open("/proc/thread-self/fdinfo/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, ErrnoOf(err)
@@ -137,7 +137,7 @@ func (p *poller) open(c *PollCalls) error {
 	p.calls, p.timerfd = c, -1
 	epfd, errno := c.Create()
 	if errno != 0 {
-		return failed("epoll_create1", errno)
+		return errnoError("epoll_create1", errno)
 	}
 	p.epfd = epfd
 	switch _, errno = c.WaitExact(epfd, p.events[:], &p.ts); errno {
@@ -151,41 +151,41 @@ func (p *poller) open(c *PollCalls) error {
 	return nil
 }
 
-func isForbidden(errno syscall.Errno) bool {
+func isUnavailable(errno syscall.Errno) bool {
 	return errno == syscall.ENOSYS || errno == syscall.EPERM
 }
 
 // openTimer sees to it that waits are timed without epoll_pwait2.
 func (p *poller) openTimer() error {
 	timerfd, errno := p.calls.TimerCreate()
-	if isForbidden(errno) {
+	if isUnavailable(errno) {
 		p.coarse = true
 		return nil
 	}
 	if errno != 0 {
-		return failed("timerfd_create", errno)
+		return errnoError("timerfd_create", errno)
 	}
 	// Edge-triggered: each expiry is told once, and nobody need read it away.
 	if errno := p.ctl(unix.EPOLL_CTL_ADD, int32(timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET); errno != 0 {
 		_ = p.calls.Close(timerfd) // which close would not know again
-		return failed("epoll_ctl", errno)
+		return errnoError("epoll_ctl", errno)
 	}
 	p.timerfd, p.timerArmed = timerfd, false
 	return nil
 }
 
 // mend looks at the timerfd, and makes another where somebody has closed it.
-func (p *poller) mend() error {
+func (p *poller) repair() error {
 	if p.timerfd < 0 || p.ctl(unix.EPOLL_CTL_MOD, int32(p.timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET) == 0 {
 		return nil
 	}
 	return p.openTimer()
 }
 
-func (p *poller) number() int { return p.epfd }
+func (p *poller) descriptor() int { return p.epfd }
 
 func (p *poller) close() {
-	if p.timerfd >= 0 && p.holds(p.timerfd) {
+	if p.timerfd >= 0 && p.tracks(p.timerfd) {
 		_ = p.calls.Close(p.timerfd)
 	}
 	_ = p.calls.Close(p.epfd)
@@ -195,36 +195,36 @@ func (p *poller) close() {
 // the token that only this reactor has. A kernel whose /proc lacks this line (gVisor), or where /proc is
 // missing or forbidden, gives no answer: then it is at least an epoll in which the wakeup's number and
 // file are registered.
-func (p *poller) isOurs() bool {
-	list, errno := p.calls.Facts(p.epfd)
+func (p *poller) isValid() bool {
+	info, errno := p.calls.FDInfo(p.epfd)
 	if errno == 0 {
-		if data, found := registeredData(list, p.wakeFD); found {
+		if data, found := registeredData(info, p.wakeFD); found {
 			return data == uint64(p.wakeup)
 		}
 	}
-	return p.holds(p.wakeFD)
+	return p.tracks(p.wakeFD)
 }
 
 // knowsItself is isOurs for a running loop, whose poller may list thousands: the eventfd is
 // ours by its count, and an epoll that knows ours is ours. The list is read only where the kernel
 // doesn't tell the count. It may take back what a wake did.
-func (p *poller) knowsItself() bool {
-	facts, errno := p.calls.Facts(p.wakeFD)
+func (p *poller) isValidQuick() bool {
+	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {
-		count, found := eventfdCount(facts)
-		if found && count != uint64(uint32(p.wakeup)) || !found && !p.isOurs() {
+		count, found := eventfdCount(info)
+		if found && count != uint64(uint32(p.wakeup)) || !found && !p.isValid() {
 			return false
 		}
 	}
-	return p.holds(p.wakeFD)
+	return p.tracks(p.wakeFD)
 }
 
 // isSeenHere asks by the count as well. Where the kernel doesn't tell it, the wakeup's number names at least
 // something that is registered in what the poller's number names.
-func (p *poller) isSeenHere() bool {
-	facts, errno := p.calls.Facts(p.wakeFD)
+func (p *poller) isValidInThread() bool {
+	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {
-		if count, found := eventfdCount(facts); found {
+		if count, found := eventfdCount(info); found {
 			return count == uint64(uint32(p.wakeup))
 		}
 	}
@@ -236,9 +236,9 @@ func (p *poller) isSeenHere() bool {
 }
 
 // eventfdCount finds the count of an eventfd in its facts: "eventfd-count: 2f", in hexadecimal.
-func eventfdCount(facts []byte) (uint64, bool) {
-	for line := range bytes.Lines(facts) {
-		words := wholeLine(line)
+func eventfdCount(info []byte) (uint64, bool) {
+	for line := range bytes.Lines(info) {
+		words := fieldsOfCompleteLine(line)
 		if len(words) < 2 || string(words[0]) != "eventfd-count:" {
 			continue
 		}
@@ -249,7 +249,7 @@ func eventfdCount(facts []byte) (uint64, bool) {
 }
 
 // wholeLine splits a line into words; a line that was cut off, and perhaps a number with it, has none.
-func wholeLine(line []byte) [][]byte {
+func fieldsOfCompleteLine(line []byte) [][]byte {
 	if !bytes.HasSuffix(line, []byte("\n")) {
 		return nil
 	}
@@ -258,9 +258,9 @@ func wholeLine(line []byte) [][]byte {
 
 // registeredData finds the data with which a descriptor is registered in the facts of an epoll:
 // "tfd: 5 events: 19 data: 2f pos:0 ino:1 sdev:f", of which data is hexadecimal.
-func registeredData(facts []byte, fd int) (uint64, bool) {
-	for line := range bytes.Lines(facts) {
-		words := wholeLine(line)
+func registeredData(info []byte, fd int) (uint64, bool) {
+	for line := range bytes.Lines(info) {
+		words := fieldsOfCompleteLine(line)
 		if len(words) < 6 || string(words[0]) != "tfd:" || string(words[1]) != strconv.Itoa(fd) {
 			continue
 		}
@@ -271,14 +271,14 @@ func registeredData(facts []byte, fd int) (uint64, bool) {
 }
 
 // hold adds a descriptor for no event but an error, which it does not have.
-func (p *poller) hold(fd int) bool {
+func (p *poller) track(fd int) bool {
 	return p.ctl(unix.EPOLL_CTL_ADD, int32(fd), timerToken, unix.EPOLLET) == 0
 }
 
 // holds relies on epoll knowing a descriptor by its number and by what it names: to
 // replace the registration of another than was added fails. Of the wakeup, this may take
 // back what a wake has done.
-func (p *poller) holds(fd int) bool {
+func (p *poller) tracks(fd int) bool {
 	if fd == p.wakeFD {
 		return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), p.wakeup, unix.EPOLLET) == 0
 	}
@@ -321,7 +321,7 @@ func (p *poller) remove(fd int32, _ interest) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_DEL, fd, 0, 0)
 }
 
-func (p *poller) knows(fd int32) bool {
+func (p *poller) isRegistered(fd int32) bool {
 	// Silent: no event is asked for but errors, and those once.
 	if p.ctl(unix.EPOLL_CTL_ADD, fd, timerToken, unix.EPOLLONESHOT) != 0 {
 		return true
@@ -359,7 +359,7 @@ func (p *poller) renew(register func(isKnown func(fd int32, t token, in interest
 func (p *poller) addWakeup(fd int, t token) error {
 	// It is always readable, and silent until a wake asks for that (writeWakeup).
 	p.wakeFD, p.wakeup = fd, t
-	return failed("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLET))
+	return errnoError("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLET))
 }
 
 func (p *poller) wait(timeout int64) (int, syscall.Errno) {
@@ -379,7 +379,7 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	default:
 		p.ts = unix.NsecToTimespec(timeout)
 		n, errno := p.calls.WaitExact(p.epfd, p.events[:], &p.ts)
-		if isForbidden(errno) && p.openTimer() == nil {
+		if isUnavailable(errno) && p.openTimer() == nil {
 			return p.wait(timeout) // a sandbox that came later than the loop
 		}
 		return n, errno
@@ -409,7 +409,7 @@ func (p *poller) event(i int) (token, interest) {
 		in |= broken
 	}
 	if ev.Events == unix.EPOLLERR {
-		in |= errorAlone
+		in |= errorOnly
 	}
 	return makeToken(uint32(ev.Fd), uint32(ev.Pad)), in
 }

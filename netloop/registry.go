@@ -26,7 +26,7 @@ const (
 	broken interest = 16
 	// errorAlone is of an event: the poller reports an error and neither data, room nor an end. An
 	// error queue that is not read (IP_RECVERR, SO_TIMESTAMPING) reports it in each poll.
-	errorAlone interest = 32
+	errorOnly interest = 32
 
 	directions = readable | writable
 )
@@ -38,40 +38,40 @@ type slot struct {
 	kind kind
 
 	// held is what the poller has been told; 0: it does not know the descriptor.
-	held interest
+	registered interest
 	// spent: held is a oneShot that has fired, so the poller is silent.
-	spent bool
+	oneShotFired bool
 
 	// Membership of the reactor's lists, so that nothing is listed twice.
-	queued    bool // in ready, with these directions
-	ready     interest
-	dirty     bool // in dirty: to be flushed, or its interest adjusted
-	reporting bool // in reports: progress, or one of the errors below
-	urgent    bool // and somebody waits for that report
-	large     bool // a stream that lately received much at once
-	trusted   bool // in trusted: a wait that relies on what the poller was told before
+	inReady       bool // in ready, with these directions
+	ready         interest
+	inDirty       bool // in dirty: to be flushed, or its interest adjusted
+	inReports     bool // in reports: progress, or one of the errors below
+	urgentReport  bool // and somebody waits for that report
+	receivesLarge bool // a stream that lately received much at once
+	assumedArmed  bool // in trusted: a wait that relies on what the poller was told before
 
 	// quiet: a transport that the poller reports new events of only, because of errorAlone.
-	quiet bool
+	edgeTriggered bool
 
 	// alone counts the events in a row that were errorAlone.
-	alone uint8
+	errorOnlyEvents uint8
 
 	// lost: a watch whose number names another file, or none.
-	lost bool
+	fdLost bool
 
 	// reports counts a watch's reports, up to the next look at its number.
-	reports uint8
+	reportCount uint8
 
 	// ignored counts a watch's events since the last that somebody waited for.
-	ignored uint8
+	ignoredEvents uint8
 
 	// watch is a watch's, the machines are those of the other kinds. An endpoint's is
 	// kept for the slot's next one.
 	watch watch
 
 	// lately is what a stream's last receive brought, in bytes.
-	lately uint32
+	lastReceived uint32
 
 	// Errors of a stream on their way to C.
 	writeError, readError errno32
@@ -86,7 +86,7 @@ type errno32 uint32
 
 // hasNumber tells whether the descriptor is still that of the slot's lease. A watch
 // has none: its number means whatever it names.
-func (s *slot) hasNumber() bool {
+func (s *slot) leaseValid() bool {
 	switch s.kind {
 	case kindStream:
 		return s.stream.LeaseValid()
@@ -106,10 +106,10 @@ type registry struct {
 	// blocks given back: a slot's generation outlives its registrations, because a late
 	// event or submission may still have an earlier one. So the blocks have the size of the
 	// most registrations that there were at once, 88 bytes for each, and are used again.
-	blocks []*[slotsBlock]slot
-	opened uint32 // slots that were ever used
-	free   []uint32
-	live   int
+	blocks    []*[slotsPerBlock]slot
+	slotsUsed uint32 // slots that were ever used
+	free      []uint32
+	live      int
 
 	// owners tells which slot the poller's registration of a descriptor's number
 	// belongs to (id+1, 0: none): the one whose held is not 0. Numbers are used
@@ -118,34 +118,34 @@ type registry struct {
 	owners owners
 }
 
-const slotsBlock = 256
+const slotsPerBlock = 256
 
 // slot is the slot of an id below opened.
-func (g *registry) slot(id uint32) *slot { return &g.blocks[id/slotsBlock][id%slotsBlock] }
+func (g *registry) slot(id uint32) *slot { return &g.blocks[id/slotsPerBlock][id%slotsPerBlock] }
 
 // owners maps numbers of descriptors to slots. It is cut into blocks, so that it
 // grows by what is open and not by the highest number.
-type owners struct{ blocks []*[ownersBlock]uint32 }
+type owners struct{ blocks []*[ownersPerBlock]uint32 }
 
-const ownersBlock = 1024
+const ownersPerBlock = 1024
 
 func (o *owners) get(fd int32) uint32 {
-	b := int(fd) / ownersBlock
+	b := int(fd) / ownersPerBlock
 	if b >= len(o.blocks) || o.blocks[b] == nil {
 		return 0
 	}
-	return o.blocks[b][int(fd)%ownersBlock]
+	return o.blocks[b][int(fd)%ownersPerBlock]
 }
 
 func (o *owners) set(fd int32, owner uint32) {
-	b := int(fd) / ownersBlock
+	b := int(fd) / ownersPerBlock
 	if b >= len(o.blocks) {
-		o.blocks = append(o.blocks, make([]*[ownersBlock]uint32, b+1-len(o.blocks))...)
+		o.blocks = append(o.blocks, make([]*[ownersPerBlock]uint32, b+1-len(o.blocks))...)
 	}
 	if o.blocks[b] == nil {
-		o.blocks[b] = new([ownersBlock]uint32)
+		o.blocks[b] = new([ownersPerBlock]uint32)
 	}
-	o.blocks[b][int(fd)%ownersBlock] = owner
+	o.blocks[b][int(fd)%ownersPerBlock] = owner
 }
 
 // open takes a free slot.
@@ -155,11 +155,11 @@ func (g *registry) open(k kind, fd int32) (uint32, *slot) {
 		id = g.free[n-1]
 		g.free = g.free[:n-1]
 	} else {
-		if id = g.opened; id%slotsBlock == 0 {
-			g.blocks = append(g.blocks, new([slotsBlock]slot))
+		if id = g.slotsUsed; id%slotsPerBlock == 0 {
+			g.blocks = append(g.blocks, new([slotsPerBlock]slot))
 		}
 		g.slot(id).gen = 1
-		g.opened++
+		g.slotsUsed++
 	}
 	s := g.slot(id)
 	*s = slot{gen: s.gen, fd: fd, kind: k, datagram: s.datagram}
@@ -181,7 +181,7 @@ func (g *registry) release(id uint32, s *slot) {
 
 // find returns the live registration of a name, or nil.
 func (g *registry) find(id, gen uint32) *slot {
-	if id >= g.opened {
+	if id >= g.slotsUsed {
 		return nil
 	}
 	s := g.slot(id)
@@ -204,25 +204,25 @@ func (g *registry) findKind(id, gen uint32, k kind) *slot {
 func (g *registry) setOwner(id uint32, fd int32) {
 	if before := g.owners.get(fd); before != 0 && before != id+1 {
 		s := g.slot(before - 1)
-		s.held, s.ready = 0, 0
+		s.registered, s.ready = 0, 0
 	}
 	g.owners.set(fd, id+1)
 }
 
 // taken tells whether a transport or listener holds the poller's registration of fd,
 // and the descriptor is still its owner's.
-func (g *registry) taken(fd int32) bool {
+func (g *registry) hasTransport(fd int32) bool {
 	id := g.owners.get(fd)
-	return id != 0 && g.slot(id-1).kind != kindWatch && g.slot(id-1).hasNumber()
+	return id != 0 && g.slot(id-1).kind != kindWatch && g.slot(id-1).leaseValid()
 }
 
 // forget is called when a descriptor of the reactor's own has come by this number:
 // whoever had it before has it no more.
-func (g *registry) forget(fd int32) {
+func (g *registry) disownFD(fd int32) {
 	if id := g.owners.get(fd); id != 0 {
-		g.slot(id - 1).held = 0
-		g.dropOwner(fd)
+		g.slot(id - 1).registered = 0
+		g.clearOwner(fd)
 	}
 }
 
-func (g *registry) dropOwner(fd int32) { g.owners.set(fd, 0) }
+func (g *registry) clearOwner(fd int32) { g.owners.set(fd, 0) }

@@ -38,7 +38,7 @@ func TestAStreamWhoseOwnerHasGoneLeavesTheNextOneOfItsNumberRegistered(t *testin
 		}
 	}
 	l.turn(0)
-	if err := l.r.Forget(old.id, old.gen); err != nil {
+	if err := l.r.Deregister(old.id, old.gen); err != nil {
 		t.Error(err)
 	}
 	say(t, peer, []byte("x"))
@@ -47,7 +47,7 @@ func TestAStreamWhoseOwnerHasGoneLeavesTheNextOneOfItsNumberRegistered(t *testin
 	if got[0].ID != id {
 		t.Errorf("told %+v, not the watch", got[0])
 	}
-	_ = l.r.Forget(id, gen)
+	_ = l.r.Deregister(id, gen)
 }
 
 // A watch has no lease: it may outlive its descriptor, whose number the reactor itself
@@ -55,7 +55,7 @@ func TestAStreamWhoseOwnerHasGoneLeavesTheNextOneOfItsNumberRegistered(t *testin
 func TestAWatchThatOutlivesItsDescriptorLeavesTheRingAlone(t *testing.T) {
 	l := usualLoop(t)
 	var streams []stream
-	for range ringLeast {
+	for range minBatch {
 		streams = append(streams, l.stream(0))
 	}
 	a, b := pair(t)
@@ -69,13 +69,13 @@ func TestAWatchThatOutlivesItsDescriptorLeavesTheRingAlone(t *testing.T) {
 	}
 	l.turn(0)
 	if l.r.batch.state != ringOpen {
-		_, _ = l.r.Forget(id, gen), sys.Close(b)
+		_, _ = l.r.Deregister(id, gen), sys.Close(b)
 		t.Skip("the kernel has no ring for us")
 	}
-	if l.r.ring.number() != a {
-		t.Fatalf("the ring is %d, not %d", l.r.ring.number(), a)
+	if l.r.ring.descriptor() != a {
+		t.Fatalf("the ring is %d, not %d", l.r.ring.descriptor(), a)
 	}
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
 	l.r.Close()

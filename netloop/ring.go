@@ -47,33 +47,33 @@ const (
 
 const (
 	// ringSize is the most calls of a batch; ringLeast are as many as are worth one.
-	ringSize  = 128
-	ringLeast = 5
+	maxBatch = 128
+	minBatch = 5
 
 	// Large pieces go alone: the call is little of their cost, and a batch must not hold
 	// up Go's scheduler. A receive in a batch has its room before it is known what comes,
 	// so it is for streams that lately received little.
-	ringSendMax    = 32 << 10
-	ringReceiveMax = 2 << 10
+	batchSendMax    = 32 << 10
+	batchReceiveMax = 2 << 10
 
 	// A few small pieces (an HTTP response's head and its body) are copied together for
 	// one plain send: that costs less than a system call of their own.
-	ringPieces     = 8
-	ringGatherMax  = 4 << 10
-	ringGatherRoom = 64 << 10
+	gatherMaxVectors = 8
+	gatherMaxBytes   = 4 << 10
+	gatherBufferSize = 64 << 10
 
 	// ringLost is the result of a call that was perhaps not made.
-	ringLost = -int32(syscall.ECANCELED)
+	ringNotRun = -int32(syscall.ECANCELED)
 )
 
 // ringBatch is what a ring has collected, and what came of it.
-type ringBatch struct {
+type ringResults struct {
 	n       int
-	results [ringSize]int32
+	results [maxBatch]int32
 }
 
 // result is what a system call would have returned.
-func (b *ringBatch) result(i int) (int, syscall.Errno) {
+func (b *ringResults) result(i int) (int, syscall.Errno) {
 	if b.results[i] < 0 {
 		return 0, syscall.Errno(-b.results[i])
 	}
@@ -81,24 +81,24 @@ func (b *ringBatch) result(i int) (int, syscall.Errno) {
 }
 
 // batch remembers whose calls are in the ring, and where a receive puts what comes.
-type batch struct {
-	state ringState
-	held  bool // the poller knows the ring's descriptor
-	runs  uint64
-	token [ringSize]token
-	base  [ringSize]uintptr
+type ringBatchState struct {
+	state     ringState
+	fdTracked bool // the poller knows the ring's descriptor
+	runs      uint64
+	streams   [maxBatch]token
+	buffers   [maxBatch]uintptr
 	// room is where pieces are copied together; made when there are some first.
-	room []byte
+	gatherBuffer []byte
 }
 
 // batches tells whether there is a ring, and makes it when asked first. What the
 // kernel refuses once it is not asked for again.
-func (r *Reactor) batches() bool {
+func (r *Reactor) ringAvailable() bool {
 	if r.batch.state == ringUnknown && r.shared.Flags&NoRing == 0 {
 		r.batch.state = r.ring.open(&r.calls.Ring)
 		if r.batch.state == ringOpen {
-			r.registry.forget(int32(r.ring.number()))
-			r.batch.held = r.poller.hold(r.ring.number())
+			r.registry.disownFD(int32(r.ring.descriptor()))
+			r.batch.fdTracked = r.poller.track(r.ring.descriptor())
 		}
 	}
 	return r.batch.state == ringOpen
@@ -115,39 +115,39 @@ func (r *Reactor) runBatch() {
 
 // closeRing gives the ring back. Its descriptor may have become somebody else's.
 func (r *Reactor) closeRing() {
-	r.ring.close(!r.batch.held || r.poller.holds(r.ring.number()))
+	r.ring.close(!r.batch.fdTracked || r.poller.tracks(r.ring.descriptor()))
 }
 
 // sendBatches makes the first send of those dirty streams for which one plain send
 // does it. What they lack then, flushDirty does.
 func (r *Reactor) sendBatches() {
 	for next := 0; next < len(r.dirty); {
-		n, left := 0, uintptr(ringGatherRoom)
-		for ; next < len(r.dirty) && n < ringSize; next++ {
+		n, left := 0, uintptr(gatherBufferSize)
+		for ; next < len(r.dirty) && n < maxBatch; next++ {
 			t := r.dirty[next]
 			if s := r.registry.find(t.id(), t.gen()); s != nil && s.sendsLittle(&left) {
-				r.batch.token[n] = t
+				r.batch.streams[n] = t
 				n++
 			}
 		}
-		if n < ringLeast || !r.batches() {
+		if n < minBatch || !r.ringAvailable() {
 			return
 		}
-		r.sendBatch(r.batch.token[:n])
+		r.sendBatch(r.batch.streams[:n])
 	}
 }
 
 // sendBatch makes the next send of each of these streams.
 func (r *Reactor) sendBatch(streams []token) {
-	r.batch.room = r.batch.room[:0]
+	r.batch.gatherBuffer = r.batch.gatherBuffer[:0]
 	for _, t := range streams {
 		s := r.registry.find(t.id(), t.gen())
-		v := r.together(s.stream.BatchSend())
+		v := r.gather(s.stream.BatchSend())
 		r.ring.send(s.fd, v.Base, v.Len)
 	}
 	r.runBatch()
 	for i, t := range streams {
-		if r.ring.results[i] == ringLost {
+		if r.ring.results[i] == ringNotRun {
 			continue
 		}
 		r.shared.Sends++
@@ -165,57 +165,57 @@ func (r *Reactor) sendBatch(streams []token) {
 // receiveBatch serves at most n streams, those at the front of the ready list that only
 // have a little to receive, and returns how many it were.
 func (r *Reactor) receiveBatch(n int) int {
-	n = min(n, ringSize, r.out.room()/stepRoom)
+	n = min(n, maxBatch, r.out.room()/maxPerStep)
 	k, left := 0, r.out.arenaRoom()
 	for ; k < n; k++ {
 		t := r.ready.at(k)
 		s := r.registry.find(t.id(), t.gen())
-		if s == nil || s.kind != kindStream || s.ready != readable || s.quiet || !s.receivesLittle() ||
-			left < s.batchRoom() {
+		if s == nil || s.kind != kindStream || s.ready != readable || s.edgeTriggered || !s.receivesLittle() ||
+			left < s.batchReceiveSize() {
 			break
 		}
-		left -= s.batchRoom()
+		left -= s.batchReceiveSize()
 	}
-	if k < ringLeast || !r.batches() {
+	if k < minBatch || !r.ringAvailable() {
 		return 0
 	}
 	for i := range k {
 		t := r.ready.at(i)
 		s := r.registry.find(t.id(), t.gen())
-		r.batch.base[i] = uintptr(r.out.arenaNext())
-		r.out.use(s.batchRoom())
-		r.ring.receive(s.fd, r.batch.base[i], s.batchRoom())
+		r.batch.buffers[i] = uintptr(r.out.arenaNext())
+		r.out.commitArena(s.batchReceiveSize())
+		r.ring.receive(s.fd, r.batch.buffers[i], s.batchReceiveSize())
 	}
 	r.runBatch()
 	for i := range k {
 		t := r.ready.pop()
 		s := r.registry.find(t.id(), t.gen())
-		s.queued, s.ready = false, 0
-		r.report(t, s)
-		if r.ring.results[i] == ringLost {
+		s.inReady, s.ready = false, 0
+		r.reportStream(t, s)
+		if r.ring.results[i] == ringNotRun {
 			continue // the poller tells of it again
 		}
 		r.shared.Recvs++
 		n, errno := r.ring.result(i)
 		n, outcome, errno := s.stream.CompleteReceive(n, errno)
-		r.tell(t, s, r.batch.base[i], 0, n, outcome, errno)
+		r.putReceived(t, s, r.batch.buffers[i], 0, n, outcome, errno)
 	}
 	return k
 }
 
 // together returns one piece of the same bytes.
-func (r *Reactor) together(v []transports.Vector) transports.Vector {
+func (r *Reactor) gather(v []transports.Vector) transports.Vector {
 	if len(v) == 1 {
 		return v[0]
 	}
-	if r.batch.room == nil {
-		r.batch.room = make([]byte, 0, ringGatherRoom) // never grows: sendsLittle sees to it
+	if r.batch.gatherBuffer == nil {
+		r.batch.gatherBuffer = make([]byte, 0, gatherBufferSize) // never grows: sendsLittle sees to it
 	}
-	start := len(r.batch.room)
+	start := len(r.batch.gatherBuffer)
 	for i := range v {
-		r.batch.room = append(r.batch.room, v[i].Bytes()...)
+		r.batch.gatherBuffer = append(r.batch.gatherBuffer, v[i].Bytes()...)
 	}
-	whole := r.batch.room[start:]
+	whole := r.batch.gatherBuffer[start:]
 	return transports.Vector{Base: uintptr(unsafe.Pointer(unsafe.SliceData(whole))), Len: uintptr(len(whole))}
 }
 
@@ -224,16 +224,16 @@ func (r *Reactor) together(v []transports.Vector) transports.Vector {
 func (s *slot) sendsLittle(left *uintptr) bool {
 	v := s.stream.BatchSend()
 	if len(v) == 1 {
-		return v[0].Len <= ringSendMax
+		return v[0].Len <= batchSendMax
 	}
-	if len(v) == 0 || len(v) > ringPieces {
+	if len(v) == 0 || len(v) > gatherMaxVectors {
 		return false
 	}
 	size := uintptr(0)
 	for _, piece := range v {
 		size += piece.Len
 	}
-	if size > min(ringGatherMax, *left) {
+	if size > min(gatherMaxBytes, *left) {
 		return false
 	}
 	*left -= size
@@ -242,12 +242,12 @@ func (s *slot) sendsLittle(left *uintptr) bool {
 
 // batchRoom is how much a receive in a batch may bring: twice what came lately. Where
 // that is filled, the poller tells of the rest.
-func (s *slot) batchRoom() uintptr {
-	return (max(uintptr(2*s.lately), ringReceiveMax/4) + arenaAlign - 1) &^ (arenaAlign - 1)
+func (s *slot) batchReceiveSize() uintptr {
+	return (max(uintptr(2*s.lastReceived), batchReceiveMax/4) + arenaAlign - 1) &^ (arenaAlign - 1)
 }
 
 // receivesLittle tells whether a plain recv of a few bytes is what the stream needs.
 func (s *slot) receivesLittle() bool {
-	return s.lately > 0 && s.lately <= ringReceiveMax && !s.large && !s.stream.ReceivesInC() &&
+	return s.lastReceived > 0 && s.lastReceived <= batchReceiveMax && !s.receivesLarge && !s.stream.ReceivesInC() &&
 		s.stream.CanBatchReceive()
 }

@@ -13,8 +13,8 @@ func answer(l *loop, errno syscall.Errno) {
 	l.r.calls.Ring.Enter = func(_ int, submit, _, _ uint32) (int, syscall.Errno) {
 		tail := atomic.LoadUint32(g.cqTail)
 		for i := range submit {
-			request := g.requests[(*g.sqTail-submit+i)&g.sqMask]
-			g.answers[(tail+i)&g.cqMask] = ringAnswer{userData: request.userData, result: -int32(errno)}
+			request := g.sqes[(*g.sqTail-submit+i)&g.sqMask]
+			g.cqes[(tail+i)&g.cqMask] = ringCQE{userData: request.userData, result: -int32(errno)}
 		}
 		atomic.StoreUint32(g.cqTail, tail+submit)
 		return int(submit), 0
@@ -31,7 +31,7 @@ func batched(t *testing.T) (*loop, []stream) {
 	t.Helper()
 	needsRing(t)
 	l := usualLoop(t)
-	streams := manyStreams(l, ringLeast+4)
+	streams := manyStreams(l, minBatch+4)
 	exchange(t, l, streams, func(int) int { return 5 })
 	if l.r.batch.state != ringOpen {
 		t.Fatal("there is no ring")
@@ -132,7 +132,7 @@ func TestARingThatDoesNothingIsGivenUp(t *testing.T) {
 		l, streams := batched(t)
 		asked := 0
 		l.r.calls.Ring.Enter = func(int, uint32, uint32, uint32) (int, syscall.Errno) {
-			if asked++; asked > 10*ringTries {
+			if asked++; asked > 10*maxIdleEnters {
 				panic("the kernel is asked for ever")
 			}
 			return 0, errno

@@ -83,8 +83,8 @@ func TestBatchesCarryWhatCallsWould(t *testing.T) {
 			for range 20 {
 				exchange(t, l, streams, func(int) int { return 1 + rng.IntN(700) })
 			}
-			if l.r.Facts().Batches < 20 {
-				t.Errorf("there were %d batches", l.r.Facts().Batches)
+			if l.r.Stats().Batches < 20 {
+				t.Errorf("there were %d batches", l.r.Stats().Batches)
 			}
 			l.quiet()
 		})
@@ -104,11 +104,11 @@ func TestMoreThanABatchHasRoomFor(t *testing.T) {
 
 func TestFewCallsAreNoBatch(t *testing.T) {
 	l := usualLoop(t)
-	streams := manyStreams(l, ringLeast-1)
+	streams := manyStreams(l, minBatch-1)
 	for range 5 {
 		exchange(t, l, streams, func(int) int { return 10 })
 	}
-	if f := l.r.Facts(); f.Batches != 0 || l.r.batch.state != ringUnknown {
+	if f := l.r.Stats(); f.Batches != 0 || l.r.batch.state != ringUnknown {
 		t.Errorf("there were %d batches; the ring is in state %d", f.Batches, l.r.batch.state)
 	}
 }
@@ -116,7 +116,7 @@ func TestFewCallsAreNoBatch(t *testing.T) {
 // Where no batch is made of what is ready, C receives for the streams that want it.
 func TestFewReadyAreLeftToC(t *testing.T) {
 	l := usualLoop(t)
-	streams := manyStreams(l, ringLeast)
+	streams := manyStreams(l, minBatch)
 	for _, s := range streams {
 		l.want(s, transports.WantFew, 0)
 	}
@@ -141,18 +141,18 @@ func TestFewReadyAreLeftToC(t *testing.T) {
 // What a batch is not for is not counted towards it.
 func TestWhatIsNoMatterForABatch(t *testing.T) {
 	l := usualLoop(t)
-	streams := manyStreams(l, ringLeast+4)
+	streams := manyStreams(l, minBatch+4)
 	for i, s := range streams {
 		switch {
-		case i < ringLeast-1: // a small piece
+		case i < minBatch-1: // a small piece
 			l.write(s, inC(t, []byte("one")))
-		case i < ringLeast: // several that are large together: one call with all of them
+		case i < minBatch: // several that are large together: one call with all of them
 			l.write(s, inC(t, []byte("two")))
-			l.write(s, inC(t, make([]byte, ringGatherMax)))
-		case i < ringLeast+1: // a large one
-			l.write(s, inC(t, make([]byte, ringSendMax+1)))
-		case i < ringLeast+2: // too many
-			for range ringPieces + 1 {
+			l.write(s, inC(t, make([]byte, gatherMaxBytes)))
+		case i < minBatch+1: // a large one
+			l.write(s, inC(t, make([]byte, batchSendMax+1)))
+		case i < minBatch+2: // too many
+			for range gatherMaxVectors + 1 {
 				l.write(s, inC(t, []byte("four")))
 			}
 		default:
@@ -160,7 +160,7 @@ func TestWhatIsNoMatterForABatch(t *testing.T) {
 		}
 	}
 	l.turn(0)
-	if f := l.r.Facts(); f.Batches != 0 || l.sh.Sends != ringLeast+2 {
+	if f := l.r.Stats(); f.Batches != 0 || l.sh.Sends != minBatch+2 {
 		t.Errorf("there were %d batches and %d sends", f.Batches, l.sh.Sends)
 	}
 }
@@ -170,20 +170,20 @@ func TestWhatIsNoMatterForABatch(t *testing.T) {
 func TestPiecesLeaveTogether(t *testing.T) {
 	needsRing(t)
 	l := usualLoop(t)
-	streams := manyStreams(l, 2*ringGatherRoom/ringGatherMax)
+	streams := manyStreams(l, 2*gatherBufferSize/gatherMaxBytes)
 	for range 3 {
 		want := map[int][]byte{}
-		batches, sends := l.r.Facts().Batches, l.sh.Sends
+		batches, sends := l.r.Stats().Batches, l.sh.Sends
 		for i, s := range streams {
-			for n := range 1 + i%ringPieces {
-				piece := bytes.Repeat([]byte{byte(i), byte(n)}, ringGatherMax/ringPieces/2)
+			for n := range 1 + i%gatherMaxVectors {
+				piece := bytes.Repeat([]byte{byte(i), byte(n)}, gatherMaxBytes/gatherMaxVectors/2)
 				l.write(s, inC(t, piece))
 				want[s.peer] = append(want[s.peer], piece...)
 			}
 		}
 		l.turn(0)
-		if l.r.Facts().Batches == batches || l.sh.Sends != sends+uint64(len(streams)) {
-			t.Errorf("%d batches, %d sends", l.r.Facts().Batches-batches, l.sh.Sends-sends)
+		if l.r.Stats().Batches == batches || l.sh.Sends != sends+uint64(len(streams)) {
+			t.Errorf("%d batches, %d sends", l.r.Stats().Batches-batches, l.sh.Sends-sends)
 		}
 		for _, s := range streams {
 			if !bytes.Equal(hear(t, s.peer), want[s.peer]) {
@@ -199,7 +199,7 @@ func TestPiecesLeaveTogether(t *testing.T) {
 func TestPiecesThatLeaveInPart(t *testing.T) {
 	needsRing(t)
 	l := usualLoop(t)
-	streams := make([]stream, ringLeast)
+	streams := make([]stream, minBatch)
 	for i := range streams {
 		a, b := pair(t)
 		small(t, a)
@@ -216,7 +216,7 @@ func TestPiecesThatLeaveInPart(t *testing.T) {
 				continue
 			}
 			for n := range 3 {
-				piece := bytes.Repeat([]byte{byte(i), byte(n), byte(round)}, ringGatherMax/9)
+				piece := bytes.Repeat([]byte{byte(i), byte(n), byte(round)}, gatherMaxBytes/9)
 				l.write(s, inC(t, piece))
 				want[s.peer] = append(want[s.peer], piece...)
 			}
@@ -251,10 +251,10 @@ func TestProgressIsToldBeforeAnEnd(t *testing.T) {
 	needsRing(t)
 	// Half of the queue is for reports: they are of the streams that wrote first, and
 	// those that the poller tells of first are others.
-	l := newLoop(t, sizes{10 * ringLeast, 1 << 16}, kernelCalls())
-	streams := manyStreams(l, 15*ringLeast)
+	l := newLoop(t, sizes{10 * minBatch, 1 << 16}, kernelCalls())
+	streams := manyStreams(l, 15*minBatch)
 	exchange(t, l, streams, func(int) int { return 5 })
-	batches := l.r.Facts().Batches
+	batches := l.r.Stats().Batches
 	for _, s := range slices.Backward(streams) {
 		l.write(s, inC(t, []byte("more")))
 	}
@@ -270,8 +270,8 @@ func TestProgressIsToldBeforeAnEnd(t *testing.T) {
 		}
 	}
 	note(l.turn(0))
-	if l.r.Facts().Batches < batches+2 {
-		t.Fatalf("%d batches: the test proves nothing", l.r.Facts().Batches-batches)
+	if l.r.Stats().Batches < batches+2 {
+		t.Fatalf("%d batches: the test proves nothing", l.r.Stats().Batches-batches)
 	}
 	for range streams {
 		note(l.turn(0))
@@ -286,8 +286,8 @@ func TestProgressIsToldBeforeAnEnd(t *testing.T) {
 // A stream that is paused while it waits for its turn keeps what has come.
 func TestAPauseBeforeTheTurn(t *testing.T) {
 	needsRing(t)
-	l := newLoop(t, sizes{ringLeast * stepRoom, 1 << 16}, kernelCalls())
-	streams := manyStreams(l, 8*ringLeast)
+	l := newLoop(t, sizes{minBatch * maxPerStep, 1 << 16}, kernelCalls())
+	streams := manyStreams(l, 8*minBatch)
 	exchange(t, l, streams, func(int) int { return 5 })
 	for _, s := range streams {
 		say(t, s.peer, []byte("data"))
@@ -322,7 +322,7 @@ func TestAPauseBeforeTheTurn(t *testing.T) {
 func TestBatchOfShortSends(t *testing.T) {
 	needsRing(t)
 	l := usualLoop(t)
-	streams := make([]stream, ringLeast+1)
+	streams := make([]stream, minBatch+1)
 	want := map[int][]byte{}
 	for i := range streams {
 		a, b := pair(t)
@@ -330,13 +330,13 @@ func TestBatchOfShortSends(t *testing.T) {
 		t.Cleanup(func() { _ = sys.Close(b) })
 		streams[i] = l.open(a, 0)
 		streams[i].peer = b
-		first := bytes.Repeat([]byte{byte(i), 1, 2, 3, 4}, ringSendMax/5)
+		first := bytes.Repeat([]byte{byte(i), 1, 2, 3, 4}, batchSendMax/5)
 		l.write(streams[i], inC(t, first))
 		want[b] = first
 	}
 	l.turn(0)
-	if l.r.Facts().Batches != 1 {
-		t.Errorf("there were %d batches", l.r.Facts().Batches)
+	if l.r.Stats().Batches != 1 {
+		t.Errorf("there were %d batches", l.r.Stats().Batches)
 	}
 	heard := map[int][]byte{}
 	for _, s := range streams {
@@ -381,7 +381,7 @@ func TestEndsAndErrorsInABatch(t *testing.T) {
 	l := usualLoop(t)
 	streams := manyStreams(l, 12)
 	exchange(t, l, streams, func(int) int { return 5 })
-	batches := l.r.Facts().Batches
+	batches := l.r.Stats().Batches
 	ends := func(i int) bool { return i%3 == 0 }
 	for i, s := range streams {
 		if ends(i) {
@@ -394,8 +394,8 @@ func TestEndsAndErrorsInABatch(t *testing.T) {
 		l.write(s, inC(t, []byte("more")))
 	}
 	completed := l.turn(0)
-	if l.r.Facts().Batches != batches+2 { // one sends, one receives for the living
-		t.Errorf("%d batches", l.r.Facts().Batches-batches)
+	if l.r.Stats().Batches != batches+2 { // one sends, one receives for the living
+		t.Errorf("%d batches", l.r.Stats().Batches-batches)
 	}
 	kinds := map[uint32][]CompletionKind{}
 	for _, d := range append(completed, l.turn(0)...) {
@@ -423,7 +423,7 @@ func TestEndsInABatch(t *testing.T) {
 	l := usualLoop(t)
 	streams := manyStreams(l, 12)
 	exchange(t, l, streams, func(int) int { return 5 })
-	batches := l.r.Facts().Batches
+	batches := l.r.Stats().Batches
 	for _, s := range streams {
 		if err := sys.Shutdown(s.peer, unix.SHUT_WR); err != nil {
 			t.Fatal(err)
@@ -434,8 +434,8 @@ func TestEndsInABatch(t *testing.T) {
 			t.Errorf("%+v", d.Completion)
 		}
 	}
-	if l.r.Facts().Batches != batches+1 {
-		t.Errorf("%d batches", l.r.Facts().Batches-batches)
+	if l.r.Stats().Batches != batches+1 {
+		t.Errorf("%d batches", l.r.Stats().Batches-batches)
 	}
 	l.quiet() // an end is told once
 }
@@ -470,7 +470,7 @@ func TestPipesInABatch(t *testing.T) {
 func TestAShutdownFollowsTheBatch(t *testing.T) {
 	needsRing(t)
 	l := usualLoop(t)
-	streams := manyStreams(l, ringLeast)
+	streams := manyStreams(l, minBatch)
 	for _, s := range streams {
 		l.write(s, inC(t, []byte("last")))
 		l.shut(s)
@@ -586,7 +586,7 @@ func TestNoRingWhereItIsSwitchedOff(t *testing.T) {
 	l := newLoop(t, usual, f.calls())
 	l.sh.Flags = NoRing
 	exchange(t, l, manyStreams(l, 20), func(int) int { return 10 })
-	if f.asked["setup"] != 0 || l.r.Facts().Batches != 0 {
+	if f.asked["setup"] != 0 || l.r.Stats().Batches != 0 {
 		t.Errorf("a ring was made %d times", f.asked["setup"])
 	}
 }
@@ -600,11 +600,11 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 	for range 100 {
 		step()
 	}
-	before := l.r.Facts().Batches
+	before := l.r.Stats().Batches
 	if allocs := testing.AllocsPerRun(500, step); allocs != 0 {
 		t.Errorf("%v allocations a turn", allocs)
 	}
-	if l.r.Facts().Batches < before+1000 {
+	if l.r.Stats().Batches < before+1000 {
 		t.Error("there were no batches")
 	}
 }

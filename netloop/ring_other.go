@@ -8,13 +8,13 @@ type RingCalls struct{}
 func systemRingCalls() RingCalls { return RingCalls{} }
 
 // ring is never open here, see ring.go.
-type ring struct{ ringBatch }
+type ring struct{ ringResults }
 
 func (g *ring) open(*RingCalls) ringState { return ringRefused }
 
 func (g *ring) close(bool) {}
 
-func (g *ring) number() int { return -1 }
+func (g *ring) descriptor() int { return -1 }
 
 func (g *ring) send(int32, uintptr, uintptr) {}
 

@@ -52,7 +52,7 @@ func simulatedPoll(k *simulated.Kernel) PollCalls {
 		},
 		Close:   k.Close,
 		Replace: func(from, to int) syscall.Errno { return k.Dup3(from, to, true) },
-		Facts:   k.Facts,
+		FDInfo:  k.Facts,
 	}
 }
 
@@ -60,31 +60,31 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 	const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 	return transports.Calls{
 		Recv: func(fd int, base, size uintptr) (int, syscall.Errno) {
-			return k.Recv(fd, lent(base, size), unix.MSG_DONTWAIT)
+			return k.Recv(fd, cMemory(base, size), unix.MSG_DONTWAIT)
 		},
-		Read: func(fd int, base, size uintptr) (int, syscall.Errno) { return k.Read(fd, lent(base, size)) },
+		Read: func(fd int, base, size uintptr) (int, syscall.Errno) { return k.Read(fd, cMemory(base, size)) },
 		RecvFrom: func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno) {
-			n, from, errno := k.RecvFrom(fd, lent(base, size), unix.MSG_DONTWAIT)
+			n, from, errno := k.RecvFrom(fd, cMemory(base, size), unix.MSG_DONTWAIT)
 			if errno == 0 {
-				giveName(addr, addrLen, from)
+				storeAddress(addr, addrLen, from)
 			}
 			return n, errno
 		},
 		Recvmmsg: func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
-			return receiveMany(k, fd, (*transports.RecvBatch)(headers), n)
+			return recvmmsg(k, fd, (*transports.RecvBatch)(headers), n)
 		},
 		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
-			return k.Send(fd, lent(base, size), sendFlags)
+			return k.Send(fd, cMemory(base, size), sendFlags)
 		},
 		SendVectors: func(fd int, v []transports.Vector, _ *transports.Scratch) (int, syscall.Errno) {
-			return k.SendVectors(fd, gathered(v), sendFlags)
+			return k.SendVectors(fd, gatherBytes(v), sendFlags)
 		},
-		Writev:   func(fd int, v []transports.Vector) (int, syscall.Errno) { return k.Writev(fd, gathered(v)) },
+		Writev:   func(fd int, v []transports.Vector) (int, syscall.Errno) { return k.Writev(fd, gatherBytes(v)) },
 		Shutdown: func(fd int) syscall.Errno { return k.Shutdown(fd, unix.SHUT_WR) },
 		Accept: func(fd int, addr, addrLen uintptr) (int, syscall.Errno) {
 			n, name, errno := k.Accept(fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 			if errno == 0 {
-				giveName(addr, addrLen, name)
+				storeAddress(addr, addrLen, name)
 			}
 			return n, errno
 		},
@@ -92,7 +92,7 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
 			name, errno := k.Getsockname(fd)
 			if errno == 0 {
-				giveName(addr, addrLen, name)
+				storeAddress(addr, addrLen, name)
 			}
 			return errno
 		},
@@ -106,12 +106,12 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 }
 
 // lent is memory of C that a call reads or writes.
-func lent(base, size uintptr) []byte {
+func cMemory(base, size uintptr) []byte {
 	v := transports.Vector{Base: base, Len: size}
 	return v.Bytes()
 }
 
-func gathered(v []transports.Vector) []byte {
+func gatherBytes(v []transports.Vector) []byte {
 	var all []byte
 	for i := range v {
 		all = append(all, v[i].Bytes()...)
@@ -121,18 +121,18 @@ func gathered(v []transports.Vector) []byte {
 
 // giveName writes a socket's name and its length as the kernel does: as much as there is room for,
 // and how long it is.
-func giveName(addr, addrLen uintptr, name []byte) {
+func storeAddress(addr, addrLen uintptr, name []byte) {
 	if addr == 0 || addrLen == 0 {
 		return
 	}
-	size := lent(addrLen, unsafe.Sizeof(uint32(0)))
+	size := cMemory(addrLen, unsafe.Sizeof(uint32(0)))
 	length := (*uint32)(unsafe.Pointer(unsafe.SliceData(size)))
-	copy(lent(addr, uintptr(*length)), name)
+	copy(cMemory(addr, uintptr(*length)), name)
 	*length = uint32(len(name))
 }
 
 // receiveMany is recvmmsg(2).
-func receiveMany(k *simulated.Kernel, fd int, m *transports.RecvBatch, most int) (int, syscall.Errno) {
+func recvmmsg(k *simulated.Kernel, fd int, m *transports.RecvBatch, most int) (int, syscall.Errno) {
 	room := func(i int) []byte {
 		n := 0
 		for _, v := range m.Buffer(i) {

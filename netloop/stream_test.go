@@ -427,7 +427,7 @@ func TestQuietWrite(t *testing.T) {
 	b := inC(t, []byte("ping"))
 	l.writeQuietly(s, b)
 	l.r.Flush()
-	if l.r.leftovers() {
+	if l.r.hasLeftovers() {
 		t.Error("a quiet report would keep the turn from waiting")
 	}
 	say(t, s.peer, []byte("pong"))
@@ -499,11 +499,11 @@ func TestClosedStreamLeavesNoReport(t *testing.T) {
 	s := l.stream(0)
 	l.write(s, inC(t, []byte("x")))
 	l.r.Flush()
-	if !l.r.leftovers() {
+	if !l.r.hasLeftovers() {
 		t.Fatal("no report is due")
 	}
 	l.close(s)
-	if l.r.leftovers() {
+	if l.r.hasLeftovers() {
 		t.Error("the report of a closed stream is due")
 	}
 	l.quiet()
@@ -558,8 +558,8 @@ func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
 	if err := l.end(old.id, old.gen); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
-	if l.r.Facts().Ignored != 2 {
-		t.Errorf("%d submissions were ignored", l.r.Facts().Ignored)
+	if l.r.Stats().Ignored != 2 {
+		t.Errorf("%d submissions were ignored", l.r.Stats().Ignored)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // received: the first readiness to read is reported as the end.
 func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
-		return 0, 0, failed("stream_open", syscall.EBADF)
+		return 0, 0, errnoError("stream_open", syscall.EBADF)
 	}
 	id, s := r.registry.open(kindStream, fd)
 	s.stream.Open(fd, io)
@@ -23,21 +23,21 @@ func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint
 	if s.stream.Reading() {
 		want = readable
 	}
-	if errno := r.setHeld(id, s, want); errno != 0 {
+	if errno := r.setInterest(id, s, want); errno != 0 {
 		s.stream.Discard()
 		r.registry.release(id, s)
-		return 0, 0, failed("epoll_ctl", errno)
+		return 0, 0, errnoError("epoll_ctl", errno)
 	}
 	return id, s.gen, nil
 }
 
 // Forget ends a registration of any kind: it leaves the poller, and nothing of it is reported any more.
 // Its descriptor, which may be closed already, is its owner's, and a stream's record is C's alone.
-func (r *Reactor) Forget(id, gen uint32) error {
+func (r *Reactor) Deregister(id, gen uint32) error {
 	s := r.registry.find(id, gen)
 	switch {
 	case s == nil:
-		return failed("forget", syscall.ENOENT)
+		return errnoError("forget", syscall.ENOENT)
 	case s.kind == kindStream:
 		defer s.stream.Discard() // not before: the poller is left by the lease
 	case s.kind == kindDatagram:
@@ -49,11 +49,11 @@ func (r *Reactor) Forget(id, gen uint32) error {
 
 // closeSlot takes a registration out of the poller and frees it.
 func (r *Reactor) closeSlot(id uint32, s *slot) {
-	r.setHeld(id, s, 0)
-	r.unlist(s)
+	r.setInterest(id, s, 0)
+	r.clearUrgent(s)
 	r.registry.release(id, s)
-	r.closedAt = r.shared.Metrics.Turns
-	r.calls.closes.note(r)
+	r.lastCloseTurn = r.shared.Metrics.Turns
+	r.calls.closes.countClose(r)
 }
 
 // FlushStream decodes all submissions and sends what every stream has queued, in the order
@@ -64,19 +64,19 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 	r.decode()
 	s := r.registry.findKind(id, gen, kindStream)
 	if s == nil {
-		return failed("flush_stream", syscall.ENOENT)
+		return errnoError("flush_stream", syscall.ENOENT)
 	}
-	tried := s.dirty && !s.stream.Blocked()
+	tried := s.inDirty && !s.stream.Blocked()
 	r.flushDirty()
 	if !tried {
 		r.flushSlot(id, s, true)
 	}
 	s.stream.TakeUnreported()
 	if s.writeError != 0 {
-		return failed("flush_stream", syscall.Errno(s.writeError))
+		return errnoError("flush_stream", syscall.Errno(s.writeError))
 	}
 	if s.readError == 0 {
-		r.unlist(s)
+		r.clearUrgent(s)
 	}
 	return nil
 }
@@ -89,8 +89,8 @@ func (r *Reactor) Flush() {
 
 // FlushLate is Flush for another thread than the loop's. Where that thread has a table of descriptors of
 // its own, the same numbers may name other files there: nothing is sent, and the loop's next turn does it.
-func (r *Reactor) FlushLate() {
-	if r.poller.isSeenHere() {
+func (r *Reactor) FlushFromMonitor() {
+	if r.poller.isValidInThread() {
 		r.Flush()
 	}
 }
@@ -98,12 +98,12 @@ func (r *Reactor) FlushLate() {
 // flushDirty sends what was queued since the last flush, and adjusts what the
 // poller is asked for.
 func (r *Reactor) flushDirty() {
-	if len(r.dirty) >= ringLeast {
+	if len(r.dirty) >= minBatch {
 		r.sendBatches()
 	}
 	for _, t := range r.dirty {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
-			s.dirty = false
+			s.inDirty = false
 			// A blocked stream waits for the poller: to try again is a call wasted.
 			r.flushSlot(t.id(), s, false)
 		}
@@ -124,20 +124,20 @@ func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
 		}
 	}
 	if s.writeError != 0 || st.Unreported() > 0 {
-		r.list(id, s)
+		r.queueReport(id, s)
 	}
-	r.adjust(id, s)
+	r.updateInterest(id, s)
 }
 
 // adjust asks the poller for what the stream is interested in. A stream that
 // neither reads nor waits to write leaves the poller altogether: a hang-up would
 // be told again and again, and cannot be masked.
-func (r *Reactor) adjust(id uint32, s *slot) {
-	want := s.polled(interest(s.stream.Interest()))
-	if want == s.held {
+func (r *Reactor) updateInterest(id uint32, s *slot) {
+	want := s.pollInterest(interest(s.stream.Interest()))
+	if want == s.registered {
 		return
 	}
-	errno := r.setHeld(id, s, want)
+	errno := r.setInterest(id, s, want)
 	if errno == 0 {
 		return
 	}
@@ -150,44 +150,44 @@ func (r *Reactor) adjust(id uint32, s *slot) {
 		s.stream.FailWriting()
 		s.writeError = errno32(errno)
 	}
-	r.list(id, s)
+	r.queueReport(id, s)
 }
 
 // list puts a stream on the list of reports to be made. A report that somebody
 // waits for is urgent: no turn blocks before it was made.
-func (r *Reactor) list(id uint32, s *slot) {
-	if !s.reporting {
-		s.reporting = true
-		r.reports.push(makeToken(id, s.gen))
+func (r *Reactor) queueReport(id uint32, s *slot) {
+	if !s.inReports {
+		s.inReports = true
+		r.pendingReports.push(makeToken(id, s.gen))
 	}
-	if !s.urgent && (s.stream.WantsReport() || s.writeError != 0 || s.readError != 0) {
-		s.urgent = true
-		r.urgent++
+	if !s.urgentReport && (s.stream.WantsReport() || s.writeError != 0 || s.readError != 0) {
+		s.urgentReport = true
+		r.urgentReports++
 	}
 }
 
 // unlist makes a stream's place on that list void.
-func (r *Reactor) unlist(s *slot) {
-	if s.urgent {
-		s.urgent = false
-		r.urgent--
+func (r *Reactor) clearUrgent(s *slot) {
+	if s.urgentReport {
+		s.urgentReport = false
+		r.urgentReports--
 	}
 }
 
 // reportAll makes the reports that are listed, up to half of the queue's room.
-func (r *Reactor) reportAll() {
-	for n := r.reports.n; n > 0 && r.out.room() >= 2; n-- {
-		t := r.reports.pop()
+func (r *Reactor) reportPending() {
+	for n := r.pendingReports.n; n > 0 && r.out.room() >= 2; n-- {
+		t := r.pendingReports.pop()
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
-			s.reporting = false
-			r.report(t, s)
+			s.inReports = false
+			r.reportStream(t, s)
 		}
 	}
 }
 
 // report tells what a stream has to tell: at most two completions.
-func (r *Reactor) report(t token, s *slot) {
-	r.unlist(s)
+func (r *Reactor) reportStream(t token, s *slot) {
+	r.clearUrgent(s)
 	n := s.stream.TakeUnreported()
 	switch {
 	case s.writeError != 0:
@@ -219,23 +219,23 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	}
 	// Progress goes before what is received, an end or an error above all: C then
 	// knows which bytes had left when the stream broke.
-	r.report(t, s)
+	r.reportStream(t, s)
 	if s.ready&readable == 0 || !st.Reading() {
 		return true
 	}
-	if st.ReceivesInC() || r.few && st.ReceivesInCIfFew() {
+	if st.ReceivesInC() || r.fewReady && st.ReceivesInCIfFew() {
 		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
 		return true
 	}
-	large := s.large
+	large := s.receivesLarge
 	n, done := r.receive(t, s)
 	// A pipe holds little, and its writer wakes up as soon as it is read: what comes
 	// meanwhile is taken too, which spares both sides a sleep. One time, and if there is a
 	// buffer that needs no copy: of many the first would have left the processor's cache
 	// when Python looks at it.
-	if large && st.IsPipe() && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.room() >= stepRoom {
+	if large && st.IsPipe() && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.room() >= maxPerStep {
 		r.receive(t, s)
-		s.large = true
+		s.receivesLarge = true
 	}
 	return done
 }
@@ -249,7 +249,7 @@ func (r *Reactor) serveBroken(t token, s *slot) bool {
 	}
 	r.flushSlot(t.id(), s, true)
 	s.ready &^= writable
-	r.report(t, s)
+	r.reportStream(t, s)
 	return true
 }
 
@@ -259,13 +259,13 @@ func (r *Reactor) receive(t token, s *slot) (int, bool) {
 	st := &s.stream
 	var base, room uintptr
 	var large int32 // of the completion: which buffer, 0 for the arena
-	if s.large {
+	if s.receivesLarge {
 		base, room = r.out.largeBuffer(), r.out.largeSize
 	}
 	if base != 0 {
 		large = int32(r.out.largeNext) + 1
 	} else {
-		if s.large && r.out.largeNext > 0 {
+		if s.receivesLarge && r.out.largeNext > 0 {
 			return 0, false // its turn comes with the next buffers: soon, and without a copy
 		}
 		if room = r.out.receiveRoom(); room == 0 {
@@ -279,28 +279,28 @@ func (r *Reactor) receive(t token, s *slot) (int, bool) {
 		if large != 0 {
 			r.out.largeNext++
 		} else {
-			r.out.use(uintptr(n))
+			r.out.commitArena(uintptr(n))
 		}
 	}
-	r.tell(t, s, base, large, n, outcome, errno)
+	r.putReceived(t, s, base, large, n, outcome, errno)
 	return n, true
 }
 
 // tell makes the completion of a receive. The bytes are at base: in the large buffer
 // of that number, or for 0 in the arena.
-func (r *Reactor) tell(t token, s *slot, base uintptr, large int32, n int,
+func (r *Reactor) putReceived(t token, s *slot, base uintptr, large int32, n int,
 	outcome transports.Outcome, errno syscall.Errno) {
 	switch outcome {
 	case transports.OK:
 		r.countReceived(n)
 		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
-		s.large = n >= largeReceive
-		s.lately = uint32(n)
+		s.receivesLarge = n >= largeReceive
+		s.lastReceived = uint32(n)
 	case transports.EOF:
 		r.out.put(Completion{Kind: CmpEOF, ID: t.id(), Gen: t.gen()})
-		r.adjust(t.id(), s)
+		r.updateInterest(t.id(), s)
 	case transports.Failed:
 		r.out.put(Completion{Kind: CmpReadError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
-		r.adjust(t.id(), s)
+		r.updateInterest(t.id(), s)
 	}
 }

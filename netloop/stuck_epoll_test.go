@@ -30,7 +30,7 @@ func TestADetachedDescriptorLeavesThePoller(t *testing.T) {
 		say(t, s.peer, []byte("the new owner's"))
 		if end == "found by a call" {
 			expectKinds(t, l.turn(0), CmpReadError)
-		} else if err := l.r.Forget(s.id, s.gen); err != nil {
+		} else if err := l.r.Deregister(s.id, s.gen); err != nil {
 			t.Fatal(err)
 		}
 		if n := l.events(); n != 0 {
@@ -49,7 +49,7 @@ func stuckStream(t *testing.T, l *loop) {
 	keep(t, int(s.fd))
 	say(t, s.peer, []byte("for the duplicate"))
 	_ = sys.Close(int(s.fd))
-	if err := l.r.Forget(s.id, s.gen); err != nil {
+	if err := l.r.Deregister(s.id, s.gen); err != nil {
 		t.Fatal(err)
 	}
 	if l.events() != 1 {
@@ -71,7 +71,7 @@ func TestAPollerIsRenewedWhoseEventsBelongToNothing(t *testing.T) {
 		level, once := l.watch(a, readable, 0), l.watch(c, 0, readable)
 		e := l.datagrams(readable)
 		ln := l.listen(5)
-		number, stale := l.r.poller.number(), l.r.stale
+		number, stale := l.r.poller.descriptor(), l.r.staleEvents
 		_ = l.turn(0) // which notes the event
 		if err := l.r.Wake(); err != nil {
 			t.Fatal(err)
@@ -81,8 +81,8 @@ func TestAPollerIsRenewedWhoseEventsBelongToNothing(t *testing.T) {
 		if l.sh.Wakeups != wakeups+1 {
 			t.Error("a wake was lost")
 		}
-		if l.r.stale != stale+1 || l.r.poller.number() != number || l.events() != 0 {
-			t.Fatalf("%d stale events, poller %d for %d, %d events", l.r.stale-stale, l.r.poller.number(), number, l.events())
+		if l.r.staleEvents != stale+1 || l.r.poller.descriptor() != number || l.events() != 0 {
+			t.Fatalf("%d stale events, poller %d for %d, %d events", l.r.staleEvents-stale, l.r.poller.descriptor(), number, l.events())
 		}
 		// All others are as before.
 		l.quiet()
@@ -125,7 +125,7 @@ func TestARenewalThatIsRefusedIsTriedAgain(t *testing.T) {
 	if l.events() != 1 {
 		t.Error("it was renewed without a descriptor")
 	}
-	for range renewEvery {
+	for range renewalRetryTurns {
 		l.turn(0)
 	}
 	if l.events() != 0 {
@@ -227,7 +227,7 @@ func TestAnErrorQueueThatIsNotReadEndsNoWaitForEver(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := l.datagramsOver(fd, peer, readable)
-	for range aloneMost + 2 {
+	for range maxErrorOnlyEvents + 2 {
 		l.turn(0)
 	}
 	for range 3 {
@@ -257,7 +257,7 @@ func TestAnErrorQueueThatIsNotReadWakesNoWaitForEver(t *testing.T) {
 	fd, _ := errorQueue(t)
 	defer func() { _ = sys.Close(fd) }()
 	w := l.watch(fd, 0, readable)
-	for range aloneMost + 2 {
+	for range maxErrorOnlyEvents + 2 {
 		l.turn(0)
 		l.submit(SubWatchWait, w.id, w.gen, int64(readable)) // what a refused call asks for
 	}

@@ -46,16 +46,16 @@ func TestTimersInACrowdShareATurn(t *testing.T) {
 		next int64
 		wait int64
 	}{
-		{timerCrowd, timerSlack, 2 * timerSlack},
-		{3 * timerCrowd, timerSlack, 4 * timerSlack},
-		{32 * timerCrowd, timerSlack, timerSlack + timerSlackMost},
-		{timerCrowd - 1, timerSlack, timerSlack},
-		{timerCrowd, 100 * timerSlack, 100 * timerSlack},
+		{timerGroup, timerSlack, 2 * timerSlack},
+		{3 * timerGroup, timerSlack, 4 * timerSlack},
+		{32 * timerGroup, timerSlack, timerSlack + timerSlackMax},
+		{timerGroup - 1, timerSlack, timerSlack},
+		{timerGroup, 100 * timerSlack, 100 * timerSlack},
 		// The next was due while these ran.
-		{3 * timerCrowd, -timerSlack, 2 * timerSlack},
-		{3 * timerCrowd, -4 * timerSlack, 0},
-		{32 * timerCrowd, -timerSlackMost, 0},
-		{timerCrowd - 1, -timerSlack, 0},
+		{3 * timerGroup, -timerSlack, 2 * timerSlack},
+		{3 * timerGroup, -4 * timerSlack, 0},
+		{32 * timerGroup, -timerSlackMax, 0},
+		{timerGroup - 1, -timerSlack, 0},
 	} {
 		l := usualLoop(t)
 		now := l.r.clock.now()
@@ -65,18 +65,18 @@ func TestTimersInACrowdShareATurn(t *testing.T) {
 		if d := l.turn(0); len(d) != c.due {
 			t.Fatalf("%d timers of %d came", len(d), c.due)
 		}
-		if left := l.r.until(now+c.next, now); left != c.wait {
+		if left := l.r.timerWait(now+c.next, now); left != c.wait {
 			t.Errorf("%+v: waits for %d ns", c, left)
 		}
 		// One that is armed for later changes nothing, one that is due is not waited for.
 		l.arm(1000, now+timerSlack)
 		l.r.decode()
-		if left := l.r.until(now+c.next, now); left != c.wait {
+		if left := l.r.timerWait(now+c.next, now); left != c.wait {
 			t.Errorf("%+v: waits for %d ns beside a timer for later", c, left)
 		}
 		l.arm(1001, now)
 		l.r.decode()
-		if left := l.r.until(now, now); left != 0 {
+		if left := l.r.timerWait(now, now); left != 0 {
 			t.Errorf("%+v: waits for %d ns though a timer was armed for now", c, left)
 		}
 	}
@@ -84,7 +84,7 @@ func TestTimersInACrowdShareATurn(t *testing.T) {
 
 func TestASlowIterationIsRecordedWithTheLimitThatItReached(t *testing.T) {
 	l := usualLoop(t)
-	l.r.Slow = func(began, length, limit int64) {
+	l.r.OnSlowIteration = func(began, length, limit int64) {
 		if limit != 1 || length < limit {
 			t.Errorf("%d ns, with a limit of %d", length, limit)
 		}
@@ -486,7 +486,7 @@ func TestWakeAndCloseMayMeet(t *testing.T) {
 			}()
 		}
 		l.turn(0)
-		l.r.wakeup.shut()
+		l.r.wakeup.close()
 		group.Wait()
 		if err := l.r.Wake(); ErrnoOf(err) != unix.EBADF {
 			t.Fatalf("a wake after the close: %v", err)
@@ -603,7 +603,7 @@ func TestDecoderIgnoresAndCounts(t *testing.T) {
 	l.submit(SubTimerArm, 1<<32-1, 0, 1)
 	l.submit(SubStream, s.id, s.gen, 0) // nothing to do is no mistake
 	l.quiet()
-	if got := l.r.Facts().Ignored; got != 4 {
+	if got := l.r.Stats().Ignored; got != 4 {
 		t.Errorf("%d submissions were ignored, want 4", got)
 	}
 	// A length beyond the capacity is C's bug, and not followed.

@@ -38,45 +38,45 @@ func newWakeToken(now int64) token {
 type wakeup struct {
 	token           token
 	readFD, writeFD int
-	users           atomic.Int32
+	wakesInProgress atomic.Int32
 	closed          atomic.Bool
 }
 
 // Wake makes the current or next turn return early. Any thread may call it; after
 // Close it returns EBADF.
 func (r *Reactor) Wake() error {
-	r.wakeup.users.Add(1)
-	defer r.wakeup.users.Add(-1)
+	r.wakeup.wakesInProgress.Add(1)
+	defer r.wakeup.wakesInProgress.Add(-1)
 	if r.wakeup.closed.Load() {
-		return failed("wake", syscall.EBADF)
+		return errnoError("wake", syscall.EBADF)
 	}
 	if !atomic.CompareAndSwapUint32(&r.shared.WakePending, 0, 1) {
 		return nil
 	}
 	for {
-		switch errno := r.calls.WakeWrite(r.poller.number(), r.wakeup.writeFD, uint64(r.wakeup.token)); errno {
+		switch errno := r.calls.WakeWrite(r.poller.descriptor(), r.wakeup.writeFD, uint64(r.wakeup.token)); errno {
 		case syscall.EINTR:
 		case 0, syscall.EAGAIN:
 			// EAGAIN: so many wakes are unread that the poller can't miss them.
 			return nil
 		default:
 			atomic.StoreUint32(&r.shared.WakePending, 0)
-			return failed("wakeup", errno)
+			return errnoError("wakeup", errno)
 		}
 	}
 }
 
 // seenWakeup is called by the turn for the wakeup's event.
-func (r *Reactor) seenWakeup() {
+func (r *Reactor) clearWakeup() {
 	r.calls.WakeDrain(r.wakeup.readFD)
 	atomic.StoreUint32(&r.shared.WakePending, 0)
 	r.shared.Wakeups++
 }
 
 // shut refuses further wakes and waits for those under way, which are short.
-func (w *wakeup) shut() {
+func (w *wakeup) close() {
 	w.closed.Store(true)
-	for w.users.Load() > 0 {
+	for w.wakesInProgress.Load() > 0 {
 		runtime.Gosched()
 	}
 }

@@ -19,7 +19,7 @@ func (l *loop) watch(fd int, want, once interest) watched {
 	}
 	l.t.Cleanup(func() {
 		if l.r.registry.find(id, gen) != nil {
-			if err := l.r.Forget(id, gen); err != nil {
+			if err := l.r.Deregister(id, gen); err != nil {
 				l.t.Error(err)
 			}
 		}
@@ -165,10 +165,10 @@ func TestDescriptorClosedByItsOwner(t *testing.T) {
 	if n := l.events(); n != 0 {
 		t.Errorf("%d events of a descriptor that is closed", n)
 	}
-	if err := l.r.Forget(w.id, w.gen); err != nil {
+	if err := l.r.Deregister(w.id, w.gen); err != nil {
 		t.Error(err)
 	}
-	if err := l.r.Forget(w.id, w.gen); ErrnoOf(err) != syscall.ENOENT {
+	if err := l.r.Deregister(w.id, w.gen); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
 }
@@ -207,7 +207,7 @@ func TestForgottenWatchLeavesItsSuccessorAlone(t *testing.T) {
 	if err := l.r.WatchSet(w.id, w.gen, uint32(writable), 0); ErrnoOf(err) != syscall.EEXIST {
 		t.Errorf("watch_set of a stream's number: %v", err)
 	}
-	if err := l.r.Forget(w.id, w.gen); err != nil {
+	if err := l.r.Deregister(w.id, w.gen); err != nil {
 		t.Error(err)
 	}
 	say(t, s.peer, []byte("still heard"))
@@ -226,7 +226,7 @@ func TestStreamTakesOverAWatchedDescriptor(t *testing.T) {
 	if len(all) != 1 || d.ID != s.id {
 		t.Errorf("%+v", all)
 	}
-	if err := l.r.Forget(w.id, w.gen); err != nil {
+	if err := l.r.Deregister(w.id, w.gen); err != nil {
 		t.Error(err)
 	}
 	say(t, b, []byte("y"))

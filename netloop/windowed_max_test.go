@@ -3,23 +3,23 @@ package netloop
 import "testing"
 
 func TestTheMostIsOfTheLastOneToTwoWindows(t *testing.T) {
-	var w recent
+	var w windowedMax
 	start := int64(1) << 50
 	for _, step := range []struct {
 		after       int64
 		value, want uint64
 	}{
 		{0, 5, 5},
-		{recentTime - 1, 3, 5},
-		{recentTime, 2, 5},       // the window before counts
-		{2*recentTime - 1, 1, 5}, // to the end of this one
-		{2 * recentTime, 1, 2},   // of the second window: 5 is older than one
-		{2*recentTime + 1, 9, 9},
-		{3 * recentTime, 0, 9},
-		{5 * recentTime, 4, 4}, // nothing was noted in a whole window
-		{5*recentTime + 1, 0, 4},
+		{windowLength - 1, 3, 5},
+		{windowLength, 2, 5},       // the window before counts
+		{2*windowLength - 1, 1, 5}, // to the end of this one
+		{2 * windowLength, 1, 2},   // of the second window: 5 is older than one
+		{2*windowLength + 1, 9, 9},
+		{3 * windowLength, 0, 9},
+		{5 * windowLength, 4, 4}, // nothing was noted in a whole window
+		{5*windowLength + 1, 0, 4},
 	} {
-		if got := w.most(start+step.after, step.value); got != step.want {
+		if got := w.observe(start+step.after, step.value); got != step.want {
 			t.Errorf("%d ns later the most is %d, want %d", step.after, got, step.want)
 		}
 	}

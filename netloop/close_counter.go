@@ -14,16 +14,16 @@ var processCloses closeCounter
 // of its own, and has its own.
 type closeCounter struct {
 	count   atomic.Uint64
-	waiting atomic.Int32 // the length of reactors
+	waiters atomic.Int32 // the length of reactors
 	mu      sync.Mutex
 	// reactors with listeners that back off.
 	reactors map[*Reactor]struct{}
 }
 
 // note is called by a reactor for which a registration has ended.
-func (c *closeCounter) note(by *Reactor) {
+func (c *closeCounter) countClose(by *Reactor) {
 	c.count.Add(1)
-	if c.waiting.Load() == 0 {
+	if c.waiters.Load() == 0 {
 		return
 	}
 	c.mu.Lock()
@@ -36,20 +36,20 @@ func (c *closeCounter) note(by *Reactor) {
 }
 
 // enter makes a reactor one of those that are woken, and returns the count.
-func (c *closeCounter) enter(r *Reactor) uint64 {
+func (c *closeCounter) addWaiter(r *Reactor) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reactors == nil {
 		c.reactors = make(map[*Reactor]struct{})
 	}
 	c.reactors[r] = struct{}{}
-	c.waiting.Store(int32(len(c.reactors)))
+	c.waiters.Store(int32(len(c.reactors)))
 	return c.count.Load()
 }
 
-func (c *closeCounter) leave(r *Reactor) {
+func (c *closeCounter) removeWaiter(r *Reactor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.reactors, r)
-	c.waiting.Store(int32(len(c.reactors)))
+	c.waiters.Store(int32(len(c.reactors)))
 }
