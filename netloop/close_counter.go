@@ -5,22 +5,22 @@ import (
 	"sync/atomic"
 )
 
-// processCloses is of the reactors on the host's kernel.
+// processCloses counts the closes of all reactors on the host's kernel.
 var processCloses closeCounter
 
-// closeCounter has a listener that backs off because descriptors ran out go on when one comes
-// free. The descriptors are the process's, so this is the one thing that its reactors share: a
-// count of what was closed, and the wakers to call when it grows. A simulated kernel is a process
-// of its own, and has its own.
+// closeCounter makes a listener that backs off for lack of descriptors retry when a descriptor
+// is closed. Descriptors belong to the process, so this is the only state that reactors share:
+// a count of closed descriptors, and the reactors to wake when it grows. Each simulated kernel
+// is a process of its own and has its own counter.
 type closeCounter struct {
 	count   atomic.Uint64
-	waiters atomic.Int32 // the length of reactors
+	waiters atomic.Int32 // len(reactors), for countClose without the lock
 	mu      sync.Mutex
-	// reactors with listeners that back off.
+	// reactors with listeners that back off
 	reactors map[*Reactor]struct{}
 }
 
-// note is called by a reactor for which a registration has ended.
+// countClose is called by a reactor after a registration has ended.
 func (c *closeCounter) countClose(by *Reactor) {
 	c.count.Add(1)
 	if c.waiters.Load() == 0 {
@@ -29,13 +29,13 @@ func (c *closeCounter) countClose(by *Reactor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for r := range c.reactors {
-		if r != by { // which looks by itself, before it waits
-			_ = r.Wake() // it fails only where the reactor is closing
+		if r != by { // this reactor checks the count itself before it polls
+			_ = r.Wake() // an error means that the reactor is closing
 		}
 	}
 }
 
-// enter makes a reactor one of those that are woken, and returns the count.
+// addWaiter adds a reactor to the reactors that are woken, and returns the count.
 func (c *closeCounter) addWaiter(r *Reactor) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,6 +47,7 @@ func (c *closeCounter) addWaiter(r *Reactor) uint64 {
 	return c.count.Load()
 }
 
+// removeWaiter undoes addWaiter.
 func (c *closeCounter) removeWaiter(r *Reactor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

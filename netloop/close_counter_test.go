@@ -2,4 +2,4 @@
 
 package netloop
 
-const closesLate = false // kqueue_library_test.go
+const closesDelayed = false // see kqueue_library_test.go

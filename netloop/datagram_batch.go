@@ -6,19 +6,20 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// Datagrams that wait on one socket are received together, by recvmmsg.
+// Several datagrams of one socket are received together, by recvmmsg.
 //
-// Each gets a place of packetPlace bytes in the arena, for a Packet and what fits into a
-// packet of Ethernet. No datagram may be cut off, so what a longer one has beyond that
-// goes to a tail: memory of its own, which is large, and untouched until then. Before the
-// tail is room for the place, so such a datagram ends up in one piece:
+// Each datagram gets a slot of packetSlotSize bytes in the arena, for a Packet and the payload
+// of an Ethernet frame. Datagrams must not be truncated, so the rest of a longer datagram is
+// written to a tail: separate memory, which is large and not backed by pages until it is used.
+// Each tail is preceded by room for the slot, so that a long datagram can be made contiguous:
 //
-//	arena:   | place 0 | place 1 | place 2 | ...
+//	arena:   | slot 0  | slot 1  | slot 2  | ...
 //	tails:   |  room   |  tail 0      |  room   |  tail 1      | ...
-//	              '--- place 0 is copied to here if tail 0 was needed
+//	              '--- slot 0 is copied to here if tail 0 was needed
 //
-// C reads them until the next turn, so once a tail is in use the rest of the turn goes
-// without a batch. A socket of long datagrams goes without for a while, see Datagram.
+// C reads the datagrams until the next turn, so after a tail was used the rest of the turn
+// receives without batches. A socket with long datagrams uses single receives for a while: see
+// Datagram.
 
 const (
 	packetSlotSize = 1664
@@ -27,15 +28,15 @@ const (
 	tailStride     = (packetSlotSize + packetTailSize + arenaAlign - 1) &^ (arenaAlign - 1)
 )
 
-// datagramBatch is made with the first batch.
+// datagramBatch has the buffers of a batch. They are allocated for the first batch.
 type datagramBatch struct {
 	buffers      *transports.RecvBatch
 	tails        []byte
-	refused      bool   // by the system
-	lastTailTurn uint64 // the last turn in which a tail was needed
+	refused      bool   // the system refuses the call
+	lastTailTurn uint64 // the last turn in which a tail was used
 }
 
-// ready tells whether a batch can be received in this turn.
+// isAvailable reports whether a batch can be received in this turn.
 func (b *datagramBatch) isAvailable(r *Reactor) bool {
 	if b.refused || b.lastTailTurn == r.shared.Metrics.Turns {
 		return false
@@ -57,7 +58,7 @@ func (b *datagramBatch) open(r *Reactor) {
 	}
 }
 
-// close gives the memory back, which nobody reads any more.
+// close frees the memory. C must not read it any more.
 func (b *datagramBatch) close(r *Reactor) {
 	if b.tails != nil {
 		_ = r.calls.Unmap(b.tails)
@@ -65,13 +66,14 @@ func (b *datagramBatch) close(r *Reactor) {
 	}
 }
 
-// whole is where a datagram that needed its tail stands in one piece.
+// wholePacket returns the memory in which a datagram that needed tail i is contiguous.
 func (b *datagramBatch) wholePacket(i int) unsafe.Pointer {
 	return unsafe.Pointer(&b.tails[i*int(tailStride)])
 }
 
-// receiveDatagramBatch receives up to n datagrams by one call; there is room for them.
-// It returns how many came; fewer than n mean that no more are there, or an error was told.
+// receiveDatagramBatch receives up to n datagrams by one call; there must be room for them. It
+// returns their number. A result below n means that the socket has no more datagrams or that
+// the kernel reported an error.
 func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) int {
 	b, first := &r.datagrams, r.out.arenaNext()
 	for i := range n {
@@ -96,7 +98,7 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 	for i := range got {
 		length, addrLen := b.buffers.Result(i)
 		p := (*Packet)(unsafe.Add(first, i*packetSlotSize))
-		// The kernel tells the length it would have needed.
+		// The kernel returns the untruncated length.
 		p.AddrLen = min(addrLen, SockaddrMax)
 		if uintptr(length) > packetHeadMax {
 			whole := (*Packet)(b.wholePacket(i))

@@ -7,10 +7,9 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// DatagramOpen registers a non-blocking datagram socket; want are the directions
-// to hear of: readable receives, writable is told once in each turn that finds
-// room to send.
-// owner is of transports.Lease.
+// DatagramOpen registers a non-blocking datagram socket. want are the directions to report:
+// with readable the reactor receives datagrams, writable is reported once in each turn in which
+// there is room to send. owner is described at transports.Lease.
 func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("datagram_open", syscall.EBADF)
@@ -27,7 +26,8 @@ func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uin
 	return id, s.gen, nil
 }
 
-// DatagramSet replaces the directions. With none, the socket leaves the poller.
+// DatagramSet replaces the directions. If there are none, the socket is removed from the
+// poller.
 func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 	s := r.registry.findKind(id, gen, kindDatagram)
 	if s == nil {
@@ -45,9 +45,8 @@ func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	return r.setInterest(id, s, in)
 }
 
-// serveDatagram receives what is there, then tells of room to send: asyncio's
-// order. It returns false, and leaves the endpoint ready, where room ran out
-// before anything was done for it.
+// serveDatagram receives datagrams and then reports room to send, which is asyncio's order. It
+// returns false and leaves the endpoint ready if the room for completions ran out before.
 func (r *Reactor) serveDatagram(t token, s *slot) bool {
 	d := s.datagram
 	in := s.ready & interest(d.Interest())
@@ -60,9 +59,9 @@ func (r *Reactor) serveDatagram(t token, s *slot) bool {
 	return true
 }
 
-// receiveDatagrams returns false where there was no room for a single one. What
-// is left when it returns true the poller tells of, behind the others' events: a
-// flood must not come first in each turn.
+// receiveDatagrams returns false if there was no room for any datagram. If it returns true, the
+// poller reports remaining datagrams after the events of the other descriptors, so that a flood
+// of datagrams is not served first in each turn.
 func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	got, more := 0, true
 	for more && got < transports.DatagramsPerTurn && r.out.room() > 0 && r.out.arenaRoom() > 0 {
@@ -79,10 +78,11 @@ func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	return got > 0 || !more
 }
 
-// receiveDatagram receives one, for which there is room; false means that none is
-// there, or an error was told.
+// receiveDatagram receives one datagram; there must be room. It returns false if the socket was
+// empty or the kernel reported an error.
 func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
-	// The last one may reach into the slack, so none is ever cut off for want of room.
+	// The last packet may extend into the slack of the arena, so datagrams are never truncated
+	// for lack of room.
 	p := (*Packet)(r.out.arenaNext())
 	p.AddrLen = SockaddrMax
 	base := uintptr(unsafe.Pointer(p)) + unsafe.Sizeof(Packet{})
@@ -91,27 +91,27 @@ func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 		uintptr(unsafe.Pointer(&p.Addr)), uintptr(unsafe.Pointer(&p.AddrLen)))
 	switch outcome {
 	case transports.OK:
-		// The kernel tells the length it would have needed.
+		// The kernel returns the untruncated length.
 		p.AddrLen = min(p.AddrLen, SockaddrMax)
 		r.putDatagram(t, p, n)
 		r.out.commitArena(unsafe.Sizeof(Packet{}) + uintptr(n))
 		d.NoteReceived(uintptr(n) > packetHeadMax)
 		return true
 	case transports.Transient:
-		r.putDatagramError(t, errno) // one that stays must not fill the queue
+		r.putDatagramError(t, errno) // only one per turn: a persistent error must not fill the queue
 	}
 	return false
 }
 
-// putDatagram reports one that was received.
+// putDatagram reports a received datagram.
 func (r *Reactor) putDatagram(t token, p *Packet, length int) {
 	r.countReceived(length)
 	r.out.put(Completion{Kind: CmpDatagram, ID: t.id(), Gen: t.gen(),
 		Ptr: uintptr(unsafe.Pointer(p)), Arg: int64(length)})
 }
 
-// tellDatagramError reports an error of receiving, which ends nothing. Where the number is not the socket's
-// any more it is the last one.
+// putDatagramError reports an error of a receive, which does not end the endpoint. If the
+// number does not refer to the socket any more, the registration ends.
 func (r *Reactor) putDatagramError(t token, errno syscall.Errno) {
 	if errno == syscall.EBADF || errno == syscall.ENOTSOCK {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {

@@ -17,9 +17,8 @@ type PollCalls struct {
 
 const maxEvents = 512
 
-// poller polls with kqueue, which registers the two directions of a descriptor
-// apart. Udata holds no number as wide as a token on every system, so the
-// token is found by the descriptor.
+// poller polls with kqueue, which registers the two directions of a descriptor separately.
+// Udata is not as wide as a token on every system, so tokens are found by descriptor.
 type poller struct {
 	calls   *PollCalls
 	kq      int
@@ -57,7 +56,7 @@ func (p *poller) tracks(int) bool { return true }
 
 func (p *poller) repair() error { return nil }
 
-// apply submits changes of one descriptor: the filters to set, and those to end.
+// apply submits changes of one descriptor: the filters to set and the filters to delete.
 func (p *poller) apply(fd int32, set interest, setFlags int, end interest) syscall.Errno {
 	n := 0
 	change := func(in, direction interest, filter, flags int) {
@@ -71,7 +70,8 @@ func (p *poller) apply(fd int32, set interest, setFlags int, end interest) sysca
 	change(end&^set, readable, evfiltRead, evDelete)
 	change(end&^set, writable, evfiltWrite, evDelete)
 	for i := range n {
-		// One at a time: an error of the first must not hide the second.
+		// One change per call, so that an error of the first does not hide an error of the
+		// second.
 		if _, err := p.calls.Kevent(p.kq, p.changes[i:i+1], nil, nil); err != nil {
 			if errno := ErrnoOf(err); errno != syscall.ENOENT || p.changes[i].Flags&evDelete == 0 {
 				return errno
@@ -96,7 +96,7 @@ func (p *poller) modify(fd int32, t token, registered, in interest) syscall.Errn
 	p.tokens[uint64(fd)] = t
 	errno := p.apply(fd, in, flags, registered)
 	if errno == syscall.EINVAL || errno == syscall.ENODEV {
-		return syscall.EPERM // what epoll answers for a file that cannot be polled
+		return syscall.EPERM // epoll's errno for a file that cannot be polled
 	}
 	return errno
 }
@@ -106,10 +106,10 @@ func (p *poller) remove(fd int32, registered interest) syscall.Errno {
 	return p.apply(fd, 0, 0, registered)
 }
 
-// knows can't tell: kqueue replaces a registration without a word.
+// isRegistered cannot find out: kqueue replaces a registration without an error.
 func (p *poller) isRegistered(int32) bool { return true }
 
-// renew has nothing to do: a kqueue forgets a descriptor when its number is closed.
+// renew is empty: kqueue removes a descriptor's registrations when its number is closed.
 func (p *poller) renew(func(func(int32, token, interest) bool)) syscall.Errno { return 0 }
 
 func (p *poller) addWakeup(fd int, t token) error {

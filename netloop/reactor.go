@@ -8,11 +8,12 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// Reactor serves one event loop. It is used by one thread at a time; Wake may be
-// called by any.
+// Reactor does the input and output of one event loop. It is used by one thread at a time. Only
+// Wake may be called by any thread.
 type Reactor struct {
-	// Slow is called for each iteration that took Shared.SlowLimit or longer, at its end; or nil.
-	// It gets the limit, because another thread may set a new one at any time.
+	// OnSlowIteration is called at the end of each iteration that took Shared.SlowLimit or
+	// longer; it may be nil. The limit is an argument because another thread may change it at
+	// any time.
 	OnSlowIteration func(began, length, limit int64)
 
 	shared   *Shared
@@ -26,47 +27,47 @@ type Reactor struct {
 	scratch  transports.Scratch
 	ring     ring
 	batch    ringBatchState
-	fewReady bool // no batch is made of what is ready now
+	fewReady bool // few streams are ready, so the turn does not receive in batches
 
 	datagrams datagramBatch
 
-	dirty          []token    // streams to flush or adjust
-	pendingReports tokenQueue // streams with something to report
-	urgentReports  int        // of them, those that somebody waits for
-	ready          tokenQueue // what the poller told of and was not served yet
+	dirty          []token    // streams to flush, or with an interest to update
+	pendingReports tokenQueue // streams with bytes sent or errors to report
+	urgentReports  int        // number of pending reports that must not be delayed
+	ready          tokenQueue // registrations with events that are not served yet
 
 	acceptBudget acceptBudget
 
-	backingOff       []token // listeners
-	seenCloseCount   uint64  // of calls.closes.count, while a listener backs off
-	lastCloseTurn    uint64  // the turn before which a registration last ended
-	earlyRetriesLeft int     // turns in which they are tried before their time
-	failedListeners  []token // listeners that could not go on
+	backingOff       []token // listeners that back off
+	seenCloseCount   uint64  // value of calls.closes.count at the last retry of listeners
+	lastCloseTurn    uint64  // turn of the last deregistration
+	earlyRetriesLeft int     // turns left in which backed-off listeners are retried before their delay ends
+	failedListeners  []token // listeners that could not be registered again
 
-	assumedArmed      []token // watches whose registration was not looked at; watches.go
-	assumedArmedTurns int     // since one of them came on the list
-	busy              bool    // the last poll brought many events
+	assumedArmed      []token // watches that are assumed to be armed in the poller; see watches.go
+	assumedArmedTurns int     // turns since assumedArmed became non-empty
+	busy              bool    // the last poll returned many events
 
-	expiredIDs         [256]uint32 // timers on their way into the completions
-	timersFired        int         // of the last turn
-	earliestArmed      int64       // the earliest deadline that was armed since
-	servesBeforeTimers int         // registrations that may be served before the timers that are due; 0: none waits
+	expiredIDs         [256]uint32 // buffer for the ids of expired timers
+	timersFired        int         // number of timers that expired in the last turn
+	earliestArmed      int64       // earliest deadline that was armed since the last expiry
+	servesBeforeTimers int         // registrations to serve before timers that are due; 0: no limit is active
 
 	readyMax, timersMax windowedMax
 
-	ignoredSubmissions uint64 // submissions that made no sense
-	staleEvents        uint64 // events of registrations that are gone
+	ignoredSubmissions uint64 // submissions with an unknown operation or a stale generation
+	staleEvents        uint64 // events of ended registrations
 
-	renewalNeeded   bool   // one of these will come again: see renewPoller
-	nextRenewalTurn uint64 // the turn before which it isn't tried again
+	renewalNeeded   bool   // the poller has a stale registration; see renewPoller
+	nextRenewalTurn uint64 // first turn in which the renewal is tried again
 }
 
-// New makes a reactor over the shared block of a loop, and sets its WakeFD.
+// New returns a reactor for the shared block of a loop and sets its WakeFD.
 func New(shared *Shared) (*Reactor, error) {
 	return NewWithCalls(shared, SystemCalls())
 }
 
-// NewWithCalls is New with other system calls than the kernel's.
+// NewWithCalls is New with the given system calls.
 func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	if shared == nil || shared.Cmp == nil || shared.Arena == nil ||
 		shared.CmpCap < minCompletions || shared.ArenaCap < minArena {
@@ -101,8 +102,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	return r, nil
 }
 
-// Close gives the reactor's own descriptors back. Those that were registered are
-// left alone.
+// Close closes the reactor's own descriptors. Registered descriptors stay open.
 func (r *Reactor) Close() {
 	r.calls.closes.removeWaiter(r)
 	r.wakeup.close()
@@ -113,7 +113,7 @@ func (r *Reactor) Close() {
 
 func (r *Reactor) closeFDs() {
 	if !r.poller.isValid() {
-		return // what the other numbers name now can't be told
+		return // the numbers of the other descriptors cannot be verified
 	}
 	if r.batch.state == ringOpen {
 		r.closeRing()
@@ -132,8 +132,9 @@ func (r *Reactor) closeWakeup() {
 	}
 }
 
-// look tells whether the reactor's own descriptors are still its own. Without the poller
-// and the wakeup, which know each other, nothing is left to go on with: EBADF.
+// checkOwnFDs verifies that the numbers of the reactor's own descriptors still refer to
+// them. It returns EBADF if the poller or the wakeup was closed, because the reactor cannot
+// continue without them.
 func (r *Reactor) checkOwnFDs() error {
 	r.shared.Flags &^= Look
 	if !r.poller.isValidQuick() {
@@ -150,15 +151,16 @@ func (r *Reactor) checkOwnFDs() error {
 	return r.poller.repair()
 }
 
-// isStuck notes that the poller has a registration that can't be ended; the next turn renews it.
+// requestRenewal notes that the poller has a registration that cannot be removed. The next turn
+// renews the poller.
 func (r *Reactor) requestRenewal() {
 	r.renewalNeeded = true
 	r.shared.Flags |= Look
 }
 
-// Turn does one turn, see the package's head. It waits for at most timeout ns (< 0:
-// until something happens) and returns the number of completions. An error is
-// the poller's, and loses nothing.
+// Turn makes one turn as described in the package comment. It waits for events for at most
+// timeout ns (< 0: without limit) and returns the number of completions. An error is an error
+// of the poller; completions and submissions are not lost.
 func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh := r.shared
 	sh.Metrics.Turns++
@@ -196,7 +198,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	if errno != 0 && errno != syscall.EINTR {
 		sh.NextDeadline = r.nextDeadline()
 		if errno == syscall.EINVAL {
-			errno = syscall.EBADF // its number names something else
+			errno = syscall.EBADF // the number refers to another file
 		}
 		return 0, errnoError("wait of the poller", errno)
 	}
@@ -210,7 +212,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.reportPending()
 	r.out.limit = whole
 	if r.wheel.Next() <= sh.Now {
-		// However busy the descriptors are, timers get a quarter of the queue.
+		// Timers get a quarter of the queue, even if the descriptors are busy.
 		r.out.limit -= whole / 4
 	}
 	ready := r.ready.n
@@ -244,12 +246,12 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 // Now returns the time of the last turn's poll.
 func (r *Reactor) Now() int64 { return r.shared.Now }
 
-// leftovers tells whether there is work that needs no event.
+// hasLeftovers reports whether there is work that does not wait for an event.
 func (r *Reactor) hasLeftovers() bool {
 	return r.ready.n > 0 || r.urgentReports > 0 || len(r.failedListeners) > 0
 }
 
-// note enters the poller's events into the list of what is ready.
+// queueEvents adds the registrations of the poller's events to the ready list.
 func (r *Reactor) queueEvents(events int) {
 	for i := range events {
 		t, in := r.poller.event(i)
@@ -259,7 +261,7 @@ func (r *Reactor) queueEvents(events int) {
 		}
 		s := r.registry.find(t.id(), t.gen())
 		if s == nil || s.registered == 0 {
-			// It may be another poller that has the number.
+			// The registration may be in another poller under this number.
 			r.staleEvents++
 			r.requestRenewal()
 			continue
@@ -278,8 +280,8 @@ func (r *Reactor) queueEvents(events int) {
 	}
 }
 
-// serve does the work of what is ready, each once, until room runs out. Whoever is
-// left out stays first in the list.
+// serve serves each ready registration once, until the room for completions runs out. The rest
+// stays at the front of the list.
 func (r *Reactor) serve() {
 	r.fewReady = r.ready.n < minBatch
 	for n := r.ready.n; n > 0 && r.out.room() >= maxPerStep; n-- {
@@ -314,7 +316,7 @@ func (r *Reactor) serve() {
 	}
 }
 
-// Facts are a reactor's figures, for diagnostics.
+// Stats are the counters of a reactor, for diagnostics.
 type Stats struct {
 	Poller        string
 	Registrations int
@@ -329,7 +331,7 @@ type Stats struct {
 	Fences        uint32
 }
 
-// Facts tells the figures. It is called by the thread that uses the reactor.
+// Stats returns the counters. It must be called by the thread that uses the reactor.
 func (r *Reactor) Stats() Stats {
 	poller := r.poller.describe()
 	if r.batch.state == ringOpen {

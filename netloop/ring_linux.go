@@ -24,7 +24,7 @@ func systemRingCalls() RingCalls {
 			return int(n), e
 		},
 		Enter: func(fd int, submit, complete, flags uint32) (int, syscall.Errno) {
-			// Raw: it does not block, see ring.run.
+			// Raw, because the call does not block: see ring.run.
 			n, _, e := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit),
 				uintptr(complete), uintptr(flags), 0, 0)
 			return int(n), e
@@ -58,8 +58,8 @@ type RingParams struct {
 	}
 }
 
-// ringRequest is struct io_uring_sqe as sends and receives use it, and ringAnswer is
-// struct io_uring_cqe.
+// ringSQE is struct io_uring_sqe with the fields of sends and receives; ringCQE is struct
+// io_uring_cqe.
 type (
 	ringSQE struct {
 		opcode, flags   uint8
@@ -77,7 +77,7 @@ type (
 	}
 )
 
-// From linux/io_uring.h.
+// Constants of linux/io_uring.h.
 const (
 	ringOpSend     = 26 // IORING_OP_SEND
 	ringOpReceive  = 27 // IORING_OP_RECV
@@ -88,11 +88,11 @@ const (
 	ringNativeWork = 1 << 9 // IORING_FEAT_NATIVE_WORKERS: Linux 5.12
 )
 
-// ringTries is how often a kernel is asked again that does nothing: it is short of memory, or a sandbox
-// answers for it, always with EINTR perhaps.
+// maxIdleEnters is the number of attempts without progress after which the ring is closed. The
+// kernel may be short of memory, or a sandbox may answer each call with EINTR.
 const maxIdleEnters = 100
 
-// ring is an io_uring, see ring.go.
+// ring is an io_uring; see ring.go.
 type ring struct {
 	ringResults
 	calls *RingCalls
@@ -117,7 +117,7 @@ func (g *ring) open(c *RingCalls) ringState {
 	switch errno {
 	case 0:
 	case syscall.EMFILE, syscall.ENFILE:
-		return ringUnknown // there may be room the next time
+		return ringUnknown // a descriptor may be available the next time
 	default:
 		return ringRefused // ENOSYS, EPERM, ENOMEM
 	}
@@ -147,7 +147,7 @@ func (g *ring) mapQueues(p *RingParams) bool {
 	g.cqMask = *(*uint32)(at(p.CQ.RingMask))
 	g.sqes = unsafe.Slice((*ringSQE)(unsafe.Pointer(&g.table[0])), p.SQEntries)
 	g.cqes = unsafe.Slice((*ringCQE)(at(p.CQ.CQEs)), p.CQEntries)
-	// The submission queue names the requests by number; here the i-th is always i.
+	// The submission queue refers to the entries by index; here position i always has entry i.
 	for i, order := 0, unsafe.Slice((*uint32)(at(p.SQ.Array)), p.SQEntries); i < len(order); i++ {
 		order[i] = uint32(i)
 	}
@@ -165,7 +165,7 @@ func (g *ring) close(fd bool) {
 	if fd {
 		_ = g.calls.Close(g.fd)
 	}
-	*g = ring{ringResults: g.ringResults} // the results are still to be read
+	*g = ring{ringResults: g.ringResults} // the results are read later
 }
 
 func (g *ring) send(fd int32, base, size uintptr) {
@@ -177,7 +177,7 @@ func (g *ring) receive(fd int32, base, size uintptr) {
 }
 
 func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
-	tail := *g.sqTail // nobody but this side writes it
+	tail := *g.sqTail // only this side writes it
 	g.sqes[tail&g.sqMask] = ringSQE{
 		opcode: op, fd: fd, addr: uint64(base), size: uint32(size), callFlags: flags,
 		userData: uint64(g.n),
@@ -187,8 +187,8 @@ func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
 	g.n++
 }
 
-// run has the kernel make the calls, and waits for all of them: by MSG_DONTWAIT each is
-// answered where it is submitted, so nothing blocks and nothing outlives the call.
+// run makes the kernel execute the calls and waits for all of them. With MSG_DONTWAIT each call
+// is completed while it is submitted, so run does not block and no call continues afterwards.
 func (g *ring) run() bool {
 	submit, outstanding := uint32(g.n), g.n
 	g.n = 0

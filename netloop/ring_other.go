@@ -2,12 +2,12 @@
 
 package netloop
 
-// RingCalls are the system calls of the ring: there is none here.
+// RingCalls are the system calls of the ring. This system does not have any.
 type RingCalls struct{}
 
 func systemRingCalls() RingCalls { return RingCalls{} }
 
-// ring is never open here, see ring.go.
+// ring is never open on this system; see ring.go.
 type ring struct{ ringResults }
 
 func (g *ring) open(*RingCalls) ringState { return ringRefused }

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SimulatedCalls are the calls of a reactor on a simulated kernel. There is no io_uring. Memory that
-// C lends is read and written as the host's kernel would. All reactors on a kernel have the same Calls:
-// they share its descriptors.
+// SimulatedCalls returns the calls of a reactor on a simulated kernel. The simulated kernel
+// does not have io_uring. It reads and writes C's memory as the host's kernel would. All
+// reactors on a simulated kernel must have the same Calls, because they share its descriptors.
 func SimulatedCalls(k *simulated.Kernel) Calls {
 	calls := SystemCalls()
 	calls.Calls = simulatedTransports(k)
@@ -105,12 +105,13 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 	}
 }
 
-// lent is memory of C that a call reads or writes.
+// cMemory returns C memory that a call reads or writes.
 func cMemory(base, size uintptr) []byte {
 	v := transports.Vector{Base: base, Len: size}
 	return v.Bytes()
 }
 
+// gatherBytes returns a copy of the bytes of v in one slice.
 func gatherBytes(v []transports.Vector) []byte {
 	var all []byte
 	for i := range v {
@@ -119,8 +120,8 @@ func gatherBytes(v []transports.Vector) []byte {
 	return all
 }
 
-// giveName writes a socket's name and its length as the kernel does: as much as there is room for,
-// and how long it is.
+// storeAddress writes a socket address as the kernel does: as much as fits, and its full
+// length.
 func storeAddress(addr, addrLen uintptr, name []byte) {
 	if addr == 0 || addrLen == 0 {
 		return
@@ -131,9 +132,9 @@ func storeAddress(addr, addrLen uintptr, name []byte) {
 	*length = uint32(len(name))
 }
 
-// receiveMany is recvmmsg(2).
-func recvmmsg(k *simulated.Kernel, fd int, m *transports.RecvBatch, most int) (int, syscall.Errno) {
-	room := func(i int) []byte {
+// recvmmsg is recvmmsg(2) on the simulated kernel.
+func recvmmsg(k *simulated.Kernel, fd int, m *transports.RecvBatch, max int) (int, syscall.Errno) {
+	newBuffer := func(i int) []byte {
 		n := 0
 		for _, v := range m.Buffer(i) {
 			n += int(v.Len)
@@ -141,8 +142,8 @@ func recvmmsg(k *simulated.Kernel, fd int, m *transports.RecvBatch, most int) (i
 		return make([]byte, n)
 	}
 	var buf []byte
-	return k.RecvMany(fd, most,
-		func(i int) []byte { buf = room(i); return buf },
+	return k.RecvMany(fd, max,
+		func(i int) []byte { buf = newBuffer(i); return buf },
 		func(i, n int, from []byte) {
 			rest := buf[:n]
 			for _, v := range m.Buffer(i) {

@@ -2,9 +2,8 @@ package netloop
 
 import "unsafe"
 
-// decode takes the submissions over, in order. Nothing is sent here. What makes
-// no sense (an unknown operation, the name of something gone) is counted and passed
-// over: most of it is C being late, not wrong.
+// decode processes the submissions in order. It does not send. Submissions with an unknown
+// operation or a stale generation are counted and skipped: most of them were late, not wrong.
 func (r *Reactor) decode() {
 	n := min(r.shared.SubLen, r.shared.SubCap)
 	r.shared.SubLen = 0

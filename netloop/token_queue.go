@@ -1,7 +1,7 @@
 package netloop
 
-// tokens is a FIFO of registrations. It grows as needed and allocates nothing once it
-// has found its size.
+// tokenQueue is a FIFO of registrations. It grows as needed and does not allocate once it has
+// reached its maximum size.
 type tokenQueue struct {
 	buf  []token
 	head int
@@ -18,7 +18,7 @@ func (t token) gen() uint32 { return uint32(t >> 32) }
 
 func (q *tokenQueue) push(t token) {
 	if q.n == len(q.buf) {
-		buf := make([]token, max(64, 2*len(q.buf))) // a power of two
+		buf := make([]token, max(64, 2*len(q.buf))) // always a power of two
 		for i := range q.n {
 			buf[i] = q.buf[(q.head+i)&(len(q.buf)-1)]
 		}
@@ -30,7 +30,7 @@ func (q *tokenQueue) push(t token) {
 
 func (q *tokenQueue) first() token { return q.buf[q.head] }
 
-// at is the i-th from the front.
+// at returns entry i, counted from the front.
 func (q *tokenQueue) at(i int) token { return q.buf[(q.head+i)&(len(q.buf)-1)] }
 
 func (q *tokenQueue) pop() token {

@@ -2,7 +2,7 @@ package netloop
 
 import "testing"
 
-func TestTheMostIsOfTheLastOneToTwoWindows(t *testing.T) {
+func TestWindowedMaxCoversOneToTwoWindows(t *testing.T) {
 	var w windowedMax
 	start := int64(1) << 50
 	for _, step := range []struct {
@@ -11,12 +11,12 @@ func TestTheMostIsOfTheLastOneToTwoWindows(t *testing.T) {
 	}{
 		{0, 5, 5},
 		{windowLength - 1, 3, 5},
-		{windowLength, 2, 5},       // the window before counts
-		{2*windowLength - 1, 1, 5}, // to the end of this one
-		{2 * windowLength, 1, 2},   // of the second window: 5 is older than one
+		{windowLength, 2, 5},       // the previous window counts
+		{2*windowLength - 1, 1, 5}, // until the end of the current window
+		{2 * windowLength, 1, 2},   // the second window: 5 is too old
 		{2*windowLength + 1, 9, 9},
 		{3 * windowLength, 0, 9},
-		{5 * windowLength, 4, 4}, // nothing was noted in a whole window
+		{5 * windowLength, 4, 4}, // no value in a whole window
 		{5*windowLength + 1, 0, 4},
 	} {
 		if got := w.observe(start+step.after, step.value); got != step.want {
@@ -25,8 +25,8 @@ func TestTheMostIsOfTheLastOneToTwoWindows(t *testing.T) {
 	}
 }
 
-func TestATurnTakesTheMostBack(t *testing.T) {
-	l := usualLoop(t)
+func TestTurnResetsTheMaximum(t *testing.T) {
+	l := defaultLoop(t)
 	l.arm(1, 1<<62)
 	l.sh.ReadyMost, l.sh.TimersMost = 7, 3
 	l.turn(0)
@@ -34,6 +34,6 @@ func TestATurnTakesTheMostBack(t *testing.T) {
 		t.Errorf("the most are %d and %d", l.sh.Metrics.ReadyMax, l.sh.Metrics.TimersMax)
 	}
 	if l.sh.ReadyMost != 0 || l.sh.TimersMost != 1 {
-		t.Errorf("%d and %d are left to begin with", l.sh.ReadyMost, l.sh.TimersMost)
+		t.Errorf("%d and %d at the start", l.sh.ReadyMost, l.sh.TimersMost)
 	}
 }

@@ -7,54 +7,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reused closes a stream's descriptor as its owner does, and opens a pair of sockets of
-// which one has its number.
-func (l *loop) reused() (old stream, peer int) {
+// reuseFD closes a stream's descriptor as its owner does, and opens a pair of sockets, one of
+// which gets the same number.
+func (l *loop) reuseFD() (old testStream, peer int) {
 	l.t.Helper()
-	old, word := l.owned()
+	old, word := l.ownedStream()
 	*word = -1
 	_ = sys.Close(int(old.fd))
 	a, b := pair(l.t)
 	if int32(a) != old.fd {
 		l.t.Fatalf("the kernel gave %d, not %d", a, old.fd)
 	}
-	l.t.Cleanup(func() { _ = sys.Close(b) }) // a is closed by owned, under its number
+	l.t.Cleanup(func() { _ = sys.Close(b) }) // a has the number of the stream, which ownedStream closes
 	return old, b
 }
 
-// A stream whose owner has gone has no say about who has the number now, whatever it is
-// asked to do.
-func TestAStreamWhoseOwnerHasGoneLeavesTheNextOneOfItsNumberRegistered(t *testing.T) {
-	l := usualLoop(t)
-	old, peer := l.reused()
+// A stream whose lease has ended must not affect the new file of its number by any operation.
+func TestStreamWithoutLeaseLeavesTheNextStreamOfItsFDRegistered(t *testing.T) {
+	l := defaultLoop(t)
+	old, peer := l.reuseFD()
 	id, gen, err := l.r.WatchOpen(old.fd, 0, uint32(readable))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.write(old, inC(t, []byte("too late")))
+	l.write(old, copyToC(t, []byte("too late")))
 	for _, c := range l.turn(0) {
 		if c.ID == id {
-			t.Errorf("the watch was told %+v", c)
+			t.Errorf("the watch got %+v", c)
 		}
 	}
 	l.turn(0)
 	if err := l.r.Deregister(old.id, old.gen); err != nil {
 		t.Error(err)
 	}
-	say(t, peer, []byte("x"))
+	writePeer(t, peer, []byte("x"))
 	got := l.turn(0)
 	expectKinds(t, got, CmpReady)
 	if got[0].ID != id {
-		t.Errorf("told %+v, not the watch", got[0])
+		t.Errorf("got %+v, not the watch", got[0])
 	}
 	_ = l.r.Deregister(id, gen)
 }
 
-// A watch has no lease: it may outlive its descriptor, whose number the reactor itself
-// may get.
-func TestAWatchThatOutlivesItsDescriptorLeavesTheRingAlone(t *testing.T) {
-	l := usualLoop(t)
-	var streams []stream
+// A watch does not have a lease. It may outlive its descriptor, and the reactor itself may get
+// the number.
+func TestWatchOnAReusedFDLeavesTheRingAlone(t *testing.T) {
+	l := defaultLoop(t)
+	var streams []testStream
 	for range minBatch {
 		streams = append(streams, l.stream(0))
 	}
@@ -65,7 +64,7 @@ func TestAWatchThatOutlivesItsDescriptorLeavesTheRingAlone(t *testing.T) {
 	}
 	_ = sys.Close(a)
 	for _, s := range streams {
-		l.write(s, inC(t, []byte("x")))
+		l.write(s, copyToC(t, []byte("x")))
 	}
 	l.turn(0)
 	if l.r.batch.state != ringOpen {
@@ -80,7 +79,7 @@ func TestAWatchThatOutlivesItsDescriptorLeavesTheRingAlone(t *testing.T) {
 	}
 	l.r.Close()
 	if _, err := sys.FcntlInt(uintptr(a), unix.F_GETFD, 0); err != syscall.EBADF {
-		t.Error("the ring was left open")
+		t.Error("the ring was not closed")
 		_ = sys.Close(a)
 	}
 	_ = sys.Close(b)
