@@ -5,7 +5,8 @@ import (
 	"syscall"
 )
 
-// CallError is a failed system call, or an invalid argument of the function named in Call.
+// CallError is a failed system call, or a refused argument under the name of
+// the function that refused it.
 type CallError struct {
 	Call  string
 	Errno syscall.Errno
@@ -16,7 +17,7 @@ func (e *CallError) Error() string { return e.Call + ": " + e.Errno.Error() }
 // Unwrap returns the errno.
 func (e *CallError) Unwrap() error { return e.Errno }
 
-// ErrnoOf returns the errno in err, or EIO if there is none.
+// ErrnoOf returns the errno within err, EIO where there is none.
 func ErrnoOf(err error) syscall.Errno {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -25,16 +26,16 @@ func ErrnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// wrapError adds the name of the call to err. It returns nil if err is nil.
-func wrapError(call string, err error) error {
+// callError wraps err, if any, with the name of the call.
+func callError(call string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return &CallError{call, ErrnoOf(err)}
 }
 
-// errnoError returns the error of a call that failed with errno, or nil if errno is 0.
-func errnoError(call string, errno syscall.Errno) error {
+// failed makes the error of a call out of its errno, nil for 0.
+func failed(call string, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
 	}

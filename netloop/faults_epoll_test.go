@@ -12,45 +12,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wrapPollCalls makes the poller's calls fail on demand.
-func (f *faults) wrapPollCalls(real *Calls) {
+// poll puts the faults in front of the poller's calls.
+func (f *faults) poll(real *Calls) {
 	c := &f.calls.Poll
 	c.Create = func() (int, syscall.Errno) {
-		if e := f.nextErrno("create"); e != 0 {
+		if e := f.take("create"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.Create()
 	}
 	c.Ctl = func(epfd, op int, fd int32, ev *unix.EpollEvent) syscall.Errno {
 		name := map[int]string{unix.EPOLL_CTL_ADD: "add", unix.EPOLL_CTL_MOD: "mod", unix.EPOLL_CTL_DEL: "del"}[op]
-		if e := f.nextErrno("ctl"); e != 0 {
+		if e := f.take("ctl"); e != 0 {
 			return e
 		}
-		if e := f.nextErrno(name); e != 0 {
+		if e := f.take(name); e != 0 {
 			return e
 		}
 		return real.Poll.Ctl(epfd, op, fd, ev)
 	}
 	c.Poll = func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno) {
-		if e := f.nextErrno("poll"); e != 0 {
+		if e := f.take("poll"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.Poll(epfd, evs)
 	}
 	c.WaitExact = func(epfd int, evs []unix.EpollEvent, ts *unix.Timespec) (int, syscall.Errno) {
-		if e := f.nextErrno("pwait2"); e != 0 {
+		if e := f.take("pwait2"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.WaitExact(epfd, evs, ts)
 	}
 	c.Wait = func(epfd int, evs []unix.EpollEvent, ms int) (int, syscall.Errno) {
-		if e := f.nextErrno("wait"); e != 0 {
+		if e := f.take("wait"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.Wait(epfd, evs, ms)
 	}
 	c.TimerCreate = func() (int, syscall.Errno) {
-		if e := f.nextErrno("timerfd"); e != 0 {
+		if e := f.take("timerfd"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.TimerCreate()
@@ -59,29 +59,29 @@ func (f *faults) wrapPollCalls(real *Calls) {
 
 func TestInterruptedWaitEndsEarly(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, defaultSizes, f.calls)
+	l := newLoop(t, usual, f.calls)
 	f.fail("wait", syscall.EINTR)
 	expectKinds(t, l.turn(-1))
 	if l.r.poller.timerfd < 0 {
 		f.fail("pwait2", syscall.EINTR)
-	} else { // this kernel does not have epoll_pwait2
+	} else { // no epoll_pwait2 here
 		f.fail("wait", syscall.EINTR)
 	}
 	expectKinds(t, l.turn(3600_000_000_000))
 	f.fail("poll", syscall.EINTR)
 	expectKinds(t, l.turn(0))
-	// Completions that do not depend on the poller are delivered nevertheless.
+	// What does not come from the poller is delivered all the same.
 	s := l.stream(0)
-	l.write(s, copyToC(t, []byte("x")))
+	l.write(s, inC(t, []byte("x")))
 	f.fail("poll", syscall.EINTR)
 	expectKinds(t, l.turn(-1), CmpWrote)
 }
 
-func TestFailedWaitIsReturnedAndLosesNothing(t *testing.T) {
+func TestFailedWaitIsReportedAndLosesNothing(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, defaultSizes, f.calls)
+	l := newLoop(t, usual, f.calls)
 	s := l.stream(0)
-	l.write(s, copyToC(t, []byte("x")))
+	l.write(s, inC(t, []byte("x")))
 	f.fail("poll", syscall.EBADF)
 	if n, err := l.r.Turn(-1); n != 0 || ErrnoOf(err) != syscall.EBADF {
 		t.Errorf("Turn = %d, %v", n, err)
@@ -92,11 +92,12 @@ func TestFailedWaitIsReturnedAndLosesNothing(t *testing.T) {
 	expectKinds(t, l.turn(-1), CmpWrote)
 }
 
-// If the poller refuses a registration, both halves of the stream get an error.
+// A poller that takes no more registrations makes a stream deaf: both halves are
+// told.
 func TestStreamThatCannotBePolledFails(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.ENOSPC} {
 		f := newFaults()
-		l := newLoop(t, defaultSizes, f.calls)
+		l := newLoop(t, usual, f.calls)
 		s := l.stream(openPaused)
 		f.fail("add", errno)
 		l.resume(s)
@@ -107,16 +108,16 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 		}
 		f.fail("add", errno)
 		f.fail("send", syscall.EAGAIN)
-		l.write(s, copyToC(t, []byte("x")))
+		l.write(s, inC(t, []byte("x")))
 		d = l.turn(-1)
 		expectKinds(t, d, CmpWriteError)
 		if syscall.Errno(d[0].Res) != errno {
 			t.Errorf("%+v", d[0])
 		}
-		l.expectIdle()
+		l.quiet()
 		a, b := pair(t)
 		f.fail("add", errno)
-		if _, _, err := l.r.StreamOpen(int32(a), readingRecord(), 0); ErrnoOf(err) != errno {
+		if _, _, err := l.r.StreamOpen(int32(a), reading(), 0); ErrnoOf(err) != errno {
 			t.Errorf("open: %v", err)
 		}
 		f.fail("add", errno)
@@ -128,13 +129,14 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 	}
 }
 
-// A pipe that is often full is enlarged. If the kernel refuses, the stream still works.
+// A pipe that is full again and again is enlarged; where the kernel refuses, nothing is
+// lost by it.
 func TestBusyPipeIsEnlarged(t *testing.T) {
 	for name, errno := range map[string]syscall.Errno{"enlarged": 0, "refused": syscall.EPERM} {
 		t.Run(name, func(t *testing.T) {
 			f := newFaults()
 			f.fail("setpipe", errno)
-			l := newLoop(t, defaultSizes, f.calls)
+			l := newLoop(t, usual, f.calls)
 			var ends [2]int
 			if err := sys.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
 				t.Fatal(err)
@@ -143,14 +145,14 @@ func TestBusyPipeIsEnlarged(t *testing.T) {
 			before, _ := f.calls.PipeSize(ends[0])
 			w := l.open(ends[1], OpenWatchEnd)
 			const size = 4 << 20
-			l.write(w, mapMemory(t, size))
-			received := 0
-			for received < size {
+			l.write(w, memory(t, size))
+			heard := 0
+			for heard < size {
 				l.turn(0)
-				received += len(readPeer(t, ends[0]))
+				heard += len(hear(t, ends[0]))
 			}
-			if f.count("setpipe") != 1 || received != size || w.pending() != 0 {
-				t.Errorf("set %d times, %d bytes received", f.count("setpipe"), received)
+			if f.count("setpipe") != 1 || heard != size || w.pending() != 0 {
+				t.Errorf("set %d times, %d bytes heard", f.count("setpipe"), heard)
 			}
 			after, _ := f.calls.PipeSize(ends[0])
 			if (after == before) != (errno != 0) && unix.Geteuid() == 0 {
@@ -160,12 +162,12 @@ func TestBusyPipeIsEnlarged(t *testing.T) {
 	}
 }
 
-// Changes that C has undone before the turn do not cause system calls.
-func TestPauseAndResumeBetweenTurnsCauseNoCalls(t *testing.T) {
+// What C has come back from by the time of the turn, the kernel never hears of.
+func TestPauseAndResumeBetweenTurnsCostNothing(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, defaultSizes, f.calls)
+	l := newLoop(t, usual, f.calls)
 	s := l.stream(0)
-	l.expectIdle()
+	l.quiet()
 	before, submissions := f.count("ctl"), l.sh.SubLen
 	for range 3 {
 		l.pause(s)
@@ -174,82 +176,82 @@ func TestPauseAndResumeBetweenTurnsCauseNoCalls(t *testing.T) {
 	if n := l.sh.SubLen - submissions; n != 1 {
 		t.Errorf("%d submissions", n)
 	}
-	l.expectIdle()
+	l.quiet()
 	if n := f.count("ctl") - before; n != 0 {
 		t.Errorf("the poller was called %d times", n)
 	}
 	l.pause(s)
-	l.expectIdle()
+	l.quiet()
 	if n := f.count("ctl") - before; n != 1 {
 		t.Errorf("a pause made %d calls", n)
 	}
-	writePeer(t, s.peer, []byte("unheard"))
-	l.expectIdle()
+	say(t, s.peer, []byte("unheard"))
+	l.quiet()
 }
 
-// Pieces that are queued while a stream is blocked are sent after the others without another
-// submission.
-func TestWritesToABlockedStreamAreSentWithTheRest(t *testing.T) {
-	l := defaultLoop(t)
+// Pieces that come while a stream is blocked are sent behind the others without a word
+// of C's.
+func TestWhatIsAppendedToABlockedStreamGoesWithTheRest(t *testing.T) {
+	l := usualLoop(t)
 	s := l.stream(openPaused)
-	shrinkBuffers(t, int(s.fd))
-	l.write(s, mapMemory(t, 300_000))
+	small(t, int(s.fd))
+	l.write(s, memory(t, 300_000))
 	l.turn(0)
 	if s.io.State&transports.StateBlocked == 0 {
 		t.Fatal("the kernel took all: the test proves nothing")
 	}
-	s.push(copyToC(t, []byte("tail")))
-	var received []byte
-	for len(received) < 300_004 {
+	s.push(inC(t, []byte("tail")))
+	var heard []byte
+	for len(heard) < 300_004 {
 		l.turn(0)
-		received = append(received, readPeer(t, s.peer)...)
+		heard = append(heard, hear(t, s.peer)...)
 	}
-	if string(received[300_000:]) != "tail" || s.pending() != 0 || s.io.State != 0 {
-		t.Errorf("%d bytes received, %d pending, state %d", len(received), s.pending(), s.io.State)
+	if string(heard[300_000:]) != "tail" || s.pending() != 0 || s.io.State != 0 {
+		t.Errorf("%d bytes heard, %d pending, state %d", len(heard), s.pending(), s.io.State)
 	}
 	l.turn(0)
-	l.expectIdle()
+	l.quiet()
 }
 
-func TestListenerThatCannotBePolledAfterBackOff(t *testing.T) {
+func TestListenerThatCannotBePolledAgain(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, defaultSizes, f.calls)
+	l := newLoop(t, usual, f.calls)
 	ln := l.listen(10)
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
-	l.turnUntil(CmpAcceptError)
+	l.until(CmpAcceptError)
 	backOff := func() { l.r.registry.find(ln.id, ln.gen).listener.BackOff(l.sh.Now - 2_000_000_000) }
 	backOff()
-	f.fail("add", syscall.ENOMEM) // backs off again without a report
-	l.expectIdle()
+	f.fail("add", syscall.ENOMEM) // backs off again, and tells nobody
+	l.quiet()
 	if left := l.sh.NextDeadline - l.sh.Now; left <= 0 {
 		t.Errorf("the second delay ends in %d ns", left)
 	}
 	backOff()
 	f.fail("add", syscall.EBADF)
-	d, _ := l.turnUntil(CmpAcceptError)
+	d, _ := l.until(CmpAcceptError)
 	if syscall.Errno(d.Res) != syscall.EBADF || d.Arg != 0 {
 		t.Errorf("%+v", d)
 	}
-	l.expectIdle()
+	l.quiet()
 }
 
 // The fallback for kernels and sandboxes without epoll_pwait2.
-func TestTimerfdTimesWaits(t *testing.T) {
+func TestTimerfdWaits(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOSYS, syscall.EPERM} {
 		f := newFaults()
 		f.fail("pwait2", errno)
-		l := newLoop(t, defaultSizes, f.calls)
-		if got := l.r.Stats().Poller; got != "epoll, timerfd" {
+		l := newLoop(t, usual, f.calls)
+		if got := l.r.Facts().Poller; got != "epoll, timerfd" {
 			t.Fatalf("the poller is %q", got)
 		}
-		checkTimerAccuracy(t, l)
-		// After a wait that an event ended, the timer is still armed. It must neither end the
-		// next wait early nor be reported.
+		waitsAreExact(t, l)
+		// A wait that an event ended leaves the timer armed: it must neither end
+		// the next wait too soon for good nor be told of.
 		s := l.stream(0)
-		writePeer(t, s.peer, []byte("x"))
+		say(t, s.peer, []byte("x"))
 		l.turn(50_000_000)
-		writePeer(t, s.peer, []byte("y"))
+		say(t, s.peer, []byte("y"))
 		expectKinds(t, l.turn(-1), CmpData)
 		if l.r.poller.timerArmed || l.r.poller.spec.Value != (unix.Timespec{}) {
 			t.Error("the timer of the wait before is still armed")
@@ -261,14 +263,13 @@ func TestTimerfdTimesWaits(t *testing.T) {
 	f := newFaults()
 	f.fail("pwait2", syscall.ENOSYS)
 	f.fail("timerfd", syscall.EMFILE)
-	block := *defaultLoop(t).sh
+	block := *usualLoop(t).sh
 	if _, err := NewWithCalls(&block, f.calls); ErrnoOf(err) != syscall.EMFILE {
 		t.Errorf("without a timerfd: %v", err)
 	}
 }
 
-// A sandbox may forbid the timerfd, too. Then waits are rounded to milliseconds, as asyncio's
-// are.
+// A sandbox may forbid the timerfd, too: waits are whole milliseconds then, as asyncio's.
 func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		f := newFaults()
@@ -282,10 +283,10 @@ func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 			f.fail("pwait2", syscall.EPERM)
 			f.fail("timerfd", syscall.EPERM)
 		}
-		l := newLoop(t, defaultSizes, f.calls)
+		l := newLoop(t, usual, f.calls)
 		if late {
 			if l.r.poller.timerfd >= 0 {
-				continue // this kernel does not have epoll_pwait2, so it cannot be forbidden
+				continue // no epoll_pwait2 here that could be forbidden
 			}
 			f.fail("pwait2", syscall.EPERM)
 			f.fail("timerfd", syscall.EPERM)
@@ -296,11 +297,11 @@ func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 		if !slices.Equal(waits, []int{1, 1, 2}) {
 			t.Errorf("the waits were %v ms", waits)
 		}
-		if got := l.r.Stats().Poller; got != "epoll, milliseconds" {
+		if got := l.r.Facts().Poller; got != "epoll, milliseconds" {
 			t.Errorf("the poller is %q", got)
 		}
 		s := l.stream(0)
-		writePeer(t, s.peer, []byte("x"))
+		say(t, s.peer, []byte("x"))
 		expectKinds(t, l.turn(math.MaxInt64), CmpData)
 		if last := waits[len(waits)-1]; last != math.MaxInt32 {
 			t.Errorf("the longest wait was %d ms", last)
@@ -308,9 +309,9 @@ func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 	}
 }
 
-func TestTimerfdThatCannotBePolledIsClosed(t *testing.T) {
+func TestATimerfdThatCannotBePolledIsClosed(t *testing.T) {
 	checkDescriptors(t)
-	block := *defaultLoop(t).sh
+	block := *usualLoop(t).sh
 	f := newFaults()
 	f.fail("pwait2", syscall.ENOSYS)
 	f.fail("ctl", syscall.ENOMEM)
@@ -319,25 +320,25 @@ func TestTimerfdThatCannotBePolledIsClosed(t *testing.T) {
 	}
 }
 
-func TestSetInterestFallsBackBetweenAddAndModify(t *testing.T) {
+func TestAddAndModifyStandInForEachOther(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, defaultSizes, f.calls)
+	l := newLoop(t, usual, f.calls)
 	a, b := watchedPair(t)
 	w := l.watch(a, readable, 0)
-	// The call fails, so the reactor assumes that the registration is gone, but the kernel
-	// has it.
+	// The reactor comes to believe that the kernel has no registration, and is
+	// told otherwise.
 	f.fail("mod", syscall.EBADF)
 	if err := l.r.WatchSet(w.id, w.gen, uint32(writable), 0); ErrnoOf(err) != syscall.EBADF {
 		t.Errorf("watch_set: %v", err)
 	}
-	l.setWatch(w, readable, 0)
-	writePeer(t, b, []byte("x"))
-	l.expectReady(w, readable)
-	// The opposite case.
+	l.set(w, readable, 0)
+	say(t, b, []byte("x"))
+	l.ready(w, readable)
+	// And the other way round.
 	if err := sys.EpollCtl(l.r.poller.epfd, unix.EPOLL_CTL_DEL, a, nil); err != nil {
 		t.Fatal(err)
 	}
-	l.expectReady(w, 0)
-	l.setWatch(w, readable, 0)
-	l.expectReady(w, readable)
+	l.ready(w, 0)
+	l.set(w, readable, 0)
+	l.ready(w, readable)
 }

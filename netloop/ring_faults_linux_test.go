@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// completeRingWith makes the ring complete all submissions with an errno, without a system
-// call. The ring cannot be used afterwards.
-func completeRingWith(l *loop, errno syscall.Errno) {
+// answer makes the ring complete all that is submitted with an errno, without a word
+// to the kernel. The ring is of no use afterwards.
+func answer(l *loop, errno syscall.Errno) {
 	g := &l.r.ring
 	l.r.calls.Ring.Enter = func(_ int, submit, _, _ uint32) (int, syscall.Errno) {
 		tail := atomic.LoadUint32(g.cqTail)
 		for i := range submit {
-			request := g.sqes[(*g.sqTail-submit+i)&g.sqMask]
-			g.cqes[(tail+i)&g.cqMask] = ringCQE{userData: request.userData, result: -int32(errno)}
+			request := g.requests[(*g.sqTail-submit+i)&g.sqMask]
+			g.answers[(tail+i)&g.cqMask] = ringAnswer{userData: request.userData, result: -int32(errno)}
 		}
 		atomic.StoreUint32(g.cqTail, tail+submit)
 		return int(submit), 0
@@ -26,25 +26,25 @@ var (
 	lasting = []syscall.Errno{syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNRESET, syscall.EPIPE, syscall.EBADF}
 )
 
-// batchedStreams returns a loop with streams and a ring, which the next turn uses.
-func batchedStreams(t *testing.T) (*loop, []testStream) {
+// batched makes a loop whose streams have a ring, and whose next turn uses it.
+func batched(t *testing.T) (*loop, []stream) {
 	t.Helper()
 	needsRing(t)
-	l := defaultLoop(t)
-	streams := manyStreams(l, minBatch+4)
+	l := usualLoop(t)
+	streams := manyStreams(l, ringLeast+4)
 	exchange(t, l, streams, func(int) int { return 5 })
 	if l.r.batch.state != ringOpen {
-		t.Fatal("the ring is not open")
+		t.Fatal("there is no ring")
 	}
 	return l, streams
 }
 
-func TestFailedSendsOfABatchAreReported(t *testing.T) {
+func TestSendsOfABatchFail(t *testing.T) {
 	for _, errno := range lasting {
-		l, streams := batchedStreams(t)
-		completeRingWith(l, errno)
+		l, streams := batched(t)
+		answer(l, errno)
 		for _, s := range streams {
-			l.write(s, copyToC(t, []byte("lost")))
+			l.write(s, inC(t, []byte("lost")))
 		}
 		failed := map[uint32]syscall.Errno{}
 		for range 2 {
@@ -56,64 +56,64 @@ func TestFailedSendsOfABatchAreReported(t *testing.T) {
 		}
 		for _, s := range streams {
 			if failed[s.id] != errno {
-				t.Errorf("%v: a stream got %v", errno, failed[s.id])
+				t.Errorf("%v: a stream was told %v", errno, failed[s.id])
 			}
-			if received := readPeer(t, s.peer); len(received) > 0 {
-				t.Errorf("%v: a peer received %q", errno, received)
+			if heard := hear(t, s.peer); len(heard) > 0 {
+				t.Errorf("%v: a peer heard %q", errno, heard)
 			}
 		}
 	}
 }
 
-func TestInterruptedSendsOfABatchAreTriedAgain(t *testing.T) {
+func TestSendsOfABatchAreTriedAgain(t *testing.T) {
 	for _, errno := range passing {
-		l, streams := batchedStreams(t)
-		completeRingWith(l, errno)
+		l, streams := batched(t)
+		answer(l, errno)
 		for _, s := range streams {
-			l.write(s, copyToC(t, []byte("later")))
+			l.write(s, inC(t, []byte("later")))
 		}
 		for range 3 {
 			l.turn(0)
 		}
 		for _, s := range streams {
-			if received := readPeer(t, s.peer); string(received) != "later" {
-				t.Errorf("%v: a peer received %q", errno, received)
+			if heard := hear(t, s.peer); string(heard) != "later" {
+				t.Errorf("%v: a peer heard %q", errno, heard)
 			}
 		}
 	}
 }
 
-func TestFailedReceivesOfABatchAreReported(t *testing.T) {
+func TestReceivesOfABatchFail(t *testing.T) {
 	for _, errno := range lasting {
-		l, streams := batchedStreams(t)
-		completeRingWith(l, errno)
+		l, streams := batched(t)
+		answer(l, errno)
 		for _, s := range streams {
-			writePeer(t, s.peer, []byte("data"))
+			say(t, s.peer, []byte("data"))
 		}
-		reported := map[uint32]syscall.Errno{}
+		told := map[uint32]syscall.Errno{}
 		for _, d := range l.turn(0) {
 			if d.Kind == CmpReadError {
-				reported[d.ID] = syscall.Errno(d.Res)
+				told[d.ID] = syscall.Errno(d.Res)
 			}
 		}
 		for _, s := range streams {
-			if reported[s.id] != errno {
-				t.Errorf("%v: a stream got %v", errno, reported[s.id])
+			if told[s.id] != errno {
+				t.Errorf("%v: a stream was told %v", errno, told[s.id])
 			}
 		}
-		l.expectIdle() // the streams are not polled, so the poller does not spin
+		l.quiet() // the streams are deaf, and the poller does not spin
 	}
 }
 
-func TestInterruptedReceivesOfABatchAreTriedAgain(t *testing.T) {
+func TestReceivesOfABatchAreTriedAgain(t *testing.T) {
 	for _, errno := range passing {
-		l, streams := batchedStreams(t)
-		completeRingWith(l, errno)
+		l, streams := batched(t)
+		answer(l, errno)
 		for _, s := range streams {
-			writePeer(t, s.peer, []byte("data"))
+			say(t, s.peer, []byte("data"))
 		}
 		expectKinds(t, l.turn(0))
-		l.r.batch.state = ringRefused // the next turn makes separate calls
+		l.r.batch.state = ringRefused // the next turn makes its calls one by one
 		got := map[uint32]string{}
 		for _, d := range l.turn(0) {
 			got[d.ID] += string(d.data)
@@ -127,19 +127,19 @@ func TestInterruptedReceivesOfABatchAreTriedAgain(t *testing.T) {
 	}
 }
 
-func TestRingWithoutProgressIsClosed(t *testing.T) {
+func TestARingThatDoesNothingIsGivenUp(t *testing.T) {
 	for _, errno := range []syscall.Errno{0, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY, syscall.EPERM, syscall.ENOSYS} {
-		l, streams := batchedStreams(t)
-		calls := 0
+		l, streams := batched(t)
+		asked := 0
 		l.r.calls.Ring.Enter = func(int, uint32, uint32, uint32) (int, syscall.Errno) {
-			if calls++; calls > 10*maxIdleEnters {
-				panic("the kernel is called forever")
+			if asked++; asked > 10*ringTries {
+				panic("the kernel is asked for ever")
 			}
 			return 0, errno
 		}
 		exchange(t, l, streams, func(int) int { return 5 })
-		if calls == 0 || l.r.batch.state != ringRefused {
-			t.Errorf("%v: called %d times, and the ring is in state %d", errno, calls, l.r.batch.state)
+		if asked == 0 || l.r.batch.state != ringRefused {
+			t.Errorf("%v: asked %d times, and the ring is in state %d", errno, asked, l.r.batch.state)
 		}
 	}
 }

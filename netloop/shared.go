@@ -2,12 +2,12 @@ package netloop
 
 import "github.com/goloop/goloop/transports"
 
-// The Go mirror of pybridge/abi.h is generated (abi.go). pybridge/golib does not compile if the
-// mirror differs from C's structs.
+// The mirror of pybridge/abi.h is generated (abi.go); pybridge/golib refuses to compile where it
+// differs from C's.
 //
-// Addresses in completions are numbers instead of pointers. They refer to C memory, which the
-// garbage collector neither moves nor frees. Storing a pointer type into memory that C did not
-// clear could mislead the garbage collector.
+// Addresses in completions are numbers, not pointers: they name
+// memory of C, which the garbage collector neither moves nor frees, and a store
+// of a pointer type into memory that C did not clear could mislead it.
 
-// StreamIO mirrors gl_stream_io.
+// StreamIO is gl_stream_io, see there.
 type StreamIO = transports.StreamIO

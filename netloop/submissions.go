@@ -2,8 +2,9 @@ package netloop
 
 import "unsafe"
 
-// decode processes the submissions in order. It does not send. Submissions with an unknown
-// operation or a stale generation are counted and skipped: most of them were late, not wrong.
+// decode takes the submissions over, in order. Nothing is sent here. What makes
+// no sense (an unknown operation, the name of something gone) is counted and passed
+// over: most of it is C being late, not wrong.
 func (r *Reactor) decode() {
 	n := min(r.shared.SubLen, r.shared.SubCap)
 	r.shared.SubLen = 0
@@ -18,30 +19,30 @@ func (r *Reactor) decode() {
 		case SubNop:
 		case SubTimerArm:
 			if !r.wheel.Arm(sub.ID, sub.Arg) {
-				r.ignoredSubmissions++
+				r.ignored++
 			}
-			r.earliestArmed = min(r.earliestArmed, sub.Arg)
+			r.armed = min(r.armed, sub.Arg)
 		case SubTimerCancel:
 			r.wheel.Cancel(sub.ID)
 		case SubStream:
 			s := r.registry.findKind(sub.ID, sub.Gen, kindStream)
 			if s == nil {
-				r.ignoredSubmissions++
+				r.ignored++
 				continue
 			}
 			s.stream.IO().Listed = 0
-			if !s.inDirty {
-				s.inDirty = true
+			if !s.dirty {
+				s.dirty = true
 				r.dirty = append(r.dirty, makeToken(sub.ID, sub.Gen))
 			}
 		case SubWatchWait:
 			if s := r.registry.findKind(sub.ID, sub.Gen, kindWatch); s != nil {
-				r.rearmAfterEAGAIN(makeToken(sub.ID, sub.Gen), s, interest(sub.Arg)&directions)
+				r.await(makeToken(sub.ID, sub.Gen), s, interest(sub.Arg)&directions)
 			} else {
-				r.ignoredSubmissions++
+				r.ignored++
 			}
 		default:
-			r.ignoredSubmissions++
+			r.ignored++
 		}
 	}
 }

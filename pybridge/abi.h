@@ -32,7 +32,7 @@
 #include <unistd.h>
 #endif
 
-#define GL_ABI_VERSION 22
+#define GL_ABI_VERSION 23
 
 /* ---- probes ------------------------------------------------------------------- */
 
@@ -133,7 +133,7 @@ typedef struct gl_vector {
  * "C" is whatever thread has the GIL, while no turn is on; "Go" is the thread that
  * is in a call of the table.  The two never overlap, so nothing here is atomic.  But
  * another thread may have the GIL during a turn: it reads `sent` and `state`, whose
- * values may be a moment old, and writes nothing before the turn is over (threads/shared_lock.c).
+ * values may be a moment old, and writes nothing before the turn is over (state/shared_lock.c).
  */
 typedef struct gl_stream_io {
     gl_vector *iov;       /* C, which moves and grows it.  The bytes of a piece stay alive
@@ -299,25 +299,23 @@ typedef struct gl_samples {
 
 /* ---- the trace ------------------------------------------------------------ */
 
-/* What a loop does, record by record, while somebody traces it.  `what`, from its top down: 4 bits that
- * are one of these, 4 bits of its own, 8 of the iteration's number, 48 of an address or a number.  A
- * record of the first line's lasts until the next of these. */
-#define GL_TRACE_STEP 1u   /* of the task; */
-#define GL_TRACE_CALL 2u   /* a callback of this code object; */
-#define GL_TRACE_NATIVE 3u /* one in C of that name; */
-#define GL_TRACE_EVENT                                                                             \
-    4u                   /* own: enum gl_completion_kind; the name of the protocol's class, or 0; */
-#define GL_TRACE_TURN 5u /* the loop goes into the library; */
-#define GL_TRACE_WAKE 6u /* and is back, so many ns after the poll; */
-#define GL_TRACE_STOP 7u /* it stops */
-#define GL_TRACE_TASK                                                                              \
-    8u                 /* is made; then in MOREs a STEP-like word of its coroutine, and its name */
-#define GL_TRACE_GC 9u /* own: 1 it begins, 0 it ends */
-#define GL_TRACE_MADE 10u /* a connection; then in a MORE the name of its protocol's class */
-#define GL_TRACE_LOST 11u /* likewise */
-#define GL_TRACE_MORE                                                                              \
-    0u /* `ticks` and what stands below are bytes of the record before; own: 1: `ticks`            \
-        * is the number in a default name */
+/* Records of a loop's actions while a client traces it.  The fields of gl_record.what, from the top:
+ * 4 bits of one of these kinds, 4 bits of details, 8 of the iteration's number, 48 of an address or a
+ * number.  STEP, CALL, NATIVE and EVENT last until the next record of the kinds 1 to 7.
+ * MORE continues the record before it: `ticks` and the low bits are bytes of a text; detail 1:
+ * `ticks` is the number in a default name. */
+#define GL_TRACE_MORE 0u
+#define GL_TRACE_STEP 1u   /* a step of a task */
+#define GL_TRACE_CALL 2u   /* a callback of this code object */
+#define GL_TRACE_NATIVE 3u /* a callback in C of this name */
+#define GL_TRACE_EVENT 4u  /* detail: gl_completion_kind; name of the protocol's class, or 0 */
+#define GL_TRACE_TURN 5u   /* the loop calls the library */
+#define GL_TRACE_WAKE 6u   /* the call returned, this number of ns after the poll */
+#define GL_TRACE_STOP 7u   /* the loop stops */
+#define GL_TRACE_TASK 8u   /* a new task; MORE: a STEP-like word of its coroutine, its name */
+#define GL_TRACE_GC 9u     /* the collector; detail: 1 begins, 0 ends */
+#define GL_TRACE_MADE 10u  /* a new connection; in a MORE record the name of its protocol's class */
+#define GL_TRACE_LOST 11u  /* a lost connection; as MADE */
 #define GL_TRACE_RECORDS (1u << 18)
 typedef struct gl_record {
     uint64_t ticks, what;
@@ -374,16 +372,15 @@ typedef struct gl_asker {
 #define GL_DEADLINE_NONE INT64_MAX
 #define GL_LARGE_MAX 2
 #define GL_NO_RING 1u /* make no system calls in batches (GOLOOP_IO_URING=0) */
-#define GL_LOOK                                                                                    \
-    2u             /* C has not run the loop for a while: the next turn looks whether its          \
-                    * descriptors are still its own; -EBADF where they are not */
+/* C has not run the loop for a while: the next turn checks that the descriptors are still its own, and
+ * returns -EBADF if they are not. */
+#define GL_LOOK 2u
 #define GL_JSON 4u /* the watchdog's texts for stderr are JSON, set by C before reactor_new */
-#define GL_CLOCK_OF_C                                                                              \
-    8u                     /* the clock is libc's clock_gettime, which a preloaded library has     \
-                            * replaced, and not the kernel's; set by C before reactor_new */
+/* The clock is libc's clock_gettime, which a preloaded library has replaced, and not the kernel's;
+ * set by C before reactor_new. */
+#define GL_CLOCK_OF_C 8u
 #define GL_REPORT_WAITS 1u /* the log is asked to take the report, */
 #define GL_REPORTED 2u     /* and has it */
-
 typedef struct gl_shared {
     gl_submission *sub; /* grown by C; Go sets sub_len to 0 once decoded */
     gl_completion *cmp; /* of fixed capacity; Go sets cmp_len in each turn */
@@ -472,7 +469,7 @@ typedef struct gl_shared {
  * on (a seccomp filter, a restored process): the monitor sends nothing, sets fenced to 1, and
  * goes on once C, which has then seen it with the GIL, has made a 2 of it.  A turn holds from its
  * beginning to its end; holds nest; C never runs Python and never gives up the GIL under one,
- * but for the turn, whose end other threads wait for (threads/shared_lock.c).
+ * but for the turn, whose end other threads wait for (state/shared_lock.c).
  *
  * `awake` and `parked` are kept by the same rule: the monitor sets parked, has a membarrier,
  * and looks whether somebody is awake; a loop sets awake, and looks whether it is parked.
@@ -497,11 +494,15 @@ gl_wake_up(const gl_shared *shared)
 }
 
 /* ---- the functions ------------------------------------------------------- */
-
 /* Flags of stream_open. */
 #define GL_OPEN_WATCH_END 1u /* receive nothing: readiness to read is GL_CMP_EOF */
 /* Flag of listener_open. */
 #define GL_LISTEN_NODELAY 1u /* its connections are TCP: each gets TCP_NODELAY */
+/* Replace a thread's system calls (a gl_calls, fds/lease.h) and its clock; NULL: not replaced. */
+typedef struct gl_simulation_hooks {
+    const void *calls;
+    int64_t (*clock)(void);
+} gl_simulation_hooks;
 /* What both sides must have alike. */
 #define GL_ABI                                                                                     \
     {GL_ABI_VERSION,    sizeof(gl_table),     sizeof(gl_submission), sizeof(gl_completion),        \
@@ -570,27 +571,28 @@ typedef struct gl_table {
      * system calls that do not block, and lends it this thread's priority meanwhile. */
     int32_t (*yield_to_flusher)(gl_shared *shared);
 
-    /* Facts about the Go runtime, as a JSON object in UTF-8; returns its length,
-     * at most `cap` bytes are written.  Of GL_PROFILE: what was sampled in this process.  Of
-     * GL_TRACE: the connection `cap` gets a trace, on a thread of its own; 0 or -errno.  Of
-     * GL_OTHERS: 0, where no thread lives but `cap` and the library's.  Of GL_BLOCK, whose
-     * reactor stands in `out`, and GL_STACK, which is a gl_stack there: golib/watchdog.go.  What
-     * GL_SIMULATE and GL_SIMULATED are stands in golib/simulation_linux.go. */
-    int32_t (*describe)(int32_t reactor, char *out, int32_t cap);
+    /* Texts in UTF-8: facts about the reactor and the Go runtime (JSON), the sampling profile of the
+     * process (JSON, golib/profile.go), the watchdog's report of a loop's current or last block, and
+     * the names of a stack's frames (golib/watchdog.go).  Each function writes at most `cap` bytes
+     * and returns the length of the whole text. */
+    int32_t (*reactor_facts)(int32_t reactor, char *out, int32_t cap);
+    int32_t (*profile_text)(char *out, int32_t cap);
+    int32_t (*block_report)(int32_t reactor, char *out, int32_t cap);
+    int32_t (*stack_text)(gl_stack *stack, char *out, int32_t cap);
+    /* Starts a thread that sends a trace of all loops to a connected socket, then closes it. */
+    int32_t (*trace_start)(int32_t fd);
+    /* Returns 1 if any thread is alive but `self` (a thread id) and the library's; else 0. */
+    int32_t (*other_threads_alive)(int32_t self);
+    /* Answers a request to a simulated kernel in its buffer (golib/simulation_requests_linux.go). */
+    int32_t (*simulation_request)(char *buffer, int32_t size);
+    /* Sets the system calls and the clock that the calling thread uses from now on. */
+    int32_t (*simulation_hooks)(gl_simulation_hooks *hooks);
 } gl_table;
 
 /* The one function that the Go library exports. */
 typedef const gl_table *(*gl_table_fn)(void);
-#define GL_PROFILE (-2)
-#define GL_SIMULATE (-3)
-#define GL_SIMULATED (-4)
-#define GL_TRACE (-5)
-#define GL_BLOCK (-6)
-#define GL_STACK (-7)
-#define GL_OTHERS (-8)
 #define GL_TABLE_SYMBOL "goloop_table"
-
-/* What Linux calls the library's threads of C. */
+/* The names of the library's C threads on Linux. */
 #define MONITOR_THREAD_NAME "goloop-monitor"
 #define REPORT_THREAD_NAME "goloop-report"
 #define STDERR_THREAD_NAME "goloop-stderr"

@@ -367,7 +367,7 @@ _CHECKS = re.compile(
 # write to the shared memory.  (An entry for the ready queue is none: gl_ready_push looks
 # by itself whether the loop was closed.)
 _COMMITS = re.compile(
-    r"->go->(?!turn\b|describe\b)(\w+)\s*\(|\b(gl_submit)\s*\("
+    r"->go->(?!turn\b|reactor_facts\b)(\w+)\s*\(|\b(gl_submit)\s*\("
     r"|\b(shared->\w+(?:\[[^\]]*\])?(?:\.\w+)?)\s*=[^=]"
 )
 # What runs Python beside _RUNS_PYTHON: conversions, buffers, imports, warnings.

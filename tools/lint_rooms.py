@@ -31,7 +31,6 @@ ROOMS = (
     "runtime",
     "support",
     "state",
-    "threads",
     "fds",
     "observe",
     "queue",

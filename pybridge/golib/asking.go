@@ -61,7 +61,7 @@ func answerNext(asker *C.gl_asker, listener int) {
 		return // Python was first
 	}
 	unix.CloseOnExec(fd)
-	if !mayAsk(fd) || C.monitor_answers(C.int32_t(fd)) != 0 {
+	if !mayAsk(fd) || C.monitor_start_answer(C.int32_t(fd)) != 0 {
 		_ = unix.Close(fd)
 	}
 }

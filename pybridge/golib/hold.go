@@ -15,7 +15,7 @@ import (
 func (l *loop) hold() *loop {
 	sh := l.shared
 	if atomic.AddUint32(&sh.Holds, 1) == 1 && atomic.LoadUint32(&sh.Guest) != 0 {
-		C.monitor_give_way((*C.gl_shared)(unsafe.Pointer(sh)))
+		C.monitor_yield_to_flusher((*C.gl_shared)(unsafe.Pointer(sh)))
 	}
 	return l
 }

@@ -43,14 +43,10 @@ var partial struct {
 
 // goloop_answer answers a question, whatever it is, with what is known without Python, closes
 // the connection, and returns -1. A thread of C's calls it (monitor.c), which has nothing else to do.
-// But a trace begins, as it does for ^fd, where the question was read: that returns how many ms
-// goloop_trace_goes_on may wait.
+// A request for a trace is the exception: it returns as goloop_trace_begin does.
 //
 //export goloop_answer
 func goloop_answer(fd C.int32_t) C.int32_t {
-	if fd < 0 {
-		return beginTrace(int(^fd))
-	}
 	asker := int(fd)
 	// What stays unread would be a reset for the client.
 	question := make([]byte, questionMost)

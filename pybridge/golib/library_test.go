@@ -98,10 +98,10 @@ func TestLibraryThroughItsTable(t *testing.T) {
 	for _, name := range []string{"echo", "timers", "wake", "threads", "monitor", "yield_to_flusher"} {
 		t.Run(name, func(t *testing.T) { run(t, driver, library, name) })
 	}
-	t.Run("describe", func(t *testing.T) {
+	t.Run("reactor_facts", func(t *testing.T) {
 		t.Setenv("GOMAXPROCS", "1") // which pace.go raises
 		var facts map[string]any
-		out := run(t, driver, library, "describe")
+		out := run(t, driver, library, "reactor_facts")
 		if err := json.Unmarshal([]byte(out), &facts); err != nil {
 			t.Fatalf("%v in %q", err, out)
 		}

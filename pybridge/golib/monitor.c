@@ -173,7 +173,7 @@ flusher_unlock(gl_shared *sh, uint32_t me)
 }
 
 int32_t
-monitor_give_way(gl_shared *sh)
+monitor_yield_to_flusher(gl_shared *sh)
 {
     int saved = errno;
     uint32_t me = thread_id();
@@ -190,22 +190,45 @@ monitor_give_way(gl_shared *sh)
  * A thread of Python's answers, which needs the GIL.  Where it does not get it though somebody waits,
  * Go answers what it knows (asking.go), each client on its own thread. */
 
-static void *
-answer(void *arg)
+/* Sends a trace until it ends.  `ms`: the time to wait before the next part; -1 if there is no trace. */
+static void
+send_trace(int fd, int32_t ms)
 {
-    struct pollfd client = {.fd = (int)(intptr_t)arg, .events = POLLIN};
+    struct pollfd client = {.fd = fd, .events = POLLIN};
+    while (ms >= 0) {
+        bool has_ended = poll(&client, 1, ms) != 0;
+        ms = goloop_trace_goes_on(fd, has_ended);
+    }
+}
+
+static void *
+run_answer_thread(void *arg)
+{
+    int fd = (int)(intptr_t)arg;
     thread_set_name("goloop-answer");
-    int32_t ms = goloop_answer(client.fd);
-    client.fd = client.fd < 0 ? ~client.fd : client.fd;
-    while (ms >= 0) /* a trace: C waits, see above */
-        ms = goloop_trace_goes_on(client.fd, poll(&client, 1, ms) != 0);
+    send_trace(fd, goloop_answer(fd));
+    return NULL;
+}
+
+static void *
+run_trace_thread(void *arg)
+{
+    int fd = (int)(intptr_t)arg;
+    thread_set_name("goloop-answer");
+    send_trace(fd, goloop_trace_begin(fd));
     return NULL;
 }
 
 int
-monitor_answers(int32_t fd)
+monitor_start_answer(int32_t fd)
 {
-    return thread_start(answer, (void *)(intptr_t)fd);
+    return thread_start(run_answer_thread, (void *)(intptr_t)fd);
+}
+
+int
+monitor_start_trace(int32_t fd)
+{
+    return thread_start(run_trace_thread, (void *)(intptr_t)fd);
 }
 
 /* ---- reports of blocks, which wait for the GIL ------------------------------------------- */

@@ -14,12 +14,14 @@ extern gl_samples monitor_samples;
 
 /* gl_table.watch and yield_to_flusher */
 int32_t monitor_watch(int32_t reactor);
-int32_t monitor_give_way(gl_shared *shared);
+int32_t monitor_yield_to_flusher(gl_shared *shared);
 /* Calls `each` for every reactor, with the monitor's lock. */
 void monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg);
 int64_t monitor_now(void);
-/* A thread answers by the connection; by ^fd it gives a trace.  0 or an errno. */
-int monitor_answers(int32_t fd);
+/* Starts a thread that answers the request of a connected client, or sends a trace to it.  Returns
+ * 0 or an errno. */
+int monitor_start_answer(int32_t fd);
+int monitor_start_trace(int32_t fd);
 /* Has C report a block, on a thread made for that. */
 void monitor_reports(int32_t reactor, gl_shared *shared);
 

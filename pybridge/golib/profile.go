@@ -342,6 +342,13 @@ func (p *profile) prune() {
 	p.calls, p.codes, p.edges = calls, kept, edges
 }
 
+// goloop_profile_text returns the profile of this process as JSON.
+//
+//export goloop_profile_text
+func goloop_profile_text(out *C.char, size C.int32_t) C.int32_t {
+	return copyText(out, size, profiled.text())
+}
+
 // text is all of it as JSON; goloop/_internal/observe/profiling.py reads it.
 func (p *profile) text() []byte {
 	p.Lock()

@@ -32,7 +32,7 @@ import (
 // that has the number.
 
 // simulatedTable is the address of that table. It is C's memory, and stays.
-var simulatedTable = sync.OnceValue(func() uintptr {
+var simulatedTable = sync.OnceValue(func() unsafe.Pointer {
 	functions := [...]unsafe.Pointer{ // in the order of gl_calls, fds/lease.h
 		C.goloop_simulated_recv, C.goloop_simulated_send, C.goloop_simulated_sendto,
 		C.goloop_simulated_shutdown, C.goloop_simulated_nonblocking, C.goloop_simulated_dup,
@@ -40,10 +40,10 @@ var simulatedTable = sync.OnceValue(func() uintptr {
 	}
 	table := C.malloc(C.size_t(unsafe.Sizeof(functions)))
 	*(*[len(functions)]unsafe.Pointer)(table) = functions
-	return uintptr(table)
+	return table
 })
 
-func simulatedClock() uintptr { return uintptr(C.goloop_simulated_clock) }
+func simulatedClock() *[0]byte { return (*[0]byte)(C.goloop_simulated_clock) }
 
 // Calls that can be made to fail, in the order of gl_calls.
 const (

@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"bytes"
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -31,8 +30,8 @@ import (
 //
 // A kernel has one thread that calls it, so a wait that nothing can end is an error (EDEADLK).
 //
-// Of the table's describe, GL_SIMULATE answers a request in the buffer, and GL_SIMULATED gives what
-// C is to use in this thread from then on (doors).
+// Of the API table, simulation_request answers a request in the buffer, and simulation_hooks returns
+// the system calls and the clock that C uses in this thread from then on.
 const (
 	simulatedFirst = 1 << 24
 	simulatedBits  = 16
@@ -221,19 +220,14 @@ func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	return r, true, err
 }
 
-// doors writes what C is to use in this thread: its gl_calls and its clock, or nil.
-func doors(out []byte) C.int32_t {
-	if len(out) < 16 {
-		return -C.int32_t(syscall.EINVAL)
-	}
-	var calls, clock uintptr
+// setHooks sets the gl_calls and the clock that C uses in this thread; nil stands for C's own.
+func setHooks(hooks *C.gl_simulation_hooks) C.int32_t {
+	hooks.calls, hooks.clock = nil, nil
 	if simulations.live.Load() > 0 || faults.on.Load() {
-		calls = simulatedTable()
+		hooks.calls = simulatedTable()
 	}
 	if simulationHere() != nil {
-		clock = simulatedClock()
+		hooks.clock = simulatedClock()
 	}
-	binary.NativeEndian.PutUint64(out, uint64(calls))
-	binary.NativeEndian.PutUint64(out[8:], uint64(clock))
 	return 0
 }

@@ -22,4 +22,4 @@ func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 
 func simulate([]byte) C.int32_t { return -C.int32_t(syscall.ENOSYS) }
 
-func doors([]byte) C.int32_t { return -C.int32_t(syscall.ENOSYS) }
+func setHooks(*C.gl_simulation_hooks) C.int32_t { return -C.int32_t(syscall.ENOSYS) }

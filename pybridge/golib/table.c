@@ -50,8 +50,15 @@ static const gl_table table = {
     .watch_open = goloop_watch_open,
     .watch_set = goloop_watch_set,
     .watch = monitor_watch,
-    .yield_to_flusher = monitor_give_way,
-    .describe = goloop_describe,
+    .yield_to_flusher = monitor_yield_to_flusher,
+    .reactor_facts = goloop_reactor_facts,
+    .profile_text = goloop_profile_text,
+    .block_report = goloop_block_report,
+    .stack_text = goloop_stack_text,
+    .trace_start = goloop_trace_start,
+    .other_threads_alive = goloop_other_threads_alive,
+    .simulation_request = goloop_simulation_request,
+    .simulation_hooks = goloop_simulation_hooks,
 };
 
 __attribute__((visibility("default"))) const gl_table *

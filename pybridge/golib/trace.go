@@ -238,6 +238,18 @@ func readName(address uint64) string {
 	return string(text)
 }
 
+// goloop_trace_start starts a thread that sends a trace to a connected client. Returns 0 or -errno.
+//
+//export goloop_trace_start
+func goloop_trace_start(fd C.int32_t) C.int32_t {
+	return -C.int32_t(C.monitor_start_trace(fd))
+}
+
+// goloop_trace_begin sends the head of a trace. Returns as goloop_trace_goes_on does.
+//
+//export goloop_trace_begin
+func goloop_trace_begin(fd C.int32_t) C.int32_t { return beginTrace(int(fd)) }
+
 // beginTrace gives a client a trace; as goloop_trace_goes_on.
 func beginTrace(asker int) C.int32_t {
 	head := strconv.AppendInt([]byte(`{"protocol":1,"pid":`), int64(unix.Getpid()), 10)

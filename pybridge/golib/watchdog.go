@@ -346,9 +346,23 @@ func addFrames(t []byte, frames []frame) []byte {
 	return t
 }
 
-// blockAnswer answers GL_BLOCK: the block's number, its callbacks, ns of the last look's callback, ns on
-// a processor or -1; a stack for each look, and the GIL's holder's, each behind "\x1e", ns and the end of a line.
-func blockAnswer(reactor C.int32_t) []byte {
+// goloop_block_report returns the report of a loop's current block, or of its last one.
+//
+//export goloop_block_report
+func goloop_block_report(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
+	return copyText(out, size, blockReport(reactor))
+}
+
+// goloop_stack_text returns the names of the frames of a stack.
+//
+//export goloop_stack_text
+func goloop_stack_text(stack *C.gl_stack, out *C.char, size C.int32_t) C.int32_t {
+	return copyText(out, size, stackText((*netloop.Stack)(unsafe.Pointer(stack))))
+}
+
+// blockReport is the block's number, its callbacks, ns of the last look's callback, ns on a processor
+// or -1; a stack for each look, and the GIL's holder's, each after "\x1e", ns and the end of a line.
+func blockReport(reactor C.int32_t) []byte {
 	l := find(reactor)
 	if l == nil {
 		return nil
@@ -375,8 +389,8 @@ func blockAnswer(reactor C.int32_t) []byte {
 	return t
 }
 
-// stackAnswer answers GL_STACK.
-func stackAnswer(of *netloop.Stack) []byte {
+// stackText has a line for each frame.
+func stackText(of *netloop.Stack) []byte {
 	if of.Frames < 0 {
 		return nil
 	}

@@ -51,7 +51,7 @@ EXPORT int32_t shim_go(char *out, int32_t cap)
     while (length >= 0 && shared.wakeups == 0)
         length = go->turn(reactor, -1);
     if (length >= 0)
-        length = go->describe(reactor, out, cap);
+        length = go->reactor_facts(reactor, out, cap);
     go->reactor_close(reactor);
     return length;
 }

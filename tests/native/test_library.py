@@ -257,11 +257,11 @@ def test_a_library_that_no_child_can_start_again_is_named_there(
         """
 #include <stddef.h>
 #include "abi.h"
-static int32_t describe(int32_t reactor, char *out, int32_t cap)
+static int32_t reactor_facts(int32_t reactor, char *out, int32_t cap)
 {
     return reactor + (out != NULL) + cap;
 }
-static gl_table table = {.abi = GL_ABI, .describe = describe};
+static gl_table table = {.abi = GL_ABI, .reactor_facts = reactor_facts};
 __attribute__((visibility("default"))) const gl_table *goloop_table(void);
 const gl_table *goloop_table(void) { return &table; }
 """,

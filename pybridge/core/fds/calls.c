@@ -86,12 +86,12 @@ gl_call_close(int fd)
     Py_END_ALLOW_THREADS
 }
 
-/* _simulate(request): a writable buffer, which golib/simulation_linux.go reads and answers in.  Then this
+/* _simulate(request): a writable buffer, which golib/simulation_requests_linux.go reads and answers in.  Then this
  * thread's clock and everybody's calls are what the simulations that there are now ask for. */
 static PyObject *
 simulate(PyObject *Py_UNUSED(module), PyObject *request)
 {
-    void *doors[2] = {NULL, NULL};
+    gl_simulation_hooks hooks = {NULL, NULL};
     Py_buffer b;
     const char *message;
     const gl_table *go = gl_library(&message);
@@ -99,11 +99,11 @@ simulate(PyObject *Py_UNUSED(module), PyObject *request)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     if (PyObject_GetBuffer(request, &b, PyBUF_WRITABLE) < 0)
         return NULL;
-    int32_t n = go->describe(GL_SIMULATE, b.buf, (int32_t)Py_MIN(b.len, INT32_MAX));
+    int32_t n = go->simulation_request(b.buf, (int32_t)Py_MIN(b.len, INT32_MAX));
     PyBuffer_Release(&b);
-    (void)go->describe(GL_SIMULATED, (char *)doors, sizeof doors);
-    G.calls = doors[0] != NULL ? doors[0] : &kernel_calls;
-    *(void **)&gl_thread_clock = doors[1];
+    (void)go->simulation_hooks(&hooks);
+    G.calls = hooks.calls != NULL ? hooks.calls : &kernel_calls;
+    gl_thread_clock = hooks.clock;
     return PyLong_FromLong(n);
 }
 

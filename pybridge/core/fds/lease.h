@@ -25,7 +25,7 @@
  */
 #pragma once
 
-#include "threads/threads.h"
+#include "state/state.h"
 
 #include <sys/socket.h>
 

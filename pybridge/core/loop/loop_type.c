@@ -155,7 +155,7 @@ loop__describe(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     char text[2048] = "{}";
     if (self->go && !gl_loop_is_foreign(self)) {
-        int32_t n = self->go->describe(self->reactor, text, (int32_t)sizeof text - 1);
+        int32_t n = self->go->reactor_facts(self->reactor, text, (int32_t)sizeof text - 1);
         text[n < 0 || n >= (int32_t)sizeof text ? 0 : n] = 0;
     }
     return PyUnicode_FromString(text);

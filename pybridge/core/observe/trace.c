@@ -112,7 +112,7 @@ trace(PyObject *Py_UNUSED(module), PyObject *number)
     int fd = (int)PyLong_AsLong(number);
     if (go == NULL || PyErr_Occurred())
         return go ? NULL : PyErr_Format(PyExc_ImportError, "%s", message);
-    int32_t n = go->describe(GL_TRACE, NULL, fd);
+    int32_t n = go->trace_start(fd);
     return n < 0 ? (errno = -n, PyErr_SetFromErrno(PyExc_OSError)) : Py_NewRef(Py_None);
 }
 

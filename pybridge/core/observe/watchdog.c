@@ -148,23 +148,40 @@ gl_watchdog_ended(gl_loop *loop)
     return rc;
 }
 
-/* Bytes of the first buffer, which has room for each question. */
+/* Bytes of the first buffer. */
 #define TOLD_FIRST 4096
 
+/* Calls one of the functions of the API table that write a text, about the object of the question. */
+typedef int32_t (*text_writer)(const gl_table *go, void *about, char *text, int32_t room);
+
+/* The thread state stays attached: without a GIL the caller has the loop's lock. */
 static int32_t
-ask_library(const gl_table *go, int32_t what, char *text, int32_t room)
+write_block_report(const gl_table *go, void *reactor, char *text, int32_t room)
 {
-    /* Without a GIL, who asks about a block has the loop's lock, and got it back after the block. */
-    PyThreadState *ts = what != GL_BLOCK ? PyEval_SaveThread() : NULL;
-    int32_t n = go->describe(what, text, room);
-    if (ts != NULL)
-        PyEval_RestoreThread(ts);
+    return go->block_report(*(int32_t *)reactor, text, room);
+}
+
+static int32_t
+write_stack(const gl_table *go, void *stack, char *text, int32_t room)
+{
+    PyThreadState *ts = PyEval_SaveThread();
+    int32_t n = go->stack_text(stack, text, room);
+    PyEval_RestoreThread(ts);
     return n;
 }
 
-/* What Go tells; starts the Go library. */
+static int32_t
+write_profile(const gl_table *go, void *Py_UNUSED(unused), char *text, int32_t room)
+{
+    PyThreadState *ts = PyEval_SaveThread();
+    int32_t n = go->profile_text(text, room);
+    PyEval_RestoreThread(ts);
+    return n;
+}
+
+/* Returns a text of the Go library as a str; starts the library. */
 static PyObject *
-told(int32_t what, const void *question, size_t size)
+library_text(text_writer write, void *about)
 {
     const char *message;
     const gl_table *go = gl_library(&message);
@@ -182,8 +199,7 @@ told(int32_t what, const void *question, size_t size)
             return PyErr_NoMemory();
         }
         text = grown;
-        memcpy(text, question, size);
-        n = ask_library(go, what, text, room);
+        n = write(go, about, text, room);
     }
     PyObject *answer = PyUnicode_DecodeUTF8(text, n < 0 ? 0 : n, "replace");
     PyMem_RawFree(text);
@@ -199,9 +215,8 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
         gl_loop_check_usable(self);
         return NULL;
     }
-    PyObject *text = gl_loop_is_foreign(self)
-                         ? PyUnicode_FromString("")
-                         : told(GL_BLOCK, &self->reactor, sizeof self->reactor);
+    PyObject *text = gl_loop_is_foreign(self) ? PyUnicode_FromString("")
+                                              : library_text(write_block_report, &self->reactor);
     gl_shared *sh = self->shared;
     if (text == NULL || sh == NULL)
         return text;
@@ -305,14 +320,14 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
         return NULL;
     gl_stack s = {.python = (uintptr_t)&G.python};
     python_thread_stack(id, &s);
-    return told(GL_STACK, &s, sizeof s);
+    return library_text(write_stack, &s);
 }
 
 /* _profile(): what was sampled in this process, as JSON. */
 static PyObject *
 profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    return told(GL_PROFILE, "", 0);
+    return library_text(write_profile, NULL);
 }
 
 /* _set_asker(fd): the socket at which others ask about this process, -1: none. */

@@ -6,7 +6,7 @@
  * the thread's function returns, the forked process would stay for ever, where
  * without Go libc would have called exit(0) with its last thread.  So the thread
  * that is the first of its process carries a value whose destructor waits for the
- * other threads, the library's excepted (golib/others.go), and calls exit(0).
+ * other threads, the library's excepted (golib/other_threads.go), and calls exit(0).
  *
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.
@@ -27,7 +27,7 @@ exit_destructor(void *unused)
     (void)unused;
     if (syscall(SYS_gettid) != getpid() || gl_here->table == NULL)
         return; /* no Go here that would keep the process */
-    while (go_wrappers.describe(GL_OTHERS, NULL, (int32_t)syscall(SYS_gettid)) != 0) {
+    while (go_wrappers.other_threads_alive((int32_t)syscall(SYS_gettid)) != 0) {
         struct timespec pause = {0, 10 * 1000 * 1000};
         nanosleep(&pause, NULL);
     }

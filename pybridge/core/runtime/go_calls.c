@@ -16,7 +16,7 @@ library_prime_thread(const gl_table *table)
 {
     stack_t before;
     bool none = sigaltstack(NULL, &before) == 0 && (before.ss_flags & SS_DISABLE);
-    (void)table->describe(-1, NULL, 0);
+    (void)table->reactor_facts(-1, NULL, 0);
     if (none)
         sigaltstack(&before, NULL);
 }
@@ -107,7 +107,14 @@ go_call_end(gl_go_call *visit)
       (reactor, id, gen, want, once))                                                              \
     X(int32_t, watch, (int32_t reactor), (reactor))                                                \
     X(int32_t, yield_to_flusher, (gl_shared * shared), (shared))                                   \
-    X(int32_t, describe, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))
+    X(int32_t, reactor_facts, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))      \
+    X(int32_t, profile_text, (char *out, int32_t cap), (out, cap))                                 \
+    X(int32_t, block_report, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))       \
+    X(int32_t, stack_text, (gl_stack * stack, char *out, int32_t cap), (stack, out, cap))          \
+    X(int32_t, trace_start, (int32_t fd), (fd))                                                    \
+    X(int32_t, other_threads_alive, (int32_t self), (self))                                        \
+    X(int32_t, simulation_request, (char *buffer, int32_t size), (buffer, size))                   \
+    X(int32_t, simulation_hooks, (gl_simulation_hooks * hooks), (hooks))
 
 #define DEFINE(type, name, parameters, arguments)                                                  \
     static type go_call_##name parameters                                                          \
@@ -131,7 +138,7 @@ go_call_turn(int32_t reactor, int64_t timeout)
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
 
-_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 15 * sizeof(void (*)(void)),
+_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 22 * sizeof(void (*)(void)),
                "each function of the table needs its visit");
 
 GL_PRIVATE const gl_table go_wrappers = {.abi = GL_ABI,

@@ -202,15 +202,15 @@ case_wake(void)
 }
 
 static void
-case_describe(void)
+case_reactor_facts(void)
 {
     loop l;
     char out[1024];
     loop_open(&l);
-    int32_t n = go->describe(l.number, out, sizeof out);
+    int32_t n = go->reactor_facts(l.number, out, sizeof out);
     EXPECT(n > 0 && n < (int32_t)sizeof out);
     printf("%.*s\n", n, out);
-    EXPECT(go->describe(l.number, NULL, 0) >= n - 8);
+    EXPECT(go->reactor_facts(l.number, NULL, 0) >= n - 8);
     loop_close(&l);
 }
 
@@ -224,7 +224,7 @@ hold(loop *l)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
-        EXPECT(go->give_way(sh) == 0);
+        EXPECT(go->yield_to_flusher(sh) == 0);
 }
 
 static void
@@ -291,11 +291,11 @@ case_monitor(void)
 
 #if defined(__linux__)
 static void *
-gives_way(void *arg)
+yields(void *arg)
 {
     gl_shared *sh = arg;
     __atomic_store_n(&sh->holds, 1u, __ATOMIC_SEQ_CST);
-    EXPECT(go->give_way(sh) == 0);
+    EXPECT(go->yield_to_flusher(sh) == 0);
     EXPECT(__atomic_load_n(&sh->holds, __ATOMIC_SEQ_CST) == 1);
     return NULL;
 }
@@ -303,7 +303,7 @@ gives_way(void *arg)
 /* Who waits for a guest sleeps in the kernel, which knows the owner and lends it the priority:
  * one that yields would keep a processor from it. */
 static void
-case_give_way(void)
+case_yield_to_flusher(void)
 {
     loop l;
     pthread_t thread;
@@ -311,7 +311,7 @@ case_give_way(void)
     loop_open(&l);
     for (int round = 0; round < 100; round++) {
         __atomic_store_n(&l.shared.guest, me, __ATOMIC_SEQ_CST);
-        EXPECT(pthread_create(&thread, NULL, gives_way, &l.shared) == 0);
+        EXPECT(pthread_create(&thread, NULL, yields, &l.shared) == 0);
         while (__atomic_load_n(&l.shared.guest, __ATOMIC_SEQ_CST) != (me | FUTEX_WAITERS))
             usleep(100);
         EXPECT(__atomic_load_n(&l.shared.holds, __ATOMIC_SEQ_CST) == 0);
@@ -324,7 +324,7 @@ case_give_way(void)
 }
 #else
 static void
-case_give_way(void)
+case_yield_to_flusher(void)
 {
 }
 #endif
@@ -370,9 +370,13 @@ main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } cases[] = {
-        {"echo", case_echo},         {"timers", case_timers},   {"wake", case_wake},
-        {"describe", case_describe}, {"threads", case_threads}, {"monitor", case_monitor},
-        {"give_way", case_give_way},
+        {"echo", case_echo},
+        {"timers", case_timers},
+        {"wake", case_wake},
+        {"reactor_facts", case_reactor_facts},
+        {"threads", case_threads},
+        {"monitor", case_monitor},
+        {"yield_to_flusher", case_yield_to_flusher},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (strcmp(argv[2], cases[i].name) == 0) {

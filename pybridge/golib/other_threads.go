@@ -30,9 +30,19 @@ func signalBits(signals ...syscall.Signal) (bits uint64) {
 	return bits
 }
 
-// othersLive tells whether a thread lives that is neither this one nor the library's. Where /proc can't
+// goloop_other_threads_alive returns 1 if a thread is alive that is neither `self` nor the library's.
+//
+//export goloop_other_threads_alive
+func goloop_other_threads_alive(self C.int32_t) C.int32_t {
+	if otherThreadsAlive(int(self)) {
+		return 1
+	}
+	return 0
+}
+
+// otherThreadsAlive tells whether a thread lives that is neither this one nor the library's. Where /proc can't
 // be read it does: rather a process too many than one ended too early.
-func othersLive(self int) bool {
+func otherThreadsAlive(self int) bool {
 	threads, err := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
 		if thread.Name() != strconv.Itoa(self) && isPrograms(thread.Name()) {

@@ -6,27 +6,26 @@ import (
 	"github.com/goloop/goloop/netloop/simulated"
 )
 
-// kernel is a kernel on which the tests run: the host's kernel, or a simulated one if the
-// poller is epoll (simulated_kernel_test.go).
+// kernel is what a test runs on: the host's, and where the poller is epoll a simulated one as well
+// (simulated_kernel_test.go).
 type kernel struct {
 	name  string
 	sys   simulated.System
 	calls func() Calls
 	now   func() (int64, error)
-	// descriptors returns the number of open descriptors, or -1 if it is unknown.
+	// descriptors counts those that are open; -1 where that cannot be told.
 	descriptors func() int
 }
 
 var hostKernel = kernel{"Linux", simulated.Linux{}, SystemCalls, monotonic, hostDescriptors}
 
-// testKernel is the kernel on which the tests run; sys makes the system calls of the tests
-// themselves.
+// sys makes the calls of the tests themselves, and on is the kernel that they run on.
 var (
-	testKernel = hostKernel
-	sys        = hostKernel.sys
+	on  = hostKernel
+	sys = hostKernel.sys
 )
 
-func kernelCalls() Calls { return testKernel.calls() }
+func kernelCalls() Calls { return on.calls() }
 
 func hostDescriptors() int {
 	entries, err := os.ReadDir("/proc/self/fd")

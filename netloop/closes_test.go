@@ -1,0 +1,5 @@
+//go:build !libkqueue
+
+package netloop
+
+const closesLate = false // kqueue_library_test.go
