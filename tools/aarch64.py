@@ -7,7 +7,7 @@ five minutes on two cores, and may take fifteen beside another check.
 qemu's user mode hands system calls to this kernel, which has all of them in the form of
 its own machine, so what differs there is tested: numbers and structures of system calls,
 calling conventions, sizes, alignment.  It reorders memory no more than this processor does:
-docs/architecture.md, "Memory order", is what is known about that.  It has no io_uring, no
+docs/internals/memory-model.md is what is known about that.  It has no io_uring, no
 epoll_pwait2 and no ptrace; the tests of these skip themselves.
 """
 

@@ -11,8 +11,8 @@ wake it.  It may raise OSError.  No byte may enter or leave a stranger, no conne
 from it, and it stays open.
 
 Go's runtime has an epoll and an eventfd of its own, and ends the process when it finds them closed
-(docs/fork.md): these are left alone.  So is the signal pipe while CPython may write a signal's
-number to it.
+(docs/internals/fork.md): these are left alone.  So is the signal pipe while CPython may write a
+signal's number to it.
 
 The program prints one line for each thing that must not be, then a count, and exits with 1 if there
 was any.

@@ -1,6 +1,6 @@
 """Data that waits already comes in the next iteration, however busy the ready queue is.
 
-A busy loop polls now and then only (docs/architecture.md, "Poll policy"), but it polls next where
+A busy loop polls now and then only (docs/internals/fairness.md), but it polls next where
 something was just opened, resumed or watched: asyncio orders its data before what comes later.
 """
 

@@ -2,7 +2,7 @@
 
 Somebody may close them (os.closerange in a program that makes itself a daemon), and the numbers are
 other files' then.  So each is compared with what it named at first before it is written to or
-closed: docs/architecture.md, "Leases", has the table of all.
+closed: docs/internals/descriptors.md has the table of all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loads the Go library, and registers the hooks for forks and for the exit.
 
 The package calls prepare() when it is imported; that loads the library and runs no Go.  What
-happens at a fork stands in docs/fork.md.
+happens at a fork stands in docs/internals/fork.md.
 """
 
 from __future__ import annotations

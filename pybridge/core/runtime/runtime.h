@@ -10,7 +10,7 @@
  *   every entry of a Loop    epoch != gl_library_epoch(): the parent's loop
  *   a run of a Loop          between gl_library_run_begins and gl_library_run_ends
  *
- * What happens at a fork is drawn in docs/fork.md.
+ * What happens at a fork is drawn in docs/internals/fork.md.
  */
 #pragma once
 

@@ -9,7 +9,7 @@
  *     gl_object_replaced(rule, object)  the same, and which ones the object's own dict has
  *     gl_native(rule, object)           it is of exactly the rule's class, and none is replaced
  *
- * No other file decides this.  docs/architecture.md, "Who may be served natively", says what each
+ * No other file decides this.  docs/internals/native-rule.md says what each
  * rule guards, and which code asks.
  *
  * An original is a function of the module that the class is from, or a method of a class of C that it
